@@ -1,0 +1,53 @@
+//! Flux's own notions, as values: host lists, id sets, resource sets, broker configurations,
+//! certificates, job ids and states.
+//!
+//! Everything that the operator says to Flux or hears from it goes through the types here, which
+//! read and print what Flux does. They follow the Flux RFCs and, where those are silent, flux-core
+//! 0.88. Texts come from users and from other programs, so every parser is bounded in time and
+//! memory, and none of them panics.
+//!
+//! What this crate must never know: Kubernetes, clients, an async runtime, the clock, files. The
+//! same arguments give the same results; the one exception is [`SecretKey::from_os`], and says so.
+//! No secret leaves it by accident: not in `Debug`, not in an error, not by serde.
+//!
+//! ```
+//! use flux_operator_flux::{HostList, ResourceSet};
+//!
+//! let hosts: HostList = "flux-sample-[0-3],gffw-compute-a-[001-003]".parse()?;
+//! assert_eq!(hosts.len(), 7);
+//! assert_eq!(hosts.find("gffw-compute-a-001"), Some(4));
+//!
+//! let resources = ResourceSet::new(&hosts, std::num::NonZeroU32::MIN, 0)?;
+//! assert_eq!(resources.core_count(), 7);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod bootstrap;
+pub mod broker_config;
+mod broker_state;
+pub mod certificate;
+pub mod endpoint;
+pub mod hostlist;
+pub mod idset;
+pub mod job_id;
+mod job_result;
+mod job_state;
+mod names;
+mod resource_state;
+pub mod resources;
+pub mod secret_key;
+mod z85;
+
+pub use bootstrap::{Bootstrap, BootstrapError, Host, HostEntry};
+pub use broker_config::BrokerConfig;
+pub use broker_state::{BrokerState, OverlayStatus};
+pub use certificate::{Certificate, CertificateError, Metadata};
+pub use hostlist::{HostList, HostListError};
+pub use idset::{IdSet, IdSetError};
+pub use job_id::{JobId, JobIdError};
+pub use job_result::{JobResult, JobStatus};
+pub use job_state::{JobState, JobStateGroup};
+pub use names::UnknownName;
+pub use resource_state::{NodeStatus, ResourceState};
+pub use resources::{ResourceSet, ResourceSetError};
+pub use secret_key::{PublicKey, SecretKey};

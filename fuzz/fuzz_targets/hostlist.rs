@@ -1,0 +1,25 @@
+//! Reads host lists: bounded, and printed so that they are read back the same.
+
+#![no_main]
+
+use flux_operator_flux::HostList;
+use flux_operator_flux::hostlist::{MAX_HOSTS, MAX_NAME_LENGTH};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let Ok(list) = text.parse::<HostList>() else {
+        return;
+    };
+    assert!(list.len() <= MAX_HOSTS);
+    let printed = list.to_string();
+    let read: HostList = printed.parse().expect("what was printed");
+    assert_eq!(read.to_string(), printed);
+    // Long lists are compared in part, or the fuzzer would do little else.
+    assert_eq!(read.len(), list.len());
+    assert!(read.iter().take(1000).eq(list.iter().take(1000)));
+    for host in list.iter().take(20) {
+        assert!(host.len() <= MAX_NAME_LENGTH);
+        let index = list.find(&host).expect("a host of the list");
+        assert_eq!(list.nth(index), Some(host));
+    }
+});
