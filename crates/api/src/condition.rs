@@ -1,0 +1,61 @@
+//! Condition types of a MiniCluster.
+
+/// The conditions a MiniCluster reports, all present from the first pass.
+///
+/// The last five are the Go operator's names, kept because tools wait for
+/// them; here they are true when what they say is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConditionType {
+    /// The manifest can be carried out.
+    Accepted,
+    /// A queue has given it room.
+    Admitted,
+    /// Enough brokers are online to run jobs.
+    Ready,
+    /// The command is running.
+    Running,
+    /// The command has ended: true with exit code 0, false with any other.
+    Succeeded,
+    /// Alias of the Go operator: the MiniCluster was created.
+    JobRequested,
+    /// Alias of the Go operator: pods wait for room.
+    JobWaitingForResources,
+    /// Alias of the Go operator: see [`ConditionType::Ready`].
+    JobMiniClusterReady,
+    /// Alias of the Go operator: see [`ConditionType::Running`].
+    JobRunning,
+    /// Alias of the Go operator: the command has ended, well or not.
+    JobFinished,
+}
+
+impl ConditionType {
+    /// Every condition, in the order they are shown.
+    pub const ALL: [ConditionType; 10] = [
+        ConditionType::Accepted,
+        ConditionType::Admitted,
+        ConditionType::Ready,
+        ConditionType::Running,
+        ConditionType::Succeeded,
+        ConditionType::JobRequested,
+        ConditionType::JobWaitingForResources,
+        ConditionType::JobMiniClusterReady,
+        ConditionType::JobRunning,
+        ConditionType::JobFinished,
+    ];
+
+    /// The word that stands in `conditions[].type`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ConditionType::Accepted => "Accepted",
+            ConditionType::Admitted => "Admitted",
+            ConditionType::Ready => "Ready",
+            ConditionType::Running => "Running",
+            ConditionType::Succeeded => "Succeeded",
+            ConditionType::JobRequested => "JobRequested",
+            ConditionType::JobWaitingForResources => "JobWaitingForResources",
+            ConditionType::JobMiniClusterReady => "JobMiniClusterReady",
+            ConditionType::JobRunning => "JobRunning",
+            ConditionType::JobFinished => "JobFinished",
+        }
+    }
+}

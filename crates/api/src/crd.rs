@@ -1,0 +1,139 @@
+//! The CustomResourceDefinitions, as the API server gets them.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use serde_json::Value;
+
+use crate::MiniCluster;
+
+/// Every CRD of this project.
+pub fn all() -> Vec<CustomResourceDefinition> {
+    vec![minicluster()]
+}
+
+/// The CRD of MiniCluster.
+pub fn minicluster() -> CustomResourceDefinition {
+    tidy(MiniCluster::crd())
+}
+
+/// The schema of a CRD's only version, as JSON.
+pub fn schema(crd: &CustomResourceDefinition) -> Value {
+    let schema = crd.spec.versions[0]
+        .schema
+        .as_ref()
+        .and_then(|validation| validation.open_api_v3_schema.as_ref())
+        .expect("a derived CRD has a schema");
+    serde_json::to_value(schema).expect("a schema is JSON")
+}
+
+/// Takes out what the derive macros add and we do not want.
+fn tidy(crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let mut value = serde_json::to_value(crd).expect("a CRD is JSON");
+    let schema = &mut value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    drop_nullable(schema);
+    join_lines(schema);
+    serde_json::from_value(value).expect("dropping keywords keeps a CRD a CRD")
+}
+
+/// Makes no field nullable. The API server removes nulls from such fields
+/// before it stores an object, so `command: ` with nothing behind it means
+/// unset, and no reader ever meets a null.
+fn drop_nullable(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if object.remove("nullable").is_some()
+                && let Some(Value::Array(words)) = object.get_mut("enum")
+            {
+                words.retain(|word| !word.is_null());
+            }
+            object.values_mut().for_each(drop_nullable);
+        }
+        Value::Array(array) => array.iter_mut().for_each(drop_nullable),
+        _ => {}
+    }
+}
+
+/// Makes each paragraph of a description one line: the breaks are those of the
+/// source file, and would look odd wherever the text is shown.
+fn join_lines(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if let Some(Value::String(text)) = object.get_mut("description") {
+                let paragraphs: Vec<String> =
+                    text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect();
+                *text = paragraphs.join("\n\n");
+            }
+            object.values_mut().for_each(join_lines);
+        }
+        Value::Array(array) => array.iter_mut().for_each(join_lines),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `kubectl apply` keeps the whole object in an annotation, and all
+    /// annotations together hold at most this.
+    const ANNOTATION_LIMIT: usize = 262_144;
+
+    #[test]
+    fn plain_kubectl_apply_can_store_every_crd() {
+        for crd in all() {
+            let bytes = serde_json::to_vec(&crd).unwrap().len();
+            // Half, so that a few more fields do not need thought.
+            assert!(bytes < ANNOTATION_LIMIT / 2, "{} takes {bytes} bytes", crd.spec.names.kind);
+        }
+    }
+
+    #[test]
+    fn every_field_of_our_own_types_has_a_description() {
+        for crd in all() {
+            let schema = schema(&crd);
+            let mut missing = Vec::new();
+            undescribed(&schema["properties"]["spec"], "spec", &mut missing);
+            undescribed(&schema["properties"]["status"], "status", &mut missing);
+            assert_eq!(missing, Vec::<String>::new());
+        }
+    }
+
+    /// Collects fields without a description. Below a field whose own
+    /// properties have none at all lies a Kubernetes type, told by the first
+    /// level: ours always describe every field.
+    fn undescribed(schema: &Value, path: &str, missing: &mut Vec<String>) {
+        let inner = [schema, &schema["items"], &schema["additionalProperties"]];
+        for properties in inner.iter().filter_map(|s| s["properties"].as_object()) {
+            let described = properties.values().filter(|p| p["description"].is_string()).count();
+            if described == 0 && KUBERNETES_TYPES.iter().any(|end| path.ends_with(end)) {
+                continue;
+            }
+            for (name, property) in properties {
+                let path = format!("{path}.{name}");
+                if !property["description"].is_string() {
+                    missing.push(path.clone());
+                }
+                undescribed(property, &path, missing);
+            }
+        }
+    }
+
+    /// Where Kubernetes' own types stand; everything else is ours.
+    const KUBERNETES_TYPES: [&str; 9] = [
+        ".resources",
+        ".securityContext",
+        ".affinity",
+        ".tolerations",
+        ".topologySpreadConstraints",
+        ".dnsConfig",
+        ".hostAliases",
+        ".resourceClaims",
+        ".conditions",
+    ];
+
+    #[test]
+    fn nothing_is_nullable() {
+        let text = serde_json::to_string(&all()).unwrap();
+        assert!(!text.contains("nullable"));
+    }
+}

@@ -1,0 +1,24 @@
+//! The custom resources of flux-operator: their types, schemas and rules.
+//!
+//! What a user may write is said here once, as Rust types. From them come the
+//! CRD that the API server enforces ([`crd`]), the offline check that gives
+//! the same answers without a cluster ([`validate`]), and the values every
+//! other crate works with.
+//!
+//! This crate is data and what is true of data. It must never know a client,
+//! a clock, or what a field makes Kubernetes do: that is decided in `plan`.
+
+pub mod condition;
+pub mod crd;
+mod embedded;
+pub mod manifest;
+pub mod minicluster;
+mod unset;
+pub mod validate;
+
+pub use minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
+
+/// The API group of every kind.
+pub const GROUP: &str = "flux-framework.org";
+/// The only served and stored version.
+pub const VERSION: &str = "v1alpha2";

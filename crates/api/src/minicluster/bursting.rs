@@ -1,0 +1,75 @@
+//! `spec.flux.bursting`: hosts outside this cluster.
+
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::unset::unset;
+
+/// Hosts outside this cluster that may join it.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!(has(self.hostlist) && self.hostlist != '' && has(self.clusters) && self.clusters.size() > 0)")
+        .message("hostlist and clusters exclude each other: a hostlist names every host already")
+        .field_path(".hostlist"),
+    validation = Rule::new("!has(self.clusters) || self.clusters.all(c, !has(c.name) || c.name == '' || self.clusters.exists_one(d, has(d.name) && d.name == c.name))")
+        .message("two clusters have the same name: their hosts would too")
+        .field_path(".clusters")
+)]
+pub struct Bursting {
+    /// The lead broker to join, when this cluster is the one that was burst to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lead_broker: Option<LeadBroker>,
+
+    /// Every host of the instance in rank order, in Flux's hostlist form, such as
+    /// `flux-sample-[0-3],burst-0-[0-3]`.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 65_536))]
+    pub hostlist: String,
+
+    /// Clusters that may join later; their hosts follow this cluster's own.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 64))]
+    pub clusters: Vec<BurstingCluster>,
+}
+
+/// The lead broker of the cluster that this one was burst from.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.address == '' || (self.name != '' && self.size >= 1)")
+        .message("leadBroker needs the name and the size of the cluster at address, for its host names")
+)]
+pub struct LeadBroker {
+    /// Address of the lead broker. Empty: this cluster is the first one.
+    #[schemars(length(max = 253))]
+    pub address: String,
+
+    /// Name of its MiniCluster.
+    #[schemars(length(max = 63))]
+    pub name: String,
+
+    /// Number of hosts its MiniCluster registered: its maxSize.
+    #[schemars(range(min = 0, max = 100_000))]
+    pub size: i32,
+
+    /// Port of the lead broker at that address. Unset or 0: 8050.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(range(min = 0, max = 65_535))]
+    pub port: i32,
+}
+
+/// A cluster that may join later.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct BurstingCluster {
+    /// Prefix of its host names. Unset: burst-0, burst-1 and so on.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+
+    /// Number of its hosts. Unset or 0: the same as size.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub size: i32,
+}

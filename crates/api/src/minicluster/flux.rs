@@ -1,0 +1,276 @@
+//! `spec.flux`: how Flux is set up, delivered and started.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ResourceRequirements, SecurityContext};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Bursting;
+use crate::embedded::embedded;
+use crate::unset::unset;
+
+/// How Flux is set up, delivered and started.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("(has(self.bootServer) && self.bootServer != '') == (has(self.bootServerSize) && self.bootServerSize > 0)")
+        .message("bootServer and bootServerSize go together: the address of the other cluster's lead, and its size")
+        .field_path(".bootServer"),
+    validation = Rule::new("(has(self.connection) && self.connection != '') == (has(self.connectionSize) && self.connectionSize > 0)")
+        .message("connection and connectionSize go together: the name of the other MiniCluster, and its size")
+        .field_path(".connection"),
+    validation = Rule::new("!(has(self.bootServer) && self.bootServer != '' && has(self.connection) && self.connection != '')")
+        .message("bootServer and connection are two ways to join another cluster: keep one")
+        .field_path(".connection"),
+    validation = Rule::new("!(has(self.curveCert) && self.curveCert != '' && has(self.curveCertSecret) && self.curveCertSecret != '')")
+        .message("the certificate is given twice: keep curveCert or curveCertSecret")
+        .field_path(".curveCertSecret")
+)]
+pub struct Flux {
+    /// The image that holds Flux, and how it reaches the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<FluxContainer>,
+
+    /// Kept for older manifests; the image decides the architecture.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 63))]
+    pub arch: String,
+
+    /// Words that submit the command. Unset: `flux submit`.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 4096))]
+    pub submit_command: String,
+
+    /// Program and arguments, separated by commas, that the brokers are run under
+    /// (`flux start --wrap`), such as strace.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 4096))]
+    pub wrap: String,
+
+    /// Longest time a broker waits for its parent, as Flux writes durations (5s,
+    /// 1.5m). Unset: 5s.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(
+        length(max = 32),
+        regex(pattern = r"^$|^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)?$")
+    )]
+    pub connect_timeout: String,
+
+    /// Further flags for submitting the command, such as `-ompi=openmpi@5`.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 4096))]
+    pub option_flags: String,
+
+    /// One Service for the lead broker alone, instead of a headless Service with a
+    /// name for every pod.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub minimal_service: bool,
+
+    /// Do not put the broker's socket at its well-known path.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub disable_socket: bool,
+
+    /// Shape of the tree of brokers: kary:K, mincrit:K, binomial or custom.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(
+        length(max = 63),
+        regex(pattern = r"^$|^(kary:[0-9]+|mincrit(:[0-9]+)?|binomial|custom)$")
+    )]
+    pub topology: String,
+
+    /// A sidecar's start does not wait for the broker's socket.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub no_wait_socket: bool,
+
+    /// A worker is done when its broker has ended, whatever its exit code.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub complete_workers: bool,
+
+    /// How much the brokers log, from 1 (alerts) to 7 (debug). Unset or 0: 6.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(range(min = 0, max = 7))]
+    pub log_level: i32,
+
+    /// Text of the CURVE certificate to use instead of a fresh one. Whoever can
+    /// read the MiniCluster can read it; curveCertSecret is the safer way.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 16_384))]
+    pub curve_cert: String,
+
+    /// Secret whose key curve.cert holds the CURVE certificate to use instead of a
+    /// fresh one.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 253))]
+    pub curve_cert_secret: String,
+
+    /// Secret with a munge key, for clusters that share one.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 253))]
+    pub munge_secret: String,
+
+    /// Whole text of broker.toml, instead of the generated one.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 262_144))]
+    pub broker_config: String,
+
+    /// Environment variables for shells that connect to the cluster.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(extend("maxProperties" = 1024))]
+    pub environment: BTreeMap<String, String>,
+
+    /// Which scheduler runs, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<Scheduler>,
+
+    /// Hosts outside this cluster that may join it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bursting: Option<Bursting>,
+
+    /// Resources of every node, instead of what its pod is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<FluxResources>,
+
+    /// Address of the lead broker of a cluster to join.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 253))]
+    pub boot_server: String,
+
+    /// Number of brokers of the cluster at bootServer.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub boot_server_size: i32,
+
+    /// Name of a MiniCluster in the same namespace to join.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
+    pub connection: String,
+
+    /// Number of brokers of the MiniCluster named in connection.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub connection_size: i32,
+}
+
+/// The image that holds Flux, and how it reaches the pods.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct FluxContainer {
+    /// Flux is in the runner's own image: deliver none.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub disable: bool,
+
+    /// How Flux reaches the pods: imageVolume mounts the image, init copies from
+    /// it, auto takes the first where the cluster can.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub delivery: Delivery,
+
+    /// Name of the init container and of its volume. Unset: flux-view.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+
+    /// Image that holds Flux. Unset: the view for Ubuntu.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 1024))]
+    pub image: String,
+
+    /// Working directory of the init container.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 4096))]
+    pub working_dir: String,
+
+    /// Entry for PYTHONPATH, instead of the one found in the view.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 4096))]
+    pub python_path: String,
+
+    /// Resources the init container asks for and is limited to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "embedded::<ResourceRequirements>")]
+    pub resources: Option<ResourceRequirements>,
+
+    /// Secret with the credentials to pull the image.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 253))]
+    pub image_pull_secret: String,
+
+    /// Pull the image every time.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub pull_always: bool,
+
+    /// Security settings of the init container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "embedded::<SecurityContext>")]
+    pub security_context: Option<SecurityContext>,
+
+    /// Where Flux and its configuration are mounted. Unset: /mnt/flux.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 1024), regex(pattern = r"^$|^/[^:]*[^/:]$"))]
+    pub mount_path: String,
+}
+
+/// Which scheduler runs, and how.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Scheduler {
+    /// Order of the queue. Unset: fcfs.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub queue_policy: QueuePolicy,
+
+    /// Use Flux's simple scheduler, also where the image has Fluxion.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub simple: bool,
+}
+
+/// Resources of every node, instead of what its pod is given.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct FluxResources {
+    /// Cores per node. Unset or 0: what the lead pod is given.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(range(min = 0, max = 65_536))]
+    pub cores: i32,
+
+    /// GPUs per node. Unset or 0: the GPUs in the runner's resource limits.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(range(min = 0, max = 1024))]
+    pub gpus: i32,
+}
+
+/// How the agent and Flux reach the pods.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// Not said: auto.
+    #[default]
+    #[serde(rename = "")]
+    Unset,
+    /// Image volumes where the cluster can, else an init container.
+    #[serde(rename = "auto")]
+    Auto,
+    /// Image volumes: nothing is copied.
+    #[serde(rename = "imageVolume")]
+    ImageVolume,
+    /// An init container that copies, as the Go operator does.
+    #[serde(rename = "init")]
+    Init,
+}
+
+/// Order of Fluxion's queue.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum QueuePolicy {
+    /// Not said: first come, first served.
+    #[default]
+    #[serde(rename = "")]
+    Unset,
+    /// First come, first served.
+    Fcfs,
+    /// Backfill that keeps the first waiting job's start.
+    Easy,
+    /// Backfill that keeps every waiting job's start.
+    Conservative,
+    /// Backfill that keeps the start of the first few waiting jobs.
+    Hybrid,
+}

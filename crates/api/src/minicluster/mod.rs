@@ -1,0 +1,30 @@
+//! MiniCluster: a Flux cluster in an Indexed Job.
+//!
+//! A superset of the Go operator's `v1alpha2`: every field it has, the older
+//! ones it lost, and ours. Each file holds one part of the spec.
+//!
+//! Rules that need more than one field stand on the struct that holds those
+//! fields, as CEL; limits of one field stand on the field. The API server
+//! enforces both, and [`crate::validate`] gives the same answers offline.
+//! Everything a rule touches has a maximum, because the API server multiplies
+//! maxima into a cost and refuses a CRD that is too dear.
+
+mod bursting;
+mod container;
+mod flux;
+mod logging;
+mod network;
+mod pod;
+mod spec;
+mod status;
+mod volume;
+
+pub use bursting::{Bursting, BurstingCluster, LeadBroker};
+pub use container::{Commands, Container, ContainerSecurity, Lifecycle, PullPolicy, SecretKey};
+pub use flux::{Delivery, Flux, FluxContainer, FluxResources, QueuePolicy, Scheduler};
+pub use logging::{Archive, Logging};
+pub use network::Network;
+pub use pod::{DnsPolicy, PodRestartPolicy, PodSpec};
+pub use spec::{MiniCluster, MiniClusterSpec, PodSecurity, Restart};
+pub use status::MiniClusterStatus;
+pub use volume::{StorageVolume, Volume};

@@ -1,0 +1,279 @@
+//! `spec`: the top level of a MiniCluster.
+
+use std::collections::BTreeMap;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Archive, Container, Flux, Logging, MiniClusterStatus, Network, PodSpec, StorageVolume,
+};
+use crate::unset::unset;
+
+/// A Flux cluster of `size` brokers in Kubernetes. It runs the command of its
+/// runner container to the end, or stays up when there is none.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[kube(
+    group = "flux-framework.org",
+    version = "v1alpha2",
+    kind = "MiniCluster",
+    plural = "miniclusters",
+    singular = "minicluster",
+    shortname = "mc",
+    category = "flux",
+    namespaced,
+    status = "MiniClusterStatus",
+    derive = "PartialEq",
+    doc = "A Flux cluster in Kubernetes: runs a command to its end, or stays up.",
+    scale(
+        spec_replicas_path = ".spec.size",
+        status_replicas_path = ".status.size",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "What the cluster is doing, in one word"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.ready",
+        description = "Brokers online, of the size asked for"
+    ),
+    printcolumn(
+        name = "Exit",
+        type_ = "integer",
+        json_path = ".status.exitCode",
+        description = "Exit code of the command, once it has ended"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
+        .message("metadata.name must start with a lowercase letter and hold only lowercase letters, digits and '-', because pods and a Service are named after it"),
+    validation = Rule::new("self.metadata.name.size() + 1 + string((has(self.spec.maxSize) && self.spec.maxSize > self.spec.size ? self.spec.maxSize : self.spec.size) - 1).size() <= 63")
+        .message("metadata.name is too long: the name, '-' and the highest index (maxSize - 1) make a host name, which has at most 63 characters"),
+    validation = Rule::new("!has(self.spec.services) || self.spec.services.size() == 0 || self.metadata.name.size() <= 54")
+        .message("metadata.name is too long: with services it has at most 54 characters, because their pod is called <name>-services"),
+    validation = Rule::new("self.spec.containers.size() == 1 || self.spec.containers.all(c, (has(c.runFlux) && c.runFlux) || !has(c.name) || c.name != self.metadata.name)")
+        .message("a sidecar cannot have the MiniCluster's name: the runner container is called that")
+        .field_path(".spec.containers")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.maxSize) || self.maxSize == 0 || self.maxSize >= self.size")
+        .message("maxSize must be at least size; leave it out to use size")
+        .field_path(".maxSize"),
+    validation = Rule::new("!has(self.minSize) || self.minSize <= self.size")
+        .message("minSize must be at most size: it is the number of brokers to wait for")
+        .field_path(".minSize"),
+    validation = Rule::new("self.containers.size() == 1 || self.containers.filter(c, has(c.runFlux) && c.runFlux).size() == 1")
+        .message("exactly one container must have runFlux: true when there are several: it runs the broker and the command")
+        .field_path(".containers"),
+    validation = Rule::new("self.containers.size() == 1 || self.containers.all(c, (has(c.runFlux) && c.runFlux) || (has(c.name) && c.name != ''))")
+        .message("every container without runFlux needs a name")
+        .field_path(".containers"),
+    validation = Rule::new("self.containers.size() == 1 || self.containers.all(c, !has(c.name) || c.name == '' || self.containers.exists_one(d, has(d.name) && d.name == c.name))")
+        .message("two containers have the same name: give each its own")
+        .field_path(".containers"),
+    validation = Rule::new("self.containers.all(c, !(self.containers.size() == 1 || (has(c.runFlux) && c.runFlux)) || !has(c.command) || c.command == '' || !has(c.commands) || !has(c.commands.script) || c.commands.script == '')")
+        .message("the runner has both command and commands.script: keep one, the script is run as the command")
+        .field_path(".containers"),
+    validation = Rule::new("self.containers.all(c, (has(c.runFlux) && c.runFlux) || self.containers.size() == 1 || !(has(c.batch) && c.batch || has(c.launcher) && c.launcher))")
+        .message("batch and launcher belong to the runner: no other container submits jobs")
+        .field_path(".containers"),
+    validation = Rule::new("self.containers.size() == 1 || self.containers.all(c, (has(c.runFlux) && c.runFlux) || !has(c.ports) || c.ports.size() == 0 || !has(c.name) || !c.name.matches('^[0-9]'))")
+        .message("a sidecar with ports needs a name that starts with a letter: its Service is called that")
+        .field_path(".containers"),
+    validation = Rule::new("!has(self.services) || self.services.all(s, has(s.name) && s.name != '')")
+        .message("every service needs a name")
+        .field_path(".services"),
+    validation = Rule::new("!has(self.services) || self.services.all(s, !has(s.name) || self.services.exists_one(t, has(t.name) && t.name == s.name))")
+        .message("two services have the same name: give each its own")
+        .field_path(".services"),
+    validation = Rule::new("!has(self.services) || self.services.all(s, !has(s.runFlux) || !s.runFlux)")
+        .message("a service cannot have runFlux: its pod is not part of the Flux cluster; move it to containers")
+        .field_path(".services"),
+    validation = Rule::new("!has(self.services) || self.services.all(s, !has(s.commands) || ((!has(s.commands.pre) || s.commands.pre == '') && (!has(s.commands.brokerPre) || s.commands.brokerPre == '') && (!has(s.commands.workerPre) || s.commands.workerPre == '')))")
+        .message("services do not support commands.pre, brokerPre or workerPre: there is no broker beside them")
+        .field_path(".services"),
+    validation = Rule::new("!has(self.serviceName) || self.serviceName == '' || !has(self.network) || !has(self.network.headlessName) || self.network.headlessName == '' || self.network.headlessName == self.serviceName")
+        .message("serviceName is the older word for network.headlessName: keep one of them")
+        .field_path(".serviceName")
+)]
+pub struct MiniClusterSpec {
+    /// Containers of every pod of the cluster. Exactly one is the runner: it
+    /// runs the Flux broker and the command. A single container always is.
+    #[schemars(length(min = 1, max = 32))]
+    pub containers: Vec<Container>,
+
+    /// Containers of one extra pod, `<name>-services`, reachable from the cluster
+    /// at `<name>-services.<headless name>`.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 32))]
+    pub services: Vec<Container>,
+
+    /// Number of brokers, one per pod. Can be changed between 1 and maxSize while
+    /// the cluster runs.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub size: i32,
+
+    /// Largest size the cluster can grow to: so many host names are registered
+    /// when it boots. Unset or 0: the same as size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub max_size: Option<i32>,
+
+    /// Number of brokers to wait for before the command starts (Flux's quorum).
+    /// Unset or 0: all of size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub min_size: Option<i32>,
+
+    /// Total number of tasks of the command. 0: one per node, given as nodes only.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 100_000_000))]
+    pub tasks: i32,
+
+    /// Keep the cluster up: start Flux, run no command, wait for jobs to be
+    /// submitted.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub interactive: bool,
+
+    /// How Flux itself is set up and started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flux: Option<Flux>,
+
+    /// What is written to the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logging: Option<Logging>,
+
+    /// Flux state to start from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Archive>,
+
+    /// Names and placement of the pods on the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+
+    /// Settings of the pods as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodSpec>,
+
+    /// Labels of the Job (not of its pods), such as a Kueue queue name.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(extend("maxProperties" = 256))]
+    pub job_labels: BTreeMap<String, String>,
+
+    /// Let the containers of a pod see each other's processes.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub share_process_namespace: bool,
+
+    /// Delete the MiniCluster when its command has ended.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub cleanup: bool,
+
+    /// Seconds after its end at which the MiniCluster is deleted. 0 deletes it at
+    /// once; unset keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i32>,
+
+    /// Longest time in seconds that the cluster may run. 0: no limit of its own.
+    #[serde(default = "deadline")]
+    #[schemars(range(min = 0))]
+    pub deadline_seconds: i64,
+
+    /// Seconds in which the brokers must reach the quorum. A cluster that does not
+    /// gives its nodes back and is marked failed. Unset or 0: wait for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ready_timeout_seconds: Option<i32>,
+
+    /// How often lost pods may be replaced; the older word for restart.limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub backoff_limit: Option<i32>,
+
+    /// When the command may be run again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+
+    /// Create nothing that runs, or stop what does. The command starts anew when
+    /// this becomes false.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub suspend: bool,
+
+    /// Name of the controller that runs the Job, as `domain/name`. Unset:
+    /// Kubernetes' own.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/.+$"))]
+    pub managed_by: String,
+
+    /// Security profile of the pods. `restricted` fills in what a namespace with
+    /// that Pod Security Standard asks for; unset keeps the image's user.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub pod_security: PodSecurity,
+
+    /// Value of the pod label `job-group` and of the headless Service's selector,
+    /// so that several MiniClusters share one network.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(
+        length(max = 63),
+        regex(pattern = r"^$|^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+    )]
+    pub job_selector: String,
+
+    /// Name of the headless Service; the older word for network.headlessName.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
+    pub service_name: String,
+
+    /// Storage by name, as v1alpha1 had it: containers mount an entry by using its
+    /// name in their volumes.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub volumes: BTreeMap<String, StorageVolume>,
+}
+
+impl Default for MiniClusterSpec {
+    /// What the API server makes of `{}`, with no container yet.
+    fn default() -> Self {
+        serde_json::from_value(serde_json::json!({ "containers": [] }))
+            .expect("every field but containers has a default")
+    }
+}
+
+/// When the command may be run again.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Restart {
+    /// How often the cluster may be started again after its lead pod was lost.
+    /// Unset: 0 with a command (a second run must be asked for), 3 without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub limit: Option<i32>,
+}
+
+/// Security profile of the pods.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodSecurity {
+    /// The image's user and capabilities, as the Go operator has it.
+    #[default]
+    #[serde(rename = "")]
+    Image,
+    /// What the Pod Security Standard of that name asks for.
+    #[serde(rename = "restricted")]
+    Restricted,
+}
+
+fn one() -> i32 {
+    1
+}
+
+/// The Go operator's default: a year less half a day.
+fn deadline() -> i64 {
+    31_500_000
+}

@@ -1,0 +1,53 @@
+//! `status`: what is true of a MiniCluster.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::embedded::embedded_list;
+use crate::unset::unset;
+
+/// What is true of a MiniCluster. Written by the operator only.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct MiniClusterStatus {
+    /// What the cluster is doing, in one word, for people. Programs read the
+    /// conditions.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub phase: String,
+
+    /// Brokers online, of the size asked for, such as 3/4.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub ready: String,
+
+    /// Exit code of the command, once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+
+    /// Number of pods, for the scale subresource.
+    #[serde(default)]
+    pub size: i32,
+
+    /// Labels of the pods, for the scale subresource.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub selector: String,
+
+    /// Largest size the cluster can grow to: the number of host names registered
+    /// when it booted.
+    #[serde(default)]
+    pub maximum_size: i32,
+
+    /// Flux's id of the command's job.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub jobid: String,
+
+    /// Generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// The truth in detail, one entry per condition type.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(schema_with = "embedded_list::<Condition>")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}

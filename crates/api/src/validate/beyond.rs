@@ -1,0 +1,192 @@
+//! What CEL cannot say, or not within the API server's cost limits: the form
+//! of map keys, texts with a grammar of their own, and clashes between
+//! volumes.
+//!
+//! In a cluster these become the condition `Accepted=False`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use flux_operator_flux::{BrokerConfig, Certificate, HostList};
+
+use super::Problem;
+use crate::MiniCluster;
+use crate::minicluster::{Container, Flux, Volume};
+
+/// Where an empty directory without a path is mounted, as the Go operator does.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Everything wrong with a MiniCluster that its CRD accepts.
+pub fn check(minicluster: &MiniCluster) -> Vec<Problem> {
+    let spec = &minicluster.spec;
+    let mut problems = Vec::new();
+    for (field, containers) in [("containers", &spec.containers), ("services", &spec.services)] {
+        for (index, container) in containers.iter().enumerate() {
+            check_container(container, &format!("spec.{field}[{index}]"), &mut problems);
+        }
+    }
+    for name in spec.volumes.keys() {
+        check_volume_name(name, "spec.volumes", &mut problems);
+    }
+    check_labels(&spec.job_labels, "spec.jobLabels", &mut problems);
+    if let Some(pod) = &spec.pod {
+        check_labels(&pod.labels, "spec.pod.labels", &mut problems);
+        check_labels(&pod.node_selector, "spec.pod.nodeSelector", &mut problems);
+    }
+    if let Some(flux) = &spec.flux {
+        check_flux(flux, spec.size, &mut problems);
+    }
+    problems
+}
+
+fn check_container(container: &Container, path: &str, problems: &mut Vec<Problem>) {
+    for (field, names) in [
+        ("environment", container.environment.keys().collect::<Vec<_>>()),
+        ("secrets", container.secrets.keys().collect()),
+    ] {
+        for name in names.into_iter().filter(|name| !is_variable_name(name)) {
+            problems.push(Problem::new(
+                format!("{path}.{field}"),
+                format!(
+                    "{name:?} cannot name an environment variable: it must not be empty or hold '='"
+                ),
+            ));
+        }
+    }
+    let mut mounted: HashMap<&str, &str> = HashMap::new();
+    for (field, volumes) in
+        [("volumes", &container.volumes), ("existingVolumes", &container.existing_volumes)]
+    {
+        let path = format!("{path}.{field}");
+        for (name, volume) in volumes {
+            check_volume_name(name, &path, problems);
+            if let Some(other) = mounted.insert(mount_path(volume), name) {
+                problems.push(Problem::new(
+                    format!("{path}.{name}.path"),
+                    format!("{} is where {other:?} is mounted already", mount_path(volume)),
+                ));
+            }
+        }
+    }
+}
+
+fn check_flux(flux: &Flux, size: i32, problems: &mut Vec<Problem>) {
+    for name in flux.environment.keys().filter(|name| !is_variable_name(name)) {
+        problems.push(Problem::new(
+            "spec.flux.environment",
+            format!(
+                "{name:?} cannot name an environment variable: it must not be empty or hold '='"
+            ),
+        ));
+    }
+    if !flux.broker_config.is_empty()
+        && let Err(error) = BrokerConfig::parse(&flux.broker_config)
+    {
+        problems.push(Problem::new("spec.flux.brokerConfig", chain(&error)));
+    }
+    if !flux.curve_cert.is_empty()
+        && let Err(error) = Certificate::parse(&flux.curve_cert)
+    {
+        problems.push(Problem::new("spec.flux.curveCert", chain(&error)));
+    }
+    let Some(bursting) = &flux.bursting else { return };
+    if let Err(error) = bursting.hostlist.parse::<HostList>() {
+        problems.push(Problem::new("spec.flux.bursting.hostlist", chain(&error)));
+    }
+    for (index, cluster) in bursting.clusters.iter().enumerate() {
+        let hosts = if cluster.size > 0 { cluster.size } else { size };
+        let longest = cluster.name.len() + 1 + (hosts - 1).to_string().len();
+        if longest > 63 {
+            problems.push(Problem::new(
+                format!("spec.flux.bursting.clusters[{index}].name"),
+                format!("is too long: with '-' and the highest index its host names have {longest} characters, and at most 63 are allowed"),
+            ));
+        }
+    }
+}
+
+/// Names of volumes become names in the pod, and some of those are ours.
+fn check_volume_name(name: &str, path: &str, problems: &mut Vec<Problem>) {
+    if !is_label(name) {
+        problems.push(Problem::new(
+            path,
+            format!(
+                "{name:?} cannot name a volume: use at most 63 lowercase letters, digits and '-'"
+            ),
+        ));
+    } else if name.starts_with("flux-operator-") {
+        problems.push(Problem::new(
+            path,
+            format!("{name:?} cannot name a volume: names that start with flux-operator- are the operator's own"),
+        ));
+    }
+}
+
+fn check_labels(labels: &BTreeMap<String, String>, path: &str, problems: &mut Vec<Problem>) {
+    for (key, value) in labels {
+        if !is_label_key(key) {
+            problems.push(Problem::new(
+                path,
+                format!("{key:?} is no label name: expected [prefix/]name of letters, digits, '-', '_' and '.', the name at most 63 long"),
+            ));
+        }
+        if !value.is_empty() && !is_label_value(value) {
+            problems.push(Problem::new(
+                format!("{path}.{key}"),
+                format!("{value:?} is no label value: expected at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"),
+            ));
+        }
+    }
+}
+
+fn mount_path(volume: &Volume) -> &str {
+    match volume.path.trim_end_matches('/') {
+        "" if volume.path.is_empty() => SHARED_MEMORY,
+        "" => "/",
+        path => path,
+    }
+}
+
+fn is_variable_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| (b.is_ascii_graphic() || b == b' ') && b != b'=')
+}
+
+/// A DNS label, as names of volumes are.
+fn is_label(name: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    name.len() <= 63
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.is_empty()
+}
+
+fn is_label_value(value: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = value.as_bytes();
+    value.len() <= 63
+        && bytes.iter().copied().all(inner)
+        && edge(bytes.first())
+        && edge(bytes.last())
+}
+
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        None => is_label_value(key),
+        Some((prefix, name)) => {
+            prefix.len() <= 253 && prefix.split('.').all(is_label) && is_label_value(name)
+        }
+    }
+}
+
+/// An error with its causes, on one line: without the excerpts that a TOML
+/// parser draws.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let lines: Vec<String> = causes
+        .flat_map(|error| error.to_string().lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|line| !line.contains(" | ") && !line.trim_start().starts_with('|'))
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    lines.join(": ")
+}
