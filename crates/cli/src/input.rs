@@ -1,0 +1,47 @@
+//! Reading manifests from files and standard input.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use flux_operator_api::manifest::{self, MAX_BYTES, Manifest, ReadError};
+
+/// Why a manifest could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InputError {
+    #[error("failed to read {name}")]
+    Read { name: String, source: io::Error },
+    #[error("{name} is no manifest")]
+    Manifest { name: String, source: ReadError },
+}
+
+/// Reads the manifest in a file, or of standard input for `-`.
+///
+/// Never holds more than a manifest may have, so that a device or an endless
+/// pipe gives an error and not a full memory.
+pub(crate) fn manifest(file: &Path) -> Result<Manifest, InputError> {
+    let name = display_name(file);
+    let bytes =
+        read_limited(file).map_err(|source| InputError::Read { name: name.clone(), source })?;
+    manifest::read(&bytes).map_err(|source| InputError::Manifest { name, source })
+}
+
+/// How messages call the file.
+pub(crate) fn display_name(file: &Path) -> String {
+    if is_standard_input(file) { "standard input".into() } else { file.display().to_string() }
+}
+
+fn read_limited(file: &Path) -> io::Result<Vec<u8>> {
+    let limit = MAX_BYTES as u64 + 1;
+    let mut bytes = Vec::new();
+    if is_standard_input(file) {
+        io::stdin().lock().take(limit).read_to_end(&mut bytes)?;
+    } else {
+        File::open(file)?.take(limit).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn is_standard_input(file: &Path) -> bool {
+    file == Path::new("-")
+}

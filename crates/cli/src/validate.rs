@@ -1,0 +1,65 @@
+//! `flux-operator validate`: check manifests without a cluster.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use flux_operator_api::manifest::Document;
+use flux_operator_api::validate;
+
+use crate::input;
+
+/// Check MiniCluster manifests without a cluster, by the rules the API server
+/// has and those it cannot have. Prints one line per problem.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Manifest to check; `-` is standard input. Can be given several times.
+    #[arg(short, long = "filename", value_name = "FILE", required = true, num_args = 1..)]
+    filename: Vec<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut clean = true;
+    for file in &arguments.filename {
+        clean &= check(file);
+    }
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Checks one file and prints what it finds; true when nothing is wrong. A file
+/// that cannot be read does not keep the others from being checked.
+fn check(file: &Path) -> bool {
+    let manifest = match input::manifest(file) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            eprintln!("{:#}", anyhow::Error::new(error));
+            return false;
+        }
+    };
+    for warning in &manifest.warnings {
+        eprintln!("{}: warning: {warning}", input::display_name(file));
+    }
+    let documents = &manifest.documents;
+    let mut clean = true;
+    for document in documents {
+        let problems = validate::document(document);
+        for problem in &problems {
+            eprintln!("{}: {problem}", label(file, document, documents.len()));
+        }
+        if problems.is_empty() {
+            println!("{}: ok", label(file, document, documents.len()));
+        }
+        clean &= problems.is_empty();
+    }
+    clean
+}
+
+/// The file, and which of its objects when it has several.
+fn label(file: &Path, document: &Document, documents: usize) -> String {
+    let file = input::display_name(file);
+    match (documents, document.name()) {
+        (1, _) => file,
+        (_, Some(name)) => format!("{file} (document {}, {name:?})", document.number),
+        (_, None) => format!("{file} (document {})", document.number),
+    }
+}

@@ -1,0 +1,151 @@
+//! `flux-operator validate` as a user meets it: exit codes, one line per
+//! problem, and no panic whatever it is given.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const GOOD: &str = "
+apiVersion: flux-framework.org/v1alpha2
+kind: MiniCluster
+metadata: {name: good}
+spec: {size: 4, containers: [{image: busybox, command: hostname}]}
+";
+
+#[test]
+fn a_good_manifest_is_ok_by_file_and_by_standard_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("good.yaml");
+    std::fs::write(&file, GOOD).unwrap();
+    let by_file = validate(&[&file]);
+    assert_eq!(by_file.status.code(), Some(0), "{}", errors(&by_file));
+    let by_input = validate_input(GOOD.as_bytes());
+    assert_eq!(by_input.status.code(), Some(0), "{}", errors(&by_input));
+    assert_eq!(output(&by_input), "standard input: ok\n");
+}
+
+#[test]
+fn each_problem_is_a_line_with_the_path_of_its_field() {
+    let manifest = GOOD.replace("size: 4", "size: 0, tasks: -1, sizes: 2");
+    let result = validate_input(manifest.as_bytes());
+    assert_eq!(result.status.code(), Some(1));
+    let errors = errors(&result);
+    assert_eq!(errors.lines().count(), 3, "{errors}");
+    for field in ["spec.size: ", "spec.tasks: ", "spec.sizes: unknown field"] {
+        assert!(errors.contains(field), "{errors}");
+    }
+}
+
+#[test]
+fn of_two_documents_the_bad_one_is_named() {
+    let bad = GOOD.replace("size: 4", "size: 0").replace("good", "second");
+    let result = validate_input(format!("{GOOD}---{bad}").as_bytes());
+    assert_eq!(result.status.code(), Some(1));
+    assert_eq!(output(&result), "standard input (document 1, \"good\"): ok\n");
+    let errors = errors(&result);
+    assert!(errors.starts_with("standard input (document 2, \"second\"): spec.size: "), "{errors}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_does_not_hide_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = folder.path().join("good.yaml");
+    std::fs::write(&good, GOOD).unwrap();
+    let missing = folder.path().join("missing.yaml");
+    let result = validate(&[&missing, folder.path(), &good]);
+    assert_eq!(result.status.code(), Some(1));
+    assert!(output(&result).ends_with("good.yaml: ok\n"));
+    let errors = errors(&result);
+    assert!(errors.contains("missing.yaml: No such file"), "{errors}");
+    assert!(errors.contains("Is a directory"), "{errors}");
+}
+
+#[test]
+fn what_is_no_minicluster_says_so() {
+    let cases = [
+        ("just text", "document: is not an object"),
+        ("[1, 2]", "document: is not an object"),
+        ("a: b", "kind: is missing"),
+        ("kind: Job\napiVersion: batch/v1", "kind: is \"Job\""),
+        ("kind: MiniCluster", "apiVersion: is missing"),
+        (&GOOD.replace("v1alpha2", "v1alpha1"), "apiVersion: is \"flux-framework.org/v1alpha1\""),
+        (&GOOD.replace("spec:", "specs:"), "spec: is required"),
+        ("", "there is no object in it"),
+        ("a: [1", "not YAML: line "),
+    ];
+    for (manifest, expected) in cases {
+        let result = validate_input(manifest.as_bytes());
+        assert_eq!(result.status.code(), Some(1), "{manifest}");
+        let errors = errors(&result);
+        assert!(errors.contains(expected), "{manifest:?}: {errors}");
+    }
+}
+
+#[test]
+fn garbage_gives_a_short_error_and_no_panic() {
+    let ten_megabytes = 10 * 1024 * 1024;
+    let noise: Vec<u8> =
+        (0..ten_megabytes as u64).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
+    let below_the_limit = 7 * 1024 * 1024;
+    let bomb = format!(
+        "a: &a [{}]\nb: &b [{}]\nc: [{}]",
+        "x,".repeat(1000),
+        "*a,".repeat(1000),
+        "*b,".repeat(1000)
+    );
+    let cases: [(&str, Vec<u8>); 7] = [
+        ("noise", noise),
+        ("zeros", vec![0; ten_megabytes]),
+        ("letters", vec![b'a'; below_the_limit]),
+        ("brackets", vec![b'['; below_the_limit]),
+        ("braces", b"{a: ".repeat(below_the_limit / 4)),
+        ("dashes", b"- ".repeat(below_the_limit / 2)),
+        ("aliases", bomb.into_bytes()),
+    ];
+    for (name, bytes) in cases {
+        let result = validate_input(&bytes);
+        assert_eq!(result.status.code(), Some(1), "{name}: {:.300}", errors(&result));
+        let errors = errors(&result);
+        assert!(errors.len() < 1000, "{name}: {} bytes of error", errors.len());
+        assert!(!errors.contains("panicked"), "{name}: {errors}");
+        assert!(errors.starts_with("standard input"), "{name}: {errors}");
+    }
+}
+
+#[test]
+fn a_key_given_twice_is_a_warning() {
+    let result = validate_input(format!("{GOOD}kind: MiniCluster\n").as_bytes());
+    assert_eq!(result.status.code(), Some(0));
+    assert!(errors(&result).contains("warning: line 6"), "{}", errors(&result));
+}
+
+fn validate(files: &[&Path]) -> Output {
+    program().arg("validate").arg("-f").args(files).output().unwrap()
+}
+
+fn validate_input(manifest: &[u8]) -> Output {
+    let mut child = program()
+        .args(["validate", "-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The program stops reading when it has seen too much; that is no failure here.
+    let _ = child.stdin.take().unwrap().write_all(manifest);
+    child.wait_with_output().unwrap()
+}
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_flux-operator"))
+}
+
+fn output(result: &Output) -> String {
+    String::from_utf8(result.stdout.clone()).unwrap()
+}
+
+fn errors(result: &Output) -> String {
+    String::from_utf8(result.stderr.clone()).unwrap()
+}
