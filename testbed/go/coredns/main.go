@@ -1,0 +1,21 @@
+// CoreDNS with the plugins a cluster's DNS needs and no others: the stock
+// program links some fifty, cloud SDKs among them.
+package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/loop"
+	_ "github.com/coredns/coredns/plugin/ready"
+)
+
+func init() {
+	// Order matters: a query passes the plugins in this order.
+	dnsserver.Directives = []string{"bind", "ready", "errors", "cache", "kubernetes", "loop"}
+}
+
+func main() { coremain.Run() }

@@ -1,0 +1,3 @@
+module flux-operator.testbed/pause
+
+go 1.26.0

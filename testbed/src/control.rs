@@ -1,0 +1,192 @@
+//! How other processes talk to a supervisor: one line there, one line back, over a socket.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What a supervisor can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// Say that it lives.
+    Answer,
+    /// End everything.
+    End,
+    /// Stop one component and keep it stopped.
+    Stop(String),
+    /// Start a stopped component and wait until it serves.
+    Start(String),
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Request::Answer => write!(formatter, "answer"),
+            Request::End => write!(formatter, "end"),
+            Request::Stop(component) => write!(formatter, "stop {component}"),
+            Request::Start(component) => write!(formatter, "start {component}"),
+        }
+    }
+}
+
+impl FromStr for Request {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Request, String> {
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            ["answer"] => Ok(Request::Answer),
+            ["end"] => Ok(Request::End),
+            ["stop", component] => Ok(Request::Stop(component.to_owned())),
+            ["start", component] => Ok(Request::Start(component.to_owned())),
+            _ => Err(format!("unknown request {line:?}")),
+        }
+    }
+}
+
+/// Why a supervisor did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// It could not be reached, or did not answer in time.
+    #[error("the supervisor does not answer")]
+    Silent(#[source] io::Error),
+    /// It answered no.
+    #[error("the supervisor refused: {message}")]
+    Refused {
+        /// Its words.
+        message: String,
+    },
+}
+
+/// Sends a request and waits for the answer.
+pub(crate) fn send(socket: &Path, request: &Request, limit: Duration) -> Result<(), ControlError> {
+    let ask = || {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        writeln!(stream, "{request}")?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        Ok(answer)
+    };
+    match ask().map_err(ControlError::Silent)?.trim() {
+        "ok" => Ok(()),
+        "" => Err(ControlError::Silent(io::ErrorKind::UnexpectedEof.into())),
+        message => Err(ControlError::Refused { message: message.to_owned() }),
+    }
+}
+
+/// Whether a supervisor lives. One that is busy, with starting a component for somebody, does; one
+/// that is just being killed does not, although its lock may still be held for a moment.
+pub(crate) fn is_alive(socket: &Path) -> bool {
+    match send(socket, &Request::Answer, Duration::from_secs(5)) {
+        Ok(()) | Err(ControlError::Refused { .. }) => true,
+        Err(ControlError::Silent(error)) => {
+            matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+        }
+    }
+}
+
+/// The supervisor's end.
+#[derive(Debug)]
+pub(crate) struct Listener(UnixListener);
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) request: Request,
+    stream: UnixStream,
+}
+
+impl Listener {
+    pub(crate) fn bind(socket: &Path) -> io::Result<Listener> {
+        let listener = UnixListener::bind(socket)?;
+        listener.set_nonblocking(true)?;
+        Ok(Listener(listener))
+    }
+
+    /// Waits up to `limit` for a request.
+    pub(crate) fn next(&self, limit: Duration) -> Option<Pending> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
+        let mut waiting = [PollFd::new(&self.0, PollFlags::IN)];
+        // An interruption by a signal counts as no request: the caller looks around and asks again.
+        if poll(&mut waiting, Some(&limit)).unwrap_or(0) == 0 {
+            return None;
+        }
+        let (stream, _) = self.0.accept().ok()?;
+        // Whoever connects and says nothing must not hold up the supervisor for long.
+        stream.set_nonblocking(false).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).ok()?;
+        match line.parse() {
+            Ok(request) => Some(Pending { request, stream }),
+            Err(message) => {
+                answer(stream, Err(message));
+                None
+            }
+        }
+    }
+}
+
+impl Pending {
+    pub(crate) fn answer(self, result: Result<(), String>) {
+        answer(self.stream, result);
+    }
+}
+
+fn answer(mut stream: UnixStream, result: Result<(), String>) {
+    let line = match result {
+        Ok(()) => "ok".to_owned(),
+        Err(message) => message.replace('\n', " "),
+    };
+    // Who asked may have gone; that is no concern of the supervisor.
+    let _gone = writeln!(stream, "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_they_are_written() {
+        for request in
+            [Request::Answer, Request::End, Request::Stop("a".into()), Request::Start("b".into())]
+        {
+            assert_eq!(request.to_string().parse::<Request>(), Ok(request));
+        }
+        assert!("stop".parse::<Request>().is_err());
+        assert!("rm everything".parse::<Request>().is_err());
+    }
+
+    #[test]
+    fn a_question_over_the_socket_is_answered() {
+        let socket = std::env::temp_dir().join(format!("testbed-control-{}", std::process::id()));
+        let listener = Listener::bind(&socket).unwrap();
+        assert!(listener.next(Duration::from_millis(1)).is_none());
+        let asker = {
+            let socket = socket.clone();
+            std::thread::spawn(move || {
+                let limit = Duration::from_secs(10);
+                let yes = send(&socket, &Request::End, limit);
+                let no = send(&socket, &Request::Stop("x".into()), limit);
+                (yes, no)
+            })
+        };
+        let mut answers = [Ok(()), Err("no such component".to_owned())].into_iter();
+        while answers.len() > 0 {
+            if let Some(pending) = listener.next(Duration::from_millis(100)) {
+                pending.answer(answers.next().unwrap());
+            }
+        }
+        let (yes, no) = asker.join().unwrap();
+        assert!(yes.is_ok());
+        assert_eq!(no.unwrap_err().to_string(), "the supervisor refused: no such component");
+        drop(listener);
+        assert!(!is_alive(&socket));
+        std::fs::remove_file(&socket).unwrap();
+        assert!(!is_alive(&socket));
+    }
+}

@@ -1,0 +1,131 @@
+//! `down`: ends a testbed and removes every trace of it.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::claim::{Holder, RunDirectory};
+use crate::control::{self, Request};
+use crate::files::{self, FileError};
+use crate::layout::{Home, Layout, Name};
+use crate::slot::Slot;
+use crate::up;
+
+/// How long a supervisor may take to end when asked, and again when killed. It kills what it
+/// started and waits for nobody; a second is usual, but a kernel under load takes its time to
+/// take namespaces apart.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Why a testbed is still there.
+#[derive(Debug, thiserror::Error)]
+pub enum DownError {
+    /// Its processes do not end.
+    #[error("process {pid} of the testbed in slot {slot} does not end")]
+    Alive {
+        /// The process that holds the slot.
+        pid: i32,
+        /// The slot.
+        slot: Slot,
+    },
+    /// Its process may not be ended.
+    #[error("process {pid} of the testbed in slot {slot} cannot be killed")]
+    Kill {
+        /// The process that holds the slot.
+        pid: i32,
+        /// The slot.
+        slot: Slot,
+        /// Why.
+        source: io::Error,
+    },
+    /// Its files cannot be removed.
+    #[error("the testbed's files could not be removed")]
+    File(#[source] FileError),
+}
+
+/// Ends the testbed of this name, if it runs, and removes what it left behind, also when it
+/// ended otherwise. Returns whether there was anything.
+pub fn down(layout: &Layout, name: &Name) -> Result<bool, DownError> {
+    let _lock = up::lock(layout).map_err(DownError::File)?;
+    end(&layout.home(name))
+}
+
+/// [`down`] for one who holds the lock already.
+pub(crate) fn end(home: &Home) -> Result<bool, DownError> {
+    let run = RunDirectory::of_this_user();
+    let found = run.find(home);
+    if let Some((slot, holder)) = &found {
+        end_supervisor(&run, *slot, holder)?;
+    }
+    run.sweep_free_slots();
+    let existed = home.path().exists();
+    files::remove_tree(home.path()).map_err(DownError::File)?;
+    Ok(found.is_some() || existed)
+}
+
+fn end_supervisor(run: &RunDirectory, slot: Slot, holder: &Holder) -> Result<(), DownError> {
+    let socket = run.of_slot(slot).join("control.sock");
+    // One that does not answer is killed.
+    let free = || wait_free(run, &holder.home, LIMIT);
+    if control::send(&socket, &Request::End, LIMIT).is_ok() && free() {
+        return Ok(());
+    }
+    let pid = holder.pid;
+    if let Some(process) = Pid::from_raw(pid).filter(|_| is_supervisor(pid, &holder.home)) {
+        match kill_process(process, Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => {
+                return Err(DownError::Kill { pid, slot, source: error.into() });
+            }
+        }
+    }
+    match free() {
+        true => Ok(()),
+        false => Err(DownError::Alive { pid, slot }),
+    }
+}
+
+/// Whether this process was started for the testbed: the one that was may have ended, and its
+/// number may be somebody else's now.
+fn is_supervisor(pid: i32, home: &Home) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let home = home.path().as_os_str().as_encoded_bytes();
+    line.split(|byte| *byte == 0).any(|word| word == home)
+}
+
+/// Waits until the testbed holds no slot any more: the last process that has the lock open waits
+/// for the end of all others.
+pub(crate) fn wait_free(run: &RunDirectory, home: &Home, limit: Duration) -> bool {
+    let limit = Instant::now() + limit;
+    while Instant::now() < limit {
+        if run.find(home).is_none() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_is_known_by_its_command_line() {
+        let home = Home::at("/base/a".into());
+        let mut child =
+            Command::new("sh").args(["-c", "sleep 60; true", "/base/a"]).spawn().unwrap();
+        let pid = child.id().try_into().unwrap();
+        // The child has this process' command line until it has become the other program.
+        let limit = Instant::now() + Duration::from_secs(10);
+        while !is_supervisor(pid, &home) && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(is_supervisor(pid, &home));
+        assert!(!is_supervisor(pid, &Home::at("/base/b".into())));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_supervisor(pid, &home));
+    }
+}

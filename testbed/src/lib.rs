@@ -1,0 +1,60 @@
+//! A real Kubernetes on one machine, without a container engine and without a registry.
+//!
+//! The testbed builds Kubernetes, etcd, containerd and CoreDNS from source, and runs them under
+//! one supervisor: at level `control-plane` what stores and decides (no root needed), at level
+//! `node` also one node that runs pods, in namespaces of its own. Ending the supervisor, in
+//! whatever way, ends everything.
+//!
+//! [`up`] claims a slot of the machine (`slot.rs`, `claim.rs`) and starts a supervisor, which
+//! follows the order in `supervise.rs`. Tests use a [`Testbed`] that runs and bring it [`Image`]s.
+//!
+//! This crate must not know anything of the operator: it is what the operator is tested on.
+
+mod cgroup;
+mod claim;
+mod command;
+mod component;
+mod control;
+mod control_plane;
+mod down;
+mod files;
+mod image;
+mod import;
+mod isolation;
+mod kubeconfig;
+mod layout;
+mod network;
+mod node;
+mod pki;
+mod prerequisites;
+mod probe;
+mod process;
+mod programs;
+mod run;
+mod slot;
+mod state;
+mod status;
+mod supervise;
+mod supervisor;
+mod testbed;
+mod up;
+
+pub use claim::ClaimError;
+pub use command::CommandError;
+pub use control::ControlError;
+pub use down::{DownError, down};
+pub use files::FileError;
+pub use image::{Image, ImageError};
+pub use import::ImportError;
+pub use layout::{Home, Layout, Name, NameError};
+pub use node::BUSYBOX_IMAGE;
+pub use pki::PkiError;
+pub use prerequisites::PrerequisiteError;
+pub use programs::{BuildError, build};
+pub use run::{RunError, run_with};
+pub use slot::Slot;
+pub use state::{ComponentState, Level, Phase, State, Step, Wanted};
+pub use status::status;
+pub use supervise::{Supervision, supervise};
+pub use testbed::Testbed;
+pub use up::{UpError, up};

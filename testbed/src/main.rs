@@ -1,0 +1,277 @@
+//! The testbed's commands. `testbed help` lists them.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use flux_operator_testbed::{
+    Image, Layout, Level, Name, Supervision, Testbed, Wanted, build, down, run_with, status,
+    supervise, up,
+};
+
+#[derive(Parser)]
+#[command(name = "testbed", about = "A real Kubernetes on this machine, for tests")]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compile the testbed's programs (minutes the first time); `up` does it too
+    Build {
+        /// What it is built for
+        #[arg(long, default_value = "node")]
+        level: Level,
+    },
+    /// Bring a testbed up; one that runs is left alone
+    Up {
+        #[arg(long, default_value = "default")]
+        name: Name,
+        /// How much of a Kubernetes
+        #[arg(long, default_value = "node")]
+        level: Level,
+        /// Let the API server write an audit log of every request's metadata
+        #[arg(long)]
+        audit: bool,
+    },
+    /// Run a command with a testbed: one that runs stays, one that is started for it ends with it
+    Run {
+        #[arg(long, default_value = "default")]
+        name: Name,
+        /// How much of a Kubernetes
+        #[arg(long, default_value = "node")]
+        level: Level,
+        /// Let the API server write an audit log of every request's metadata
+        #[arg(long)]
+        audit: bool,
+        /// The command; it finds KUBECONFIG and TESTBED_NAME in its environment
+        #[arg(last = true, required = true)]
+        command: Vec<std::ffi::OsString>,
+    },
+    /// End a testbed and remove its files; the compiled programs stay
+    Down {
+        #[arg(long, default_value = "default")]
+        name: Name,
+        /// Every testbed in this target directory
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
+    },
+    /// Show what runs
+    Status,
+    /// Print the path of a testbed's kubeconfig
+    Kubeconfig {
+        #[arg(long, default_value = "default")]
+        name: Name,
+    },
+    /// Stop one component, such as kubelet, until it is started again
+    Stop {
+        component: String,
+        #[arg(long, default_value = "default")]
+        name: Name,
+    },
+    /// Start a stopped component and wait until it serves
+    Start {
+        component: String,
+        #[arg(long, default_value = "default")]
+        name: Name,
+    },
+    /// Make images and bring them to the node
+    #[command(subcommand)]
+    Image(ImageCommand),
+    /// Run a testbed in the foreground; `up` does this
+    #[command(hide = true)]
+    Supervise(Supervision),
+}
+
+#[derive(Subcommand)]
+enum ImageCommand {
+    /// Write an image archive from files of this machine
+    Build(ImageOptions),
+    /// Import an image archive
+    Import {
+        archive: PathBuf,
+        #[arg(long, default_value = "default")]
+        name: Name,
+    },
+}
+
+#[derive(Args)]
+struct ImageOptions {
+    /// The image's name, under a registry that does not exist: flux-operator.test/thing:1
+    #[arg(long)]
+    tag: String,
+    /// Begin with a shell and the usual small programs
+    #[arg(long)]
+    busybox: bool,
+    /// A file or directory to add, as SOURCE:PLACE
+    #[arg(long, value_parser = pair)]
+    add: Vec<(String, String)>,
+    /// A symbolic link to add, as TARGET:PLACE
+    #[arg(long, value_parser = pair)]
+    link: Vec<(String, String)>,
+    /// What a container runs, one word each
+    #[arg(long, allow_hyphen_values = true)]
+    entrypoint: Vec<String>,
+    /// A variable of the environment, as NAME=value
+    #[arg(long)]
+    env: Vec<String>,
+    /// The user a container runs as
+    #[arg(long, default_value = "")]
+    user: String,
+    /// Where to write the archive
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Import the image into the running testbed
+    #[arg(long)]
+    import: bool,
+    #[arg(long, default_value = "default")]
+    name: Name,
+}
+
+fn main() -> ExitCode {
+    match run(CommandLine::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let layout = Layout::discover();
+    match command {
+        Command::Build { level } => {
+            build(&layout, level, |program, seconds| {
+                say(&format!("{seconds:>6.1} s  built {program}"));
+            })?;
+            say(&format!("the programs are in {}", layout.bin().display()));
+        }
+        Command::Up { name, level, audit } => {
+            let program = std::env::current_exe().context("failed to find this program")?;
+            let wanted = Wanted { level, audit };
+            let (home, _) = up(&layout, &name, wanted, &program, &mut say)?;
+            say(&format!("export KUBECONFIG={}", quoted(&home.kubeconfig())));
+        }
+        Command::Run { name, level, audit, command } => {
+            let program = std::env::current_exe().context("failed to find this program")?;
+            let wanted = Wanted { level, audit };
+            let code = run_with(&layout, &name, wanted, &program, &command, &mut |line| {
+                eprintln!("{line}");
+            })?;
+            return Ok(ExitCode::from(code));
+        }
+        Command::Down { name, all } => {
+            let names = if all { layout.names() } else { vec![name] };
+            for name in names {
+                match down(&layout, &name)? {
+                    true => say(&format!("{name} is down")),
+                    false => say(&format!("{name} was down")),
+                }
+            }
+        }
+        Command::Status => say(status(&layout).trim_end()),
+        Command::Kubeconfig { name } => {
+            say(&running(&layout, &name)?.kubeconfig().display().to_string());
+        }
+        Command::Stop { component, name } => running(&layout, &name)?.stop(&component)?,
+        Command::Start { component, name } => running(&layout, &name)?.start(&component)?,
+        Command::Image(ImageCommand::Build(options)) => build_image(&layout, options)?,
+        Command::Image(ImageCommand::Import { archive, name }) => {
+            running(&layout, &name)?.import(&archive)?;
+        }
+        Command::Supervise(supervision) => return Ok(supervise(supervision)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a line. Unlike `println` it goes on when nobody reads, as behind `| head -1`: what is
+/// being started or ended is to be finished.
+fn say(line: &str) {
+    let _nobody_reads = writeln!(std::io::stdout(), "{line}");
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%".contains(&byte);
+    match text.bytes().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+fn running(layout: &Layout, name: &Name) -> anyhow::Result<Testbed> {
+    Testbed::find_in(layout, name)
+        .with_context(|| format!("testbed {name} is not up: run `testbed up --name {name}`"))
+}
+
+fn build_image(layout: &Layout, options: ImageOptions) -> anyhow::Result<()> {
+    if options.output.is_none() && !options.import {
+        anyhow::bail!("nothing to do with the image: give --output, --import or both");
+    }
+    let mut image = match options.busybox {
+        true => Image::busybox(&options.tag)?,
+        false => Image::new(&options.tag),
+    };
+    for (source, place) in &options.add {
+        image = image.tree(Path::new(source), place)?;
+    }
+    for (target, place) in &options.link {
+        image = image.link(target, place);
+    }
+    for variable in &options.env {
+        image = image.environment(variable);
+    }
+    image = image.entrypoint(options.entrypoint).user(&options.user);
+    let archive = match &options.output {
+        Some(path) => path.clone(),
+        None => layout.bin().with_file_name(format!("image-{}.tar", std::process::id())),
+    };
+    let written = image.write(&archive);
+    let imported = written.map_err(anyhow::Error::from).and_then(|()| match options.import {
+        true => Ok(running(layout, &options.name)?.import(&archive)?),
+        false => Ok(()),
+    });
+    if options.output.is_none() {
+        // Nobody asked for the archive itself; it is missing when it could not be written.
+        let _missing = std::fs::remove_file(&archive);
+    }
+    imported
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once(':') {
+        Some((first, second)) if !first.is_empty() && !second.is_empty() => {
+            Ok((first.to_owned(), second.to_owned()))
+        }
+        _ => Err(format!("expected two paths with a colon between them, not {text:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn a_path_is_quoted_only_where_a_shell_needs_it() {
+        assert_eq!(quoted(Path::new("/a/b-1.c")), "/a/b-1.c");
+        assert_eq!(quoted(Path::new("/a b")), "'/a b'");
+        assert_eq!(quoted(Path::new("/it's")), r"'/it'\''s'");
+    }
+
+    #[test]
+    fn a_pair_needs_both_parts() {
+        assert_eq!(pair("a:/b"), Ok(("a".to_owned(), "/b".to_owned())));
+        assert!(pair("a").is_err() && pair(":/b").is_err() && pair("a:").is_err());
+    }
+}

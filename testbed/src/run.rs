@@ -1,0 +1,82 @@
+//! `run`: a command, and a testbed for as long as it takes.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::down::{self, DownError};
+use crate::layout::{Layout, Name};
+use crate::state::Wanted;
+use crate::up::{self, UpError};
+
+/// Why a command did not run, or left something behind.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// There is no testbed for it.
+    #[error("failed to bring the testbed up")]
+    Up(#[source] UpError),
+    /// The command itself.
+    #[error("failed to start {program:?}")]
+    Start {
+        /// The command's first word.
+        program: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// The testbed that was started for it.
+    #[error("failed to take the testbed down")]
+    Down(#[source] DownError),
+}
+
+/// Runs a command with `KUBECONFIG` and `TESTBED_NAME` set, and returns its exit code. A testbed
+/// that was started for it is taken down afterwards, also when somebody interrupts the command;
+/// one that ran before stays.
+pub fn run_with(
+    layout: &Layout,
+    name: &Name,
+    wanted: Wanted,
+    program: &Path,
+    command: &[OsString],
+    report: &mut dyn FnMut(&str),
+) -> Result<u8, RunError> {
+    let (first, arguments) = command.split_first().expect("the command line has a command");
+    let failed = |source| RunError::Start { program: first.clone(), source };
+    // Interrupted from a terminal, the command gets the signal too and ends; this process has to
+    // live on until then.
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(failed)?;
+    }
+    let (home, started) = up::up(layout, name, wanted, program, report).map_err(RunError::Up)?;
+    let result = Command::new(first)
+        .args(arguments)
+        .env("KUBECONFIG", home.kubeconfig())
+        .env("TESTBED_NAME", name.to_string())
+        .status();
+    if started {
+        down::down(layout, name).map_err(RunError::Down)?;
+    }
+    result.map(exit_code).map_err(failed)
+}
+
+/// What a shell would say: 128 and the signal's number for a command that a signal ended.
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    code.try_into().unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_code_is_the_commands_own() {
+        let status = |script| Command::new("sh").args(["-c", script]).status().unwrap();
+        assert_eq!(exit_code(status("exit 0")), 0);
+        assert_eq!(exit_code(status("exit 7")), 7);
+        assert_eq!(exit_code(status("kill -TERM $$")), 143);
+    }
+}

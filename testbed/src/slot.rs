@@ -1,0 +1,163 @@
+//! What one testbed may use of the machine: ports, addresses, names.
+//!
+//! Several testbeds run side by side, from one clone of the project or from several. Each has a
+//! slot, a small number claimed machine-wide (see [`crate::claim`]), and everything that the
+//! machine has only once is computed from it, so that two slots never share anything.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The number of slots: what the fourth address byte of a `/20` per slot leaves room for.
+pub(crate) const SLOTS: u8 = 16;
+
+/// Ports begin here: below the kernel's usual range for outgoing connections (32768), above what
+/// well-known services use.
+const FIRST_PORT: u16 = 20_000;
+const PORTS_PER_SLOT: u16 = 100;
+
+/// One testbed's share of the machine.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct Slot(u8);
+
+/// The control plane's ports on the host. The node's programs have a network namespace of their
+/// own and keep Kubernetes' usual ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    ApiServer,
+    EtcdClient,
+    EtcdPeer,
+    EtcdHealth,
+    ControllerManager,
+    Scheduler,
+}
+
+impl Port {
+    pub(crate) const ALL: [Port; 6] = [
+        Port::ApiServer,
+        Port::EtcdClient,
+        Port::EtcdPeer,
+        Port::EtcdHealth,
+        Port::ControllerManager,
+        Port::Scheduler,
+    ];
+}
+
+impl Slot {
+    /// The slot of this number, if there is one.
+    pub(crate) fn new(number: u8) -> Option<Slot> {
+        (number < SLOTS).then_some(Slot(number))
+    }
+
+    /// All slots, in the order in which they are claimed.
+    pub(crate) fn all() -> impl Iterator<Item = Slot> {
+        (0..SLOTS).map(Slot)
+    }
+
+    /// The slot's number.
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    /// A control plane port.
+    pub(crate) fn port(self, port: Port) -> u16 {
+        FIRST_PORT + PORTS_PER_SLOT * u16::from(self.0) + port as u16
+    }
+
+    /// A control plane port on the loopback interface.
+    pub(crate) fn loopback(self, port: Port) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port(port))
+    }
+
+    /// The host's end of the link to the node. The API server listens here when there is a node.
+    pub(crate) fn host_address(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 213, self.0, 1)
+    }
+
+    /// The node's end of the link, its `InternalIP`.
+    pub fn node_address(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 213, self.0, 2)
+    }
+
+    /// The prefix length of the link between host and node: two addresses.
+    pub(crate) const LINK_PREFIX: u8 = 30;
+
+    /// Addresses of pods.
+    pub(crate) fn pod_network(self) -> String {
+        format!("10.214.{}.0/20", 16 * self.0)
+    }
+
+    /// Addresses of services.
+    pub(crate) fn service_network(self) -> String {
+        format!("10.215.{}.0/20", 16 * self.0)
+    }
+
+    /// The first address of the service network, which is always the API server's.
+    pub(crate) fn api_service_address(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 215, 16 * self.0, 1)
+    }
+
+    /// The name of the node's network namespace and of the host's end of the link to it.
+    pub(crate) fn link_name(self) -> String {
+        format!("fotb{}", self.0)
+    }
+
+    /// The node's name in the cluster.
+    pub fn node_name(self) -> String {
+        format!("node-{}", self.0)
+    }
+
+    /// The cgroup, in every hierarchy, that holds the pods.
+    pub(crate) fn cgroup(self) -> String {
+        format!("flux-testbed-{}", self.0)
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_slots_share_anything() {
+        let mut seen = BTreeSet::new();
+        for slot in Slot::all() {
+            for port in Port::ALL {
+                assert!(seen.insert(slot.port(port).to_string()));
+            }
+            assert!(seen.insert(slot.host_address().to_string()));
+            assert!(seen.insert(slot.node_address().to_string()));
+            assert!(seen.insert(slot.pod_network()));
+            assert!(seen.insert(slot.service_network()));
+            assert!(seen.insert(slot.link_name()));
+            assert!(seen.insert(slot.node_name()));
+            assert!(seen.insert(slot.cgroup()));
+        }
+        assert_eq!(seen.len(), 16 * (6 + 7));
+    }
+
+    #[test]
+    fn the_last_slot_still_fits() {
+        let slot = Slot::new(15).unwrap();
+        assert_eq!(slot.port(Port::ApiServer), 21_500);
+        assert_eq!(slot.node_address().to_string(), "10.213.15.2");
+        assert_eq!(slot.pod_network(), "10.214.240.0/20");
+        assert_eq!(slot.service_network(), "10.215.240.0/20");
+        assert_eq!(slot.api_service_address().to_string(), "10.215.240.1");
+        assert_eq!(Slot::new(16), None);
+    }
+
+    #[test]
+    fn link_names_fit_the_kernel_limit() {
+        // IFNAMSIZ is 16 with the final zero byte.
+        assert!(Slot::all().all(|slot| slot.link_name().len() < 16));
+    }
+}

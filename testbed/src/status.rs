@@ -1,0 +1,115 @@
+//! `status`: what there is, for people.
+
+use std::fmt::Write;
+
+use crate::claim::RunDirectory;
+use crate::layout::{Layout, Name};
+use crate::state::{Level, Phase, State};
+use crate::testbed::Testbed;
+
+/// Describes every testbed of a base directory, and says which other slots of the machine are
+/// taken.
+pub fn status(layout: &Layout) -> String {
+    let run = RunDirectory::of_this_user();
+    let mut text = String::new();
+    let names = layout.names();
+    for name in &names {
+        let home = layout.home(name);
+        let alive = run.find(&home).is_some();
+        let processes = |component: &str| {
+            Testbed::find_in(layout, name).and_then(|testbed| testbed.process_of(component))
+        };
+        describe(&mut text, name, State::read(&home).as_ref(), alive, processes);
+    }
+    if names.is_empty() {
+        text.push_str("no testbed in ");
+        text.push_str(&layout.base().display().to_string());
+        text.push('\n');
+    }
+    for (slot, holder) in run.holders() {
+        if !names.iter().any(|name| layout.home(name) == holder.home) {
+            let home = holder.home.path().display();
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "slot {slot} is taken by {home}");
+        }
+    }
+    text
+}
+
+fn describe(
+    text: &mut String,
+    name: &Name,
+    state: Option<&State>,
+    alive: bool,
+    process_of: impl Fn(&str) -> Option<i32>,
+) {
+    let _ = match state {
+        None => writeln!(text, "{name}: nothing is known; `testbed down --name {name}` removes it"),
+        Some(state) => writeln!(
+            text,
+            "{name}: {}, slot {}, {}",
+            phase_of(state, alive),
+            state.slot,
+            match state.wanted.level {
+                Level::ControlPlane => "control plane",
+                Level::Node => "control plane and node",
+            },
+        ),
+    };
+    let components = state.into_iter().filter(|_| alive).flat_map(|state| &state.components);
+    for component in components {
+        let process = match component.pid {
+            None => "stopped".to_owned(),
+            Some(inner) => {
+                format!("process {}", process_of(&component.name).unwrap_or(inner))
+            }
+        };
+        let restarts = match component.restarts {
+            0 => String::new(),
+            count => format!(", restarted {count} times"),
+        };
+        let _ = writeln!(text, "    {:<24} {process}{restarts}", component.name);
+    }
+}
+
+fn phase_of(state: &State, alive: bool) -> String {
+    match (&state.phase, alive) {
+        (Phase::Ready, true) => "ready".to_owned(),
+        (Phase::Starting, true) => match state.steps.last() {
+            Some(step) => format!("starting, done: {}", step.name),
+            None => "starting".to_owned(),
+        },
+        (Phase::Failed { message, .. }, _) => format!("failed: {message}"),
+        (_, true) => "ending".to_owned(),
+        (_, false) => "not running".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::Slot;
+    use crate::state::{ComponentState, Wanted};
+
+    #[test]
+    fn a_running_testbed_shows_its_components() {
+        let wanted = Wanted { level: Level::Node, audit: false };
+        let mut state = State::new(Slot::new(1).unwrap(), wanted);
+        state.phase = Phase::Ready;
+        let component =
+            |name: &str, pid, restarts| ComponentState { name: name.into(), pid, restarts };
+        state.components = vec![component("etcd", Some(3), 0), component("kubelet", None, 2)];
+        let mut text = String::new();
+        let name = "default".parse().unwrap();
+        describe(&mut text, &name, Some(&state), true, |_| Some(4711));
+        assert_eq!(
+            text,
+            "default: ready, slot 1, control plane and node\n\
+             \x20   etcd                     process 4711\n\
+             \x20   kubelet                  stopped, restarted 2 times\n"
+        );
+        text.clear();
+        describe(&mut text, &name, Some(&state), false, |_| None);
+        assert_eq!(text, "default: not running, slot 1, control plane and node\n");
+    }
+}

@@ -1,0 +1,122 @@
+//! The supervisor's life: prepare, start everything in order, serve, end.
+//!
+//! The order is the shortest that works: what does not need another component starts beside it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::command::chain;
+use crate::component::Settings;
+use crate::layout::{Home, Layout};
+use crate::node::{containerd, coredns, kube_proxy, kubelet};
+use crate::slot::Slot;
+use crate::state::{Level, Wanted};
+use crate::supervisor::{End, Supervisor};
+use crate::{cgroup, control_plane, import, isolation, kubeconfig, network, node, pki};
+
+/// What `up` tells the supervisor it starts.
+#[derive(Debug, clap::Args)]
+pub struct Supervision {
+    /// The directory of all testbeds
+    #[arg(long)]
+    pub(crate) base: PathBuf,
+    /// The directory of this one
+    #[arg(long)]
+    pub(crate) home: PathBuf,
+    /// The directory of its sockets
+    #[arg(long)]
+    pub(crate) sockets: PathBuf,
+    /// Its slot
+    #[arg(long, value_parser = |text: &str| text.parse().ok().and_then(Slot::new).ok_or("no slot"))]
+    pub(crate) slot: Slot,
+    /// How much of a Kubernetes it is
+    #[arg(long)]
+    pub(crate) level: Level,
+    /// Whether the API server writes an audit log
+    #[arg(long)]
+    pub(crate) audit: bool,
+    /// Whether this process is the first of pid and mount namespaces of its own
+    #[arg(long)]
+    pub(crate) contained: bool,
+}
+
+/// Runs a testbed until it is asked to end or something fails.
+pub fn supervise(supervision: Supervision) -> ExitCode {
+    let Supervision { base, home, sockets, slot, level, audit, contained } = supervision;
+    // What a contained supervisor does to mounts and processes, it must never do to the machine.
+    let is_first = std::process::id() == 1;
+    if contained != is_first || (level == Level::Node && !contained) {
+        eprintln!("this command is for `testbed up`, which gives it namespaces of its own");
+        return ExitCode::FAILURE;
+    }
+    let layout = Layout::at(&base);
+    let settings = Settings {
+        home: Home::at(home),
+        bin: layout.bin(),
+        images: layout.images(),
+        sockets,
+        slot,
+        wanted: Wanted { level, audit },
+    };
+    let mut supervisor = match Supervisor::new(settings, contained) {
+        Ok(supervisor) => supervisor,
+        Err(end) => {
+            eprintln!("{}", chain(&end));
+            return ExitCode::FAILURE;
+        }
+    };
+    let Err(end) = start(&mut supervisor, &base).and_then(|()| supervisor.serve());
+    eprintln!("ending everything: {}", chain(&end));
+    supervisor.end(&end);
+    match end {
+        End::Asked => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn start(supervisor: &mut Supervisor, base: &Path) -> Result<(), End> {
+    let settings = supervisor.settings.clone();
+    let has_node = settings.wanted.level == Level::Node;
+
+    pki::create(&settings.home, settings.slot).map_err(End::Pki)?;
+    kubeconfig::write_all(&settings.home, settings.api_server()).map_err(End::File)?;
+    control_plane::configure(&settings).map_err(End::File)?;
+    if has_node {
+        node::configure(&settings).map_err(End::File)?;
+        supervisor.done("certificates and configuration")?;
+        isolation::set_up(&settings, base).map_err(End::File)?;
+        cgroup::create(settings.slot).map_err(End::File)?;
+        network::create(settings.slot).map_err(End::Network)?;
+        supervisor.done("mounts, cgroups and network")?;
+    } else {
+        supervisor.done("certificates and configuration")?;
+    }
+
+    supervisor.start(control_plane::etcd(&settings))?;
+    if has_node {
+        supervisor.start(containerd::component(&settings))?;
+    }
+    supervisor.wait_ready("etcd")?;
+    supervisor.start(control_plane::api_server(&settings))?;
+    if has_node {
+        supervisor.wait_ready("containerd")?;
+        import::import_node_images(&settings).map_err(End::Image)?;
+        supervisor.done("images")?;
+    }
+    supervisor.wait_ready("kube-apiserver")?;
+    supervisor.start(control_plane::controller_manager(&settings))?;
+    supervisor.start(control_plane::scheduler(&settings))?;
+    if has_node {
+        supervisor.start(kubelet::component(&settings))?;
+        supervisor.start(kube_proxy::component(&settings))?;
+        supervisor.start(coredns::component(&settings))?;
+    }
+    supervisor.wait_ready("kube-scheduler")?;
+    supervisor.wait_ready("kube-controller-manager")?;
+    if has_node {
+        supervisor.wait_ready("coredns")?;
+        supervisor.wait_ready("kube-proxy")?;
+        supervisor.wait_ready("kubelet")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,334 @@
+//! Keeps a testbed's components running.
+//!
+//! One process, one thread: children are reaped by whoever waits for any child, so nothing else
+//! may wait at the same time. As root this process is the first of a pid namespace; containers'
+//! orphans come to it, and when it ends the kernel ends them all. See [`crate::supervise`] for
+//! the order in which things start.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+
+use crate::command::chain;
+use crate::component::{AfterDeath, Component, Settings};
+use crate::control::{Listener, Request};
+use crate::files::{self, FileError, failed};
+use crate::process::{command_for, describe, has_children, kill_all_others};
+use crate::state::{ComponentState, Level, Phase, State, Step};
+use crate::{cgroup, probe};
+
+/// How long a component may take to serve. Machines are slow and noisy; usually it is seconds.
+const READY_LIMIT: Duration = Duration::from_secs(180);
+/// How long a component may take to end when asked to, before it is killed.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// The pause before a component that ended is started again.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// How often everything is looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Why a supervisor ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    #[error("it was asked to")]
+    Asked,
+    #[error("the testbed's directory is gone")]
+    DirectoryGone,
+    #[error("{component} ended ({how})")]
+    Died { component: &'static str, how: String },
+    #[error("{component} did not serve within {} s", READY_LIMIT.as_secs())]
+    NotReady { component: &'static str },
+    #[error("failed to start {component}")]
+    Start { component: &'static str, source: io::Error },
+    #[error("failed to prepare the testbed")]
+    File(#[source] FileError),
+    #[error("failed to make certificates")]
+    Pki(#[source] crate::pki::PkiError),
+    #[error("failed to set up the network")]
+    Network(#[source] crate::command::CommandError),
+    #[error("failed to provide the node's images")]
+    Image(#[source] crate::import::ImportError),
+}
+
+struct Running {
+    component: Component,
+    pid: Option<Pid>,
+    /// When it ended by itself.
+    ended: Option<Instant>,
+    restarts: u32,
+    /// Somebody asked for it to be stopped.
+    stopped: bool,
+}
+
+pub(crate) struct Supervisor {
+    pub(crate) settings: Settings,
+    /// Whether the kernel ends all children when this process ends.
+    contained: bool,
+    state: State,
+    running: Vec<Running>,
+    listener: Listener,
+    asked: Arc<AtomicBool>,
+    started: Instant,
+    directory: (u64, u64),
+}
+
+impl Supervisor {
+    pub(crate) fn new(settings: Settings, contained: bool) -> Result<Supervisor, End> {
+        let socket = settings.control_socket();
+        let listener =
+            Listener::bind(&socket).map_err(failed("listen at", &socket)).map_err(End::File)?;
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+            signal_hook::flag::register(signal, Arc::clone(&asked))
+                .map_err(failed("handle signals of", settings.home.path()))
+                .map_err(End::File)?;
+        }
+        let supervisor = Supervisor {
+            directory: identity(settings.home.path())
+                .map_err(failed("read", settings.home.path()))
+                .map_err(End::File)?,
+            state: State::new(settings.slot, settings.wanted),
+            settings,
+            contained,
+            running: Vec::new(),
+            listener,
+            asked,
+            started: Instant::now(),
+        };
+        supervisor.write_state()?;
+        Ok(supervisor)
+    }
+
+    /// Records a step of the start as done.
+    pub(crate) fn done(&mut self, name: &str) -> Result<(), End> {
+        let milliseconds = self.started.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
+        self.state.steps.push(Step { name: name.to_owned(), milliseconds });
+        self.write_state()
+    }
+
+    /// Starts a component; it may not serve yet.
+    pub(crate) fn start(&mut self, component: Component) -> Result<(), End> {
+        let pid = self.spawn(&component)?;
+        self.running.push(Running {
+            component,
+            pid: Some(pid),
+            ended: None,
+            restarts: 0,
+            stopped: false,
+        });
+        self.write_state()
+    }
+
+    /// Waits until a component serves, while it and all others live.
+    pub(crate) fn wait_ready(&mut self, name: &str) -> Result<(), End> {
+        let component = self
+            .running
+            .iter()
+            .map(|each| &each.component)
+            .find(|component| component.name == name)
+            .expect("only components that were started are waited for")
+            .clone();
+        let limit = Instant::now() + READY_LIMIT;
+        let mut open = component.ready.as_slice();
+        while let Some((first, rest)) = open.split_first() {
+            self.look_around(true)?;
+            if probe::holds(first, &self.settings) {
+                open = rest;
+            } else if Instant::now() > limit {
+                return Err(End::NotReady { component: component.name });
+            } else if let Some(pending) = self.listener.next(TICK) {
+                let asked_to_end = pending.request == Request::End;
+                pending.answer(match asked_to_end {
+                    true => Ok(()),
+                    false => Err("the testbed is still starting".to_owned()),
+                });
+                if asked_to_end {
+                    return Err(End::Asked);
+                }
+            }
+        }
+        self.done(component.name)
+    }
+
+    /// Says that everything serves and keeps it so until there is a reason to end.
+    pub(crate) fn serve(&mut self) -> Result<std::convert::Infallible, End> {
+        self.state.phase = Phase::Ready;
+        self.write_state()?;
+        loop {
+            self.look_around(false)?;
+            self.restart_ended()?;
+            let Some(pending) = self.listener.next(TICK) else {
+                continue;
+            };
+            let result = match &pending.request {
+                Request::End => {
+                    pending.answer(Ok(()));
+                    return Err(End::Asked);
+                }
+                Request::Answer => Ok(()),
+                Request::Stop(name) => self.stop_component(name)?,
+                Request::Start(name) => self.start_component(name)?,
+            };
+            pending.answer(result);
+        }
+    }
+
+    /// Ends all components at once, and every container. Nothing of a testbed is kept, so none
+    /// is asked to finish.
+    pub(crate) fn end(&mut self, end: &End) {
+        for pid in self.running.iter_mut().filter_map(|each| each.pid.take()) {
+            // It may have ended in this moment.
+            let _gone = kill_process(pid, Signal::KILL);
+        }
+        // Again and again: a process that is being killed may just have started another one.
+        while has_children() {
+            if self.contained {
+                kill_all_others();
+            }
+            std::thread::sleep(TICK / 5);
+        }
+        if self.settings.wanted.level == Level::Node {
+            cgroup::remove(self.settings.slot);
+        }
+        // Whatever cannot be removed now is removed by who takes the slot next.
+        let _left = files::remove_tree(&self.settings.sockets);
+        self.state.phase = match end {
+            End::Asked | End::DirectoryGone => Phase::Stopped,
+            failure => Phase::Failed { message: chain(failure), log: self.log_about(failure) },
+        };
+        // The directory may be the very thing that is gone.
+        let _gone = self.write_state();
+    }
+
+    /// Looks for what ended: children, and reasons to go on.
+    fn look_around(&mut self, starting: bool) -> Result<(), End> {
+        if self.asked.load(Ordering::Relaxed) {
+            return Err(End::Asked);
+        }
+        if identity(self.settings.home.path()).ok() != Some(self.directory) {
+            return Err(End::DirectoryGone);
+        }
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let ended = self.running.iter_mut().find(|each| each.pid == Some(pid));
+            // Every other child is an orphan of some container.
+            let Some(ended) = ended else { continue };
+            ended.pid = None;
+            let component = ended.component.name;
+            if !ended.stopped {
+                eprintln!("{component} ended ({})", describe(status));
+                if starting || ended.component.after_death == AfterDeath::EndAll {
+                    return Err(End::Died { component, how: describe(status) });
+                }
+                ended.ended = Some(Instant::now());
+            }
+            self.write_state()?;
+        }
+        Ok(())
+    }
+
+    fn restart_ended(&mut self) -> Result<(), End> {
+        for index in 0..self.running.len() {
+            let due = |ended: Instant| ended.elapsed() >= RESTART_PAUSE;
+            if self.running[index].ended.is_some_and(due) {
+                let pid = self.spawn(&self.running[index].component)?;
+                let restarted = &mut self.running[index];
+                restarted.pid = Some(pid);
+                restarted.ended = None;
+                restarted.restarts += 1;
+                self.write_state()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The outer result ends the supervisor; the inner one is the answer to who asked.
+    fn stop_component(&mut self, name: &str) -> Result<Result<(), String>, End> {
+        let Some(index) = self.index_of(name) else {
+            return Ok(Err(unknown(name)));
+        };
+        self.running[index].stopped = true;
+        self.running[index].ended = None;
+        let asked = Instant::now();
+        while let Some(pid) = self.running[index].pid {
+            let signal = if asked.elapsed() < STOP_LIMIT { Signal::TERM } else { Signal::KILL };
+            // It may have ended in this moment; that is seen right below.
+            let _gone = kill_process(pid, signal);
+            std::thread::sleep(TICK);
+            self.look_around(false)?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn start_component(&mut self, name: &str) -> Result<Result<(), String>, End> {
+        let Some(index) = self.index_of(name) else {
+            return Ok(Err(unknown(name)));
+        };
+        self.running[index].stopped = false;
+        if self.running[index].pid.is_none() {
+            self.running[index].pid = Some(self.spawn(&self.running[index].component)?);
+            self.running[index].ended = None;
+            self.write_state()?;
+        }
+        let ready = self.running[index].component.ready.clone();
+        let limit = Instant::now() + READY_LIMIT;
+        while !ready.iter().all(|each| probe::holds(each, &self.settings)) {
+            self.look_around(false)?;
+            if self.running[index].pid.is_none() || Instant::now() > limit {
+                return Ok(Err(format!("{name} does not serve")));
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(Ok(()))
+    }
+
+    fn index_of(&self, name: &str) -> Option<usize> {
+        self.running.iter().position(|each| each.component.name == name)
+    }
+
+    fn spawn(&self, component: &Component) -> Result<Pid, End> {
+        let start = || {
+            let log = self.settings.home.log(component.name);
+            let log = File::options().create(true).append(true).open(log)?;
+            let child = command_for(component, &self.settings, self.contained)
+                .stdin(Stdio::null())
+                .stdout(log.try_clone()?)
+                .stderr(log)
+                .spawn()?;
+            Ok(Pid::from_child(&child))
+        };
+        start().map_err(|source| End::Start { component: component.name, source })
+    }
+
+    fn write_state(&self) -> Result<(), End> {
+        let components = self.running.iter().map(|each| ComponentState {
+            name: each.component.name.to_owned(),
+            pid: each.pid.map(Pid::as_raw_pid),
+            restarts: each.restarts,
+        });
+        let state = State { components: components.collect(), ..self.state.clone() };
+        state.write(&self.settings.home).map_err(End::File)
+    }
+
+    fn log_about(&self, end: &End) -> Option<std::path::PathBuf> {
+        match end {
+            End::Died { component, .. } | End::NotReady { component } => {
+                Some(self.settings.home.log(component))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+fn unknown(name: &str) -> String {
+    format!("no component {name:?}")
+}

@@ -1,0 +1,137 @@
+//! A running testbed, as tests see it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::claim::RunDirectory;
+use crate::control::{self, ControlError, Request};
+use crate::import::{self, ImportError};
+use crate::layout::{Home, Layout, Name};
+use crate::slot::Slot;
+use crate::state::{Phase, State};
+
+/// Longer than the supervisor's own limits for a component, so that its answer arrives.
+const CONTROL_LIMIT: Duration = Duration::from_secs(200);
+
+/// A testbed that is ready.
+#[derive(Clone, Debug)]
+pub struct Testbed {
+    bin: PathBuf,
+    home: Home,
+    sockets: PathBuf,
+    slot: Slot,
+    supervisor: i32,
+    state: State,
+}
+
+impl Testbed {
+    /// Finds the ready testbed of this name, usually `default`, in the project's target directory.
+    pub fn find(name: &Name) -> Option<Testbed> {
+        Testbed::find_in(&Layout::discover(), name)
+    }
+
+    /// Finds the ready testbed of this name in a given place.
+    pub fn find_in(layout: &Layout, name: &Name) -> Option<Testbed> {
+        let home = layout.home(name);
+        let run = RunDirectory::of_this_user();
+        let (slot, holder) = run.find(&home)?;
+        let state = State::read(&home).filter(|state| state.phase == Phase::Ready)?;
+        let sockets = run.of_slot(slot);
+        Some(Testbed { bin: layout.bin(), home, sockets, slot, supervisor: holder.pid, state })
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.home.kubeconfig()
+    }
+
+    /// kubectl, of the same version, for this testbed.
+    pub fn kubectl(&self) -> Command {
+        let mut command = Command::new(self.bin.join("kubectl"));
+        command.env("KUBECONFIG", self.kubeconfig());
+        command
+    }
+
+    /// What the testbed is.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The testbed's share of the machine: its node's name and address.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Where a component logs. The API server's audit log is `audit`.
+    pub fn log(&self, component: &str) -> PathBuf {
+        self.home.log(component)
+    }
+
+    /// Imports an image archive, such as [`crate::Image::write`] makes.
+    pub fn import(&self, archive: &Path) -> Result<(), ImportError> {
+        import::import(&self.bin, &self.sockets.join("containerd.sock"), archive)
+    }
+
+    /// Stops a component, such as `kubelet`, until it is started again.
+    pub fn stop(&self, component: &str) -> Result<(), ControlError> {
+        self.ask(&Request::Stop(component.to_owned()))
+    }
+
+    /// Starts a stopped component and waits until it serves.
+    pub fn start(&self, component: &str) -> Result<(), ControlError> {
+        self.ask(&Request::Start(component.to_owned()))
+    }
+
+    /// The process of a component, as the caller sees it; its state has the number that the
+    /// supervisor's own pid namespace gives it.
+    pub fn process_of(&self, component: &str) -> Option<i32> {
+        let state = State::read(&self.home)?;
+        let inner = state.components.iter().find(|each| each.name == component)?.pid?;
+        let namespace = |process: i32, name: &str| {
+            std::fs::read_link(format!("/proc/{process}/ns/{name}")).ok()
+        };
+        let wanted = namespace(self.supervisor, "pid_for_children")?;
+        std::fs::read_dir("/proc")
+            .ok()?
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+            .find(|process| {
+                namespace(*process, "pid").as_ref() == Some(&wanted)
+                    && innermost_pid(*process) == Some(inner)
+            })
+    }
+
+    fn ask(&self, request: &Request) -> Result<(), ControlError> {
+        control::send(&self.sockets.join("control.sock"), request, CONTROL_LIMIT)
+    }
+}
+
+/// The number of a process in the innermost namespace it is in.
+fn innermost_pid(process: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    last_of_nspid(&status)
+}
+
+fn last_of_nspid(status: &str) -> Option<i32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().last()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_number_is_the_last() {
+        assert_eq!(last_of_nspid("Name:\tkubelet\nNSpid:\t4711\t23\nThreads:\t9\n"), Some(23));
+        assert_eq!(last_of_nspid("Name:\tkubelet\n"), None);
+        assert!(innermost_pid(std::process::id() as i32).is_some());
+    }
+
+    #[test]
+    fn where_nothing_runs_nothing_is_found() {
+        let layout = Layout::at(Path::new("/nonexistent"));
+        assert!(Testbed::find_in(&layout, &"default".parse().unwrap()).is_none());
+    }
+}

@@ -1,0 +1,282 @@
+//! `up`: brings a testbed up, or finds that it is.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::claim::{Claim, ClaimError, Holder, RunDirectory};
+use crate::control;
+use crate::down::{self, DownError};
+use crate::files::{self, FileError, failed};
+use crate::import::{self, ImportError};
+use crate::layout::{Home, Layout, Name};
+use crate::prerequisites::{self, PrerequisiteError};
+use crate::programs::{self, BuildError};
+use crate::state::{Level, Phase, State, Wanted};
+
+/// The longest that a start may take. Its parts have limits of their own, with better messages.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Why there is no testbed.
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    /// The machine lacks something.
+    #[error("this machine cannot run the testbed")]
+    Prerequisite(#[source] PrerequisiteError),
+    /// The programs could not be built.
+    #[error("the testbed's programs could not be built")]
+    Build(#[source] BuildError),
+    /// The node's images could not be written.
+    #[error("the node's images could not be written")]
+    Images(#[source] ImportError),
+    /// No slot is free.
+    #[error("the machine has no room for the testbed")]
+    Claim(#[source] ClaimError),
+    /// An earlier testbed of the name is in the way.
+    #[error("the earlier testbed of this name could not be ended")]
+    Replace(#[source] DownError),
+    /// A file could not be prepared.
+    #[error("the testbed could not be prepared")]
+    File(#[source] FileError),
+    /// A component failed. The log's end is in the message, because it usually says why.
+    #[error("the testbed failed: {message}{log}")]
+    Failed {
+        /// What happened.
+        message: String,
+        /// The end of the log, or nothing.
+        log: String,
+    },
+    /// Somebody was faster.
+    #[error("the testbed was taken down while it started")]
+    TakenDown,
+    /// The supervisor ended without a word.
+    #[error("the supervisor ended unexpectedly{log}")]
+    Lost {
+        /// The end of its log.
+        log: String,
+    },
+    /// It takes too long.
+    #[error("the testbed is not ready after {} s; `testbed status` shows how far it is", LIMIT.as_secs())]
+    Slow,
+}
+
+/// Brings a testbed up. One that runs and serves what is wanted is left alone; one that serves
+/// less is replaced, with everything in it. `program` is the program whose command `supervise`
+/// is to run, `report` is called with each line of progress. The second result says whether the
+/// testbed was started now.
+pub fn up(
+    layout: &Layout,
+    name: &Name,
+    wanted: Wanted,
+    program: &Path,
+    report: &mut dyn FnMut(&str),
+) -> Result<(Home, bool), UpError> {
+    let home = layout.home(name);
+    let run = RunDirectory::of_this_user();
+    loop {
+        let lock = lock(layout).map_err(UpError::File)?;
+        let starts = match run.find(&home).map(|_| State::read(&home)) {
+            None => {
+                prepare(layout, wanted.level, report)?;
+                start(layout, &home, &run, wanted, program)?;
+                true
+            }
+            Some(Some(state)) if serves(&state, wanted) && answers(&run, &state) => false,
+            Some(_) => {
+                report("replacing the testbed that runs, for it is not what is wanted");
+                down::end(&home).map_err(UpError::Replace)?;
+                continue;
+            }
+        };
+        drop(lock);
+        let result = follow(&home, &run, starts, report);
+        if result.is_err() {
+            // The logs stay where they are, and the message names them.
+            down::wait_free(&run, &home, Duration::from_secs(2));
+            run.sweep_free_slots();
+        }
+        return result.map(|()| (home, starts));
+    }
+}
+
+/// Whether a running testbed is, or will be, what is wanted.
+fn serves(state: &State, wanted: Wanted) -> bool {
+    matches!(state.phase, Phase::Starting | Phase::Ready) && state.wanted.serves(wanted)
+}
+
+/// Whether the supervisor of a testbed that is ready lives. One that starts may not listen yet;
+/// who waits for it sees when it ends.
+fn answers(run: &RunDirectory, state: &State) -> bool {
+    state.phase == Phase::Starting
+        || control::is_alive(&run.of_slot(state.slot).join("control.sock"))
+}
+
+/// Takes the lock that orders builds, starts and ends in one base directory.
+pub(crate) fn lock(layout: &Layout) -> Result<File, FileError> {
+    files::create_directory(layout.base())?;
+    let path = layout.lock();
+    let file = File::create(&path).map_err(failed("open", &path))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        eprintln!("waiting for another testbed command, which builds, starts or ends something");
+        flock(&file, FlockOperation::LockExclusive)
+            .map_err(|error| failed("lock", &path)(error.into()))?;
+    }
+    Ok(file)
+}
+
+fn prepare(layout: &Layout, level: Level, report: &mut dyn FnMut(&str)) -> Result<(), UpError> {
+    let started = Instant::now();
+    let installed = prerequisites::ensure(level).map_err(UpError::Prerequisite)?;
+    if !installed.is_empty() {
+        let seconds = started.elapsed().as_secs_f64();
+        report(&format!("{seconds:>6.1} s  installed {}", installed.join(" ")));
+    }
+    programs::build(layout, level, |program, seconds| {
+        report(&format!("{seconds:>6.1} s  built {program}"));
+    })
+    .map_err(UpError::Build)?;
+    if level == Level::Node {
+        import::write_node_images(layout).map_err(UpError::Images)?;
+    }
+    Ok(())
+}
+
+/// Starts a supervisor in a fresh directory.
+fn start(
+    layout: &Layout,
+    home: &Home,
+    run: &RunDirectory,
+    wanted: Wanted,
+    program: &Path,
+) -> Result<(), UpError> {
+    files::remove_tree(home.path()).map_err(UpError::File)?;
+    let log_path = home.log("supervisor");
+    files::create_directory(&home.join("log")).map_err(UpError::File)?;
+    let mut claim = run.claim().map_err(UpError::Claim)?;
+    // The supervisor goes on from here; who looks earlier sees that there is a start to wait for.
+    State::new(claim.slot, wanted).write(home).map_err(UpError::File)?;
+
+    let spawn = |claim: &mut Claim| {
+        let log = File::create(&log_path)?;
+        let contained = prerequisites::is_root() && prerequisites::try_namespaces().is_ok();
+        let mut command = Command::new("setsid");
+        if contained {
+            command
+                .args(["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"])
+                .args(["--propagation", "private"]);
+        }
+        command
+            .arg(program)
+            .arg("supervise")
+            .arg("--base")
+            .arg(layout.base())
+            .arg("--home")
+            .arg(home.path())
+            .arg("--sockets")
+            .arg(run.of_slot(claim.slot))
+            .args(["--slot", &claim.slot.to_string()])
+            .args(["--level", level_word(wanted.level)]);
+        if wanted.audit {
+            command.arg("--audit");
+        }
+        if contained {
+            command.arg("--contained");
+        }
+        let child = command
+            .current_dir("/")
+            .stdin(Stdio::from(claim.lock.try_clone()?))
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let pid = child.id().try_into().unwrap_or(i32::MAX);
+        claim.record(&Holder { home: home.clone(), pid })
+    };
+    spawn(&mut claim).map_err(failed("start the supervisor of", home.path())).map_err(UpError::File)
+}
+
+fn level_word(level: Level) -> &'static str {
+    match level {
+        Level::ControlPlane => "control-plane",
+        Level::Node => "node",
+    }
+}
+
+/// Shows the progress of a testbed until it is ready. For one that was ready before there is
+/// nothing to show.
+fn follow(
+    home: &Home,
+    run: &RunDirectory,
+    starts: bool,
+    report: &mut dyn FnMut(&str),
+) -> Result<(), UpError> {
+    let started = Instant::now();
+    let mut shown = 0;
+    while started.elapsed() < LIMIT {
+        // In this order: a state that is read after the lock was free is final.
+        let alive = run.find(home).is_some();
+        let state = State::read(home);
+        if let Some(state) = &state {
+            if !starts && shown == 0 && state.phase == Phase::Ready {
+                shown = state.steps.len();
+            }
+            for step in &state.steps[shown.min(state.steps.len())..] {
+                let seconds = Duration::from_millis(step.milliseconds).as_secs_f64();
+                report(&format!("{seconds:>6.1} s  {}", step.name));
+            }
+            shown = state.steps.len();
+        }
+        match state.map(|state| state.phase) {
+            Some(Phase::Ready) if alive => return Ok(()),
+            Some(Phase::Failed { message, log }) => {
+                let log = log.map(|path| log_end(&path)).unwrap_or_default();
+                return Err(UpError::Failed { message, log });
+            }
+            Some(Phase::Stopped) => return Err(UpError::TakenDown),
+            None if !home.path().exists() => return Err(UpError::TakenDown),
+            _ if !alive => {
+                return Err(UpError::Lost { log: log_end(&home.log("supervisor")) });
+            }
+            _ => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    Err(UpError::Slow)
+}
+
+fn log_end(path: &Path) -> String {
+    let lines = files::last_lines(path, 15);
+    match lines.is_empty() {
+        true => String::new(),
+        false => format!("\nthe end of {}:\n    {}", path.display(), lines.join("\n    ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::Slot;
+
+    #[test]
+    fn a_testbed_that_failed_serves_nobody() {
+        let wanted = Wanted { level: Level::ControlPlane, audit: false };
+        let mut state = State::new(Slot::new(0).unwrap(), wanted);
+        assert!(serves(&state, wanted));
+        state.phase = Phase::Ready;
+        assert!(serves(&state, wanted));
+        assert!(!serves(&state, Wanted { level: Level::Node, ..wanted }));
+        for phase in [Phase::Stopped, Phase::Failed { message: String::new(), log: None }] {
+            state.phase = phase;
+            assert!(!serves(&state, wanted));
+        }
+    }
+
+    #[test]
+    fn level_words_are_those_of_the_command_line() {
+        use clap::ValueEnum;
+        for level in [Level::ControlPlane, Level::Node] {
+            assert_eq!(Level::from_str(level_word(level), false), Ok(level));
+        }
+    }
+}
