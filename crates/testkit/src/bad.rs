@@ -1,0 +1,47 @@
+//! Manifests that must be refused, from `fixtures/bad.yaml`.
+
+use serde_json::Value;
+
+use crate::{merge, smallest};
+
+/// One manifest that must be refused.
+#[derive(Clone, Debug)]
+pub struct Bad {
+    /// What is wrong with it.
+    pub name: String,
+    /// The field a message must name.
+    pub field: String,
+    /// Words a message must hold, where they are ours.
+    pub says: Option<String>,
+    /// The manifest.
+    pub manifest: Value,
+}
+
+/// What the API server refuses by the CRD, and the offline check too.
+pub fn refused_by_schema() -> Vec<Bad> {
+    read(include_str!("../fixtures/bad.yaml"))
+}
+
+/// What only the offline check and the operator can refuse.
+pub fn refused_beyond_schema() -> Vec<Bad> {
+    read(include_str!("../fixtures/bad-beyond-schema.yaml"))
+}
+
+fn read(text: &str) -> Vec<Bad> {
+    let manifest = flux_operator_api::manifest::read(text.as_bytes()).expect("the fixture is YAML");
+    assert_eq!(manifest.warnings, Vec::<String>::new());
+    let entries = manifest.documents[0].value.as_array().expect("the fixture is a list").clone();
+    entries.into_iter().map(entry).collect()
+}
+
+fn entry(entry: Value) -> Bad {
+    let text = |field: &str| entry[field].as_str().map(str::to_owned);
+    let mut manifest = smallest("bad");
+    merge(&mut manifest, &entry["patch"]);
+    Bad {
+        name: text("name").expect("every entry has a name"),
+        field: text("field").expect("every entry names its field"),
+        says: text("says"),
+        manifest,
+    }
+}

@@ -1,0 +1,130 @@
+//! The cluster that tests run against: the testbed, or one of the user's.
+//!
+//! `TESTBED=off` takes the cluster that `KUBECONFIG` names. Anything else takes
+//! the testbed, which `make` has started.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use flux_operator_api::MiniCluster;
+use flux_operator_testbed::{BUSYBOX_IMAGE, Testbed};
+use futures::{Stream, StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, Config, Resource, ResourceExt};
+use serde_json::Value;
+
+/// Generous, because machines are slow and noisy; a healthy cluster needs a
+/// small part of it.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A client for the cluster under test.
+pub async fn client() -> Result<Client> {
+    let config = if testbed_is_off() {
+        Config::infer().await.context("TESTBED=off needs KUBECONFIG to name a cluster")?
+    } else {
+        let path = testbed()?.kubeconfig();
+        let kubeconfig = Kubeconfig::read_from(&path)
+            .with_context(|| format!("failed to read {}", path.display()))?;
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
+    };
+    Ok(Client::try_from(config)?)
+}
+
+/// kubectl for the cluster under test.
+pub fn kubectl() -> Result<Command> {
+    if testbed_is_off() { Ok(Command::new("kubectl")) } else { Ok(testbed()?.kubectl()) }
+}
+
+/// An image with a shell: the testbed's own, or one of a public registry.
+pub fn busybox_image() -> &'static str {
+    if testbed_is_off() { "busybox:1.36" } else { BUSYBOX_IMAGE }
+}
+
+fn testbed_is_off() -> bool {
+    std::env::var("TESTBED").is_ok_and(|testbed| testbed == "off")
+}
+
+/// The testbed that tests run on, called `TESTBED_NAME` or `default`.
+pub fn testbed() -> Result<Testbed> {
+    let name = std::env::var("TESTBED_NAME").unwrap_or_else(|_| "default".into()).parse()?;
+    Testbed::find(&name).context("no testbed is running: start it with `make testbed-up`")
+}
+
+/// Installs our CRDs and waits until the API server serves them.
+pub async fn install_crds(client: &Client) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in flux_operator_api::crd::all() {
+        let name = crd.name_any();
+        crds.patch(&name, &PatchParams::apply("flux-operator-tests").force(), &Patch::Apply(&crd))
+            .await
+            .with_context(|| format!("the API server refused the CRD {name}"))?;
+        patiently(await_condition(crds.clone(), &name, conditions::is_crd_established()))
+            .await
+            .with_context(|| format!("the CRD {name} was not established"))??;
+    }
+    Ok(())
+}
+
+/// Asks the API server to create a MiniCluster under strict decoding, without
+/// storing it. Returns its refusal, if it refuses.
+pub async fn refusal(client: &Client, manifest: &Value) -> Result<Option<String>> {
+    let miniclusters = MiniCluster::url_path(&(), Some("default"));
+    let request = http::Request::post(format!("{miniclusters}?dryRun=All&fieldValidation=Strict"))
+        .header("Content-Type", "application/json")
+        .body(manifest.to_string().into_bytes())?;
+    match client.request::<Value>(request).await {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) => Ok(Some(status.message)),
+        Err(error) => Err(error).context("the API server did not answer"),
+    }
+}
+
+/// Runs a test in a namespace of its own, which is deleted afterwards unless
+/// the test failed: then what is in it may say why.
+pub async fn in_namespace<F, T>(client: &Client, test: F) -> Result<T>
+where
+    F: AsyncFnOnce(&str) -> Result<T>,
+{
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace: Namespace = serde_json::from_value(serde_json::json!({
+        "metadata": { "name": name, "labels": { "flux-operator.test": "true" } }
+    }))?;
+    namespaces.create(&PostParams::default(), &namespace).await?;
+    let outcome =
+        test(&name).await.with_context(|| format!("in namespace {name}, which is kept"))?;
+    namespaces.delete(&name, &DeleteParams::background()).await?;
+    Ok(outcome)
+}
+
+/// Awaits what a slow machine may take long for, but not for ever.
+pub async fn patiently<F: Future>(future: F) -> Result<F::Output> {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(output) => Ok(output),
+        Err(_) => bail!("not within {} seconds", PATIENCE.as_secs()),
+    }
+}
+
+/// The first item of a watch that `found` takes.
+pub async fn first<S, T, E, R>(stream: S, found: impl FnMut(T) -> Option<R>) -> Result<R>
+where
+    S: Stream<Item = Result<T, E>>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let mut found = found;
+    let mut matching = stream
+        .map_err(anyhow::Error::from)
+        .try_filter_map(|item| std::future::ready(Ok(found(item))))
+        .boxed_local();
+    match patiently(matching.next()).await? {
+        Some(item) => item,
+        None => bail!("the watch ended"),
+    }
+}

@@ -1,0 +1,39 @@
+//! What tests share: manifests good and bad, and the cluster to try them on.
+//!
+//! A dev-dependency only; no product crate may use it.
+
+pub mod bad;
+pub mod cluster;
+pub mod corpus;
+pub mod limits;
+
+use serde_json::{Value, json};
+
+/// The smallest MiniCluster: one container with an image.
+pub fn smallest(name: &str) -> Value {
+    json!({
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "MiniCluster",
+        "metadata": { "name": name },
+        "spec": { "containers": [{ "image": "busybox" }] },
+    })
+}
+
+/// Changes `target` by a JSON merge patch (RFC 7386): maps are merged, null
+/// removes, everything else replaces.
+pub fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (name, change) in changes {
+        if change.is_null() {
+            target.as_object_mut().expect("made a map above").remove(name);
+        } else {
+            merge(&mut target[name], change);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! For every limit in a CRD's schema, a manifest that breaks just that one.
+//!
+//! A hand-made table would always miss some; this one is made from the schema,
+//! so a new field is covered when it is written.
+
+use serde_json::{Value, json};
+
+use crate::{merge, smallest};
+
+/// A manifest that breaks one limit.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// Path of the field.
+    pub path: String,
+    /// The keyword of the schema that is broken.
+    pub keyword: &'static str,
+    /// The manifest.
+    pub manifest: Value,
+}
+
+/// Every limit below `spec`, each with a manifest that breaks it.
+pub fn every_limit(schema: &Value) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    walk(&schema["properties"]["spec"], &mut vec![Step::Field("spec".into())], &mut broken);
+    broken
+}
+
+#[derive(Clone)]
+enum Step {
+    Field(String),
+    Item,
+}
+
+fn walk(schema: &Value, path: &mut Vec<Step>, broken: &mut Vec<Broken>) {
+    // The list of containers must stay valid for all paths below it to exist.
+    for (keyword, value) in violations(schema) {
+        broken.push(Broken { path: display(path), keyword, manifest: manifest(path, value) });
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        path.push(Step::Field(name.clone()));
+        walk(property, path, broken);
+        path.pop();
+    }
+    if schema["items"].is_object() {
+        path.push(Step::Item);
+        walk(&schema["items"], path, broken);
+        path.pop();
+    }
+    if schema["additionalProperties"].is_object() {
+        path.push(Step::Field("key".into()));
+        walk(&schema["additionalProperties"], path, broken);
+        path.pop();
+    }
+}
+
+/// Values that break one keyword each. A list instead of the right type is
+/// wrong everywhere but for lists, which get a map.
+fn violations(schema: &Value) -> Vec<(&'static str, Value)> {
+    let mut values = Vec::new();
+    let kind = schema["type"].as_str().unwrap_or_default();
+    values.push(("type", if kind == "array" { json!({ "a": 1 }) } else { json!([[1]]) }));
+    let count = |keyword: &str| schema[keyword].as_u64();
+    if schema["enum"].is_array() {
+        values.push(("enum", json!("no-such-word")));
+    }
+    if let Some(least) = schema["minimum"].as_f64() {
+        values.push(("minimum", json!(least as i64 - 1)));
+    }
+    if let Some(most) = schema["maximum"].as_f64() {
+        values.push(("maximum", json!(most as i64 + 1)));
+    }
+    if let Some(most) = count("maxLength") {
+        values.push(("maxLength", json!("a".repeat(most as usize + 1))));
+    }
+    if count("minLength").is_some_and(|least| least > 0) {
+        values.push(("minLength", json!("")));
+    }
+    if schema["pattern"].is_string() {
+        values.push(("pattern", json!(" :~")));
+    }
+    if let Some(most) = count("maxItems") {
+        values.push(("maxItems", Value::Array(vec![filler(&schema["items"]); most as usize + 1])));
+    }
+    if let Some(most) = count("maxProperties") {
+        let filler = filler(&schema["additionalProperties"]);
+        let entries = (0..=most).map(|index| (format!("k{index}"), filler.clone()));
+        values.push(("maxProperties", Value::Object(entries.collect())));
+    }
+    values
+}
+
+/// A value of the right type, for lists and maps that are too long.
+fn filler(schema: &Value) -> Value {
+    match schema["type"].as_str() {
+        Some("integer" | "number") => json!(1),
+        Some("boolean") => json!(true),
+        Some("array") => json!([]),
+        Some("object") => json!({}),
+        _ => json!("a"),
+    }
+}
+
+fn manifest(path: &[Step], value: Value) -> Value {
+    let mut patch = value;
+    for step in path.iter().rev() {
+        patch = match step {
+            Step::Field(name) => json!({ name.as_str(): patch }),
+            Step::Item => json!([patch]),
+        };
+    }
+    let mut manifest = smallest("limits");
+    merge(&mut manifest, &patch);
+    manifest
+}
+
+fn display(path: &[Step]) -> String {
+    let mut text = String::new();
+    for step in path {
+        match step {
+            Step::Item => text.push_str("[0]"),
+            Step::Field(name) if text.is_empty() => text.push_str(name),
+            Step::Field(name) => {
+                text.push('.');
+                text.push_str(name);
+            }
+        }
+    }
+    text
+}

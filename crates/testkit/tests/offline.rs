@@ -1,0 +1,44 @@
+//! The offline check on every manifest at hand, without a cluster.
+
+use flux_operator_api::{manifest, validate};
+use flux_operator_testkit::bad::{self, Bad};
+use flux_operator_testkit::corpus;
+
+#[test]
+fn bad_manifests_are_refused_with_their_field() {
+    let cases = bad::refused_by_schema().into_iter().chain(bad::refused_beyond_schema());
+    for Bad { name, field, says, manifest: value } in cases {
+        let document = manifest::Document { number: 1, value };
+        let problems: Vec<String> =
+            validate::document(&document).iter().map(ToString::to_string).collect();
+        let problems = problems.join("\n");
+        assert!(problems.contains(&field), "{name}: {problems:?}");
+        assert!(problems.contains(says.as_deref().unwrap_or_default()), "{name}: {problems:?}");
+    }
+}
+
+#[test]
+fn our_own_examples_are_good() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let mut count = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let file = file.unwrap().path();
+        let manifest = manifest::read(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(manifest.warnings, Vec::<String>::new(), "{}", file.display());
+        for document in &manifest.documents {
+            assert_eq!(validate::document(document), Vec::new(), "{}", file.display());
+        }
+        count += 1;
+    }
+    assert!(count > 0, "no examples in {folder}");
+}
+
+#[test]
+fn the_corpus_is_good() {
+    for example in corpus::examples().unwrap_or_default() {
+        let manifest = manifest::read(example.text.as_bytes()).unwrap();
+        for document in &manifest.documents {
+            assert_eq!(validate::document(document), Vec::new(), "{}", example.name);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The CRD refuses bad manifests with a message that names the field, and the
+//! offline check says the same as the API server.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use flux_operator_api::{MiniCluster, crd, validate};
+use flux_operator_testkit::bad::{self, Bad};
+use flux_operator_testkit::cluster::{client, install_crds, refusal};
+use flux_operator_testkit::{limits, smallest};
+use futures::{StreamExt, stream};
+use serde_json::Value;
+
+/// Requests in flight; enough to keep a small machine busy.
+const AT_ONCE: usize = 8;
+
+#[tokio::test]
+async fn every_bad_manifest_is_refused_with_its_field_by_server_and_offline() -> Result<()> {
+    let client = client().await?;
+    install_crds(&client).await?;
+    let cases = bad::refused_by_schema();
+    assert!(cases.len() >= 60, "only {} bad manifests", cases.len());
+    let mut wrong = Vec::new();
+    for Bad { name, field, says, manifest } in cases {
+        let offline: Vec<String> =
+            validate::schema_and_rules(&manifest).iter().map(ToString::to_string).collect();
+        let offline = offline.join("\n");
+        let server = refusal(&client, &manifest).await?.unwrap_or_default();
+        for (who, message) in [("server", &server), ("offline", &offline)] {
+            let says = says.as_deref().unwrap_or_default();
+            if !message.contains(&field) || !message.contains(says) {
+                wrong.push(format!("{name}: the {who} said {message:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_cel_rule_has_a_bad_manifest() -> Result<()> {
+    let mut messages = BTreeSet::new();
+    collect_rules(&crd::schema(&crd::minicluster()), &mut messages);
+    let said: Vec<String> =
+        bad::refused_by_schema().into_iter().filter_map(|bad| bad.says).collect();
+    let untried: Vec<&String> =
+        messages.iter().filter(|message| !said.iter().any(|says| message.contains(says))).collect();
+    assert!(untried.is_empty(), "rules without a bad manifest: {untried:#?}");
+    assert!(messages.len() > 20, "only {} rules found", messages.len());
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_limit_of_the_schema_is_enforced_by_server_and_offline() -> Result<()> {
+    let client = client().await?;
+    install_crds(&client).await?;
+    let cases = limits::every_limit(&crd::schema(&crd::minicluster()));
+    assert!(cases.len() > 300, "only {} limits", cases.len());
+    let verdicts: Vec<Result<Option<String>>> = stream::iter(&cases)
+        .map(|case| async {
+            let server = refusal(&client, &case.manifest).await?.unwrap_or_default();
+            let offline = validate::schema_and_rules(&case.manifest);
+            let named = server.contains(&case.path);
+            let found = offline.iter().any(|problem| problem.path.starts_with(&case.path));
+            let broken = format!("{} ({})", case.path, case.keyword);
+            let report = || format!("{broken}: server {server:.300}, offline {offline:?}");
+            Ok((!named || !found).then(report))
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let verdicts: Vec<Option<String>> = verdicts.into_iter().collect::<Result<_>>()?;
+    let wrong: Vec<String> = verdicts.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_only_the_operator_can_refuse_is_accepted_by_the_server() -> Result<()> {
+    let client = client().await?;
+    install_crds(&client).await?;
+    for Bad { name, manifest, .. } in bad::refused_beyond_schema() {
+        let server = refusal(&client, &manifest).await?;
+        assert_eq!(server, None, "{name}: the CRD can say it after all: move it to bad.yaml");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn empty_values_mean_unset() -> Result<()> {
+    let client = client().await?;
+    install_crds(&client).await?;
+    let mut manifest = smallest("empty");
+    fill_with_nothing(
+        &crd::schema(&crd::minicluster())["properties"]["spec"],
+        &mut manifest["spec"],
+    );
+    assert_eq!(refusal(&client, &manifest).await?, None);
+    assert_eq!(validate::schema_and_rules(&manifest), Vec::new());
+    let read: MiniCluster = validate::minicluster(&manifest)?;
+    let plain: MiniCluster = validate::minicluster(&smallest("empty"))?;
+    assert_eq!(read.spec, plain.spec);
+    Ok(())
+}
+
+/// Writes `""` and `false` into every optional top-level field of those types,
+/// as generated clients do.
+fn fill_with_nothing(schema: &Value, object: &mut Value) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        match field["type"].as_str() {
+            Some("string") => object[name] = "".into(),
+            Some("boolean") => object[name] = false.into(),
+            _ => {}
+        }
+    }
+}
+
+fn collect_rules(schema: &Value, messages: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(object) => {
+            for rule in object
+                .get("x-kubernetes-validations")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
+                messages
+                    .insert(rule["message"].as_str().expect("every rule has a message").to_owned());
+            }
+            object.values().for_each(|inner| collect_rules(inner, messages));
+        }
+        Value::Array(array) => array.iter().for_each(|inner| collect_rules(inner, messages)),
+        _ => {}
+    }
+}
