@@ -1,0 +1,135 @@
+//! How an agent ends, and what that tells whoever started it.
+//!
+//! A Job decides by exit codes whether a pod is replaced, and a few codes have
+//! a meaning of their own there. So the lead's code is not always the
+//! program's: the truth stands in the [`Ending`], which the agent leaves as
+//! the container's termination message.
+
+use serde::{Deserialize, Serialize};
+
+/// A worker that should be started again ends with this (EX_TEMPFAIL).
+pub const REPLACE_ME: u8 = 75;
+
+/// What a process that ended on SIGTERM has: 128 + 15.
+pub const TERMINATED: u8 = 143;
+
+/// What a process that was killed has: 128 + 9.
+const KILLED: u8 = 137;
+
+/// The code the lead's container ends with, for a program that ended with
+/// `program`.
+///
+/// The Job's failure policy takes 75, 137 and 143 as "replace this pod"; a
+/// program that happens to end so must not be run again.
+pub fn exit_code_of_lead(program: u8) -> u8 {
+    match program {
+        REPLACE_ME | KILLED | TERMINATED => 1,
+        code => code,
+    }
+}
+
+/// What an agent leaves behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ending {
+    /// Exit code of the program, or of what failed before it.
+    pub exit_code: u8,
+    /// What happened, in one word.
+    pub reason: EndingReason,
+    /// What happened, for people. Never holds a secret.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// What happened, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndingReason {
+    /// The program ended with 0.
+    Completed,
+    /// The program ended with another code.
+    CommandFailed,
+    /// A hook failed under strict logging, or could not be run at all.
+    HookFailed,
+    /// There is no `flux` where it should be.
+    FluxMissing,
+    /// The broker ended before the program could start.
+    BrokerFailed,
+    /// The certificate cannot be read, or is none.
+    BadCertificate,
+    /// The boot plan cannot be read, or does not fit this agent.
+    BadPlan,
+    /// The lead was lost more often than it may be started again.
+    RestartLimit,
+    /// The agent was told to stop.
+    Stopped,
+}
+
+impl EndingReason {
+    /// The word, as it stands in a condition.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EndingReason::Completed => "Completed",
+            EndingReason::CommandFailed => "CommandFailed",
+            EndingReason::HookFailed => "HookFailed",
+            EndingReason::FluxMissing => "FluxMissing",
+            EndingReason::BrokerFailed => "BrokerFailed",
+            EndingReason::BadCertificate => "BadCertificate",
+            EndingReason::BadPlan => "BadPlan",
+            EndingReason::RestartLimit => "RestartLimit",
+            EndingReason::Stopped => "Stopped",
+        }
+    }
+}
+
+impl Ending {
+    /// Kubernetes keeps at most this much of a termination message.
+    const MAX_BYTES: usize = 4096;
+
+    /// The text of a termination message; a message that is too long is cut.
+    pub fn to_text(&self) -> String {
+        let whole = serde_json::to_string(self).expect("text and numbers are JSON");
+        if whole.len() <= Self::MAX_BYTES {
+            return whole;
+        }
+        // Escapes make text up to six times longer, so cut to a sixth of the room.
+        let mut end = (Self::MAX_BYTES / 6 - 64).min(self.message.len());
+        while !self.message.is_char_boundary(end) {
+            end -= 1;
+        }
+        let cut = Ending { message: format!("{}…", &self.message[..end]), ..self.clone() };
+        serde_json::to_string(&cut).expect("text and numbers are JSON")
+    }
+
+    /// Reads a termination message; `None` for one that no agent wrote.
+    pub fn parse(text: &str) -> Option<Ending> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_that_a_job_takes_as_replace_me_are_hidden() {
+        for (program, lead) in [(0, 0), (1, 1), (7, 7), (75, 1), (137, 1), (143, 1), (255, 255)] {
+            assert_eq!(exit_code_of_lead(program), lead);
+        }
+    }
+
+    #[test]
+    fn an_ending_fits_a_termination_message_and_is_read_back() {
+        for message in ["", "short", &"\u{1}".repeat(5000), &"ƒ".repeat(5000)] {
+            let ending = Ending {
+                exit_code: 7,
+                reason: EndingReason::CommandFailed,
+                message: message.to_owned(),
+            };
+            let text = ending.to_text();
+            assert!(text.len() <= Ending::MAX_BYTES, "{}", text.len());
+            let read = Ending::parse(&text).unwrap();
+            assert_eq!((read.exit_code, read.reason), (7, EndingReason::CommandFailed));
+        }
+        assert_eq!(Ending::parse("Error: something else"), None);
+    }
+}

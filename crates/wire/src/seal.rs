@@ -1,0 +1,141 @@
+//! Seals: proof that a message comes from whoever has the cluster's key.
+//!
+//! HMAC-SHA256 over who speaks (cluster and pod), the nonce of the exchange and
+//! the body, each with its length before it so that no two messages share a
+//! seal. A nonce is used once, so nothing can be replayed.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+/// The cluster's key for reports. `Debug` does not show it.
+#[derive(Clone)]
+pub struct SealKey(Zeroizing<[u8; 32]>);
+
+impl std::fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SealKey(<redacted>)")
+    }
+}
+
+/// A text is not a key. Says nothing of the text.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the report key is not 64 hexadecimal digits")]
+pub struct SealKeyError;
+
+/// Who exchanges messages, and in which exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange<'a> {
+    /// Identity of the cluster.
+    pub cluster_uid: &'a str,
+    /// Identity of the agent's pod.
+    pub pod_uid: &'a str,
+    /// The nonce.
+    pub nonce: &'a str,
+}
+
+impl SealKey {
+    /// A key of these bytes.
+    pub fn from_bytes(bytes: [u8; 32]) -> SealKey {
+        SealKey(Zeroizing::new(bytes))
+    }
+
+    /// Reads a key as it stands in the Secret.
+    pub fn parse(text: &str) -> Result<SealKey, SealKeyError> {
+        let digits = text.trim().as_bytes();
+        let mut bytes = Zeroizing::new([0; 32]);
+        if digits.len() != 2 * bytes.len() {
+            return Err(SealKeyError);
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = (digit(pair[0])? << 4) | digit(pair[1])?;
+        }
+        Ok(SealKey(bytes))
+    }
+
+    /// The key **in the open**, for the Secret.
+    pub fn to_secret_text(&self) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(64));
+        for byte in self.0.iter() {
+            text.push(char::from(HEX[usize::from(byte >> 4)]));
+            text.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+        text
+    }
+
+    /// The seal of a message.
+    pub fn seal(&self, exchange: Exchange<'_>, body: &[u8]) -> String {
+        let code = self.code(exchange, body).finalize().into_bytes();
+        code.iter()
+            .flat_map(|byte| [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]])
+            .map(char::from)
+            .collect()
+    }
+
+    /// Whether a seal is that of the message. Takes the same time for every wrong one.
+    pub fn verify(&self, exchange: Exchange<'_>, body: &[u8], seal: &str) -> bool {
+        use subtle::ConstantTimeEq;
+        self.seal(exchange, body).as_bytes().ct_eq(seal.as_bytes()).into()
+    }
+
+    fn code(&self, exchange: Exchange<'_>, body: &[u8]) -> Hmac<Sha256> {
+        let Exchange { cluster_uid, pod_uid, nonce } = exchange;
+        let mut code = Hmac::<Sha256>::new_from_slice(self.0.as_slice())
+            .expect("HMAC takes keys of any length");
+        for part in [cluster_uid.as_bytes(), pod_uid.as_bytes(), nonce.as_bytes(), body] {
+            code.update(&(part.len() as u64).to_be_bytes());
+            code.update(part);
+        }
+        code
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+fn digit(byte: u8) -> Result<u8, SealKeyError> {
+    match byte {
+        b'0'..=b'9' => Ok(byte - b'0'),
+        b'a'..=b'f' => Ok(byte - b'a' + 10),
+        b'A'..=b'F' => Ok(byte - b'A' + 10),
+        _ => Err(SealKeyError),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> SealKey {
+        SealKey::from_bytes([7; 32])
+    }
+
+    const EXCHANGE: Exchange<'_> = Exchange { cluster_uid: "c", pod_uid: "p", nonce: "n" };
+
+    #[test]
+    fn a_seal_fits_its_message_only() {
+        let seal = key().seal(EXCHANGE, b"body");
+        assert!(key().verify(EXCHANGE, b"body", &seal));
+        assert!(!key().verify(EXCHANGE, b"bodY", &seal));
+        assert!(!key().verify(EXCHANGE, b"body", &seal[1..]));
+        assert!(!SealKey::from_bytes([8; 32]).verify(EXCHANGE, b"body", &seal));
+        for other in [
+            Exchange { cluster_uid: "d", ..EXCHANGE },
+            Exchange { pod_uid: "q", ..EXCHANGE },
+            Exchange { nonce: "m", ..EXCHANGE },
+            // The same bytes, split elsewhere.
+            Exchange { cluster_uid: "cp", pod_uid: "", ..EXCHANGE },
+        ] {
+            assert!(!key().verify(other, b"body", &seal), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_read_back_and_never_shown() {
+        let text = key().to_secret_text();
+        assert_eq!(*SealKey::parse(&text).unwrap().to_secret_text(), *text);
+        assert!(!format!("{:?}", key()).contains("07"));
+        for bad in ["", "07", &"0g".repeat(32), &"é".repeat(32)] {
+            assert_eq!(SealKey::parse(bad).unwrap_err(), SealKeyError);
+        }
+    }
+}
