@@ -1,0 +1,108 @@
+//! The boot plan of a cluster, for a place.
+
+use flux_operator_wire::{BootPlan, FluxHome, ReportTarget};
+
+use crate::cluster::Cluster;
+
+/// The port brokers listen on, as users of the Go operator know it.
+pub(crate) const BROKER_PORT: u16 = 8050;
+
+/// The port an agent answers on. Next to the brokers', so that a firewall has
+/// one range.
+pub(crate) const AGENT_PORT: u16 = 8051;
+
+/// Where a cluster is carried out.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// In pods that find each other by name.
+    Pods {
+        /// Domain of the pods' names: `<headless>.<namespace>.svc.<cluster domain>`.
+        domain: String,
+        /// Where Flux is.
+        flux: FluxHome,
+        /// Where reports go.
+        report: Option<ReportTarget>,
+    },
+    /// In processes on one machine, with the lead at this socket.
+    Machine {
+        /// Path of the socket.
+        socket: String,
+        /// Where jobs write.
+        output_directory: String,
+    },
+}
+
+/// What the agents of a cluster are told. The same for every rank.
+pub fn boot_plan(cluster: &Cluster, place: &Place) -> BootPlan {
+    let Cluster {
+        name,
+        ranks,
+        mode: _,
+        program,
+        hooks,
+        sidecars,
+        broker,
+        config,
+        verbatim_config,
+        resources,
+        logging,
+        restart_limit,
+        complete_workers,
+        environment,
+        output_directory,
+        mount: _,
+    } = cluster;
+    let lead = ranks.hosts.nth(0).unwrap_or_default();
+    let addresses = match place {
+        Place::Pods { domain, .. } => Addresses {
+            lead: format!("tcp://{lead}.{domain}:{BROKER_PORT}"),
+            bind: "tcp://*:%p".into(),
+            connect: format!("tcp://%h.{domain}:%p"),
+        },
+        // One machine has one level: every broker talks to the lead.
+        Place::Machine { socket, .. } => Addresses {
+            lead: format!("ipc://{socket}"),
+            bind: format!("ipc://{socket}"),
+            connect: format!("ipc://{socket}"),
+        },
+    };
+    let (flux, report, ready_port, output_directory) = match place {
+        Place::Pods { flux, report, .. } => {
+            (flux.clone(), report.clone(), AGENT_PORT, output_directory.clone())
+        }
+        Place::Machine { output_directory, .. } => {
+            (FluxHome::Path, None, 0, output_directory.clone())
+        }
+    };
+    BootPlan {
+        cluster: name.clone(),
+        hosts: ranks.hosts.clone(),
+        first_rank: 0,
+        quorum: ranks.quorum,
+        lead: addresses.lead,
+        bind: addresses.bind,
+        connect: addresses.connect,
+        port: BROKER_PORT,
+        broker: broker.clone(),
+        config: config.clone(),
+        verbatim_config: verbatim_config.clone(),
+        resources: *resources,
+        flux,
+        program: program.clone(),
+        hooks: hooks.clone(),
+        sidecars: sidecars.clone(),
+        logging: *logging,
+        restart_limit: *restart_limit,
+        complete_workers: *complete_workers,
+        environment: environment.clone(),
+        output_directory,
+        ready_port,
+        report,
+    }
+}
+
+struct Addresses {
+    lead: String,
+    bind: String,
+    connect: String,
+}

@@ -1,0 +1,241 @@
+//! A cluster, before anybody decided where it runs.
+
+use flux_operator_api::MiniCluster;
+use flux_operator_api::minicluster::{Container, Flux, Logging};
+use flux_operator_flux::BrokerConfig;
+use flux_operator_flux::broker_config::{Access, QueueManager};
+use flux_operator_wire as wire;
+use flux_operator_wire::{BrokerOptions, Hooks, Program, Resources, Sidecar};
+
+use crate::program::program;
+use crate::rank_table::{RankTable, RankTableError};
+use crate::valid::Valid;
+
+/// Where Flux and its configuration are, unless the manifest says otherwise.
+const MOUNT: &str = "/mnt/flux";
+
+/// Where jobs write, unless the manifest says otherwise.
+const OUTPUT: &str = "/tmp/fluxout";
+
+/// A Flux cluster as its MiniCluster means it: ranks, programs, settings.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Its name.
+    pub name: String,
+    /// Its hosts.
+    pub ranks: RankTable,
+    /// How the command is run.
+    pub mode: Mode,
+    /// What the lead runs.
+    pub program: Program,
+    /// The user's hooks.
+    pub hooks: Hooks,
+    /// Containers beside the runner that run under an agent.
+    pub sidecars: Vec<Sidecar>,
+    /// Settings of the brokers.
+    pub broker: BrokerOptions,
+    /// The brokers' configuration, as far as it is known now.
+    pub config: BrokerConfig,
+    /// The user's own configuration, instead.
+    pub verbatim_config: Option<String>,
+    /// Resources of each node.
+    pub resources: Resources,
+    /// What is printed.
+    pub logging: wire::Logging,
+    /// How often the lead may be started again.
+    pub restart_limit: u32,
+    /// A worker's broker is not started again.
+    pub complete_workers: bool,
+    /// Variables for shells that connect.
+    pub environment: std::collections::BTreeMap<String, String>,
+    /// Where jobs write.
+    pub output_directory: String,
+    /// Where Flux and its configuration are mounted.
+    pub mount: String,
+}
+
+/// How the command is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// As a job.
+    Submit,
+    /// Beside the broker; it submits jobs of its own.
+    Launcher,
+    /// Not at all: the cluster stays up.
+    Interactive,
+}
+
+impl Mode {
+    /// The mode a spec asks for. Nothing to run means to stay up.
+    pub(crate) fn of(spec: &flux_operator_api::MiniClusterSpec, runner: &Container) -> Mode {
+        let script = runner.commands.as_ref().is_some_and(|commands| !commands.script.is_empty());
+        let nothing = runner.command.trim().is_empty() && runner.args.is_empty() && !script;
+        match (spec.interactive || nothing, runner.launcher) {
+            (true, _) => Mode::Interactive,
+            (false, true) => Mode::Launcher,
+            (false, false) => Mode::Submit,
+        }
+    }
+}
+
+impl Cluster {
+    /// The cluster a MiniCluster means.
+    pub fn of(minicluster: &Valid<MiniCluster>) -> Result<Cluster, RankTableError> {
+        let spec = &minicluster.spec;
+        let name = minicluster.metadata.name.clone().unwrap_or_default();
+        let runner = runner(&spec.containers);
+        let mode = Mode::of(spec, runner);
+        let flux = spec.flux.clone().unwrap_or_default();
+        let logging = spec.logging.clone().unwrap_or_default();
+        Ok(Cluster {
+            ranks: RankTable::of(&name, spec)?,
+            name,
+            mode,
+            program: program(spec, runner, mode),
+            hooks: hooks(runner),
+            sidecars: sidecars(&spec.containers, &flux),
+            broker: broker_options(&flux, &logging, spec),
+            config: config(&flux),
+            verbatim_config: Some(flux.broker_config.clone()).filter(|text| !text.is_empty()),
+            resources: resources(&flux),
+            logging: wire::Logging {
+                quiet: logging.quiet,
+                strict: logging.strict,
+                timed: logging.timed,
+            },
+            restart_limit: restart_limit(spec, mode),
+            complete_workers: flux.complete_workers,
+            environment: flux.environment.clone(),
+            output_directory: or(&runner.logs, OUTPUT),
+            mount: or(
+                flux.container.as_ref().map(|c| c.mount_path.as_str()).unwrap_or_default(),
+                MOUNT,
+            ),
+        })
+    }
+}
+
+/// The container that runs the broker: the one that says so, or the only one.
+pub(crate) fn runner(containers: &[Container]) -> &Container {
+    containers.iter().find(|container| container.run_flux).unwrap_or(&containers[0])
+}
+
+/// Whether a container is the runner.
+pub(crate) fn is_runner(containers: &[Container], index: usize) -> bool {
+    std::ptr::eq(runner(containers), &containers[index])
+}
+
+fn hooks(runner: &Container) -> Hooks {
+    let commands = runner.commands.clone().unwrap_or_default();
+    Hooks {
+        init: commands.init,
+        pre: commands.pre,
+        broker_pre: commands.broker_pre,
+        worker_pre: commands.worker_pre,
+        post: commands.post,
+        script: commands.script,
+    }
+}
+
+/// Sidecars that run a command or hooks of theirs. One without keeps its image's
+/// entrypoint; the Go operator started a script that ended at once.
+fn sidecars(containers: &[Container], flux: &Flux) -> Vec<Sidecar> {
+    (0..containers.len())
+        .filter(|index| !is_runner(containers, *index))
+        .map(|index| &containers[index])
+        .filter(|container| is_wrapped(container))
+        .map(|container| {
+            let commands = container.commands.clone().unwrap_or_default();
+            Sidecar {
+                name: container.name.clone(),
+                init: commands.init,
+                service_pre: commands.service_pre,
+                command: container.command.trim_end().to_owned(),
+                words: container.args.clone(),
+                post: commands.post,
+                wait_for_socket: !flux.no_wait_socket && !flux.disable_socket,
+            }
+        })
+        .collect()
+}
+
+/// Whether a sidecar runs under an agent.
+pub(crate) fn is_wrapped(container: &Container) -> bool {
+    let commands = container.commands.clone().unwrap_or_default();
+    let texts = [&container.command, &commands.init, &commands.service_pre, &commands.post];
+    !container.no_wrap_entrypoint
+        && (texts.iter().any(|text| !text.trim().is_empty()) || !container.args.is_empty())
+}
+
+fn broker_options(
+    flux: &Flux,
+    logging: &Logging,
+    spec: &flux_operator_api::MiniClusterSpec,
+) -> BrokerOptions {
+    let log_level = match (logging.quiet, flux.log_level) {
+        (true, _) => 0,
+        (false, 0) => 6,
+        (false, level) => u8::try_from(level).unwrap_or(7),
+    };
+    BrokerOptions {
+        // One level for up to 256 workers: fewer hops, and one address to find.
+        topology: or(&flux.topology, "kary:256"),
+        connect_timeout: or(&flux.connect_timeout, "5s"),
+        log_level,
+        log_connections: logging.zeromq,
+        socket: !flux.disable_socket,
+        restore: spec
+            .archive
+            .as_ref()
+            .map(|archive| archive.path.clone())
+            .filter(|path| !path.is_empty()),
+        wrap: Some(flux.wrap.clone()).filter(|wrap| !wrap.is_empty()),
+    }
+}
+
+/// What the Go operator's configuration says of access and queue; bootstrap,
+/// certificate and resources are filled in where they are known.
+fn config(flux: &Flux) -> BrokerConfig {
+    use flux_operator_api::minicluster::QueuePolicy;
+    let policy =
+        flux.scheduler.as_ref().map(|scheduler| scheduler.queue_policy).unwrap_or_default();
+    let policy = match policy {
+        QueuePolicy::Unset | QueuePolicy::Fcfs => "fcfs",
+        QueuePolicy::Easy => "easy",
+        QueuePolicy::Conservative => "conservative",
+        QueuePolicy::Hybrid => "hybrid",
+    };
+    BrokerConfig {
+        access: Some(Access {
+            allow_guest_user: Some(true),
+            allow_root_owner: Some(true),
+            ..Access::default()
+        }),
+        queue_manager: Some(QueueManager {
+            queue_policy: Some(policy.into()),
+            ..QueueManager::default()
+        }),
+        ..BrokerConfig::default()
+    }
+}
+
+fn resources(flux: &Flux) -> Resources {
+    let given = flux.resources.clone().unwrap_or_default();
+    let count = |number: i32| u32::try_from(number).ok().filter(|count| *count > 0);
+    Resources { cores: count(given.cores), gpus: count(given.gpus), bind_tasks: false }
+}
+
+/// A second run of somebody's simulation must be asked for; a cluster that only
+/// waits for jobs may come back by itself.
+fn restart_limit(spec: &flux_operator_api::MiniClusterSpec, mode: Mode) -> u32 {
+    let asked = spec.restart.as_ref().and_then(|restart| restart.limit).or(spec.backoff_limit);
+    match (asked.and_then(|limit| u32::try_from(limit).ok()), mode) {
+        (Some(limit), _) => limit,
+        (None, Mode::Interactive) => 3,
+        (None, Mode::Submit | Mode::Launcher) => 0,
+    }
+}
+
+pub(crate) fn or(text: &str, default: &str) -> String {
+    if text.is_empty() { default.to_owned() } else { text.to_owned() }
+}

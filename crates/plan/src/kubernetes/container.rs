@@ -1,0 +1,202 @@
+//! The containers of the pods.
+
+use std::collections::BTreeMap;
+
+use flux_operator_api::minicluster::{
+    Container as UserContainer, ContainerSecurity, Lifecycle, PullPolicy,
+};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, ExecAction, HTTPGetAction,
+    Lifecycle as KubernetesLifecycle, LifecycleHandler, ObjectFieldSelector, Probe,
+    ResourceFieldSelector, SecretKeySelector, SecurityContext,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::Rendering;
+use super::volume::{self, AGENT, BOOT, KEYS, agent_mounts, key_mounts, user_mounts};
+use crate::boot::AGENT_PORT;
+use crate::cluster::{is_wrapped, or};
+
+/// The Go operator's default image.
+const DEFAULT_IMAGE: &str = "ghcr.io/rse-ops/accounting:app-latest";
+
+/// The container that runs the broker and the command.
+pub(super) fn runner(rendering: &Rendering<'_>, container: &UserContainer) -> Container {
+    let mount = &rendering.cluster.mount;
+    let agent = format!("{AGENT}/flux-operator-agent");
+    let plan = format!("{BOOT}/boot.json");
+    let words = [&agent, "run", "--plan", &plan, "--secrets", KEYS, "--root", mount];
+    let mut result = base(container, rendering.name().to_owned());
+    result.command = Some(words.map(str::to_owned).to_vec());
+    let mut environment = result.env.take().unwrap_or_default();
+    environment.extend(downward(container));
+    result.env = Some(environment);
+    let mounts = agent_mounts(rendering).into_iter().chain(key_mounts(rendering));
+    result.volume_mounts = Some(mounts.chain(user_mounts(container)).collect());
+    result.readiness_probe = Some(readiness());
+    result
+}
+
+/// A container beside the runner. It is a native sidecar: started before the
+/// runner and ended after it, it never keeps a run alive.
+pub(super) fn sidecar(rendering: &Rendering<'_>, container: &UserContainer) -> Container {
+    let mut result = base(container, container.name.clone());
+    result.restart_policy = Some("Always".into());
+    let user = user_mounts(container);
+    if is_wrapped(container) {
+        let agent = format!("{AGENT}/flux-operator-agent");
+        let plan = format!("{BOOT}/boot.json");
+        let words = [
+            &agent,
+            "sidecar",
+            "--name",
+            &container.name,
+            "--plan",
+            &plan,
+            "--root",
+            &rendering.cluster.mount,
+        ];
+        result.command = Some(words.map(str::to_owned).to_vec());
+        result.volume_mounts = Some(agent_mounts(rendering).into_iter().chain(user).collect());
+    } else {
+        result.args = Some(container.args.clone()).filter(|args| !args.is_empty());
+        result.volume_mounts = Some(user).filter(|mounts| !mounts.is_empty());
+    }
+    result
+}
+
+/// What the user says of a container, whatever its part.
+fn base(container: &UserContainer, name: String) -> Container {
+    let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let environment = environment(container);
+    Container {
+        name,
+        image: Some(or(&container.image, DEFAULT_IMAGE)),
+        image_pull_policy: Some(pull_policy(container).into()),
+        working_dir: text(&container.working_dir),
+        ports: Some(ports(container)).filter(|ports| !ports.is_empty()),
+        env: Some(environment).filter(|variables| !variables.is_empty()),
+        lifecycle: container.life_cycle.as_ref().and_then(lifecycle),
+        resources: container.resources.clone(),
+        security_context: container.security_context.as_ref().map(security),
+        ..Container::default()
+    }
+}
+
+fn pull_policy(container: &UserContainer) -> &'static str {
+    match (container.pull_always, container.image_pull_policy) {
+        (true, _) | (false, PullPolicy::Always) => "Always",
+        (false, PullPolicy::Never) => "Never",
+        (false, PullPolicy::IfNotPresent | PullPolicy::Unset) => "IfNotPresent",
+    }
+}
+
+fn ports(container: &UserContainer) -> Vec<ContainerPort> {
+    let port = |port: &i32| ContainerPort {
+        container_port: *port,
+        protocol: Some("TCP".into()),
+        ..ContainerPort::default()
+    };
+    container.ports.iter().map(port).collect()
+}
+
+/// The user's variables in a stable order: plain ones, then those from Secrets.
+fn environment(container: &UserContainer) -> Vec<EnvVar> {
+    let plain = container.environment.iter().map(|(name, value)| EnvVar {
+        name: name.clone(),
+        value: Some(value.clone()),
+        ..EnvVar::default()
+    });
+    let secret = container.secrets.iter().map(|(name, secret)| EnvVar {
+        name: name.clone(),
+        value_from: Some(EnvVarSource {
+            secret_key_ref: Some(SecretKeySelector {
+                name: secret.name.clone(),
+                key: secret.key.clone(),
+                optional: None,
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    });
+    plain.chain(secret).collect()
+}
+
+/// What the agent asks Kubernetes about its own pod.
+fn downward(container: &UserContainer) -> Vec<EnvVar> {
+    let annotation = |name: &str| format!("metadata.annotations['batch.kubernetes.io/{name}']");
+    let fields = BTreeMap::from([
+        ("FLUX_OPERATOR_INDEX_FAILURES", annotation("job-index-failure-count")),
+        ("FLUX_OPERATOR_IGNORED_FAILURES", annotation("job-index-ignored-failure-count")),
+        ("FLUX_OPERATOR_POD_UID", "metadata.uid".to_owned()),
+    ]);
+    let mut variables: Vec<EnvVar> = fields
+        .into_iter()
+        .map(|(name, field_path)| EnvVar {
+            name: name.into(),
+            value_from: Some(EnvVarSource {
+                field_ref: Some(ObjectFieldSelector { field_path, api_version: None }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        })
+        .collect();
+    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    if limits.is_some_and(|limits| limits.contains_key("cpu")) {
+        variables.push(EnvVar {
+            name: "FLUX_OPERATOR_CPU_LIMIT".into(),
+            value_from: Some(EnvVarSource {
+                resource_field_ref: Some(ResourceFieldSelector {
+                    resource: "limits.cpu".into(),
+                    ..ResourceFieldSelector::default()
+                }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        });
+    }
+    variables
+}
+
+fn readiness() -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            port: IntOrString::Int(i32::from(AGENT_PORT)),
+            path: Some("/".into()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(1),
+        ..Probe::default()
+    }
+}
+
+/// The user's text runs in a shell; the Go operator took it as one program's name.
+fn lifecycle(lifecycle: &Lifecycle) -> Option<KubernetesLifecycle> {
+    let handler = |text: &String| {
+        let words = ["/bin/sh", "-c", text];
+        (!text.is_empty()).then(|| LifecycleHandler {
+            exec: Some(ExecAction { command: Some(words.map(str::to_owned).to_vec()) }),
+            ..LifecycleHandler::default()
+        })
+    };
+    let (post_start, pre_stop) =
+        (handler(&lifecycle.post_start_exec), handler(&lifecycle.pre_stop_exec));
+    (post_start.is_some() || pre_stop.is_some()).then(|| KubernetesLifecycle {
+        post_start,
+        pre_stop,
+        ..KubernetesLifecycle::default()
+    })
+}
+
+/// The user's settings, with the older word for added capabilities.
+fn security(security: &ContainerSecurity) -> SecurityContext {
+    let mut core = security.core.clone();
+    if !security.add_capabilities.is_empty() {
+        let capabilities = core.capabilities.get_or_insert_with(Capabilities::default);
+        capabilities.add.get_or_insert_default().extend(security.add_capabilities.iter().cloned());
+    }
+    core
+}
+
+/// The user's volumes exist once per pod; see [`volume::volumes`].
+pub(super) use volume::volumes;

@@ -1,0 +1,93 @@
+//! The Indexed Job that runs the pods, and the policies by which it ends.
+//!
+//! A pod ends only when all its containers have, so only the runner decides.
+//! The Job is complete when its lead (index 0) is, and Kubernetes then deletes
+//! the workers. A worker never ends by itself: an index that completed is never
+//! started again, and a lead that came back would wait for it for ever.
+
+use flux_operator_wire::{REPLACE_ME, TERMINATED};
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
+    PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule, SuccessPolicy, SuccessPolicyRule,
+};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+
+use super::Rendering;
+use super::labels;
+use super::pod_template::pod_template;
+
+/// What a process that was killed has: 128 + 9.
+const KILLED: i32 = 137;
+
+/// The Go operator's default for the number of pods that may be lost.
+const BACKOFF_LIMIT: i32 = 100;
+
+/// The Job of a cluster.
+pub fn job(rendering: &Rendering<'_>) -> Job {
+    let spec = &rendering.minicluster.spec;
+    let mut metadata = rendering.metadata(rendering.name().to_owned());
+    let mut job_labels = spec.job_labels.clone();
+    job_labels.extend(labels::of_objects(rendering));
+    metadata.labels = Some(job_labels);
+    let never_restarts = spec.pod.as_ref().map(|pod| pod.restart_policy).unwrap_or_default()
+        != flux_operator_api::minicluster::PodRestartPolicy::OnFailure;
+    let template: PodTemplateSpec = pod_template(rendering);
+    let backoff_limit = spec.backoff_limit.filter(|limit| *limit > 0).unwrap_or(BACKOFF_LIMIT);
+    Job {
+        metadata,
+        spec: Some(JobSpec {
+            completion_mode: Some("Indexed".into()),
+            completions: Some(spec.size),
+            parallelism: Some(spec.size),
+            backoff_limit: Some(backoff_limit),
+            // The agent counts how often the lead was lost, and workers may be lost
+            // as often as the whole cluster may lose pods.
+            backoff_limit_per_index: never_restarts.then_some(backoff_limit),
+            active_deadline_seconds: Some(spec.deadline_seconds).filter(|seconds| *seconds > 0),
+            suspend: spec.suspend.then_some(true),
+            managed_by: Some(spec.managed_by.clone()).filter(|name| !name.is_empty()),
+            success_policy: Some(lead_decides()),
+            // Kubernetes allows a failure policy only where pods are never restarted.
+            pod_failure_policy: never_restarts.then(|| failure_policy(rendering.name())),
+            template,
+            ..JobSpec::default()
+        }),
+        ..Job::default()
+    }
+}
+
+fn lead_decides() -> SuccessPolicy {
+    SuccessPolicy {
+        rules: vec![SuccessPolicyRule {
+            succeeded_indexes: Some("0".into()),
+            ..SuccessPolicyRule::default()
+        }],
+    }
+}
+
+/// The first rule that fits decides: a code of the program's own fails the Job at
+/// once; a pod that was evicted is replaced and not counted.
+fn failure_policy(runner: &str) -> PodFailurePolicy {
+    let replaced = [i32::from(REPLACE_ME), KILLED, i32::from(TERMINATED)];
+    PodFailurePolicy {
+        rules: vec![
+            PodFailurePolicyRule {
+                action: "FailJob".into(),
+                on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+                    container_name: Some(runner.to_owned()),
+                    operator: "NotIn".into(),
+                    values: replaced.to_vec(),
+                }),
+                ..PodFailurePolicyRule::default()
+            },
+            PodFailurePolicyRule {
+                action: "Ignore".into(),
+                on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
+                    status: Some("True".into()),
+                    type_: "DisruptionTarget".into(),
+                }]),
+                ..PodFailurePolicyRule::default()
+            },
+        ],
+    }
+}

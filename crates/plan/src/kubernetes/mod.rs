@@ -1,0 +1,139 @@
+//! A cluster as Kubernetes objects, one file per kind.
+//!
+//! Names are the Go operator's where users rely on them: the Job and the runner
+//! container are called like the MiniCluster, the ConfigMap `<name>-entrypoint`.
+
+mod config_map;
+mod container;
+mod headless_service;
+mod job;
+mod labels;
+mod pod_template;
+mod secret;
+mod volume;
+
+use flux_operator_api::MiniCluster;
+use flux_operator_wire::{BootPlan, FluxHome, ReportTarget};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+
+use crate::boot::{Place, boot_plan};
+use crate::cluster::Cluster;
+use crate::valid::Valid;
+
+pub use config_map::config_map;
+pub use headless_service::headless_service;
+pub use job::job;
+pub use labels::{CLUSTER_LABEL, selector};
+pub use secret::{CERTIFICATE_KEY, Keys, REPORT_KEY, secret};
+
+/// The view image of the Go operator's default.
+pub const DEFAULT_VIEW_IMAGE: &str = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble";
+
+/// What rendering needs besides the MiniCluster.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Image that holds the agent.
+    pub agent_image: String,
+    /// Domain of the Kubernetes cluster's names.
+    pub cluster_domain: String,
+    /// Where agents report to, as `http://host:port`.
+    pub report_url: Option<String>,
+}
+
+/// A cluster and everything its objects are made from.
+#[derive(Clone, Debug)]
+pub struct Rendering<'a> {
+    /// The MiniCluster.
+    pub minicluster: &'a Valid<MiniCluster>,
+    /// The cluster it means.
+    pub cluster: &'a Cluster,
+    /// The operator's settings.
+    pub settings: &'a Settings,
+}
+
+impl Rendering<'_> {
+    /// The MiniCluster's name, which is the Job's too.
+    pub fn name(&self) -> &str {
+        &self.cluster.name
+    }
+
+    /// Name of the Secret with the cluster's keys.
+    pub fn secret_name(&self) -> String {
+        self.given_secret().map_or_else(|| format!("{}-flux", self.name()), str::to_owned)
+    }
+
+    /// Whether the Secret is ours to make.
+    pub fn owns_secret(&self) -> bool {
+        self.given_secret().is_none()
+    }
+
+    fn given_secret(&self) -> Option<&str> {
+        let name = self.flux()?.curve_cert_secret.as_str();
+        (!name.is_empty()).then_some(name)
+    }
+
+    /// Name of the ConfigMap with the boot plan.
+    pub fn config_map_name(&self) -> String {
+        format!("{}-entrypoint", self.name())
+    }
+
+    /// Name of the headless Service and subdomain of the pods.
+    pub fn headless_name(&self) -> &str {
+        let spec = &self.minicluster.spec;
+        let network = spec.network.as_ref().map(|network| network.headless_name.as_str());
+        [network.unwrap_or_default(), &spec.service_name, self.name()]
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or_default()
+    }
+
+    /// What the agents are told.
+    pub fn boot_plan(&self) -> BootPlan {
+        let namespace = self.minicluster.metadata.namespace.as_deref().unwrap_or("default");
+        let headless = self.headless_name();
+        let domain = format!("{headless}.{namespace}.svc.{}", self.settings.cluster_domain);
+        let uid = self.minicluster.metadata.uid.clone().unwrap_or_default();
+        // A Secret of the user's has no key to seal reports with.
+        let url = self.settings.report_url.clone().filter(|_| self.owns_secret());
+        let report = url.map(|url| ReportTarget { url, uid });
+        boot_plan(self.cluster, &Place::Pods { domain, flux: self.flux_home(), report })
+    }
+
+    fn flux(&self) -> Option<&flux_operator_api::minicluster::Flux> {
+        self.minicluster.spec.flux.as_ref()
+    }
+
+    fn flux_container(&self) -> Option<&flux_operator_api::minicluster::FluxContainer> {
+        self.flux().and_then(|flux| flux.container.as_ref())
+    }
+
+    /// Whether Flux comes from a view image.
+    fn has_view(&self) -> bool {
+        !self.flux_container().is_some_and(|container| container.disable)
+    }
+
+    fn flux_home(&self) -> FluxHome {
+        match self.has_view() {
+            true => FluxHome::View(volume::VIEWS.into()),
+            false => FluxHome::Path,
+        }
+    }
+
+    /// Metadata of an object of the cluster: its name, labels and owner.
+    fn metadata(&self, name: String) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name),
+            namespace: self.minicluster.metadata.namespace.clone(),
+            labels: Some(labels::of_objects(self)),
+            owner_references: self.owner().map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// The MiniCluster as owner; none offline, where it has no uid.
+    fn owner(&self) -> Option<OwnerReference> {
+        let minicluster: &MiniCluster = self.minicluster;
+        minicluster.controller_owner_ref(&())
+    }
+}

@@ -1,0 +1,229 @@
+//! Volumes of the pods and where they are mounted: ours, and the user's.
+
+use std::collections::BTreeMap;
+
+use flux_operator_api::minicluster::{Container, Volume as UserVolume};
+use k8s_openapi::api::core::v1::{
+    CSIVolumeSource, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource,
+    ImageVolumeSource, KeyToPath, PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume,
+    VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::config_map::BOOT_PLAN_KEY;
+use super::{DEFAULT_VIEW_IMAGE, Rendering};
+use crate::cluster::or;
+
+/// Where the boot plan is mounted, as users of the Go operator know it.
+pub(super) const BOOT: &str = "/flux_operator";
+/// Where the cluster's keys are mounted, into the runner alone.
+pub(super) const KEYS: &str = "/flux_operator_keys";
+/// Where the agent is mounted.
+pub(super) const AGENT: &str = "/flux_operator_agent";
+/// Where a view image keeps its views; Flux is below, at the path it was built for.
+pub(super) const VIEWS: &str = "/opt/views";
+/// Where a view image keeps what its views link to.
+const SOFTWARE: &str = "/opt/software";
+/// Where an empty directory without a path is mounted, as the Go operator does.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+const BOOT_VOLUME: &str = "flux-operator-boot";
+const KEYS_VOLUME: &str = "flux-operator-keys";
+const CERTIFICATE_VOLUME: &str = "flux-operator-certificate";
+const AGENT_VOLUME: &str = "flux-operator-agent";
+const STATE_VOLUME: &str = "flux-operator-state";
+const VIEW_VOLUME: &str = "flux-operator-view";
+
+/// Every volume of the pods.
+pub(super) fn volumes(rendering: &Rendering<'_>) -> Vec<Volume> {
+    let mut volumes = vec![
+        Volume {
+            name: BOOT_VOLUME.into(),
+            config_map: Some(ConfigMapVolumeSource {
+                name: rendering.config_map_name(),
+                items: Some(vec![KeyToPath {
+                    key: BOOT_PLAN_KEY.into(),
+                    path: BOOT_PLAN_KEY.into(),
+                    mode: None,
+                }]),
+                ..ConfigMapVolumeSource::default()
+            }),
+            ..Volume::default()
+        },
+        Volume {
+            name: KEYS_VOLUME.into(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(rendering.secret_name()),
+                // Readable by whatever user the image has; only the runner mounts it.
+                default_mode: Some(0o444),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        },
+        // The agent's copy of the certificate, which Flux wants private, never
+        // touches a disk.
+        empty(CERTIFICATE_VOLUME, Some("Memory")),
+        empty(STATE_VOLUME, None),
+        image(AGENT_VOLUME, rendering.settings.agent_image.clone()),
+    ];
+    if rendering.has_view() {
+        let container = rendering.flux_container();
+        let given = container.map(|container| container.image.as_str()).unwrap_or_default();
+        volumes.push(image(VIEW_VOLUME, or(given, DEFAULT_VIEW_IMAGE)));
+    }
+    volumes.extend(user_volumes(rendering));
+    volumes
+}
+
+/// What every container that runs under an agent mounts.
+pub(super) fn agent_mounts(rendering: &Rendering<'_>) -> Vec<VolumeMount> {
+    let mut mounts = vec![
+        read_only(BOOT_VOLUME, BOOT, None),
+        read_only(AGENT_VOLUME, AGENT, None),
+        VolumeMount {
+            name: STATE_VOLUME.into(),
+            mount_path: rendering.cluster.mount.clone(),
+            ..VolumeMount::default()
+        },
+    ];
+    if rendering.has_view() {
+        mounts.push(read_only(VIEW_VOLUME, VIEWS, Some("opt/views")));
+        mounts.push(read_only(VIEW_VOLUME, SOFTWARE, Some("opt/software")));
+    }
+    mounts
+}
+
+/// What only the runner mounts: the keys.
+pub(super) fn key_mounts(rendering: &Rendering<'_>) -> Vec<VolumeMount> {
+    vec![
+        read_only(KEYS_VOLUME, KEYS, None),
+        VolumeMount {
+            name: CERTIFICATE_VOLUME.into(),
+            mount_path: format!("{}/config/curve", rendering.cluster.mount),
+            ..VolumeMount::default()
+        },
+    ]
+}
+
+/// What a container mounts of the user's.
+pub(super) fn user_mounts(container: &Container) -> Vec<VolumeMount> {
+    all(container)
+        .map(|(name, volume)| VolumeMount {
+            name: name.clone(),
+            mount_path: or(&volume.path, SHARED_MEMORY),
+            read_only: volume.read_only.then_some(true),
+            ..VolumeMount::default()
+        })
+        .collect()
+}
+
+/// The user's volumes by name; of one name in several containers the last counts.
+fn user_volumes(rendering: &Rendering<'_>) -> Vec<Volume> {
+    let spec = &rendering.minicluster.spec;
+    let by_name: BTreeMap<&String, &UserVolume> = spec.containers.iter().flat_map(all).collect();
+    by_name
+        .into_iter()
+        .map(|(name, volume)| {
+            let storage = spec.volumes.get(name).map(|storage| storage.path.as_str());
+            user_volume(name, volume, storage)
+        })
+        .collect()
+}
+
+fn all(container: &Container) -> impl Iterator<Item = (&String, &UserVolume)> {
+    container.volumes.iter().chain(&container.existing_volumes)
+}
+
+fn user_volume(name: &str, volume: &UserVolume, storage: Option<&str>) -> Volume {
+    let named = Volume { name: name.to_owned(), ..Volume::default() };
+    let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    if let Some(driver) = text(&volume.csi_driver) {
+        let attributes = Some(volume.csi_driver_attributes.clone()).filter(|map| !map.is_empty());
+        let csi = CSIVolumeSource { driver, volume_attributes: attributes, ..Default::default() };
+        return Volume { csi: Some(csi), ..named };
+    }
+    if let Some(secret_name) = text(&volume.secret_name) {
+        let secret = SecretVolumeSource {
+            secret_name: Some(secret_name),
+            items: items(volume),
+            ..SecretVolumeSource::default()
+        };
+        return Volume { secret: Some(secret), ..named };
+    }
+    if let Some(path) = text(&volume.host_path) {
+        return Volume { host_path: Some(host_path(path)), ..named };
+    }
+    if let Some(map) = text(&volume.config_map_name) {
+        let config_map = ConfigMapVolumeSource {
+            name: map,
+            items: items(volume),
+            ..ConfigMapVolumeSource::default()
+        };
+        return Volume { config_map: Some(config_map), ..named };
+    }
+    if let Some(claim_name) = text(&volume.claim_name) {
+        let claim = PersistentVolumeClaimVolumeSource {
+            claim_name,
+            read_only: volume.read_only.then_some(true),
+        };
+        return Volume { persistent_volume_claim: Some(claim), ..named };
+    }
+    // Storage of v1alpha1 on the node, or an empty directory.
+    if let Some(path) = storage.filter(|_| !volume.empty_dir) {
+        return Volume { host_path: Some(host_path(path.to_owned())), ..named };
+    }
+    Volume { empty_dir: Some(empty_dir(volume)), ..named }
+}
+
+fn items(volume: &UserVolume) -> Option<Vec<KeyToPath>> {
+    let items = volume.items.iter();
+    let items =
+        items.map(|(key, path)| KeyToPath { key: key.clone(), path: path.clone(), mode: None });
+    Some(items.collect::<Vec<_>>()).filter(|items| !items.is_empty())
+}
+
+fn host_path(path: String) -> HostPathVolumeSource {
+    HostPathVolumeSource { path, type_: Some("Directory".into()) }
+}
+
+fn empty_dir(volume: &UserVolume) -> EmptyDirVolumeSource {
+    let medium = match volume.empty_dir_medium.as_str() {
+        "" => None,
+        "memory" => Some("Memory".to_owned()),
+        medium => Some(medium.to_owned()),
+    };
+    let limit = Some(volume.empty_dir_size_limit.clone()).filter(|limit| !limit.is_empty());
+    EmptyDirVolumeSource { medium, size_limit: limit.map(Quantity) }
+}
+
+fn empty(name: &str, medium: Option<&str>) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            medium: medium.map(str::to_owned),
+            ..EmptyDirVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+fn image(name: &str, reference: String) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        image: Some(ImageVolumeSource {
+            reference: Some(reference),
+            pull_policy: Some("IfNotPresent".into()),
+        }),
+        ..Volume::default()
+    }
+}
+
+fn read_only(name: &str, path: &str, sub_path: Option<&str>) -> VolumeMount {
+    VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        sub_path: sub_path.map(str::to_owned),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    }
+}

@@ -1,0 +1,162 @@
+//! What the lead runs: the command of the runner, by mode.
+//!
+//! `command` is the user's own shell text and is run as if it had been typed at
+//! a prompt; `args` are words that no shell looks at. So the line is text, and
+//! the words travel beside it as `"$@"`. Where there is no text at all, no
+//! shell is needed either.
+
+use flux_operator_api::MiniClusterSpec;
+use flux_operator_api::minicluster::{Container, Flux};
+use flux_operator_wire::Program;
+
+use crate::cluster::Mode;
+
+/// Where the agent writes `commands.script`, as users of the Go operator know it.
+const SCRIPT: &str = "/bin/bash /tmp/custom-entrypoint.sh";
+
+/// The program of a cluster.
+pub(crate) fn program(spec: &MiniClusterSpec, runner: &Container, mode: Mode) -> Program {
+    let flux = spec.flux.as_ref();
+    let submit = match mode {
+        Mode::Interactive => return Program::Stay,
+        Mode::Launcher => Submit::default(),
+        Mode::Submit => submit(spec, flux),
+    };
+    let prefix =
+        runner.commands.as_ref().map(|commands| commands.prefix.trim()).unwrap_or_default();
+    let command = match runner.commands.as_ref().filter(|commands| !commands.script.is_empty()) {
+        Some(_) => SCRIPT,
+        None => runner.command.trim_end(),
+    };
+    let Submit { text, flags, option_flags, watch } = submit;
+    if [prefix, command, text, option_flags].iter().all(|part| part.is_empty()) {
+        let submit = if mode == Mode::Submit { &["flux", "submit"][..] } else { &[] };
+        let words = submit.iter().map(|word| word.to_string());
+        let watch = watch.iter().map(|word| word.to_string());
+        return Program::Words(
+            words.chain(flags).chain(watch).chain(runner.args.iter().cloned()).collect(),
+        );
+    }
+    let submit = if mode == Mode::Submit && text.is_empty() { "flux submit" } else { text };
+    let flags = flags.join(" ");
+    let watch = watch.join(" ");
+    let rest = if runner.args.is_empty() { "" } else { "\"$@\"" };
+    let parts = [prefix, submit, &flags, option_flags, &watch, command, rest];
+    let line = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+    Program::Line { line, words: runner.args.clone() }
+}
+
+/// The words that submit a command. Flags are ours and need no quoting.
+#[derive(Default)]
+struct Submit<'a> {
+    text: &'a str,
+    flags: Vec<String>,
+    option_flags: &'a str,
+    watch: &'a [&'a str],
+}
+
+fn submit<'a>(spec: &MiniClusterSpec, flux: Option<&'a Flux>) -> Submit<'a> {
+    let mut flags = node_flags(spec);
+    if spec.logging.as_ref().is_some_and(|logging| logging.debug) {
+        flags.push("-vvv".into());
+    }
+    Submit {
+        text: flux.map(|flux| flux.submit_command.trim()).unwrap_or_default(),
+        flags,
+        option_flags: flux.map(|flux| flux.option_flags.trim()).unwrap_or_default(),
+        watch: &["--quiet", "--watch"],
+    }
+}
+
+/// How many nodes and tasks, by the Go operator's rule: fewer tasks than nodes
+/// leave the nodes to Flux.
+fn node_flags(spec: &MiniClusterSpec) -> Vec<String> {
+    let (size, tasks) = (spec.size, spec.tasks);
+    match tasks {
+        0 => vec![format!("-N{size}")],
+        tasks if tasks >= size => vec![format!("-N{size}"), format!("-n{tasks}")],
+        tasks => vec![format!("-n{tasks}")],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(spec: serde_json::Value) -> Program {
+        let spec: MiniClusterSpec = serde_json::from_value(spec).unwrap();
+        let runner = spec.containers[0].clone();
+        program(&spec, &runner, Mode::of(&spec, &runner))
+    }
+
+    fn line(text: &str) -> Program {
+        Program::Line { line: text.into(), words: vec![] }
+    }
+
+    #[test]
+    fn a_command_is_submitted_as_typed() {
+        let command = "echo \"a b\" $HOME | wc -c\n";
+        let program = of(json!({ "size": 2, "tasks": 4, "containers": [{ "command": command }] }));
+        assert_eq!(program, line("flux submit -N2 -n4 --quiet --watch echo \"a b\" $HOME | wc -c"));
+    }
+
+    #[test]
+    fn fewer_tasks_than_nodes_leave_the_nodes_to_flux() {
+        let program = of(json!({ "size": 4, "tasks": 2, "containers": [{ "command": "lmp" }] }));
+        assert_eq!(program, line("flux submit -n2 --quiet --watch lmp"));
+        let program = of(json!({ "size": 4, "tasks": 0, "containers": [{ "command": "lmp" }] }));
+        assert_eq!(program, line("flux submit -N4 --quiet --watch lmp"));
+    }
+
+    #[test]
+    fn args_alone_need_no_shell() {
+        let program = of(json!({ "containers": [{ "args": ["echo", "$HOME", ""] }] }));
+        let words = ["flux", "submit", "-N1", "-n1", "--quiet", "--watch", "echo", "$HOME", ""];
+        assert_eq!(program, Program::Words(words.map(String::from).to_vec()));
+    }
+
+    #[test]
+    fn args_follow_a_command_unseen_by_the_shell() {
+        let program = of(json!({ "containers": [{ "command": "echo -n", "args": ["`date`"] }] }));
+        let line = "flux submit -N1 -n1 --quiet --watch echo -n \"$@\"".into();
+        assert_eq!(program, Program::Line { line, words: vec!["`date`".into()] });
+    }
+
+    #[test]
+    fn a_launcher_is_started_and_not_submitted() {
+        let program =
+            of(json!({ "containers": [{ "launcher": true, "command": "snakemake -c1" }] }));
+        assert_eq!(program, line("snakemake -c1"));
+    }
+
+    #[test]
+    fn prefix_submit_command_and_flags_have_their_places() {
+        let program = of(json!({
+            "logging": { "debug": true },
+            "flux": { "submitCommand": "flux run", "optionFlags": "-ompi=openmpi@5" },
+            "containers": [{ "command": "lmp", "commands": { "prefix": "strace -f" } }],
+        }));
+        assert_eq!(
+            program,
+            line("strace -f flux run -N1 -n1 -vvv -ompi=openmpi@5 --quiet --watch lmp")
+        );
+    }
+
+    #[test]
+    fn a_script_is_the_command() {
+        let program =
+            of(json!({ "containers": [{ "commands": { "script": "#!/bin/bash\ndate" } }] }));
+        assert_eq!(
+            program,
+            line("flux submit -N1 -n1 --quiet --watch /bin/bash /tmp/custom-entrypoint.sh")
+        );
+    }
+
+    #[test]
+    fn interactive_and_nothing_to_run_stay_up() {
+        assert_eq!(of(json!({ "containers": [{}] })), Program::Stay);
+        let program = of(json!({ "interactive": true, "containers": [{ "command": "lmp" }] }));
+        assert_eq!(program, Program::Stay);
+    }
+}

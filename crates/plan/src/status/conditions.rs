@@ -1,0 +1,130 @@
+//! The conditions: every one present from the first pass, each with a reason.
+
+use flux_operator_api::condition::ConditionType;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::Facts;
+
+/// Whether a condition holds, and why.
+struct Verdict {
+    status: &'static str,
+    reason: String,
+    message: String,
+}
+
+/// All conditions. The time of one moves only when its status does.
+pub(super) fn conditions(
+    facts: &Facts<'_>,
+    generation: Option<i64>,
+    before: &[Condition],
+    now: &Time,
+) -> Vec<Condition> {
+    ConditionType::ALL
+        .into_iter()
+        .map(|kind| {
+            let Verdict { status, reason, message } = verdict(kind, facts);
+            let same = before.iter().find(|c| c.type_ == kind.as_str() && c.status == status);
+            Condition {
+                type_: kind.as_str().into(),
+                status: status.into(),
+                reason,
+                message,
+                observed_generation: generation,
+                last_transition_time: same.map_or(now, |c| &c.last_transition_time).clone(),
+            }
+        })
+        .collect()
+}
+
+fn verdict(kind: ConditionType, facts: &Facts<'_>) -> Verdict {
+    match kind {
+        ConditionType::Accepted => accepted(facts),
+        ConditionType::Admitted => admitted(facts),
+        ConditionType::Ready | ConditionType::JobMiniClusterReady => ready(facts),
+        ConditionType::Running | ConditionType::JobRunning => running(facts),
+        ConditionType::Succeeded => succeeded(facts),
+        ConditionType::JobRequested => yes("Created", "the MiniCluster was created"),
+        ConditionType::JobWaitingForResources => waiting(facts),
+        ConditionType::JobFinished => match &facts.ended {
+            Some(ended) => yes(&ended.reason, &ended.message),
+            None => no("NotFinished", "the cluster has not ended"),
+        },
+    }
+}
+
+fn accepted(facts: &Facts<'_>) -> Verdict {
+    match (facts.refusal, facts.failure) {
+        (Some(refusal), _) => no(refusal.reason.as_str(), &refusal.to_string()),
+        (None, Some(failure)) => no("ApplyFailed", failure),
+        (None, None) => yes("Accepted", "the manifest can be carried out"),
+    }
+}
+
+fn admitted(facts: &Facts<'_>) -> Verdict {
+    match facts.suspended {
+        true => no("Suspended", "spec.suspend is true"),
+        false => yes("NotQueued", "the MiniCluster is not in a queue"),
+    }
+}
+
+fn ready(facts: &Facts<'_>) -> Verdict {
+    match &facts.ended {
+        Some(ended) => no(&ended.reason, "the cluster has ended"),
+        None if facts.pods.lead_ready => yes("Quorum", "enough brokers are online"),
+        None => not_ready(facts),
+    }
+}
+
+fn not_ready(facts: &Facts<'_>) -> Verdict {
+    if let Some((reason, message)) = &facts.pods.held {
+        return no(reason, message);
+    }
+    if !facts.last_error.is_empty() {
+        return no("BrokersStarting", facts.last_error);
+    }
+    match (facts.created, facts.pods.started) {
+        (false, _) => no("NotCreated", "the Job does not exist yet"),
+        (true, 0) => no("PodsPending", "no pod has started yet"),
+        (true, _) => no("BrokersStarting", "waiting for enough brokers to be online"),
+    }
+}
+
+fn running(facts: &Facts<'_>) -> Verdict {
+    match &facts.ended {
+        Some(ended) => no(&ended.reason, "the cluster has ended"),
+        None if facts.pods.lead_ready && facts.stays => {
+            yes("Interactive", "the cluster is up and takes jobs")
+        }
+        None if facts.pods.lead_ready => yes("CommandStarted", "the command has been started"),
+        None => no("NotStarted", "the command has not been started"),
+    }
+}
+
+fn succeeded(facts: &Facts<'_>) -> Verdict {
+    match &facts.ended {
+        Some(ended) if ended.succeeded => yes(&ended.reason, &ended.message),
+        Some(ended) => no(&ended.reason, &ended.message),
+        None => Verdict {
+            status: "Unknown",
+            reason: "NotFinished".into(),
+            message: "the command has not ended".into(),
+        },
+    }
+}
+
+fn waiting(facts: &Facts<'_>) -> Verdict {
+    let pending = facts.created && facts.ended.is_none() && facts.pods.started == 0;
+    match (&facts.pods.held, pending && !facts.suspended) {
+        (Some((reason, message)), true) => yes(reason, message),
+        (None, true) => yes("PodsPending", "no pod has started yet"),
+        (_, false) => no("NotWaiting", "the cluster does not wait for room"),
+    }
+}
+
+fn yes(reason: &str, message: &str) -> Verdict {
+    Verdict { status: "True", reason: reason.into(), message: message.into() }
+}
+
+fn no(reason: &str, message: &str) -> Verdict {
+    Verdict { status: "False", reason: reason.into(), message: message.into() }
+}

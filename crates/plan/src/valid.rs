@@ -1,0 +1,129 @@
+//! Proof that a MiniCluster can be carried out.
+
+use flux_operator_api::MiniCluster;
+use flux_operator_api::validate::{Problem, check_beyond_schema};
+
+/// A MiniCluster that can be carried out. Made by [`Valid::check`] alone, so a
+/// function that takes one needs no checks of its own.
+#[derive(Clone, Debug)]
+pub struct Valid<T>(T);
+
+/// Why a MiniCluster cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The condition's reason.
+    pub reason: RefusalReason,
+    /// Every problem, each with its field.
+    pub problems: Vec<Problem>,
+}
+
+/// The reason of the condition `Accepted=False`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// The manifest is wrong.
+    Invalid,
+    /// The manifest is right, but this version cannot do it.
+    NotYetSupported,
+}
+
+impl RefusalReason {
+    /// The word, as it stands in the condition.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RefusalReason::Invalid => "Invalid",
+            RefusalReason::NotYetSupported => "NotYetSupported",
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let problems: Vec<String> = self.problems.iter().map(Problem::to_string).collect();
+        f.write_str(&problems.join("; "))
+    }
+}
+
+impl Valid<MiniCluster> {
+    /// Checks what the API server could not. An object that it stored has passed
+    /// the schema and its rules.
+    pub fn check(minicluster: MiniCluster) -> Result<Self, Refusal> {
+        let problems = check_beyond_schema(&minicluster);
+        if !problems.is_empty() {
+            return Err(Refusal { reason: RefusalReason::Invalid, problems });
+        }
+        let problems = not_yet_supported(&minicluster);
+        if !problems.is_empty() {
+            return Err(Refusal { reason: RefusalReason::NotYetSupported, problems });
+        }
+        Ok(Valid(minicluster))
+    }
+}
+
+impl<T> std::ops::Deref for Valid<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Fields that mean something this version cannot do. Silence would be worse.
+fn not_yet_supported(minicluster: &MiniCluster) -> Vec<Problem> {
+    let containers = &minicluster.spec.containers;
+    let batch = containers.iter().position(|container| container.batch);
+    let batch = batch.map(|index| unsupported(&format!("spec.containers[{index}].batch")));
+    let Some(flux) = &minicluster.spec.flux else { return batch.into_iter().collect() };
+    let lead_broker = flux.bursting.as_ref().and_then(|bursting| bursting.lead_broker.as_ref());
+    let fields = [
+        ("spec.flux.bootServer", !flux.boot_server.is_empty()),
+        ("spec.flux.connection", !flux.connection.is_empty()),
+        ("spec.flux.mungeSecret", !flux.munge_secret.is_empty()),
+        ("spec.flux.bursting.leadBroker", lead_broker.is_some_and(|lead| !lead.address.is_empty())),
+    ];
+    fields
+        .into_iter()
+        .filter(|(_, used)| *used)
+        .map(|(path, _)| unsupported(path))
+        .chain(batch)
+        .collect()
+}
+
+fn unsupported(path: &str) -> Problem {
+    Problem { path: path.to_owned(), message: "is not supported yet".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_testkit::{merge, smallest};
+    use serde_json::json;
+
+    fn check(patch: serde_json::Value) -> Result<Valid<MiniCluster>, Refusal> {
+        let mut manifest = smallest("fs");
+        merge(&mut manifest, &patch);
+        Valid::check(flux_operator_api::validate::minicluster(&manifest).unwrap())
+    }
+
+    #[test]
+    fn the_smallest_minicluster_is_valid() {
+        assert!(check(json!({})).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_done_yet_names_its_field() {
+        let flux = json!({ "bootServer": "a-0", "bootServerSize": 2, "mungeSecret": "m" });
+        let refusal = check(json!({ "spec": { "flux": flux } })).unwrap_err();
+        assert_eq!(refusal.reason, RefusalReason::NotYetSupported);
+        let text = refusal.to_string();
+        assert!(text.contains("spec.flux.bootServer: is not"), "{text}");
+        assert!(text.contains("spec.flux.mungeSecret: is not"), "{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_names_its_field() {
+        let patch = json!({ "spec": { "flux": { "bursting": { "hostlist": "a[" } } } });
+        let refusal = check(patch).unwrap_err();
+        assert_eq!(refusal.reason, RefusalReason::Invalid);
+        assert!(refusal.to_string().starts_with("spec.flux.bursting.hostlist: "), "{refusal}");
+    }
+}

@@ -1,0 +1,126 @@
+//! What Kubernetes gets of a few MiniClusters, each a situation of its own. A
+//! reviewer reads the change of a plan in the snapshots.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use flux_operator_api::MiniCluster;
+use flux_operator_flux::{Certificate, Metadata, SecretKey};
+use flux_operator_plan::kubernetes::{self, Keys, Rendering, Settings};
+use flux_operator_plan::{Cluster, Valid};
+use flux_operator_testkit::{merge, smallest};
+use flux_operator_wire::BootPlan;
+use flux_operator_wire::seal::SealKey;
+use serde_json::{Value, json};
+
+#[test]
+fn a_command_on_four_nodes() {
+    render(
+        json!({ "spec": { "size": 4, "containers": [{ "image": "ubuntu", "command": "hostname" }] } }),
+        |rendering| {
+            insta::assert_yaml_snapshot!("hello_job", kubernetes::job(rendering));
+            insta::assert_yaml_snapshot!("hello_service", kubernetes::headless_service(rendering));
+            insta::assert_yaml_snapshot!("hello_boot_plan", rendering.boot_plan());
+        },
+    );
+}
+
+#[test]
+fn sidecars_are_native_and_only_the_runner_has_the_keys() {
+    let containers = json!([
+        { "image": "ubuntu", "runFlux": true, "command": "hostname" },
+        { "image": "nginx", "name": "web", "ports": [80] },
+        { "image": "ubuntu", "name": "helper", "command": "sleep 10", "args": ["a b"] },
+    ]);
+    render(json!({ "spec": { "containers": containers } }), |rendering| {
+        let pod = kubernetes::job(rendering).spec.unwrap().template.spec.unwrap();
+        let sidecars = pod.init_containers.unwrap();
+        assert!(sidecars.iter().all(|sidecar| sidecar.restart_policy.as_deref() == Some("Always")));
+        let mounts = serde_json::to_string(&sidecars).unwrap();
+        assert!(!mounts.contains("flux-operator-keys"), "{mounts}");
+        assert!(!mounts.contains("flux-operator-certificate"), "{mounts}");
+        insta::assert_yaml_snapshot!("sidecars", sidecars);
+    });
+}
+
+#[test]
+fn keys_are_in_the_secret_and_nowhere_else() {
+    render(json!({ "spec": { "containers": [{ "command": "hostname" }] } }), |rendering| {
+        let keys = keys();
+        let secret = kubernetes::secret(rendering, &keys);
+        assert_eq!(secret.immutable, Some(true));
+        let text = keys.certificate.to_secret_text();
+        let data = secret.data.unwrap();
+        assert_eq!(data[kubernetes::CERTIFICATE_KEY].0, text.as_bytes());
+        let key = text
+            .lines()
+            .find(|line| line.contains("secret-key"))
+            .unwrap()
+            .split('"')
+            .nth(1)
+            .unwrap();
+        let others = [
+            serde_json::to_string(&kubernetes::config_map(rendering)).unwrap(),
+            serde_json::to_string(&kubernetes::job(rendering)).unwrap(),
+            format!("{keys:?}"),
+        ];
+        for other in others {
+            assert!(!other.contains(key));
+        }
+    });
+}
+
+#[test]
+fn the_same_manifest_gives_the_same_objects() {
+    let manifest = json!({ "spec": { "containers": [{
+        "environment": { "B": "2", "A": "1" },
+        "volumes": { "b": { "path": "/b", "claimName": "b" }, "a": { "emptyDir": true } },
+    }] } });
+    let objects = |rendering: &Rendering<'_>| {
+        (
+            kubernetes::job(rendering),
+            kubernetes::config_map(rendering),
+            kubernetes::headless_service(rendering),
+        )
+    };
+    let first = render(manifest.clone(), objects);
+    let second = render(manifest, objects);
+    assert_eq!(first, second);
+}
+
+#[test]
+fn no_field_can_break_out_of_the_boot_plan() {
+    let nasty = "\"}],\n$(touch /tmp/x) `id` '\u{0}'";
+    let manifest = json!({ "spec": {
+        "containers": [{ "command": nasty, "args": [nasty], "commands": { "pre": nasty } }],
+        "flux": { "environment": { "A": nasty }, "optionFlags": nasty },
+    } });
+    render(manifest, |rendering| {
+        let map = kubernetes::config_map(rendering).data.unwrap();
+        let plan: BootPlan = serde_json::from_str(&map["boot.json"]).unwrap();
+        assert_eq!(plan.hooks.pre, nasty);
+        assert_eq!(plan.environment["A"], nasty);
+        let flux_operator_wire::Program::Line { words, .. } = plan.program else { panic!() };
+        assert_eq!(words, [nasty]);
+    });
+}
+
+fn render<T>(patch: Value, check: impl FnOnce(&Rendering<'_>) -> T) -> T {
+    let mut manifest = smallest("fs");
+    merge(&mut manifest, &json!({ "metadata": { "namespace": "hpc", "uid": "0000-1111" } }));
+    merge(&mut manifest, &patch);
+    let minicluster: MiniCluster = flux_operator_api::validate::minicluster(&manifest).unwrap();
+    let valid = Valid::check(minicluster).unwrap();
+    let cluster = Cluster::of(&valid).unwrap();
+    let settings = Settings {
+        agent_image: "example.org/flux-operator:1".into(),
+        cluster_domain: "cluster.local".into(),
+        report_url: Some("http://10.0.0.1:8080".into()),
+    };
+    check(&Rendering { minicluster: &valid, cluster: &cluster, settings: &settings })
+}
+
+fn keys() -> Keys {
+    let certificate =
+        Certificate::new(SecretKey::from_bytes([7; 32]), Metadata::new("test").unwrap());
+    Keys { certificate, report: Some(SealKey::from_bytes([9; 32])) }
+}
