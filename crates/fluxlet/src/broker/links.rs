@@ -1,0 +1,240 @@
+//! Connections between brokers: the lead takes them in, the others make theirs.
+//!
+//! Whoever connects has a few seconds to prove that it has the certificate and to say who it is.
+//! Until then it costs one thread and a few hundred bytes, and there is a limit on how many such
+//! connections there can be, so nobody without the certificate can do more than knock.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::log::{Level, Log, chain};
+use super::loop_event::LoopEvent;
+use crate::frame::{self, ReadError};
+use crate::message::{Hello, Message, PROTOCOL, Welcome};
+use crate::secure::{self, HandshakeError, SharedKey};
+use crate::socket::{self, Listener, Socket, SocketError, Timed};
+
+/// How long a broker may take to prove itself.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// How many connections may be about to prove themselves. Brokers that are turned away come back.
+const MAX_HANDSHAKES: usize = 256;
+
+/// The lead's side of joining.
+pub struct Door {
+    pub key: SharedKey,
+    pub hosts: Vec<String>,
+    pub welcome: Welcome,
+    pub events: SyncSender<LoopEvent>,
+    pub log: Log,
+}
+
+/// Why a broker was not taken in.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error("failed to reach the lead")]
+    Dial { source: SocketError },
+    #[error("failed to prove membership")]
+    Handshake { source: HandshakeError },
+    #[error("failed to read the first message")]
+    Read { source: ReadError },
+    #[error("failed to send the first message")]
+    Write { source: std::io::Error },
+    #[error("the first message is not a greeting")]
+    Unexpected,
+    #[error("{reason}")]
+    Refused { reason: String },
+}
+
+/// A worker's connection to the lead.
+pub struct Link {
+    pub welcome: Welcome,
+    pub messages: SyncSender<Vec<u8>>,
+    pub address: Option<std::net::IpAddr>,
+}
+
+/// Takes brokers in for as long as the process lives.
+pub fn serve(listener: Listener, door: Door) {
+    let door = Arc::new(door);
+    let busy = Arc::new(AtomicUsize::new(0));
+    thread::spawn(move || {
+        for connection in 1.. {
+            let (socket, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    door.log.add(Level::Error, &format!("failed to accept a broker: {error}"));
+                    thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+            };
+            if busy.fetch_add(1, Ordering::SeqCst) >= MAX_HANDSHAKES {
+                busy.fetch_sub(1, Ordering::SeqCst);
+                door.log.add(Level::Error, &format!("refused {peer}: too many at once"));
+                continue;
+            }
+            let (door, busy) = (door.clone(), busy.clone());
+            thread::spawn(move || {
+                let admitted = admit(socket, &door);
+                busy.fetch_sub(1, Ordering::SeqCst);
+                match admitted {
+                    Ok((hello, reader, writer)) => talk(&door, connection, hello, reader, writer),
+                    Err(error) => {
+                        door.log.add(Level::Error, &format!("refused {peer}: {}", chain(&error)));
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Lets a broker prove itself and checks who it says it is.
+fn admit(
+    socket: Socket,
+    door: &Door,
+) -> Result<(Hello, secure::Reader, secure::Writer), JoinError> {
+    let write = |source| JoinError::Write { source };
+    socket.set_options().map_err(write)?;
+    let timed = Timed::new(socket, HANDSHAKE_LIMIT);
+    let (mut reader, mut writer) =
+        secure::accept(timed, &door.key).map_err(|source| JoinError::Handshake { source })?;
+    let message = frame::read(&mut reader).map_err(|source| JoinError::Read { source })?;
+    let Message::Hello(hello) = message else { return Err(JoinError::Unexpected) };
+    if let Err(reason) = check(&hello, &door.hosts) {
+        send(&mut writer, &Message::Refused { reason: reason.clone() }).map_err(write)?;
+        return Err(JoinError::Refused { reason });
+    }
+    send(&mut writer, &Message::Welcome(door.welcome.clone())).map_err(write)?;
+    reader.socket.free().map_err(write)?;
+    Ok((hello, reader, writer))
+}
+
+/// Flux's checks: the same version, and a host that the table has at this rank.
+fn check(hello: &Hello, hosts: &[String]) -> Result<(), String> {
+    let Hello { protocol, rank, hostname, .. } = hello;
+    if *protocol != PROTOCOL {
+        return Err(format!("{hostname} (rank {rank}) has version {protocol}, not {PROTOCOL}"));
+    }
+    match hosts.get(*rank as usize) {
+        None | Some(_) if *rank == 0 => Err(format!("{hostname} claims rank {rank}")),
+        None => Err(format!("{hostname} claims rank {rank}, but there are {}", hosts.len())),
+        Some(host) if host != hostname => {
+            Err(format!("{hostname} (rank {rank}) is {host} here, mismatched config?"))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Passes messages both ways until the connection ends.
+fn talk(
+    door: &Door,
+    connection: u64,
+    hello: Hello,
+    mut reader: secure::Reader,
+    writer: secure::Writer,
+) {
+    let rank = hello.rank;
+    let (messages, outgoing) = channel();
+    thread::spawn(move || write(writer, &outgoing));
+    let _loop_has_ended = door.events.send(LoopEvent::Joined { hello, connection, messages });
+    let error = loop {
+        match frame::read(&mut reader) {
+            Ok(message) => {
+                let message = Box::new(message);
+                if door.events.send(LoopEvent::Message { rank, connection, message }).is_err() {
+                    return;
+                }
+            }
+            Err(error) => break error,
+        }
+    };
+    let reason = chain(&error);
+    let _loop_has_ended = door.events.send(LoopEvent::Left { rank, connection, reason });
+}
+
+fn write(mut writer: secure::Writer, frames: &Receiver<Vec<u8>>) {
+    for frame in frames {
+        if writer.send(&frame).is_err() {
+            break;
+        }
+    }
+    let _nothing_to_flush = writer.socket.flush();
+    writer.socket.socket.shut_down();
+}
+
+/// Connects to the lead, once.
+pub fn join(
+    endpoint: &str,
+    key: &SharedKey,
+    hello: Hello,
+    timeout: Duration,
+    events: SyncSender<LoopEvent>,
+) -> Result<Link, JoinError> {
+    let write_failed = |source| JoinError::Write { source };
+    let socket = socket::dial(endpoint, timeout).map_err(|source| JoinError::Dial { source })?;
+    socket.set_options().map_err(write_failed)?;
+    let address = socket.local_address();
+    let (mut reader, mut writer) = secure::connect(Timed::new(socket, HANDSHAKE_LIMIT), key)
+        .map_err(|source| JoinError::Handshake { source })?;
+    send(&mut writer, &Message::Hello(hello)).map_err(write_failed)?;
+    let first = frame::read(&mut reader).map_err(|source| JoinError::Read { source })?;
+    let welcome = match first {
+        Message::Welcome(welcome) => welcome,
+        Message::Refused { reason } => return Err(JoinError::Refused { reason }),
+        _ => return Err(JoinError::Unexpected),
+    };
+    reader.socket.free().map_err(write_failed)?;
+    // Bounded: a task that prints more than the network takes has to wait.
+    let (messages, outgoing) = std::sync::mpsc::sync_channel(64);
+    thread::spawn(move || write(writer, &outgoing));
+    thread::spawn(move || {
+        let reason = loop {
+            match frame::read(&mut reader) {
+                Ok(message) => {
+                    let message = Box::new(message);
+                    if events.send(LoopEvent::Message { rank: 0, connection: 0, message }).is_err()
+                    {
+                        return;
+                    }
+                }
+                Err(error) => break chain(&error),
+            }
+        };
+        let _loop_has_ended = events.send(LoopEvent::Left { rank: 0, connection: 0, reason });
+    });
+    Ok(Link { welcome, messages, address })
+}
+
+/// A queue to one broker.
+pub type Outgoing = Sender<Vec<u8>>;
+
+fn send(writer: &mut secure::Writer, message: &Message) -> std::io::Result<()> {
+    writer.send(&frame::encode(message).map_err(std::io::Error::other)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_right_host_has_a_rank() {
+        let hosts = ["fs-0", "fs-1"].map(str::to_owned);
+        let hello = |protocol, rank, hostname: &str| {
+            let hostname = hostname.to_owned();
+            check(&Hello { protocol, rank, hostname, cores: 1, unfit: None }, &hosts)
+        };
+        assert_eq!(hello(PROTOCOL, 1, "fs-1"), Ok(()));
+        for (protocol, rank, hostname, word) in [
+            (PROTOCOL + 1, 1, "fs-1", "version"),
+            (PROTOCOL, 0, "fs-0", "claims rank 0"),
+            (PROTOCOL, 2, "fs-2", "claims rank 2"),
+            (PROTOCOL, 1, "fs-0", "mismatched config?"),
+        ] {
+            let reason = hello(protocol, rank, hostname).unwrap_err();
+            assert!(reason.contains(word), "{reason}");
+        }
+    }
+}

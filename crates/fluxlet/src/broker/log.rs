@@ -1,0 +1,89 @@
+//! What a broker says: on its standard error in Flux's form, and kept for `flux dmesg`.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::time::{Civil, now};
+
+/// How many lines are kept, as in Flux.
+const RING_SIZE: usize = 1024;
+
+/// Syslog's levels, as far as they are used here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Critical = 2,
+    Error = 3,
+    Warning = 4,
+    Info = 6,
+}
+
+/// The log of one broker.
+#[derive(Clone)]
+pub struct Log {
+    rank: u32,
+    /// The level up to which lines are shown on standard error.
+    shown: i32,
+    lines: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Log {
+    pub fn new(rank: u32, shown: i32) -> Self {
+        Self { rank, shown, lines: Arc::default() }
+    }
+
+    pub fn add(&self, level: Level, text: &str) {
+        let word = match level {
+            Level::Critical => "crit",
+            Level::Error => "err",
+            Level::Warning => "warning",
+            Level::Info => "info",
+        };
+        let time = Civil::new(now());
+        let body = format!("broker.{word}[{}]: {text}", self.rank);
+        if level as i32 <= self.shown {
+            eprintln!("{} {body}", time.to_log());
+        }
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == RING_SIZE {
+            lines.pop_front();
+        }
+        lines.push_back(format!("{}.{:06}Z {body}", time.to_iso(), time.microsecond));
+    }
+
+    /// An error and everything that caused it.
+    pub fn error(&self, error: &dyn std::error::Error) {
+        self.add(Level::Error, &chain(error));
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+/// An error and its causes in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_latest_lines_are_kept() {
+        let log = Log::new(3, 0);
+        for number in 0..RING_SIZE + 1 {
+            log.add(Level::Info, &number.to_string());
+        }
+        let lines = log.lines();
+        assert_eq!(lines.len(), RING_SIZE);
+        assert!(lines[0].ends_with("broker.info[3]: 1"), "{}", lines[0]);
+    }
+}

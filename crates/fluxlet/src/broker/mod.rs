@@ -1,0 +1,139 @@
+//! A broker: one process per host, and one of them, rank 0, leads.
+//!
+//! Everything that happens comes into one queue ([`loop_event`]) and is handled by one thread, so
+//! there is nothing to lock. [`lead`] runs the instance, [`worker`] runs tasks for it.
+
+mod attributes;
+pub mod boot;
+mod clients;
+mod door;
+mod executor;
+mod host;
+mod lead;
+mod links;
+mod log;
+mod loop_event;
+mod nested;
+pub mod options;
+mod program;
+mod resources;
+pub mod task;
+mod worker;
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::options::OptionError;
+use attributes::Attributes;
+use boot::Boot;
+pub use host::make_temporary_directory;
+use host::{Host, HostError};
+use log::Log;
+pub use log::chain;
+use loop_event::LoopEvent;
+use options::{BrokerOptions, ConfigError};
+
+/// How many things may wait for the loop. Enough for a burst; beyond it whoever brings more waits.
+const QUEUE_LENGTH: usize = 1024;
+
+/// Why a broker did not start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    #[error("bad command line")]
+    Options { source: OptionError },
+    #[error("Config file error")]
+    Config { source: ConfigError },
+    #[error("bootstrap")]
+    Boot { source: boot::BootError },
+    #[error("failed to set up this host")]
+    Host { source: HostError },
+    #[error("failed to wait for signals")]
+    Signals { source: std::io::Error },
+    #[error("bad resources")]
+    Resources { source: resources::ResourcesError },
+    #[error("failed to listen for other brokers")]
+    Listen { source: crate::socket::SocketError },
+    #[error("refused by the lead broker: {reason}")]
+    Refused { reason: String },
+    #[error("lost the connection to the lead broker: {reason}")]
+    LostLead { reason: String },
+}
+
+/// Everything that leads and workers need.
+struct Broker {
+    options: BrokerOptions,
+    config: flux_operator_flux::BrokerConfig,
+    boot: Boot,
+    host: Host,
+    attributes: Attributes,
+    log: Log,
+    sender: SyncSender<LoopEvent>,
+    events: std::sync::mpsc::Receiver<LoopEvent>,
+}
+
+/// Runs a broker with the arguments after `flux broker`.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    match run(arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(BrokerError::Options { source }) => {
+            eprintln!("flux-broker: {source}\nTry `flux-broker --help' for more information.");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            let time = crate::time::Civil::new(crate::time::now()).to_log();
+            let options = BrokerOptions::parse(arguments).unwrap_or_default();
+            let given = options.attributes.into_iter().rfind(|(name, _)| name == "hostname");
+            let name = given.map_or_else(host::system_name, |(_, value)| value);
+            eprintln!("{time} broker.crit[{name}]: {}", chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[OsString]) -> Result<u8, BrokerError> {
+    let options =
+        BrokerOptions::parse(arguments).map_err(|source| BrokerError::Options { source })?;
+    let config = options.load_config().map_err(|source| BrokerError::Config { source })?;
+    let mut attributes = Attributes::new(options.attributes.iter().cloned());
+    let system_name = host::system_name();
+    let hostname = attributes.get("hostname").unwrap_or(&system_name).to_owned();
+    let local = attributes.get(boot::LOCAL_BOOT);
+    let boot = boot::boot(config.bootstrap.as_ref(), &hostname, local)
+        .map_err(|source| BrokerError::Boot { source })?;
+    attributes.set("hostname", hostname);
+    let host = Host::new(&mut attributes, &boot).map_err(|source| BrokerError::Host { source })?;
+    if let Some(path) = &options.config {
+        attributes.set("config.path", path.display().to_string());
+    }
+    let shown = attributes.get("log-stderr-level").and_then(|level| level.parse().ok());
+    let log = Log::new(boot.rank, shown.unwrap_or(3));
+    let (sender, events) = sync_channel(QUEUE_LENGTH);
+    watch_signals(&sender).map_err(|source| BrokerError::Signals { source })?;
+    let listener = host.listen().map_err(|source| BrokerError::Host { source })?;
+    clients::serve(listener, sender.clone(), log.clone());
+    let broker = Broker { options, config, boot, host, attributes, log, sender, events };
+    if broker.boot.rank == 0 { lead::run(broker) } else { worker::run(broker) }
+}
+
+/// Turns signals into events.
+fn watch_signals(events: &SyncSender<LoopEvent>) -> std::io::Result<()> {
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        let (mut reader, writer) = UnixStream::pair()?;
+        signal_hook::low_level::pipe::register(signal, writer)?;
+        let events = events.clone();
+        thread::spawn(move || {
+            while reader.read(&mut [0]).is_ok_and(|count| count > 0) {
+                if events.send(LoopEvent::Signal(signal)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The initial program: what the lead runs once enough brokers are there.
+
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::SyncSender;
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::loop_event::LoopEvent;
+
+/// Variables of the task that a nested broker is. Its program is no task.
+const TASK_VARIABLES: [&str; 9] = [
+    "FLUX_JOB_ID",
+    "FLUX_JOB_ID_PATH",
+    "FLUX_JOB_SIZE",
+    "FLUX_JOB_NNODES",
+    "FLUX_JOB_TMPDIR",
+    "FLUX_TASK_RANK",
+    "FLUX_TASK_LOCAL_ID",
+    "FLUX_KVS_NAMESPACE",
+    "FLUX_TERMINUS_SESSION",
+];
+
+/// A program that runs.
+pub struct Program {
+    pid: Option<Pid>,
+    name: String,
+    started: std::time::Instant,
+}
+
+/// Starts the program. Words alone are for the shell, as Flux has it; a list is run as it is.
+/// None at all is a shell for the user.
+pub fn start(
+    words: &[OsString],
+    environment: &[(String, OsString)],
+    events: SyncSender<LoopEvent>,
+) -> Result<Program, (String, u8)> {
+    let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+    let shell = shell.unwrap_or_else(|| OsString::from("/bin/sh"));
+    let mut command = match words {
+        [] if !std::io::stdin().is_terminal() => {
+            return Err(("stdin is not a tty - can't run interactive shell".to_owned(), 1));
+        }
+        [] => Command::new(&shell),
+        [line] => shell_command(&shell, line),
+        [program, arguments @ ..] => {
+            let mut command = Command::new(program);
+            command.args(arguments);
+            command
+        }
+    };
+    let name: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let name = if name.is_empty() { shell.to_string_lossy().into_owned() } else { name.join(" ") };
+    for variable in TASK_VARIABLES {
+        command.env_remove(variable);
+    }
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
+    // A user's shell keeps the terminal of the broker; anything else is ended as a group.
+    if !words.is_empty() && !std::io::stdin().is_terminal() {
+        command.process_group(0);
+    }
+    let child = command.spawn().map_err(|error| {
+        let reason = super::task::reason(&error);
+        (format!("rc2.0: {name} error launching process: {reason} (rc=127) 0.0s"), 127)
+    })?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    thread::spawn(move || wait(child, &events));
+    Ok(Program { pid, name, started: std::time::Instant::now() })
+}
+
+fn shell_command(shell: &OsStr, line: &OsStr) -> Command {
+    let mut command = Command::new(shell);
+    command.arg("-c").arg(line);
+    command
+}
+
+fn wait(mut child: Child, events: &SyncSender<LoopEvent>) {
+    let status = child.wait();
+    let _loop_has_ended = events.send(LoopEvent::Program(status));
+}
+
+impl Program {
+    pub fn signal(&self, signal: Signal) {
+        let Some(pid) = self.pid else { return };
+        // It may have become the leader of its own group or not; one of them is right.
+        let _not_a_group = rustix::process::kill_process_group(pid, signal);
+        let _already_gone = kill_process(pid, signal);
+    }
+
+    /// What Flux logs when a program does not end well, and the exit code.
+    pub fn ended(&self, status: ExitStatus) -> (Option<String>, u8) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+        let how = match status.signal() {
+            Some(signal) => crate::signal::describe(signal),
+            None => "Exited".to_owned(),
+        };
+        let line = format!("rc2.0: {} {how} (rc={code}) {seconds:.1}s", self.name);
+        ((code != 0).then_some(line), u8::try_from(code).unwrap_or(1))
+    }
+}

@@ -1,0 +1,231 @@
+//! One task: a child process with its three streams.
+//!
+//! The child is this program once more, which asks the kernel to end it with its broker and then
+//! becomes the user's program ([`become_task`]). So a broker that is killed leaves nothing behind.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use crate::bytes::Bytes;
+use crate::message::{Launch, Stream};
+
+/// The word that makes this program a task.
+pub const TASK_COMMAND: &str = "__task";
+
+/// How much output is sent at once.
+const CHUNK: usize = 64 << 10;
+
+/// What is to be started.
+pub struct Task {
+    pub rank: u32,
+    pub local: u32,
+    pub directory: PathBuf,
+    pub launch: Arc<Launch>,
+}
+
+/// What was started.
+pub struct Started {
+    pub group: Pid,
+    pub input: Option<Sender<Vec<u8>>>,
+    child: Child,
+}
+
+/// Why a task did not start: in Flux's words, with Flux's exit code.
+pub struct Failure {
+    pub error: String,
+    pub code: i32,
+}
+
+/// Starts a task.
+pub fn spawn(task: &Task) -> Result<Started, Failure> {
+    let launch = &task.launch;
+    let failure = |error: &io::Error| Failure {
+        error: format!("{}: {}", first_word(launch), reason(error)),
+        code: if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 },
+    };
+    let program = find_program(task).map_err(|error| failure(&error))?;
+    let mut command = bound_program();
+    command.arg(program);
+    command.args(launch.command.iter().map(Bytes::as_os_str));
+    command.env_clear();
+    command
+        .envs(launch.environment.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())));
+    if matches!(launch.run, crate::message::Run::Job(_)) {
+        command.env("FLUX_TASK_RANK", task.rank.to_string());
+        command.env("FLUX_TASK_LOCAL_ID", task.local.to_string());
+    }
+    command.current_dir(&task.directory).process_group(0);
+    command.stdin(if launch.input { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| failure(&error))?;
+    let input = child.stdin.take().map(feed);
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let group = group.ok_or_else(|| failure(&io::ErrorKind::Other.into()))?;
+    Ok(Started { group, input, child })
+}
+
+impl Started {
+    /// Passes output on until there is no more, and returns the wait status. `ended` is called
+    /// when the process has ended and its id is still its own.
+    pub fn wait(mut self, output: impl Fn(Stream, Bytes) + Sync, ended: impl Fn()) -> i32 {
+        drop(self.input.take());
+        let streams = (self.child.stdout.take(), self.child.stderr.take());
+        thread::scope(|scope| {
+            if let Some(stream) = streams.0 {
+                scope.spawn(|| pump(stream, |data| output(Stream::Out, data)));
+            }
+            if let Some(stream) = streams.1 {
+                scope.spawn(|| pump(stream, |data| output(Stream::Error, data)));
+            }
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while let Err(rustix::io::Errno::INTR) =
+                rustix::process::waitid(WaitId::Pid(self.group), options)
+            {}
+            ended();
+            self.child.wait().map_or(1 << 8, |status| status.into_raw())
+        })
+    }
+}
+
+/// Becomes a program that ends with its parent: `PARENT PROGRAM ARGUMENTS..`, the first argument
+/// being the program's name.
+pub fn become_task(arguments: &[OsString]) -> ExitCode {
+    let [parent, program, name, rest @ ..] = arguments else { return ExitCode::from(126) };
+    let _not_supported = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    // A parent that ended before this was asked for is not noticed by the kernel any more.
+    let current = rustix::process::getppid().map(Pid::as_raw_nonzero);
+    if current.map(|pid| pid.to_string()).as_deref().map(OsStr::new) != Some(parent) {
+        return ExitCode::from(126);
+    }
+    let error = Command::new(program).arg0(name).args(rest).exec();
+    eprintln!("{}: {}", name.display(), reason(&error));
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// This program once more, about to become another that ends with this process. The program and
+/// its name follow as arguments. The thread that starts it must live as long as it does.
+pub fn bound_program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("flux").arg(TASK_COMMAND).arg(std::process::id().to_string());
+    command
+}
+
+/// An error of the system in the words of C, without Rust's number.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+fn first_word(launch: &Launch) -> String {
+    launch.command.first().map(Bytes::to_text).unwrap_or_default()
+}
+
+/// Looks the program up as a shell would, with the task's own PATH.
+fn find_program(task: &Task) -> io::Result<PathBuf> {
+    let launch = &task.launch;
+    let name = launch.command.first().map(|word| word.0.as_slice()).unwrap_or_default();
+    // A nested broker is this program, whatever PATH says.
+    if name == b"flux" && launch.command.get(1).is_some_and(|word| word.0 == b"broker") {
+        return Ok(PathBuf::from("/proc/self/exe"));
+    }
+    if name.contains(&b'/') {
+        let path = task.directory.join(OsStr::from_bytes(name));
+        return check(&path).map(|()| path);
+    }
+    let variable = launch.environment.iter().rev().find(|(name, _)| name.0 == b"PATH");
+    let path = variable.map_or(&b"/usr/local/bin:/usr/bin:/bin"[..], |(_, value)| &value.0);
+    let mut error: io::Error = io::ErrorKind::NotFound.into();
+    if name.is_empty() {
+        return Err(rustix::io::Errno::NOENT.into());
+    }
+    for directory in path.split(|byte| *byte == b':') {
+        let path = task.directory.join(OsStr::from_bytes(directory)).join(OsStr::from_bytes(name));
+        match check(&path) {
+            Ok(()) => return Ok(path),
+            Err(source) if source.kind() == io::ErrorKind::PermissionDenied => error = source,
+            Err(_) => {}
+        }
+    }
+    match error.kind() {
+        io::ErrorKind::NotFound => Err(rustix::io::Errno::NOENT.into()),
+        _ => Err(error),
+    }
+}
+
+fn check(path: &Path) -> io::Result<()> {
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK)?;
+    if path.is_dir() { Err(rustix::io::Errno::ACCESS.into()) } else { Ok(()) }
+}
+
+/// A thread that writes to the task, so that one that does not read stops nobody else.
+fn feed(mut stdin: std::process::ChildStdin) -> Sender<Vec<u8>> {
+    let (sender, receiver) = channel::<Vec<u8>>();
+    thread::spawn(move || {
+        for data in receiver {
+            if stdin.write_all(&data).is_err() {
+                return;
+            }
+        }
+    });
+    sender
+}
+
+/// Reads a stream to its end. Whole lines are passed on as they come; what is left of a line
+/// waits for its end, or for a full chunk.
+fn pump(mut stream: impl Read, pass: impl Fn(Bytes)) {
+    let mut buffer = vec![0; CHUNK];
+    let mut filled = 0;
+    loop {
+        let count = match stream.read(&mut buffer[filled..]) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => count,
+        };
+        filled += count;
+        let line_end = buffer[..filled].iter().rposition(|byte| *byte == b'\n');
+        let end = match line_end {
+            Some(position) => position + 1,
+            None if filled == CHUNK => CHUNK,
+            None => continue,
+        };
+        pass(Bytes(buffer[..end].to_vec()));
+        buffer.copy_within(end..filled, 0);
+        filled -= end;
+    }
+    if filled > 0 {
+        pass(Bytes(buffer[..filled].to_vec()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn pumped(input: &[u8]) -> Vec<Vec<u8>> {
+        let chunks = RefCell::new(Vec::new());
+        pump(input, |data| chunks.borrow_mut().push(data.0));
+        chunks.into_inner()
+    }
+
+    #[test]
+    fn lines_stay_whole_and_the_rest_comes_last() {
+        assert_eq!(pumped(b"a\nb\nc"), [b"a\nb\n".to_vec(), b"c".to_vec()]);
+        assert_eq!(pumped(b""), Vec::<Vec<u8>>::new());
+    }
+
+    #[test]
+    fn a_line_without_end_is_passed_on_in_chunks() {
+        let long = vec![b'x'; CHUNK + 7];
+        assert_eq!(pumped(&long).iter().map(Vec::len).collect::<Vec<_>>(), [CHUNK, 7]);
+    }
+}

@@ -1,0 +1,159 @@
+//! A client of a broker: connects to its local socket, asks, and hears the answers.
+
+use std::collections::BTreeMap;
+use std::io::{BufReader, ErrorKind};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flux_operator_flux::JobId;
+use serde::{Deserialize, Serialize};
+
+use crate::frame::{self, ReadError};
+use crate::message::{Refusal, RefusalKind, Reply, Request};
+
+/// A request on the local socket.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Tagged<T> {
+    pub tag: u64,
+    pub body: T,
+}
+
+/// A connection to a broker.
+pub struct Client {
+    writer: UnixStream,
+    reader: BufReader<UnixStream>,
+    last_tag: u64,
+}
+
+/// Why a request had no good answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("{uri}: not a URI of the form local://PATH")]
+    Uri { uri: String },
+    #[error("{uri}: broker socket {} was not found", path.display())]
+    NoSocket { uri: String, path: PathBuf },
+    #[error("{uri}: failed to connect to the broker")]
+    Connect { uri: String, source: std::io::Error },
+    #[error("failed to talk to the broker")]
+    Read { source: ReadError },
+    #[error("failed to send to the broker")]
+    Write { source: std::io::Error },
+    #[error("{}", .0.text)]
+    Refused(Refusal),
+    #[error("timeout")]
+    Timeout,
+    #[error("the broker gave no answer")]
+    NoAnswer,
+}
+
+impl ClientError {
+    /// What kind of refusal it was, if it was one.
+    pub fn refusal(&self) -> Option<RefusalKind> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.kind),
+            _ => None,
+        }
+    }
+}
+
+impl Client {
+    /// Connects to `local://PATH`. `ssh://HOST/PATH`, as other hosts are named, is not for us.
+    pub fn connect(uri: &str) -> Result<Self, ClientError> {
+        let path = uri.strip_prefix("local://");
+        let path = path.ok_or_else(|| ClientError::Uri { uri: uri.to_owned() })?;
+        let stream = UnixStream::connect(path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound => {
+                ClientError::NoSocket { uri: uri.to_owned(), path: PathBuf::from(path) }
+            }
+            _ => ClientError::Connect { uri: uri.to_owned(), source },
+        })?;
+        let reader = stream.try_clone();
+        let reader =
+            reader.map_err(|source| ClientError::Connect { uri: uri.to_owned(), source })?;
+        Ok(Self { writer: stream, reader: BufReader::new(reader), last_tag: 0 })
+    }
+
+    /// How long to wait for each answer; for ever if not said.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), ClientError> {
+        let write = |source| ClientError::Write { source };
+        self.reader.get_ref().set_read_timeout(timeout).map_err(write)
+    }
+
+    /// Sends a request; its tag tells the replies to it from others.
+    pub fn send(&mut self, request: Request) -> Result<u64, ClientError> {
+        self.last_tag += 1;
+        let message = Tagged { tag: self.last_tag, body: request };
+        frame::write(&mut self.writer, &message).map_err(|source| ClientError::Write { source })?;
+        Ok(self.last_tag)
+    }
+
+    /// The next reply to any request. Refusals are replies here.
+    pub fn receive(&mut self) -> Result<(u64, Reply), ClientError> {
+        let message: Tagged<Reply> =
+            frame::read(&mut self.reader).map_err(|source| match &source {
+                ReadError::Read { source: cause }
+                    if matches!(cause.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    ClientError::Timeout
+                }
+                _ => ClientError::Read { source },
+            })?;
+        Ok((message.tag, message.body))
+    }
+
+    /// Sends a request and hands over each reply until the last one.
+    pub fn each(
+        &mut self,
+        request: Request,
+        mut take: impl FnMut(Reply),
+    ) -> Result<(), ClientError> {
+        let tag = self.send(request)?;
+        loop {
+            match self.receive()? {
+                (found, _) if found != tag => {}
+                (_, Reply::Done) => return Ok(()),
+                (_, Reply::Error(refusal)) => return Err(ClientError::Refused(refusal)),
+                (_, reply) => take(reply),
+            }
+        }
+    }
+
+    /// The one reply to a request.
+    pub fn one(&mut self, request: Request) -> Result<Reply, ClientError> {
+        let mut first = None;
+        self.each(request, |reply| {
+            first.get_or_insert(reply);
+        })?;
+        first.ok_or(ClientError::NoAnswer)
+    }
+
+    /// A request that needs no answer but that it was carried out.
+    pub fn done(&mut self, request: Request) -> Result<(), ClientError> {
+        self.each(request, drop)
+    }
+
+    pub fn text(&mut self, request: Request) -> Result<String, ClientError> {
+        match self.one(request)? {
+            Reply::Text(text) => Ok(text),
+            _ => Err(ClientError::NoAnswer),
+        }
+    }
+
+    pub fn attributes(&mut self) -> Result<BTreeMap<String, String>, ClientError> {
+        match self.one(Request::Attributes)? {
+            Reply::Attributes(attributes) => Ok(attributes),
+            _ => Err(ClientError::NoAnswer),
+        }
+    }
+
+    pub fn submit(
+        &mut self,
+        submission: crate::submission::Submission,
+    ) -> Result<JobId, ClientError> {
+        match self.one(Request::Submit(Box::new(submission)))? {
+            Reply::Id(id) => Ok(id),
+            _ => Err(ClientError::NoAnswer),
+        }
+    }
+}

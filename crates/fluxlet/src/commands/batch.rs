@@ -1,0 +1,61 @@
+//! `flux batch`: a script in an instance of its own.
+
+use std::ffi::OsString;
+use std::io::Read;
+
+use super::job_options::{self, Kind};
+use super::{Outcome, connect, submit};
+use crate::bytes::Bytes;
+
+/// Where output goes if nobody says it.
+const OUTPUT: &str = "flux-{{id}}.out";
+
+pub fn main(arguments: &[OsString]) -> Outcome {
+    let options = job_options::parse(Kind::Batch, arguments)?;
+    let shape_first = job_options::submission(Kind::Batch, &options, Vec::new(), "")?;
+    let (script, words, name) = if options.has("wrap") {
+        let words: Vec<String> = options.words();
+        let script = format!("#!/bin/sh\n{}\n", words.join(" "));
+        let name = words.first().cloned().unwrap_or_default();
+        (script.into_bytes(), &options.rest[options.rest.len()..], name)
+    } else {
+        read_script(&options.rest)?
+    };
+    let mut command = vec![Bytes::from("flux"), Bytes::from("broker"), Bytes::from("{script}")];
+    command.extend(words.iter().map(|word| Bytes::from(word.as_os_str())));
+    let mut submission = shape_first;
+    submission.command = command;
+    submission.name = options.get("job-name").unwrap_or(&name).to_owned();
+    submission.script = Some(Bytes(script));
+    for file in &mut submission.files {
+        file.get_or_insert_with(|| OUTPUT.to_owned());
+    }
+    let mut client = connect("flux-batch")?;
+    let id = client.submit(submission).map_err(|error| submit::refused(&error))?;
+    if !options.has("quiet") {
+        println!("{id}");
+    }
+    Ok(0)
+}
+
+/// The script, its arguments, and what the job is called.
+fn read_script(words: &[OsString]) -> Result<(Vec<u8>, &[OsString], String), super::Failure> {
+    let Some((path, rest)) = words.split_first() else {
+        let mut script = Vec::new();
+        std::io::stdin()
+            .lock()
+            .read_to_end(&mut script)
+            .map_err(|error| Kind::Batch.fail(error))?;
+        return Ok((script, words, "batch".to_owned()));
+    };
+    let name = path.to_string_lossy().into_owned();
+    let script = std::fs::read(path).map_err(|error| {
+        let reason = crate::broker::task::reason(&error);
+        Kind::Batch.fail(format!("{reason}: '{name}'"))
+    })?;
+    if !script.starts_with(b"#!") {
+        let text = format!("{name} does not appear to start with '#!'");
+        return Err(Kind::Batch.fail(text));
+    }
+    Ok((script, rest, name))
+}

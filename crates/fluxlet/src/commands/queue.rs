@@ -1,0 +1,141 @@
+//! `flux queue`: the one queue that there is.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use super::{Failure, Outcome, connect};
+use crate::client::{Client, ClientError};
+use crate::message::{QueueOrder, QueueStatus, Reply, Request, Stopped};
+use crate::options::{Flag, Parsed, Syntax, flag, switch};
+
+const FLAGS: [Flag; 9] = [
+    flag(Some('m'), "message"),
+    flag(Some('t'), "timeout"),
+    flag(Some('q'), "queue"),
+    switch(Some('a'), "all"),
+    switch(Some('v'), "verbose"),
+    switch(None, "quiet"),
+    switch(None, "nocheckpoint"),
+    switch(Some('n'), "no-header"),
+    flag(Some('o'), "format"),
+];
+
+const USAGE: &str = "\
+flux-queue [-h] {status,list,enable,disable,start,stop,drain,idle}
+                  ...";
+
+pub fn main(arguments: &[OsString]) -> Outcome {
+    let Some((command, rest)) = arguments.split_first() else {
+        return Err(Failure { text: format!("usage: {USAGE}"), code: 2 });
+    };
+    let options = Syntax { flags: &FLAGS, permute: true }
+        .parse(rest)
+        .map_err(|error| Failure::argparse(USAGE, "flux-queue", &error))?;
+    let command = command.to_string_lossy();
+    let message = options.get("message").map(str::to_owned);
+    let order = match command.as_ref() {
+        "start" => QueueOrder::Start,
+        "stop" => QueueOrder::Stop(message),
+        "enable" => QueueOrder::Enable,
+        "disable" => {
+            QueueOrder::Disable(message.unwrap_or_else(|| "disabled by administrator".to_owned()))
+        }
+        "status" => return status(&options),
+        "list" => return list(&options),
+        "idle" | "drain" => return wait(command == "drain", &options),
+        other => {
+            let text = format!("usage: {USAGE}\nflux-queue: error: invalid choice: '{other}'");
+            return Err(Failure { text, code: 2 });
+        }
+    };
+    let mut client = connect("flux-queue")?;
+    let status = ask(&mut client, Request::Queue(order))?;
+    if !options.has("quiet") {
+        match command.as_ref() {
+            "start" | "stop" => println!("{}", scheduling(&status)),
+            _ => println!("{}", submission(&status)),
+        }
+    }
+    Ok(0)
+}
+
+fn ask(client: &mut Client, request: Request) -> Result<QueueStatus, Failure> {
+    match client.one(request) {
+        Ok(Reply::Queue(status)) => Ok(status),
+        Ok(_) => Err(Failure::client("flux-queue", &ClientError::NoAnswer)),
+        Err(error) => Err(Failure::client("flux-queue", &error)),
+    }
+}
+
+fn status(options: &Parsed) -> Outcome {
+    let mut client = connect("flux-queue")?;
+    let status = ask(&mut client, Request::QueueStatus)?;
+    println!("{}\n{}", submission(&status), scheduling(&status));
+    if options.has("verbose") {
+        println!("{} alloc requests queued", status.pending);
+        println!("{} alloc requests pending to scheduler", status.pending);
+        println!("{} running jobs", status.running);
+    }
+    Ok(0)
+}
+
+fn submission(status: &QueueStatus) -> String {
+    match &status.disabled {
+        None => "Job submission is enabled".to_owned(),
+        Some(reason) => format!("Job submission is disabled: {reason}"),
+    }
+}
+
+fn scheduling(status: &QueueStatus) -> String {
+    match &status.stopped {
+        None => "Scheduling is started".to_owned(),
+        Some(Stopped { reason: None }) => "Scheduling is stopped".to_owned(),
+        Some(Stopped { reason: Some(reason) }) => format!("Scheduling is stopped: {reason}"),
+    }
+}
+
+fn list(options: &Parsed) -> Outcome {
+    let mut client = connect("flux-queue")?;
+    let status = ask(&mut client, Request::QueueStatus)?;
+    let failed = |error: &_| Failure::client("flux-queue", error);
+    let reply = client.one(Request::Resources).map_err(|error| failed(&error))?;
+    let Reply::Resources(nodes) = reply else { return Ok(1) };
+    let mark = |good: bool| if good { "✔" } else { "✗" };
+    let range = |count: u64| format!("0-{count}");
+    let cores = nodes.iter().map(|node| node.cores.len()).sum();
+    let gpus = nodes.iter().map(|node| node.gpus.len()).sum();
+    if !options.has("no-header") {
+        println!(" EN ST TDEFAULT   TLIMIT     NNODES     NCORES      NGPUS");
+    }
+    println!(
+        "  {}  {}      inf      inf {:>10} {:>10} {:>10}",
+        mark(status.disabled.is_none()),
+        mark(status.stopped.is_none()),
+        range(nodes.len() as u64),
+        range(cores),
+        range(gpus)
+    );
+    Ok(0)
+}
+
+/// Waits until nothing runs (`idle`) or nothing is left at all (`drain`).
+fn wait(pending: bool, options: &Parsed) -> Outcome {
+    let name = if pending { "drain" } else { "idle" };
+    let fail = |text: String| Failure::new(format!("flux-queue: ERROR: {name}: {text}"));
+    let mut client = connect("flux-queue")?;
+    if let Some(text) = options.get("timeout") {
+        let seconds = crate::duration::parse(text);
+        let seconds = seconds.ok_or_else(|| fail("invalid Flux standard duration".to_owned()))?;
+        let timeout = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
+        client.set_timeout(timeout).map_err(|error| fail(error.to_string()))?;
+    }
+    let print = |reply| {
+        if let Reply::Text(text) = reply
+            && !options.has("quiet")
+        {
+            println!("{text}");
+        }
+    };
+    client.each(Request::Idle { pending }, print).map_err(|error| fail(error.to_string()))?;
+    Ok(0)
+}

@@ -1,0 +1,214 @@
+//! The end of a job: tasks that ended, exceptions, time limits, brokers that are gone.
+
+use flux_operator_flux::{JobId, JobState};
+use serde_json::{Value, json};
+
+use super::job::{Exception, Job};
+use super::lifecycle::owned;
+use super::{Action, Instance};
+use crate::bytes::Bytes;
+use crate::message::{Reply, Report, Run, TaskOrder};
+
+/// How long tasks may take to end after SIGTERM: Flux's `kill-timeout`.
+const KILL_TIMEOUT: f64 = 5.0;
+
+/// How long other tasks may go on after the first has ended: the shell's `exit-timeout`.
+const EXIT_TIMEOUT: f64 = 30.0;
+
+const SIGKILL: i32 = 9;
+const SIGALRM: i32 = 14;
+const SIGTERM: i32 = 15;
+
+impl Instance {
+    pub(super) fn task_ended(&mut self, id: JobId, task: u32, code: i32) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.running.remove(&task).is_none() {
+            return;
+        }
+        job.code = job.code.max(code);
+        if job.running.is_empty() {
+            return self.close_files(id);
+        }
+        let timeout = exit_timeout(job);
+        if let (None, Some(timeout)) = (job.exit_deadline, timeout) {
+            job.exit_deadline = Some((now + timeout, task));
+        }
+    }
+
+    /// All tasks have ended; the job has too when its output is in its files.
+    fn close_files(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let has_files = job.submission.files.iter().any(Option::is_some);
+        let first = job.shares.first().map(|share| share.rank);
+        match first.filter(|rank| has_files && self.nodes[*rank as usize].is_online()) {
+            Some(rank) if !job.closing => {
+                job.closing = true;
+                self.order(rank, TaskOrder::Close { run: Run::Job(id) });
+            }
+            _ => self.finish(id),
+        }
+    }
+
+    pub(super) fn finish(&mut self, id: JobId) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.state != JobState::Run || !job.running.is_empty() {
+            return;
+        }
+        // Where the shell itself failed, what became of single tasks does not matter.
+        let status = if job.shell_failed { 1 } else { job.code } << 8;
+        job.status = Some(status);
+        job.enter(JobState::Cleanup, now);
+        let replies = [
+            Job::event(now, "finish", owned([("status", json!(status))])),
+            Job::event(now, "release", owned([("ranks", json!("all")), ("final", json!(true))])),
+            Job::event(now, "free", Vec::new()),
+        ];
+        for share in &job.shares {
+            self.nodes[share.rank as usize].give_back(&share.cores, &share.gpus);
+        }
+        self.running.remove(&id);
+        self.tell(id, replies);
+        self.clean(id);
+    }
+
+    fn clean(&mut self, id: JobId) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let last = Job::event(now, "clean", Vec::new());
+        job.enter(JobState::Inactive, now);
+        job.word_waiters.clear();
+        job.early_input.clear();
+        self.tell(id, [last, Reply::Done]);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.watchers.clear();
+        }
+        self.serve_waiters();
+    }
+
+    /// An exception on a job. Severity 0 ends it (Flux RFC 21).
+    pub(super) fn raise(&mut self, id: JobId, kind: &str, severity: u8, note: &str) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.state == JobState::Inactive {
+            return;
+        }
+        let context = [
+            ("type", json!(kind)),
+            ("severity", json!(severity)),
+            ("note", json!(note)),
+            ("userid", json!(self.settings.owner)),
+        ];
+        let event = Job::event(now, "exception", owned(context));
+        let first = severity == 0 && job.fatal.is_none();
+        if first {
+            let (kind, note) = (kind.to_owned(), note.to_owned());
+            job.fatal = Some(Exception { kind, severity, note });
+        }
+        let state = job.state;
+        self.tell(id, [event]);
+        match state {
+            _ if !first => {}
+            JobState::Run => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.kill_at = Some(now + KILL_TIMEOUT);
+                }
+                self.signal(id, if kind == "timeout" { SIGALRM } else { SIGTERM });
+            }
+            JobState::Cleanup => {}
+            _ => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.enter(JobState::Cleanup, now);
+                }
+                self.queue.retain(|(_, queued)| *queued != id);
+                self.clean(id);
+            }
+        }
+    }
+
+    /// Ends a job for a reason that lies in no task; its exit code is 1.
+    pub(super) fn fail_shell(&mut self, id: JobId, kind: &str, note: &str) {
+        self.raise(id, kind, 0, note);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.shell_failed = true;
+        }
+    }
+
+    /// Sends a signal to all tasks of a job.
+    pub(super) fn signal(&mut self, id: JobId, signal: i32) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        for rank in job.ranks().iter() {
+            self.order(rank, TaskOrder::Signal { run: Run::Job(id), signal });
+        }
+    }
+
+    /// A broker is gone, and with it the tasks that it had.
+    pub(super) fn lose_tasks(&mut self, rank: u32, host: &str) {
+        let affected: Vec<JobId> = self
+            .running
+            .iter()
+            .filter(|id| self.jobs.get(id).is_some_and(|job| job.ranks().contains(rank)))
+            .copied()
+            .collect();
+        for id in affected {
+            let note = format!("node failure on {host} (rank {rank})");
+            self.actions.push(Action::Log(format!("{id}: {note}")));
+            self.raise(id, "exec", 0, &note);
+            let Some(job) = self.jobs.get(&id) else { continue };
+            let waiting = job.closing && job.shares.first().is_some_and(|share| share.rank == rank);
+            self.end_tasks(id, rank);
+            if waiting {
+                self.finish(id);
+            }
+        }
+    }
+
+    /// Nothing more will be heard of the tasks of a job on this rank.
+    pub(super) fn end_tasks(&mut self, id: JobId, rank: u32) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let ended: Vec<u32> =
+            job.running.iter().filter(|(_, at)| **at == rank).map(|(task, _)| *task).collect();
+        for task in ended {
+            self.task_ended(id, task, 1);
+        }
+    }
+
+    pub(super) fn pass_deadlines(&mut self) {
+        let now = self.now;
+        for id in self.running.clone() {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            if job.kill_at.is_some_and(|time| time <= now) {
+                job.kill_at = Some(now + KILL_TIMEOUT);
+                self.signal(id, SIGKILL);
+            } else if job.fatal.is_none() && job.expiration.is_some_and(|time| time <= now) {
+                self.raise(id, "timeout", 0, "resource allocation expired");
+            } else if let Some((time, task)) = job.exit_deadline
+                && time <= now
+            {
+                job.exit_deadline = None;
+                let timeout = exit_timeout(job).unwrap_or(EXIT_TIMEOUT);
+                let command =
+                    job.submission.command.first().map(Bytes::to_text).unwrap_or_default();
+                let host = job.shares.first().map_or("", |share| share.host.as_str());
+                let note = format!(
+                    "{command}: task rank {task} on host {host} exited (Exit {}) and exit-timeout={timeout}s has expired",
+                    job.code
+                );
+                let text = format!("FATAL: task-exit: {note}");
+                self.report(0, Report::Notice { run: Run::Job(id), text });
+                self.fail_shell(id, "exec", &note);
+            }
+        }
+    }
+}
+
+/// The shell's option, if the job has several tasks and did not say `none`.
+fn exit_timeout(job: &Job) -> Option<f64> {
+    match job.submission.options.get("exit-timeout") {
+        Some(Value::Number(seconds)) => seconds.as_f64(),
+        Some(Value::String(text)) if text == "none" => None,
+        Some(Value::String(text)) => crate::duration::parse(text),
+        _ => Some(EXIT_TIMEOUT),
+    }
+}

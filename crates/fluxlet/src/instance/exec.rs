@@ -1,0 +1,146 @@
+//! `flux exec`: a command on the hosts of brokers, outside of any job.
+
+use std::collections::BTreeSet;
+
+use flux_operator_flux::IdSet;
+
+use super::{Instance, Origin};
+use crate::bytes::Bytes;
+use crate::message::{Launch, RefusalKind, Reply, Report, Run, TaskOrder};
+
+/// A command that runs on some brokers.
+#[derive(Debug)]
+pub(super) struct Exec {
+    origin: Origin,
+    tag: u64,
+    ranks: BTreeSet<u32>,
+}
+
+/// No such host can be reached, as `flux exec` says it.
+const UNREACHABLE: &str = "No route to host";
+
+/// `EHOSTUNREACH`'s exit code in `flux exec`.
+const UNREACHABLE_CODE: i32 = 68;
+
+impl Instance {
+    pub(super) fn exec(
+        &mut self,
+        (origin, tag): (Origin, u64),
+        (ranks, exclude): (Option<IdSet>, IdSet),
+        command: Vec<Bytes>,
+        directory: Option<Bytes>,
+        environment: Vec<(Bytes, Bytes)>,
+    ) {
+        let all: IdSet = self.nodes.iter().map(|node| node.rank).collect();
+        let ranks = ranks.unwrap_or_else(|| all.clone()).difference(&exclude);
+        let invalid = ranks.difference(&all);
+        if !invalid.is_empty() {
+            let text = format!("One or more invalid --ranks specified: {invalid}");
+            return self.refuse(origin, tag, RefusalKind::Invalid, text);
+        }
+        self.exec_count += 1;
+        let run = Run::Exec(self.exec_count);
+        let mut exec = Exec { origin, tag, ranks: BTreeSet::new() };
+        for rank in ranks.iter() {
+            if !self.is_online(rank) {
+                let error = format!("{}: {UNREACHABLE}", first_word(&command));
+                let code = UNREACHABLE_CODE;
+                self.reply(origin, tag, Reply::Unreachable { rank, error, code });
+                continue;
+            }
+            exec.ranks.insert(rank);
+            let launch = Launch {
+                run,
+                tasks: vec![rank],
+                command: command.clone(),
+                directory: directory.clone(),
+                environment: environment.clone(),
+                input: false,
+                files: [None, None],
+                script: None,
+            };
+            self.order(rank, TaskOrder::Launch(Box::new(launch)));
+        }
+        if exec.ranks.is_empty() {
+            return self.reply(origin, tag, Reply::Done);
+        }
+        self.execs.insert(self.exec_count, exec);
+    }
+
+    /// What a broker says about a command; `task` is the broker's rank.
+    pub(super) fn exec_report(&mut self, number: u64, report: Report) {
+        let Some(exec) = self.execs.get(&number) else { return };
+        let (origin, tag) = (exec.origin, exec.tag);
+        match report {
+            Report::Output { task, stream, data, .. } => {
+                self.reply(origin, tag, Reply::Output { task, stream, data });
+            }
+            Report::Failed { task: rank, error, code, .. } => {
+                let (command, error) = error.rsplit_once(": ").unwrap_or(("", &error));
+                let error = format!("{command}: error launching process: {error}");
+                self.reply(origin, tag, Reply::Unreachable { rank, error, code });
+                self.end_exec(number, rank);
+            }
+            Report::Exited { task: rank, status, .. } => {
+                self.reply(origin, tag, Reply::Exited { rank, status });
+                self.end_exec(number, rank);
+            }
+            Report::Notice { .. }
+            | Report::Refused { .. }
+            | Report::Opened { .. }
+            | Report::Closed { .. } => {}
+        }
+    }
+
+    /// A broker is gone, and its commands with it.
+    pub(super) fn lose_execs(&mut self, rank: u32) {
+        let lost: Vec<u64> = self
+            .execs
+            .iter()
+            .filter(|(_, exec)| exec.ranks.contains(&rank))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in lost {
+            if let Some(exec) = self.execs.get(&number) {
+                let error = UNREACHABLE.to_owned();
+                let reply = Reply::Unreachable { rank, error, code: UNREACHABLE_CODE };
+                self.reply(exec.origin, exec.tag, reply);
+            }
+            self.end_exec(number, rank);
+        }
+    }
+
+    /// Whoever asked is gone; nobody would read the output.
+    pub(super) fn abandon_execs(&mut self, gone: impl Fn(Origin) -> bool) {
+        let abandoned = self.execs.iter().filter(|(_, exec)| gone(exec.origin));
+        let abandoned: Vec<u64> = abandoned.map(|(number, _)| *number).collect();
+        abandoned.into_iter().for_each(|number| self.kill_exec(number));
+    }
+
+    pub(super) fn kill_execs(&mut self) {
+        let all: Vec<u64> = self.execs.keys().copied().collect();
+        all.into_iter().for_each(|number| self.kill_exec(number));
+    }
+
+    fn kill_exec(&mut self, number: u64) {
+        let Some(exec) = self.execs.remove(&number) else { return };
+        for rank in exec.ranks {
+            let signal = rustix::process::Signal::KILL.as_raw();
+            self.order(rank, TaskOrder::Signal { run: Run::Exec(number), signal });
+        }
+    }
+
+    fn end_exec(&mut self, number: u64, rank: u32) {
+        let Some(exec) = self.execs.get_mut(&number) else { return };
+        exec.ranks.remove(&rank);
+        if exec.ranks.is_empty() {
+            let (origin, tag) = (exec.origin, exec.tag);
+            self.execs.remove(&number);
+            self.reply(origin, tag, Reply::Done);
+        }
+    }
+}
+
+fn first_word(command: &[Bytes]) -> String {
+    command.first().map(Bytes::to_text).unwrap_or_default()
+}

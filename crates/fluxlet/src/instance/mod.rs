@@ -1,0 +1,255 @@
+//! The instance as the lead broker knows it: nodes, jobs, queue, and who waits for what.
+//!
+//! It is a state machine: something happens ([`Input`]), and what is to be done about it comes out
+//! ([`Action`]). It has no clock, no sockets and no processes; the lead broker brings and carries
+//! out. So a whole life of an instance can be a unit test.
+
+pub mod allocate;
+mod ending;
+mod exec;
+pub mod job;
+mod launch;
+mod lifecycle;
+pub mod node;
+mod requests;
+mod resources;
+#[cfg(test)]
+mod tests;
+
+pub use lifecycle::exit_code;
+pub use resources::resolve;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use flux_operator_flux::{JobId, JobState};
+
+use crate::message::{Hello, Refusal, RefusalKind, Reply, Report, Request, Stopped, TaskOrder};
+use job::Job;
+use node::{Node, Presence};
+
+/// Where a request came from: a client of the broker of this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    pub rank: u32,
+    pub channel: u64,
+}
+
+/// What can happen.
+#[derive(Debug)]
+pub enum Input {
+    NodeUp(Hello),
+    /// `orderly` if it said that it would go.
+    NodeDown {
+        rank: u32,
+        orderly: bool,
+    },
+    Request {
+        origin: Origin,
+        tag: u64,
+        request: Request,
+    },
+    ClientGone(Origin),
+    Report {
+        rank: u32,
+        report: Report,
+    },
+    /// A deadline may have passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Action {
+    Reply { origin: Origin, tag: u64, reply: Reply },
+    Order { rank: u32, order: TaskOrder },
+    Log(String),
+}
+
+/// What an instance is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub owner: u32,
+    /// How many instances this one is inside of.
+    pub level: u32,
+    /// `/`, or the ids of the jobs that it is inside of.
+    pub path: String,
+    /// Whether nodes have what the configuration says; otherwise what their brokers found.
+    pub configured: bool,
+}
+
+/// The state of an instance.
+#[derive(Debug)]
+pub struct Instance {
+    settings: Settings,
+    nodes: Vec<Node>,
+    jobs: BTreeMap<JobId, Job>,
+    /// Jobs that may start, best first.
+    queue: BTreeSet<(Reverse<u64>, JobId)>,
+    /// Jobs that have resources.
+    running: BTreeSet<JobId>,
+    disabled: Option<String>,
+    stopped: Option<Stopped>,
+    waiters: Vec<(Option<JobId>, Origin, u64)>,
+    /// Those who wait until nothing runs (or, if true, is pending either).
+    idlers: Vec<(bool, Origin, u64)>,
+    execs: BTreeMap<u64, exec::Exec>,
+    exec_count: u64,
+    start: f64,
+    last_id: u64,
+    now: f64,
+    actions: Vec<Action>,
+}
+
+impl Instance {
+    pub fn new(settings: Settings, nodes: Vec<Node>, now: f64) -> Self {
+        Self {
+            settings,
+            nodes,
+            jobs: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            running: BTreeSet::new(),
+            disabled: None,
+            stopped: None,
+            waiters: Vec::new(),
+            idlers: Vec::new(),
+            execs: BTreeMap::new(),
+            exec_count: 0,
+            start: now,
+            last_id: 0,
+            now,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Takes note of something and says what to do, in order. `now` is in seconds since 1970.
+    pub fn handle(&mut self, now: f64, input: Input) -> Vec<Action> {
+        self.now = now;
+        match input {
+            Input::NodeUp(hello) => self.node_up(hello),
+            Input::NodeDown { rank, orderly } => self.node_down(rank, orderly),
+            Input::Request { origin, tag, request } => self.request(origin, tag, request),
+            Input::ClientGone(origin) => self.forget(|other| other == origin),
+            Input::Report { rank, report } => self.report(rank, report),
+            Input::Tick => {}
+        }
+        self.pass_deadlines();
+        self.schedule();
+        self.tell_idlers();
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When [`Input::Tick`] is due next.
+    pub fn next_deadline(&self) -> Option<f64> {
+        let jobs = self.running.iter().filter_map(|id| self.jobs.get(id));
+        let times = jobs.flat_map(|job| {
+            let last_tasks = job.exit_deadline.map(|(time, _)| time);
+            [job.expiration.filter(|_| job.fatal.is_none()), job.kill_at, last_tasks]
+        });
+        times.flatten().min_by(f64::total_cmp)
+    }
+
+    /// How many brokers are there.
+    pub fn online_count(&self) -> usize {
+        self.nodes.iter().filter(|node| node.is_online()).count()
+    }
+
+    /// Whether the broker of `rank` is there.
+    pub fn is_online(&self, rank: u32) -> bool {
+        self.node(rank).is_some_and(Node::is_online)
+    }
+
+    /// Whether any job has resources.
+    pub fn is_running(&self) -> bool {
+        !self.running.is_empty() || !self.execs.is_empty()
+    }
+
+    /// Ends all jobs; the instance is about to go.
+    pub fn cancel_all(&mut self, now: f64) -> Vec<Action> {
+        self.now = now;
+        self.disabled = Some("instance is shutting down".to_owned());
+        let active: Vec<JobId> = self.active().map(|job| job.id).collect();
+        for id in active {
+            self.raise(id, "cancel", 0, "instance is shutting down");
+        }
+        self.kill_execs();
+        std::mem::take(&mut self.actions)
+    }
+
+    fn node(&self, rank: u32) -> Option<&Node> {
+        self.nodes.get(rank as usize)
+    }
+
+    fn active(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values().filter(|job| job.state != JobState::Inactive)
+    }
+
+    fn node_up(&mut self, hello: Hello) {
+        let Some(node) = self.nodes.get_mut(hello.rank as usize) else { return };
+        node.presence = Presence::Online;
+        node.note = "";
+        node.since = self.now;
+        if !self.settings.configured {
+            node.cores = flux_operator_flux::IdSet::first_n(hello.cores.max(1));
+        }
+        if let (Some(reason), None) = (hello.unfit, &node.drained) {
+            node.drained =
+                Some(crate::message::Drain { timestamp: self.now, reason: Some(reason) });
+        }
+    }
+
+    fn node_down(&mut self, rank: u32, orderly: bool) {
+        let Some(node) = self.nodes.get_mut(rank as usize) else { return };
+        (node.presence, node.note) = match orderly {
+            true => (Presence::Offline, "administrative shutdown"),
+            false => (Presence::Lost, "lost connection"),
+        };
+        node.since = self.now;
+        let host = node.host.clone();
+        self.forget(|origin| origin.rank == rank);
+        self.lose_execs(rank);
+        self.lose_tasks(rank, &host);
+    }
+
+    /// Forgets everybody who waits for something and is gone.
+    fn forget(&mut self, gone: impl Fn(Origin) -> bool) {
+        for job in self.jobs.values_mut() {
+            job.watchers.retain(|watcher| !gone(watcher.origin));
+            job.word_waiters.retain(|(_, origin, _)| !gone(*origin));
+        }
+        self.waiters.retain(|(_, origin, _)| !gone(*origin));
+        self.idlers.retain(|(_, origin, _)| !gone(*origin));
+        self.abandon_execs(gone);
+    }
+
+    fn tell_idlers(&mut self) {
+        if self.idlers.is_empty() {
+            return;
+        }
+        let running = !self.running.is_empty();
+        let active = self.active().next().is_some();
+        for (pending, origin, tag) in std::mem::take(&mut self.idlers) {
+            if if pending { active } else { running } {
+                self.idlers.push((pending, origin, tag));
+                continue;
+            }
+            if !pending {
+                let count = self.active().count();
+                self.reply(origin, tag, Reply::Text(format!("{count} jobs")));
+            }
+            self.reply(origin, tag, Reply::Done);
+        }
+    }
+
+    fn reply(&mut self, origin: Origin, tag: u64, reply: Reply) {
+        self.actions.push(Action::Reply { origin, tag, reply });
+    }
+
+    fn refuse(&mut self, origin: Origin, tag: u64, kind: RefusalKind, text: impl Into<String>) {
+        self.reply(origin, tag, Reply::Error(Refusal { kind, text: text.into() }));
+    }
+
+    fn order(&mut self, rank: u32, order: TaskOrder) {
+        self.actions.push(Action::Order { rank, order });
+    }
+}

@@ -1,0 +1,5 @@
+//! The program `flux`. See the library.
+
+fn main() -> std::process::ExitCode {
+    fluxlet::main(std::env::args_os())
+}

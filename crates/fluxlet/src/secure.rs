@@ -1,0 +1,237 @@
+//! Encrypted and mutually authenticated connections between brokers.
+//!
+//! All brokers of an instance hold the same certificate, and whoever holds it belongs to the
+//! instance. So the connection is a Noise handshake `NNpsk0` whose shared key comes from the
+//! certificate's secret key: fresh keys for each connection, and a peer without the certificate
+//! can neither speak nor listen. After it, bytes go in transport messages of up to 64 KiB, each
+//! with its length in two bytes before it.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use flux_operator_flux::Certificate;
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::{StatelessTransportState, params::HashChoice};
+
+use crate::socket::Timed;
+
+const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+
+/// A handshake message: an ephemeral key of 32 bytes and a tag of 16.
+const HANDSHAKE_LENGTH: usize = 48;
+
+/// The longest transport message, by the Noise specification, and what it can carry.
+const MAX_MESSAGE: usize = 65535;
+const MAX_PLAIN: usize = MAX_MESSAGE - 16;
+
+/// What both sides know. Has no `Debug`, so that it cannot be printed.
+#[derive(Clone)]
+pub struct SharedKey([u8; 32]);
+
+/// Why a peer was not let in, or a stream ended.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    #[error("the peer said nothing that a broker says")]
+    Garbage,
+    #[error("the peer does not have the certificate of this instance")]
+    Certificate { source: snow::Error },
+    #[error("failed to talk to the peer")]
+    Connection { source: io::Error },
+    #[error("failed to set up the encryption")]
+    Setup { source: snow::Error },
+}
+
+/// The receiving half.
+pub struct Reader {
+    pub socket: Timed,
+    state: Arc<StatelessTransportState>,
+    nonce: u64,
+    plain: Vec<u8>,
+    position: usize,
+}
+
+/// The sending half.
+pub struct Writer {
+    pub socket: Timed,
+    state: Arc<StatelessTransportState>,
+    nonce: u64,
+}
+
+impl SharedKey {
+    /// The key that all holders of `certificate` share.
+    pub fn new(certificate: &Certificate) -> Self {
+        let text = certificate.to_secret_text();
+        let secret = text.lines().find(|line| line.trim_start().starts_with("secret-key"));
+        let mut hash = DefaultResolver
+            .resolve_hash(&HashChoice::Blake2s)
+            .expect("the hash is compiled in, see Cargo.toml");
+        hash.input(b"fluxlet broker link 1\0");
+        hash.input(secret.unwrap_or_default().trim().as_bytes());
+        let mut key = [0; 32];
+        hash.result(&mut key);
+        Self(key)
+    }
+}
+
+/// Proves to the broker at the other end that this one has the key, and the other way round.
+pub fn connect(socket: Timed, key: &SharedKey) -> Result<(Reader, Writer), HandshakeError> {
+    handshake(socket, key, true)
+}
+
+/// The same at the side that was connected to.
+pub fn accept(socket: Timed, key: &SharedKey) -> Result<(Reader, Writer), HandshakeError> {
+    handshake(socket, key, false)
+}
+
+fn handshake(
+    mut socket: Timed,
+    key: &SharedKey,
+    initiator: bool,
+) -> Result<(Reader, Writer), HandshakeError> {
+    let setup = |source| HandshakeError::Setup { source };
+    let pattern = PATTERN.parse().map_err(setup)?;
+    let builder = snow::Builder::new(pattern).psk(0, &key.0).map_err(setup)?;
+    let mut state = if initiator { builder.build_initiator() } else { builder.build_responder() }
+        .map_err(setup)?;
+    let failed = |source| HandshakeError::Connection { source };
+    while !state.is_handshake_finished() {
+        if state.is_my_turn() {
+            let mut message = [0; 2 + HANDSHAKE_LENGTH];
+            message[1] = HANDSHAKE_LENGTH as u8;
+            state.write_message(&[], &mut message[2..]).map_err(setup)?;
+            socket.write_all(&message).map_err(failed)?;
+        } else {
+            let mut message = [0; 2 + HANDSHAKE_LENGTH];
+            socket.read_exact(&mut message[..2]).map_err(failed)?;
+            if message[..2] != [0, HANDSHAKE_LENGTH as u8] {
+                return Err(HandshakeError::Garbage);
+            }
+            socket.read_exact(&mut message[2..]).map_err(failed)?;
+            state
+                .read_message(&message[2..], &mut [])
+                .map_err(|source| HandshakeError::Certificate { source })?;
+        }
+    }
+    let state = Arc::new(state.into_stateless_transport_mode().map_err(setup)?);
+    let other = Timed::unlimited(socket.socket.try_clone().map_err(failed)?);
+    let reader = Reader { socket, state: state.clone(), nonce: 0, plain: Vec::new(), position: 0 };
+    Ok((reader, Writer { socket: other, state, nonce: 0 }))
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.position == self.plain.len() {
+            let mut header = [0; 2];
+            // Nothing at all is the end; a part of a message is an error.
+            if self.socket.read(&mut header[..1])? == 0 {
+                return Ok(0);
+            }
+            self.socket.read_exact(&mut header[1..])?;
+            let mut message = vec![0; usize::from(u16::from_be_bytes(header))];
+            self.socket.read_exact(&mut message)?;
+            self.plain.resize(message.len(), 0);
+            let length = self
+                .state
+                .read_message(self.nonce, &message, &mut self.plain)
+                .map_err(io::Error::other)?;
+            self.nonce += 1;
+            self.plain.truncate(length);
+            self.position = 0;
+        }
+        let length = buffer.len().min(self.plain.len() - self.position);
+        buffer[..length].copy_from_slice(&self.plain[self.position..][..length]);
+        self.position += length;
+        Ok(length)
+    }
+}
+
+impl Writer {
+    /// Sends all of `bytes`.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for plain in bytes.chunks(MAX_PLAIN) {
+            let mut message = vec![0; 2 + plain.len() + 16];
+            let length = self
+                .state
+                .write_message(self.nonce, plain, &mut message[2..])
+                .map_err(io::Error::other)?;
+            self.nonce += 1;
+            let header = u16::try_from(length).map_err(io::Error::other)?;
+            message[..2].copy_from_slice(&header.to_be_bytes());
+            self.socket.write_all(&message[..2 + length])?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+    use std::time::Duration;
+
+    use flux_operator_flux::{Metadata, SecretKey};
+
+    use super::*;
+    use crate::socket::Socket;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn key(byte: u8) -> SharedKey {
+        let metadata = Metadata::new("test").unwrap();
+        SharedKey::new(&Certificate::new(SecretKey::from_bytes([byte; 32]), metadata))
+    }
+
+    fn pair() -> (Timed, Timed) {
+        let (one, two) = UnixStream::pair().unwrap();
+        (Timed::new(Socket::Unix(one), LIMIT), Timed::new(Socket::Unix(two), LIMIT))
+    }
+
+    #[test]
+    fn bytes_arrive_in_order_and_whole() {
+        let (one, two) = pair();
+        let sent: Vec<u8> = (0..300_000u32).map(|number| number as u8).collect();
+        let expected = sent.clone();
+        let sender = thread::spawn(move || {
+            let (_reader, mut writer) = connect(one, &key(1)).unwrap();
+            writer.send(&sent).unwrap();
+        });
+        let (mut reader, _writer) = accept(two, &key(1)).unwrap();
+        let mut received = vec![0; expected.len()];
+        reader.read_exact(&mut received).unwrap();
+        sender.join().unwrap();
+        assert!(received == expected);
+    }
+
+    #[test]
+    fn another_certificate_is_refused_by_both() {
+        let (one, two) = pair();
+        let other = thread::spawn(move || connect(one, &key(1)).map(drop));
+        assert!(matches!(accept(two, &key(2)), Err(HandshakeError::Certificate { .. })));
+        assert!(matches!(other.join().unwrap(), Err(HandshakeError::Connection { .. })));
+    }
+
+    #[test]
+    fn garbage_is_refused() {
+        let (mut one, two) = pair();
+        one.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert!(matches!(accept(two, &key(1)), Err(HandshakeError::Garbage)));
+    }
+
+    #[test]
+    fn a_changed_byte_ends_the_stream() {
+        let (one, mut two) = pair();
+        let shared = key(1);
+        let sender = thread::spawn(move || connect(one, &key(1)).map(drop));
+        let (mut reader, _writer) = {
+            let clone = Timed::new(two.socket.try_clone().unwrap(), LIMIT);
+            accept(clone, &shared).unwrap()
+        };
+        sender.join().unwrap().unwrap();
+        assert_eq!(two.read(&mut [0]).unwrap(), 0);
+        let (mut forger, socket) = pair();
+        reader.socket = socket;
+        forger.write_all(&[0, 17]).unwrap();
+        forger.write_all(&[7; 17]).unwrap();
+        assert!(reader.read(&mut [0]).is_err());
+    }
+}

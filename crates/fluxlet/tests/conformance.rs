@@ -1,0 +1,209 @@
+//! What fluxlet prints is what Flux prints.
+//!
+//! Each file in `conformance/` is a session with an instance of four slots fs-[0-3] of two cores,
+//! three of them there: commands with their output and exit code, as a real Flux 0.88 gave them.
+//! The same tests run on a real Flux when `FLUX_ROOT` says where one is, so what is expected of
+//! fluxlet is known to be right. `FLUX_RECORD=1` writes the files anew from what is printed.
+//!
+//! Ids, times, hosts and the directory are replaced before comparing, and JSON is compared as
+//! values. `@join N`, `@kill N` and `@term N` start and end brokers.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::process::Output;
+use std::sync::{Mutex, PoisonError};
+
+use regex::Regex;
+use rustix::process::Signal;
+use support::{Cluster, code, fixture};
+
+/// One instance at a time: machines have two cores, and a real Flux needs them.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+#[test]
+fn attributes_and_configuration() {
+    conform("attributes.txt");
+}
+
+#[test]
+fn running_jobs() {
+    conform("run.txt");
+}
+
+#[test]
+fn submitting_jobs() {
+    conform("submit.txt");
+}
+
+#[test]
+fn looking_at_jobs() {
+    conform("jobs.txt");
+}
+
+#[test]
+fn ending_jobs() {
+    conform("ending.txt");
+}
+
+#[test]
+fn resources_and_queue() {
+    conform("resources.txt");
+}
+
+#[test]
+fn batch_jobs() {
+    conform("batch.txt");
+}
+
+#[test]
+fn brokers_that_come_and_go() {
+    conform("brokers.txt");
+}
+
+/// A command with what it printed, or a directive.
+struct Step {
+    line: String,
+    expected: String,
+}
+
+fn conform(name: &str) {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = fixture(name);
+    let text = fs::read_to_string(&path).unwrap();
+    let (preface, steps) = parse(&text);
+    let mut cluster = Cluster::new(4);
+    cluster.start(3);
+    let normal = Normal::new(&cluster);
+    let mut recorded = preface;
+    let mut differences = String::new();
+    for step in &steps {
+        recorded.push_str(&format!("{}\n", step.line));
+        let Some(command) = step.line.strip_prefix("$ ") else {
+            direct(&mut cluster, &step.line);
+            recorded.push('\n');
+            continue;
+        };
+        let found = normal.transcript(&cluster.shell(command));
+        recorded.push_str(&format!("{found}\n"));
+        if found != step.expected {
+            differences.push_str(&format!(
+                "$ {command}\n--- expected\n{}--- found\n{found}\n",
+                step.expected
+            ));
+        }
+    }
+    if std::env::var_os("FLUX_RECORD").is_some() {
+        fs::write(path, format!("{}\n", recorded.trim_end())).unwrap();
+        return;
+    }
+    assert!(differences.is_empty(), "{name} differs:\n{differences}");
+}
+
+/// Comments before the first step, and the steps.
+fn parse(text: &str) -> (String, Vec<Step>) {
+    let mut preface = String::new();
+    let mut steps: Vec<Step> = Vec::new();
+    for line in text.lines() {
+        let is_new = line.starts_with("$ ") || line.starts_with('@');
+        match steps.last_mut() {
+            _ if is_new => steps.push(Step { line: line.to_owned(), expected: String::new() }),
+            None => preface.push_str(&format!("{line}\n")),
+            // The blank line between steps belongs to neither.
+            Some(step) if step.expected.contains("[rc=") || step.line.starts_with('@') => {}
+            Some(step) => step.expected.push_str(&format!("{line}\n")),
+        }
+    }
+    (preface, steps)
+}
+
+fn direct(cluster: &mut Cluster, line: &str) {
+    let (word, rank) = line.split_once(' ').unwrap();
+    let rank: u32 = rank.parse().unwrap();
+    match word {
+        "@join" => {
+            cluster.start_worker(rank);
+            cluster.wait_for(rank, true);
+        }
+        "@kill" => {
+            cluster.kill(rank, Signal::KILL);
+            cluster.wait_for(rank, false);
+        }
+        "@term" => {
+            cluster.kill(rank, Signal::TERM);
+            cluster.wait_for(rank, false);
+        }
+        other => panic!("{other} is no directive"),
+    }
+}
+
+/// What differs from run to run and from machine to machine, replaced.
+struct Normal(Vec<(Regex, String)>);
+
+impl Normal {
+    fn new(cluster: &Cluster) -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let directory = cluster.directory.path().display().to_string();
+        let rules = [
+            (regex::escape(&directory), "DIRECTORY"),
+            (r"\x1b\[[0-9;]*m".to_owned(), ""),
+            (r" *ƒ[1-9A-HJ-NP-Za-km-z]+".to_owned(), " ƒID"),
+            (r"\bf[1-9A-HJ-NP-Za-km-z]{7,12}\b".to_owned(), "fID"),
+            (r"\d{9,}\.\d+".to_owned(), "TIMESTAMP"),
+            (r" *\b\d+(\.\d+)?(ms|s|m)\b".to_owned(), " TIME"),
+            (r"[A-Z][a-z][a-z] \d\d \d\d:\d\d:\d\d\.\d+ UTC \d+".to_owned(), "DATE"),
+            (r"[A-Z][a-z][a-z]\d\d \d\d:\d\d".to_owned(), "DATE"),
+            (r"\d\d\d\d-\d\d-\d\dT\d\d:\d\d:\d\d".to_owned(), "DATE"),
+            (r"^ \d\d:\d\d:\d\d ".to_owned(), "CLOCK "),
+            (format!(r"\b{}\b", regex::escape(&host)), "HOST"),
+        ];
+        Self(rules.map(|(rule, with)| (Regex::new(&rule).unwrap(), with.to_owned())).into())
+    }
+
+    fn transcript(&self, output: &Output) -> String {
+        let mut text = String::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            text.push_str(&format!("{}\n", self.line(line)));
+        }
+        for line in String::from_utf8_lossy(&output.stderr).lines() {
+            text.push_str(&format!("stderr: {}\n", self.line(line)));
+        }
+        text.push_str(&format!("[rc={}]\n", code(output.status)));
+        text
+    }
+
+    fn line(&self, line: &str) -> String {
+        if let Ok(value @ serde_json::Value::Object(_)) = serde_json::from_str(line) {
+            return normal_json(value).to_string();
+        }
+        let replace = |text: String, (rule, with): &(Regex, String)| {
+            rule.replace_all(&text, with.as_str()).into_owned()
+        };
+        self.0.iter().fold(line.to_owned(), replace).trim_end().to_owned()
+    }
+}
+
+/// Sorted keys, numbers that are times or ids replaced, limits of the machine left out.
+fn normal_json(value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::Object(map) => {
+            let kept = map.into_iter().filter(|(key, _)| key != "rlimit" && key != "cwd");
+            let normal = |(key, value): (String, Value)| match key.as_str() {
+                "runtime" => (key, Value::from("TIME")),
+                "jobid" => (key, Value::from("ƒID")),
+                _ => (key, normal_json(value)),
+            };
+            Value::Object(kept.map(normal).collect())
+        }
+        Value::Array(list) => Value::Array(list.into_iter().map(normal_json).collect()),
+        Value::Number(number) if number.as_f64().is_some_and(|number| number > 1e8) => {
+            Value::from("NUMBER")
+        }
+        // A duration of 0 may be written with or without a fraction.
+        Value::Number(number) => Value::from(number.as_f64()),
+        other => other,
+    }
+}

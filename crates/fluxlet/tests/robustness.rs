@@ -1,0 +1,243 @@
+//! Brokers among strangers and accidents: garbage, wrong certificates, killed processes, much
+//! output, many jobs, many brokers. These are about fluxlet itself, so they always run it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::{Cluster, Process, code, command, output};
+
+/// These tests know how fluxlet words things.
+fn skip() -> bool {
+    support::real_flux().is_some()
+}
+
+/// The lead takes nobody in who cannot prove that it belongs, and says why.
+#[test]
+fn strangers_are_refused_and_the_lead_goes_on() {
+    if skip() {
+        return;
+    }
+    let mut cluster = Cluster::on_tcp(4);
+    cluster.start(2);
+    // Garbage, a wrong length, nothing at all, a good length with a wrong key, and one that stays.
+    let mut garbage = connect(&cluster);
+    garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(garbage.read(&mut [0; 16]).unwrap_or(0), 0, "the connection is closed");
+    let mut forged = connect(&cluster);
+    forged.write_all(&[0, 48]).unwrap();
+    forged.write_all(&[7; 48]).unwrap();
+    assert_eq!(forged.read(&mut [0; 16]).unwrap_or(0), 0, "the connection is closed");
+    let half = connect(&cluster);
+    half.shutdown(Shutdown::Write).unwrap();
+    let slow: Vec<TcpStream> = (0..20).map(|_| connect(&cluster)).collect();
+    for mut stream in &slow {
+        stream.write_all(&[0]).unwrap();
+    }
+    let log = |word: &str| fs::read_to_string(cluster.path("log0")).unwrap().contains(word);
+    cluster.until("garbage is logged", || log("said nothing that a broker says"));
+    cluster.until("the forgery is logged", || log("does not have the certificate"));
+    cluster.start_worker(2);
+    cluster.wait_for(2, true);
+    assert_eq!(cluster.text(&["run", "-N3", "echo", "hi"]), "hi\nhi\nhi");
+    drop(slow);
+}
+
+fn connect(cluster: &Cluster) -> TcpStream {
+    let stream = TcpStream::connect(cluster.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+/// Somebody who sends a byte now and then is given up after a while.
+#[test]
+fn a_broker_that_dawdles_is_given_up() {
+    if skip() {
+        return;
+    }
+    let mut cluster = Cluster::on_tcp(2);
+    cluster.start(2);
+    let mut slow = connect(&cluster);
+    slow.write_all(&[0]).unwrap();
+    // The lead's limit is ten seconds; the connection is then closed from its side.
+    assert_eq!(slow.read(&mut [0; 16]).unwrap_or(0), 0);
+    let log = || fs::read_to_string(cluster.path("log0")).unwrap();
+    cluster.until("it is logged", || log().contains("failed to prove membership"));
+}
+
+#[test]
+fn another_certificate_does_not_join() {
+    if skip() {
+        return;
+    }
+    let mut cluster = Cluster::on_tcp(4);
+    assert!(
+        command()
+            .args(["keygen", "--name=other"])
+            .arg(cluster.path("other"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    cluster.write_config("other.toml", "other");
+    cluster.start(2);
+    let mut stranger = Process::start(cluster.broker(2, "other.toml").arg("-Slog-stderr-level=4"));
+    let log =
+        |name: &str, word: &str| fs::read_to_string(cluster.path(name)).unwrap().contains(word);
+    cluster.until("it is logged", || log("log0", "does not have the certificate"));
+    cluster.until("the stranger says so too", || log("log2", "failed to prove membership"));
+    assert!(cluster.text(&["overlay", "status"]).contains("2 fs-2: offline"));
+    stranger.signal(Signal::TERM);
+    assert_eq!(code(stranger.wait()), 0, "told to end while it waits");
+}
+
+#[test]
+fn a_host_of_another_slot_is_refused() {
+    if skip() {
+        return;
+    }
+    let mut cluster = Cluster::on_tcp(4);
+    cluster.start(2);
+    // A table in which fs-2 and fs-3 have changed places.
+    let text = fs::read_to_string(cluster.path("config.toml")).unwrap();
+    let swapped = text.replacen("\"fs-[0-3]\"", "\"fs-[0,1,3,2]\"", 1);
+    fs::write(cluster.path("swapped.toml"), swapped).unwrap();
+    let mut stranger = Process::start(&mut cluster.broker(2, "swapped.toml"));
+    assert_eq!(code(stranger.wait()), 1);
+    let log = fs::read_to_string(cluster.path("log2")).unwrap();
+    assert!(log.contains("refused by the lead broker") && log.contains("mismatched"), "{log}");
+    assert_eq!(cluster.text(&["getattr", "size"]), "4");
+}
+
+#[test]
+fn a_killed_worker_leaves_nothing_and_may_return() {
+    if skip() {
+        return;
+    }
+    let mut cluster = Cluster::new(3);
+    cluster.start(3);
+    let mark = format!("3{:08}", std::process::id());
+    cluster.text(&["submit", "-N3", "sleep", &mark]);
+    cluster.until("the tasks run", || support::is_running(&mark));
+    cluster.kill(2, Signal::KILL);
+    let output = cluster.flux(&["job", "attach", &cluster.text(&["job", "last"])]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("node failure on fs-2 (rank 2)"), "{error}");
+    cluster.until("all tasks are gone", || !support::is_running(&mark));
+    cluster.start_worker(2);
+    cluster.wait_for(2, true);
+    assert_eq!(cluster.text(&["run", "-N3", "echo", "hi"]), "hi\nhi\nhi");
+}
+
+#[test]
+fn workers_end_when_the_lead_is_killed() {
+    if skip() {
+        return;
+    }
+    let mut cluster = Cluster::new(3);
+    cluster.start(3);
+    let mark = format!("4{:08}", std::process::id());
+    cluster.text(&["submit", "-N3", "sleep", &mark]);
+    cluster.until("the tasks run", || support::is_running(&mark));
+    cluster.kill(0, Signal::KILL);
+    for rank in [1, 2] {
+        let mut worker = cluster.brokers[rank].take().unwrap();
+        assert_eq!(code(worker.wait()), 1);
+        let log = fs::read_to_string(cluster.path(&format!("log{rank}"))).unwrap();
+        assert!(log.contains("lost the connection to the lead broker"), "{log}");
+    }
+    cluster.until("all tasks are gone", || !support::is_running(&mark));
+    // The same brokers again, in any order: nothing of the former ones is in the way.
+    cluster.start_worker(2);
+    cluster.start(2);
+    cluster.wait_for(2, true);
+    assert_eq!(cluster.text(&["run", "-N3", "echo", "hi"]), "hi\nhi\nhi");
+}
+
+#[test]
+fn an_instance_ends_in_order_by_signal_and_by_command() {
+    if skip() {
+        return;
+    }
+    for by_signal in [true, false] {
+        let mut cluster = Cluster::new(3);
+        cluster.start(3);
+        let mark = format!("5{:07}{}", std::process::id(), u8::from(by_signal));
+        cluster.text(&["submit", "-N3", "sh", "-c", &format!("trap '' TERM; sleep {mark}")]);
+        cluster.until("the tasks run", || support::is_running(&mark));
+        if by_signal {
+            assert_eq!(code(cluster.kill(0, Signal::TERM)), 0);
+        } else {
+            cluster.text(&["shutdown"]);
+            assert_eq!(code(cluster.brokers[0].take().unwrap().wait()), 0);
+        }
+        for rank in [1, 2] {
+            assert_eq!(code(cluster.brokers[rank].take().unwrap().wait()), 0);
+        }
+        cluster.until("all tasks are gone", || !support::is_running(&mark));
+    }
+}
+
+#[test]
+fn no_line_of_output_is_lost() {
+    if skip() {
+        return;
+    }
+    let mut cluster = Cluster::new(4);
+    cluster.start(4);
+    let lines = "i=0; while [ $i -lt 10000 ]; do echo $FLUX_TASK_RANK $i; i=$((i+1)); done";
+    let text = cluster.text(&["run", "-n8", "sh", "-c", lines]);
+    let mut next: BTreeMap<u32, u32> = BTreeMap::new();
+    for line in text.lines() {
+        let (task, number) = line.split_once(' ').unwrap();
+        let expected = next.entry(task.parse().unwrap()).or_default();
+        assert_eq!(number.parse(), Ok(*expected), "in order and whole");
+        *expected += 1;
+    }
+    assert_eq!(next, (0..8).map(|task| (task, 10_000)).collect());
+    // Again from what was kept, and through a worker, and as one large piece.
+    let again = cluster.text(&["job", "attach", &cluster.text(&["job", "last"])]);
+    assert_eq!(again.len(), text.len());
+    let mut from_worker = command();
+    let piece = "yes | tr -d '\\n' | head -c 3000000";
+    from_worker.args(["run", "-n2", "sh", "-c", piece]).env("FLUX_URI", cluster.uri(3));
+    let output = output(&mut from_worker);
+    assert_eq!(output.stdout.len(), 6_000_000, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_thousand_jobs_run() {
+    if skip() {
+        return;
+    }
+    let mut cluster = Cluster::new(2);
+    cluster.start(2);
+    let ids = cluster.text(&["submit", "--cc=1-1000", "--wait", "true"]);
+    assert_eq!(ids.lines().count(), 1000);
+    let done = cluster.text(&["jobs", "-a", "-c0", "-f", "completed", "-no", "{id}"]);
+    assert_eq!(done.lines().count(), 1000);
+    assert_eq!(cluster.text(&["jobs", "-no", "{id}"]), "");
+}
+
+#[test]
+fn sixty_four_brokers_meet() {
+    if skip() {
+        return;
+    }
+    let mut start = command();
+    start.args(["start", "-s64", "flux", "run", "-N64", "flux", "getattr", "rank"]);
+    let output = output(&mut start);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut ranks: Vec<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
+    ranks.sort_unstable();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(ranks, (0..64).collect::<Vec<_>>(), "{error}");
+    assert_eq!(code(output.status), 0);
+}
