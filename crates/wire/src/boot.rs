@@ -145,8 +145,8 @@ pub struct Resources {
 pub enum FluxHome {
     /// On the search path of the image or machine.
     Path,
-    /// In a view, a directory with `bin` and `lib`. What the image has of the
-    /// same name wins.
+    /// In a view, a directory with `bin` and `lib`, or one with such a directory
+    /// as the only entry of `._view`. What the image has of the same name wins.
     View(String),
 }
 

@@ -52,7 +52,7 @@ pub enum EndingReason {
     HookFailed,
     /// There is no `flux` where it should be.
     FluxMissing,
-    /// The broker ended before the program could start.
+    /// The broker ended by itself: before the program could start, or under it.
     BrokerFailed,
     /// The certificate cannot be read, or is none.
     BadCertificate,

@@ -1,0 +1,159 @@
+//! The command line of the broker.
+//!
+//! A broker refuses an attribute that it does not know, so what only some
+//! versions of Flux have is given only where Flux has it.
+
+use std::path::Path;
+
+use crate::arguments::text;
+use crate::layout::{Layout, local_uri};
+use crate::rank::Rank;
+
+/// What depends on the machine rather than on the plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found {
+    /// This Flux runs jobs at times.
+    pub cron: bool,
+    /// The file to start from exists.
+    pub restore: bool,
+}
+
+/// Looks at the machine. `flux` is the program that will be run.
+pub fn look(rank: &Rank, flux: &Path) -> Found {
+    let restore = rank.plan.broker.restore.as_deref();
+    Found { cron: has_cron(flux), restore: restore.is_some_and(|path| Path::new(path).exists()) }
+}
+
+/// The words after `flux`: the subcommand, its options, and `program` at the end.
+///
+/// Without a program to wrap it in, the broker is started without a step in
+/// between.
+pub fn words(rank: &Rank, layout: &Layout, found: Found, program: &[String]) -> Vec<String> {
+    let config = text(&layout.config()).to_owned();
+    let mut words = match &rank.plan.broker.wrap {
+        Some(wrap) => vec!["start".to_owned(), format!("--wrap={wrap}")],
+        None => vec!["broker".to_owned()],
+    };
+    words.push(format!("--config-path={config}"));
+    words.extend(
+        attributes(rank, layout, found).into_iter().map(|attribute| format!("-S{attribute}")),
+    );
+    words.extend_from_slice(program);
+    words
+}
+
+fn attributes(rank: &Rank, layout: &Layout, found: Found) -> Vec<String> {
+    let options = &rank.plan.broker;
+    let mut attributes = vec![
+        format!("hostname={}", rank.host),
+        format!("rundir={}", text(&layout.run())),
+        format!("statedir={}", text(&layout.state())),
+    ];
+    if options.socket {
+        attributes.push(format!("local-uri={}", local_uri(&layout.socket())));
+    }
+    for (name, value) in
+        [("tbon.topo", &options.topology), ("tbon.connect_timeout", &options.connect_timeout)]
+    {
+        if !value.is_empty() {
+            attributes.push(format!("{name}={value}"));
+        }
+    }
+    if options.log_connections {
+        attributes.push("tbon.zmqdebug=1".to_owned());
+    }
+    attributes.push(format!("broker.quorum={}", rank.plan.quorum));
+    let level = if rank.plan.logging.quiet { 0 } else { options.log_level };
+    attributes.push(format!("log-stderr-level={level}"));
+    attributes.push("log-stderr-mode=local".to_owned());
+    if found.cron {
+        attributes.push(format!("cron.directory={}", text(&layout.cron())));
+    }
+    if let Some(restore) = options.restore.as_deref().filter(|_| found.restore && rank.leads()) {
+        attributes.push(format!("content.restore={restore}"));
+    }
+    attributes
+}
+
+/// Whether there is a `flux cron` beside this `flux`.
+fn has_cron(flux: &Path) -> bool {
+    let Ok(flux) = flux.canonicalize() else { return false };
+    let prefix = flux.parent().and_then(Path::parent);
+    prefix.is_some_and(|prefix| prefix.join("libexec/flux/cmd/flux-cron").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files;
+    use crate::rank::tests::{plan, rank};
+
+    fn line(rank: &Rank, found: Found, program: &[&str]) -> String {
+        let program: Vec<_> = program.iter().map(|word| (*word).to_owned()).collect();
+        words(rank, &Layout::new(Path::new("/r")), found, &program).join(" ")
+    }
+
+    #[test]
+    fn a_broker_gets_its_name_its_places_and_the_plans_settings() {
+        assert_eq!(
+            line(&rank(plan(), 2), Found::default(), &[]),
+            "broker --config-path=/r/config/etc/flux/config -Shostname=fs-2 \
+             -Srundir=/r/config/run/flux -Sstatedir=/r/config/var/lib/flux \
+             -Slocal-uri=local:///r/config/run/flux/local -Stbon.topo=kary:256 \
+             -Stbon.connect_timeout=5s -Sbroker.quorum=4 -Slog-stderr-level=6 \
+             -Slog-stderr-mode=local"
+        );
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_there() {
+        let mut plan = plan();
+        plan.broker.socket = false;
+        plan.broker.topology.clear();
+        plan.broker.connect_timeout.clear();
+        plan.logging.quiet = true;
+        plan.broker.log_connections = true;
+        let line = line(&rank(plan, 0), Found::default(), &[]);
+        for absent in ["local-uri", "tbon.topo", "connect_timeout"] {
+            assert!(!line.contains(absent), "{line}");
+        }
+        assert!(line.contains("-Stbon.zmqdebug=1") && line.contains("-Slog-stderr-level=0"));
+    }
+
+    #[test]
+    fn a_wrapped_broker_goes_through_flux_start_and_keeps_its_program() {
+        let mut plan = plan();
+        plan.broker.wrap = Some("strace,-f".into());
+        let line = line(&rank(plan, 0), Found::default(), &["agent", "program"]);
+        assert!(line.starts_with("start --wrap=strace,-f --config-path="), "{line}");
+        assert!(line.ends_with("-Slog-stderr-mode=local agent program"), "{line}");
+    }
+
+    #[test]
+    fn only_the_lead_starts_from_a_file_and_only_from_one_that_exists() {
+        let mut plan = plan();
+        plan.broker.restore = Some("/archive".into());
+        let found = Found { cron: true, restore: true };
+        let lead = line(&rank(plan.clone(), 0), found, &[]);
+        assert!(lead.contains("-Scontent.restore=/archive"), "{lead}");
+        assert!(lead.contains("-Scron.directory=/r/config/etc/flux/system/cron.d"), "{lead}");
+        assert!(!line(&rank(plan.clone(), 1), found, &[]).contains("restore"));
+        let missing = Found { restore: false, ..found };
+        assert!(!line(&rank(plan, 0), missing, &[]).contains("restore"));
+    }
+
+    #[test]
+    fn cron_is_looked_for_where_flux_really_is() {
+        let prefix = tempfile::tempdir().unwrap();
+        let path = |name: &str| prefix.path().join(name);
+        for directory in ["bin", "links", "libexec/flux/cmd"] {
+            std::fs::create_dir_all(path(directory)).unwrap();
+        }
+        files::write(&path("bin/flux"), "", 0o755).unwrap();
+        std::os::unix::fs::symlink(path("bin/flux"), path("links/flux")).unwrap();
+        assert!(!has_cron(&path("links/flux")));
+        files::write(&path("libexec/flux/cmd/flux-cron"), "", 0o755).unwrap();
+        assert!(has_cron(&path("links/flux")));
+        assert!(!has_cron(&path("bin/nothing")));
+    }
+}

@@ -1,0 +1,106 @@
+//! One run of the broker.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use crate::processes;
+use crate::tail::Tail;
+
+/// How long output may take that was written before the broker ended.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// A broker that has been started.
+#[derive(Debug)]
+pub struct BrokerProcess {
+    /// Its process.
+    pub process: Pid,
+    tail: Tail,
+}
+
+/// How a broker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BrokerEnd {
+    /// Its exit code, or 128 and the signal that ended it.
+    pub code: u8,
+    /// A signal ended it. A broker whose program was killed ends by itself, with
+    /// the same code.
+    pub killed: bool,
+}
+
+impl BrokerProcess {
+    /// Starts `flux` with these words; `ended` is called when it has ended. What
+    /// it says on its standard error is passed on.
+    pub fn start(
+        flux: &Path,
+        words: &[String],
+        ended: impl FnOnce(BrokerEnd) + Send + 'static,
+    ) -> io::Result<BrokerProcess> {
+        let mut child = Command::new(flux).args(words).stderr(Stdio::piped()).spawn()?;
+        let process = Pid::from_child(&child);
+        let tail = Tail::default();
+        let (passed, all_passed) = mpsc::channel();
+        if let Some(errors) = child.stderr.take() {
+            let tail = tail.clone();
+            thread::spawn(move || {
+                tail.pass(errors, io::stderr());
+                // Nobody waits any more if the broker ended long ago.
+                let _ = passed.send(());
+            });
+        }
+        thread::spawn(move || {
+            let end = child.wait().map_or(BrokerEnd { code: u8::MAX, killed: true }, end_of);
+            // Not for ever: something that outlives the broker may hold the stream.
+            let _ = all_passed.recv_timeout(LAST_WORDS);
+            ended(end);
+        });
+        Ok(BrokerProcess { process, tail })
+    }
+
+    /// The last it said.
+    pub fn last_words(&self) -> String {
+        self.tail.text()
+    }
+}
+
+fn end_of(status: ExitStatus) -> BrokerEnd {
+    BrokerEnd { code: processes::exit_code(status), killed: status.code().is_none() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str) -> (BrokerEnd, String) {
+        let (sender, receiver) = mpsc::channel();
+        let words = ["-c".to_owned(), script.to_owned()];
+        let ended = move |end| sender.send(end).unwrap();
+        let broker = BrokerProcess::start(Path::new("/bin/sh"), &words, ended).unwrap();
+        let end = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        (end, broker.last_words())
+    }
+
+    #[test]
+    fn the_end_and_the_last_words_are_known() {
+        let (end, words) = run("echo one >&2; echo two >&2; exit 3");
+        assert_eq!(end, BrokerEnd { code: 3, killed: false });
+        assert_eq!(words, "one\ntwo");
+    }
+
+    #[test]
+    fn a_broker_that_was_killed_is_told_from_one_with_that_code() {
+        assert_eq!(run("kill -9 $$").0, BrokerEnd { code: 137, killed: true });
+        assert_eq!(run("exit 137").0, BrokerEnd { code: 137, killed: false });
+    }
+
+    #[test]
+    fn somebody_who_holds_the_stream_does_not_hold_the_end_up() {
+        let (end, words) = run("echo last >&2; sleep 5 & exit 0");
+        assert_eq!((end.code, words.as_str()), (0, "last"));
+    }
+}

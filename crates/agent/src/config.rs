@@ -1,0 +1,157 @@
+//! The broker's configuration: the plan's, and what only the agent knows.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use flux_operator_flux::broker_config::{PrintError, ResourceEntry};
+use flux_operator_flux::{Bootstrap, HostEntry, IdSet};
+
+use crate::arguments::text;
+use crate::rank::Rank;
+
+/// The text of broker.toml.
+///
+/// The lead's entry has the address as the plan has it; [`with_lead`] puts in
+/// what it resolves to. Only the lead says what resources there are, because
+/// the others learn it from there, but each says for itself that nobody
+/// compares them with its own: a broker that gets this from the lead has
+/// already been drained.
+pub fn broker_toml(
+    rank: &Rank,
+    certificate: &Path,
+    cores: NonZeroU32,
+) -> Result<String, PrintError> {
+    let plan = &rank.plan;
+    if let Some(verbatim) = &plan.verbatim_config {
+        return Ok(verbatim.clone());
+    }
+    let mut config = plan.config.clone();
+    config.bootstrap = Some(Bootstrap {
+        curve_cert: Some(text(certificate).to_owned()),
+        default_port: Some(plan.port),
+        default_bind: Some(plan.bind.clone()),
+        default_connect: Some(plan.connect.clone()),
+        hosts: host_entries(rank),
+        enable_ipv6: config.bootstrap.and_then(|bootstrap| bootstrap.enable_ipv6),
+    });
+    let resource = config.resource.get_or_insert_default();
+    resource.noverify.get_or_insert(true);
+    // A user may say what there is.
+    if rank.leads() && resource.path.is_none() && resource.config.is_empty() {
+        let cores = plan.resources.cores.unwrap_or(cores.get());
+        let gpus = plan.resources.gpus.filter(|gpus| *gpus > 0);
+        resource.config = vec![ResourceEntry {
+            hosts: plan.hosts.clone(),
+            cores: Some(IdSet::first_n(cores)),
+            gpus: gpus.map(IdSet::first_n),
+            properties: Vec::new(),
+        }];
+    }
+    config.to_toml()
+}
+
+/// The same configuration with the lead at `lead`. None if it is not one that
+/// [`broker_toml`] made.
+///
+/// Only the lines that say so are changed: hooks may have changed others. (It
+/// also keeps a parser of TOML out of the agent, a tenth of its size.)
+pub fn with_lead(config: &str, lead: SocketAddr) -> Option<String> {
+    let mut lines: Vec<String> = config.lines().map(str::to_owned).collect();
+    let after = |lines: &[String], start: usize, prefix: &str| {
+        let found = lines[start..].iter().position(|line| line.starts_with(prefix));
+        found.map(|found| start + found)
+    };
+    let bootstrap = after(&lines, 0, "[bootstrap]")?;
+    let entry = after(&lines, bootstrap, "[[bootstrap.hosts]]")?;
+    let connect = after(&lines, entry, "connect = ")?;
+    lines[connect] = format!("connect = \"tcp://{lead}\"");
+    if lead.is_ipv6() && after(&lines[..entry], bootstrap, "enable_ipv6").is_none() {
+        lines.insert(bootstrap + 1, "enable_ipv6 = true".to_owned());
+    }
+    Some(lines.join("\n") + "\n")
+}
+
+/// First the lead with its address, then everybody in the order of ranks. Flux
+/// takes the address from the first entry that names a host.
+fn host_entries(rank: &Rank) -> Vec<HostEntry> {
+    let plan = &rank.plan;
+    let lead = plan.hosts.nth(0).and_then(|name| name.parse().ok());
+    let lead =
+        lead.map(|host| HostEntry { connect: Some(plan.lead.clone()), ..HostEntry::new(host) });
+    lead.into_iter().chain([HostEntry::new(plan.hosts.clone())]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rank::tests::{plan, rank};
+    use flux_operator_flux::BrokerConfig;
+
+    fn config(rank: &Rank) -> BrokerConfig {
+        let cores = NonZeroU32::new(3).unwrap();
+        let text = broker_toml(rank, Path::new("/r/curve.cert"), cores).unwrap();
+        BrokerConfig::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_plan_and_the_lead_has_its_own_address() {
+        let mut plan = plan();
+        plan.lead = "ipc:///elsewhere".into();
+        let hosts = config(&rank(plan, 2)).bootstrap.unwrap().ranks().unwrap();
+        let connect: Vec<_> = hosts.iter().map(|host| host.connect.as_deref().unwrap()).collect();
+        assert_eq!(
+            connect,
+            ["ipc:///elsewhere", "ipc:///s/fs-1", "ipc:///s/fs-2", "ipc:///s/fs-3"]
+        );
+    }
+
+    #[test]
+    fn only_the_lead_says_what_resources_there_are() {
+        let mut plan = plan();
+        let lead = config(&rank(plan.clone(), 0)).resource.unwrap();
+        assert_eq!(lead.noverify, Some(true));
+        assert_eq!(lead.config[0].cores, Some("0-2".parse().unwrap()));
+        assert_eq!(lead.config[0].gpus, None);
+        let worker = config(&rank(plan.clone(), 1)).resource.unwrap();
+        assert_eq!((worker.noverify, worker.config.len()), (Some(true), 0));
+        plan.resources.cores = Some(8);
+        plan.resources.gpus = Some(1);
+        let lead = config(&rank(plan, 0)).resource.unwrap();
+        assert_eq!(lead.config[0].cores, Some("0-7".parse().unwrap()));
+        assert_eq!(lead.config[0].gpus, Some("0".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_whole_file_of_the_users_is_used_as_it_is() {
+        let mut plan = plan();
+        plan.verbatim_config = Some("# mine\n[exec]\n".into());
+        let text = broker_toml(&rank(plan, 0), Path::new("/c"), NonZeroU32::MIN).unwrap();
+        assert_eq!(text, "# mine\n[exec]\n");
+        assert_eq!(with_lead(&text, SocketAddr::from(([1, 2, 3, 4], 1))), None);
+    }
+
+    #[test]
+    fn the_lead_gets_the_address_that_its_name_has() {
+        let mut plan = plan();
+        plan.lead = "tcp://fs-0.fs:8050".into();
+        let text = broker_toml(&rank(plan, 1), Path::new("/c"), NonZeroU32::MIN).unwrap();
+        for (address, ipv6) in [("10.0.0.7:8050", None), ("[fd00::7]:8050", Some(true))] {
+            let changed = with_lead(&text, address.parse().unwrap()).unwrap();
+            let bootstrap = BrokerConfig::parse(&changed).unwrap().bootstrap.unwrap();
+            assert_eq!(bootstrap.hosts[0].connect, Some(format!("tcp://{address}")));
+            assert_eq!(bootstrap.enable_ipv6, ipv6);
+            assert_eq!(bootstrap.hosts[1].connect, None);
+            assert_eq!(with_lead(&changed, address.parse().unwrap()), Some(changed));
+        }
+    }
+
+    #[test]
+    fn what_hooks_have_changed_stays() {
+        let text = broker_toml(&rank(plan(), 1), Path::new("/c"), NonZeroU32::MIN).unwrap();
+        let edited = format!("# mine\n{text}[exec] # more\nimp = 1\n");
+        let changed = with_lead(&edited, SocketAddr::from(([10, 0, 0, 7], 1))).unwrap();
+        let expected = edited.replacen("ipc:///s/fs-0", "tcp://10.0.0.7:1", 1);
+        assert_eq!(changed, expected);
+    }
+}

@@ -1,0 +1,44 @@
+//! A delay that grows while something goes on failing.
+
+use std::time::Duration;
+
+/// Doubles from a first to a last value.
+#[derive(Clone, Copy, Debug)]
+pub struct Delay {
+    first: Duration,
+    last: Duration,
+    next: Duration,
+}
+
+impl Delay {
+    /// Delays from `first` to `last`.
+    pub const fn new(first: Duration, last: Duration) -> Delay {
+        Delay { first, last, next: first }
+    }
+
+    /// The delay to wait now.
+    pub fn grow(&mut self) -> Duration {
+        let now = self.next;
+        self.next = (2 * now).min(self.last);
+        now
+    }
+
+    /// Something went well: begin with the first again.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_doubles_up_to_its_last_value_and_begins_anew() {
+        let mut delay = Delay::new(Duration::from_millis(200), Duration::from_secs(5));
+        let waits: Vec<_> = (0..7).map(|_| delay.grow().as_millis()).collect();
+        assert_eq!(waits, [200, 400, 800, 1600, 3200, 5000, 5000]);
+        delay.reset();
+        assert_eq!(delay.grow().as_millis(), 200);
+    }
+}

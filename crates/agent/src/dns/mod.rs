@@ -1,0 +1,181 @@
+//! Names to addresses, without the C library: a program that is linked
+//! statically must not load its name service.
+//!
+//! What the library does for names in a pod, and no more: `/etc/hosts` first,
+//! then the servers of `/etc/resolv.conf` over UDP, with its search domains. An
+//! answer that does not fit a packet is taken as far as it goes: one address is
+//! all that is wanted.
+
+mod packet;
+mod settings;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use packet::{Answer, Family};
+pub use settings::Settings;
+
+/// The longest packet that is read. Servers send no more than 512 bytes to one
+/// that did not ask for more.
+const MAX_PACKET: usize = 4096;
+
+/// Looks a name up once. None if nobody knows it now. `limit` is for everything.
+pub fn lookup(name: &str, limit: Duration) -> Option<IpAddr> {
+    if let Ok(address) = name.parse() {
+        return Some(address);
+    }
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    if let Some(address) = settings::in_hosts(&read("/etc/hosts"), name) {
+        return Some(address);
+    }
+    ask(&Settings::parse(&read("/etc/resolv.conf")), name, Instant::now() + limit)
+}
+
+/// Asks the servers for each name that `name` may stand for.
+fn ask(settings: &Settings, name: &str, deadline: Instant) -> Option<IpAddr> {
+    settings.candidates(name).iter().find_map(|candidate| {
+        match ask_servers(settings, candidate, Family::V4, deadline) {
+            Answer::Address(address) => Some(address),
+            // There is none of the other family either.
+            Answer::NoName => None,
+            Answer::NoAddress | Answer::Failure => {
+                match ask_servers(settings, candidate, Family::V6, deadline) {
+                    Answer::Address(address) => Some(address),
+                    _ => None,
+                }
+            }
+        }
+    })
+}
+
+fn ask_servers(settings: &Settings, name: &str, family: Family, deadline: Instant) -> Answer {
+    for _ in 0..settings.attempts {
+        for server in &settings.servers {
+            let until = deadline.min(Instant::now() + settings.timeout);
+            // A server that is not there is like one that cannot say.
+            let answer = ask_server(*server, name, family, until).unwrap_or(Answer::Failure);
+            if answer != Answer::Failure {
+                return answer;
+            }
+            if Instant::now() >= deadline {
+                return Answer::Failure;
+            }
+        }
+    }
+    Answer::Failure
+}
+
+/// Sends one question and waits for its answer. Each question has a socket and
+/// an identity of its own, so that nobody can guess both.
+fn ask_server(
+    server: SocketAddr,
+    name: &str,
+    family: Family,
+    deadline: Instant,
+) -> io::Result<Answer> {
+    let id = random_id()?;
+    let Some(question) = packet::question(id, name, family) else { return Ok(Answer::NoName) };
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    // From now on the system drops what others send.
+    socket.connect(server)?;
+    socket.send(&question)?;
+    let mut buffer = [0; MAX_PACKET];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        socket.set_read_timeout(Some(left))?;
+        let length = match socket.recv(&mut buffer) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if let Some(answer) = packet::answer(&buffer[..length], id, name, family) {
+            return Ok(answer);
+        }
+    }
+}
+
+fn random_id() -> io::Result<u16> {
+    let mut bytes = [0; 2];
+    getrandom::fill(&mut bytes).map_err(|_| io::ErrorKind::Other)?;
+    Ok(u16::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simple_dns::RCODE;
+    use simple_dns::rdata::{A, RData};
+    use std::thread;
+
+    /// A server that answers each question in turn as it is told to: with a
+    /// code, garbage before it if wanted, and an address if the name has one.
+    fn server(known: &'static str, garbage: bool) -> SocketAddr {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = socket.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut buffer = [0; 512];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                let question = &buffer[..length];
+                let name =
+                    simple_dns::Packet::parse(question).unwrap().questions[0].qname.to_string();
+                if garbage {
+                    socket.send_to(b"\xff garbage", from).unwrap();
+                    socket.send_to(question, from).unwrap();
+                }
+                let data = RData::A(A { address: u32::from(Ipv4Addr::new(10, 0, 0, 9)) });
+                let reply = match name == known {
+                    true => packet::tests::reply(question, RCODE::NoError, vec![(known, data)]),
+                    false => packet::tests::reply(question, RCODE::NameError, vec![]),
+                };
+                socket.send_to(&reply, from).unwrap();
+            }
+        });
+        address
+    }
+
+    fn settings(servers: Vec<SocketAddr>) -> Settings {
+        Settings { servers, ..Settings::parse("search a.test b.test\noptions timeout:1 ndots:2") }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    #[test]
+    fn a_name_is_found_in_one_of_its_domains_whatever_else_arrives() {
+        let settings = settings(vec![server("fs-0.b.test", true)]);
+        assert_eq!(ask(&settings, "fs-0", soon()), Some([10, 0, 0, 9].into()));
+        assert_eq!(ask(&settings, "fs-1", soon()), None);
+    }
+
+    #[test]
+    fn a_server_that_is_silent_is_passed_over() {
+        let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let servers = vec![silent.local_addr().unwrap(), server("x.y.z", false)];
+        assert_eq!(ask(&settings(servers), "x.y.z", soon()), Some([10, 0, 0, 9].into()));
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_asked_for() {
+        let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let settings = settings(vec![silent.local_addr().unwrap()]);
+        let start = Instant::now();
+        assert_eq!(ask(&settings, "x", start + Duration::from_millis(300)), None);
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn addresses_and_this_machine_need_no_server() {
+        let limit = Duration::from_millis(1);
+        assert_eq!(lookup("10.1.2.3", limit), Some([10, 1, 2, 3].into()));
+        assert_eq!(lookup("::1", limit), Some(Ipv6Addr::LOCALHOST.into()));
+    }
+}

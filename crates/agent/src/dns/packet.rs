@@ -1,0 +1,204 @@
+//! Questions and answers of DNS (RFC 1035).
+//!
+//! Answers come from the network and may be anything. What does not answer
+//! exactly our question is no answer.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use simple_dns::rdata::RData;
+use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
+
+/// How many aliases are followed within one answer.
+const MAX_ALIASES: usize = 16;
+
+/// Which addresses are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4 (A).
+    V4,
+    /// IPv6 (AAAA).
+    V6,
+}
+
+/// What a server said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The name has this address.
+    Address(IpAddr),
+    /// The name has no address of this family.
+    NoAddress,
+    /// There is no such name.
+    NoName,
+    /// The server cannot say.
+    Failure,
+}
+
+/// A packet that asks for the addresses of `name`. None if that is not a name.
+pub fn question(id: u16, name: &str, family: Family) -> Option<Vec<u8>> {
+    let mut packet = Packet::new_query(id);
+    packet.set_flags(PacketFlag::RECURSION_DESIRED);
+    let name = Name::new(name).ok()?;
+    packet.questions.push(Question::new(name, QTYPE::TYPE(kind(family)), CLASS::IN.into(), false));
+    packet.build_bytes_vec().ok()
+}
+
+/// Reads a packet that came back. None if it does not answer the question that
+/// [`question`] made of the same arguments.
+pub fn answer(bytes: &[u8], id: u16, name: &str, family: Family) -> Option<Answer> {
+    let packet = Packet::parse(bytes).ok()?;
+    let name = Name::new(name).ok()?;
+    let [asked] = packet.questions.as_slice() else { return None };
+    let ours = packet.id() == id
+        && packet.has_flags(PacketFlag::RESPONSE)
+        && same(&asked.qname, &name)
+        && asked.qtype == QTYPE::TYPE(kind(family))
+        && asked.qclass == QCLASS::CLASS(CLASS::IN);
+    if !ours {
+        return None;
+    }
+    Some(match packet.rcode() {
+        RCODE::NoError => address(&packet, name, family).map_or(Answer::NoAddress, Answer::Address),
+        RCODE::NameError => Answer::NoName,
+        _ => Answer::Failure,
+    })
+}
+
+/// The address of a name, through its aliases.
+fn address(packet: &Packet<'_>, mut name: Name<'_>, family: Family) -> Option<IpAddr> {
+    for _ in 0..MAX_ALIASES {
+        let mut alias = None;
+        let records = packet.answers.iter().filter(|record| record.class == CLASS::IN);
+        for record in records.filter(|record| same(&record.name, &name)) {
+            match (&record.rdata, family) {
+                (RData::A(data), Family::V4) => {
+                    return Some(IpAddr::V4(Ipv4Addr::from(data.address)));
+                }
+                (RData::AAAA(data), Family::V6) => {
+                    return Some(IpAddr::V6(Ipv6Addr::from(data.address)));
+                }
+                (RData::CNAME(target), _) => alias = Some(target.0.clone().into_owned()),
+                _ => {}
+            }
+        }
+        name = alias?;
+    }
+    None
+}
+
+/// Names are the same whatever the case of their letters.
+fn same(one: &Name<'_>, other: &Name<'_>) -> bool {
+    one.to_string().eq_ignore_ascii_case(&other.to_string())
+}
+
+fn kind(family: Family) -> TYPE {
+    match family {
+        Family::V4 => TYPE::A,
+        Family::V6 => TYPE::AAAA,
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use simple_dns::ResourceRecord;
+    use simple_dns::rdata::{A, AAAA, CNAME};
+
+    /// A packet that answers `question` with these records.
+    pub fn reply(question: &[u8], code: RCODE, records: Vec<(&str, RData<'_>)>) -> Vec<u8> {
+        let asked = Packet::parse(question).unwrap();
+        let mut packet = Packet::new_reply(asked.id());
+        *packet.rcode_mut() = code;
+        packet.questions = asked.questions;
+        for (name, data) in records {
+            let record = ResourceRecord::new(Name::new(name).unwrap(), CLASS::IN, 5, data);
+            packet.answers.push(record);
+        }
+        packet.build_bytes_vec_compressed().unwrap()
+    }
+
+    fn v4(address: [u8; 4]) -> RData<'static> {
+        RData::A(A { address: u32::from(Ipv4Addr::from(address)) })
+    }
+
+    fn alias(name: &str) -> RData<'_> {
+        RData::CNAME(CNAME(Name::new(name).unwrap()))
+    }
+
+    #[test]
+    fn an_address_is_found_directly_and_through_aliases() {
+        let asked = question(7, "fs-0.fs", Family::V4).unwrap();
+        let expected = Some(Answer::Address([10, 0, 0, 1].into()));
+        for records in [
+            vec![("fs-0.fs", v4([10, 0, 0, 1]))],
+            vec![("FS-0.fs", v4([10, 0, 0, 1]))],
+            vec![("b", v4([10, 0, 0, 1])), ("fs-0.fs", alias("a")), ("a", alias("b"))],
+        ] {
+            let bytes = reply(&asked, RCODE::NoError, records);
+            assert_eq!(answer(&bytes, 7, "fs-0.fs", Family::V4), expected);
+        }
+        let asked = question(7, "x", Family::V6).unwrap();
+        let data = RData::AAAA(AAAA { address: 1 });
+        let bytes = reply(&asked, RCODE::NoError, vec![("x", data)]);
+        assert_eq!(
+            answer(&bytes, 7, "x", Family::V6),
+            Some(Answer::Address("::1".parse().unwrap()))
+        );
+    }
+
+    #[test]
+    fn a_no_is_told_from_a_failure() {
+        let asked = question(7, "x", Family::V4).unwrap();
+        for (code, records, expected) in [
+            (RCODE::NameError, vec![], Answer::NoName),
+            (RCODE::NoError, vec![], Answer::NoAddress),
+            (RCODE::NoError, vec![("other", v4([1, 2, 3, 4]))], Answer::NoAddress),
+            (RCODE::NoError, vec![("x", alias("y")), ("y", alias("x"))], Answer::NoAddress),
+            (RCODE::ServerFailure, vec![], Answer::Failure),
+            (RCODE::Refused, vec![], Answer::Failure),
+        ] {
+            let bytes = reply(&asked, code, records);
+            assert_eq!(answer(&bytes, 7, "x", Family::V4), Some(expected));
+        }
+    }
+
+    #[test]
+    fn what_answers_another_question_is_no_answer() {
+        let asked = question(7, "x", Family::V4).unwrap();
+        let bytes = reply(&asked, RCODE::NoError, vec![("x", v4([10, 0, 0, 1]))]);
+        assert_eq!(answer(&bytes, 8, "x", Family::V4), None);
+        assert_eq!(answer(&bytes, 7, "y", Family::V4), None);
+        assert_eq!(answer(&bytes, 7, "x", Family::V6), None);
+        assert_eq!(answer(&asked, 7, "x", Family::V4), None);
+    }
+
+    #[test]
+    fn what_is_no_name_is_not_asked_for() {
+        for name in ["a".repeat(64), "a.".repeat(200)] {
+            assert_eq!(question(1, &name, Family::V4), None, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            answer(&bytes, 7, "x", Family::V4);
+        }
+
+        #[test]
+        fn a_broken_answer_is_survived(
+            cut in 0_usize..200,
+            place in 0_usize..200,
+            value in any::<u8>(),
+        ) {
+            let asked = question(7, "a.bc.def", Family::V4).unwrap();
+            let records = vec![("a.bc.def", alias("b.bc.def")), ("b.bc.def", v4([1, 2, 3, 4]))];
+            let mut bytes = reply(&asked, RCODE::NoError, records);
+            if let Some(byte) = bytes.get_mut(place) {
+                *byte = value;
+            }
+            bytes.truncate(bytes.len().min(cut.max(12)));
+            answer(&bytes, 7, "a.bc.def", Family::V4);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The system's settings for names: `/etc/resolv.conf` and `/etc/hosts`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// As many servers as the C library asks.
+const MAX_SERVERS: usize = 3;
+
+/// The port that name servers listen on.
+const PORT: u16 = 53;
+
+/// How names are looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Servers to ask, in order.
+    pub servers: Vec<SocketAddr>,
+    /// Domains that a name may be in.
+    pub search: Vec<String>,
+    /// A name with this many dots is tried as it is before others.
+    pub dots: usize,
+    /// How long a server has for an answer.
+    pub timeout: Duration,
+    /// How often each server is asked.
+    pub attempts: u32,
+}
+
+impl Settings {
+    /// Reads the text of `/etc/resolv.conf`. What cannot be read is left out, as
+    /// the C library does.
+    pub fn parse(text: &str) -> Settings {
+        let mut settings = Settings {
+            servers: Vec::new(),
+            search: Vec::new(),
+            dots: 1,
+            timeout: Duration::from_secs(5),
+            attempts: 2,
+        };
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            match words.next() {
+                Some("nameserver") => settings.servers.extend(words.next().and_then(server)),
+                // The last of these lines counts.
+                Some("search" | "domain") => {
+                    settings.search = words.map(|word| word.trim_matches('.').to_owned()).collect();
+                }
+                Some("options") => words.for_each(|word| settings.option(word)),
+                _ => {}
+            }
+        }
+        settings.servers.truncate(MAX_SERVERS);
+        settings.search.retain(|domain| !domain.is_empty());
+        if settings.servers.is_empty() {
+            settings.servers.push(SocketAddr::new([127, 0, 0, 1].into(), PORT));
+        }
+        settings
+    }
+
+    fn option(&mut self, word: &str) {
+        let Some((name, value)) = word.split_once(':') else { return };
+        // The limits are those of resolv.conf(5).
+        match (name, value.parse::<u32>()) {
+            ("ndots", Ok(value)) => self.dots = value.min(15) as usize,
+            ("timeout", Ok(value)) => self.timeout = Duration::from_secs(value.clamp(1, 30).into()),
+            ("attempts", Ok(value)) => self.attempts = value.clamp(1, 5),
+            _ => {}
+        }
+    }
+
+    /// The names to ask for, in order, where `name` is looked for.
+    pub fn candidates(&self, name: &str) -> Vec<String> {
+        if let Some(absolute) = name.strip_suffix('.') {
+            return vec![absolute.to_owned()];
+        }
+        let within = self.search.iter().map(|domain| format!("{name}.{domain}"));
+        let itself = std::iter::once(name.to_owned());
+        if name.matches('.').count() >= self.dots {
+            itself.chain(within).collect()
+        } else {
+            within.chain(itself).collect()
+        }
+    }
+}
+
+/// The address that `/etc/hosts` has for a name.
+pub fn in_hosts(text: &str, name: &str) -> Option<IpAddr> {
+    let name = name.trim_end_matches('.');
+    text.lines().find_map(|line| {
+        let mut words = line.split('#').next()?.split_whitespace();
+        let address = words.next()?.parse().ok()?;
+        words.any(|word| word.eq_ignore_ascii_case(name)).then_some(address)
+    })
+}
+
+fn server(word: &str) -> Option<SocketAddr> {
+    // A zone, as in `fe80::1%eth0`, needs the C library; such servers are rare.
+    word.parse().ok().map(|address| SocketAddr::new(address, PORT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF_A_POD: &str = "\
+search default.svc.cluster.local svc.cluster.local cluster.local
+nameserver 10.96.0.10
+options ndots:5
+";
+
+    #[test]
+    fn the_file_of_a_pod_is_read() {
+        let settings = Settings::parse(OF_A_POD);
+        assert_eq!(settings.servers, ["10.96.0.10:53".parse().unwrap()]);
+        assert_eq!(settings.dots, 5);
+        assert_eq!(
+            settings.candidates("fs-0.fs.default.svc"),
+            [
+                "fs-0.fs.default.svc.default.svc.cluster.local",
+                "fs-0.fs.default.svc.svc.cluster.local",
+                "fs-0.fs.default.svc.cluster.local",
+                "fs-0.fs.default.svc",
+            ]
+        );
+        // Five dots: this is asked for first, so it costs one question.
+        let whole = "fs-0.fs.default.svc.cluster.local";
+        assert_eq!(settings.candidates(whole)[0], whole);
+        assert_eq!(settings.candidates("fs-0.fs."), ["fs-0.fs"]);
+    }
+
+    #[test]
+    fn odd_files_give_settings_too() {
+        let settings = Settings::parse("");
+        assert_eq!(settings.servers, ["127.0.0.1:53".parse().unwrap()]);
+        assert_eq!(settings.candidates("a.b"), ["a.b"]);
+        let odd = "nameserver\nnameserver fe80::1%eth0\nnameserver ::1 # c\nsearch . a.\nsearch b\n\
+                   options ndots:99 timeout:0 attempts:77 rotate ndots:x\nnameserver 1.1.1.1\n\
+                   nameserver 2.2.2.2\nnameserver 3.3.3.3\n";
+        let settings = Settings::parse(odd);
+        assert_eq!(settings.servers.len(), 3);
+        assert_eq!(settings.servers[0], "[::1]:53".parse().unwrap());
+        assert_eq!(settings.search, ["b"]);
+        assert_eq!((settings.dots, settings.attempts), (15, 5));
+        assert_eq!(settings.timeout, Duration::from_secs(1));
+        assert_eq!(settings.candidates("a"), ["a.b", "a"]);
+    }
+
+    #[test]
+    fn hosts_are_found_by_any_of_their_names() {
+        let text = "# comment\n127.0.0.1 localhost\n10.0.0.1\tfs-0.fs FS-0 # fs-1\nbad fs-2\n";
+        let address = |name| in_hosts(text, name).map(|address| address.to_string());
+        assert_eq!(address("fs-0").as_deref(), Some("10.0.0.1"));
+        assert_eq!(address("fs-0.fs.").as_deref(), Some("10.0.0.1"));
+        for name in ["fs-1", "fs-2", "10.0.0.1", ""] {
+            assert_eq!(address(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Addresses of the form `scheme://host:port`: of the lead, and of the operator.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// What has to be known about the host of an address before it can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// Nothing: there is no host, as in `ipc://path`, or something else that is
+    /// Flux's to understand.
+    Opaque,
+    /// Nothing: it is there.
+    Address(IpAddr),
+    /// What the name resolves to.
+    Name(String),
+}
+
+/// The host of a broker's address.
+pub fn host(endpoint: &str) -> Host {
+    let Some((host, _)) = endpoint.strip_prefix("tcp://").and_then(split) else {
+        return Host::Opaque;
+    };
+    match host.parse() {
+        Ok(address) => Host::Address(address),
+        Err(_) => Host::Name(host.to_owned()),
+    }
+}
+
+/// The same address with another host; none if it has no host.
+pub fn with_host(endpoint: &str, host: IpAddr) -> Option<SocketAddr> {
+    let (_, port) = endpoint.strip_prefix("tcp://").and_then(split)?;
+    Some(SocketAddr::new(host, port))
+}
+
+/// Host and port of `host:port` or `[host]:port`.
+pub fn split(authority: &str) -> Option<(&str, u16)> {
+    let (host, port) = authority.rsplit_once(':')?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let port = port.parse().ok()?;
+    match bare {
+        Some(host) => Some((host, port)),
+        // Without brackets nobody knows where an IPv6 address ends.
+        None => Some((host, port)).filter(|_| !host.is_empty() && !host.contains(':')),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_told_apart() {
+        for (endpoint, expected) in [
+            ("ipc:///run/x", Host::Opaque),
+            ("tcp://fs-0", Host::Opaque),
+            ("tcp://:8050", Host::Opaque),
+            ("tcp://fd00::1:8050", Host::Opaque),
+            ("tcp://10.0.0.1:8050", Host::Address([10, 0, 0, 1].into())),
+            ("tcp://[::1]:8050", Host::Address("::1".parse().unwrap())),
+            ("tcp://fs-0.fs.ns.svc:8050", Host::Name("fs-0.fs.ns.svc".into())),
+        ] {
+            assert_eq!(host(endpoint), expected, "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_replaced() {
+        assert_eq!(
+            with_host("tcp://fs-0:8050", [10, 0, 0, 1].into()),
+            Some("10.0.0.1:8050".parse().unwrap())
+        );
+        assert_eq!(
+            with_host("tcp://[::1]:8050", "::2".parse().unwrap()),
+            Some("[::2]:8050".parse().unwrap())
+        );
+        assert_eq!(with_host("ipc:///x", [10, 0, 0, 1].into()), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! Writing files so that nobody sees half of one.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A file or directory could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to write {path:?}")]
+pub struct WriteError {
+    /// Which.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// Writes a file with these permissions, replacing what was there at once.
+///
+/// A link in its place is replaced, not followed: some of our files have
+/// well-known names in directories that others can write to.
+pub fn write(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> Result<(), WriteError> {
+    let failed = |source| WriteError { path: path.to_owned(), source };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let draft = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(mode);
+    let mut file = match options.open(&draft) {
+        // Left over from a process that had our id before us.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(&draft).and_then(|()| options.open(&draft)).map_err(failed)?
+        }
+        other => other.map_err(failed)?,
+    };
+    // The umask took bits away that were asked for.
+    let exact = fs::Permissions::from_mode(mode);
+    file.write_all(content.as_ref())
+        .and_then(|()| file.set_permissions(exact))
+        .and_then(|()| fs::rename(&draft, path))
+        .map_err(failed)
+}
+
+/// Makes a directory and those above it.
+pub fn create_directory(path: &Path) -> Result<(), WriteError> {
+    fs::create_dir_all(path).map_err(|source| WriteError { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_with_the_permissions_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for (content, mode) in [("one", 0o600), ("two", 0o755)] {
+            write(&path, content, mode).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), content);
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let victim = directory.path().join("victim");
+        let path = directory.path().join("file");
+        fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        write(&path, "ours", 0o644).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "ours");
+    }
+}

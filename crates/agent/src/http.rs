@@ -1,0 +1,238 @@
+//! One HTTP request, for talking to the operator.
+//!
+//! Plain HTTP/1.1 to `http://host:port`, one request on a connection: what is
+//! said is sealed, so nobody can change it, and nothing in it is secret. The
+//! answer may come from anybody and is read within limits of size and time.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::dns;
+use crate::endpoint;
+
+/// The longest answer. A reply has a few hundred bytes.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// How many headers an answer may have.
+const MAX_HEADERS: usize = 64;
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// The header `X-Flux-Seal`.
+    pub seal: Option<String>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// Why nothing came back.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// Not `http://host:port`.
+    #[error("{url:?} is not of the form http://host:port")]
+    Url {
+        /// What was given.
+        url: String,
+    },
+    /// Nobody knows the host.
+    #[error("host {host:?} has no address")]
+    Host {
+        /// The host.
+        host: String,
+    },
+    /// The connection failed.
+    #[error("failed to talk to {address}")]
+    Connection {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// What came back is no answer.
+    #[error("{address} sent no answer that can be read")]
+    Response {
+        /// Where.
+        address: SocketAddr,
+    },
+}
+
+/// Posts `body` as JSON to `path` at `url`. `limit` is for everything.
+pub fn post(
+    url: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+    limit: Duration,
+) -> Result<Response, HttpError> {
+    let deadline = Instant::now() + limit;
+    let authority = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+    let (authority, (host, port)) = authority
+        .and_then(|authority| Some((authority, endpoint::split(authority)?)))
+        .ok_or_else(|| HttpError::Url { url: url.to_owned() })?;
+    let address =
+        dns::lookup(host, limit).ok_or_else(|| HttpError::Host { host: host.to_owned() })?;
+    let address = SocketAddr::new(address, port);
+    let request = request(authority, path, headers, body);
+    let bytes = exchange(address, &request, deadline)
+        .map_err(|source| HttpError::Connection { address, source })?;
+    parse(&bytes).ok_or(HttpError::Response { address })
+}
+
+fn request(authority: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let mut head = format!("POST {path} HTTP/1.1\r\nHost: {authority}\r\n");
+    for (name, value) in headers {
+        // A value that could become another header is left out; it would not
+        // have been right anyway.
+        if value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            head += &format!("{name}: {value}\r\n");
+        }
+    }
+    head += &format!(
+        "Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+fn exchange(address: SocketAddr, request: &[u8], deadline: Instant) -> io::Result<Vec<u8>> {
+    let left = || {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(left) }
+    };
+    let mut stream = TcpStream::connect_timeout(&address, left()?)?;
+    stream.set_write_timeout(Some(left()?))?;
+    stream.write_all(request)?;
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    while bytes.len() < MAX_BYTES && !is_whole(&bytes) {
+        stream.set_read_timeout(Some(left()?))?;
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Whether nothing more is to come, although the connection is open.
+fn is_whole(bytes: &[u8]) -> bool {
+    head(bytes)
+        .is_some_and(|head| head.length.is_some_and(|length| bytes.len() >= head.end + length))
+}
+
+fn parse(bytes: &[u8]) -> Option<Response> {
+    let head = head(bytes)?;
+    let rest = &bytes[head.end..];
+    let body = match head.length {
+        Some(length) => rest.get(..length)?,
+        None => rest,
+    };
+    Some(Response { status: head.status, seal: head.seal, body: body.to_vec() })
+}
+
+struct Head {
+    status: u16,
+    seal: Option<String>,
+    length: Option<usize>,
+    end: usize,
+}
+
+fn head(bytes: &[u8]) -> Option<Head> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let httparse::Status::Complete(end) = response.parse(bytes).ok()? else { return None };
+    let value = |name: &str| {
+        let header = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        header.and_then(|header| std::str::from_utf8(header.value).ok())
+    };
+    // Pieces with lengths of their own are not for answers this short.
+    if value("Transfer-Encoding").is_some() {
+        return None;
+    }
+    let length = match value("Content-Length") {
+        Some(length) => Some(length.trim().parse().ok().filter(|length| *length <= MAX_BYTES)?),
+        None => None,
+    };
+    Some(Head {
+        status: response.code?,
+        seal: value("X-Flux-Seal").map(str::to_owned),
+        length,
+        end,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+
+    /// Answers one request with these bytes; returns what was asked.
+    fn server(answer: &'static [u8]) -> (String, thread::JoinHandle<String>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"body") {
+                let mut buffer = [0; 64];
+                let read = stream.read(&mut buffer).unwrap();
+                asked.extend_from_slice(&buffer[..read]);
+            }
+            stream.write_all(answer).unwrap();
+            String::from_utf8(asked).unwrap()
+        });
+        (url, asked)
+    }
+
+    #[test]
+    fn a_request_is_answered() {
+        let (url, asked) = server(
+            b"HTTP/1.1 401 Unauthorized\r\nx-flux-seal: abc\r\ncontent-length: 2\r\n\r\n{}more",
+        );
+        let headers = [("X-A", "1"), ("X-B", "2\r\nX-C: 3")];
+        let answer = post(&url, "/v1/report", &headers, b"body", Duration::from_secs(20)).unwrap();
+        let expected = Response { status: 401, seal: Some("abc".into()), body: b"{}".to_vec() };
+        assert_eq!(answer, expected);
+        let asked = asked.join().unwrap();
+        assert!(asked.starts_with("POST /v1/report HTTP/1.1\r\nHost: 127.0.0.1:"), "{asked}");
+        assert!(asked.contains("\r\nX-A: 1\r\n") && !asked.contains("X-C"), "{asked}");
+        assert!(asked.contains("Content-Length: 4\r\n"), "{asked}");
+    }
+
+    #[test]
+    fn nobody_there_and_no_answer_are_errors() {
+        let limit = Duration::from_millis(300);
+        let send = |url: &str| post(url, "/", &[], b"body", limit);
+        for url in ["https://h:1", "http://h", "http://:1", "h:1", "http://h:99999"] {
+            assert!(matches!(send(url), Err(HttpError::Url { .. })), "{url}");
+        }
+        let free = {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            listener.local_addr().unwrap()
+        };
+        assert!(matches!(send(&format!("http://{free}")), Err(HttpError::Connection { .. })));
+        for answer in
+            [&b""[..], b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"]
+        {
+            let (url, _asked) = server(answer);
+            assert!(matches!(send(&url), Err(HttpError::Response { .. })));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut whole = b"HTTP/1.1 200 OK\r\n".to_vec();
+            whole.extend(&bytes);
+            parse(&bytes);
+            parse(&whole);
+        }
+    }
+}

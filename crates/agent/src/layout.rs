@@ -1,0 +1,161 @@
+//! Where things are below the directory that an agent may write to.
+//!
+//! Users know these places from the Go operator: their hooks and tools read
+//! them, so they stay where they were.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use flux_operator_flux::HostList;
+
+use crate::arguments::text;
+use crate::files::{self, WriteError};
+
+/// The directory of an agent.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// The layout below `root`.
+    pub fn new(root: &Path) -> Layout {
+        Layout { root: root.to_owned() }
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The directory with broker.toml.
+    pub fn config(&self) -> PathBuf {
+        self.root.join("config/etc/flux/config")
+    }
+
+    /// The broker's configuration.
+    pub fn broker_config(&self) -> PathBuf {
+        self.config().join("broker.toml")
+    }
+
+    /// The broker's copy of the certificate.
+    pub fn certificate(&self) -> PathBuf {
+        self.root.join("config/curve/curve.cert")
+    }
+
+    /// Jobs that the broker runs at times.
+    pub fn cron(&self) -> PathBuf {
+        self.root.join("config/etc/flux/system/cron.d")
+    }
+
+    /// Settings for the shell that starts tasks.
+    pub fn task_shell(&self) -> PathBuf {
+        self.root.join("config/etc/flux/shell")
+    }
+
+    /// The broker's state.
+    pub fn state(&self) -> PathBuf {
+        self.root.join("config/var/lib/flux")
+    }
+
+    /// The broker's sockets.
+    pub fn run(&self) -> PathBuf {
+        self.root.join("config/run/flux")
+    }
+
+    /// The socket at its well-known path.
+    pub fn socket(&self) -> PathBuf {
+        self.run().join("local")
+    }
+
+    /// The socket where Flux puts it by itself.
+    pub fn default_socket(&self, rank: u32) -> PathBuf {
+        self.run().join(format!("local-{rank}"))
+    }
+
+    /// The pipe on which inner stages talk to the agent.
+    pub fn notices(&self) -> PathBuf {
+        self.root.join("config/run/notices")
+    }
+
+    /// Exists once the program has been started.
+    pub fn program_started(&self) -> PathBuf {
+        self.root.join("config/run/program-started")
+    }
+
+    /// The user's hooks, a file each.
+    pub fn hooks(&self) -> PathBuf {
+        self.root.join("config/hooks")
+    }
+
+    /// The texts of a container beside the runner.
+    pub fn sidecar(&self, name: &str) -> PathBuf {
+        self.root.join("config/sidecars").join(name)
+    }
+
+    /// A file that users look for, such as `flux-view.sh`.
+    pub fn for_users(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Makes the directories and the list of hosts, and removes what an earlier
+    /// agent in the same place said about itself.
+    pub fn create(&self, hosts: &HostList) -> Result<(), WriteError> {
+        let curve = self.root.join("config/curve");
+        for directory in [
+            self.config(),
+            self.cron(),
+            self.task_shell(),
+            self.state(),
+            self.run(),
+            self.hooks(),
+            curve,
+        ] {
+            files::create_directory(&directory)?;
+        }
+        // A path that is not there is what we want.
+        let _ = fs::remove_file(self.program_started());
+        let _ = fs::remove_file(self.for_users("flux-operator-complete.txt"));
+        let list = self.root.join("config/etc/flux/system/hostlist");
+        files::write(&list, format!("{hosts}\n"), 0o644)
+    }
+}
+
+/// The address of a socket, as Flux writes it.
+pub fn local_uri(socket: &Path) -> String {
+    format!("local://{}", text(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_that_users_know_are_where_they_were() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        layout.create(&"fs-[0-3]".parse().unwrap()).unwrap();
+        let config = root.path().join("config");
+        for directory in
+            ["etc/flux/system/cron.d", "etc/flux/config", "var/lib/flux", "run/flux", "curve"]
+        {
+            assert!(config.join(directory).is_dir(), "{directory}");
+        }
+        let hosts = fs::read_to_string(config.join("etc/flux/system/hostlist")).unwrap();
+        assert_eq!(hosts, "fs-[0-3]\n");
+        assert_eq!(layout.socket(), config.join("run/flux/local"));
+    }
+
+    #[test]
+    fn a_second_start_forgets_the_end_of_the_first() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        let hosts = "fs-0".parse().unwrap();
+        layout.create(&hosts).unwrap();
+        let complete = layout.for_users("flux-operator-complete.txt");
+        fs::write(&complete, "").unwrap();
+        fs::write(layout.program_started(), "").unwrap();
+        layout.create(&hosts).unwrap();
+        assert!(!complete.exists() && !layout.program_started().exists());
+    }
+}

@@ -1,0 +1,81 @@
+//! The first process of every runner container, and of every rank on one
+//! machine: it boots one broker by the cluster's boot plan, stays with it, and
+//! says how it ended.
+//!
+//! It starts in milliseconds, needs nothing from the image but what it runs,
+//! and is linked statically. So it must never use what loads libraries while it
+//! runs: no name service of the C library, neither for hosts nor for users. It
+//! must never know Kubernetes' API; what it needs of it comes in the plan and in
+//! environment variables. Secrets are in files, and never in an argument, a
+//! variable, a message or a notice.
+
+mod arguments;
+mod attributes;
+mod broker;
+mod broker_process;
+mod config;
+mod connection;
+mod copy;
+mod cores;
+mod delay;
+mod dns;
+mod ending;
+mod endpoint;
+mod environment;
+mod files;
+mod flux_command;
+mod hooks;
+mod http;
+mod layout;
+mod lead;
+mod lead_watch;
+mod notice;
+mod operator;
+mod own_program;
+mod processes;
+mod program;
+mod rank;
+mod ready;
+mod report;
+mod run;
+mod search;
+mod secrets;
+mod sidecar;
+mod signals;
+mod supervisor;
+mod tail;
+mod user_files;
+mod view;
+
+use std::process::ExitCode;
+
+use arguments::Command;
+
+/// What a program ends with that was used wrongly (EX_USAGE).
+const USAGE_ERROR: u8 = 64;
+
+/// Does what the command line asks for.
+pub fn main() -> ExitCode {
+    let job_index = std::env::var("JOB_COMPLETION_INDEX").ok();
+    match arguments::parse(std::env::args_os().skip(1), job_index.as_deref()) {
+        Ok(Command::Run(arguments)) => run::run(&arguments),
+        Ok(Command::Broker(stage)) => broker::run(&stage),
+        Ok(Command::Program(stage)) => program::run(&stage),
+        Ok(Command::Sidecar(arguments)) => sidecar::run(&arguments),
+        Ok(Command::Await(socket)) => sidecar::wait_for(&socket),
+        Ok(Command::Copy(directory)) => copy::run(&directory),
+        Ok(Command::Version) => {
+            println!("flux-operator-agent {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Help) => {
+            print!("{}", arguments::USAGE);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            ending::say(&ending::chain(&error));
+            ending::say("hint: --help shows how to use it");
+            ExitCode::from(USAGE_ERROR)
+        }
+    }
+}

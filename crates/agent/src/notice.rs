@@ -1,0 +1,173 @@
+//! What inner stages tell the agent, over a named pipe.
+//!
+//! A line of JSON each. A line that fits the pipe's atomic size is never mixed
+//! with another one, so broker and program stage need not know of each other. A
+//! pipe rather than a socket, because the path of a socket may be too long.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use flux_operator_wire::EndingReason;
+use rustix::fs::{CWD, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+/// Writes up to this size are not mixed with others (PIPE_BUF).
+const MAX_BYTES: usize = 4096;
+
+/// What happened in an inner stage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// The broker is running.
+    BrokerStarted {
+        /// Its process.
+        process: i32,
+    },
+    /// The broker has joined the instance.
+    Online,
+    /// Enough brokers are online and the program has been started.
+    ProgramStarted,
+    /// A program that only stays was told that the instance ends.
+    Released,
+    /// The broker ended and will be started again.
+    BrokerLost {
+        /// What it ended with.
+        code: u8,
+    },
+    /// The broker ended for good.
+    BrokerEnded {
+        /// What it ended with.
+        code: u8,
+        /// It was killed; it did not end by itself.
+        killed: bool,
+        /// The last it said.
+        tail: String,
+    },
+    /// The stage could not do its work.
+    Failed {
+        /// Why, in a word.
+        reason: EndingReason,
+        /// Why, for people.
+        message: String,
+    },
+    /// Everything that was sent before has been read.
+    Flushed,
+}
+
+/// Makes the pipe and opens it for reading. It stays open whoever comes and goes.
+pub fn listen(path: &Path) -> io::Result<File> {
+    // A pipe that is left over may hold old notices.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    rustix::fs::mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?;
+    // Open for writing too, so that there is never an end of file.
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// Reads notices for as long as somebody wants them. Lines that are none are
+/// skipped: anybody in the container can write to the pipe.
+pub fn read(pipe: File, mut wanted: impl FnMut(Notice) -> bool) {
+    let mut lines = BufReader::new(pipe);
+    loop {
+        let mut line = Vec::new();
+        let limit = MAX_BYTES as u64 + 1;
+        match (&mut lines).take(limit).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        if let Ok(notice) = serde_json::from_slice(&line)
+            && !wanted(notice)
+        {
+            return;
+        }
+    }
+}
+
+/// Sends a notice. An agent that is gone does not hear it, which is no error:
+/// whoever sends it is about to end as well.
+pub fn send(path: &Path, notice: &Notice) {
+    let opened = OpenOptions::new()
+        .write(true)
+        // Without a reader the open fails instead of waiting for one.
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path);
+    if let Ok(mut pipe) = opened {
+        // The pipe holds sixteen of the longest notices; if it is full nobody reads.
+        let _ = pipe.write_all(&line(notice));
+    }
+}
+
+fn line(notice: &Notice) -> Vec<u8> {
+    let text = |notice: &Notice| {
+        let mut line = serde_json::to_vec(notice).expect("text and numbers are JSON");
+        line.push(b'\n');
+        line
+    };
+    let whole = text(notice);
+    if whole.len() <= MAX_BYTES {
+        return whole;
+    }
+    // Escapes make text up to six times longer.
+    let mut cut = notice.clone();
+    if let Notice::BrokerEnded { tail: long, .. } | Notice::Failed { message: long, .. } = &mut cut
+    {
+        *long = crate::tail::last_bytes(long, MAX_BYTES / 6 - 64).to_owned();
+    }
+    text(&cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn notices_arrive_in_order_whatever_else_is_in_the_pipe() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notices");
+        send(&path, &Notice::Online);
+        let pipe = listen(&path).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            read(pipe, |notice| {
+                let more = notice != Notice::Flushed;
+                sender.send(notice).unwrap();
+                more
+            });
+        });
+        let sent = [
+            Notice::BrokerStarted { process: 7 },
+            Notice::BrokerEnded { code: 1, killed: false, tail: "\"\n\u{1}".into() },
+            Notice::Failed { reason: EndingReason::FluxMissing, message: String::new() },
+            Notice::Flushed,
+        ];
+        send(&path, &sent[0]);
+        let mut garbage = OpenOptions::new().write(true).open(&path).unwrap();
+        garbage.write_all(b"garbage\n\xff{}\n").unwrap();
+        garbage.write_all(&[b'x'; 3 * MAX_BYTES]).unwrap();
+        garbage.write_all(b"\n").unwrap();
+        for notice in &sent[1..] {
+            send(&path, notice);
+        }
+        reader.join().unwrap();
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), sent);
+    }
+
+    #[test]
+    fn a_long_message_keeps_its_end() {
+        for message in ["\u{1}".repeat(9000), "ƒ".repeat(9000)] {
+            let notice = Notice::BrokerEnded { code: 3, killed: true, tail: message.clone() };
+            let line = line(&notice);
+            assert!(line.len() <= MAX_BYTES);
+            let Notice::BrokerEnded { code: 3, killed: true, tail } =
+                serde_json::from_slice(&line).unwrap()
+            else {
+                panic!()
+            };
+            assert!(!tail.is_empty() && message.ends_with(&tail));
+        }
+    }
+}

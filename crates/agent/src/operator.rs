@@ -1,0 +1,237 @@
+//! Talking to the operator: reports go there, work comes back.
+//!
+//! Both ways are sealed with the cluster's key over a nonce that the operator
+//! chose and that is used once (see `flux_operator_wire::seal`). The first
+//! request has none; the answer to it says which to use. A reply that is not
+//! sealed for this very request is as good as none.
+
+use std::time::Duration;
+
+use flux_operator_wire::seal::{Exchange, SealKey};
+use flux_operator_wire::{Reply, Report, ReportTarget};
+
+use crate::arguments::Place;
+use crate::ending::{chain, say};
+use crate::http::{self, HttpError};
+use crate::secrets;
+
+/// How often one report is sent, to learn a nonce and to be sent elsewhere: two
+/// replicas may each send us to the other for a while.
+const MAX_TRIES: u32 = 6;
+
+/// The way to the operator.
+#[derive(Debug)]
+pub struct Operator {
+    target: ReportTarget,
+    pod: String,
+    key: SealKey,
+    /// The replica that leads, as far as we know.
+    url: String,
+    nonce: String,
+}
+
+/// Why a report was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// Nobody answered.
+    #[error("failed to reach the operator")]
+    Http {
+        /// Why.
+        source: HttpError,
+    },
+    /// Somebody answered who has no key, or something else was asked.
+    #[error("an answer was not sealed by the operator")]
+    Seal,
+    /// The seal is right but not what is in it.
+    #[error("the operator's answer makes no sense")]
+    Reply {
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The operator refused it.
+    #[error("the operator answered with {status}")]
+    Refused {
+        /// The status code.
+        status: u16,
+    },
+}
+
+impl Operator {
+    /// The operator of the plan's target. None, and a message, without a key.
+    pub fn new(place: &Place, target: &ReportTarget) -> Option<Operator> {
+        match secrets::read_report_key(&place.secrets) {
+            Ok(key) => {
+                let pod = std::env::var("FLUX_OPERATOR_POD_UID").unwrap_or_default();
+                Some(Operator::with_key(target, pod, key))
+            }
+            Err(error) => {
+                // Reports add to what is known; a cluster runs without them.
+                say(&chain(&error));
+                None
+            }
+        }
+    }
+
+    fn with_key(target: &ReportTarget, pod: String, key: SealKey) -> Operator {
+        let url = target.url.clone();
+        Operator { target: target.clone(), pod, key, url, nonce: String::new() }
+    }
+
+    /// Sends a report and returns the reply. `limit` is for one request.
+    pub fn exchange(&mut self, report: &Report, limit: Duration) -> Result<Reply, ExchangeError> {
+        let body = serde_json::to_vec(report).expect("numbers and text are JSON");
+        let mut last = ExchangeError::Seal;
+        for _ in 0..MAX_TRIES {
+            match self.send(&body, limit) {
+                Ok(Sent::Taken(reply)) => return Ok(reply),
+                Ok(Sent::Again(status)) => last = ExchangeError::Refused { status },
+                Err(error) => {
+                    // Whoever answers next time knows nothing of our nonce.
+                    self.url.clone_from(&self.target.url);
+                    self.nonce.clear();
+                    return Err(error);
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn send(&mut self, body: &[u8], limit: Duration) -> Result<Sent, ExchangeError> {
+        // Used once: whatever happens, the next request has another one.
+        let nonce = std::mem::take(&mut self.nonce);
+        let exchange =
+            Exchange { cluster_uid: &self.target.uid, pod_uid: &self.pod, nonce: &nonce };
+        let seal = self.key.seal(exchange, body);
+        let headers = [
+            ("X-Flux-Cluster", self.target.uid.as_str()),
+            ("X-Flux-Pod", self.pod.as_str()),
+            ("X-Flux-Nonce", nonce.as_str()),
+            ("X-Flux-Seal", seal.as_str()),
+        ];
+        let response = http::post(&self.url, "/v1/report", &headers, body, limit)
+            .map_err(|source| ExchangeError::Http { source })?;
+        let seal = response.seal.as_deref().unwrap_or_default();
+        if !self.key.verify(exchange, &response.body, seal) {
+            return Err(ExchangeError::Seal);
+        }
+        let reply: Reply = serde_json::from_slice(&response.body)
+            .map_err(|source| ExchangeError::Reply { source })?;
+        self.nonce.clone_from(&reply.nonce);
+        if let Some(leader) = &reply.leader {
+            self.url =
+                if leader.contains("://") { leader.clone() } else { format!("http://{leader}") };
+            return Ok(Sent::Again(response.status));
+        }
+        match response.status {
+            200..=299 => Ok(Sent::Taken(reply)),
+            401 => Ok(Sent::Again(401)),
+            status => Err(ExchangeError::Refused { status }),
+        }
+    }
+}
+
+enum Sent {
+    Taken(Reply),
+    /// Not taken, but now we know better what to send, or where to.
+    Again(u16),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn key() -> SealKey {
+        SealKey::from_bytes([7; 32])
+    }
+
+    /// Makes an answer from the nonce of a request: status, body, and the nonce
+    /// that it is sealed over.
+    type Answer = fn(&str) -> (u16, Reply, String);
+
+    /// One request after the other gets its answer. Returns their nonces.
+    fn serve(answers: Vec<Answer>) -> (ReportTarget, thread::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked =
+            thread::spawn(move || answers.iter().map(|answer| one(&listener, *answer)).collect());
+        (ReportTarget { url, uid: "uid".into() }, asked)
+    }
+
+    fn one(listener: &TcpListener, answer: Answer) -> String {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut text = String::new();
+        while !text.ends_with('}') {
+            let mut buffer = [0; 1024];
+            let read = stream.read(&mut buffer).unwrap();
+            text.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+        }
+        let header = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().to_owned()
+        };
+        let (nonce, seal) = (header("X-Flux-Nonce:"), header("X-Flux-Seal:"));
+        let body = text.split_once("\r\n\r\n").unwrap().1;
+        let exchange = |nonce| Exchange { cluster_uid: "uid", pod_uid: "pod", nonce };
+        assert!(key().verify(exchange(&nonce), body.as_bytes(), &seal));
+        let (status, reply, sealed_over) = answer(&nonce);
+        let body = serde_json::to_vec(&reply).unwrap();
+        let seal = key().seal(exchange(&sealed_over), &body);
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status} X\r\nX-Flux-Seal: {seal}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(&[head.as_bytes(), &body].concat()).unwrap();
+        nonce
+    }
+
+    fn reply(nonce: &str) -> Reply {
+        Reply { nonce: nonce.into(), ..Reply::default() }
+    }
+
+    fn operator(target: &ReportTarget) -> Operator {
+        Operator::with_key(target, "pod".into(), key())
+    }
+
+    #[test]
+    fn the_first_request_learns_a_nonce_and_each_later_one_has_a_new_one() {
+        let (target, asked) = serve(vec![
+            |nonce| (401, reply("one"), nonce.into()),
+            |nonce| (200, reply("two"), nonce.into()),
+            |nonce| (200, reply("three"), nonce.into()),
+        ]);
+        let mut operator = operator(&target);
+        assert_eq!(operator.exchange(&Report::default(), LIMIT).unwrap().nonce, "two");
+        assert_eq!(operator.exchange(&Report::default(), LIMIT).unwrap().nonce, "three");
+        assert_eq!(asked.join().unwrap(), ["", "one", "two"]);
+    }
+
+    #[test]
+    fn an_answer_to_another_request_is_refused() {
+        let (target, asked) = serve(vec![
+            |nonce| (401, reply("one"), nonce.into()),
+            |_| (200, reply("two"), "an older one".into()),
+            |nonce| (401, reply("three"), nonce.into()),
+            |nonce| (503, reply("four"), nonce.into()),
+        ]);
+        let mut operator = operator(&target);
+        let refused = operator.exchange(&Report::default(), LIMIT);
+        assert!(matches!(refused, Err(ExchangeError::Seal)));
+        let failed = operator.exchange(&Report::default(), LIMIT);
+        assert!(matches!(failed, Err(ExchangeError::Refused { status: 503 })));
+        assert_eq!(asked.join().unwrap(), ["", "one", "", "three"]);
+    }
+
+    #[test]
+    fn a_replica_that_does_not_lead_sends_us_on_but_not_for_ever() {
+        let loops: Answer = |nonce| (401, reply("x"), nonce.into());
+        let (leader, _) = serve(vec![loops; MAX_TRIES as usize]);
+        let mut operator = operator(&leader);
+        let refused = operator.exchange(&Report::default(), LIMIT);
+        assert!(matches!(refused, Err(ExchangeError::Refused { status: 401 })));
+    }
+}

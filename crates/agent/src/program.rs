@@ -1,0 +1,179 @@
+//! Inner stage: the initial program of the instance, which Flux starts on the
+//! lead once enough brokers are online.
+//!
+//! It tells the agent so, and then becomes what the plan says. Arguments come
+//! from the plan and go to `exec` as they are; neither Flux nor a shell of ours
+//! sees them.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use flux_operator_wire::Program;
+
+use crate::arguments::Stage;
+use crate::ending::{chain, say};
+use crate::layout::Layout;
+use crate::notice::{self, Notice};
+use crate::processes;
+use crate::rank::Rank;
+use crate::search::{self, Shell};
+use crate::signals;
+
+/// What a shell ends with if there is no such program, or it cannot be run.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Becomes the program.
+pub fn run(stage: &Stage) -> ExitCode {
+    let layout = Layout::new(&stage.place.root);
+    let rank = match Rank::read(&stage.place) {
+        Ok(rank) => rank,
+        Err(error) => {
+            say(&chain(&error));
+            return ExitCode::FAILURE;
+        }
+    };
+    // For those who look rather than listen.
+    if let Err(error) = std::fs::write(layout.program_started(), "") {
+        say(&format!("failed to say that the program was started: {error}"));
+    }
+    notice::send(&layout.notices(), &Notice::ProgramStarted);
+    let shell = search::shell(std::env::var_os("PATH").as_deref());
+    match words(&rank.plan.program, shell.as_ref()) {
+        Ok(None) => stay(&layout),
+        Ok(Some(words)) => execute(&words, rank.plan.logging.timed),
+        Err(error) => {
+            say(&chain(&error));
+            ExitCode::from(NOT_EXECUTABLE)
+        }
+    }
+}
+
+/// A line that no shell is there for, and that cannot be split without one.
+#[derive(Debug, thiserror::Error)]
+#[error("the command {line:?} needs a shell, and the image has none")]
+struct NeedsShell {
+    line: String,
+}
+
+/// The words to execute; none to stay.
+fn words(program: &Program, shell: Option<&Shell>) -> Result<Option<Vec<String>>, NeedsShell> {
+    match (program, shell) {
+        (Program::Stay, _) => Ok(None),
+        (Program::Words(words), _) => Ok(Some(words.clone())),
+        (Program::Line { line, words }, Some(shell)) => {
+            let shell = shell.program.to_string_lossy().into_owned();
+            let own = [shell, "-c".to_owned(), line.clone(), "sh".to_owned()];
+            Ok(Some(own.into_iter().chain(words.iter().cloned()).collect()))
+        }
+        (Program::Line { line, words }, None) => match shlex::split(line) {
+            Some(split) => Ok(Some(split.into_iter().chain(words.iter().cloned()).collect())),
+            None => Err(NeedsShell { line: line.clone() }),
+        },
+    }
+}
+
+/// Becomes the command, or, to see how long it takes, stays with it.
+fn execute(words: &[String], timed: bool) -> ExitCode {
+    let Some((name, arguments)) = words.split_first() else {
+        say("the command has no words");
+        return ExitCode::from(NOT_FOUND);
+    };
+    let mut command = Command::new(name);
+    command.args(arguments);
+    let error = if timed {
+        match time(&mut command) {
+            Ok(code) => return ExitCode::from(code),
+            Err(error) => error,
+        }
+    } else {
+        command.exec()
+    };
+    say(&format!("failed to run {:?}: {error}", OsStr::new(name)));
+    ExitCode::from(match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    })
+}
+
+fn time(command: &mut Command) -> io::Result<u8> {
+    // Flux signals the whole group; we stay to tell how long the command took.
+    let _ignored = signals::ignore_stop()?;
+    let start = Instant::now();
+    let status = command.spawn()?.wait()?;
+    say_time("fluxsubmit", start.elapsed());
+    Ok(processes::exit_code(status))
+}
+
+/// Prints a time as `/usr/bin/time -f "FLUXTIME NAME wall time %E"` does, which
+/// is what users of the Go operator look for.
+pub fn say_time(name: &str, elapsed: Duration) {
+    eprintln!("FLUXTIME {name} wall time {}", wall_time(elapsed));
+}
+
+fn wall_time(elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs();
+    match seconds / 3600 {
+        0 => format!("{}:{:02}.{:02}", seconds / 60, seconds % 60, elapsed.subsec_millis() / 10),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}
+
+/// Waits until the instance ends: Flux then sends SIGHUP.
+fn stay(layout: &Layout) -> ExitCode {
+    match signals::wait_for_stop() {
+        Ok(()) => {
+            // The broker takes any end of its program while it shuts down for a
+            // failure; the agent knows better once it was told.
+            notice::send(&layout.notices(), &Notice::Released);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            say(&format!("failed to wait for signals: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(line: &str, words: &[&str]) -> Program {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        Program::Line { line: line.to_owned(), words }
+    }
+
+    #[test]
+    fn words_are_executed_as_they_are() {
+        let given: Vec<_> = ["echo", "", "$HOME", "a\nb"].map(str::to_owned).into();
+        assert_eq!(words(&Program::Words(given.clone()), None).unwrap(), Some(given));
+        assert_eq!(words(&Program::Stay, None).unwrap(), None);
+    }
+
+    #[test]
+    fn a_line_is_for_a_shell_if_there_is_one() {
+        let shell = Shell { program: "/bin/sh".into(), bash: false };
+        let run = words(&line("echo \"$@\" *", &["x y", ""]), Some(&shell)).unwrap().unwrap();
+        assert_eq!(run, ["/bin/sh", "-c", "echo \"$@\" *", "sh", "x y", ""]);
+    }
+
+    #[test]
+    fn without_a_shell_a_line_is_split() {
+        let run = words(&line("flux submit 'a b' \"c\"", &["*"]), None).unwrap().unwrap();
+        assert_eq!(run, ["flux", "submit", "a b", "c", "*"]);
+        assert!(words(&line("echo 'unterminated", &[]), None).is_err());
+    }
+
+    #[test]
+    fn times_look_like_those_of_time() {
+        for (milliseconds, text) in
+            [(3_829, "0:03.82"), (61_000, "1:01.00"), (3_661_500, "1:01:01"), (0, "0:00.00")]
+        {
+            assert_eq!(wall_time(Duration::from_millis(milliseconds)), text);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Which rank an agent has, by the boot plan.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use flux_operator_wire::BootPlan;
+
+use crate::arguments::Place;
+use crate::view;
+
+/// One agent's part of a boot plan.
+#[derive(Clone, Debug)]
+pub struct Rank {
+    /// The plan of all.
+    pub plan: BootPlan,
+    /// Rank of this agent's broker.
+    pub number: u32,
+    /// Its host in the rank table, which need not be this machine's name.
+    pub host: String,
+}
+
+/// Why there is no part for an agent.
+#[derive(Debug, thiserror::Error)]
+pub enum RankError {
+    /// The plan cannot be read.
+    #[error("failed to read the boot plan {path:?}")]
+    Read {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The plan is none, or of another version.
+    #[error("the boot plan {path:?} is not one for this agent")]
+    Parse {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// More agents than slots.
+    #[error("rank {rank} is not in the rank table, which has {slots} slots")]
+    NoSlot {
+        /// The rank that the agent would have.
+        rank: u64,
+        /// How many there are.
+        slots: usize,
+    },
+}
+
+impl Rank {
+    /// The part of the agent at `place`.
+    pub fn read(place: &Place) -> Result<Rank, RankError> {
+        let plan = read_plan(&place.plan)?;
+        let rank = u64::from(plan.first_rank) + u64::from(place.index);
+        let host = usize::try_from(rank).ok().and_then(|rank| plan.hosts.nth(rank));
+        match (host, u32::try_from(rank)) {
+            (Some(host), Ok(number)) => Ok(Rank { plan, number, host }),
+            _ => Err(RankError::NoSlot { rank, slots: plan.hosts.len() }),
+        }
+    }
+
+    /// Whether this is the lead: the broker that all others join, which runs the
+    /// program.
+    pub fn leads(&self) -> bool {
+        self.number == 0
+    }
+}
+
+/// Reads a boot plan, with the view where it really is.
+pub fn read_plan(path: &Path) -> Result<BootPlan, RankError> {
+    let text =
+        std::fs::read(path).map_err(|source| RankError::Read { path: path.to_owned(), source })?;
+    let mut plan = serde_json::from_slice(&text)
+        .map_err(|source| RankError::Parse { path: path.to_owned(), source })?;
+    view::resolve(&mut plan);
+    Ok(plan)
+}
+
+/// How often the lead of this cluster was lost before, from what the Job counts:
+/// failures of the index and those it ignored. What is not a number is none.
+pub fn failures(counts: [Option<&str>; 2]) -> u64 {
+    let number = |count: &str| count.trim().parse::<u64>().unwrap_or(0);
+    counts.into_iter().flatten().map(number).fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use flux_operator_wire::{BrokerOptions, FluxHome, Program};
+
+    /// A plan for `fs-[0-3]` over sockets in `/s`.
+    pub fn plan() -> BootPlan {
+        BootPlan {
+            cluster: "fs".into(),
+            hosts: "fs-[0-3]".parse().unwrap(),
+            first_rank: 0,
+            quorum: 4,
+            lead: "ipc:///s/fs-0".into(),
+            bind: "ipc:///s/%h".into(),
+            connect: "ipc:///s/%h".into(),
+            port: 8050,
+            broker: BrokerOptions {
+                topology: "kary:256".into(),
+                connect_timeout: "5s".into(),
+                log_level: 6,
+                socket: true,
+                ..BrokerOptions::default()
+            },
+            config: Default::default(),
+            verbatim_config: None,
+            resources: Default::default(),
+            flux: FluxHome::Path,
+            program: Program::Words(vec!["hostname".into()]),
+            hooks: Default::default(),
+            sidecars: Vec::new(),
+            logging: Default::default(),
+            restart_limit: 0,
+            complete_workers: false,
+            environment: Default::default(),
+            output_directory: "/tmp/fluxout".into(),
+            ready_port: 0,
+            report: None,
+        }
+    }
+
+    /// The part of `number` in a plan.
+    pub fn rank(plan: BootPlan, number: u32) -> Rank {
+        let host = plan.hosts.nth(number as usize).unwrap();
+        Rank { plan, number, host }
+    }
+
+    fn read(plan: &BootPlan, index: u32) -> Result<Rank, RankError> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plan.json");
+        std::fs::write(&path, serde_json::to_vec(plan).unwrap()).unwrap();
+        let place = Place { plan: path, secrets: "/".into(), root: "/".into(), index, flux: None };
+        Rank::read(&place)
+    }
+
+    #[test]
+    fn the_rank_is_the_index_from_the_first_rank_on() {
+        let mut plan = plan();
+        let lead = read(&plan, 0).unwrap();
+        assert!(lead.leads());
+        assert_eq!((lead.number, lead.host.as_str()), (0, "fs-0"));
+        plan.first_rank = 2;
+        let leased = read(&plan, 1).unwrap();
+        assert!(!leased.leads());
+        assert_eq!((leased.number, leased.host.as_str()), (3, "fs-3"));
+    }
+
+    #[test]
+    fn an_agent_without_a_slot_is_refused() {
+        let mut plan = plan();
+        assert!(matches!(read(&plan, 4), Err(RankError::NoSlot { rank: 4, slots: 4 })));
+        plan.first_rank = u32::MAX;
+        assert!(matches!(read(&plan, u32::MAX), Err(RankError::NoSlot { .. })));
+    }
+
+    #[test]
+    fn failures_are_what_the_job_counts() {
+        for (counts, sum) in [
+            ([None, None], 0),
+            ([Some(""), Some("")], 0),
+            ([Some("1"), Some("2")], 3),
+            ([Some("x"), Some("2")], 2),
+        ] {
+            assert_eq!(failures(counts), sum, "{counts:?}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The lead's reports: what only Flux knows, and the work that comes back.
+//!
+//! Asked for with Flux's own commands, once a second while things change and
+//! someone listens, and less and less often otherwise.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flux_operator_flux::OverlayStatus;
+use flux_operator_wire::{BrokerCount, JobSummary, Report, Work};
+use serde::Deserialize;
+
+use crate::arguments::Place;
+use crate::delay::Delay;
+use crate::flux_command::FluxCommand;
+use crate::layout::Layout;
+use crate::operator::Operator;
+use crate::rank::Rank;
+
+/// How long a report may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Between two looks while nothing changes.
+const QUIET: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(5));
+
+/// Between two tries while nobody listens.
+const ALONE: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(30));
+
+/// Even if nothing changes: work comes only with replies.
+const AT_LEAST: Duration = Duration::from_secs(10);
+
+/// Begins to report, for as long as the process lives.
+pub fn start(place: &Place, rank: &Rank, layout: &Layout, command: FluxCommand) {
+    let target = rank.plan.report.as_ref();
+    let Some(operator) = target.and_then(|target| Operator::new(place, target)) else { return };
+    let total = u32::try_from(rank.plan.hosts.len()).unwrap_or(u32::MAX);
+    let started = layout.program_started();
+    let instance = Instance { command, total, started, rank: rank.number };
+    thread::spawn(move || report(&instance, operator));
+}
+
+/// The instance, as reports see it.
+struct Instance {
+    command: FluxCommand,
+    total: u32,
+    started: PathBuf,
+    rank: u32,
+}
+
+fn report(instance: &Instance, mut operator: Operator) {
+    let (mut quiet, mut alone) = (QUIET, ALONE);
+    let mut sent: Option<(Report, Instant)> = None;
+    let mut done = Done::default();
+    loop {
+        let report = instance.look();
+        let known =
+            sent.as_ref().is_some_and(|(before, at)| *before == report && at.elapsed() < AT_LEAST);
+        if known {
+            thread::sleep(quiet.grow());
+            continue;
+        }
+        match operator.exchange(&report, LIMIT) {
+            Ok(reply) => {
+                reply.work.iter().for_each(|work| done.carry_out(work, &instance.command));
+                if sent.as_ref().is_none_or(|(before, _)| *before != report) {
+                    quiet.reset();
+                }
+                alone.reset();
+                sent = Some((report, Instant::now()));
+                thread::sleep(quiet.grow());
+            }
+            // An operator that is away comes back; a cluster goes on without it.
+            Err(_) => thread::sleep(alone.grow()),
+        }
+    }
+}
+
+impl Instance {
+    fn look(&self) -> Report {
+        let overlay = self.command.ask(&["overlay", "status", "--no-pretty"]);
+        let jobs = self.command.ask(&["job", "stats"]);
+        Report {
+            rank: self.rank,
+            brokers: overlay.map(|text| BrokerCount { online: online(&text), total: self.total }),
+            program_started: self.started.exists(),
+            jobs: jobs.and_then(|text| summary(&text)),
+            ..Report::default()
+        }
+    }
+}
+
+/// Work that has been done. The operator says it again until it sees the effect.
+#[derive(Default)]
+struct Done {
+    drained: Option<String>,
+    stopped: bool,
+}
+
+impl Done {
+    fn carry_out(&mut self, work: &Work, command: &FluxCommand) {
+        match work {
+            Work::Drain(ranks) if self.drained.as_ref() != Some(ranks) => {
+                if command.tell(&["resource", "drain", ranks, "the cluster shrinks"]) {
+                    self.drained = Some(ranks.clone());
+                }
+            }
+            // The command ends with the instance, or is ended by its limit.
+            Work::Stop if !self.stopped => {
+                self.stopped = true;
+                command.tell(&["shutdown"]);
+            }
+            Work::Lead(_) | Work::Drain(_) | Work::Stop => {}
+        }
+    }
+}
+
+/// How many brokers are online, from lines such as `1 fs-1: full`.
+fn online(overlay: &str) -> u32 {
+    let states = overlay.lines().filter_map(|line| line.rsplit_once(": "));
+    let states = states.filter_map(|(_, state)| state.trim().parse::<OverlayStatus>().ok());
+    states.filter(|state| state.is_online()).fold(0, |count, _| count + 1)
+}
+
+#[derive(Deserialize)]
+struct Stats {
+    job_states: States,
+    #[serde(default)]
+    inactive_purged: u32,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct States {
+    depend: u32,
+    priority: u32,
+    sched: u32,
+    run: u32,
+    cleanup: u32,
+    inactive: u32,
+}
+
+/// How many jobs there are, from what `flux job stats` prints.
+fn summary(stats: &str) -> Option<JobSummary> {
+    let Stats { job_states: states, inactive_purged } = serde_json::from_str(stats).ok()?;
+    let sum = |counts: &[u32]| counts.iter().fold(0, |sum: u32, count| sum.saturating_add(*count));
+    Some(JobSummary {
+        pending: sum(&[states.depend, states.priority, states.sched]),
+        running: sum(&[states.run, states.cleanup]),
+        inactive: sum(&[states.inactive, inactive_purged]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_are_counted_as_flux_shows_them() {
+        let text = "0 fs-0: partial\n1 fs-1: full\n2 fs-2: offline\n3 fs-3: lost\n4 x: degraded\n";
+        assert_eq!(online(text), 3);
+        assert_eq!(online(""), 0);
+        assert_eq!(online("nonsense: here\n: \n"), 0);
+    }
+
+    #[test]
+    fn jobs_are_counted_as_flux_shows_them() {
+        // What flux-core 0.88 printed.
+        let text = r#"{"job_states":{"depend":1,"priority":0,"sched":2,"run":1,"cleanup":1,
+            "inactive":3,"total":4},"successful":3,"failed":0,"canceled":0,"timeout":0,
+            "inactive_purged":4,"queues":[]}"#;
+        assert_eq!(summary(text), Some(JobSummary { pending: 3, running: 2, inactive: 7 }));
+        assert_eq!(summary("nonsense"), None);
+        assert_eq!(summary("{}"), None);
+    }
+
+    #[test]
+    fn work_is_done_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let flux = directory.path().join("flux");
+        let script = format!("#!/bin/sh\necho \"$@\" >>{}\n", log.display());
+        crate::files::write(&flux, script, 0o755).unwrap();
+        let command = FluxCommand { flux, uri: "local:///x".into() };
+        let mut done = Done::default();
+        for work in [
+            Work::Drain("2-3".into()),
+            Work::Drain("2-3".into()),
+            Work::Lead([10, 0, 0, 1].into()),
+            Work::Drain("1".into()),
+            Work::Stop,
+            Work::Stop,
+        ] {
+            done.carry_out(&work, &command);
+        }
+        let log = std::fs::read_to_string(log).unwrap();
+        let expected = "resource drain 2-3 the cluster shrinks\n\
+                        resource drain 1 the cluster shrinks\nshutdown\n";
+        assert_eq!(log, expected);
+    }
+}

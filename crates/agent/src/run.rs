@@ -1,0 +1,274 @@
+//! The agent: configures one broker, runs it under the user's hooks, and says
+//! how it ended.
+//!
+//! The work below it is done by inner stages of the same program, so that it
+//! can be below a shell (see [`hooks`](crate::hooks)):
+//!
+//! ```text
+//! agent run ─► [shell with hooks ─►] agent broker ─► flux broker ─► agent program ─► the program
+//! ```
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use flux_operator_flux::broker_config::PrintError;
+use flux_operator_wire::{Ending, EndingReason};
+use rustix::process::Pid;
+
+use crate::arguments::{self, Run};
+use crate::ending::{self, Child, Seen, chain, say};
+use crate::files::{self, WriteError};
+use crate::hooks::{self, Hooks};
+use crate::layout::Layout;
+use crate::notice::{self, Notice};
+use crate::rank::{self, Rank, RankError};
+use crate::ready::Readiness;
+use crate::secrets::{self, CertificateFileError};
+use crate::supervisor::{Supervisor, Waited};
+use crate::{config, cores, environment, own_program, search, user_files, view};
+
+/// The user's script, where the Go operator puts it.
+const SCRIPT: &str = "/tmp/custom-entrypoint.sh";
+
+/// Why a broker could not even be tried.
+#[derive(Debug, thiserror::Error)]
+enum PrepareError {
+    #[error("failed to take part")]
+    Rank { source: RankError },
+    #[error("failed to get the certificate")]
+    Certificate { source: CertificateFileError },
+    #[error("the lead was lost {failures} times, and may be started again {limit} times")]
+    RestartLimit { failures: u64, limit: u32 },
+    #[error("failed to make the configuration")]
+    Config { source: PrintError },
+    #[error("failed to prepare the agent's directory")]
+    Write { source: WriteError },
+    #[error("failed to make the pipe {path:?}")]
+    Notices { path: PathBuf, source: std::io::Error },
+    #[error("there are hooks, but neither bash nor sh is in PATH")]
+    NoShell,
+    #[error("failed to find this program")]
+    Program { source: std::io::Error },
+    #[error("failed to start {program:?}")]
+    Spawn { program: PathBuf, source: std::io::Error },
+}
+
+impl PrepareError {
+    fn reason(&self) -> EndingReason {
+        match self {
+            PrepareError::Certificate { .. } => EndingReason::BadCertificate,
+            PrepareError::RestartLimit { .. } => EndingReason::RestartLimit,
+            PrepareError::NoShell => EndingReason::HookFailed,
+            PrepareError::Program { .. } | PrepareError::Spawn { .. } => EndingReason::BrokerFailed,
+            PrepareError::Rank { .. }
+            | PrepareError::Config { .. }
+            | PrepareError::Write { .. }
+            | PrepareError::Notices { .. } => EndingReason::BadPlan,
+        }
+    }
+}
+
+/// How it ended.
+struct Ended {
+    ending: Ending,
+    /// This is the lead, and it may be started again.
+    comes_back: bool,
+}
+
+/// Boots one broker and stays with it.
+pub fn run(arguments: &Run) -> ExitCode {
+    let mut supervisor = match Supervisor::new() {
+        Ok(supervisor) => supervisor,
+        Err(error) => {
+            say(&format!("failed to take signals: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    if arguments.stop_on_eof {
+        supervisor.stop_on_eof();
+    }
+    let ended = boot(arguments, &mut supervisor).unwrap_or_else(|error| Ended {
+        ending: ending::failed(error.reason(), &error),
+        comes_back: false,
+    });
+    supervisor.kill_rest();
+    ending::leave(&ended.ending, &arguments.ending);
+    ExitCode::from(ending::exit_code(&ended.ending, ended.comes_back))
+}
+
+fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareError> {
+    let rank = Rank::read(&arguments.place).map_err(|source| PrepareError::Rank { source })?;
+    let layout = Layout::new(&arguments.place.root);
+    let readiness = Readiness::default();
+    serve(&readiness, rank.plan.ready_port);
+    let failures = check_restarts(&rank)?;
+    // Nobody starts anything again where there is no Job.
+    let comes_back =
+        rank.leads() && !arguments.stop_on_eof && failures < u64::from(rank.plan.restart_limit);
+    let ended = |ending| Ok(Ended { ending, comes_back });
+    configure(&rank, &layout, arguments)?;
+    let pipe = layout.notices();
+    let opened = notice::listen(&pipe);
+    match opened {
+        Ok(file) => supervisor.listen(pipe, file),
+        Err(source) => return Err(PrepareError::Notices { path: pipe, source }),
+    }
+    let mut command = command(&rank, &layout, arguments)?;
+    let child = supervisor.spawn(&mut command).map_err(|source| PrepareError::Spawn {
+        program: PathBuf::from(command.get_program()),
+        source,
+    })?;
+    let mut seen = Seen::default();
+    let waited = supervisor.wait(child, &mut |notice| {
+        readiness.take(&notice, rank.leads());
+        if let (Notice::ProgramStarted, Some(ready)) = (&notice, &arguments.ready) {
+            tell_ready(ready);
+        }
+        seen.take(notice);
+    });
+    let Waited::Ended(code) = waited else {
+        // A lead that comes back must not say goodbye: its workers would take it
+        // for the end of the instance and wait for nothing.
+        let comes_back =
+            rank.leads() && !arguments.stop_on_eof && failures < u64::from(rank.plan.restart_limit);
+        supervisor.stop(seen.broker.filter(|_| comes_back).and_then(Pid::from_raw));
+        return ended(ending::stopped());
+    };
+    complete(&layout);
+    let hook = Hooks::of(&rank).and_then(|_| hooks::current(&layout.hooks()));
+    let child = Child { code, hook: hook.as_deref(), strict: rank.plan.logging.strict };
+    if rank.leads() {
+        return ended(seen.ending_of_lead(child));
+    }
+    if let Some(ending) = seen.ending_of_worker(child) {
+        return ended(ending);
+    }
+    if arguments.stop_on_eof {
+        // No Job counts us, so there is nothing to wait for.
+        return ended(worker_without_job(&seen));
+    }
+    // An index that ends with 0 is never started again, so a lead that is
+    // restarted would wait for it for ever.
+    supervisor.wait_for_stop();
+    supervisor.stop(None);
+    ended(ending::stopped())
+}
+
+/// Writes a line to whoever waits for the cluster to be ready. If nobody does any
+/// more, nobody misses it.
+fn tell_ready(file: &Path) {
+    let opened = std::fs::OpenOptions::new().append(true).open(file);
+    let written = opened.and_then(|mut file| file.write_all(b"ready\n"));
+    if let Err(error) = written {
+        say(&format!("failed to say that the cluster is ready: {error}"));
+    }
+}
+
+fn worker_without_job(seen: &Seen) -> Ending {
+    match &seen.ended {
+        Some((code, tail)) if *code != 0 => Ending {
+            exit_code: *code,
+            reason: EndingReason::BrokerFailed,
+            message: format!("the broker ended with {code}: {tail}"),
+        },
+        _ => Ending { exit_code: 0, reason: EndingReason::Completed, message: String::new() },
+    }
+}
+
+fn serve(readiness: &Readiness, port: u16) {
+    if port != 0
+        && let Err(error) = readiness.serve(port)
+    {
+        // A cluster can run without anybody knowing that it is ready.
+        say(&format!("failed to answer on port {port}: {error}"));
+    }
+}
+
+/// How often the lead was lost, if that is not too often.
+fn check_restarts(rank: &Rank) -> Result<u64, PrepareError> {
+    if !rank.leads() {
+        return Ok(0);
+    }
+    let counts = ["FLUX_OPERATOR_INDEX_FAILURES", "FLUX_OPERATOR_IGNORED_FAILURES"]
+        .map(|name| std::env::var(name).ok());
+    let failures = rank::failures([counts[0].as_deref(), counts[1].as_deref()]);
+    let limit = rank.plan.restart_limit;
+    if failures > u64::from(limit) {
+        return Err(PrepareError::RestartLimit { failures, limit });
+    }
+    Ok(failures)
+}
+
+/// Writes everything that the broker, the hooks and the users' tools read.
+fn configure(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<(), PrepareError> {
+    let write = |source| PrepareError::Write { source };
+    layout.create(&rank.plan.hosts).map_err(write)?;
+    let certificate = layout.certificate();
+    secrets::copy_certificate(&arguments.place.secrets, &certificate)
+        .map_err(|source| PrepareError::Certificate { source })?;
+    let limit = std::env::var("FLUX_OPERATOR_CPU_LIMIT").ok();
+    let toml = config::broker_toml(rank, &certificate, cores::count(limit.as_deref()))
+        .map_err(|source| PrepareError::Config { source })?;
+    files::write(&layout.broker_config(), toml, 0o644).map_err(write)?;
+    let output = PathBuf::from(&rank.plan.output_directory);
+    if let Err(error) = files::create_directory(&output) {
+        // Only some programs write there, and they will say so.
+        say(&chain(&error));
+    }
+    if !rank.plan.hooks.script.is_empty() {
+        files::write(SCRIPT.as_ref(), &rank.plan.hooks.script, 0o755).map_err(write)?;
+    }
+    let changes = changes(rank, layout, arguments);
+    let lookup = |name: &str| changes.get(name).cloned().or_else(|| environment::of_process(name));
+    user_files::write(&rank.plan, layout, &lookup).map_err(write)?;
+    if let Err(error) = view::link(&rank.plan, layout) {
+        // Flux itself does not need the link.
+        say(&format!("failed to link the view: {error}"));
+    }
+    user_files::mark(layout, "flux-operator-done.txt").map_err(write)
+}
+
+/// What the agent starts: the inner stage, below a shell if there are hooks.
+fn command(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<Command, PrepareError> {
+    let program = own_program::path().map_err(|source| PrepareError::Program { source })?;
+    let mut stage = vec![program.to_string_lossy().into_owned(), "broker".to_owned()];
+    stage.extend(["--agent".to_owned(), std::process::id().to_string()]);
+    stage.extend(arguments.place.to_words());
+    let changes = changes(rank, layout, arguments);
+    let mut command = match Hooks::of(rank) {
+        None => {
+            let mut command = Command::new(&stage[0]);
+            command.args(&stage[1..]);
+            command
+        }
+        Some(hooks) => {
+            let path = changes.get("PATH").cloned().or_else(|| environment::of_process("PATH"));
+            let shell = search::shell(path.as_deref()).ok_or(PrepareError::NoShell)?;
+            let directory = layout.hooks();
+            hooks
+                .write(&directory, &shell, &stage, rank.plan.logging)
+                .map_err(|source| PrepareError::Write { source })?;
+            let mut command = Command::new(&shell.program);
+            command.arg(directory.join(hooks::SCRIPT));
+            command
+        }
+    };
+    if arguments.stop_on_eof {
+        // Ours alone: a child that reads would take the end from us.
+        command.stdin(Stdio::null());
+    }
+    command.envs(changes);
+    Ok(command)
+}
+
+fn changes(rank: &Rank, layout: &Layout, arguments: &Run) -> environment::Changes {
+    let arguments::Place { flux, .. } = &arguments.place;
+    environment::changes(&rank.plan, layout, flux.as_deref(), &environment::of_process)
+}
+
+fn complete(layout: &Layout) {
+    if let Err(error) = user_files::mark(layout, "flux-operator-complete.txt") {
+        say(&chain(&error));
+    }
+}

@@ -1,0 +1,178 @@
+//! A small operator: takes sealed reports and answers with work.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use flux_operator_wire::seal::Exchange;
+use flux_operator_wire::{Reply, Report, ReportTarget, Work};
+
+use super::report_key;
+
+/// The identity of the cluster in tests.
+const CLUSTER: &str = "cluster-uid";
+
+/// An operator that listens on loopback for as long as the test runs.
+#[derive(Clone)]
+pub struct Operator {
+    /// For the plan.
+    pub target: ReportTarget,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    reports: Vec<Report>,
+    nonces: HashSet<String>,
+    issued: u64,
+    replays: u32,
+    work: Vec<Work>,
+    lead: Option<IpAddr>,
+    forger: bool,
+}
+
+struct Request {
+    pod: String,
+    nonce: String,
+    seal: String,
+    body: Vec<u8>,
+}
+
+impl Operator {
+    /// Begins to listen.
+    pub fn start() -> Operator {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let target = ReportTarget { url, uid: CLUSTER.into() };
+        let operator = Operator { target, state: Arc::default() };
+        let own = operator.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let operator = own.clone();
+                // Somebody who goes away before the answer does not matter.
+                thread::spawn(move || operator.answer(stream));
+            }
+        });
+        operator
+    }
+
+    /// Where agents that ask for the lead are sent.
+    pub fn set_lead(&self, lead: IpAddr) {
+        self.state.lock().unwrap().lead = Some(lead);
+    }
+
+    /// Work for the next replies, until it is taken back.
+    pub fn set_work(&self, work: Vec<Work>) {
+        self.state.lock().unwrap().work = work;
+    }
+
+    /// From now on the answers are not the operator's: garbage, and orders
+    /// without its seal or with an old one.
+    pub fn become_forger(&self) {
+        self.state.lock().unwrap().forger = true;
+    }
+
+    /// What the lead has reported.
+    pub fn reports(&self) -> Vec<Report> {
+        self.state.lock().unwrap().reports.clone()
+    }
+
+    /// How many answers were given.
+    pub fn asked(&self) -> u64 {
+        self.state.lock().unwrap().issued
+    }
+
+    /// How many requests had a nonce that was used before.
+    pub fn replays(&self) -> u32 {
+        self.state.lock().unwrap().replays
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> Option<()> {
+        let request = read_request(&mut stream)?;
+        let nonce = request.nonce.as_str();
+        let exchange = Exchange { cluster_uid: CLUSTER, pod_uid: &request.pod, nonce };
+        assert!(report_key().verify(exchange, &request.body, &request.seal), "sealed with the key");
+        let report: Report = serde_json::from_slice(&request.body).ok()?;
+        if self.state.lock().unwrap().forger {
+            return self.forge(&mut stream, exchange);
+        }
+        let known = nonce.is_empty() || self.state.lock().unwrap().nonces.remove(nonce);
+        let taken = known && !nonce.is_empty();
+        if taken && report.wants_lead {
+            // Held back until it is known.
+            while self.state.lock().unwrap().lead.is_none() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        let mut state = self.state.lock().unwrap();
+        state.replays += u32::from(!known);
+        state.issued += 1;
+        let next = format!("nonce-{}", state.issued);
+        state.nonces.insert(next.clone());
+        let work = match (taken, report.wants_lead, state.lead) {
+            (false, ..) => Vec::new(),
+            (true, true, lead) => lead.map(Work::Lead).into_iter().collect(),
+            (true, false, _) => state.work.clone(),
+        };
+        if taken && !report.wants_lead {
+            state.reports.push(report);
+        }
+        drop(state);
+        let body = serde_json::to_vec(&Reply { work, nonce: next, leader: None }).ok()?;
+        let seal = report_key().seal(exchange, &body);
+        respond(&mut stream, if taken { "200 OK" } else { "401 Unauthorized" }, &seal, &body)
+    }
+
+    fn forge(&self, stream: &mut TcpStream, exchange: Exchange<'_>) -> Option<()> {
+        let mut state = self.state.lock().unwrap();
+        state.issued += 1;
+        let orders = Reply { work: vec![Work::Stop], ..Reply::default() };
+        let body = serde_json::to_vec(&orders).ok()?;
+        let old = report_key().seal(Exchange { nonce: "nonce-1", ..exchange }, &body);
+        match state.issued % 3 {
+            0 => stream.write_all(&[0xff; 100_000]).ok(),
+            1 => respond(stream, "200 OK", "", &body),
+            _ => respond(stream, "200 OK", &old, &body),
+        }
+    }
+}
+
+fn respond(stream: &mut TcpStream, status: &str, seal: &str, body: &[u8]) -> Option<()> {
+    let length = body.len();
+    let head =
+        format!("HTTP/1.1 {status}\r\nx-flux-seal: {seal}\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(&[head.as_bytes(), body].concat()).ok()
+}
+
+fn read_request(stream: &mut TcpStream) -> Option<Request> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; 32];
+        let mut request = httparse::Request::new(&mut headers);
+        if let Ok(httparse::Status::Complete(end)) = request.parse(&bytes) {
+            assert_eq!((request.method, request.path), (Some("POST"), Some("/v1/report")));
+            let header = |name: &str| {
+                let found = request.headers.iter().find(|header| header.name == name).unwrap();
+                String::from_utf8(found.value.to_vec()).unwrap()
+            };
+            let length: usize = header("Content-Length").parse().unwrap();
+            if bytes.len() >= end + length {
+                assert_eq!(header("X-Flux-Cluster"), CLUSTER);
+                return Some(Request {
+                    pod: header("X-Flux-Pod"),
+                    nonce: header("X-Flux-Nonce"),
+                    seal: header("X-Flux-Seal"),
+                    body: bytes[end..end + length].to_vec(),
+                });
+            }
+        }
+        match stream.read(&mut buffer) {
+            Ok(read) if read > 0 => bytes.extend_from_slice(&buffer[..read]),
+            _ => return None,
+        }
+    }
+}

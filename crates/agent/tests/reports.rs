@@ -1,0 +1,124 @@
+//! Agents and the operator: what is reported, what comes back, and what happens
+//! when it is not the operator who answers.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::process::Command;
+
+use common::operator::Operator;
+use common::{Cluster, eventually, free_port, line};
+use flux_operator_wire::{BrokerCount, EndingReason, JobSummary, Program, Work};
+
+/// A name that no server is asked for: a part of it is longer than can be.
+fn unknown_name() -> String {
+    "x".repeat(64)
+}
+
+fn with_operator(size: u32, program: Program) -> (Cluster, Operator) {
+    let operator = Operator::start();
+    let mut cluster = Cluster::new(size, program);
+    cluster.plan.report = Some(operator.target.clone());
+    cluster.environment = vec![("FLUX_OPERATOR_POD_UID".into(), "pod-uid".into())];
+    (cluster, operator)
+}
+
+#[test]
+fn the_lead_reports_what_only_flux_knows_and_shuts_down_when_told_to() {
+    let (mut cluster, operator) = with_operator(2, Program::Stay);
+    let mut lead = cluster.start(0);
+    let some = |online| Some(BrokerCount { online, total: 2 });
+    let reported = |online, started| {
+        let reports = operator.reports();
+        reports
+            .iter()
+            .any(|report| report.brokers == some(online) && report.program_started == started)
+    };
+    eventually("the lead is alone", || reported(1, false));
+    let mut worker = cluster.start(1);
+    eventually("both are there", || reported(2, true));
+    let connect = lead.root.join("flux-connect.sh");
+    let run =
+        |words: &[&str]| Command::new(&connect).args(words).output().unwrap().status.success();
+    assert!(run(&["flux", "run", "true"]));
+    let ended = Some(JobSummary { pending: 0, running: 0, inactive: 1 });
+    let known = || operator.reports().iter().any(|report| report.jobs == ended);
+    // Not every stand-in counts jobs.
+    if run(&["flux", "job", "stats"]) {
+        eventually("the job is known", known);
+    }
+    assert_eq!(operator.replays(), 0, "a nonce is used once");
+    operator.set_work(vec![Work::Stop]);
+    assert_eq!(lead.wait(), 0, "{}", lead.output());
+    assert_eq!(lead.ending().reason, EndingReason::Completed);
+    let complete = worker.root.join("flux-operator-complete.txt");
+    eventually("the worker's broker has ended", || complete.exists());
+    assert_eq!(worker.stop(), 143);
+}
+
+#[test]
+fn ranks_are_drained_when_the_operator_says_so() {
+    let text = "until flux resource drain 2>/dev/null | grep -q t-1; do sleep 0.1; done";
+    let (mut cluster, operator) = with_operator(2, line(text));
+    operator.set_work(vec![Work::Drain("1".into())]);
+    let mut agents = cluster.start_all();
+    assert_eq!(agents[0].wait(), 0, "{}", agents[0].output());
+    agents[1].stop();
+}
+
+#[test]
+fn who_has_no_key_gets_nothing_done() {
+    let (mut cluster, operator) = with_operator(1, Program::Stay);
+    let go = cluster.path().join("go");
+    cluster.plan.program =
+        line(&format!("until [ -e {} ]; do sleep 0.05; done; exit 5", go.display()));
+    let mut lead = cluster.start(0);
+    eventually("the lead reports", || !operator.reports().is_empty());
+    let asked = operator.asked();
+    operator.become_forger();
+    eventually("the lead has been lied to", || operator.asked() >= asked + 3);
+    assert!(lead.is_running());
+    std::fs::write(go, "").unwrap();
+    assert_eq!(lead.wait(), 5, "{}", lead.output());
+}
+
+#[test]
+fn an_operator_that_is_away_does_no_harm_and_makes_no_noise() {
+    let (mut cluster, operator) = with_operator(1, line("sleep 1; echo done"));
+    let mut target = operator.target;
+    target.url = format!("http://127.0.0.1:{}", free_port());
+    cluster.plan.report = Some(target);
+    cluster.plan.logging.quiet = true;
+    let mut lead = cluster.start(0);
+    assert_eq!(lead.wait(), 0);
+    assert_eq!(lead.output(), "done\n");
+}
+
+#[test]
+fn workers_learn_from_the_operator_where_the_lead_is_and_where_it_went() {
+    let (mut cluster, operator) = with_operator(2, Program::Stay);
+    let go = cluster.path().join("go");
+    let text = "until [ -e GO ]; do sleep 0.05; done; flux run -N2 echo from-all";
+    cluster.plan.program = line(&text.replace("GO", &go.display().to_string()));
+    cluster.plan.port = free_port();
+    cluster.plan.lead = format!("tcp://{}:{}", unknown_name(), cluster.plan.port);
+    cluster.plan.bind = "tcp://127.0.0.1:%p".into();
+    cluster.plan.connect = "tcp://127.0.0.1:%p".into();
+    let mut worker = cluster.start(1);
+    let mut lead = cluster.start(0);
+    eventually("the lead's broker is there", || lead.root.join("config/run/flux/local").exists());
+    operator.set_lead([127, 0, 0, 1].into());
+    let started = lead.root.join("config/run/program-started");
+    eventually("the worker has joined", || started.exists());
+    // Another pod with another address takes over.
+    lead.kill();
+    std::fs::remove_dir_all(&lead.root).unwrap();
+    cluster.plan.bind = "tcp://127.0.0.2:%p".into();
+    let mut lead = cluster.start(0);
+    operator.set_lead([127, 0, 0, 2].into());
+    std::fs::write(go, "").unwrap();
+    assert_eq!(lead.wait(), 0, "{}\n{}", lead.output(), worker.output());
+    assert_eq!(lead.output().matches("from-all\n").count(), 2, "{}", lead.output());
+    assert_eq!(worker.stop(), 143);
+}
