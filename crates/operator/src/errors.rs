@@ -1,0 +1,23 @@
+//! Errors as text for conditions, Events and logs.
+
+use std::error::Error;
+
+/// An error with its causes, on one line. What the API server said stands alone,
+/// without the client's account of the exchange.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let said = match error.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) => Some(status.message.clone()),
+            _ => None,
+        };
+        next = if said.is_some() { None } else { error.source() };
+        let part = said.unwrap_or_else(|| error.to_string());
+        // Transparent errors repeat their cause.
+        if parts.last() != Some(&part) {
+            parts.push(part);
+        }
+    }
+    parts.join(": ")
+}

@@ -1,0 +1,21 @@
+//! The operator: watches MiniClusters, carries plans out, tells the truth.
+//!
+//! ```text
+//! watch ──► observe ──► validate ──► plan ──► apply ──► report
+//! ```
+//!
+//! This is the thin shell around `plan`: clients, clocks and sockets are here,
+//! decisions are not. A pass does not ask why it was called, may be cut off
+//! after any `await`, and changes nothing when there is nothing to change.
+
+mod apply;
+mod controller;
+mod errors;
+mod keys;
+mod observe;
+mod publish;
+mod reconcile;
+mod reports;
+mod stores;
+
+pub use controller::{Options, run};

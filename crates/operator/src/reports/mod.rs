@@ -1,0 +1,64 @@
+//! Reports from agents: who may speak, what was said last, what they get back.
+//!
+//! A report changes only the status of the cluster whose key sealed it. Every
+//! exchange has a nonce that the next one must echo, so nothing can be
+//! replayed; a restarted operator or agent just starts a new exchange.
+
+mod exchange;
+mod server;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use flux_operator_api::MiniCluster;
+use flux_operator_wire::Report;
+use flux_operator_wire::seal::SealKey;
+use kube::runtime::reflector::ObjectRef;
+use tokio::sync::{mpsc, watch};
+
+pub(crate) use server::serve;
+
+/// Agents per cluster that are remembered. A cluster has at most 100,000 pods,
+/// but only those that speak at the same time need a nonce.
+const MAX_AGENTS: usize = 4096;
+
+/// What agents have said. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Reports {
+    clusters: Arc<Mutex<HashMap<String, Cluster>>>,
+    /// Whose status may have changed.
+    changed: mpsc::UnboundedSender<ObjectRef<MiniCluster>>,
+    /// Moves whenever a pod does, for agents that wait for an address.
+    pods_moved: watch::Sender<()>,
+}
+
+/// What is known of one cluster's agents.
+#[derive(Default)]
+struct Cluster {
+    key: Option<SealKey>,
+    nonces: HashMap<String, String>,
+    last: Option<Report>,
+}
+
+impl Reports {
+    /// Nothing said yet. The receiver tells whose status may have changed.
+    pub(crate) fn new() -> (Reports, mpsc::UnboundedReceiver<ObjectRef<MiniCluster>>) {
+        let (changed, receiver) = mpsc::unbounded_channel();
+        let (pods_moved, _) = watch::channel(());
+        (Reports { clusters: Arc::default(), changed, pods_moved }, receiver)
+    }
+
+    /// The lead's last report of the cluster with this uid.
+    pub(crate) fn last(&self, uid: &str) -> Option<Report> {
+        self.lock().get(uid)?.last.clone()
+    }
+
+    /// Wakes agents that wait for an address.
+    pub(crate) fn pods_moved(&self) {
+        self.pods_moved.send_replace(());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Cluster>> {
+        self.clusters.lock().expect("no holder of this lock panics")
+    }
+}
