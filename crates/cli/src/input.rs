@@ -15,15 +15,23 @@ pub(crate) enum InputError {
     Manifest { name: String, source: ReadError },
 }
 
-/// Reads the manifest in a file, or of standard input for `-`.
+/// Reads the manifest in a file, or on standard input for `-`.
+pub(crate) fn manifest(file: &Path) -> Result<Manifest, InputError> {
+    parse(file, &bytes(file)?)
+}
+
+/// Reads a file, or standard input for `-`.
 ///
 /// Never holds more than a manifest may have, so that a device or an endless
 /// pipe gives an error and not a full memory.
-pub(crate) fn manifest(file: &Path) -> Result<Manifest, InputError> {
-    let name = display_name(file);
-    let bytes =
-        read_limited(file).map_err(|source| InputError::Read { name: name.clone(), source })?;
-    manifest::read(&bytes).map_err(|source| InputError::Manifest { name, source })
+pub(crate) fn bytes(file: &Path) -> Result<Vec<u8>, InputError> {
+    read_limited(file).map_err(|source| InputError::Read { name: display_name(file), source })
+}
+
+/// Reads the manifest in `bytes`, which came from `file`.
+pub(crate) fn parse(file: &Path, bytes: &[u8]) -> Result<Manifest, InputError> {
+    manifest::read(bytes)
+        .map_err(|source| InputError::Manifest { name: display_name(file), source })
 }
 
 /// How messages call the file.

@@ -1,0 +1,37 @@
+//! `flux-operator local exec`: run a command in a MiniCluster that stays.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use super::home;
+
+/// Run a command as a client of a MiniCluster, such as `flux submit`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Name of the MiniCluster.
+    name: String,
+
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<std::ffi::OsString>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let instance = home()?.instance(&arguments.name);
+    let record = instance.record()?;
+    let beside = record.flux.parent().map(PathBuf::from).unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = [instance.programs(), beside]
+        .into_iter()
+        .chain(std::env::split_paths(&path).collect::<Vec<_>>());
+    // Becomes the command, so that its exit code and signals are its own.
+    let error = Command::new(&arguments.command[0])
+        .args(&arguments.command[1..])
+        .env("FLUX_URI", instance.uri())
+        .env("PATH", std::env::join_paths(path)?)
+        .exec();
+    Err(error).with_context(|| format!("failed to run {:?}", arguments.command[0]))
+}

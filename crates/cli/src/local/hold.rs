@@ -1,0 +1,29 @@
+//! `flux-operator local hold`: the front of a cluster that stays. Started by `up`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::input;
+
+use super::{Source, home, programs, request};
+
+/// Hold a MiniCluster that stays; prints `ready` once it is.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    source: Source,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let file = &arguments.source.filename;
+    let request = request(file, &input::bytes(file)?)?;
+    let programs = programs(arguments.source.flux_root.as_deref())?;
+    let instance = home()?.instance(request.name());
+    let code = flux_operator_local::supervise(&instance, &request, &programs, |_| {
+        // Whoever started this may be gone; the cluster stays all the same.
+        let _ = writeln!(std::io::stdout(), "ready");
+    })?;
+    Ok(ExitCode::from(code))
+}

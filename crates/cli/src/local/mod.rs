@@ -1,0 +1,95 @@
+//! `flux-operator local`: MiniClusters as processes on this machine.
+
+mod exec;
+mod hold;
+mod ps;
+mod run;
+mod up;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use flux_operator_api::validate;
+use flux_operator_local::{FluxChoice, Home, Programs, Request};
+
+use crate::input;
+
+/// Run MiniClusters on this machine, without Kubernetes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Run(run::Arguments),
+    Up(up::Arguments),
+    Ps(ps::Arguments),
+    Exec(exec::Arguments),
+    Logs(ps::LogsArguments),
+    Down(ps::DownArguments),
+    #[command(hide = true)]
+    Hold(hold::Arguments),
+}
+
+/// What to run, and with which Flux.
+#[derive(clap::Args)]
+struct Source {
+    /// Manifest of the MiniCluster; `-` is standard input.
+    #[arg(short, long = "filename", value_name = "FILE")]
+    filename: PathBuf,
+
+    /// Prefix of an installed Flux. Default: the flux on the search path, else the
+    /// built-in fluxlet.
+    #[arg(long, env = "FLUX_ROOT", value_name = "PREFIX")]
+    flux_root: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    match arguments.command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Up(arguments) => up::run(&arguments),
+        Command::Ps(arguments) => ps::run(&arguments),
+        Command::Exec(arguments) => exec::run(&arguments),
+        Command::Logs(arguments) => ps::logs(&arguments),
+        Command::Down(arguments) => ps::down(&arguments),
+        Command::Hold(arguments) => hold::run(&arguments),
+    }
+}
+
+fn home() -> Result<Home> {
+    let home = Home::find(|name| std::env::var_os(name))?;
+    // Also removes what fronts that were killed left behind.
+    home.instances()?;
+    Ok(home)
+}
+
+fn programs(flux_root: Option<&Path>) -> Result<Programs> {
+    let this = std::env::current_exe().context("failed to find this program")?;
+    if let Some(root) = flux_root.filter(|root| !root.join("bin/flux").is_file()) {
+        bail!(
+            "there is no bin/flux below {}: give the prefix of an installed Flux",
+            root.display()
+        );
+    }
+    let flux = FluxChoice::find(flux_root, std::env::var_os("PATH").as_deref(), &this);
+    Ok(Programs { agent: this, flux })
+}
+
+/// Checks the one MiniCluster of a manifest that came from `file`.
+fn request(file: &Path, manifest: &[u8]) -> Result<Request> {
+    let name = input::display_name(file);
+    let manifest = input::parse(file, manifest)?;
+    let [document] = manifest.documents.as_slice() else {
+        bail!("{name} has {} objects: give one MiniCluster at a time", manifest.documents.len());
+    };
+    let problems = validate::document(document);
+    if !problems.is_empty() {
+        let problems: Vec<String> =
+            problems.iter().map(|problem| format!("{name}: {problem}")).collect();
+        bail!("the manifest cannot be carried out\n{}", problems.join("\n"));
+    }
+    Ok(Request::of(validate::minicluster(&document.value)?)?)
+}

@@ -1,0 +1,63 @@
+//! `flux-operator local ps`, `logs` and `down`.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+
+use super::home;
+
+/// List the MiniClusters that run on this machine.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {}
+
+/// Print what a rank of a MiniCluster has printed.
+#[derive(clap::Args)]
+pub(crate) struct LogsArguments {
+    /// Name of the MiniCluster.
+    name: String,
+
+    /// The rank.
+    #[arg(long, default_value_t = 0)]
+    rank: u32,
+}
+
+/// End a MiniCluster.
+#[derive(clap::Args)]
+pub(crate) struct DownArguments {
+    /// Name of the MiniCluster.
+    name: String,
+}
+
+pub(crate) fn run(_: &Arguments) -> Result<ExitCode> {
+    println!("{:<24} {:>5} {:<9} {:>8}  FLUX", "NAME", "SIZE", "STATUS", "AGE");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    for instance in home()?.instances()? {
+        let Ok(record) = instance.record() else { continue };
+        let status = if record.ready { "Ready" } else { "Starting" };
+        let age = format!("{}s", now.saturating_sub(record.started));
+        let flux = record.flux.display();
+        println!("{:<24} {:>5} {status:<9} {age:>8}  {flux}", instance.name(), record.size);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn logs(arguments: &LogsArguments) -> Result<ExitCode> {
+    let instance = home()?.instance(&arguments.name);
+    instance.record()?;
+    let path = instance.log(arguments.rank);
+    let mut log = std::fs::File::open(&path)
+        .with_context(|| format!("rank {} has no log", arguments.rank))?;
+    match io::copy(&mut log, &mut io::stdout()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("failed to print")
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+pub(crate) fn down(arguments: &DownArguments) -> Result<ExitCode> {
+    home()?.instance(&arguments.name).end()?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,62 @@
+//! `flux-operator local up`: start a MiniCluster that stays.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::input;
+
+use super::{Source, home, programs, request};
+
+/// Start a MiniCluster and leave it running, for `exec` and `down`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    source: Source,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let file = &arguments.source.filename;
+    let manifest = input::bytes(file)?;
+    let request = request(file, &manifest)?;
+    let programs = programs(arguments.source.flux_root.as_deref())?;
+    let instance = home()?.instance(request.name());
+    if instance.record().is_ok() {
+        bail!(
+            "a local cluster {0:?} is running already: end it with `flux-operator local down {0}`",
+            request.name()
+        );
+    }
+    let mut command = Command::new(&programs.agent);
+    command.args(["local", "hold", "--filename", "-"]);
+    if let Some(root) = &arguments.source.flux_root {
+        command.arg("--flux-root").arg(root);
+    }
+    // A group of its own, so that it outlives this terminal's ^C.
+    let mut child = command
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        // Not ours: it would keep whoever reads our errors waiting for the cluster's end.
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("failed to start the cluster's front")?;
+    child
+        .stdin
+        .take()
+        .expect("it was piped")
+        .write_all(&manifest)
+        .context("failed to hand over the manifest")?;
+    let mut errors = child.stderr.take().expect("it was piped");
+    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it was piped")).read_line(&mut line)?;
+    if line.trim() != "ready" {
+        let status = child.wait()?;
+        bail!("the cluster ended before it was ready ({status})");
+    }
+    println!("{} is up: flux-operator local exec {0} -- flux resource list", request.name());
+    Ok(ExitCode::SUCCESS)
+}

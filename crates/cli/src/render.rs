@@ -1,0 +1,108 @@
+//! `flux-operator render`: the Kubernetes objects of a manifest, offline.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use flux_operator_api::validate;
+use flux_operator_flux::{Certificate, Metadata, SecretKey};
+use flux_operator_plan::kubernetes::{self, Keys, Rendering, Settings};
+use flux_operator_plan::{Cluster, Valid};
+use serde::Serialize;
+
+use crate::input;
+
+/// Print the Kubernetes objects that the operator would make of a manifest.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Manifest to render; `-` is standard input.
+    #[arg(short, long = "filename", value_name = "FILE")]
+    filename: PathBuf,
+
+    /// File with the CURVE certificate to use. Without it a fresh one is made,
+    /// so that no two runs print the same.
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+
+    #[command(flatten)]
+    settings: RenderSettings,
+}
+
+/// What rendering needs besides the manifest.
+#[derive(clap::Args)]
+pub(crate) struct RenderSettings {
+    /// Image that holds the agent.
+    #[arg(long, env = "FLUX_OPERATOR_IMAGE", default_value = DEFAULT_IMAGE)]
+    pub(crate) agent_image: String,
+
+    /// Domain of the Kubernetes cluster's names.
+    #[arg(long, default_value = "cluster.local")]
+    pub(crate) cluster_domain: String,
+}
+
+/// The image of this version.
+const DEFAULT_IMAGE: &str =
+    concat!("ghcr.io/flux-framework/flux-operator:v", env!("CARGO_PKG_VERSION"));
+
+impl RenderSettings {
+    pub(crate) fn with_reports(&self, report_url: Option<String>) -> Settings {
+        Settings {
+            agent_image: self.agent_image.clone(),
+            cluster_domain: self.cluster_domain.clone(),
+            report_url,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let name = input::display_name(&arguments.filename);
+    let manifest = input::manifest(&arguments.filename)?;
+    let settings = arguments.settings.with_reports(None);
+    let keys = Keys { certificate: certificate(arguments.certificate.as_deref())?, report: None };
+    for document in &manifest.documents {
+        let problems = validate::document(document);
+        if !problems.is_empty() {
+            let problems: Vec<String> = problems.iter().map(|p| format!("{name}: {p}")).collect();
+            bail!("the manifest cannot be carried out\n{}", problems.join("\n"));
+        }
+        let minicluster =
+            validate::minicluster(&document.value).context("failed to read the manifest")?;
+        let valid = match Valid::check(minicluster) {
+            Ok(valid) => valid,
+            Err(refusal) => bail!("{name}: {refusal}"),
+        };
+        let cluster = Cluster::of(&valid)?;
+        let rendering = Rendering { minicluster: &valid, cluster: &cluster, settings: &settings };
+        if rendering.owns_secret() {
+            print(&kubernetes::secret(&rendering, &keys))?;
+        }
+        print(&kubernetes::config_map(&rendering))?;
+        print(&kubernetes::headless_service(&rendering))?;
+        print(&kubernetes::job(&rendering))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(object: &impl Serialize) -> Result<()> {
+    print!(
+        "---\n{}",
+        serde_saphyr::to_string(object).context("failed to write an object as YAML")?
+    );
+    Ok(())
+}
+
+fn certificate(file: Option<&Path>) -> Result<Certificate> {
+    match file {
+        Some(file) => {
+            let text = fs::read_to_string(file)
+                .with_context(|| format!("failed to read {}", file.display()))?;
+            Certificate::parse(&text)
+                .with_context(|| format!("{} is no certificate", file.display()))
+        }
+        None => {
+            let key = SecretKey::from_os().context("failed to make a key")?;
+            Ok(Certificate::new(key, Metadata::new("flux-operator")?))
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! `flux-operator local` as a user meets it. With `FLUX_ROOT`, an installed
+//! prefix, the same tests run on a real Flux; else on the built-in one.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+#[test]
+fn a_command_runs_on_four_nodes_and_its_output_is_untouched() {
+    let home = Home::new();
+    let result = home.run(
+        json!({ "size": 4, "tasks": 4, "containers": [{ "command": "echo $FLUX_TASK_RANK" }] }),
+    );
+    // The shell on the lead expands it first, as at a prompt; tasks see it quoted.
+    assert_eq!(result.status.code(), Some(0), "{}", errors(&result));
+    let command = "sh -c 'echo $FLUX_TASK_RANK'";
+    let result = home.run(json!({ "size": 4, "tasks": 4, "containers": [{ "command": command }] }));
+    let mut lines: Vec<String> = output(&result).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["0", "1", "2", "3"], "{}", errors(&result));
+    home.assert_nothing_left();
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    let home = Home::new();
+    for code in [0, 1, 7, 75, 143] {
+        let command = format!("sh -c 'exit {code}'");
+        let result = home.run(json!({ "containers": [{ "command": command }] }));
+        assert_eq!(result.status.code(), Some(code), "{}", errors(&result));
+    }
+    home.assert_nothing_left();
+}
+
+#[test]
+fn hooks_reach_a_launcher_and_post_runs_last() {
+    let home = Home::new();
+    let commands = json!({ "pre": "export WORD='two words'; cd /", "post": "echo after" });
+    let container =
+        json!({ "launcher": true, "command": "echo \"$WORD\" in $PWD", "commands": commands });
+    let result = home.run(json!({ "logging": { "quiet": true }, "containers": [container] }));
+    assert_eq!(output(&result), "two words in /\nafter\n", "{}", errors(&result));
+}
+
+#[test]
+fn arguments_arrive_byte_for_byte() {
+    let home = Home::new();
+    let nasty = [
+        "",
+        " ",
+        "a b",
+        "'",
+        "\"",
+        "$HOME",
+        "`id`",
+        "$(id)",
+        "*",
+        "\n",
+        "tab\t",
+        "ƒ漢字🦀",
+        "\\",
+        "--flag",
+        "{{id}}",
+    ];
+    let expected: String = nasty.iter().map(|word| format!("<{word}>")).collect();
+    for launcher in [true, false] {
+        let args: Vec<&str> = ["printf", "<%s>"].into_iter().chain(nasty).collect();
+        let container = json!({ "launcher": launcher, "args": args });
+        let result = home.run(json!({ "containers": [container] }));
+        assert_eq!(output(&result), expected, "launcher {launcher}: {}", errors(&result));
+        let container = json!({ "launcher": launcher, "command": "printf '<%s>'", "args": nasty });
+        let result = home.run(json!({ "containers": [container] }));
+        assert_eq!(output(&result), expected, "launcher {launcher}: {}", errors(&result));
+    }
+}
+
+#[test]
+fn a_cluster_that_stays_takes_commands_until_it_is_ended() {
+    let home = Home::new();
+    let manifest = home.manifest("stays", json!({ "size": 3, "interactive": true }));
+    let up = home.program(&["local", "up", "-f", &manifest]).output().unwrap();
+    assert!(up.status.success(), "{}", errors(&up));
+    let again = home.program(&["local", "up", "-f", &manifest]).output().unwrap();
+    assert_eq!(again.status.code(), Some(1));
+    assert!(errors(&again).contains("running already"), "{}", errors(&again));
+    let listed = home.program(&["local", "ps"]).output().unwrap();
+    assert!(output(&listed).contains("stays"), "{}", output(&listed));
+    let run = home
+        .program(&["local", "exec", "stays", "--", "flux", "run", "-N3", "echo", "here"])
+        .output()
+        .unwrap();
+    assert_eq!(output(&run), "here\nhere\nhere\n", "{}", errors(&run));
+    let code =
+        home.program(&["local", "exec", "stays", "--", "sh", "-c", "exit 9"]).status().unwrap();
+    assert_eq!(code.code(), Some(9));
+    let logs = home.program(&["local", "logs", "stays"]).output().unwrap();
+    assert!(logs.status.success(), "{}", errors(&logs));
+    let down = home.program(&["local", "down", "stays"]).output().unwrap();
+    assert!(down.status.success(), "{}", errors(&down));
+    let twice = home.program(&["local", "down", "stays"]).output().unwrap();
+    assert!(errors(&twice).contains("no local cluster"), "{}", errors(&twice));
+    home.assert_nothing_left();
+}
+
+#[test]
+fn two_of_one_name_run_side_by_side() {
+    let home = Home::new();
+    let manifest = home.manifest("twice", sleeper());
+    let mut first = home.start(&manifest);
+    first.wait_for("command starts");
+    let mut second = home.start(&manifest);
+    second.wait_for("command starts");
+    first.end();
+    second.end();
+    home.assert_nothing_left();
+}
+
+#[test]
+fn an_interrupt_ends_everything_with_its_own_code() {
+    let home = Home::new();
+    let manifest = home.manifest("stop", sleeper());
+    let mut front = home.start(&manifest);
+    front.wait_for("command starts");
+    rustix::process::kill_process(front.pid(), rustix::process::Signal::INT).unwrap();
+    assert_eq!(front.child.wait().unwrap().code(), Some(130));
+    home.assert_nothing_left();
+}
+
+#[test]
+fn a_front_that_is_killed_leaves_nothing_once_the_next_command_has_run() {
+    let home = Home::new();
+    let manifest = home.manifest("killed", sleeper());
+    // At different moments of its life; `KILLS=100` for a longer try.
+    let kills: u32 = std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(6);
+    let mut random = 1_u64;
+    for _ in 0..kills {
+        let mut front = home.start(&manifest);
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        std::thread::sleep(std::time::Duration::from_millis((random >> 33) % 400));
+        front.child.kill().unwrap();
+        front.child.wait().unwrap();
+    }
+    let next = home.program(&["local", "ps"]).output().unwrap();
+    assert!(!output(&next).contains("killed"), "{}", output(&next));
+    home.assert_nothing_left();
+}
+
+#[test]
+fn what_one_machine_cannot_give_is_said_once() {
+    let home = Home::new();
+    let container = json!({ "image": "ubuntu", "command": "true", "volumes": { "data": { "path": "/data", "claimName": "data" } } });
+    let result = home.run(json!({ "containers": [container] }));
+    let errors = errors(&result);
+    assert_eq!(errors.matches("note: image \"ubuntu\" is not used").count(), 1, "{errors}");
+    assert_eq!(errors.matches("note: volume \"data\" is not mounted").count(), 1, "{errors}");
+}
+
+#[test]
+fn a_mistake_is_told_before_anything_starts() {
+    let home = Home::new();
+    let result = home.run(json!({ "size": 0 }));
+    assert_eq!(result.status.code(), Some(1));
+    assert!(errors(&result).contains("spec.size: is 0: must be at least 1"), "{}", errors(&result));
+    let missing = home.program(&[
+        "local",
+        "run",
+        "--flux-root",
+        "/nowhere",
+        "-f",
+        &home.manifest("m", json!({})),
+    ]);
+    let result = { missing }.output().unwrap();
+    assert!(errors(&result).contains("no bin/flux below /nowhere"), "{}", errors(&result));
+}
+
+#[test]
+fn the_key_is_in_no_output_argument_or_log() {
+    let home = Home::new();
+    let manifest = home
+        .manifest("secret", json!({ "size": 2, "interactive": true, "flux": { "logLevel": 7 } }));
+    assert!(home.program(&["local", "up", "-f", &manifest]).status().unwrap().success());
+    let state = home.folder.path().join("state/flux-operator/local/secret");
+    let certificate = std::fs::read_to_string(state.join("keys/curve.cert")).unwrap();
+    let key = certificate.lines().find(|line| line.contains("secret-key")).unwrap();
+    let key = key.split('"').nth(1).unwrap();
+    let mut seen = std::fs::read_to_string(state.join("boot.json")).unwrap();
+    for rank in 0..2 {
+        seen += &std::fs::read_to_string(state.join(format!("rank-{rank}.log"))).unwrap();
+    }
+    for process in home.processes() {
+        for file in ["cmdline", "environ"] {
+            let bytes = std::fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
+            seen += &String::from_utf8_lossy(&bytes);
+        }
+    }
+    assert!(!seen.contains(key), "the key is somewhere it should not be");
+    assert!(home.program(&["local", "down", "secret"]).status().unwrap().success());
+    home.assert_nothing_left();
+}
+
+fn sleeper() -> Value {
+    json!({ "size": 2, "containers": [{ "command": "sleep 1000" }] })
+}
+
+/// Directories of one test's own.
+struct Home {
+    folder: TempDir,
+}
+
+impl Home {
+    fn new() -> Home {
+        let folder = tempfile::Builder::new().prefix("fo").tempdir_in("/tmp").unwrap();
+        Home { folder }
+    }
+
+    fn program(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
+        command
+            .args(arguments)
+            .env("XDG_STATE_HOME", self.folder.path().join("state"))
+            .env("XDG_RUNTIME_DIR", self.folder.path().join("run"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn manifest(&self, name: &str, spec: Value) -> String {
+        let mut spec = spec;
+        if spec["containers"].is_null() {
+            spec["containers"] = json!([{}]);
+        }
+        let manifest = json!({
+            "apiVersion": "flux-framework.org/v1alpha2",
+            "kind": "MiniCluster",
+            "metadata": { "name": name },
+            "spec": spec,
+        });
+        let file = self.folder.path().join(format!("{name}.yaml"));
+        std::fs::write(&file, manifest.to_string()).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+
+    fn run(&self, spec: Value) -> Output {
+        let manifest = self.manifest("run", spec);
+        self.program(&["local", "run", "-f", &manifest]).output().unwrap()
+    }
+
+    fn start(&self, manifest: &str) -> Front {
+        let mut command = self.program(&["local", "run", "-f", manifest]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        Front { child }
+    }
+
+    /// Processes that have to do with this home.
+    fn processes(&self) -> Vec<u32> {
+        let marker = self.folder.path().to_str().unwrap().as_bytes().to_vec();
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+            .filter(|process| *process != std::process::id())
+            .filter(|process| {
+                let environment =
+                    std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+                let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+                [environment, words]
+                    .iter()
+                    .any(|bytes| bytes.windows(marker.len()).any(|w| w == marker))
+            })
+            .collect()
+    }
+
+    /// Neither files nor processes. Those that were told to end may take a moment.
+    fn assert_nothing_left(&self) {
+        let left = || {
+            let files = ["state/flux-operator/local", "run/flux-operator"]
+                .into_iter()
+                .flat_map(|folder| {
+                    std::fs::read_dir(self.folder.path().join(folder)).into_iter().flatten()
+                })
+                .count();
+            (files, self.processes())
+        };
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while left() != (0, Vec::new()) {
+            assert!(std::time::Instant::now() < deadline, "left: {:?}", left());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+}
+
+/// A front under way; it is ended when the test is, however that goes.
+struct Front {
+    child: Child,
+}
+
+impl Front {
+    fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    fn wait_for(&mut self, words: &str) {
+        let errors = self.child.stderr.take().unwrap();
+        let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
+        let found = lines.find(|line| line.contains(words));
+        assert!(found.is_some(), "it never said {words:?}");
+        // Goes on reading, so that the front never waits for us.
+        std::thread::spawn(move || lines.for_each(drop));
+    }
+
+    fn end(&mut self) {
+        rustix::process::kill_process(self.pid(), rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn output(result: &Output) -> String {
+    String::from_utf8(result.stdout.clone()).unwrap()
+}
+
+fn errors(result: &Output) -> String {
+    String::from_utf8(result.stderr.clone()).unwrap()
+}

@@ -1,0 +1,54 @@
+//! What a manifest asks that one machine cannot give, and what is done instead.
+
+use std::path::Path;
+
+use flux_operator_api::MiniClusterSpec;
+use flux_operator_api::minicluster::Container;
+
+/// Each difference as a sentence, said once before the start.
+pub(crate) fn differences(spec: &MiniClusterSpec, runner: &Container) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut say = |asked: bool, sentence: String| {
+        if asked {
+            said.push(sentence);
+        }
+    };
+    let image = &runner.image;
+    say(!image.is_empty(), format!("image {image:?} is not used: programs of this machine run"));
+    for name in runner.volumes.keys().chain(runner.existing_volumes.keys()) {
+        say(true, format!("volume {name:?} is not mounted: the machine's own files are seen"));
+    }
+    for name in runner.secrets.keys() {
+        say(true, format!("variable {name} comes from a Secret and is not set: set it yourself"));
+    }
+    let directory = &runner.working_dir;
+    let missing = !directory.is_empty() && !Path::new(directory).is_dir();
+    say(
+        missing,
+        format!("working directory {directory:?} does not exist: the current one is used"),
+    );
+    let others = spec.containers.len() - 1;
+    say(others > 0, format!("{others} sidecar(s) are not started"));
+    let services = spec.services.len();
+    say(services > 0, format!("{services} service(s) are not started"));
+    say(runner.resources.is_some(), "resource limits are not enforced".into());
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_for_pods_is_told_what_is_different() {
+        let spec: MiniClusterSpec = serde_json::from_str(
+            r#"{"containers": [{"image": "ubuntu", "workingDir": "/nowhere/at/all",
+                "volumes": {"data": {"path": "/data", "claimName": "data"}}}]}"#,
+        )
+        .unwrap();
+        let said = differences(&spec, &spec.containers[0]);
+        assert_eq!(said.len(), 3, "{said:?}");
+        let spec: MiniClusterSpec = serde_json::from_str(r#"{"containers": [{}]}"#).unwrap();
+        assert_eq!(differences(&spec, &spec.containers[0]), Vec::<String>::new());
+    }
+}

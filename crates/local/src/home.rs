@@ -1,0 +1,86 @@
+//! Where local clusters keep their files, by the XDG base directories.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::instance::Instance;
+
+/// Directories of one user's local clusters.
+#[derive(Clone, Debug)]
+pub struct Home {
+    state: PathBuf,
+    runtime: PathBuf,
+}
+
+/// Why there is no place for files.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// Neither `XDG_STATE_HOME` nor `HOME` is set.
+    #[error("there is no place for files: set HOME or XDG_STATE_HOME")]
+    NoHome,
+    /// A directory cannot be made.
+    #[error("failed to create {path:?}")]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A directory cannot be read.
+    #[error("failed to read {path:?}")]
+    Read {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Home {
+    /// The user's directories, made if they are not there. `variable` reads the
+    /// environment.
+    pub fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Home, HomeError> {
+        let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let state = path("XDG_STATE_HOME")
+            .or_else(|| path("HOME").map(|home| home.join(".local/state")))
+            .ok_or(HomeError::NoHome)?
+            .join("flux-operator/local");
+        // Sockets have short paths only (107 bytes), so not below the state.
+        let runtime = path("XDG_RUNTIME_DIR").map_or_else(
+            || PathBuf::from(format!("/tmp/flux-operator-{}", rustix::process::getuid().as_raw())),
+            |directory| directory.join("flux-operator"),
+        );
+        for directory in [&state, &runtime] {
+            create_private(directory)?;
+        }
+        Ok(Home { state, runtime })
+    }
+
+    /// The instance of this name, whether it is there or not.
+    pub fn instance(&self, name: &str) -> Instance {
+        Instance::new(name.to_owned(), self.state.join(name), self.runtime.join(name))
+    }
+
+    /// Every instance that has files, and none whose front has died: their files
+    /// are removed.
+    pub fn instances(&self) -> Result<Vec<Instance>, HomeError> {
+        let read = |source| HomeError::Read { path: self.state.clone(), source };
+        let mut names: Vec<String> = fs::read_dir(&self.state)
+            .map_err(read)?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        let instances = names.iter().map(|name| self.instance(name));
+        Ok(instances.filter(|instance| !instance.remove_if_dead()).collect())
+    }
+}
+
+/// A directory that only its owner can look into: there are keys in it.
+pub(crate) fn create_private(directory: &Path) -> Result<(), HomeError> {
+    let create = |source| HomeError::Create { path: directory.to_owned(), source };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(create)?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).map_err(create)
+}

@@ -1,0 +1,226 @@
+//! One local cluster's files, and whether anybody holds it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::home::create_private;
+
+/// A local cluster, by its files. It lives as long as its front holds the lock.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    name: String,
+    state: PathBuf,
+    runtime: PathBuf,
+}
+
+/// What a front writes about the cluster it holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// Process of the front.
+    pub front: u32,
+    /// Number of brokers.
+    pub size: u32,
+    /// The program `flux`.
+    pub flux: PathBuf,
+    /// Seconds since the epoch at which it was started.
+    pub started: u64,
+    /// Enough brokers are online.
+    pub ready: bool,
+}
+
+/// Why an instance's files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InstanceError {
+    /// Another front holds it.
+    #[error(
+        "a local cluster {name:?} is running already: end it with `flux-operator local down {name}`"
+    )]
+    Taken {
+        /// Its name.
+        name: String,
+    },
+    /// Nobody holds it.
+    #[error("no local cluster {name:?} is running: `flux-operator local ps` lists them")]
+    NotRunning {
+        /// Its name.
+        name: String,
+    },
+    /// A file cannot be made or read.
+    #[error("failed to use {path:?}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The lock of an instance; it is given back when dropped, however the holder ends.
+#[derive(Debug)]
+pub(crate) struct Held {
+    _lock: File,
+}
+
+impl Instance {
+    pub(crate) fn new(name: String, state: PathBuf, runtime: PathBuf) -> Instance {
+        Instance { name, state, runtime }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The directory of a rank.
+    pub fn rank(&self, rank: u32) -> PathBuf {
+        self.runtime.join(rank.to_string())
+    }
+
+    /// The directory of all ranks.
+    pub(crate) fn rank_parent(&self) -> &Path {
+        &self.runtime
+    }
+
+    /// The log of a rank.
+    pub fn log(&self, rank: u32) -> PathBuf {
+        self.state.join(format!("rank-{rank}.log"))
+    }
+
+    /// The socket that the lead listens on for the other brokers.
+    pub(crate) fn lead_socket(&self) -> PathBuf {
+        self.runtime.join("lead")
+    }
+
+    /// The boot plan.
+    pub(crate) fn plan(&self) -> PathBuf {
+        self.state.join("boot.json")
+    }
+
+    /// The directory of the keys.
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.state.join("keys")
+    }
+
+    /// The directory of programs put before others on the search path.
+    pub fn programs(&self) -> PathBuf {
+        self.state.join("bin")
+    }
+
+    /// Where jobs write.
+    pub(crate) fn output(&self) -> PathBuf {
+        self.state.join("output")
+    }
+
+    /// What the agent of a rank leaves behind.
+    pub(crate) fn ending(&self, rank: u32) -> PathBuf {
+        self.state.join(format!("rank-{rank}.ending"))
+    }
+
+    /// The URI of the lead's socket, for `flux proxy`.
+    pub fn uri(&self) -> String {
+        format!("local://{}", self.rank(0).join("config/run/flux/local").display())
+    }
+
+    /// Takes the instance, with empty directories; fails if somebody has it.
+    pub(crate) fn hold(&self) -> Result<Held, InstanceError> {
+        let lock = self.lock()?.ok_or_else(|| InstanceError::Taken { name: self.name.clone() })?;
+        self.clear();
+        for directory in [&self.runtime, &self.keys(), &self.programs(), &self.output()] {
+            create_private(directory).map_err(|error| InstanceError::File {
+                path: directory.clone(),
+                source: io::Error::other(error),
+            })?;
+        }
+        Ok(Held { _lock: lock })
+    }
+
+    /// Removes all files.
+    pub(crate) fn remove(&self) {
+        self.clear();
+        // The lock's file last: who finds it free finds nothing else.
+        let _ = fs::remove_dir_all(&self.state);
+    }
+
+    /// Removes the files of an instance that nobody holds; whether it did.
+    pub(crate) fn remove_if_dead(&self) -> bool {
+        match self.lock() {
+            Ok(Some(_lock)) => {
+                self.remove();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What its front says of it.
+    pub fn record(&self) -> Result<Record, InstanceError> {
+        let not_running = || InstanceError::NotRunning { name: self.name.clone() };
+        let text = fs::read_to_string(self.state.join("record.json")).map_err(|_| not_running())?;
+        serde_json::from_str(&text).map_err(|_| not_running())
+    }
+
+    /// Tells the front to end, and waits until it has.
+    pub fn end(&self) -> Result<(), InstanceError> {
+        let record = self.record()?;
+        let path = self.state.join("lock");
+        let failed = |source| InstanceError::File { path: path.clone(), source };
+        let lock = OpenOptions::new().write(true).open(&path).map_err(failed)?;
+        if let Some(front) = i32::try_from(record.front).ok().and_then(Pid::from_raw) {
+            // It may have ended meanwhile; the lock tells.
+            let _ = kill_process(front, Signal::TERM);
+        }
+        flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+        self.remove();
+        Ok(())
+    }
+
+    /// Writes what the front says of it, all or nothing.
+    pub(crate) fn write_record(&self, record: &Record) -> Result<(), InstanceError> {
+        let text = serde_json::to_string(record).expect("a record is JSON");
+        let (draft, file) = (self.state.join("record.draft"), self.state.join("record.json"));
+        let failed = |source| InstanceError::File { path: file.clone(), source };
+        fs::write(&draft, text).and_then(|()| fs::rename(&draft, &file)).map_err(failed)
+    }
+
+    /// The lock, unless somebody has it.
+    fn lock(&self) -> Result<Option<File>, InstanceError> {
+        let path = self.state.join("lock");
+        let failed = |source| InstanceError::File { path: path.clone(), source };
+        create_private(&self.state).map_err(|error| failed(io::Error::other(error)))?;
+        let options =
+            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let lock = options.map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(lock)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
+    /// Removes everything but the lock.
+    fn clear(&self) {
+        let _ = fs::remove_dir_all(&self.runtime);
+        let entries = fs::read_dir(&self.state).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()).filter(|path| !path.ends_with("lock")) {
+            let removed =
+                if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            // What cannot be removed now is tried again by the next command.
+            let _ = removed;
+        }
+    }
+}
+
+/// Writes a file that only its owner can read.
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), InstanceError> {
+    use std::io::Write;
+    let failed = |source| InstanceError::File { path: path.to_owned(), source };
+    let file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(content)).map_err(failed)
+}

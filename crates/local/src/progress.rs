@@ -1,0 +1,63 @@
+//! Progress on standard error: a line per phase with its time, and on a
+//! terminal a spinner for the phase that is under way.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// What is shown while a cluster starts.
+pub struct Progress {
+    started: Instant,
+    spinner: Option<ProgressBar>,
+    quiet: bool,
+}
+
+impl Progress {
+    /// Starts the clock. `quiet` shows nothing but warnings.
+    pub fn start(quiet: bool) -> Progress {
+        let spinner = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let style =
+                ProgressStyle::with_template("{spinner} {msg}").expect("the template is right");
+            let spinner = ProgressBar::new_spinner().with_style(style);
+            spinner.enable_steady_tick(Duration::from_millis(100));
+            spinner
+        });
+        Progress { started: Instant::now(), spinner, quiet }
+    }
+
+    /// Says what is under way.
+    pub(crate) fn doing(&self, what: &str) {
+        if let Some(spinner) = &self.spinner {
+            spinner.set_message(what.to_owned());
+        }
+    }
+
+    /// Says what has been done.
+    pub(crate) fn done(&self, what: &str) {
+        if !self.quiet {
+            self.line(&format!("{:6.2} s  {what}", self.started.elapsed().as_secs_f64()));
+        }
+    }
+
+    /// Says what is different from what was asked.
+    pub(crate) fn note(&self, what: &str) {
+        if !self.quiet {
+            self.line(&format!("note: {what}"));
+        }
+    }
+
+    /// Stops the spinner, before the command's own output.
+    pub(crate) fn finish(&self) {
+        if let Some(spinner) = &self.spinner {
+            spinner.finish_and_clear();
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.spinner {
+            Some(spinner) if !spinner.is_finished() => spinner.suspend(|| eprintln!("{text}")),
+            _ => eprintln!("{text}"),
+        }
+    }
+}

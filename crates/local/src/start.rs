@@ -1,0 +1,182 @@
+//! Starts the agents of a cluster.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use flux_operator_flux::{Certificate, Metadata, SecretKey};
+use flux_operator_plan::{Place, boot_plan};
+use rustix::fs::{CWD, Mode, mkfifoat};
+
+use crate::flux::{FluxChoice, Programs};
+use crate::instance::{Instance, InstanceError, write_private};
+use crate::request::Request;
+
+/// Why a cluster did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A file could not be written.
+    #[error(transparent)]
+    File(InstanceError),
+    /// The system gives no randomness.
+    #[error("failed to make a key")]
+    Key,
+    /// An agent could not be started.
+    #[error("failed to start the agent of rank {rank}")]
+    Agent {
+        /// Its rank.
+        rank: u32,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Where the output of the lead goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// To the caller: the command's output is the caller's.
+    Inherited,
+    /// To its log.
+    Logged,
+}
+
+/// The agents of a cluster. They end when this is dropped: their standard input
+/// ends with it.
+#[derive(Debug)]
+pub(crate) struct Agents {
+    /// The lead first.
+    pub(crate) children: Vec<Child>,
+    /// Says when enough brokers are online.
+    pub(crate) ready: File,
+}
+
+/// Writes the files and starts the agents.
+pub(crate) fn start(
+    instance: &Instance,
+    request: &Request,
+    programs: &Programs,
+    output: Output,
+) -> Result<Agents, StartError> {
+    write_files(instance, request)?;
+    let names = write_programs(instance, programs).map_err(StartError::File)?;
+    let ready = make_pipe(&instance.rank_parent().join("ready")).map_err(StartError::File)?;
+    let mut children = Vec::new();
+    for rank in 0..request.cluster.ranks.size {
+        let mut command = agent(instance, request, programs, &names, rank);
+        redirect(&mut command, instance, rank, output)?;
+        children.push(command.spawn().map_err(|source| StartError::Agent { rank, source })?);
+    }
+    Ok(Agents { children, ready })
+}
+
+fn write_files(instance: &Instance, request: &Request) -> Result<(), StartError> {
+    let key = SecretKey::from_os().map_err(|_| StartError::Key)?;
+    let metadata = Metadata::new("flux-operator").map_err(|_| StartError::Key)?;
+    let certificate = Certificate::new(key, metadata).to_secret_text();
+    let place = Place::Machine {
+        socket: instance.lead_socket().display().to_string(),
+        output_directory: instance.output().display().to_string(),
+    };
+    let plan = boot_plan(&request.cluster, &place);
+    let plan = serde_json::to_vec_pretty(&plan).expect("a boot plan is JSON");
+    write_private(&instance.keys().join("curve.cert"), certificate.as_bytes())
+        .map_err(StartError::File)?;
+    write_private(&instance.plan(), &plan).map_err(StartError::File)
+}
+
+/// Links by which one program is several: it acts by the name it is called.
+struct Names {
+    agent: PathBuf,
+    flux: PathBuf,
+}
+
+fn write_programs(instance: &Instance, programs: &Programs) -> Result<Names, InstanceError> {
+    let link = |target: &Path, name: &str| {
+        let path = instance.programs().join(name);
+        symlink(target, &path)
+            .map_err(|source| InstanceError::File { path: path.clone(), source })?;
+        Ok(path)
+    };
+    let agent = link(&programs.agent, "flux-operator-agent")?;
+    let flux = match &programs.flux {
+        FluxChoice::Installed(program) => program.clone(),
+        FluxChoice::BuiltIn(program) => link(program, "flux")?,
+    };
+    Ok(Names { agent, flux })
+}
+
+fn agent(
+    instance: &Instance,
+    request: &Request,
+    programs: &Programs,
+    names: &Names,
+    rank: u32,
+) -> Command {
+    let mut command = Command::new(&names.agent);
+    command
+        .arg("run")
+        .arg("--plan")
+        .arg(instance.plan())
+        .arg("--secrets")
+        .arg(instance.keys())
+        .arg("--root")
+        .arg(instance.rank(rank))
+        .arg("--index")
+        .arg(rank.to_string())
+        .arg("--flux")
+        .arg(&names.flux)
+        .arg("--ending")
+        .arg(instance.ending(rank))
+        .arg("--stop-on-eof");
+    if rank == 0 {
+        command.arg("--ready").arg(instance.rank_parent().join("ready"));
+    }
+    command.envs(&request.runner.environment);
+    command.env("PATH", search_path(instance, programs));
+    let directory = Path::new(&request.runner.working_dir);
+    if directory.is_dir() {
+        command.current_dir(directory);
+    }
+    // A group of its own: ^C reaches the front alone, which ends the cluster in order.
+    command.process_group(0);
+    command
+}
+
+/// The search path with the Flux of this cluster first, so that the command's own
+/// `flux` is the same one.
+fn search_path(instance: &Instance, programs: &Programs) -> std::ffi::OsString {
+    let first = match &programs.flux {
+        FluxChoice::Installed(program) => program.parent().map(Path::to_owned).unwrap_or_default(),
+        FluxChoice::BuiltIn(_) => instance.programs(),
+    };
+    let rest = std::env::var_os("PATH").unwrap_or_default();
+    let rest = std::env::split_paths(&rest).collect::<Vec<_>>();
+    std::env::join_paths(std::iter::once(first).chain(rest)).unwrap_or_default()
+}
+
+fn redirect(
+    command: &mut Command,
+    instance: &Instance,
+    rank: u32,
+    output: Output,
+) -> Result<(), StartError> {
+    command.stdin(Stdio::piped());
+    if rank == 0 && output == Output::Inherited {
+        return Ok(());
+    }
+    let path = instance.log(rank);
+    let failed = |source| StartError::File(InstanceError::File { path: path.clone(), source });
+    let log = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
+    command.stdout(log.try_clone().map_err(failed)?).stderr(log);
+    Ok(())
+}
+
+/// A named pipe, open for both sides so that no end of it is ever seen.
+fn make_pipe(path: &Path) -> Result<File, InstanceError> {
+    let failed = |source| InstanceError::File { path: path.to_owned(), source };
+    mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).map_err(|error| failed(error.into()))?;
+    OpenOptions::new().read(true).write(true).open(path).map_err(failed)
+}
