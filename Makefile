@@ -1,6 +1,7 @@
 # Every target that takes a `##` is listed by `make help`.
 
 CARGO ?= cargo
+TRIPLE = x86_64-unknown-linux-gnu
 BIN = $(or $(CARGO_TARGET_DIR),target)/debug
 # `TESTBED=off` runs the tests on the cluster that KUBECONFIG names.
 TESTBED ?= on
@@ -22,7 +23,7 @@ ON_CLUSTER = $(BIN)/testbed run --name $(TESTBED_NAME) --level $(LEVEL) --
 endif
 
 .DEFAULT_GOAL := build
-.PHONY: build demo help test test-unit test-k8s test-e2e testbed-build testbed-up testbed-down \
+.PHONY: build demo help test test-unit static test-k8s test-e2e testbed-build testbed-up testbed-down \
 	lint fmt manifests check-manifests fuzz clean
 
 help: ## List every target
@@ -31,11 +32,10 @@ help: ## List every target
 build: ## Build the programs
 	$(CARGO) build
 
-demo: ## Show a MiniCluster of 4 on this machine, without Kubernetes (not there yet)
-	@echo "make demo comes with local mode, which is the next step."
-	@echo "Until then: make build && $(BIN)/flux-operator validate -f FILE"
+demo: build ## Show a MiniCluster of 4 on this machine, without Kubernetes
+	@examples/demo.sh $(BIN)/flux-operator
 
-test: lint check-manifests test-unit ## Everything that gates a merge
+test: lint check-manifests test-unit static ## Everything that gates a merge
 	$(CARGO) test --no-run --workspace
 	$(MAKE) --no-print-directory on-cluster RUN="$(if $(or $(filter node,$(LEVEL)),$(filter off,$(TESTBED))),test-k8s-here test-e2e-here,test-k8s-here)"
 ifneq ($(LEVEL),node)
@@ -45,10 +45,13 @@ endif
 test-unit: ## Unit and property tests: no cluster, no root
 	$(CARGO) test
 
+static: ## Build the programs that run in any image: the agent and fluxlet, linked statically
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRIPLE) -p flux-operator-agent -p flux-operator-fluxlet
+
 test-k8s: ## Tests that need a real API server
 	$(MAKE) --no-print-directory on-cluster RUN=test-k8s-here
 
-test-e2e: ## Tests that need a real kubelet (root)
+test-e2e: static ## Tests that need a real kubelet (root); FLUX_ROOT=PREFIX runs them with a real Flux
 	$(MAKE) --no-print-directory on-cluster RUN=test-e2e-here
 
 .PHONY: on-cluster test-k8s-here test-e2e-here

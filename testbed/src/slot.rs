@@ -72,7 +72,7 @@ impl Slot {
     }
 
     /// The host's end of the link to the node. The API server listens here when there is a node.
-    pub(crate) fn host_address(self) -> Ipv4Addr {
+    pub fn host_address(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 213, self.0, 1)
     }
 

@@ -5,6 +5,7 @@
 pub mod bad;
 pub mod cluster;
 pub mod corpus;
+pub mod images;
 pub mod limits;
 
 use serde_json::{Value, json};

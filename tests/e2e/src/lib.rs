@@ -1,1 +1,198 @@
-//! Tests that need a real kubelet; they are in `tests/`, one notion per file.
+//! What tests on a real node share: a namespace with an operator of its own,
+//! and questions about a MiniCluster in it. The tests are in `tests/`.
+
+use anyhow::{Context, Result, bail};
+use flux_operator_api::MiniCluster;
+use flux_operator_api::condition::ConditionType;
+use flux_operator_operator::Options;
+use flux_operator_plan::kubernetes::Settings;
+use flux_operator_testkit::cluster::{first, install_crds, patiently, testbed};
+use flux_operator_testkit::images::{AGENT_IMAGE, import_all, with_flux};
+use flux_operator_testkit::{cluster, merge, smallest};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{AttachParams, DeleteParams, ListParams, LogParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// A namespace with an operator of its own, which looks at nothing else.
+pub struct Stage {
+    /// The client.
+    pub client: Client,
+    /// The namespace.
+    pub namespace: String,
+    operator: Option<JoinHandle<()>>,
+}
+
+/// Runs a test on a stage of its own.
+pub async fn on_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) -> Result<T> {
+    let client = cluster::client().await?;
+    install_crds(&client).await?;
+    import_all()?;
+    cluster::in_namespace(&client, async |namespace| {
+        let mut stage =
+            Stage { client: client.clone(), namespace: namespace.to_owned(), operator: None };
+        stage.start_operator().await?;
+        let outcome = test(&mut stage).await;
+        stage.stop_operator();
+        outcome
+    })
+    .await
+}
+
+impl Stage {
+    /// Starts the operator, if it does not run.
+    pub async fn start_operator(&mut self) -> Result<()> {
+        // The side of the machine that pods can reach.
+        let host = testbed()?.slot().host_address();
+        let listener = TcpListener::bind((host, 0)).await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let options = Options {
+            namespace: Some(self.namespace.clone()),
+            settings: Settings {
+                agent_image: AGENT_IMAGE.into(),
+                cluster_domain: "cluster.local".into(),
+                report_url: Some(url),
+            },
+        };
+        let run = flux_operator_operator::run(self.client.clone(), listener, options);
+        self.operator = Some(tokio::spawn(run));
+        Ok(())
+    }
+
+    /// Ends the operator as a crash would.
+    pub fn stop_operator(&mut self) {
+        if let Some(operator) = self.operator.take() {
+            operator.abort();
+        }
+    }
+
+    /// Creates the smallest MiniCluster, changed by `spec`.
+    pub async fn create(&self, name: &str, spec: Value) -> Result<MiniCluster> {
+        let mut manifest = smallest(name);
+        merge(&mut manifest, &json!({ "metadata": { "namespace": self.namespace }, "spec": spec }));
+        with_flux(&mut manifest);
+        let minicluster = serde_json::from_value(manifest)?;
+        Ok(self.miniclusters().create(&PostParams::default(), &minicluster).await?)
+    }
+
+    /// Deletes a MiniCluster as `kubectl delete` does.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        self.miniclusters().delete(name, &DeleteParams::background()).await?;
+        Ok(())
+    }
+
+    /// Waits until a condition has a status, and returns the MiniCluster then.
+    pub async fn wait(&self, name: &str, kind: ConditionType, status: &str) -> Result<MiniCluster> {
+        let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let changes = watcher(self.miniclusters(), one).applied_objects();
+        let mut last = String::new();
+        let found = first(changes, |minicluster| {
+            let condition = condition(&minicluster, kind);
+            last = format!("{:?}", minicluster.status);
+            condition.is_some_and(|condition| condition.status == status).then_some(minicluster)
+        });
+        let outcome = found.await;
+        outcome
+            .with_context(|| format!("{name} never had {}={status}; it was {last}", kind.as_str()))
+    }
+
+    /// Waits until the command has ended, well or not.
+    pub async fn wait_for_end(&self, name: &str) -> Result<MiniCluster> {
+        self.wait(name, ConditionType::JobFinished, "True").await
+    }
+
+    /// The pods of a MiniCluster.
+    pub async fn pods(&self, name: &str) -> Result<Vec<Pod>> {
+        let of_cluster = ListParams::default().labels(&format!("job-name={name}"));
+        Ok(self.pod_api().list(&of_cluster).await?.items)
+    }
+
+    /// The newest pod of an index.
+    pub async fn pod(&self, name: &str, index: u32) -> Result<Pod> {
+        let mut pods = self.pods(name).await?;
+        pods.retain(|pod| index_of(pod) == Some(index));
+        pods.sort_by_key(|pod| pod.creation_timestamp());
+        pods.pop().with_context(|| format!("there is no pod of index {index}"))
+    }
+
+    /// What the runner of a pod has printed.
+    pub async fn log(&self, name: &str, index: u32) -> Result<String> {
+        let pod = self.pod(name, index).await?.name_any();
+        let runner = LogParams { container: Some(name.into()), ..LogParams::default() };
+        Ok(self.pod_api().logs(&pod, &runner).await?)
+    }
+
+    /// Runs a shell line in the runner of a pod and returns what it prints.
+    pub async fn exec(&self, name: &str, index: u32, line: &str) -> Result<String> {
+        let pod = self.pod(name, index).await?.name_any();
+        let parameters = AttachParams::default().container(name).stderr(true);
+        let mut process = self.pod_api().exec(&pod, ["sh", "-c", line], &parameters).await?;
+        let (mut output, mut errors) = (String::new(), String::new());
+        let mut stdout = process.stdout().context("there is no output")?;
+        let mut stderr = process.stderr().context("there is no error output")?;
+        let status = process.take_status().context("there is no status")?;
+        patiently(async {
+            tokio::try_join!(stdout.read_to_string(&mut output), stderr.read_to_string(&mut errors))
+        })
+        .await??;
+        match status.await.and_then(|status| status.status).as_deref() {
+            Some("Success") => Ok(output),
+            other => bail!("{line:?} ended with {other:?}: {output}{errors}"),
+        }
+    }
+
+    /// Waits until a pod is gone.
+    pub async fn wait_until_gone(&self, pod: &str) -> Result<()> {
+        patiently(await_condition(self.pod_api(), pod, |pod: Option<&Pod>| pod.is_none()))
+            .await??;
+        Ok(())
+    }
+
+    /// Waits until no pod of a MiniCluster is left.
+    pub async fn wait_for_no_pods(&self, name: &str) -> Result<()> {
+        let of_cluster = watcher::Config::default().labels(&format!("job-name={name}"));
+        let mut left = std::collections::BTreeSet::new();
+        let gone = first(watcher(self.pod_api(), of_cluster), |event| {
+            match event {
+                watcher::Event::Init => left.clear(),
+                watcher::Event::InitApply(pod) | watcher::Event::Apply(pod) => {
+                    left.insert(pod.name_any());
+                }
+                watcher::Event::Delete(pod) => {
+                    left.remove(&pod.name_any());
+                    return left.is_empty().then_some(());
+                }
+                watcher::Event::InitDone => return left.is_empty().then_some(()),
+            }
+            None
+        });
+        gone.await
+    }
+
+    /// The API of MiniClusters in the namespace.
+    pub fn miniclusters(&self) -> Api<MiniCluster> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The API of pods in the namespace.
+    pub fn pod_api(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+/// A condition of a MiniCluster.
+pub fn condition(minicluster: &MiniCluster, kind: ConditionType) -> Option<&Condition> {
+    let conditions = &minicluster.status.as_ref()?.conditions;
+    conditions.iter().find(|condition| condition.type_ == kind.as_str())
+}
+
+/// The index of a Job's pod.
+pub fn index_of(pod: &Pod) -> Option<u32> {
+    pod.annotations().get("batch.kubernetes.io/job-completion-index")?.parse().ok()
+}

@@ -1,0 +1,153 @@
+//! Images for tests: the agent, and a Flux to run.
+//!
+//! With `FLUX_ROOT`, an installed prefix, the Flux is a real one: the prefix
+//! itself, Python, and every library they link, put into one image. Else it is
+//! fluxlet, in a view image of the layout that real ones have.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, ensure};
+use flux_operator_testbed::{Image, Testbed};
+use serde_json::{Value, json};
+
+use crate::cluster::{busybox_image, testbed};
+use crate::merge;
+
+/// The image with the agent.
+pub const AGENT_IMAGE: &str = "flux-operator.test/agent:1";
+/// A view image with fluxlet.
+const VIEW_IMAGE: &str = "flux-operator.test/view:1";
+/// An image with a real Flux.
+const FLUX_IMAGE: &str = "flux-operator.test/flux:1";
+
+/// Brings all images to the testbed, once per test program.
+pub fn import_all() -> Result<()> {
+    static DONE: OnceLock<Result<(), String>> = OnceLock::new();
+    DONE.get_or_init(|| import().map_err(|error| format!("{error:#}")))
+        .clone()
+        .map_err(anyhow::Error::msg)
+}
+
+/// Changes a manifest so that it finds its Flux in the test images, unless it says
+/// itself where Flux is.
+pub fn with_flux(manifest: &mut Value) {
+    if manifest["spec"]["flux"]["container"].is_object() {
+        return;
+    }
+    let real = flux_root().is_some();
+    let container = if real { json!({ "disable": true }) } else { json!({ "image": VIEW_IMAGE }) };
+    let image = if real { FLUX_IMAGE } else { busybox_image() };
+    merge(&mut manifest["spec"], &json!({ "flux": { "container": container } }));
+    for container in manifest["spec"]["containers"].as_array_mut().into_iter().flatten() {
+        container["image"] = image.into();
+    }
+}
+
+fn flux_root() -> Option<PathBuf> {
+    std::env::var_os("FLUX_ROOT").map(PathBuf::from)
+}
+
+fn import() -> Result<()> {
+    let testbed = testbed()?;
+    let agent = static_program("flux-operator-agent")?;
+    bring(&testbed, Image::new(AGENT_IMAGE).file(&agent, "/flux-operator-agent", 0o755))?;
+    match flux_root() {
+        Some(root) => bring(&testbed, real_flux(&root)?),
+        None => bring(&testbed, view(&static_program("flux")?)),
+    }
+}
+
+/// The layout of a real view image: the view below a hash, an absolute link to it,
+/// and what it links to.
+fn view(fluxlet: &Path) -> Image {
+    Image::new(VIEW_IMAGE)
+        .file(fluxlet, "/opt/views/._view/abcdefgh/bin/flux", 0o755)
+        .link("/opt/views/._view/abcdefgh", "/opt/view")
+        .content("what views link to\n", "/opt/software/README", 0o644)
+}
+
+/// A program that needs nothing of the image it runs in, built by `make static`.
+fn static_program(name: &str) -> Result<PathBuf> {
+    let folder = std::env::var_os("STATIC_PROGRAMS").map(PathBuf::from).unwrap_or_else(|| {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/x86_64-unknown-linux-gnu/debug")
+    });
+    let program = folder.join(name);
+    ensure!(program.is_file(), "{} is missing: run `make static`", program.display());
+    Ok(program)
+}
+
+fn real_flux(root: &Path) -> Result<Image> {
+    let python = Path::new("/usr/bin/python3").canonicalize().context("python3 is missing")?;
+    let version = python.file_name().context("python3 has a name")?.to_string_lossy().into_owned();
+    let standard = PathBuf::from(format!("/usr/lib/{version}"));
+    let packages = Path::new("/usr/lib/python3/dist-packages");
+    let bash = Path::new("/bin/bash").canonicalize().context("bash is missing")?;
+    let mut image = Image::busybox(FLUX_IMAGE)?
+        .tree(root, &root.to_string_lossy())?
+        .file(&python, "/usr/bin/python3", 0o755)
+        .file(&bash, "/bin/bash", 0o755)
+        .tree(&standard, &standard.to_string_lossy())?
+        .tree(packages, &packages.to_string_lossy())?
+        .environment(&format!("PATH={}/bin:/usr/local/bin:/usr/bin:/bin", root.display()));
+    let mut programs = vec![python, bash];
+    for folder in [root, &standard, packages] {
+        programs.extend(linked_files(folder)?);
+    }
+    for library in libraries(&programs)? {
+        let real =
+            library.canonicalize().with_context(|| format!("{} is missing", library.display()))?;
+        image = image.file(&real, &library.to_string_lossy(), 0o755);
+    }
+    Ok(image)
+}
+
+/// Files below a folder that may link libraries: programs and shared objects.
+fn linked_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(folder) = waiting.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                waiting.push(entry.path());
+            } else if kind.is_file() && is_linked(&entry.path())? {
+                found.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_linked(path: &Path) -> Result<bool> {
+    use std::io::Read;
+    let mut start = Vec::new();
+    std::fs::File::open(path)?.take(4).read_to_end(&mut start)?;
+    Ok(start == b"\x7fELF")
+}
+
+/// Every library that any of the programs links, by the path it is found at.
+fn libraries(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
+    let mut libraries = BTreeSet::new();
+    for some in programs.chunks(64) {
+        let output = Command::new("ldd").args(some).output().context("ldd is missing")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let words = text.lines().filter(|line| line.contains(" (0x")).map(|line| {
+            let line = line.split(" (0x").next().unwrap_or_default();
+            line.rsplit(' ').next().unwrap_or_default().trim().to_owned()
+        });
+        libraries.extend(words.filter(|word| word.starts_with('/')).map(PathBuf::from));
+    }
+    Ok(libraries)
+}
+
+fn bring(testbed: &Testbed, image: Image) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("image.tar");
+    image.write(&archive)?;
+    testbed.import(&archive)?;
+    Ok(())
+}
