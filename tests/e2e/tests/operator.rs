@@ -1,0 +1,94 @@
+//! What the operator does with objects: makes them its own, changes what may
+//! change, leaves others' alone, and says no by a condition.
+
+use anyhow::{Context, Result};
+use flux_operator_api::condition::ConditionType;
+use flux_operator_testkit::cluster::patiently;
+use flux_operator_tests_e2e::{Stage, condition, on_stage};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_size_and_a_suspension_reach_the_job() -> Result<()> {
+    on_stage(async |stage| {
+        let spec = json!({ "size": 1, "maxSize": 3, "minSize": 1, "interactive": true });
+        let minicluster = stage.create("sized", spec).await?;
+        stage.wait("sized", ConditionType::Ready, "True").await?;
+        let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+        let job = jobs.get("sized").await?;
+        assert_eq!(job.owner_references()[0].uid, minicluster.uid().context("no uid")?);
+        patch(stage, "sized", json!({ "size": 2 })).await?;
+        job_becomes(&jobs, "sized", |job| {
+            job.spec.as_ref()?.parallelism.filter(|size| *size == 2).map(drop)
+        })
+        .await?;
+        patch(stage, "sized", json!({ "suspend": true })).await?;
+        job_becomes(&jobs, "sized", |job| {
+            job.spec.as_ref()?.suspend.filter(|suspend| *suspend).map(drop)
+        })
+        .await?;
+        stage.wait_for_no_pods("sized").await?;
+        patch(stage, "sized", json!({ "suspend": false })).await?;
+        stage.wait("sized", ConditionType::Ready, "True").await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_yet_is_refused_by_a_condition_that_names_the_field() -> Result<()> {
+    on_stage(async |stage| {
+        let containers = json!([{ "batch": true, "command": "hostname" }]);
+        stage.create("batch", json!({ "containers": containers })).await?;
+        let refused = stage.wait("batch", ConditionType::Accepted, "False").await?;
+        let accepted = condition(&refused, ConditionType::Accepted).context("no condition")?;
+        assert_eq!(accepted.reason, "NotYetSupported");
+        assert!(accepted.message.contains("spec.containers[0].batch"), "{accepted:?}");
+        let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), &stage.namespace);
+        assert!(secrets.get_opt("batch-flux").await?.is_none(), "something was made all the same");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_job_of_somebody_else_is_left_alone() -> Result<()> {
+    on_stage(async |stage| {
+        let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+        let foreign: Job = serde_json::from_value(json!({
+            "metadata": { "name": "taken" },
+            "spec": { "suspend": true, "template": { "spec": {
+                "restartPolicy": "Never",
+                "containers": [{ "name": "a", "image": "a" }],
+            } } },
+        }))?;
+        let before = jobs.create(&PostParams::default(), &foreign).await?;
+        stage.create("taken", json!({ "containers": [{ "command": "hostname" }] })).await?;
+        let refused = stage.wait("taken", ConditionType::Accepted, "False").await?;
+        let accepted = condition(&refused, ConditionType::Accepted).context("no condition")?;
+        assert!(accepted.message.contains("belongs to somebody else"), "{accepted:?}");
+        assert_eq!(jobs.get("taken").await?.spec, before.spec);
+        Ok(())
+    })
+    .await
+}
+
+async fn patch(stage: &Stage, name: &str, spec: serde_json::Value) -> Result<()> {
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    stage.miniclusters().patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+async fn job_becomes(
+    jobs: &Api<Job>,
+    name: &str,
+    wanted: impl Fn(&Job) -> Option<()>,
+) -> Result<()> {
+    let condition = move |job: Option<&Job>| job.and_then(&wanted).is_some();
+    patiently(await_condition(jobs.clone(), name, condition)).await??;
+    Ok(())
+}
