@@ -64,7 +64,6 @@ fn arguments_arrive_byte_for_byte() {
         "ƒ漢字🦀",
         "\\",
         "--flag",
-        "{{id}}",
     ];
     let expected: String = nasty.iter().map(|word| format!("<{word}>")).collect();
     for launcher in [true, false] {
