@@ -59,8 +59,9 @@ on-cluster: testbed-build
 	$(ON_CLUSTER) $(MAKE) --no-print-directory $(RUN)
 test-k8s-here:
 	$(CARGO) test -p flux-operator-tests-k8s
+# MiniClusters need images that only the testbed is given.
 test-e2e-here:
-	$(CARGO) test -p flux-operator-tests-e2e
+	$(CARGO) test -p flux-operator-tests-e2e $(if $(filter off,$(TESTBED)),--test smoke)
 
 ifeq ($(TESTBED),off)
 testbed-build:

@@ -2,7 +2,8 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +23,10 @@ pub(crate) enum ApplyError {
     NotOurs { kind: String, name: String },
     #[error("failed to resize Job {name:?}")]
     Resize { name: String, source: kube::Error },
+    #[error("failed to read namespace {name:?}")]
+    Namespace { name: String, source: kube::Error },
+    #[error("failed to delete Job {name:?}")]
+    Delete { name: String, source: kube::Error },
 }
 
 /// Creates or corrects an object by server-side apply.
@@ -96,6 +101,24 @@ pub(crate) async fn adjust_job(
         .await
         .map(drop)
         .map_err(|source| ApplyError::Resize { name, source })
+}
+
+/// Whether a namespace is being deleted.
+pub(crate) async fn is_going(client: &Client, namespace: &str) -> Result<bool, ApplyError> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let failed = |source| ApplyError::Namespace { name: namespace.to_owned(), source };
+    let found = namespaces.get_metadata_opt(namespace).await.map_err(failed)?;
+    Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
+}
+
+/// Deletes a Job with its pods.
+pub(crate) async fn delete_job(client: &Client, job: &Job) -> Result<(), ApplyError> {
+    let name = job.name_any();
+    match api(client, job).delete(&name, &DeleteParams::background()).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(source) => Err(ApplyError::Delete { name, source }),
+    }
 }
 
 fn api<K>(client: &Client, object: &K) -> Api<K>

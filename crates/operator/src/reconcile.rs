@@ -7,12 +7,13 @@ use flux_operator_api::MiniCluster;
 use flux_operator_plan::kubernetes::{self, Rendering, Settings};
 use flux_operator_plan::status::{Observed, status};
 use flux_operator_plan::{Cluster, RankTableError, Valid};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::runtime::controller::Action;
 use kube::runtime::events::Recorder;
 
-use crate::apply::{ApplyError, adjust_job, apply, create_once};
+use crate::apply::{ApplyError, adjust_job, apply, create_once, delete_job, is_going};
 use crate::errors::chain;
 use crate::keys::{KeyError, new_keys};
 use crate::observe::{Seen, observe};
@@ -103,6 +104,9 @@ async fn carry_out(
     let rendering = Rendering { minicluster, cluster: &cluster, settings };
     let job = kubernetes::job(&rendering);
     if let Some(current) = &seen.job {
+        if loses_its_namespace(client, seen, current).await.map_err(CarryError::Apply)? {
+            return delete_job(client, current).await.map_err(CarryError::Apply);
+        }
         return adjust_job(client, current, &job).await.map_err(CarryError::Apply);
     }
     if has_ended(minicluster) {
@@ -118,6 +122,16 @@ async fn carry_out(
     apply(client, &kubernetes::config_map(&rendering)).await.map_err(CarryError::Apply)?;
     apply(client, &kubernetes::headless_service(&rendering)).await.map_err(CarryError::Apply)?;
     create_once(client, &job).await.map_err(CarryError::Apply)
+}
+
+/// Whether the whole namespace is going. Kubernetes deletes its pods first and waits
+/// for them, but a Job keeps its last failed pods until it has replaced them, which
+/// it cannot do there any more: without us that would be for ever.
+async fn loses_its_namespace(client: &Client, seen: &Seen, job: &Job) -> Result<bool, ApplyError> {
+    if !seen.pods.iter().any(|pod| pod.metadata.deletion_timestamp.is_some()) {
+        return Ok(false);
+    }
+    is_going(client, job.metadata.namespace.as_deref().unwrap_or_default()).await
 }
 
 fn has_ended(minicluster: &MiniCluster) -> bool {

@@ -100,8 +100,12 @@ where
     namespaces.create(&PostParams::default(), &namespace).await?;
     let outcome =
         test(&name).await.with_context(|| format!("in namespace {name}, which is kept"))?;
-    namespaces.delete(&name, &DeleteParams::background()).await?;
-    Ok(outcome)
+    match namespaces.delete(&name, &DeleteParams::background()).await {
+        Ok(_) => Ok(outcome),
+        // The test has deleted it itself.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(outcome),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Awaits what a slow machine may take long for, but not for ever.

@@ -39,6 +39,10 @@ pub async fn on_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) -> Res
             Stage { client: client.clone(), namespace: namespace.to_owned(), operator: None };
         stage.start_operator().await?;
         let outcome = test(&mut stage).await;
+        if outcome.is_ok() {
+            let all = stage.miniclusters();
+            all.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+        }
         stage.stop_operator();
         outcome
     })

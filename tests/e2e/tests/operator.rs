@@ -6,8 +6,8 @@ use flux_operator_api::condition::ConditionType;
 use flux_operator_testkit::cluster::patiently;
 use flux_operator_tests_e2e::{Stage, condition, on_stage};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -72,6 +72,20 @@ async fn a_job_of_somebody_else_is_left_alone() -> Result<()> {
         let accepted = condition(&refused, ConditionType::Accepted).context("no condition")?;
         assert!(accepted.message.contains("belongs to somebody else"), "{accepted:?}");
         assert_eq!(jobs.get("taken").await?.spec, before.spec);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_namespace_can_be_deleted_with_a_running_cluster_in_it() -> Result<()> {
+    on_stage(async |stage| {
+        stage.create("inside", json!({ "size": 2, "interactive": true })).await?;
+        stage.wait("inside", ConditionType::Ready, "True").await?;
+        let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+        namespaces.delete(&stage.namespace, &DeleteParams::background()).await?;
+        let gone = |namespace: Option<&Namespace>| namespace.is_none();
+        patiently(await_condition(namespaces, &stage.namespace, gone)).await??;
         Ok(())
     })
     .await
