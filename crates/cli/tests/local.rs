@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -75,6 +76,32 @@ fn arguments_arrive_byte_for_byte() {
         let result = home.run(json!({ "containers": [container] }));
         assert_eq!(output(&result), expected, "launcher {launcher}: {}", errors(&result));
     }
+}
+
+proptest! {
+    // Each case is a whole cluster.
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn any_arguments_arrive_byte_for_byte(words in any_words(), launcher in any::<bool>()) {
+        let home = Home::new();
+        let script = "for word; do printf '%s\\0' \"$word\"; done";
+        let args: Vec<&str> = ["sh", "-c", script, "sh"].into_iter().chain(words.iter().map(String::as_str)).collect();
+        let result = home.run(json!({ "containers": [{ "launcher": launcher, "args": args }] }));
+        let printed: Vec<String> = output(&result).split_terminator('\0').map(str::to_owned).collect();
+        prop_assert_eq!(printed, words, "{}", errors(&result));
+    }
+}
+
+/// Words with everything that a shell, JSON or TOML would take for its own. No NUL,
+/// which ends an argument, no control characters, which YAML does not take as they
+/// are, and no braces, which Flux reads as a template.
+fn any_words() -> impl Strategy<Value = Vec<String>> {
+    let word = prop_oneof![
+        "[ -z|~\n\t\u{a1}-\u{2027}\u{2030}-\u{2fff}\u{1f300}-\u{1f5ff}]{0,12}",
+        "[ '\"$`\\\\*?~#&|;<>()\\[\\]\n\t=%!-]{0,12}",
+    ];
+    proptest::collection::vec(word, 0..6)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use flux_operator_plan::kubernetes::Settings;
 use flux_operator_testkit::cluster::{first, install_crds, patiently, testbed};
 use flux_operator_testkit::images::{AGENT_IMAGE, import_all, with_flux};
 use flux_operator_testkit::{cluster, merge, smallest};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{AttachParams, DeleteParams, ListParams, LogParams, PostParams};
 use kube::runtime::wait::await_condition;
@@ -149,6 +149,13 @@ impl Stage {
             Some("Success") => Ok(output),
             other => bail!("{line:?} ended with {other:?}: {output}{errors}"),
         }
+    }
+
+    /// Waits for an Event with this reason.
+    pub async fn wait_for_event(&self, reason: &str) -> Result<()> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        let written = watcher(events, watcher::Config::default()).applied_objects();
+        first(written, |event| (event.reason.as_deref() == Some(reason)).then_some(())).await
     }
 
     /// Waits until a pod is gone.

@@ -42,6 +42,7 @@ async fn a_failing_command_fails_the_job_with_its_code_and_runs_once() -> Result
             (succeeded.status.as_str(), succeeded.reason.as_str()),
             ("False", "CommandFailed")
         );
+        stage.wait_for_event("CommandFailed").await?;
         let leads =
             stage.pods("fails").await?.iter().filter(|pod| index_of(pod) == Some(0)).count();
         assert_eq!(leads, 1, "the lead was started again");
