@@ -81,8 +81,7 @@ testbed-down: ## Remove every trace of it
 lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies features
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) check -q -p flux-operator-flux
-	$(CARGO) check -q -p flux-operator-api
+	for crate in flux wire api plan; do $(CARGO) check -q -p flux-operator-$$crate || exit 1; done
 
 fmt: ## Format the code
 	$(CARGO) fmt --all
