@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use flux_operator_operator::Options;
 
 use crate::render::RenderSettings;
@@ -39,7 +39,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         .build()
         .context("failed to start the runtime")?;
     runtime.block_on(async {
-        let client = kube::Client::try_default().await.context("failed to find a cluster")?;
+        // Its message holds all causes already.
+        let no_cluster = |error| {
+            anyhow!("failed to find a cluster: {error}\nhint: set KUBECONFIG to a kubeconfig file")
+        };
+        let client = kube::Client::try_default().await.map_err(no_cluster)?;
         let address = arguments.bind;
         let listener = tokio::net::TcpListener::bind(address)
             .await

@@ -186,6 +186,15 @@ fn what_one_machine_cannot_give_is_said_once() {
 }
 
 #[test]
+fn quiet_shows_nothing_but_what_the_command_prints() {
+    let home = Home::new();
+    let manifest =
+        home.manifest("quiet", json!({ "size": 2, "containers": [{ "command": "echo here" }] }));
+    let result = home.program(&["local", "run", "--quiet", "-f", &manifest]).output().unwrap();
+    assert_eq!((output(&result).as_str(), errors(&result).as_str()), ("here\n", ""));
+}
+
+#[test]
 fn a_mistake_is_told_before_anything_starts() {
     let home = Home::new();
     let result = home.run(json!({ "size": 0 }));

@@ -34,6 +34,12 @@ impl Request {
         Ok(Request { cluster, runner, notes })
     }
 
+    /// Leaves out everything but what the command prints, as `logging.quiet` does.
+    pub fn quieten(&mut self) {
+        self.cluster.logging.quiet = true;
+        self.cluster.broker.log_level = 0;
+    }
+
     /// Name of the cluster.
     pub fn name(&self) -> &str {
         &self.cluster.name

@@ -24,7 +24,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let progress = Progress::start(arguments.quiet);
     let file = &arguments.source.filename;
-    let request = request(file, &input::bytes(file)?)?;
+    let mut request = request(file, &input::bytes(file)?)?;
+    if arguments.quiet {
+        request.quieten();
+    }
     let programs = programs(arguments.source.flux_root.as_deref())?;
     let code = flux_operator_local::run(&home()?, &request, &programs, &progress)?;
     Ok(ExitCode::from(code))
