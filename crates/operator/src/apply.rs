@@ -1,18 +1,24 @@
-//! Carries objects out. No choice about meaning is left here.
+//! Carries steps out. No choice about meaning is left here.
 
+use flux_operator_api::MiniCluster;
+use flux_operator_plan::Step;
+use flux_operator_plan::kubernetes::{self, CLUSTER_LABEL, Rendering};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::errors::chain;
+use crate::keys::{KeyError, new_keys};
 
 /// The field manager of the objects we make.
 const MANAGER: &str = "flux-operator";
 
-/// Why an object could not be applied.
+/// Why a step could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error("failed to apply {kind} {name:?}")]
@@ -21,42 +27,88 @@ pub(crate) enum ApplyError {
     Create { kind: String, name: String, source: kube::Error },
     #[error("{kind} {name:?} exists and belongs to somebody else: rename one of them")]
     NotOurs { kind: String, name: String },
-    #[error("failed to resize Job {name:?}")]
-    Resize { name: String, source: kube::Error },
-    #[error("failed to read namespace {name:?}")]
-    Namespace { name: String, source: kube::Error },
-    #[error("failed to delete Job {name:?}")]
-    Delete { name: String, source: kube::Error },
+    #[error("failed to change {kind} {name:?}")]
+    Change { kind: String, name: String, source: kube::Error },
+    #[error("failed to delete {kind} {name:?}")]
+    Delete { kind: String, name: String, source: kube::Error },
+    #[error("failed to make the keys")]
+    Keys { source: KeyError },
 }
 
-/// Creates or corrects an object by server-side apply.
-pub(crate) async fn apply<K>(client: &Client, object: &K) -> Result<(), ApplyError>
-where
+/// A kind of object that lives in a namespace, and can be read and written.
+trait Object:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + std::fmt::Debug
+    + Serialize
+    + DeserializeOwned
+{
+}
+
+impl<K> Object for K where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
         + std::fmt::Debug
         + Serialize
-        + DeserializeOwned,
+        + DeserializeOwned
 {
+}
+
+/// Carries one step out.
+pub(crate) async fn carry_out(
+    client: &Client,
+    rendering: &Rendering<'_>,
+    step: &Step,
+) -> Result<(), ApplyError> {
+    let namespace = rendering.minicluster.namespace().unwrap_or_default();
+    let name = rendering.name();
+    match step {
+        Step::CreateKeys => {
+            let keys = new_keys(rendering.minicluster);
+            let keys = keys.map_err(|source| ApplyError::Keys { source })?;
+            create(client, &kubernetes::secret(rendering, &keys)).await
+        }
+        Step::ApplyConfigMap(map) => apply(client, &**map).await,
+        Step::ApplyService(service) => apply(client, &**service).await,
+        Step::CreatePod(pod) => create(client, &**pod).await,
+        Step::CreateJob(job) => create(client, &**job).await,
+        Step::PatchJob(patch) => change::<Job>(client, &namespace, name, patch).await,
+        Step::LabelPod { pod, index } => {
+            let patch = json!({ "metadata": { "labels": { "job-index": index } } });
+            change::<Pod>(client, &namespace, pod, &patch).await
+        }
+        Step::DeleteJob => delete::<Job>(client, &namespace, name).await,
+        Step::DeleteService(service) => delete::<Service>(client, &namespace, service).await,
+        Step::DeleteMiniCluster => delete::<MiniCluster>(client, &namespace, name).await,
+    }
+}
+
+/// Whether a namespace is being deleted. If nobody can say, it is not.
+pub(crate) async fn is_going(client: &Client, namespace: &str) -> bool {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    match namespaces.get_metadata_opt(namespace).await {
+        Ok(found) => found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
+        Err(error) => {
+            tracing::warn!(namespace, error = chain(&error), "failed to read a namespace");
+            false
+        }
+    }
+}
+
+/// Creates or corrects an object by server-side apply.
+async fn apply<K: Object>(client: &Client, object: &K) -> Result<(), ApplyError> {
     let name = object.name_any();
     let parameters = PatchParams::apply(MANAGER).force();
     match api(client, object).patch(&name, &parameters, &Patch::Apply(object)).await {
         Ok(_) => Ok(()),
-        Err(source) => Err(ApplyError::Apply { kind: K::kind(&()).into(), name, source }),
+        Err(source) => Err(ApplyError::Apply { kind: kind::<K>(), name, source }),
     }
 }
 
 /// Creates an object unless it is there already, and then leaves it alone: keys
 /// that are made anew, or a Job's template, would break what runs.
-pub(crate) async fn create_once<K>(client: &Client, object: &K) -> Result<(), ApplyError>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + Serialize
-        + DeserializeOwned,
-{
-    let (name, kind) = (object.name_any(), K::kind(&()).to_string());
+async fn create<K: Object>(client: &Client, object: &K) -> Result<(), ApplyError> {
+    let (name, kind) = (object.name_any(), kind::<K>());
     let api: Api<K> = api(client, object);
     let parameters = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
     match api.create(&parameters, object).await {
@@ -64,66 +116,49 @@ where
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
             let failed =
                 |source| ApplyError::Create { kind: kind.clone(), name: name.clone(), source };
-            let existing = api.get(&name).await.map_err(failed)?;
-            let ours = existing.owner_references().iter().any(|owner| {
-                object.owner_references().iter().any(|wanted| wanted.uid == owner.uid)
-            });
+            let existing = api.get_metadata(&name).await.map_err(failed)?;
+            // An operator of another make owns its objects in the same name, but does
+            // not label them.
+            let ours = existing.labels().contains_key(CLUSTER_LABEL)
+                && existing.owner_references().iter().any(|owner| {
+                    object.owner_references().iter().any(|wanted| wanted.uid == owner.uid)
+                });
             if ours { Ok(()) } else { Err(ApplyError::NotOurs { kind, name }) }
         }
         Err(source) => Err(ApplyError::Create { kind, name, source }),
     }
 }
 
-/// Brings a Job to what may change of it: its size, and whether it is suspended.
-pub(crate) async fn adjust_job(
+/// Changes an object by a merge patch. One that is gone needs no change any more.
+async fn change<K: Object>(
     client: &Client,
-    current: &Job,
-    wanted: &Job,
+    namespace: &str,
+    name: &str,
+    patch: &Value,
 ) -> Result<(), ApplyError> {
-    let (Some(current_spec), Some(wanted_spec)) = (&current.spec, &wanted.spec) else {
-        return Ok(());
-    };
-    let suspended = |spec: &k8s_openapi::api::batch::v1::JobSpec| spec.suspend.unwrap_or(false);
-    let same = current_spec.parallelism == wanted_spec.parallelism
-        && suspended(current_spec) == suspended(wanted_spec);
-    if same {
-        return Ok(());
-    }
-    let patch = json!({ "spec": {
-        "parallelism": wanted_spec.parallelism,
-        "completions": wanted_spec.completions,
-        "suspend": suspended(wanted_spec),
-    }});
-    let name = current.name_any();
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let parameters = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-    api(client, current)
-        .patch(&name, &parameters, &Patch::Merge(patch))
-        .await
-        .map(drop)
-        .map_err(|source| ApplyError::Resize { name, source })
-}
-
-/// Whether a namespace is being deleted.
-pub(crate) async fn is_going(client: &Client, namespace: &str) -> Result<bool, ApplyError> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let failed = |source| ApplyError::Namespace { name: namespace.to_owned(), source };
-    let found = namespaces.get_metadata_opt(namespace).await.map_err(failed)?;
-    Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
-}
-
-/// Deletes a Job with its pods.
-pub(crate) async fn delete_job(client: &Client, job: &Job) -> Result<(), ApplyError> {
-    let name = job.name_any();
-    match api(client, job).delete(&name, &DeleteParams::background()).await {
+    match api.patch_metadata(name, &parameters, &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(source) => Err(ApplyError::Delete { name, source }),
+        Err(source) => Err(ApplyError::Change { kind: kind::<K>(), name: name.to_owned(), source }),
     }
 }
 
-fn api<K>(client: &Client, object: &K) -> Api<K>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-{
+/// Deletes an object with everything it owns.
+async fn delete<K: Object>(client: &Client, namespace: &str, name: &str) -> Result<(), ApplyError> {
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    match api.delete(name, &DeleteParams::background()).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(source) => Err(ApplyError::Delete { kind: kind::<K>(), name: name.to_owned(), source }),
+    }
+}
+
+fn api<K: Object>(client: &Client, object: &K) -> Api<K> {
     Api::namespaced(client.clone(), &object.namespace().unwrap_or_default())
+}
+
+fn kind<K: Object>() -> String {
+    K::kind(&()).into_owned()
 }

@@ -9,13 +9,15 @@
 //! after any `await`, and changes nothing when there is nothing to change.
 
 mod apply;
+mod backoff;
 mod controller;
 mod errors;
+mod index;
 mod keys;
-mod observe;
 mod publish;
 mod reconcile;
 mod reports;
 mod stores;
+mod watches;
 
 pub use controller::{Options, run};

@@ -4,22 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::kubernetes::{self, Rendering, Settings};
-use flux_operator_plan::status::{Observed, status};
-use flux_operator_plan::{Cluster, RankTableError, Valid};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Client;
+use flux_operator_plan::kubernetes::{Rendering, Settings};
+use flux_operator_plan::status::{Outcome, status};
+use flux_operator_plan::{
+    Cluster, Hold, RankTableError, Refusal, Seen, Step, Valid, as_booted, plan,
+};
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::runtime::events::Recorder;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Client, ResourceExt};
 
-use crate::apply::{ApplyError, adjust_job, apply, create_once, delete_job, is_going};
+use crate::apply::{ApplyError, carry_out, is_going};
+use crate::backoff::Backoff;
 use crate::errors::chain;
-use crate::keys::{KeyError, new_keys};
-use crate::observe::{Seen, observe};
-use crate::publish::{PublishError, publish};
+use crate::publish::{PublishError, Publisher};
 use crate::reports::Reports;
-use crate::stores::Stores;
+use crate::stores::{Guarded, Stores};
 
 /// What a pass works with.
 pub(crate) struct Context {
@@ -28,6 +29,8 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) stores: Stores,
     pub(crate) reports: Reports,
+    pub(crate) publisher: Publisher,
+    pub(crate) backoff: Backoff,
 }
 
 /// Why a pass failed; it is tried again.
@@ -45,96 +48,112 @@ pub(crate) enum CarryError {
     #[error(transparent)]
     Apply(ApplyError),
     #[error(transparent)]
-    Keys(KeyError),
-    #[error(transparent)]
     Ranks(RankTableError),
 }
 
-/// How long after a failed pass the next one is.
-const RETRY: Duration = Duration::from_secs(5);
+/// What became of carrying a cluster out.
+#[derive(Default)]
+struct Carried {
+    refusal: Option<Refusal>,
+    hold: Option<Hold>,
+    failure: Option<CarryError>,
+    created: bool,
+    look_again: Option<Timestamp>,
+}
 
 pub(crate) async fn reconcile(
-    minicluster: Arc<MiniCluster>,
+    guarded: Arc<Guarded>,
     context: Arc<Context>,
 ) -> Result<Action, ReconcileError> {
+    let minicluster = match &guarded.0 {
+        Ok(minicluster) => minicluster,
+        Err(invalid) => {
+            context.publisher.refuse(invalid).await.map_err(ReconcileError::Publish)?;
+            return Ok(Action::await_change());
+        }
+    };
     if minicluster.metadata.deletion_timestamp.is_some() {
         // Kubernetes deletes what we own.
         return Ok(Action::await_change());
     }
-    let seen = observe(&minicluster, &context.stores, &context.reports);
-    let valid = Valid::check(MiniCluster::clone(&minicluster));
-    let carried = match &valid {
-        Ok(valid) => carry_out(valid, &seen, &context).await,
-        Err(_) => Ok(()),
-    };
-    let failure = carried.as_ref().err().map(|error| chain(error));
-    let observed = Observed {
-        job: seen.job.as_deref(),
-        pods: &seen.pods,
-        report: seen.report.as_ref(),
-        refusal: valid.as_ref().err(),
+    let seen = context.observe(minicluster).await;
+    let carried = context.carry_out(minicluster, &seen).await;
+    let failure = carried.failure.as_ref().map(|error| chain(error));
+    let outcome = Outcome {
+        refusal: carried.refusal.as_ref(),
+        hold: carried.hold.as_ref(),
         failure: failure.as_deref(),
+        created: carried.created,
     };
-    let status = status(&minicluster, &observed, &Time(jiff::Timestamp::now()));
-    publish(&context.client, &context.recorder, &minicluster, &status)
-        .await
-        .map_err(ReconcileError::Publish)?;
-    carried.map_err(ReconcileError::Carry)?;
-    Ok(Action::await_change())
+    let status = status(minicluster, &seen, &outcome);
+    let wait = context.publisher.publish(&context.recorder, minicluster, &status).await;
+    let wait = wait.map_err(ReconcileError::Publish)?;
+    if let Some(failure) = carried.failure {
+        return Err(ReconcileError::Carry(failure));
+    }
+    context.backoff.reset(&ObjectRef::from_obj(&*guarded));
+    let until = carried.look_again.map(|until| {
+        // Neither in the past nor so soon that it comes before its time.
+        Duration::try_from(until - seen.now).unwrap_or_default() + Duration::from_millis(10)
+    });
+    Ok(match [wait, until].into_iter().flatten().min() {
+        Some(delay) => Action::requeue(delay),
+        None => Action::await_change(),
+    })
 }
 
+/// When a failed pass is tried again.
 pub(crate) fn retry(
-    minicluster: Arc<MiniCluster>,
+    guarded: Arc<Guarded>,
     error: &ReconcileError,
-    _: Arc<Context>,
+    context: Arc<Context>,
 ) -> Action {
-    let name = minicluster.metadata.name.as_deref().unwrap_or_default();
-    tracing::warn!(cluster = name, error = chain(error), "a pass failed");
-    Action::requeue(RETRY)
+    let reference = ObjectRef::from_obj(&*guarded);
+    let error = chain(error);
+    tracing::warn!(
+        cluster = reference.name,
+        namespace = reference.namespace,
+        error,
+        "a pass failed"
+    );
+    Action::requeue(context.backoff.next(reference))
 }
 
-/// Makes what is missing, and brings the Job to its size.
-async fn carry_out(
-    minicluster: &Valid<MiniCluster>,
-    seen: &Seen,
-    context: &Context,
-) -> Result<(), CarryError> {
-    let Context { client, settings, .. } = context;
-    let cluster = Cluster::of(minicluster).map_err(CarryError::Ranks)?;
-    let rendering = Rendering { minicluster, cluster: &cluster, settings };
-    let job = kubernetes::job(&rendering);
-    if let Some(current) = &seen.job {
-        if loses_its_namespace(client, seen, current).await.map_err(CarryError::Apply)? {
-            return delete_job(client, current).await.map_err(CarryError::Apply);
+impl Context {
+    /// What is seen now, from memory; the API server is asked only where a pod that
+    /// goes may mean that the namespace does.
+    async fn observe(&self, minicluster: &MiniCluster) -> Seen {
+        let mut seen = self.stores.seen(minicluster, &self.reports, Timestamp::now());
+        if seen.may_lose_its_namespace() {
+            let namespace = minicluster.namespace().unwrap_or_default();
+            seen.namespace_is_going = is_going(&self.client, &namespace).await;
         }
-        return adjust_job(client, current, &job).await.map_err(CarryError::Apply);
+        seen
     }
-    if has_ended(minicluster) {
-        // Its Job was deleted after the end; running it again must be asked for.
-        return Ok(());
-    }
-    if rendering.owns_secret() {
-        let keys = new_keys(minicluster).map_err(CarryError::Keys)?;
-        create_once(client, &kubernetes::secret(&rendering, &keys))
-            .await
-            .map_err(CarryError::Apply)?;
-    }
-    apply(client, &kubernetes::config_map(&rendering)).await.map_err(CarryError::Apply)?;
-    apply(client, &kubernetes::headless_service(&rendering)).await.map_err(CarryError::Apply)?;
-    create_once(client, &job).await.map_err(CarryError::Apply)
-}
 
-/// Whether the whole namespace is going. Kubernetes deletes its pods first and waits
-/// for them, but a Job keeps its last failed pods until it has replaced them, which
-/// it cannot do there any more: without us that would be for ever.
-async fn loses_its_namespace(client: &Client, seen: &Seen, job: &Job) -> Result<bool, ApplyError> {
-    if !seen.pods.iter().any(|pod| pod.metadata.deletion_timestamp.is_some()) {
-        return Ok(false);
+    async fn carry_out(&self, minicluster: &MiniCluster, seen: &Seen) -> Carried {
+        let valid = match Valid::check(minicluster.clone()) {
+            Ok(valid) => as_booted(valid, seen),
+            Err(refusal) => return Carried { refusal: Some(refusal), ..Carried::default() },
+        };
+        let cluster = match Cluster::of(&valid) {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                return Carried { failure: Some(CarryError::Ranks(error)), ..Carried::default() };
+            }
+        };
+        let rendering =
+            Rendering { minicluster: &valid, cluster: &cluster, settings: &self.settings };
+        let plan = plan(minicluster, &rendering, seen);
+        let mut carried =
+            Carried { hold: plan.hold, look_again: plan.look_again, ..Carried::default() };
+        for step in &plan.steps {
+            if let Err(error) = carry_out(&self.client, &rendering, step).await {
+                carried.failure = Some(CarryError::Apply(error));
+                break;
+            }
+            carried.created |= matches!(step, Step::CreateJob(_));
+        }
+        carried
     }
-    is_going(client, job.metadata.namespace.as_deref().unwrap_or_default()).await
-}
-
-fn has_ended(minicluster: &MiniCluster) -> bool {
-    let conditions = minicluster.status.iter().flat_map(|status| &status.conditions);
-    conditions.into_iter().any(|c| c.type_ == "JobFinished" && c.status == "True")
 }

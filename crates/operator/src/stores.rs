@@ -1,46 +1,69 @@
 //! What the operator sees of the cluster, kept up to date by watches.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
+use flux_operator_plan::Seen;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::jiff::Timestamp;
+use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Resource, ResourceExt};
 
-use flux_operator_plan::kubernetes::CLUSTER_LABEL;
+use crate::index::{Index, Owner};
+use crate::reports::Reports;
 
-/// Jobs and pods that carry our label.
+/// A MiniCluster, or why it is none: one that does not parse must not stop the rest.
+pub(crate) type Guarded = DeserializeGuard<MiniCluster>;
+
+/// Everything that is watched. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Stores {
-    pub(crate) miniclusters: Store<MiniCluster>,
-    pub(crate) jobs: Store<Job>,
-    pub(crate) pods: Store<Pod>,
+    pub(crate) miniclusters: Store<Guarded>,
+    pub(crate) jobs: Index<Job>,
+    pub(crate) pods: Index<Pod>,
+    pub(crate) config_maps: Index<ConfigMap>,
+    pub(crate) services: Index<Service>,
 }
 
 impl Stores {
-    /// The Job of a MiniCluster.
-    pub(crate) fn job(&self, minicluster: &MiniCluster) -> Option<Arc<Job>> {
-        let namespace = minicluster.namespace().unwrap_or_default();
-        let job = self.jobs.get(&ObjectRef::new(&minicluster.name_any()).within(&namespace))?;
-        job.metadata.deletion_timestamp.is_none().then_some(job)
+    /// Waits until everything that was there at the start has been seen.
+    pub(crate) async fn filled(&self) {
+        // Its writer lives as long as the watch, which is as long as we do.
+        let _ = self.miniclusters.wait_until_ready().await;
+        self.jobs.filled().await;
+        self.pods.filled().await;
+        self.config_maps.filled().await;
+        self.services.filled().await;
     }
 
-    /// The pods of a MiniCluster.
-    pub(crate) fn pods(&self, minicluster: &MiniCluster) -> Vec<Arc<Pod>> {
-        let (name, namespace) = (minicluster.name_any(), minicluster.namespace());
-        self.pods
-            .state()
-            .into_iter()
-            .filter(|pod| pod.namespace() == namespace)
-            .filter(|pod| pod.labels().get(CLUSTER_LABEL) == Some(&name))
-            .collect()
+    /// What is seen of a MiniCluster now. Asks nobody.
+    pub(crate) fn seen(
+        &self,
+        minicluster: &MiniCluster,
+        reports: &Reports,
+        now: Timestamp,
+    ) -> Seen {
+        let owner = owner(minicluster);
+        let named = |name: &str| name == owner.1;
+        let map = format!("{}-entrypoint", owner.1);
+        Seen {
+            job: self.jobs.of(&owner).into_iter().find(|job| named(&job.name_any())),
+            pods: self.pods.of(&owner),
+            config_map: self.config_maps.of(&owner).into_iter().find(|m| m.name_any() == map),
+            services: self.services.of(&owner),
+            report: reports.last(minicluster.metadata.uid.as_deref().unwrap_or_default()),
+            namespace_is_going: false,
+            now,
+        }
     }
 
     /// The address of a cluster's lead, once its pod has one.
     pub(crate) fn lead_address(&self, minicluster: &MiniCluster) -> Option<IpAddr> {
-        let pods = self.pods(minicluster);
+        let pods = self.pods.of(&owner(minicluster));
         let lead = pods.iter().find(|pod| {
             let index = pod.annotations().get("batch.kubernetes.io/job-completion-index");
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -52,13 +75,21 @@ impl Stores {
     }
 
     /// The MiniCluster with this uid.
-    pub(crate) fn by_uid(&self, uid: &str) -> Option<Arc<MiniCluster>> {
-        self.miniclusters.find(|minicluster| minicluster.metadata.uid.as_deref() == Some(uid))
+    pub(crate) fn by_uid(&self, uid: &str) -> Option<Arc<Guarded>> {
+        self.miniclusters.find(|found| found.meta().uid.as_deref() == Some(uid))
+    }
+
+    /// The uids of all MiniClusters.
+    pub(crate) fn uids(&self) -> HashSet<String> {
+        self.miniclusters.state().iter().filter_map(|found| found.meta().uid.clone()).collect()
     }
 }
 
-/// Which MiniCluster a labelled object belongs to.
-pub(crate) fn owner_of<K: ResourceExt>(object: &K) -> Option<ObjectRef<MiniCluster>> {
-    let name = object.labels().get(CLUSTER_LABEL)?;
-    Some(ObjectRef::new(name).within(&object.namespace()?))
+fn owner(minicluster: &MiniCluster) -> Owner {
+    (minicluster.namespace().unwrap_or_default(), minicluster.name_any())
+}
+
+/// The MiniCluster of these names, for a pass.
+pub(crate) fn reference((namespace, name): &Owner) -> ObjectRef<Guarded> {
+    ObjectRef::new(name).within(namespace)
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! MiniCluster ──► Valid ──► Cluster ──► boot plan for every agent
 //!                                  └──► kubernetes: Secret, ConfigMap, Service, Job
-//! Observed ──► status: conditions, phase, exit code
+//! Rendering, Seen ──► steps: what to change now, and when to look again
+//! Seen, Outcome   ──► status: conditions, phase, exit code; what is news
 //! ```
 //!
 //! [`Cluster`] is neutral: the operator renders it to Kubernetes objects, the
@@ -14,13 +15,22 @@
 
 mod boot;
 mod cluster;
+mod drift;
+mod fingerprint;
+mod job_change;
 pub mod kubernetes;
 mod program;
 mod rank_table;
+mod ready_timeout;
+mod seen;
+mod stamp;
 pub mod status;
+mod steps;
 mod valid;
 
 pub use boot::{Place, boot_plan};
 pub use cluster::{Cluster, Mode};
 pub use rank_table::{RankTable, RankTableError};
+pub use seen::Seen;
+pub use steps::{Hold, Plan, Step, as_booted, plan};
 pub use valid::{Refusal, RefusalReason, Valid};

@@ -59,6 +59,14 @@ impl Valid<MiniCluster> {
     }
 }
 
+impl<T> Valid<T> {
+    /// The same with a change that keeps it valid.
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut T)) -> Self {
+        change(&mut self.0);
+        self
+    }
+}
+
 impl<T> std::ops::Deref for Valid<T> {
     type Target = T;
 

@@ -1,11 +1,14 @@
 //! One exchange with an agent: check its seal, keep its report, give a nonce.
 
+use std::collections::HashSet;
+
 use flux_operator_api::MiniCluster;
 use flux_operator_wire::Report;
 use flux_operator_wire::seal::{Exchange, SealKey};
-use kube::runtime::reflector::ObjectRef;
+use kube::ResourceExt;
 
 use super::{MAX_AGENTS, Reports};
+use crate::stores::reference;
 
 /// Who speaks, as its request says.
 #[derive(Clone, Debug)]
@@ -73,7 +76,8 @@ impl Reports {
         if cluster.last.as_ref() != Some(&report) {
             cluster.last = Some(report);
             // Nobody receives while the operator stops; then it does not matter.
-            let _ = self.changed.send(ObjectRef::from_obj(minicluster));
+            let namespace = minicluster.namespace().unwrap_or_default();
+            let _ = self.changed.send(reference(&(namespace, minicluster.name_any())));
         }
     }
 
@@ -82,10 +86,10 @@ impl Reports {
         self.lock().get(uid)?.key.clone()
     }
 
-    /// Remembers a cluster's key, and forgets clusters that are gone.
-    pub(super) fn remember_key(&self, uid: &str, key: SealKey, is_there: impl Fn(&str) -> bool) {
+    /// Remembers a cluster's key, and forgets clusters that are not `there`.
+    pub(super) fn remember_key(&self, uid: &str, key: SealKey, there: &HashSet<String>) {
         let mut clusters = self.lock();
-        clusters.retain(|uid, _| is_there(uid));
+        clusters.retain(|uid, _| there.contains(uid));
         clusters.entry(uid.to_owned()).or_default().key = Some(key);
     }
 }

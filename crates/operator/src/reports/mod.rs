@@ -10,11 +10,11 @@ mod server;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use flux_operator_api::MiniCluster;
 use flux_operator_wire::Report;
 use flux_operator_wire::seal::SealKey;
-use kube::runtime::reflector::ObjectRef;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
+
+use crate::watches::Changed;
 
 pub(crate) use server::serve;
 
@@ -27,7 +27,7 @@ const MAX_AGENTS: usize = 4096;
 pub(crate) struct Reports {
     clusters: Arc<Mutex<HashMap<String, Cluster>>>,
     /// Whose status may have changed.
-    changed: mpsc::UnboundedSender<ObjectRef<MiniCluster>>,
+    changed: Changed,
     /// Moves whenever a pod does, for agents that wait for an address.
     pods_moved: watch::Sender<()>,
 }
@@ -41,11 +41,9 @@ struct Cluster {
 }
 
 impl Reports {
-    /// Nothing said yet. The receiver tells whose status may have changed.
-    pub(crate) fn new() -> (Reports, mpsc::UnboundedReceiver<ObjectRef<MiniCluster>>) {
-        let (changed, receiver) = mpsc::unbounded_channel();
-        let (pods_moved, _) = watch::channel(());
-        (Reports { clusters: Arc::default(), changed, pods_moved }, receiver)
+    /// Nothing said yet. `changed` is told whose status may have changed.
+    pub(crate) fn new(changed: Changed) -> Reports {
+        Reports { clusters: Arc::default(), changed, pods_moved: watch::channel(()).0 }
     }
 
     /// The lead's last report of the cluster with this uid.

@@ -1,7 +1,6 @@
 //! The HTTP side: `POST /v1/report`, `/healthz`, `/readyz`.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -56,10 +55,11 @@ async fn report(State(server): State<Server>, headers: HeaderMap, body: Bytes) -
     let Some(speaker) = speaker(&headers) else {
         return (StatusCode::BAD_REQUEST, "a header is missing").into_response();
     };
-    let Some(minicluster) = server.stores.by_uid(&speaker.cluster_uid) else {
+    let known = server.stores.by_uid(&speaker.cluster_uid);
+    let Some(Ok(minicluster)) = known.as_deref().map(|known| &known.0) else {
         return (StatusCode::NOT_FOUND, "no such cluster").into_response();
     };
-    let Some(key) = server.key(&minicluster, &speaker.cluster_uid).await else {
+    let Some(key) = server.key(minicluster, &speaker.cluster_uid).await else {
         return (StatusCode::SERVICE_UNAVAILABLE, "the cluster has no key").into_response();
     };
     match server.reports.check(&key, &speaker, &body) {
@@ -70,8 +70,8 @@ async fn report(State(server): State<Server>, headers: HeaderMap, body: Bytes) -
                 return (StatusCode::BAD_REQUEST, "not a report").into_response();
             };
             let wants_lead = said.wants_lead;
-            server.reports.keep(&minicluster, &speaker.cluster_uid, said);
-            let lead = if wants_lead { server.lead(&minicluster).await } else { None };
+            server.reports.keep(minicluster, &speaker.cluster_uid, said);
+            let lead = if wants_lead { server.lead(minicluster).await } else { None };
             let work = lead.map(Work::Lead).into_iter().collect();
             server.reply(StatusCode::OK, &key, &speaker, work)
         }
@@ -97,7 +97,7 @@ impl Server {
     }
 
     /// The lead's address, waited for a while if it has none yet.
-    async fn lead(&self, minicluster: &Arc<MiniCluster>) -> Option<IpAddr> {
+    async fn lead(&self, minicluster: &MiniCluster) -> Option<IpAddr> {
         let mut moved = self.reports.pods_moved.subscribe();
         let found = async {
             loop {
@@ -121,8 +121,7 @@ impl Server {
         let data = secret.data?;
         let text = std::str::from_utf8(&data.get(REPORT_KEY)?.0).ok()?.to_owned();
         let key = SealKey::parse(&text).ok()?;
-        let is_there = |uid: &str| self.stores.by_uid(uid).is_some();
-        self.reports.remember_key(uid, key.clone(), is_there);
+        self.reports.remember_key(uid, key.clone(), &self.stores.uids());
         Some(key)
     }
 }

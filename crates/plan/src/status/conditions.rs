@@ -3,7 +3,7 @@
 use flux_operator_api::condition::ConditionType;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::Facts;
+use super::{Facts, Outcome};
 
 /// Whether a condition holds, and why.
 struct Verdict {
@@ -53,10 +53,16 @@ fn verdict(kind: ConditionType, facts: &Facts<'_>) -> Verdict {
 }
 
 fn accepted(facts: &Facts<'_>) -> Verdict {
-    match (facts.refusal, facts.failure) {
-        (Some(refusal), _) => no(refusal.reason.as_str(), &refusal.to_string()),
-        (None, Some(failure)) => no("ApplyFailed", failure),
-        (None, None) => yes("Accepted", "the manifest can be carried out"),
+    let Outcome { refusal, hold, failure, created: _ } = facts.outcome;
+    if let Some(refusal) = refusal {
+        return no(refusal.reason.as_str(), &refusal.to_string());
+    }
+    if let Some(failure) = failure {
+        return no("ApplyFailed", failure);
+    }
+    match hold {
+        Some(hold) => no(hold.reason(), &hold.to_string()),
+        None => yes("Accepted", "the manifest can be carried out"),
     }
 }
 
@@ -81,6 +87,10 @@ fn not_ready(facts: &Facts<'_>) -> Verdict {
     }
     if !facts.last_error.is_empty() {
         return no("BrokersStarting", facts.last_error);
+    }
+    if facts.given_back {
+        let message = "too few brokers were online in time: the nodes were given back, and it is tried again soon";
+        return no("ReadyTimeout", message);
     }
     match (facts.created, facts.pods.started) {
         (false, _) => no("NotCreated", "the Job does not exist yet"),

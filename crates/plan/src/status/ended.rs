@@ -1,9 +1,11 @@
 //! Whether and how a cluster has ended.
 
 use flux_operator_api::MiniClusterStatus;
+use flux_operator_api::condition::ConditionType;
 use flux_operator_wire::{Ending, EndingReason};
 use k8s_openapi::api::batch::v1::Job;
 
+use super::find;
 use super::pods::Pods;
 
 /// How a cluster has ended.
@@ -20,13 +22,15 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// `None` while the Job is neither complete nor failed.
+    /// `None` while the Job is neither complete nor failed. A Job that is gone has
+    /// ended as the status said when it was there.
     pub(super) fn of(
         job: Option<&Job>,
         pods: &Pods<'_>,
         before: &MiniClusterStatus,
     ) -> Option<Ended> {
-        let conditions = job?.status.as_ref()?.conditions.as_ref()?;
+        let Some(job) = job else { return Ended::told(before) };
+        let conditions = job.status.as_ref()?.conditions.as_ref()?;
         let holds = |types: [&str; 2]| {
             conditions.iter().find(|c| types.contains(&c.type_.as_str()) && c.status == "True")
         };
@@ -47,6 +51,17 @@ impl Ended {
         let reason = failure.reason.clone().unwrap_or_else(|| "JobFailed".into());
         let message = failure.message.clone().unwrap_or_else(|| "the Job failed".into());
         Some(Ended { succeeded: false, exit_code: before.exit_code, reason, message })
+    }
+
+    fn told(before: &MiniClusterStatus) -> Option<Ended> {
+        let finished = find(&before.conditions, ConditionType::JobFinished)?;
+        let succeeded = find(&before.conditions, ConditionType::Succeeded)?;
+        (finished.status == "True").then(|| Ended {
+            succeeded: succeeded.status == "True",
+            exit_code: before.exit_code,
+            reason: succeeded.reason.clone(),
+            message: succeeded.message.clone(),
+        })
     }
 
     fn failed(code: i32, ending: Option<&Ending>) -> Ended {

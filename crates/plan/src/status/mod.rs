@@ -6,43 +6,48 @@
 
 mod conditions;
 mod ended;
+mod news;
 mod pods;
 
+use flux_operator_api::condition::ConditionType;
+use flux_operator_api::validate::Problem;
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
-use flux_operator_wire::Report;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::kubernetes::selector;
-use crate::valid::Refusal;
+use crate::ready_timeout::given_back;
+use crate::seen::Seen;
+use crate::steps::Hold;
+use crate::valid::{Refusal, RefusalReason};
 
 use conditions::conditions;
 use ended::Ended;
 use pods::Pods;
 
-/// What was seen of a MiniCluster's objects.
+pub use news::{News, Urgency, news, urgency};
+pub(crate) use pods::is_ready;
+
+/// What became of carrying a MiniCluster out.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Observed<'a> {
-    /// Its Job, if there is one.
-    pub job: Option<&'a Job>,
-    /// The Job's pods.
-    pub pods: &'a [Pod],
-    /// The lead's last report.
-    pub report: Option<&'a Report>,
-    /// Why it is not carried out.
+pub struct Outcome<'a> {
+    /// Why it is not carried out at all.
     pub refusal: Option<&'a Refusal>,
+    /// Why it is not carried out as it stands now.
+    pub hold: Option<&'a Hold>,
     /// What went wrong when its objects were applied.
     pub failure: Option<&'a str>,
+    /// Its Job has just been made, and was not seen yet.
+    pub created: bool,
 }
 
 /// Everything the conditions are made from.
 #[derive(Debug)]
 struct Facts<'a> {
-    refusal: Option<&'a Refusal>,
-    failure: Option<&'a str>,
+    outcome: Outcome<'a>,
     suspended: bool,
+    given_back: bool,
     created: bool,
     pods: Pods<'a>,
     ended: Option<Ended>,
@@ -50,24 +55,29 @@ struct Facts<'a> {
     last_error: &'a str,
 }
 
-/// The status to show. `now` is used for what has changed since `minicluster`'s
-/// own status.
-pub fn status(minicluster: &MiniCluster, seen: &Observed<'_>, now: &Time) -> MiniClusterStatus {
+/// The status to show. The time in `seen` is that of what has changed since
+/// `minicluster`'s own status.
+pub fn status(minicluster: &MiniCluster, seen: &Seen, outcome: &Outcome<'_>) -> MiniClusterStatus {
     let spec = &minicluster.spec;
     let before = minicluster.status.clone().unwrap_or_default();
-    let pods = Pods::of(seen.pods);
-    let ended = Ended::of(seen.job, &pods, &before);
+    let pods = Pods::of(seen.job_pods());
+    let job = seen.job.as_deref().filter(|job| job.metadata.deletion_timestamp.is_none());
+    let ended = Ended::of(job, &pods, &before);
     let facts = Facts {
-        refusal: seen.refusal,
-        failure: seen.failure,
+        outcome: *outcome,
         suspended: spec.suspend,
-        created: seen.job.is_some(),
+        given_back: job.is_some_and(|job| given_back(job).is_some()),
+        created: outcome.created || job.is_some(),
         stays: stays(spec),
-        last_error: seen.report.map(|report| report.last_error.as_str()).unwrap_or_default(),
+        last_error: seen
+            .report
+            .as_ref()
+            .map(|report| report.last_error.as_str())
+            .unwrap_or_default(),
         pods,
         ended,
     };
-    let online = match seen.report.and_then(|report| report.brokers) {
+    let online = match seen.report.as_ref().and_then(|report| report.brokers) {
         Some(brokers) if facts.ended.is_none() => brokers.online,
         _ => facts.pods.ready,
     };
@@ -81,18 +91,46 @@ pub fn status(minicluster: &MiniCluster, seen: &Observed<'_>, now: &Time) -> Min
         maximum_size: highest,
         jobid: before.jobid.clone(),
         observed_generation: minicluster.metadata.generation,
-        conditions: conditions(&facts, minicluster.metadata.generation, &before.conditions, now),
+        conditions: conditions(
+            &facts,
+            minicluster.metadata.generation,
+            &before.conditions,
+            &Time(seen.now),
+        ),
+    }
+}
+
+/// The status of an object that is no MiniCluster: stored under another schema, say.
+pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> MiniClusterStatus {
+    let problem = Problem { path: "spec".into(), message: error.to_owned() };
+    let refusal = Refusal { reason: RefusalReason::Invalid, problems: vec![problem] };
+    let facts = Facts {
+        outcome: Outcome { refusal: Some(&refusal), ..Outcome::default() },
+        suspended: false,
+        given_back: false,
+        created: false,
+        stays: false,
+        last_error: "",
+        pods: Pods::default(),
+        ended: None,
+    };
+    MiniClusterStatus {
+        phase: phase(&facts).to_owned(),
+        observed_generation: generation,
+        conditions: conditions(&facts, generation, &[], &Time(now)),
+        ..MiniClusterStatus::default()
     }
 }
 
 /// One word for people.
 fn phase(facts: &Facts<'_>) -> &'static str {
     match &facts.ended {
-        _ if facts.refusal.is_some() => "Refused",
+        _ if facts.outcome.refusal.is_some() => "Refused",
         Some(ended) if ended.succeeded => "Succeeded",
         Some(_) => "Failed",
         None if facts.suspended => "Suspended",
-        None if facts.failure.is_some() => "Blocked",
+        None if facts.given_back => "Waiting",
+        None if facts.outcome.failure.is_some() => "Blocked",
         None if facts.pods.lead_ready && facts.stays => "Ready",
         None if facts.pods.lead_ready => "Running",
         None if facts.pods.started > 0 => "Starting",
@@ -104,4 +142,16 @@ fn phase(facts: &Facts<'_>) -> &'static str {
 fn stays(spec: &flux_operator_api::MiniClusterSpec) -> bool {
     let runner = crate::cluster::runner(&spec.containers);
     crate::cluster::Mode::of(spec, runner) == crate::cluster::Mode::Interactive
+}
+
+/// When the cluster has ended, if its status says so.
+pub fn has_ended(minicluster: &MiniCluster) -> Option<Timestamp> {
+    let conditions = &minicluster.status.as_ref()?.conditions;
+    let finished = find(conditions, ConditionType::JobFinished)?;
+    (finished.status == "True").then_some(finished.last_transition_time.0)
+}
+
+/// The condition of a type.
+fn find(conditions: &[Condition], kind: ConditionType) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }

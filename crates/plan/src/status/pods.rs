@@ -4,8 +4,7 @@ use flux_operator_wire::Ending;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
-/// Where Kubernetes keeps a pod's index.
-const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+use crate::seen::{index, is_going};
 
 /// What the pods show, taken together.
 #[derive(Debug, Default)]
@@ -27,18 +26,18 @@ pub(super) struct Pods<'a> {
 }
 
 impl<'a> Pods<'a> {
-    pub(super) fn of(pods: &'a [Pod]) -> Pods<'a> {
+    pub(super) fn of(pods: impl Iterator<Item = &'a Pod>) -> Pods<'a> {
         let mut seen = Pods::default();
         // The newest pod of an index says how it is now.
-        let mut pods: Vec<&Pod> = pods.iter().collect();
+        let mut pods: Vec<&Pod> = pods.collect();
         pods.sort_by_key(|pod| pod.creation_timestamp());
         for pod in pods {
-            let leads = pod.annotations().get(INDEX).is_some_and(|index| index == "0");
+            let leads = index(pod) == Some("0");
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             if matches!(phase, Some("Running" | "Succeeded" | "Failed")) {
                 seen.started += 1;
             }
-            let going = pod.metadata.deletion_timestamp.is_some();
+            let going = is_going(pod);
             let over = matches!(phase, Some("Succeeded" | "Failed"));
             seen.living += usize::from(!going && !over);
             let ready = is_ready(pod) && !going;
@@ -58,7 +57,8 @@ impl<'a> Pods<'a> {
     }
 }
 
-fn is_ready(pod: &Pod) -> bool {
+/// Whether Kubernetes holds a pod for ready.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
 }

@@ -1,0 +1,162 @@
+//! Objects of a kind by the MiniCluster they belong to, kept up to date by a watch.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use flux_operator_plan::kubernetes::CLUSTER_LABEL;
+use kube::ResourceExt;
+use kube::runtime::watcher::Event;
+use tokio::sync::watch;
+
+/// A MiniCluster's namespace and name.
+pub(crate) type Owner = (String, String);
+
+/// What was seen of a kind. Cheap to clone.
+pub(crate) struct Index<K> {
+    inner: Arc<Mutex<Inner<K>>>,
+    filled: watch::Sender<bool>,
+}
+
+struct Inner<K> {
+    by_owner: HashMap<Owner, BTreeMap<String, Arc<K>>>,
+    /// What a list has brought so far; it replaces the rest when it is complete.
+    coming: HashMap<Owner, BTreeMap<String, Arc<K>>>,
+}
+
+impl<K> Clone for Index<K> {
+    fn clone(&self) -> Self {
+        Index { inner: self.inner.clone(), filled: self.filled.clone() }
+    }
+}
+
+impl<K: ResourceExt> Index<K> {
+    /// Nothing seen yet.
+    pub(crate) fn new() -> Index<K> {
+        let inner = Inner { by_owner: HashMap::new(), coming: HashMap::new() };
+        Index { inner: Arc::new(Mutex::new(inner)), filled: watch::channel(false).0 }
+    }
+
+    /// Waits until everything that was there at the start has been seen.
+    pub(crate) async fn filled(&self) {
+        // The sender is ours, so it cannot be gone.
+        let _ = self.filled.subscribe().wait_for(|filled| *filled).await;
+    }
+
+    /// The objects of a MiniCluster, by name.
+    pub(crate) fn of(&self, owner: &Owner) -> Vec<Arc<K>> {
+        let inner = self.lock();
+        inner.by_owner.get(owner).map(|all| all.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Takes an event of the watch, and returns whose objects have changed.
+    pub(crate) fn take(&self, event: Event<K>) -> Vec<Owner> {
+        let mut inner = self.lock();
+        match event {
+            Event::Init => {
+                inner.coming.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                insert(&mut inner.coming, object);
+                Vec::new()
+            }
+            Event::InitDone => {
+                let coming = std::mem::take(&mut inner.coming);
+                let before = std::mem::replace(&mut inner.by_owner, coming);
+                let mut owners: Vec<Owner> =
+                    inner.by_owner.keys().chain(before.keys()).cloned().collect();
+                owners.sort();
+                owners.dedup();
+                self.filled.send_replace(true);
+                owners
+            }
+            Event::Apply(object) => insert(&mut inner.by_owner, object),
+            Event::Delete(object) => {
+                let owners = owners(&object);
+                for owner in &owners {
+                    if let Some(all) = inner.by_owner.get_mut(owner) {
+                        all.remove(&object.name_any());
+                        if all.is_empty() {
+                            inner.by_owner.remove(owner);
+                        }
+                    }
+                }
+                owners
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<K>> {
+        self.inner.lock().expect("no holder of this lock panics")
+    }
+}
+
+fn insert<K: ResourceExt>(
+    index: &mut HashMap<Owner, BTreeMap<String, Arc<K>>>,
+    object: K,
+) -> Vec<Owner> {
+    let owners = owners(&object);
+    let object = Arc::new(object);
+    for owner in &owners {
+        index.entry(owner.clone()).or_default().insert(object.name_any(), object.clone());
+    }
+    owners
+}
+
+/// Whom an object belongs to: the MiniCluster of its label, and, where several share
+/// it, those it names as owners.
+fn owners<K: ResourceExt>(object: &K) -> Vec<Owner> {
+    let namespace = object.namespace().unwrap_or_default();
+    let labelled = object.labels().get(CLUSTER_LABEL).into_iter();
+    let owning = object.owner_references().iter().filter(|owner| owner.kind == "MiniCluster");
+    let mut names: Vec<&String> = labelled.chain(owning.map(|owner| &owner.name)).collect();
+    names.sort();
+    names.dedup();
+    names.into_iter().map(|name| (namespace.clone(), name.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    fn pod(name: &str, cluster: &str) -> Pod {
+        let metadata =
+            json!({ "name": name, "namespace": "n", "labels": { CLUSTER_LABEL: cluster } });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    fn owner(name: &str) -> Owner {
+        ("n".into(), name.into())
+    }
+
+    fn names(index: &Index<Pod>, cluster: &str) -> Vec<String> {
+        index.of(&owner(cluster)).iter().map(|pod| pod.name_any()).collect()
+    }
+
+    #[test]
+    fn a_list_replaces_everything_at_once_and_changes_follow() {
+        let index = Index::new();
+        assert_eq!(index.take(Event::Apply(pod("old", "a"))), [owner("a")]);
+        index.take(Event::Init);
+        index.take(Event::InitApply(pod("b-0", "b")));
+        assert_eq!(names(&index, "a"), ["old"], "a list that is not complete changes nothing");
+        assert_eq!(index.take(Event::InitDone), [owner("a"), owner("b")]);
+        assert_eq!(names(&index, "a"), [""; 0]);
+        index.take(Event::Apply(pod("b-1", "b")));
+        assert_eq!(names(&index, "b"), ["b-0", "b-1"]);
+        assert_eq!(index.take(Event::Delete(pod("b-0", "b"))), [owner("b")]);
+        assert_eq!(names(&index, "b"), ["b-1"]);
+    }
+
+    #[test]
+    fn what_several_share_belongs_to_each() {
+        let reference = |name: &str| json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": name, "uid": name });
+        let metadata = json!({ "name": "shared", "namespace": "n", "ownerReferences": [reference("a"), reference("b")] });
+        let shared: Pod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        let index = Index::new();
+        assert_eq!(index.take(Event::Apply(shared)), [owner("a"), owner("b")]);
+        assert_eq!(names(&index, "b"), ["shared"]);
+    }
+}

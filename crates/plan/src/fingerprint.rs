@@ -1,0 +1,135 @@
+//! What of a spec a Job was made from, short enough for an annotation.
+//!
+//! A Job's template cannot change, so a change of the spec must be noticed, and
+//! named. The annotation holds a hash for every field that went into the Job: the
+//! template itself cannot be compared, because the next version of the operator
+//! renders it in another way and must leave a running Job alone.
+
+use std::collections::BTreeMap;
+
+use flux_operator_api::MiniClusterSpec;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// Fields that may change at any time: the operator reads them in every pass, or a
+/// Job takes them.
+const FREE: [&str; 9] = [
+    "cleanup",
+    "deadlineSeconds",
+    "jobLabels",
+    "minSize",
+    "readyTimeoutSeconds",
+    "restart",
+    "size",
+    "suspend",
+    "ttlSecondsAfterFinished",
+];
+
+/// How deep fields are told apart: `containers[0].image`, `flux.container`.
+const DEPTH: usize = 2;
+
+/// A hash for every field that is fixed once the Job is made, by its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint(BTreeMap<String, String>);
+
+impl Fingerprint {
+    /// The fingerprint of a spec.
+    pub(crate) fn of(spec: &MiniClusterSpec) -> Fingerprint {
+        let value = serde_json::to_value(spec).expect("a spec is JSON");
+        let mut fields = BTreeMap::new();
+        for (name, value) in value.as_object().into_iter().flatten() {
+            if !FREE.contains(&name.as_str()) {
+                walk(name, value, DEPTH - 1, &mut fields);
+            }
+        }
+        Fingerprint(fields)
+    }
+
+    /// As an annotation.
+    pub(crate) fn to_text(&self) -> String {
+        serde_json::to_string(&self.0).expect("text is JSON")
+    }
+
+    /// From an annotation; `None` if it is none of ours.
+    pub(crate) fn parse(text: &str) -> Option<Fingerprint> {
+        serde_json::from_str(text).ok().map(Fingerprint)
+    }
+
+    /// The fields in which two specs differ.
+    pub(crate) fn differences(&self, other: &Fingerprint) -> Vec<String> {
+        let names = self.0.keys().chain(other.0.keys());
+        let mut differing: Vec<String> = names
+            .filter(|name| self.0.get(*name) != other.0.get(*name))
+            .map(|name| format!("spec.{name}"))
+            .collect();
+        differing.sort();
+        differing.dedup();
+        differing
+    }
+}
+
+fn walk(path: &str, value: &Value, depth: usize, fields: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(map) if depth > 0 => {
+            for (name, value) in map {
+                walk(&format!("{path}.{name}"), value, depth - 1, fields);
+            }
+        }
+        // An index does not count as a level.
+        Value::Array(list) if depth > 0 => {
+            for (index, value) in list.iter().enumerate() {
+                walk(&format!("{path}[{index}]"), value, depth, fields);
+            }
+        }
+        value => {
+            fields.insert(path.to_owned(), hash(&value.to_string()));
+        }
+    }
+}
+
+/// Enough to tell two values apart, and nothing of a value that is secret.
+fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(spec: Value) -> Fingerprint {
+        Fingerprint::of(&serde_json::from_value(spec).unwrap())
+    }
+
+    #[test]
+    fn a_change_is_named_by_its_field() {
+        let before = of(json!({ "containers": [{ "image": "a" }, { "name": "b" }] }));
+        let after = of(json!({
+            "containers": [{ "image": "c" }, { "name": "b" }],
+            "pod": { "nodeSelector": { "a": "b" } },
+            "flux": { "container": { "image": "d" } },
+        }));
+        let differences =
+            ["spec.containers[0].image", "spec.flux.container", "spec.pod.nodeSelector"];
+        assert_eq!(before.differences(&after), differences);
+    }
+
+    #[test]
+    fn what_may_change_at_any_time_is_no_change() {
+        let before = of(json!({ "containers": [{}] }));
+        let after = of(json!({
+            "containers": [{}], "size": 3, "suspend": true, "cleanup": true, "minSize": 1,
+            "jobLabels": { "a": "b" }, "deadlineSeconds": 5, "restart": { "limit": 2 },
+        }));
+        assert_eq!(before.differences(&after), [""; 0]);
+    }
+
+    #[test]
+    fn it_is_read_back_and_keeps_its_hashes() {
+        let fingerprint = of(json!({ "containers": [{ "image": "a" }], "tasks": 3 }));
+        assert_eq!(Fingerprint::parse(&fingerprint.to_text()), Some(fingerprint));
+        assert_eq!(hash("abc"), "ba7816bf8f01cfea", "the vector of FIPS 180");
+        assert_eq!(Fingerprint::parse("{"), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! `readyTimeoutSeconds`: a cluster that cannot reach quorum gives its nodes back,
+//! so that two half-started ones do not block each other for ever.
+//!
+//! Giving back is suspending the Job, with a note of the time; after a while it is
+//! resumed and tries again. How long differs from cluster to cluster, so that the
+//! two do not meet again.
+
+use flux_operator_api::MiniCluster;
+use flux_operator_api::condition::ConditionType;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+/// When the nodes were given back, on the Job.
+pub(crate) const GIVEN_BACK: &str = "flux-framework.org/given-back";
+
+/// The shortest time between giving nodes back and trying again: others need it to
+/// take them.
+const REST: i64 = 10;
+
+/// What the timeout says now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// There is nothing to wait for.
+    Fine,
+    /// There is still time; look again then.
+    Until(Timestamp),
+    /// Time is up.
+    GiveBack,
+    /// The nodes are given back until then.
+    Rests(Timestamp),
+    /// It has rested.
+    TryAgain,
+}
+
+/// Looks at the clock. `ready` is whether the lead is.
+pub(crate) fn patience(
+    minicluster: &MiniCluster,
+    job: &Job,
+    ready: bool,
+    now: Timestamp,
+) -> Patience {
+    let rested = given_back(job).map(|since| since + SignedDuration::from_secs(rest(minicluster)));
+    let limit = minicluster.spec.ready_timeout_seconds.filter(|seconds| *seconds > 0);
+    match (rested, limit) {
+        (Some(until), Some(_)) if now < until => return Patience::Rests(until),
+        (Some(_), _) => return Patience::TryAgain,
+        (None, _) => {}
+    }
+    let started = job.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let (Some(limit), Some(started), false) = (limit, started, ready) else {
+        return Patience::Fine;
+    };
+    // A cluster that was ready once has its time from when it ceased to be.
+    let since = unready_since(minicluster).map_or(started.0, |since| since.max(started.0));
+    let until = since + SignedDuration::from_secs(i64::from(limit));
+    if now < until { Patience::Until(until) } else { Patience::GiveBack }
+}
+
+/// When the nodes were given back, if they are.
+pub(crate) fn given_back(job: &Job) -> Option<Timestamp> {
+    job.annotations().get(GIVEN_BACK)?.parse().ok()
+}
+
+fn unready_since(minicluster: &MiniCluster) -> Option<Timestamp> {
+    let conditions = &minicluster.status.as_ref()?.conditions;
+    let ready = conditions.iter().find(|c| c.type_ == ConditionType::Ready.as_str())?;
+    (ready.status == "False").then_some(ready.last_transition_time.0)
+}
+
+/// Between [`REST`] and three times as long, by the cluster's identity.
+fn rest(minicluster: &MiniCluster) -> i64 {
+    let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
+    let sum: i64 = uid.bytes().map(i64::from).sum();
+    REST + sum % (2 * REST + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_testkit::{merge, smallest};
+    use serde_json::{Value, json};
+
+    const START: &str = "2026-01-01T00:00:00Z";
+
+    fn minicluster(patch: Value) -> MiniCluster {
+        let mut manifest = smallest("fs");
+        merge(
+            &mut manifest,
+            &json!({ "metadata": { "uid": "u" }, "spec": { "readyTimeoutSeconds": 60 } }),
+        );
+        merge(&mut manifest, &patch);
+        serde_json::from_value(manifest).unwrap()
+    }
+
+    fn job(patch: Value) -> Job {
+        let mut job = json!({ "status": { "startTime": START } });
+        merge(&mut job, &patch);
+        serde_json::from_value(job).unwrap()
+    }
+
+    fn after(seconds: i64) -> Timestamp {
+        START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+    }
+
+    #[test]
+    fn nodes_are_given_back_when_time_is_up() {
+        let minicluster = minicluster(json!({}));
+        let job = job(json!({}));
+        let ask = |ready, seconds| patience(&minicluster, &job, ready, after(seconds));
+        assert_eq!(ask(false, 1), Patience::Until(after(60)));
+        assert_eq!(ask(false, 60), Patience::GiveBack);
+        assert_eq!(ask(true, 61), Patience::Fine);
+    }
+
+    #[test]
+    fn without_a_limit_or_a_start_there_is_nothing_to_wait_for() {
+        let unlimited = minicluster(json!({ "spec": { "readyTimeoutSeconds": 0 } }));
+        assert_eq!(patience(&unlimited, &job(json!({})), false, after(900)), Patience::Fine);
+        let unstarted = job(json!({ "status": null }));
+        assert_eq!(
+            patience(&minicluster(json!({})), &unstarted, false, after(900)),
+            Patience::Fine
+        );
+    }
+
+    #[test]
+    fn it_tries_again_after_a_rest_and_at_once_without_a_limit() {
+        let rests = job(json!({ "metadata": { "annotations": { GIVEN_BACK: START } } }));
+        let limited = minicluster(json!({}));
+        assert!(matches!(patience(&limited, &rests, false, after(9)), Patience::Rests(_)));
+        assert_eq!(patience(&limited, &rests, false, after(30)), Patience::TryAgain);
+        let unlimited = minicluster(json!({ "spec": { "readyTimeoutSeconds": null } }));
+        assert_eq!(patience(&unlimited, &rests, false, after(1)), Patience::TryAgain);
+    }
+
+    #[test]
+    fn a_cluster_that_was_ready_has_its_time_from_then() {
+        let condition = json!({ "type": "Ready", "status": "False", "reason": "A", "message": "",
+            "lastTransitionTime": "2026-01-01T00:05:00Z" });
+        let minicluster =
+            minicluster(json!({ "status": { "size": 1, "conditions": [condition] } }));
+        assert_eq!(
+            patience(&minicluster, &job(json!({})), false, after(310)),
+            Patience::Until(after(360))
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! What was seen of a MiniCluster's objects: the input of every decision.
+
+use std::sync::Arc;
+
+use flux_operator_wire::Report;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+/// Where Kubernetes keeps the index of a Job's pod.
+pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// What was seen, and when.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The Job, if there is one that is not being deleted.
+    pub job: Option<Arc<Job>>,
+    /// The Job's pods, and the pod of the services.
+    pub pods: Vec<Arc<Pod>>,
+    /// The ConfigMap with the boot plan.
+    pub config_map: Option<Arc<ConfigMap>>,
+    /// Services that belong to the MiniCluster.
+    pub services: Vec<Arc<Service>>,
+    /// The lead's last report.
+    pub report: Option<Report>,
+    /// The namespace is being deleted.
+    pub namespace_is_going: bool,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl Seen {
+    /// Nothing but the time.
+    pub fn nothing(now: Timestamp) -> Seen {
+        Seen {
+            job: None,
+            pods: Vec::new(),
+            config_map: None,
+            services: Vec::new(),
+            report: None,
+            namespace_is_going: false,
+            now,
+        }
+    }
+
+    /// Whether it matters that the namespace might be going: Kubernetes deletes its
+    /// pods first, so a pod that goes may be a sign of it.
+    pub fn may_lose_its_namespace(&self) -> bool {
+        self.job.is_some() && self.pods.iter().any(|pod| is_going(pod))
+    }
+
+    /// The pods of the Job.
+    pub(crate) fn job_pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.iter().map(Arc::as_ref).filter(|pod| index(pod).is_some())
+    }
+}
+
+/// A pod's index in its Job.
+pub(crate) fn index(pod: &Pod) -> Option<&str> {
+    pod.annotations().get(INDEX).map(String::as_str)
+}
+
+/// Whether a pod is being deleted.
+pub(crate) fn is_going(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}

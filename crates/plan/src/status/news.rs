@@ -1,0 +1,146 @@
+//! What of a changed status is news: how soon it must be written, and which Events
+//! are told of it.
+
+use flux_operator_api::MiniClusterStatus;
+use flux_operator_api::condition::ConditionType;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::find;
+
+/// How soon a status must be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// It stands there already.
+    None,
+    /// Only counts or wording have changed: more is likely to come in a moment.
+    Soon,
+    /// Somebody may be waiting for it.
+    Now,
+}
+
+/// How urgent the change from `before` to `now` is. The first status can wait a
+/// moment too, unless it says no: the pods are about to come.
+pub fn urgency(before: Option<&MiniClusterStatus>, now: &MiniClusterStatus) -> Urgency {
+    let Some(before) = before.filter(|before| !before.conditions.is_empty()) else {
+        let accepted = find(&now.conditions, ConditionType::Accepted);
+        let refused = accepted.is_some_and(|accepted| accepted.status == "False");
+        return if refused { Urgency::Now } else { Urgency::Soon };
+    };
+    if before == now {
+        return Urgency::None;
+    }
+    let turned = now.conditions.iter().any(|condition| {
+        let before = before.conditions.iter().find(|before| before.type_ == condition.type_);
+        before.is_none_or(|before| {
+            before.status != condition.status || before.reason != condition.reason
+        })
+    });
+    // Pods that appear one after the other are no news each.
+    let dull = ["Pending", "Starting", ""];
+    let starts = dull.contains(&before.phase.as_str()) && dull.contains(&now.phase.as_str());
+    let refused =
+        find(&now.conditions, ConditionType::Accepted).is_some_and(|c| c.status != "True");
+    if turned && (!starts || refused) { Urgency::Now } else { Urgency::Soon }
+}
+
+/// Something a user would want to hear of, for an Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Nothing is wrong.
+    pub good: bool,
+    /// The condition it is about.
+    pub about: &'static str,
+    /// One word.
+    pub reason: String,
+    /// A sentence.
+    pub note: String,
+}
+
+/// What is news between two lists of conditions.
+pub fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
+    let mut told = vec![ConditionType::Accepted, ConditionType::Succeeded];
+    // That a cluster which has ended is not ready is no news.
+    if find(now, ConditionType::Succeeded).is_some_and(|over| over.status == "Unknown") {
+        told.insert(1, ConditionType::Ready);
+    }
+    told.into_iter().filter_map(|kind| one(kind, find(before, kind), find(now, kind)?)).collect()
+}
+
+fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Option<News> {
+    let good = now.status == "True";
+    let same_status = before.is_some_and(|before| before.status == now.status);
+    let same_reason = before.is_some_and(|before| before.reason == now.reason);
+    let told = match (kind, now.status.as_str()) {
+        (_, "Unknown") => false,
+        // That a manifest is right is expected, unless it was wrong before.
+        (ConditionType::Accepted, "True") => before.is_some() && !same_status,
+        // Why it does not start: no room, no image, not in time.
+        (ConditionType::Ready, "False") => {
+            let reason = now.reason.as_str();
+            !same_reason && !["NotCreated", "PodsPending", "BrokersStarting"].contains(&reason)
+        }
+        _ => !same_status,
+    };
+    told.then(|| News {
+        good,
+        about: kind.as_str(),
+        reason: now.reason.clone(),
+        note: now.message.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn conditions(ready: [&str; 2], succeeded: [&str; 2]) -> Vec<Condition> {
+        let condition = |kind: &str, [status, reason]: [&str; 2]| {
+            json!({ "type": kind, "status": status, "reason": reason, "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" })
+        };
+        let accepted = condition("Accepted", ["True", "Accepted"]);
+        let all = json!([accepted, condition("Ready", ready), condition("Succeeded", succeeded)]);
+        serde_json::from_value(all).unwrap()
+    }
+
+    fn reasons(before: &[Condition], now: &[Condition]) -> Vec<String> {
+        news(before, now).into_iter().map(|news| news.reason).collect()
+    }
+
+    #[test]
+    fn the_way_of_a_good_run_is_told_once() {
+        let starts = conditions(["False", "PodsPending"], ["Unknown", "NotFinished"]);
+        let runs = conditions(["True", "Quorum"], ["Unknown", "NotFinished"]);
+        let ends = conditions(["False", "Completed"], ["True", "Completed"]);
+        assert_eq!(reasons(&[], &starts), [""; 0]);
+        assert_eq!(reasons(&starts, &runs), ["Quorum"]);
+        assert_eq!(reasons(&runs, &runs), [""; 0]);
+        assert_eq!(reasons(&runs, &ends), ["Completed"]);
+    }
+
+    #[test]
+    fn what_keeps_a_cluster_from_starting_is_told_when_it_changes() {
+        let starts = conditions(["False", "BrokersStarting"], ["Unknown", "NotFinished"]);
+        let held = conditions(["False", "Unschedulable"], ["Unknown", "NotFinished"]);
+        assert_eq!(reasons(&starts, &held), ["Unschedulable"]);
+        assert_eq!(reasons(&held, &held), [""; 0]);
+        assert_eq!(reasons(&held, &starts), [""; 0]);
+    }
+
+    #[test]
+    fn counts_can_wait_and_turns_cannot() {
+        let status = |phase: &str, ready: [&str; 2]| MiniClusterStatus {
+            phase: phase.into(),
+            conditions: conditions(ready, ["Unknown", "NotFinished"]),
+            ..MiniClusterStatus::default()
+        };
+        let starting = status("Starting", ["False", "BrokersStarting"]);
+        let running = status("Running", ["True", "Quorum"]);
+        let counted = MiniClusterStatus { ready: "1/4".into(), ..starting.clone() };
+        assert_eq!(urgency(None, &starting), Urgency::Soon);
+        assert_eq!(urgency(Some(&starting), &starting), Urgency::None);
+        assert_eq!(urgency(Some(&starting), &counted), Urgency::Soon);
+        assert_eq!(urgency(Some(&counted), &running), Urgency::Now);
+    }
+}

@@ -1,0 +1,254 @@
+//! Every step that brings a MiniCluster's objects to its spec. Same arguments, same
+//! plan; a settled cluster has no steps, and a crash after any of them heals,
+//! because the next plan starts from what is there.
+
+use flux_operator_api::MiniCluster;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde_json::Value;
+
+use crate::job_change::job_change;
+use crate::kubernetes::{self, Rendering};
+use crate::ready_timeout::{Patience, patience};
+use crate::seen::{Seen, index, is_going};
+use crate::status::has_ended;
+use crate::valid::Valid;
+use crate::{drift, stamp};
+
+/// One change of an object. Whoever carries it out has no choice left.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Make the Secret with fresh keys, unless it is there. It is never rewritten.
+    CreateKeys,
+    /// Create or correct the ConfigMap.
+    ApplyConfigMap(Box<ConfigMap>),
+    /// Create or correct a Service.
+    ApplyService(Box<Service>),
+    /// Create the pod of the services.
+    CreatePod(Box<Pod>),
+    /// Create the Job.
+    CreateJob(Box<Job>),
+    /// Change the Job by a merge patch.
+    PatchJob(Value),
+    /// Give a pod the label by which users find it.
+    LabelPod {
+        /// The pod.
+        pod: String,
+        /// The label's value.
+        index: String,
+    },
+    /// Delete the Job with its pods.
+    DeleteJob,
+    /// Delete a Service that is no longer wanted.
+    DeleteService(String),
+    /// Delete the MiniCluster, and with it everything it owns.
+    DeleteMiniCluster,
+}
+
+/// Why a spec is not carried out as it stands, although it is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// These fields went into a Job that has started, and cannot change any more.
+    Immutable(Vec<String>),
+    /// More hosts than the brokers were told of when they started.
+    TooLarge {
+        /// The size asked for.
+        size: i32,
+        /// The hosts there may be.
+        ranks: i32,
+    },
+    /// A Job of this name belongs to somebody else.
+    NotOurs,
+}
+
+impl Hold {
+    /// One word, for the condition.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Hold::Immutable(_) => "Immutable",
+            Hold::TooLarge { .. } => "TooLarge",
+            Hold::NotOurs => "NotOurs",
+        }
+    }
+}
+
+impl std::fmt::Display for Hold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Hold::Immutable(fields) => write!(
+                f,
+                "{} cannot change once the cluster has started: change it back, or delete the MiniCluster and create it anew",
+                fields.join(", ")
+            ),
+            Hold::TooLarge { size, ranks } => write!(
+                f,
+                "spec.size {size} is more than the {ranks} hosts the cluster was started with: set spec.maxSize before it starts"
+            ),
+            Hold::NotOurs => {
+                f.write_str("a Job of this name belongs to somebody else: rename one of them")
+            }
+        }
+    }
+}
+
+/// What to do now, and when to look again though nothing has changed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// Why the spec is not carried out as it stands.
+    pub hold: Option<Hold>,
+    /// When time alone changes the plan.
+    pub look_again: Option<Timestamp>,
+}
+
+/// The MiniCluster with the hosts its brokers were started with: the rank table is
+/// fixed at boot, and a pod that is replaced must be told of the same hosts.
+pub fn as_booted(minicluster: Valid<MiniCluster>, seen: &Seen) -> Valid<MiniCluster> {
+    let ranks = seen.job.as_deref().and_then(stamp::ranks);
+    minicluster.with(|minicluster| {
+        if let Some(ranks) = ranks {
+            let spec = &mut minicluster.spec;
+            spec.max_size = Some(ranks.max(spec.max_size.unwrap_or_default()));
+            spec.size = spec.size.min(ranks);
+        }
+    })
+}
+
+/// Computes the plan. `rendering` is of the MiniCluster [`as_booted`], `asked` what
+/// the user has written.
+pub fn plan(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen) -> Plan {
+    if let Some(since) = has_ended(asked) {
+        // A Job that was deleted after the end is not run again: that must be asked for.
+        return after_the_end(asked, since, seen.now);
+    }
+    match seen.job.as_deref() {
+        None => Plan { steps: create(rendering, seen), ..Plan::default() },
+        // What replaces it is made when it is gone.
+        Some(job) if job.metadata.deletion_timestamp.is_some() => Plan::default(),
+        Some(job) if !is_owned(job.owner_references(), asked) => {
+            Plan { hold: Some(Hold::NotOurs), ..Plan::default() }
+        }
+        // Kubernetes deletes a namespace's pods first and waits for them, but a Job
+        // keeps its last failed pods until it has replaced them, which it cannot do
+        // there any more: without us that would be for ever.
+        Some(_) if seen.namespace_is_going => {
+            Plan { steps: vec![Step::DeleteJob], ..Plan::default() }
+        }
+        Some(job) => maintain(asked, rendering, seen, job),
+    }
+}
+
+/// Everything that is missing, the Job last: its pods need the rest.
+fn create(rendering: &Rendering<'_>, seen: &Seen) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if rendering.owns_secret() {
+        steps.push(Step::CreateKeys);
+    }
+    steps.extend(beside_the_job(rendering, seen, true));
+    let mut job = kubernetes::job(rendering);
+    stamp::stamp(&mut job, rendering);
+    steps.push(Step::CreateJob(Box::new(job)));
+    steps
+}
+
+/// Repairs what has drifted and follows what may change of a Job.
+fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &Job) -> Plan {
+    let changed = stamp::changed_fields(job, &asked.spec);
+    if !changed.is_empty() {
+        return match has_started(seen, job) {
+            false => Plan { steps: vec![Step::DeleteJob], ..Plan::default() },
+            true => Plan { hold: Some(Hold::Immutable(changed)), ..Plan::default() },
+        };
+    }
+    let ready = seen.job_pods().any(|pod| index(pod) == Some("0") && crate::status::is_ready(pod));
+    let patience = patience(asked, job, ready, seen.now);
+    let mut steps = beside_the_job(rendering, seen, stamp::is_ours(job));
+    let wanted = kubernetes::job(rendering);
+    steps.extend(job_change(job, &wanted, patience, seen.now).map(Step::PatchJob));
+    steps.extend(labels(seen));
+    let ranks = stamp::ranks(job).filter(|ranks| asked.spec.size > *ranks);
+    Plan {
+        steps,
+        hold: ranks.map(|ranks| Hold::TooLarge { size: asked.spec.size, ranks }),
+        look_again: match patience {
+            Patience::Until(until) | Patience::Rests(until) => Some(until),
+            Patience::Fine | Patience::GiveBack | Patience::TryAgain => None,
+        },
+    }
+}
+
+/// ConfigMap, Services and the services' pod, where they differ from what is wanted.
+fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let map = kubernetes::config_map(rendering);
+    let right = match seen.config_map.as_deref() {
+        Some(found) => !same_version || drift::config_map_is(found, &map),
+        None => false,
+    };
+    if !right {
+        steps.push(Step::ApplyConfigMap(Box::new(map)));
+    }
+    let services = services(rendering);
+    for service in &services {
+        let found = seen.services.iter().find(|found| found.name_any() == service.name_any());
+        if !found.is_some_and(|found| drift::service_is(found, service)) {
+            steps.push(Step::ApplyService(Box::new(service.clone())));
+        }
+    }
+    let unwanted = seen.services.iter().filter(|found| {
+        is_controlled(found.owner_references(), rendering.minicluster)
+            && !services.iter().any(|service| service.name_any() == found.name_any())
+    });
+    steps.extend(unwanted.map(|service| Step::DeleteService(service.name_any())));
+    steps
+}
+
+fn services(rendering: &Rendering<'_>) -> Vec<Service> {
+    vec![kubernetes::headless_service(rendering)]
+}
+
+/// The lead's label, which users of the Go operator select by. Kubernetes knows the
+/// index by another name.
+fn labels(seen: &Seen) -> Option<Step> {
+    let lead = seen.job_pods().find(|pod| {
+        index(pod) == Some("0") && !is_going(pod) && !pod.labels().contains_key("job-index")
+    })?;
+    Some(Step::LabelPod { pod: lead.name_any(), index: "0".into() })
+}
+
+/// `cleanup` and `ttlSecondsAfterFinished`.
+fn after_the_end(asked: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan {
+    let stays = asked.spec.ttl_seconds_after_finished.map(|seconds| {
+        let stays = SignedDuration::from_secs(i64::from(seconds));
+        since + stays
+    });
+    let until = if asked.spec.cleanup { Some(since) } else { stays };
+    match until {
+        Some(until) if now >= until => {
+            Plan { steps: vec![Step::DeleteMiniCluster], ..Plan::default() }
+        }
+        until => Plan { look_again: until, ..Plan::default() },
+    }
+}
+
+/// Whether a pod of the Job has run, so that the Job is no longer as it was made.
+fn has_started(seen: &Seen, job: &Job) -> bool {
+    let status = job.status.clone().unwrap_or_default();
+    let ended = status.failed.unwrap_or_default() + status.succeeded.unwrap_or_default();
+    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+    ended > 0 || seen.job_pods().any(|pod| phase(pod).is_some_and(|phase| phase != "Pending"))
+}
+
+fn is_owned(owners: &[OwnerReference], minicluster: &MiniCluster) -> bool {
+    let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
+    owners.iter().any(|owner| owner.uid == uid)
+}
+
+fn is_controlled(owners: &[OwnerReference], minicluster: &MiniCluster) -> bool {
+    let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
+    owners.iter().any(|owner| owner.uid == uid && owner.controller == Some(true))
+}
