@@ -1,0 +1,155 @@
+//! The operator's pods.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
+    ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
+    SeccompProfile, SecurityContext, TopologySpreadConstraint,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::{OPERATOR, PORT, Settings, labels, selector};
+
+/// Nobody of any image: the user of distroless images.
+const USER: i64 = 65532;
+
+/// How long the operator may take to stop: its last passes have 5 s, giving the
+/// Lease back 2 s.
+const GRACE_SECONDS: i64 = 10;
+
+/// The Deployment.
+pub(crate) fn deployment(settings: &Settings) -> Deployment {
+    Deployment {
+        metadata: settings.metadata(OPERATOR),
+        spec: Some(DeploymentSpec {
+            replicas: Some(i32::from(settings.replicas)),
+            selector: LabelSelector { match_labels: Some(selector()), ..LabelSelector::default() },
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(labels().into_iter().chain(selector()).collect()),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod(settings)),
+            },
+            ..DeploymentSpec::default()
+        }),
+        ..Deployment::default()
+    }
+}
+
+fn pod(settings: &Settings) -> PodSpec {
+    PodSpec {
+        service_account_name: Some(OPERATOR.into()),
+        automount_service_account_token: Some(true),
+        node_selector: Some(BTreeMap::from([("kubernetes.io/os".into(), "linux".into())])),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(USER),
+            run_as_group: Some(USER),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".into(),
+                ..SeccompProfile::default()
+            }),
+            ..PodSecurityContext::default()
+        }),
+        containers: vec![container(settings)],
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        // A node that is lost should not take all replicas with it.
+        topology_spread_constraints: (settings.replicas > 1).then(|| {
+            vec![TopologySpreadConstraint {
+                max_skew: 1,
+                topology_key: "kubernetes.io/hostname".into(),
+                when_unsatisfiable: "ScheduleAnyway".into(),
+                label_selector: Some(LabelSelector {
+                    match_labels: Some(selector()),
+                    ..LabelSelector::default()
+                }),
+                ..TopologySpreadConstraint::default()
+            }]
+        }),
+        ..PodSpec::default()
+    }
+}
+
+fn container(settings: &Settings) -> Container {
+    Container {
+        name: "manager".into(),
+        image: Some(settings.image.clone()),
+        command: Some(vec!["/flux-operator".into()]),
+        args: Some(arguments(settings)),
+        env: Some(vec![EnvVar {
+            name: "POD_IP".into(),
+            value_from: Some(EnvVarSource {
+                field_ref: Some(ObjectFieldSelector {
+                    field_path: "status.podIP".into(),
+                    ..ObjectFieldSelector::default()
+                }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        }]),
+        ports: Some(vec![ContainerPort {
+            name: Some("http".into()),
+            container_port: i32::from(PORT),
+            protocol: Some("TCP".into()),
+            ..ContainerPort::default()
+        }]),
+        liveness_probe: Some(Probe { period_seconds: Some(20), ..probe("/healthz") }),
+        // It is ready milliseconds after its start: look soon, and look again soon.
+        readiness_probe: Some(Probe { period_seconds: Some(2), ..probe("/readyz") }),
+        resources: Some(ResourceRequirements {
+            requests: Some(quantities(&[("cpu", "10m"), ("memory", "32Mi")])),
+            limits: Some(quantities(&[("memory", "128Mi")])),
+            ..ResourceRequirements::default()
+        }),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".into()]),
+                ..Capabilities::default()
+            }),
+            ..SecurityContext::default()
+        }),
+        ..Container::default()
+    }
+}
+
+fn arguments(settings: &Settings) -> Vec<String> {
+    let mut arguments = vec![
+        "run".to_owned(),
+        "--leader-elect".to_owned(),
+        // The kubelet puts the address in.
+        "--advertise=$(POD_IP)".to_owned(),
+        format!("--bind=[::]:{PORT}"),
+        format!("--report-url={}", settings.report_url()),
+        format!("--cluster-domain={}", settings.cluster_domain),
+        format!("--agent-image={}", settings.image),
+    ];
+    if let Some(watched) = &settings.watched {
+        arguments.push(format!("--namespace={watched}"));
+    }
+    arguments
+}
+
+fn probe(path: &str) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(path.to_owned()),
+            port: IntOrString::String("http".into()),
+            ..HTTPGetAction::default()
+        }),
+        ..Probe::default()
+    }
+}
+
+fn quantities(pairs: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+    pairs
+        .iter()
+        .map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())))
+        .collect()
+}

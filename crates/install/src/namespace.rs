@@ -1,0 +1,25 @@
+//! The operator's namespace, and who it is there.
+
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::{OPERATOR, Settings, selector, unnamespaced};
+
+/// The namespace. It takes restricted pods only, as the operator's are.
+pub(crate) fn namespace(settings: &Settings) -> Namespace {
+    let mut metadata = unnamespaced(settings.namespace.clone());
+    let labels = metadata.labels.get_or_insert_default();
+    labels.extend(selector());
+    labels.insert("pod-security.kubernetes.io/enforce".into(), "restricted".into());
+    Namespace { metadata, ..Namespace::default() }
+}
+
+/// The ServiceAccount. Only the operator's own pods ask for its token.
+pub(crate) fn service_account(settings: &Settings) -> ServiceAccount {
+    let metadata: ObjectMeta = settings.metadata(OPERATOR);
+    ServiceAccount {
+        metadata,
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    }
+}

@@ -1,0 +1,95 @@
+//! What an install may and may not do.
+
+use flux_operator_install::{Settings, access, operator};
+use serde_json::{Value, json};
+
+fn settings(watched: Option<&str>) -> Settings {
+    Settings {
+        namespace: "operator-system".into(),
+        image: "example.com/flux-operator:1".into(),
+        cluster_domain: "cluster.local".into(),
+        watched: watched.map(str::to_owned),
+        replicas: 1,
+        network_policy: true,
+    }
+}
+
+fn kinds<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    objects.iter().filter(move |object| object["kind"] == kind)
+}
+
+fn rules(objects: &[Value]) -> Vec<Value> {
+    let roles = kinds(objects, "Role").chain(kinds(objects, "ClusterRole"));
+    roles.flat_map(|role| role["rules"].as_array().expect("a role has rules").clone()).collect()
+}
+
+fn words(rule: &Value, field: &str) -> Vec<String> {
+    let words = rule[field].as_array().into_iter().flatten();
+    words.map(|word| word.as_str().expect("a word").to_owned()).collect()
+}
+
+#[test]
+fn no_role_has_a_wildcard_or_gets_into_pods() {
+    for settings in [settings(None), settings(Some("team"))] {
+        let rules = rules(&operator(&settings));
+        assert!(rules.len() > 10, "the roles were not found");
+        for rule in rules {
+            let all = ["apiGroups", "resources", "verbs"].map(|field| words(&rule, field)).concat();
+            assert!(!all.iter().any(|word| word.contains('*')), "{rule}");
+            let into = ["pods/exec", "pods/attach", "pods/portforward", "pods/log"];
+            assert!(!all.iter().any(|word| into.contains(&word.as_str())), "{rule}");
+            let grants = ["bind", "escalate", "impersonate"];
+            assert!(!all.iter().any(|word| grants.contains(&word.as_str())), "{rule}");
+        }
+    }
+}
+
+#[test]
+fn secrets_are_made_and_read_by_name_but_never_listed() {
+    let rules = rules(&access(&settings(None)));
+    let mut of_secrets =
+        rules.iter().filter(|rule| words(rule, "resources").contains(&"secrets".into()));
+    let rule = of_secrets.next().expect("a rule for Secrets");
+    assert_eq!(words(rule, "verbs"), ["create", "get"]);
+    assert_eq!(of_secrets.count(), 0);
+}
+
+#[test]
+fn the_lease_is_one_of_the_operators_own_namespace() {
+    let objects = access(&settings(None));
+    for role in kinds(&objects, "ClusterRole") {
+        assert!(!role.to_string().contains("leases"), "{role}");
+    }
+    let role = kinds(&objects, "Role").next().expect("a role");
+    assert_eq!(role["metadata"]["namespace"], "operator-system");
+    assert_eq!(role["rules"][0]["resourceNames"], json!(["flux-operator"]));
+    assert_eq!(role["rules"][1]["verbs"], json!(["create"]));
+}
+
+#[test]
+fn an_operator_for_one_namespace_has_no_right_beyond_it() {
+    let objects = operator(&settings(Some("team")));
+    assert_eq!(kinds(&objects, "ClusterRoleBinding").count(), 0);
+    let mut places: Vec<_> =
+        kinds(&objects, "RoleBinding").map(|binding| &binding["metadata"]["namespace"]).collect();
+    places.sort_by_key(|place| place.to_string());
+    assert_eq!(places, ["operator-system", "team"]);
+    let deployment = kinds(&objects, "Deployment").next().expect("a Deployment");
+    assert!(deployment.to_string().contains("--namespace=team"), "{deployment}");
+}
+
+#[test]
+fn two_installs_share_no_object() {
+    let other = Settings { namespace: "elsewhere".into(), ..settings(None) };
+    let names = |settings: &Settings| -> Vec<String> {
+        let name = |object: &Value| {
+            format!(
+                "{} {} {}",
+                object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]
+            )
+        };
+        operator(settings).iter().map(name).collect()
+    };
+    let (one, two) = (names(&settings(None)), names(&other));
+    assert!(one.iter().all(|name| !two.contains(name)), "{one:?} {two:?}");
+}
