@@ -1,10 +1,13 @@
 //! `flux-operator run`: the controllers.
 
-use std::net::SocketAddr;
+use std::io::IsTerminal;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
-use flux_operator_operator::Options;
+use flux_operator_install::LEASE;
+use flux_operator_operator::{Election, Identity, Options};
+use tokio::net::TcpListener;
 
 use crate::render::RenderSettings;
 
@@ -15,8 +18,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     namespace: Option<String>,
 
-    /// Where to serve reports and health.
-    #[arg(long, default_value = "0.0.0.0:8080")]
+    /// Where to serve reports, metrics and health.
+    #[arg(long, default_value = "[::]:8080")]
     bind: SocketAddr,
 
     /// Address at which pods reach this operator, as http://host:port. Without it
@@ -24,16 +27,22 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "URL")]
     report_url: Option<String>,
 
+    /// Lead only while holding the Lease `flux-operator` in the operator's namespace,
+    /// so that several replicas can run.
+    #[arg(long)]
+    leader_elect: bool,
+
+    /// Address of this replica, for agents that asked one that does not lead.
+    #[arg(long, value_name = "ADDRESS")]
+    advertise: Option<IpAddr>,
+
     #[command(flatten)]
     settings: RenderSettings,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let options = Options {
-        namespace: arguments.namespace.clone(),
-        settings: arguments.settings.with_reports(arguments.report_url.clone()),
-    };
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -44,13 +53,46 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             anyhow!("failed to find a cluster: {error}\nhint: set KUBECONFIG to a kubeconfig file")
         };
         let client = kube::Client::try_default().await.map_err(no_cluster)?;
+        let options = Options {
+            namespace: arguments.namespace.clone(),
+            settings: arguments.settings.with_reports(arguments.report_url.clone()),
+            election: arguments.leader_elect.then(|| arguments.election(&client)),
+        };
         let address = arguments.bind;
-        let listener = tokio::net::TcpListener::bind(address)
-            .await
-            .with_context(|| format!("failed to listen on {address}"))?;
+        let listener =
+            listen(address).await.with_context(|| format!("failed to listen on {address}"))?;
         tracing::info!(%address, "serving reports");
-        flux_operator_operator::run(client, listener, options).await;
+        let ended = flux_operator_operator::run(client, listener, options).await;
+        ended.context("the operator must not write any more")?;
+        tracing::info!("stopped as told");
         anyhow::Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Listens at an address. "Everywhere" includes machines without IPv6.
+async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    if listener.is_err() && address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+        return TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
+    }
+    listener
+}
+
+impl Arguments {
+    fn election(&self, client: &kube::Client) -> Election {
+        // In a pod this is the pod's name.
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let address = self.advertise.map(|address| SocketAddr::new(address, self.bind.port()));
+        let name = match address {
+            Some(_) => host.trim().to_owned(),
+            // Several may run on one machine.
+            None => format!("{}_{}", host.trim(), std::process::id()),
+        };
+        Election {
+            namespace: client.default_namespace().to_owned(),
+            lease: LEASE.to_owned(),
+            identity: Identity { name, address },
+        }
+    }
 }

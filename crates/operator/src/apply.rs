@@ -35,6 +35,20 @@ pub(crate) enum ApplyError {
     Keys { source: KeyError },
 }
 
+impl ApplyError {
+    /// Short and bounded: the metric's label.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            ApplyError::Apply { .. } => "Apply",
+            ApplyError::Create { .. } => "Create",
+            ApplyError::NotOurs { .. } => "NotOurs",
+            ApplyError::Change { .. } => "Change",
+            ApplyError::Delete { .. } => "Delete",
+            ApplyError::Keys { .. } => "Keys",
+        }
+    }
+}
+
 /// A kind of object that lives in a namespace, and can be read and written.
 trait Object:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>

@@ -1,21 +1,26 @@
-//! Starts everything: watches, the report server, the passes.
+//! Starts everything: watches, the HTTP server, the passes.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flux_operator_plan::kubernetes::Settings;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use kube::Client;
-use kube::runtime::controller::{Config, Controller};
+use kube::runtime::controller::{Action, Config, Controller};
 use kube::runtime::events::{Recorder, Reporter};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::backoff::Backoff;
+use crate::http::{Server, serve};
+use crate::lease::{Candidate, Election, Leadership, Lost};
+use crate::metrics::{Metrics, counting};
 use crate::publish::Publisher;
-use crate::reconcile::{Context, reconcile, retry};
-use crate::reports::{Reports, serve};
+use crate::reconcile::{Context, ReconcileError, reconcile, retry};
+use crate::reports::Reports;
+use crate::stop::told_to_stop;
+use crate::stores::Guarded;
 use crate::watches;
 
 /// Passes that run at the same time. They mostly wait for the API server.
@@ -24,6 +29,10 @@ const CONCURRENCY: u16 = 32;
 /// Changes that come together are looked at once.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
+/// How long passes that run may take to end when the operator is told to stop.
+/// With this and the Lease it has ended well before the kubelet's patience has.
+const LAST_PASSES: Duration = Duration::from_secs(5);
+
 /// How the operator is run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -31,17 +40,41 @@ pub struct Options {
     pub namespace: Option<String>,
     /// How objects are rendered.
     pub settings: Settings,
+    /// How replicas agree on the one that writes; without it this is the only one.
+    pub election: Option<Election>,
 }
 
-/// Runs until SIGTERM or SIGINT. Reports and health are served at `listener`.
-pub async fn run(client: Client, listener: TcpListener, options: Options) {
+/// Runs until SIGTERM or SIGINT: then it takes nothing new, lets passes end that
+/// run, and gives the Lease back. Fails when it loses the Lease. Reports, metrics
+/// and health are served at `listener`.
+pub async fn run(client: Client, listener: TcpListener, options: Options) -> Result<(), Lost> {
+    let metrics = Metrics::new();
+    let client = counting(client, metrics.clone());
+    let (mut candidate, leadership) = match &options.election {
+        Some(election) => {
+            let (candidate, leadership) = Candidate::new(client.clone(), election, metrics.clone());
+            (Some(candidate), leadership)
+        }
+        None => (None, Leadership::always()),
+    };
+    metrics.leads(leadership.leads());
     let (changed, changes) = mpsc::unbounded_channel();
     let reports = Reports::new(changed.clone());
-    let (stores, _watches) =
+    // What runs beside the passes ends with this function, however that ends.
+    let (stores, mut others) =
         watches::start(&client, options.namespace.as_deref(), &changed, &reports);
-    let server = tokio::spawn(serve(listener, client.clone(), stores.clone(), reports.clone()));
-    // A pass that sees only part of what is there would make it a second time.
-    stores.filled().await;
+    let served = Server {
+        client: client.clone(),
+        stores: stores.clone(),
+        reports: reports.clone(),
+        leadership: leadership.clone(),
+        metrics: metrics.clone(),
+    };
+    others.spawn(async {
+        if let Err(error) = serve(listener, served).await {
+            tracing::error!(%error, "the HTTP server has ended");
+        }
+    });
     let context = Arc::new(Context {
         client: client.clone(),
         recorder: Recorder::new(client.clone(), Reporter::from("flux-operator")),
@@ -50,15 +83,64 @@ pub async fn run(client: Client, listener: TcpListener, options: Options) {
         reports,
         publisher: Publisher::new(client),
         backoff: Backoff::default(),
+        metrics: metrics.clone(),
     });
-    // The watches say whose objects have changed; nothing else starts a pass.
-    Controller::for_stream(futures::stream::pending(), stores.miniclusters)
-        .with_config(Config::default().concurrency(CONCURRENCY).debounce(DEBOUNCE))
-        .reconcile_on(UnboundedReceiverStream::new(changes))
-        .shutdown_on_signal()
-        .run(reconcile, retry, context)
-        // What a pass had to say it has said.
-        .for_each(|_| std::future::ready(()))
-        .await;
-    server.abort();
+    let stop = told_to_stop().shared();
+    let gained = leadership.gained();
+    let passes = async {
+        // A pass that sees only part of what is there would make it a second time.
+        stores.filled().await;
+        // The watches say whose objects have changed; nothing else starts a pass.
+        Controller::for_stream(futures::stream::pending(), stores.miniclusters.clone())
+            .with_config(Config::default().concurrency(CONCURRENCY).debounce(DEBOUNCE))
+            .reconcile_on(UnboundedReceiverStream::new(changes))
+            .reconcile_all_on(gained)
+            .graceful_shutdown_on(stop.clone())
+            .run(
+                move |minicluster, context| {
+                    pass(minicluster, context, leadership.clone(), metrics.clone())
+                },
+                retry,
+                context,
+            )
+            // What a pass had to say it has said.
+            .for_each(|_| std::future::ready(()))
+            .await;
+    };
+    let too_long = stop.clone().then(|()| tokio::time::sleep(LAST_PASSES));
+    let lost = async {
+        match &mut candidate {
+            Some(candidate) => candidate.campaign().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = passes => {}
+        () = too_long => tracing::warn!("passes were cut off that took too long to end"),
+        lost = lost => return Err(lost),
+    }
+    if let Some(candidate) = &mut candidate {
+        candidate.release().await;
+    }
+    Ok(())
+}
+
+/// A pass, if this replica leads. Whoever comes to lead looks at everything.
+async fn pass(
+    minicluster: Arc<Guarded>,
+    context: Arc<Context>,
+    leadership: Leadership,
+    metrics: Metrics,
+) -> Result<Action, ReconcileError> {
+    if !leadership.leads() {
+        return Ok(Action::await_change());
+    }
+    let _running = metrics.pass_begins();
+    let begun = Instant::now();
+    let outcome = reconcile(minicluster, context).await;
+    metrics.pass(begun.elapsed(), outcome.is_ok());
+    if let Err(error) = &outcome {
+        metrics.failed(error.reason());
+    }
+    outcome
 }

@@ -12,12 +12,17 @@ mod apply;
 mod backoff;
 mod controller;
 mod errors;
+mod http;
 mod index;
 mod keys;
+mod lease;
+mod metrics;
 mod publish;
 mod reconcile;
 mod reports;
+mod stop;
 mod stores;
 mod watches;
 
 pub use controller::{Options, run};
+pub use lease::{Election, Identity, Lost};

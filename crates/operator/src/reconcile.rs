@@ -18,6 +18,7 @@ use kube::{Client, ResourceExt};
 use crate::apply::{ApplyError, carry_out, is_going};
 use crate::backoff::Backoff;
 use crate::errors::chain;
+use crate::metrics::{Metrics, first_ready};
 use crate::publish::{PublishError, Publisher};
 use crate::reports::Reports;
 use crate::stores::{Guarded, Stores};
@@ -31,6 +32,7 @@ pub(crate) struct Context {
     pub(crate) reports: Reports,
     pub(crate) publisher: Publisher,
     pub(crate) backoff: Backoff,
+    pub(crate) metrics: Metrics,
 }
 
 /// Why a pass failed; it is tried again.
@@ -40,6 +42,17 @@ pub(crate) enum ReconcileError {
     Carry(CarryError),
     #[error(transparent)]
     Publish(PublishError),
+}
+
+impl ReconcileError {
+    /// Short and bounded: the metric's label.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            ReconcileError::Carry(CarryError::Apply(error)) => error.reason(),
+            ReconcileError::Carry(CarryError::Ranks(_)) => "Ranks",
+            ReconcileError::Publish(_) => "Publish",
+        }
+    }
 }
 
 /// Why a cluster could not be carried out.
@@ -88,6 +101,9 @@ pub(crate) async fn reconcile(
     let status = status(minicluster, &seen, &outcome);
     let wait = context.publisher.publish(&context.recorder, minicluster, &status).await;
     let wait = wait.map_err(ReconcileError::Publish)?;
+    if let Some(duration) = first_ready(minicluster, &status) {
+        context.metrics.brought_up(duration);
+    }
     if let Some(failure) = carried.failure {
         return Err(ReconcileError::Carry(failure));
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::Seen;
+use futures::FutureExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
@@ -77,6 +78,22 @@ impl Stores {
     /// The MiniCluster with this uid.
     pub(crate) fn by_uid(&self, uid: &str) -> Option<Arc<Guarded>> {
         self.miniclusters.find(|found| found.meta().uid.as_deref() == Some(uid))
+    }
+
+    /// Whether everything that is there has been seen once.
+    pub(crate) fn are_filled(&self) -> bool {
+        self.filled().now_or_never().is_some()
+    }
+
+    /// The phase of every MiniCluster.
+    pub(crate) fn phases(&self) -> Vec<String> {
+        let phase = |guarded: &Arc<Guarded>| {
+            let status =
+                guarded.0.as_ref().ok().and_then(|minicluster| minicluster.status.as_ref());
+            let phase = status.map(|status| status.phase.clone()).unwrap_or_default();
+            if phase.is_empty() { "Unknown".to_owned() } else { phase }
+        };
+        self.miniclusters.state().iter().map(phase).collect()
     }
 
     /// The uids of all MiniClusters.

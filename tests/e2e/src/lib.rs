@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use flux_operator_api::MiniCluster;
 use flux_operator_api::condition::ConditionType;
-use flux_operator_operator::Options;
+use flux_operator_operator::{Lost, Options};
 use flux_operator_plan::kubernetes::Settings;
 use flux_operator_testkit::cluster::{first, install_crds, patiently, testbed};
 use flux_operator_testkit::images::{AGENT_IMAGE, import_all, with_flux};
@@ -26,7 +26,7 @@ pub struct Stage {
     pub client: Client,
     /// The namespace.
     pub namespace: String,
-    operator: Option<JoinHandle<()>>,
+    operator: Option<JoinHandle<Result<(), Lost>>>,
 }
 
 /// Runs a test on a stage of its own.
@@ -63,6 +63,7 @@ impl Stage {
                 cluster_domain: "cluster.local".into(),
                 report_url: Some(url),
             },
+            election: None,
         };
         let run = flux_operator_operator::run(self.client.clone(), listener, options);
         self.operator = Some(tokio::spawn(run));

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::watches::Changed;
 
-pub(crate) use server::serve;
+pub(crate) use server::report;
 
 /// Agents per cluster that are remembered. A cluster has at most 100,000 pods,
 /// but only those that speak at the same time need a nonce.

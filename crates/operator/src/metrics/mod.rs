@@ -1,0 +1,221 @@
+//! What the operator counts, in Prometheus' words, for `/metrics`.
+//!
+//! One method per thing that happens; names and labels are decided here alone.
+//! Label values are bounded: never a name of a user's object.
+
+mod bring_up;
+mod requests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+pub(crate) use bring_up::first_ready;
+pub(crate) use requests::counting;
+
+/// Seconds of a pass: a quiet one takes microseconds, one that makes a cluster
+/// some tens of milliseconds, one at a slow API server seconds.
+const PASS_SECONDS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
+
+/// Seconds from creation to quorum: 3 with everything there, minutes where images
+/// are pulled or nodes are made. Kubernetes tells creation times in whole seconds.
+const BRING_UP_SECONDS: [f64; 11] = [1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 30.0, 60.0, 300.0, 900.0];
+
+/// The counters. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    registry: Arc<Registry>,
+    passes: Family<PassLabels, Counter>,
+    pass_seconds: Histogram,
+    failures: Family<ReasonLabels, Counter>,
+    passes_running: Gauge,
+    miniclusters: Family<PhaseLabels, Gauge>,
+    bring_up_seconds: Histogram,
+    leader: Gauge,
+    reports: Family<OutcomeLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PassLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabels {
+    resource: String,
+    verb: &'static str,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        let passes = Family::default();
+        let pass_seconds = Histogram::new(PASS_SECONDS);
+        let failures = Family::default();
+        let passes_running = Gauge::default();
+        let miniclusters = Family::default();
+        let bring_up_seconds = Histogram::new(BRING_UP_SECONDS);
+        let leader = Gauge::default();
+        let reports = Family::default();
+        let requests = Family::default();
+        let mut registry = Registry::with_prefix("flux_operator");
+        registry.register("reconciles", "Passes over a MiniCluster", passes.clone());
+        registry.register("reconcile_seconds", "Time of a pass", pass_seconds.clone());
+        registry.register("reconcile_errors", "Passes that failed, by reason", failures.clone());
+        registry.register("reconciles_running", "Passes that run now", passes_running.clone());
+        registry.register("miniclusters", "MiniClusters by phase", miniclusters.clone());
+        registry.register(
+            "bring_up_seconds",
+            "Time from a MiniCluster's creation until it was Ready for the first time",
+            bring_up_seconds.clone(),
+        );
+        registry.register("leader", "Whether this replica leads: 1 or 0", leader.clone());
+        registry.register("reports", "Reports of agents, by what became of them", reports.clone());
+        registry.register(
+            "api_requests",
+            "Requests to the API server, by resource and verb",
+            requests.clone(),
+        );
+        Metrics {
+            registry: Arc::new(registry),
+            passes,
+            pass_seconds,
+            failures,
+            passes_running,
+            miniclusters,
+            bring_up_seconds,
+            leader,
+            reports,
+            requests,
+        }
+    }
+
+    /// A pass has begun. It ends when the guard is dropped, also when it is cut off.
+    pub(crate) fn pass_begins(&self) -> RunningPass {
+        self.passes_running.inc();
+        RunningPass(self.passes_running.clone())
+    }
+
+    /// A pass came to an end.
+    pub(crate) fn pass(&self, duration: Duration, succeeded: bool) {
+        let result = if succeeded { "success" } else { "error" };
+        self.passes.get_or_create(&PassLabels { result }).inc();
+        self.pass_seconds.observe(duration.as_secs_f64());
+    }
+
+    /// A pass failed for this reason.
+    pub(crate) fn failed(&self, reason: &'static str) {
+        self.failures.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    /// A MiniCluster is Ready for the first time, this long after its creation.
+    pub(crate) fn brought_up(&self, duration: Duration) {
+        self.bring_up_seconds.observe(duration.as_secs_f64());
+    }
+
+    /// Whether this replica leads.
+    pub(crate) fn leads(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    /// An agent has spoken, and this became of it.
+    pub(crate) fn report(&self, outcome: &'static str) {
+        self.reports.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    /// A request went to the API server.
+    fn request(&self, resource: String, verb: &'static str) {
+        self.requests.get_or_create(&RequestLabels { resource, verb }).inc();
+    }
+
+    /// All of it as text; `phases` has the phase of every MiniCluster there is.
+    pub(crate) fn text(&self, phases: impl Iterator<Item = String>) -> String {
+        self.miniclusters.clear();
+        for phase in phases {
+            self.miniclusters.get_or_create(&PhaseLabels { phase }).inc();
+        }
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("text can always be written to a string");
+        text
+    }
+}
+
+/// A pass that runs.
+pub(crate) struct RunningPass(Gauge);
+
+impl Drop for RunningPass {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(metrics: &Metrics) -> String {
+        metrics.text(["Running", "Running", "Failed"].into_iter().map(str::to_owned))
+    }
+
+    #[test]
+    fn what_happened_is_in_the_text() {
+        let metrics = Metrics::new();
+        metrics.pass(Duration::from_millis(7), true);
+        metrics.pass(Duration::from_millis(7), false);
+        metrics.failed("Apply");
+        metrics.brought_up(Duration::from_secs(4));
+        metrics.leads(true);
+        metrics.report("heard");
+        metrics.request("jobs".into(), "create");
+        let running = metrics.pass_begins();
+        let shown = text(&metrics);
+        for line in [
+            r#"flux_operator_reconciles_total{result="success"} 1"#,
+            r#"flux_operator_reconciles_total{result="error"} 1"#,
+            r#"flux_operator_reconcile_seconds_bucket{le="0.01"} 2"#,
+            r#"flux_operator_reconcile_errors_total{reason="Apply"} 1"#,
+            r#"flux_operator_bring_up_seconds_bucket{le="4.0"} 1"#,
+            r#"flux_operator_bring_up_seconds_bucket{le="3.0"} 0"#,
+            r#"flux_operator_leader 1"#,
+            r#"flux_operator_reports_total{outcome="heard"} 1"#,
+            r#"flux_operator_api_requests_total{resource="jobs",verb="create"} 1"#,
+            r#"flux_operator_miniclusters{phase="Running"} 2"#,
+            r#"flux_operator_reconciles_running 1"#,
+        ] {
+            assert!(shown.lines().any(|each| each == line), "{line} is not in\n{shown}");
+        }
+        drop(running);
+        assert!(text(&metrics).contains("flux_operator_reconciles_running 0\n"));
+    }
+
+    #[test]
+    fn phases_are_counted_anew_each_time() {
+        let metrics = Metrics::new();
+        text(&metrics);
+        let shown = metrics.text(std::iter::once("Failed".to_owned()));
+        assert!(shown.contains(r#"flux_operator_miniclusters{phase="Failed"} 1"#), "{shown}");
+        assert!(!shown.contains("Running"), "{shown}");
+    }
+}

@@ -1,0 +1,118 @@
+//! Counts requests to the API server where all of them pass, so that no caller
+//! has to.
+
+use axum::http::{Method, Request, header};
+use kube::Client;
+use kube::client::Body;
+
+use super::Metrics;
+
+/// The same client, with every request counted.
+pub(crate) fn counting(client: Client, metrics: Metrics) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let counted = tower::service_fn(move |request: Request<Body>| {
+        if let Some(resource) = resource(request.uri().path()) {
+            metrics.request(resource, verb(&request));
+        }
+        let client = client.clone();
+        async move { client.send(request).await }
+    });
+    Client::new(counted, namespace)
+}
+
+/// What a request does, in the words of roles.
+fn verb(request: &Request<Body>) -> &'static str {
+    let has_name = || has_name(request.uri().path());
+    let query = request.uri().query().unwrap_or_default();
+    match *request.method() {
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => {
+            let kind = request.headers().get(header::CONTENT_TYPE);
+            let apply = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/apply"));
+            if apply { "apply" } else { "patch" }
+        }
+        Method::DELETE => "delete",
+        _ if query.contains("watch=true") => "watch",
+        _ if has_name() => "get",
+        _ => "list",
+    }
+}
+
+/// The resource in a path of the API, with its subresource: `jobs`,
+/// `miniclusters/status`. None for anything else, such as `/version`.
+fn resource(path: &str) -> Option<String> {
+    let parts = resource_path(path)?;
+    match parts.as_slice() {
+        [resource, _, subresource, ..] => Some(format!("{resource}/{subresource}")),
+        [resource, ..] => Some((*resource).to_owned()),
+        [] => None,
+    }
+}
+
+fn has_name(path: &str) -> bool {
+    resource_path(path).is_some_and(|parts| parts.len() > 1)
+}
+
+/// What follows group, version and namespace: resource, name, subresource.
+fn resource_path(path: &str) -> Option<Vec<&str>> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let parts = match parts.as_slice() {
+        ["api", _version, rest @ ..] | ["apis", _, _version, rest @ ..] => rest,
+        _ => return None,
+    };
+    match parts {
+        ["namespaces", _, rest @ ..] if !rest.is_empty() => Some(rest.to_vec()),
+        rest => Some(rest.to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: Method, path: &str, content_type: &str) -> Request<Body> {
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, content_type)
+            .body(Body::empty())
+            .unwrap()
+    }
+
+    #[test]
+    fn paths_name_their_resource() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/a/secrets/b", Some("secrets")),
+            ("/api/v1/pods", Some("pods")),
+            ("/api/v1/namespaces/a", Some("namespaces")),
+            ("/apis/batch/v1/namespaces/a/jobs", Some("jobs")),
+            (
+                "/apis/flux-framework.org/v1alpha2/namespaces/a/miniclusters/b/status",
+                Some("miniclusters/status"),
+            ),
+            ("/version", None),
+            ("/api", None),
+        ] {
+            assert_eq!(resource(path).as_deref(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn methods_are_told_in_the_words_of_roles() {
+        let jobs = "/apis/batch/v1/namespaces/a/jobs";
+        let job = "/apis/batch/v1/namespaces/a/jobs/b";
+        for (method, path, kind, expected) in [
+            (Method::POST, jobs, "application/json", "create"),
+            (Method::PUT, job, "application/json", "update"),
+            (Method::PATCH, job, "application/apply-patch+yaml", "apply"),
+            (Method::PATCH, job, "application/merge-patch+json", "patch"),
+            (Method::DELETE, job, "", "delete"),
+            (Method::GET, job, "", "get"),
+            (Method::GET, jobs, "", "list"),
+            (Method::GET, &format!("{jobs}?labelSelector=x&watch=true"), "", "watch"),
+        ] {
+            assert_eq!(verb(&request(method, path, kind)), expected, "{path}");
+        }
+    }
+}
