@@ -37,7 +37,7 @@ fn print() -> Result<()> {
     }
 }
 
-fn write(directory: &Path) -> Result<()> {
+pub(crate) fn write(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory)
         .with_context(|| format!("failed to create the directory {}", directory.display()))?;
     for crd in crd::all() {

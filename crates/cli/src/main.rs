@@ -6,6 +6,7 @@
 mod crd;
 mod input;
 mod local;
+mod manifests;
 mod render;
 mod run;
 mod validate;
@@ -28,6 +29,7 @@ struct Arguments {
 enum Command {
     Crd(crd::Arguments),
     Local(local::Arguments),
+    Manifests(manifests::Arguments),
     Render(render::Arguments),
     Run(run::Arguments),
     Validate(validate::Arguments),
@@ -46,6 +48,7 @@ fn flux_operator() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Crd(arguments) => crd::run(&arguments),
         Command::Local(arguments) => local::run(arguments),
+        Command::Manifests(arguments) => manifests::run(&arguments),
         Command::Render(arguments) => render::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),

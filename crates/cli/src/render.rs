@@ -42,7 +42,7 @@ pub(crate) struct RenderSettings {
 }
 
 /// The image of this version.
-const DEFAULT_IMAGE: &str =
+pub(crate) const DEFAULT_IMAGE: &str =
     concat!("ghcr.io/flux-framework/flux-operator:v", env!("CARGO_PKG_VERSION"));
 
 impl RenderSettings {
