@@ -25,15 +25,18 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A client for the cluster under test.
 pub async fn client() -> Result<Client> {
-    let config = if testbed_is_off() {
-        Config::infer().await.context("TESTBED=off needs KUBECONFIG to name a cluster")?
-    } else {
-        let path = testbed()?.kubeconfig();
-        let kubeconfig = Kubeconfig::read_from(&path)
-            .with_context(|| format!("failed to read {}", path.display()))?;
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
-    };
-    Ok(Client::try_from(config)?)
+    Ok(Client::try_from(config().await?)?)
+}
+
+/// How to reach the cluster under test, as its administrator.
+pub async fn config() -> Result<Config> {
+    if testbed_is_off() {
+        return Config::infer().await.context("TESTBED=off needs KUBECONFIG to name a cluster");
+    }
+    let path = testbed()?.kubeconfig();
+    let kubeconfig = Kubeconfig::read_from(&path)
+        .with_context(|| format!("failed to read {}", path.display()))?;
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
 
 /// kubectl for the cluster under test.

@@ -18,6 +18,8 @@ use crate::merge;
 
 /// The image with the agent.
 pub const AGENT_IMAGE: &str = "flux-operator.test/agent:1";
+/// The operator's image: the operator, and the agent.
+pub const OPERATOR_IMAGE: &str = "flux-operator.test/flux-operator:1";
 /// A view image with fluxlet.
 const VIEW_IMAGE: &str = "flux-operator.test/view:1";
 /// An image with a real Flux.
@@ -29,6 +31,18 @@ pub fn import_all() -> Result<()> {
     DONE.get_or_init(|| import().map_err(|error| format!("{error:#}")))
         .clone()
         .map_err(anyhow::Error::msg)
+}
+
+/// Brings the operator's own image to the testbed.
+pub fn import_operator() -> Result<()> {
+    let operator = static_program("flux-operator")?;
+    let agent = static_program("flux-operator-agent")?;
+    let image = Image::new(OPERATOR_IMAGE)
+        .file(&operator, "/flux-operator", 0o755)
+        .file(&agent, "/flux-operator-agent", 0o755)
+        .entrypoint(["/flux-operator"])
+        .user("65532:65532");
+    bring(&testbed()?, image)
 }
 
 /// Changes a manifest so that it finds its Flux in the test images, unless it says

@@ -1,5 +1,10 @@
 //! What tests on a real node share: a namespace with an operator of its own,
 //! and questions about a MiniCluster in it. The tests are in `tests/`.
+//!
+//! The operator runs in the test's process, but with the roles it is installed
+//! with: every test fails that needs a right it does not have.
+
+pub mod access;
 
 use anyhow::{Context, Result, bail};
 use flux_operator_api::MiniCluster;
@@ -31,13 +36,21 @@ pub struct Stage {
 
 /// Runs a test on a stage of its own.
 pub async fn on_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) -> Result<T> {
+    on_empty_stage(async |stage| {
+        stage.start_operator().await?;
+        test(stage).await
+    })
+    .await
+}
+
+/// Runs a test on a stage whose operator it starts itself.
+pub async fn on_empty_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) -> Result<T> {
     let client = cluster::client().await?;
     install_crds(&client).await?;
     import_all()?;
     cluster::in_namespace(&client, async |namespace| {
         let mut stage =
             Stage { client: client.clone(), namespace: namespace.to_owned(), operator: None };
-        stage.start_operator().await?;
         let outcome = test(&mut stage).await;
         if outcome.is_ok() {
             let all = stage.miniclusters();
@@ -65,7 +78,8 @@ impl Stage {
             },
             election: None,
         };
-        let run = flux_operator_operator::run(self.client.clone(), listener, options);
+        let client = access::operators_client(&self.client).await?;
+        let run = flux_operator_operator::run(client, listener, options);
         self.operator = Some(tokio::spawn(run));
         Ok(())
     }
