@@ -18,7 +18,7 @@ fn a_command_on_four_nodes() {
         json!({ "spec": { "size": 4, "containers": [{ "image": "ubuntu", "command": "hostname" }] } }),
         |rendering| {
             insta::assert_yaml_snapshot!("hello_job", kubernetes::job(rendering));
-            insta::assert_yaml_snapshot!("hello_service", kubernetes::headless_service(rendering));
+            insta::assert_yaml_snapshot!("hello_service", kubernetes::cluster_service(rendering));
             insta::assert_yaml_snapshot!("hello_boot_plan", rendering.boot_plan());
         },
     );
@@ -40,6 +40,90 @@ fn sidecars_are_native_and_only_the_runner_has_the_keys() {
         assert!(!mounts.contains("flux-operator-certificate"), "{mounts}");
         insta::assert_yaml_snapshot!("sidecars", sidecars);
     });
+}
+
+#[test]
+fn services_are_a_pod_beside_the_cluster() {
+    let services = json!([
+        { "name": "web", "image": "nginx", "ports": [80], "imagePullSecret": "mine" },
+        {
+            "name": "store", "image": "registry", "command": "serve \"$HOME\"", "args": ["a b"],
+            "volumes": { "data": { "path": "/data", "claimName": "data" } },
+        },
+    ]);
+    let pod = json!({
+        "nodeSelector": { "pool": "hpc" },
+        "nodeAffinity": { "zone": ["a"] },
+        "tolerations": [{ "key": "hpc", "operator": "Exists" }],
+        "securityContext": { "runAsUser": 7 },
+    });
+    let spec = json!({ "services": services, "pod": pod });
+    render(json!({ "spec": spec }), |rendering| {
+        let pod = kubernetes::services_pod(rendering).unwrap();
+        insta::assert_yaml_snapshot!("services_pod", pod);
+    });
+    render(json!({}), |rendering| assert_eq!(kubernetes::services_pod(rendering), None));
+}
+
+#[test]
+fn a_sidecar_with_ports_has_a_service() {
+    let containers = json!([
+        { "runFlux": true, "ports": [22] },
+        { "name": "web", "image": "nginx", "ports": [80, 443] },
+        { "name": "quiet", "image": "nginx" },
+    ]);
+    render(json!({ "spec": { "containers": containers } }), |rendering| {
+        let services = kubernetes::sidecar_services(rendering);
+        insta::assert_yaml_snapshot!("sidecar_services", services);
+    });
+}
+
+#[test]
+fn a_minimal_service_is_the_leads() {
+    render(json!({ "spec": { "flux": { "minimalService": true } } }), |rendering| {
+        insta::assert_yaml_snapshot!("minimal_service", kubernetes::cluster_service(rendering));
+    });
+}
+
+#[test]
+fn a_service_of_another_name_is_shared() {
+    let network = json!({ "spec": { "network": { "headlessName": "flux-service" } } });
+    render(network, |rendering| {
+        assert!(rendering.shares_service());
+        let service = kubernetes::cluster_service(rendering);
+        let selector = service.spec.clone().unwrap().selector.unwrap();
+        let pods = kubernetes::job(rendering).spec.unwrap().template.metadata.unwrap();
+        let labels = pods.labels.unwrap();
+        assert!(selector.iter().all(|(key, value)| labels.get(key) == Some(value)));
+        insta::assert_yaml_snapshot!("shared_service", service);
+    });
+    render(json!({}), |rendering| assert!(!rendering.shares_service()));
+}
+
+#[test]
+fn what_two_clusters_say_of_a_shared_service_differs_in_the_owner_alone() {
+    let of = |name: &str| {
+        let patch = json!({
+            "metadata": { "name": name, "uid": name },
+            "spec": { "serviceName": "flux-service" },
+        });
+        render(patch, kubernetes::cluster_service)
+    };
+    let (mut first, mut second) = (of("a"), of("b"));
+    let owners = [&mut first, &mut second].map(|service| service.metadata.owner_references.take());
+    assert_ne!(owners[0], owners[1]);
+    for owner in owners.into_iter().flatten().flatten() {
+        assert_eq!((owner.controller, owner.block_owner_deletion), (None, None));
+    }
+    assert_eq!(first, second);
+}
+
+#[test]
+fn a_job_with_a_queue_of_kueues_belongs_to_it() {
+    let queue = json!({ "spec": { "jobLabels": { "kueue.x-k8s.io/queue-name": "team" } } });
+    render(queue, |rendering| assert!(kubernetes::belongs_to_kueue(&kubernetes::job(rendering))));
+    let other = json!({ "spec": { "jobLabels": { "team": "a" } } });
+    render(other, |rendering| assert!(!kubernetes::belongs_to_kueue(&kubernetes::job(rendering))));
 }
 
 #[test]
@@ -79,7 +163,7 @@ fn the_same_manifest_gives_the_same_objects() {
         (
             kubernetes::job(rendering),
             kubernetes::config_map(rendering),
-            kubernetes::headless_service(rendering),
+            kubernetes::cluster_service(rendering),
         )
     };
     let first = render(manifest.clone(), objects);

@@ -59,14 +59,21 @@ pub(super) fn sidecar(rendering: &Rendering<'_>, container: &UserContainer) -> C
         result.command = Some(words.map(str::to_owned).to_vec());
         result.volume_mounts = Some(agent_mounts(rendering).into_iter().chain(user).collect());
     } else {
-        result.args = Some(container.args.clone()).filter(|args| !args.is_empty());
+        let args = container.args.iter().map(|word| verbatim(word)).collect::<Vec<_>>();
+        result.args = Some(args).filter(|args| !args.is_empty());
         result.volume_mounts = Some(user).filter(|mounts| !mounts.is_empty());
     }
     result
 }
 
+/// A word of a container's command that arrives as it is written: Kubernetes reads
+/// `$(NAME)` in it as a variable, and `$$` as one `$`.
+pub(super) fn verbatim(word: &str) -> String {
+    word.replace('$', "$$")
+}
+
 /// What the user says of a container, whatever its part.
-fn base(container: &UserContainer, name: String) -> Container {
+pub(super) fn base(container: &UserContainer, name: String) -> Container {
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let environment = environment(container);
     Container {

@@ -22,13 +22,12 @@ const KILLED: i32 = 137;
 /// The Go operator's default for the number of pods that may be lost.
 const BACKOFF_LIMIT: i32 = 100;
 
-/// The Job of a cluster.
+/// The Job of a cluster. It has no `ttlSecondsAfterFinished`: the time is the
+/// MiniCluster's, which takes its Job along.
 pub fn job(rendering: &Rendering<'_>) -> Job {
     let spec = &rendering.minicluster.spec;
     let mut metadata = rendering.metadata(rendering.name().to_owned());
-    let mut job_labels = spec.job_labels.clone();
-    job_labels.extend(labels::of_objects(rendering));
-    metadata.labels = Some(job_labels);
+    metadata.labels = Some(labels::of_job(rendering));
     let never_restarts = spec.pod.as_ref().map(|pod| pod.restart_policy).unwrap_or_default()
         != flux_operator_api::minicluster::PodRestartPolicy::OnFailure;
     let template: PodTemplateSpec = pod_template(rendering);

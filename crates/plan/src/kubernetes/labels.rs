@@ -2,42 +2,94 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::batch::v1::Job;
+
 use super::Rendering;
 
 /// The label by which the operator finds what belongs to a MiniCluster.
 pub const CLUSTER_LABEL: &str = "flux-framework.org/minicluster";
+
+/// The label of pods whose names are below a Service that clusters may share. Its
+/// value is the Service's name.
+pub(super) const HEADLESS_LABEL: &str = "flux-framework.org/headless-name";
+
+/// The label by which Kueue knows a Job that waits in one of its queues.
+const KUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+
+/// Whether a Job belongs to Kueue. Kueue then suspends and resumes it, and
+/// nobody else may.
+pub fn belongs_to_kueue(job: &Job) -> bool {
+    job.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(KUEUE_LABEL))
+}
 
 /// The status' selector, for the scale subresource.
 pub fn selector(name: &str) -> String {
     format!("hpa-selector={name}")
 }
 
-/// Labels of the Secret, ConfigMap, Service and Job.
+/// Labels of the Secret, ConfigMap and Services.
 pub(super) fn of_objects(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
     map([(CLUSTER_LABEL, rendering.name()), ("app.kubernetes.io/managed-by", "flux-operator")])
 }
 
-/// Labels of the pods: the user's, then those that users of the Go operator
-/// select by, then ours. The operator's win.
+/// Labels of a Service that clusters may share: what is true for all of them. The
+/// operator still finds it by the label, which names none.
+pub(super) fn of_shared_objects() -> BTreeMap<String, String> {
+    map([(CLUSTER_LABEL, ""), ("app.kubernetes.io/managed-by", "flux-operator")])
+}
+
+/// Labels of the Job: the user's, or else those of its pods, as Kubernetes gives
+/// them to a Job without any. Then ours.
+pub(super) fn of_job(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
+    let mut labels = rendering.minicluster.spec.job_labels.clone();
+    if labels.is_empty() {
+        let name = rendering.name();
+        labels = of_pods(rendering);
+        labels.extend(map([("job-name", name), ("batch.kubernetes.io/job-name", name)]));
+    }
+    labels.extend(of_objects(rendering));
+    labels
+}
+
+/// Labels of the Job's pods: those of all pods, and the one that the scale
+/// subresource selects by.
 pub(super) fn of_pods(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
+    let mut labels = of_any_pod(rendering);
+    labels.extend(map([("hpa-selector", rendering.name())]));
+    labels
+}
+
+/// Labels of the services pod. `job-name` gives it a name below the headless
+/// Service, and `job-index` tells it apart from the Job's own pods.
+pub(super) fn of_services_pod(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
+    let mut labels = of_any_pod(rendering);
+    labels.extend(map([("job-name", rendering.name()), ("job-index", "services")]));
+    labels
+}
+
+/// The user's labels, then those that users of the Go operator select by, then
+/// ours. The operator's win.
+fn of_any_pod(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
     let name = rendering.name();
     let namespace = rendering.minicluster.metadata.namespace.as_deref().unwrap_or("default");
-    let pod = rendering.minicluster.spec.pod.as_ref();
-    let mut labels = pod.map(|pod| pod.labels.clone()).unwrap_or_default();
+    let spec = &rendering.minicluster.spec;
+    let mut labels = spec.pod.as_ref().map(|pod| pod.labels.clone()).unwrap_or_default();
     labels.extend(map([
         ("namespace", namespace),
         ("app", "flux-operator"),
         ("app.kubernetes.io/name", name),
-        ("hpa-selector", name),
         (CLUSTER_LABEL, name),
     ]));
-    let group = &rendering.minicluster.spec.job_selector;
-    if !group.is_empty() {
-        labels.insert("job-group".into(), group.clone());
+    if !spec.job_selector.is_empty() {
+        labels.extend(map([("job-group", spec.job_selector.as_str())]));
+    }
+    if rendering.shares_service() {
+        labels.extend(map([(HEADLESS_LABEL, rendering.headless_name())]));
     }
     labels
 }
 
-fn map<const N: usize>(entries: [(&str, &str); N]) -> BTreeMap<String, String> {
+/// Labels from text.
+pub(super) fn map<const N: usize>(entries: [(&str, &str); N]) -> BTreeMap<String, String> {
     entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }

@@ -3,13 +3,15 @@
 //! Names are the Go operator's where users rely on them: the Job and the runner
 //! container are called like the MiniCluster, the ConfigMap `<name>-entrypoint`.
 
+mod cluster_service;
 mod config_map;
 mod container;
-mod headless_service;
 mod job;
 mod labels;
 mod pod_template;
 mod secret;
+mod services_pod;
+mod sidecar_service;
 mod volume;
 
 use flux_operator_api::MiniCluster;
@@ -21,11 +23,15 @@ use crate::boot::{Place, boot_plan};
 use crate::cluster::Cluster;
 use crate::valid::Valid;
 
+pub use cluster_service::cluster_service;
+// The name that `operator` and `cli` still use.
+pub use cluster_service::cluster_service as headless_service;
 pub use config_map::config_map;
-pub use headless_service::headless_service;
 pub use job::job;
-pub use labels::{CLUSTER_LABEL, selector};
+pub use labels::{CLUSTER_LABEL, belongs_to_kueue, selector};
 pub use secret::{CERTIFICATE_KEY, Keys, REPORT_KEY, secret};
+pub use services_pod::services_pod;
+pub use sidecar_service::sidecar_services;
 
 /// The view image of the Go operator's default.
 pub const DEFAULT_VIEW_IMAGE: &str = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble";
@@ -78,7 +84,12 @@ impl Rendering<'_> {
         format!("{}-entrypoint", self.name())
     }
 
-    /// Name of the headless Service and subdomain of the pods.
+    /// Name of the pod with the cluster's services.
+    pub fn services_pod_name(&self) -> String {
+        format!("{}-services", self.name())
+    }
+
+    /// Name of the cluster's Service and subdomain of the pods.
     pub fn headless_name(&self) -> &str {
         let spec = &self.minicluster.spec;
         let network = spec.network.as_ref().map(|network| network.headless_name.as_str());
@@ -86,6 +97,12 @@ impl Rendering<'_> {
             .into_iter()
             .find(|name| !name.is_empty())
             .unwrap_or_default()
+    }
+
+    /// Whether the cluster's Service may be other clusters' too: its name is not the
+    /// cluster's own. Each then applies it under a field manager of its own.
+    pub fn shares_service(&self) -> bool {
+        self.headless_name() != self.name()
     }
 
     /// What the agents are told.
@@ -135,5 +152,11 @@ impl Rendering<'_> {
     fn owner(&self) -> Option<OwnerReference> {
         let minicluster: &MiniCluster = self.minicluster;
         minicluster.controller_owner_ref(&())
+    }
+
+    /// The MiniCluster as one owner of several.
+    fn plain_owner(&self) -> Option<OwnerReference> {
+        let minicluster: &MiniCluster = self.minicluster;
+        minicluster.owner_ref(&())
     }
 }

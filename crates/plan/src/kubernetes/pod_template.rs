@@ -67,13 +67,13 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
             termination_grace_period_seconds: Some(
                 pod.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS),
             ),
-            image_pull_secrets: pull_secrets(rendering),
+            image_pull_secrets: pull_secrets(pull_secret_names(rendering)),
             ..PodSpec::default()
         }),
     }
 }
 
-fn dns_policy(pod: &UserPod) -> Option<String> {
+pub(super) fn dns_policy(pod: &UserPod) -> Option<String> {
     let policy = match pod.dns_policy {
         // A pod on the node's network would else not find the others.
         DnsPolicy::Unset if pod.host_network => "ClusterFirstWithHostNet",
@@ -86,12 +86,19 @@ fn dns_policy(pod: &UserPod) -> Option<String> {
     Some(policy.to_owned())
 }
 
-/// Each Secret once, those of all containers and of the view.
-fn pull_secrets(rendering: &Rendering<'_>) -> Option<Vec<LocalObjectReference>> {
+/// Those of all containers and of the view.
+fn pull_secret_names<'a>(rendering: &'a Rendering<'_>) -> impl Iterator<Item = &'a String> {
     let containers = rendering.minicluster.spec.containers.iter();
     let view = rendering.flux_container().map(|container| &container.image_pull_secret);
+    containers.map(|container| &container.image_pull_secret).chain(view)
+}
+
+/// Each Secret once.
+pub(super) fn pull_secrets<'a>(
+    names: impl Iterator<Item = &'a String>,
+) -> Option<Vec<LocalObjectReference>> {
     let mut secrets: Vec<LocalObjectReference> = Vec::new();
-    for name in containers.map(|container| &container.image_pull_secret).chain(view) {
+    for name in names {
         if !name.is_empty() && !secrets.iter().any(|known| known.name == *name) {
             secrets.push(LocalObjectReference { name: name.clone() });
         }
@@ -102,11 +109,10 @@ fn pull_secrets(rendering: &Rendering<'_>) -> Option<Vec<LocalObjectReference>> 
 /// The Go operator's affinity: near each other, on different nodes, both as
 /// wishes. What the user says of a kind replaces ours of that kind.
 fn affinity(rendering: &Rendering<'_>, pod: &UserPod) -> Option<Affinity> {
-    let network = rendering.minicluster.spec.network.as_ref();
-    let given = pod.affinity.clone().unwrap_or_default();
-    if network.is_some_and(|network| network.disable_affinity) {
+    if has_no_affinity(rendering) {
         return pod.affinity.clone();
     }
+    let given = pod.affinity.clone().unwrap_or_default();
     let same_cluster = |topology_key: &str| WeightedPodAffinityTerm {
         weight: 100,
         pod_affinity_term: PodAffinityTerm {
@@ -123,7 +129,7 @@ fn affinity(rendering: &Rendering<'_>, pod: &UserPod) -> Option<Affinity> {
         },
     };
     Some(Affinity {
-        node_affinity: given.node_affinity.or_else(|| node_affinity(pod)),
+        node_affinity: node_affinity(rendering, pod),
         pod_affinity: given.pod_affinity.or_else(|| {
             Some(PodAffinity {
                 preferred_during_scheduling_ignored_during_execution: Some(vec![same_cluster(
@@ -143,7 +149,17 @@ fn affinity(rendering: &Rendering<'_>, pod: &UserPod) -> Option<Affinity> {
     })
 }
 
-fn node_affinity(pod: &UserPod) -> Option<NodeAffinity> {
+fn has_no_affinity(rendering: &Rendering<'_>) -> bool {
+    let network = rendering.minicluster.spec.network.as_ref();
+    network.is_some_and(|network| network.disable_affinity)
+}
+
+/// The nodes the user has chosen: in Kubernetes' words, or by labels alone.
+pub(super) fn node_affinity(rendering: &Rendering<'_>, pod: &UserPod) -> Option<NodeAffinity> {
+    let given = pod.affinity.as_ref().and_then(|affinity| affinity.node_affinity.clone());
+    if given.is_some() || has_no_affinity(rendering) {
+        return given;
+    }
     let requirements = pod.node_affinity.iter().map(|(key, values)| NodeSelectorRequirement {
         key: key.clone(),
         operator: "In".into(),

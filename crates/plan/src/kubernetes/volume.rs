@@ -71,7 +71,7 @@ pub(super) fn volumes(rendering: &Rendering<'_>) -> Vec<Volume> {
         let given = container.map(|container| container.image.as_str()).unwrap_or_default();
         volumes.push(image(VIEW_VOLUME, or(given, DEFAULT_VIEW_IMAGE)));
     }
-    volumes.extend(user_volumes(rendering));
+    volumes.extend(user_volumes(rendering, &rendering.minicluster.spec.containers));
     volumes
 }
 
@@ -117,10 +117,10 @@ pub(super) fn user_mounts(container: &Container) -> Vec<VolumeMount> {
         .collect()
 }
 
-/// The user's volumes by name; of one name in several containers the last counts.
-fn user_volumes(rendering: &Rendering<'_>) -> Vec<Volume> {
+/// The volumes of containers by name; of one name in several the last counts.
+pub(super) fn user_volumes(rendering: &Rendering<'_>, containers: &[Container]) -> Vec<Volume> {
     let spec = &rendering.minicluster.spec;
-    let by_name: BTreeMap<&String, &UserVolume> = spec.containers.iter().flat_map(all).collect();
+    let by_name: BTreeMap<&String, &UserVolume> = containers.iter().flat_map(all).collect();
     by_name
         .into_iter()
         .map(|(name, volume)| {
