@@ -1,6 +1,7 @@
 //! Proof that a MiniCluster can be carried out.
 
 use flux_operator_api::MiniCluster;
+use flux_operator_api::minicluster::{Flux, StorageVolume};
 use flux_operator_api::validate::{Problem, check_beyond_schema};
 
 /// A MiniCluster that can be carried out. Made by [`Valid::check`] alone, so a
@@ -77,27 +78,38 @@ impl<T> std::ops::Deref for Valid<T> {
 
 /// Fields that mean something this version cannot do. Silence would be worse.
 fn not_yet_supported(minicluster: &MiniCluster) -> Vec<Problem> {
-    let containers = &minicluster.spec.containers;
-    let batch = containers.iter().position(|container| container.batch);
-    let batch = batch.map(|index| unsupported(&format!("spec.containers[{index}].batch")));
-    let Some(flux) = &minicluster.spec.flux else { return batch.into_iter().collect() };
-    let lead_broker = flux.bursting.as_ref().and_then(|bursting| bursting.lead_broker.as_ref());
-    let fields = [
-        ("spec.flux.bootServer", !flux.boot_server.is_empty()),
-        ("spec.flux.connection", !flux.connection.is_empty()),
-        ("spec.flux.mungeSecret", !flux.munge_secret.is_empty()),
-        ("spec.flux.bursting.leadBroker", lead_broker.is_some_and(|lead| !lead.address.is_empty())),
-    ];
-    fields
-        .into_iter()
-        .filter(|(_, used)| *used)
-        .map(|(path, _)| unsupported(path))
-        .chain(batch)
-        .collect()
+    let spec = &minicluster.spec;
+    spec.flux.iter().flat_map(joining).chain(spec.volumes.iter().filter_map(storage)).collect()
 }
 
-fn unsupported(path: &str) -> Problem {
-    Problem { path: path.to_owned(), message: "is not supported yet".to_owned() }
+/// Being part of another Flux instance, and munge.
+fn joining(flux: &Flux) -> Vec<Problem> {
+    let lead_broker = flux.bursting.as_ref().and_then(|bursting| bursting.lead_broker.as_ref());
+    let fields = [
+        ("bootServer", !flux.boot_server.is_empty()),
+        ("connection", !flux.connection.is_empty()),
+        ("mungeSecret", !flux.munge_secret.is_empty()),
+        ("bursting.leadBroker", lead_broker.is_some_and(|lead| !lead.address.is_empty())),
+    ];
+    let used = fields.into_iter().filter(|(_, used)| *used);
+    used.map(|(field, _)| Problem {
+        path: format!("spec.flux.{field}"),
+        message: "is not supported yet".to_owned(),
+    })
+    .collect()
+}
+
+/// Storage that is more than a directory of the node. Whether a claim for it may be
+/// made, and who deletes it, is better decided by the user than by us.
+fn storage((name, storage): (&String, &StorageVolume)) -> Option<Problem> {
+    let class = storage.storage_class.as_str();
+    (!matches!(class, "" | "hostpath")).then(|| Problem {
+        path: format!("spec.volumes.{name}.storageClass"),
+        message: format!(
+            "{class:?} is not made by the operator: make a PersistentVolumeClaim of that class, and \
+             name it by claimName in the volumes of each container that mounts {name:?}"
+        ),
+    })
 }
 
 #[cfg(test)]
@@ -125,6 +137,18 @@ mod tests {
         let text = refusal.to_string();
         assert!(text.contains("spec.flux.bootServer: is not"), "{text}");
         assert!(text.contains("spec.flux.mungeSecret: is not"), "{text}");
+    }
+
+    #[test]
+    fn storage_of_a_class_asks_for_a_claim() {
+        let storage = json!({ "path": "/data", "storageClass": "nfs", "secret": "s" });
+        let refusal = check(json!({ "spec": { "volumes": { "data": storage } } })).unwrap_err();
+        assert_eq!(refusal.reason, RefusalReason::NotYetSupported);
+        let text = refusal.to_string();
+        assert!(text.starts_with("spec.volumes.data.storageClass: \"nfs\" is not"), "{text}");
+        assert!(text.contains("claimName"), "{text}");
+        let hostpath = json!({ "path": "/data", "storageClass": "hostpath" });
+        assert!(check(json!({ "spec": { "volumes": { "data": hostpath } } })).is_ok());
     }
 
     #[test]

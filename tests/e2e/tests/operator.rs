@@ -42,14 +42,14 @@ async fn a_size_and_a_suspension_reach_the_job() -> Result<()> {
 #[tokio::test]
 async fn what_cannot_be_done_yet_is_refused_by_a_condition_that_names_the_field() -> Result<()> {
     on_stage(async |stage| {
-        let containers = json!([{ "batch": true, "command": "hostname" }]);
-        stage.create("batch", json!({ "containers": containers })).await?;
-        let refused = stage.wait("batch", ConditionType::Accepted, "False").await?;
+        let spec = json!({ "flux": { "mungeSecret": "munge" }, "containers": [{}] });
+        stage.create("munge", spec).await?;
+        let refused = stage.wait("munge", ConditionType::Accepted, "False").await?;
         let accepted = condition(&refused, ConditionType::Accepted).context("no condition")?;
         assert_eq!(accepted.reason, "NotYetSupported");
-        assert!(accepted.message.contains("spec.containers[0].batch"), "{accepted:?}");
+        assert!(accepted.message.contains("spec.flux.mungeSecret"), "{accepted:?}");
         let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), &stage.namespace);
-        assert!(secrets.get_opt("batch-flux").await?.is_none(), "something was made all the same");
+        assert!(secrets.get_opt("munge-flux").await?.is_none(), "something was made all the same");
         Ok(())
     })
     .await
