@@ -61,6 +61,8 @@ pub(super) fn sidecar(rendering: &Rendering<'_>, container: &UserContainer) -> C
     } else {
         let args = container.args.iter().map(|word| verbatim(word)).collect::<Vec<_>>();
         result.args = Some(args).filter(|args| !args.is_empty());
+        // A shell as entrypoint stays for whoever comes in, as it does with the Go operator.
+        result.stdin = Some(true);
         result.volume_mounts = Some(user).filter(|mounts| !mounts.is_empty());
     }
     result

@@ -1,6 +1,8 @@
 //! The template of the pods.
 
-use flux_operator_api::minicluster::{DnsPolicy, PodRestartPolicy, PodSpec as UserPod};
+use flux_operator_api::minicluster::{
+    Container as UserContainer, DnsPolicy, PodRestartPolicy, PodSpec as UserPod,
+};
 use k8s_openapi::api::core::v1::{
     Affinity, LocalObjectReference, NodeAffinity, NodeSelector, NodeSelectorRequirement,
     NodeSelectorTerm, PodAffinity, PodAffinityTerm, PodAntiAffinity, PodSpec, PodTemplateSpec,
@@ -64,13 +66,20 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
             resource_claims: Some(pod.resource_claims.clone()).filter(|list| !list.is_empty()),
             overhead: Some(pod.resources.clone()).filter(|map| !map.is_empty()),
             security_context: pod.security_context.clone(),
-            termination_grace_period_seconds: Some(
-                pod.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS),
-            ),
+            termination_grace_period_seconds: grace(&pod, containers),
             image_pull_secrets: pull_secrets(pull_secret_names(rendering)),
             ..PodSpec::default()
         }),
     }
+}
+
+/// A command that the user runs before the end gets the time that Kubernetes gives.
+fn grace(pod: &UserPod, containers: &[UserContainer]) -> Option<i64> {
+    let waits = |container: &UserContainer| {
+        container.life_cycle.as_ref().is_some_and(|hooks| !hooks.pre_stop_exec.is_empty())
+    };
+    let ours = (!containers.iter().any(waits)).then_some(GRACE_SECONDS);
+    pod.termination_grace_period_seconds.or(ours)
 }
 
 pub(super) fn dns_policy(pod: &UserPod) -> Option<String> {

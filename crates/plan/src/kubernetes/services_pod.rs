@@ -78,6 +78,8 @@ fn service(container: &UserContainer) -> Container {
         (text, false) => [shell(&format!("{text} \"$@\"")), vec!["sh".into()]].concat(),
     };
     let args: Vec<_> = container.args.iter().map(|word| verbatim(word)).collect();
+    // A shell as entrypoint stays for whoever comes in, as it does with the Go operator.
+    result.stdin = Some(true);
     result.command = Some(command).filter(|words| !words.is_empty());
     result.args = Some(args).filter(|words| !words.is_empty());
     result
