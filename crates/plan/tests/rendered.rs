@@ -3,10 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use flux_operator_api::MiniCluster;
+#[path = "common/render.rs"]
+mod common;
+
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
-use flux_operator_plan::kubernetes::{self, Keys, Rendering, Settings};
-use flux_operator_plan::{Cluster, Valid};
+use flux_operator_plan::kubernetes::{self, Keys, Rendering};
 use flux_operator_testkit::{merge, smallest};
 use flux_operator_wire::BootPlan;
 use flux_operator_wire::seal::SealKey;
@@ -190,17 +191,8 @@ fn no_field_can_break_out_of_the_boot_plan() {
 
 fn render<T>(patch: Value, check: impl FnOnce(&Rendering<'_>) -> T) -> T {
     let mut manifest = smallest("fs");
-    merge(&mut manifest, &json!({ "metadata": { "namespace": "hpc", "uid": "0000-1111" } }));
     merge(&mut manifest, &patch);
-    let minicluster: MiniCluster = flux_operator_api::validate::minicluster(&manifest).unwrap();
-    let valid = Valid::check(minicluster).unwrap();
-    let cluster = Cluster::of(&valid).unwrap();
-    let settings = Settings {
-        agent_image: "example.org/flux-operator:1".into(),
-        cluster_domain: "cluster.local".into(),
-        report_url: Some("http://10.0.0.1:8080".into()),
-    };
-    check(&Rendering { minicluster: &valid, cluster: &cluster, settings: &settings })
+    common::render(&manifest, check).unwrap()
 }
 
 fn keys() -> Keys {

@@ -11,6 +11,8 @@ pub struct Example {
     pub text: String,
     /// Whether the Go operator's CRD accepts it under strict decoding.
     pub strict: bool,
+    /// The objects that the Go operator made of it.
+    pub rendered: String,
 }
 
 /// Every manifest of the corpus; `None`, and a line on the output, where the
@@ -28,7 +30,9 @@ pub fn examples() -> Option<Vec<Example>> {
             let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
             let text = std::fs::read_to_string(&path).expect("an example can be read");
             let strict = is_strict(&index, &name);
-            Example { name, text, strict }
+            let rendered = folder.join("rendered").join(format!("{name}.yaml"));
+            let rendered = std::fs::read_to_string(rendered).expect("an example was rendered");
+            Example { name, text, strict, rendered }
         })
         .collect();
     examples.sort_by(|a, b| a.name.cmp(&b.name));

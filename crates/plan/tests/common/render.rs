@@ -1,0 +1,26 @@
+//! A manifest as tests render it: fixed settings, so nothing needs masking.
+
+use flux_operator_plan::kubernetes::{Rendering, Settings};
+use flux_operator_plan::{Cluster, Refusal, Valid};
+use serde_json::{Value, json};
+
+/// Gives `look` the rendering of a manifest. One without a namespace or uid gets
+/// one.
+pub fn render<T>(manifest: &Value, look: impl FnOnce(&Rendering<'_>) -> T) -> Result<T, Refusal> {
+    let mut manifest = manifest.clone();
+    for (field, value) in [("namespace", "hpc"), ("uid", "0000-1111")] {
+        if manifest["metadata"][field].is_null() {
+            manifest["metadata"][field] = json!(value);
+        }
+    }
+    let minicluster = flux_operator_api::validate::minicluster(&manifest)
+        .unwrap_or_else(|problem| panic!("{problem:?} in {manifest}"));
+    let valid = Valid::check(minicluster)?;
+    let cluster = Cluster::of(&valid).unwrap();
+    let settings = Settings {
+        agent_image: "example.org/flux-operator:1".into(),
+        cluster_domain: "cluster.local".into(),
+        report_url: Some("http://10.0.0.1:8080".into()),
+    };
+    Ok(look(&Rendering { minicluster: &valid, cluster: &cluster, settings: &settings }))
+}

@@ -1,0 +1,219 @@
+//! What a user can see of objects: without what the API server fills in, what is
+//! empty, and what either operator needs for itself.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+/// Objects by kind and name.
+pub type Objects = BTreeMap<(String, String), Value>;
+
+/// Fields with the value that the API server gives them by itself.
+fn filled_in() -> [(&'static str, Value); 21] {
+    [
+        ("defaultMode", json!(420)),
+        ("dnsPolicy", json!("ClusterFirst")),
+        ("enableServiceLinks", json!(true)),
+        ("internalTrafficPolicy", json!("Cluster")),
+        ("ipFamilies", json!(["IPv4"])),
+        ("ipFamilyPolicy", json!("SingleStack")),
+        ("manualSelector", json!(false)),
+        ("podReplacementPolicy", json!("TerminatingOrFailed")),
+        ("preemptionPolicy", json!("PreemptLowerPriority")),
+        ("priority", json!(0)),
+        ("schedulerName", json!("default-scheduler")),
+        ("serviceAccount", json!("default")),
+        ("serviceAccountName", json!("default")),
+        ("sessionAffinity", json!("None")),
+        ("suspend", json!(false)),
+        ("terminationGracePeriodSeconds", json!(30)),
+        ("terminationMessagePath", json!("/dev/termination-log")),
+        ("terminationMessagePolicy", json!("File")),
+        ("tolerations", not_ready_tolerations()),
+        ("type", json!("ClusterIP")),
+        ("uid", json!("0000-1111")),
+    ]
+}
+
+/// What every bare pod tolerates for five minutes.
+fn not_ready_tolerations() -> Value {
+    let toleration = |condition: &str| {
+        let key = format!("node.kubernetes.io/{condition}");
+        json!({ "effect": "NoExecute", "key": key, "operator": "Exists", "tolerationSeconds": 300 })
+    };
+    json!([toleration("not-ready"), toleration("unreachable")])
+}
+
+/// What is visible of the objects of a MiniCluster. The ConfigMap is left out: the
+/// corpus has none.
+pub fn visible(objects: Vec<Value>, manifest: &Value) -> Objects {
+    objects
+        .into_iter()
+        .filter(|object| object["kind"] != "ConfigMap")
+        .map(|mut object| {
+            let key = (text(&object["kind"]), text(&object["metadata"]["name"]));
+            drop_keys(&mut object["metadata"], &["namespace"]);
+            if let Some(template) = object.pointer_mut("/spec/template") {
+                // Kubernetes names pods itself, and labels those of a Job.
+                let labels = ["job-name", "batch.kubernetes.io/job-name"];
+                drop_keys(&mut template["metadata"], &["name", "namespace"]);
+                drop_keys(&mut template["metadata"]["labels"], &labels);
+                pod(&mut template["spec"], manifest, "containers");
+            }
+            if object["kind"] == "Pod" {
+                pod(&mut object["spec"], manifest, "services");
+            }
+            by_key(&mut object["metadata"], "ownerReferences", "name");
+            if object["kind"] == "Service" {
+                service(&mut object["spec"]);
+            }
+            tidy(&mut object);
+            (key, object)
+        })
+        .collect()
+}
+
+/// Ports by number, and no address but that there is none.
+fn service(spec: &mut Value) {
+    drop_keys(spec, &["clusterIPs"]);
+    if spec["clusterIP"] != "None" {
+        drop_keys(spec, &["clusterIP"]);
+    }
+    by_key(spec, "ports", "port");
+}
+
+/// The runner, other containers by name with the place they stand at, what brings
+/// Flux, and of the volumes the user's.
+fn pod(pod: &mut Value, manifest: &Value, field: &str) {
+    let cluster = text(&manifest["metadata"]["name"]);
+    let in_place = |place: &str, containers: Vec<Value>| {
+        let place = json!(place);
+        containers.into_iter().map(move |mut container| {
+            container["place"] = place.clone();
+            container
+        })
+    };
+    let initial = taken(pod, "initContainers");
+    let all =
+        in_place("initContainers", initial).chain(in_place("containers", taken(pod, "containers")));
+    let (copies, containers): (Vec<Value>, Vec<Value>) = all.partition(|container| {
+        container["command"].to_string().contains("/flux_operator/flux-init.sh")
+    });
+    let volumes = taken(pod, "volumes");
+    pod["view"] = view(copies.first(), &volumes);
+    let is_own = |volume: &Value| {
+        let name = text(&volume["name"]);
+        name.starts_with("flux-operator-")
+            || name == "spack-software"
+            || name == format!("{cluster}-entrypoint")
+            || copies.iter().any(|container| container["name"] == name)
+    };
+    pod["volumes"] = volumes.into_iter().filter(|volume| !is_own(volume)).collect();
+    by_key(pod, "volumes", "name");
+    let mut beside = Vec::new();
+    for mut container in containers {
+        drop_list(&mut container, "volumeMounts", is_own);
+        drop_list(&mut container, "env", |env| text(&env["name"]).starts_with("FLUX_OPERATOR_"));
+        by_key(&mut container, "env", "name");
+        let is_runner = field == "containers" && container["name"] == cluster;
+        let listed = listed_volumes(manifest, field, &container["name"], is_runner);
+        let mounts = taken(&mut container, "volumeMounts");
+        let (own, inherited): (Vec<Value>, Vec<Value>) =
+            mounts.into_iter().partition(|mount| listed.contains(&text(&mount["name"])));
+        container["volumeMounts"] = own.into();
+        container["inheritedMounts"] = inherited.into();
+        by_key(&mut container, "volumeMounts", "mountPath");
+        by_key(&mut container, "inheritedMounts", "mountPath");
+        if is_runner {
+            pod["runner"] = container;
+        } else {
+            beside.push(container);
+        }
+    }
+    pod[if field == "services" { "containers" } else { "sidecars" }] = beside.into();
+    by_key(pod, "containers", "name");
+    by_key(pod, "sidecars", "name");
+}
+
+/// What brings Flux. Theirs is a container that copies it, ours an image that is
+/// mounted.
+fn view(copies: Option<&Value>, volumes: &[Value]) -> Value {
+    let mounted = volumes.iter().find(|volume| volume["name"] == "flux-operator-view");
+    match (copies, mounted) {
+        (Some(container), _) => json!({
+            "image": container["image"],
+            "pullPolicy": container["imagePullPolicy"],
+            "resources": container["resources"],
+            "securityContext": container["securityContext"],
+            "workingDir": container["workingDir"],
+        }),
+        (None, Some(volume)) => json!({
+            "image": volume["image"]["reference"],
+            "pullPolicy": volume["image"]["pullPolicy"],
+        }),
+        (None, None) => Value::Null,
+    }
+}
+
+/// Names of the volumes that a container of the manifest lists.
+fn listed_volumes(manifest: &Value, field: &str, name: &Value, is_runner: bool) -> Vec<String> {
+    let containers = manifest["spec"][field].as_array().into_iter().flatten();
+    let mut containers = containers.filter(|container| match is_runner {
+        true => container["runFlux"] == true || manifest["spec"][field][1].is_null(),
+        false => container["name"] == *name,
+    });
+    let volumes = containers.next().and_then(|container| container["volumes"].as_object());
+    volumes.into_iter().flat_map(Map::keys).cloned().collect()
+}
+
+/// Takes out what is empty, which means unset, and what the API server fills in.
+/// An empty directory is written as an empty map, and stays.
+fn tidy(value: &mut Value) {
+    let Value::Object(map) = value else { return };
+    for (key, value) in filled_in() {
+        if map.get(key) == Some(&value) {
+            map.remove(key);
+        }
+    }
+    map.values_mut().for_each(tidy);
+    let is_empty = |value: &Value| {
+        value.is_null()
+            || value.as_object().is_some_and(Map::is_empty)
+            || value.as_array().is_some_and(Vec::is_empty)
+    };
+    map.retain(|key, value| key == "emptyDir" || !is_empty(value));
+}
+
+/// Makes a list a map, by a field of its entries.
+fn by_key(value: &mut Value, field: &str, key: &str) {
+    let entries = taken(value, field);
+    value[field] = entries.into_iter().map(|entry| (text(&entry[key]), entry)).collect();
+}
+
+fn drop_list(value: &mut Value, field: &str, unwanted: impl Fn(&Value) -> bool) {
+    let mut entries = taken(value, field);
+    entries.retain(|entry| !unwanted(entry));
+    value[field] = entries.into();
+}
+
+fn taken(value: &mut Value, field: &str) -> Vec<Value> {
+    match value[field].take() {
+        Value::Array(entries) => entries,
+        _ => vec![],
+    }
+}
+
+fn drop_keys(value: &mut Value, keys: &[&str]) {
+    if let Some(map) = value.as_object_mut() {
+        map.retain(|key, _| !keys.contains(&key.as_str()));
+    }
+}
+
+/// Text as it is; a number in its digits.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => String::new(),
+    }
+}
