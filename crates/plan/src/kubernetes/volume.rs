@@ -162,10 +162,8 @@ fn user_volume(name: &str, volume: &UserVolume, storage: Option<&str>) -> Volume
         return Volume { config_map: Some(config_map), ..named };
     }
     if let Some(claim_name) = text(&volume.claim_name) {
-        let claim = PersistentVolumeClaimVolumeSource {
-            claim_name,
-            read_only: volume.read_only.then_some(true),
-        };
+        // Mounts say whether they are read-only; here it would bind every container.
+        let claim = PersistentVolumeClaimVolumeSource { claim_name, read_only: None };
         return Volume { persistent_volume_claim: Some(claim), ..named };
     }
     // Storage of v1alpha1 on the node, or an empty directory.
