@@ -39,6 +39,11 @@ pub fn examples() -> Option<Vec<Example>> {
     Some(examples)
 }
 
+/// Whether the corpus is not the usual one, but what `CORPUS` names.
+pub fn is_another() -> bool {
+    std::env::var_os("CORPUS").is_some()
+}
+
 /// Where the corpus is: `CORPUS`, or beside the project.
 fn folder() -> PathBuf {
     match std::env::var_os("CORPUS") {

@@ -1,11 +1,12 @@
 //! A manifest as tests render it: fixed settings, so nothing needs masking.
 
+use flux_operator_api::validate::{self, Problem};
 use flux_operator_plan::kubernetes::{Rendering, Settings};
-use flux_operator_plan::{Cluster, Refusal, Valid};
+use flux_operator_plan::{Cluster, Refusal, RefusalReason, Valid};
 use serde_json::{Value, json};
 
-/// Gives `look` the rendering of a manifest. One without a namespace or uid gets
-/// one.
+/// Gives `look` the rendering of a manifest, or says why there is none. A manifest
+/// without a namespace or uid gets one.
 pub fn render<T>(manifest: &Value, look: impl FnOnce(&Rendering<'_>) -> T) -> Result<T, Refusal> {
     let mut manifest = manifest.clone();
     for (field, value) in [("namespace", "hpc"), ("uid", "0000-1111")] {
@@ -13,8 +14,10 @@ pub fn render<T>(manifest: &Value, look: impl FnOnce(&Rendering<'_>) -> T) -> Re
             manifest["metadata"][field] = json!(value);
         }
     }
-    let minicluster = flux_operator_api::validate::minicluster(&manifest)
-        .unwrap_or_else(|problem| panic!("{problem:?} in {manifest}"));
+    let minicluster = validate::minicluster(&manifest).map_err(|error| Refusal {
+        reason: RefusalReason::Invalid,
+        problems: vec![Problem { path: "spec".into(), message: error.to_string() }],
+    })?;
     let valid = Valid::check(minicluster)?;
     let cluster = Cluster::of(&valid).unwrap();
     let settings = Settings {

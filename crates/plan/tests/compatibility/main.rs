@@ -46,6 +46,9 @@ fn what_differs_from_the_go_operator_is_written_down() {
         })
         .collect();
     assert!(unexplained.is_empty(), "not in {DOCUMENT}:\n{}", unexplained.join("\n"));
+    if corpus::is_another() {
+        return;
+    }
     let idle: Vec<_> = rows
         .iter()
         .enumerate()
@@ -57,7 +60,7 @@ fn what_differs_from_the_go_operator_is_written_down() {
 
 fn of_example(example: &corpus::Example, mut manifest: Value) -> Vec<Difference> {
     let theirs = documents(&example.rendered);
-    let namespace = theirs.iter().find_map(|o| o.pointer("/spec/template/metadata/namespace"));
+    let namespace = theirs.iter().find_map(|object| object.pointer("/metadata/labels/namespace"));
     manifest["metadata"]["namespace"] = namespace.cloned().unwrap_or(json!("default"));
     let ours = render::render(&manifest, objects::objects)
         .unwrap_or_else(|refusal| panic!("{}: {refusal}", example.name));

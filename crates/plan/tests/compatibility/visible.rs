@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 pub type Objects = BTreeMap<(String, String), Value>;
 
 /// Fields with the value that the API server gives them by itself.
-fn filled_in() -> [(&'static str, Value); 21] {
+fn filled_in() -> [(&'static str, Value); 20] {
     [
         ("defaultMode", json!(420)),
         ("dnsPolicy", json!("ClusterFirst")),
@@ -22,7 +22,6 @@ fn filled_in() -> [(&'static str, Value); 21] {
         ("preemptionPolicy", json!("PreemptLowerPriority")),
         ("priority", json!(0)),
         ("schedulerName", json!("default-scheduler")),
-        ("serviceAccount", json!("default")),
         ("serviceAccountName", json!("default")),
         ("sessionAffinity", json!("None")),
         ("suspend", json!(false)),
@@ -93,6 +92,8 @@ fn pod(pod: &mut Value, manifest: &Value, field: &str) {
             container
         })
     };
+    // An older name of serviceAccountName, which the API server keeps filled.
+    drop_keys(pod, &["serviceAccount"]);
     let initial = taken(pod, "initContainers");
     let all =
         in_place("initContainers", initial).chain(in_place("containers", taken(pod, "containers")));
@@ -104,6 +105,7 @@ fn pod(pod: &mut Value, manifest: &Value, field: &str) {
     let is_own = |volume: &Value| {
         let name = text(&volume["name"]);
         name.starts_with("flux-operator-")
+            || name.starts_with("kube-api-access-")
             || name == "spack-software"
             || name == format!("{cluster}-entrypoint")
             || copies.iter().any(|container| container["name"] == name)
@@ -115,6 +117,7 @@ fn pod(pod: &mut Value, manifest: &Value, field: &str) {
         drop_list(&mut container, "volumeMounts", is_own);
         drop_list(&mut container, "env", |env| text(&env["name"]).starts_with("FLUX_OPERATOR_"));
         by_key(&mut container, "env", "name");
+        resources(&mut container["resources"]);
         let is_runner = field == "containers" && container["name"] == cluster;
         let listed = listed_volumes(manifest, field, &container["name"], is_runner);
         let mounts = taken(&mut container, "volumeMounts");
@@ -133,6 +136,41 @@ fn pod(pod: &mut Value, manifest: &Value, field: &str) {
     pod[if field == "services" { "containers" } else { "sidecars" }] = beside.into();
     by_key(pod, "containers", "name");
     by_key(pod, "sidecars", "name");
+}
+
+/// Amounts as numbers, because the API server writes them its own way, and no
+/// requests that are the limits, which is what a pod without requests gets.
+fn resources(resources: &mut Value) {
+    for field in ["limits", "requests"] {
+        for value in resources[field].as_object_mut().into_iter().flat_map(Map::values_mut) {
+            *value = json!(amount(&text(value)));
+        }
+    }
+    let limits = resources["limits"].clone();
+    if let Some(requests) = resources["requests"].as_object_mut() {
+        requests.retain(|name, amount| limits[name] != *amount);
+    }
+}
+
+/// The number that a quantity means.
+fn amount(quantity: &str) -> f64 {
+    let digits = quantity.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(quantity.len());
+    let (number, unit) = quantity.split_at(digits);
+    let kibi = 1024_f64;
+    let unit = match unit {
+        "" => 1.0,
+        "m" => 1e-3,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "Ki" => kibi,
+        "Mi" => kibi.powi(2),
+        "Gi" => kibi.powi(3),
+        "Ti" => kibi.powi(4),
+        other => panic!("{other:?} is no unit that this test knows"),
+    };
+    number.parse::<f64>().expect("a number") * unit
 }
 
 /// What brings Flux. Theirs is a container that copies it, ours an image that is
@@ -162,8 +200,9 @@ fn listed_volumes(manifest: &Value, field: &str, name: &Value, is_runner: bool) 
         true => container["runFlux"] == true || manifest["spec"][field][1].is_null(),
         false => container["name"] == *name,
     });
-    let volumes = containers.next().and_then(|container| container["volumes"].as_object());
-    volumes.into_iter().flat_map(Map::keys).cloned().collect()
+    let container = containers.next().cloned().unwrap_or_default();
+    let fields = [&container["volumes"], &container["existingVolumes"]];
+    fields.iter().filter_map(|volumes| volumes.as_object()).flat_map(Map::keys).cloned().collect()
 }
 
 /// Takes out what is empty, which means unset, and what the API server fills in.
