@@ -86,8 +86,9 @@ lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies feat
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
-manifests: ## Write the generated files: config/crd
+manifests: ## Write the generated files: config/crd, docs/reference
 	$(CARGO) run -q -p flux-operator -- crd --output config/crd
+	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-plan --test fields the_reference_is_current
 
 check-manifests: ## Fail when a generated file is stale
 	$(CARGO) run -q -p flux-operator -- crd --output target/manifests/crd

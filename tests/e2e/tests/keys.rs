@@ -50,6 +50,30 @@ async fn the_keys_are_in_the_secret_and_nowhere_else() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_certificate_of_the_users_is_the_clusters() -> Result<()> {
+    on_stage(async |stage| {
+        // As `flux keygen` writes one.
+        let given = "metadata\n    name = \"mine\"\ncurve\n    \
+            public-key = \"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID\"\n    \
+            secret-key = \"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs\"\n";
+        let spec = json!({
+            "size": 2,
+            "flux": { "curveCert": given },
+            "containers": [{ "command": "hostname" }],
+        });
+        stage.create("given", spec).await?;
+        let ended = stage.wait_for_end("given").await?;
+        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0));
+        let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), &stage.namespace);
+        let data = secrets.get("given-flux").await?.data.context("the Secret is empty")?;
+        let used = String::from_utf8(data["curve.cert"].0.clone())?;
+        assert!(used.contains("D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs"), "another key is used");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn a_bad_certificate_is_told_and_not_waited_for() -> Result<()> {
     on_stage(async |stage| {
         let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), &stage.namespace);

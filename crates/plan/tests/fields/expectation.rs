@@ -1,0 +1,127 @@
+//! Whether a field does what its entry says.
+
+use std::collections::BTreeMap;
+
+use flux_operator_api::validate;
+use flux_operator_plan::kubernetes::Rendering;
+use flux_operator_plan::{Refusal, RefusalReason};
+use serde_json::{Map, Value, json};
+
+use crate::manifest::{self, KEY, without_places};
+use crate::objects::objects;
+use crate::render::render;
+use crate::table::{Entry, Proof};
+
+/// Says why a field does not do what its entry says.
+pub fn check(field: &str, entry: &Entry) -> Result<(), String> {
+    let mut without = entry.set.clone();
+    without.retain(|path, _| without_places(path) != field);
+    let only_named = entry.proof.iter().all(|proof| matches!(proof, Proof::Tests(_)));
+    if !only_named && without.len() == entry.set.len() {
+        return Err("the entry does not set it".into());
+    }
+    let with = schema_and_rules(&entry.set).and_then(|()| look(&entry.set));
+    // What a rule would say of it does not matter here, and takes long.
+    let without = look(&without);
+    for proof in &entry.proof {
+        match (proof, &with) {
+            (Proof::Tests(_), _) => {}
+            (Proof::Gives(expected), Ok(seen)) => {
+                holds(field, expected, seen)?;
+                if without.as_ref().is_ok_and(|seen| holds(field, expected, seen).is_ok()) {
+                    return Err("what it gives is there without it too".into());
+                }
+            }
+            (Proof::Ignored(_), Ok(seen)) => {
+                if without.as_ref().ok() != Some(seen) {
+                    return Err("is not ignored".into());
+                }
+            }
+            (Proof::Refused(reason), Err(refusal)) => {
+                let named = refusal.problems.iter().any(|problem| names(&problem.path, field));
+                if refusal.reason.as_str() != reason || !named {
+                    return Err(format!("refused otherwise: {refusal:?}"));
+                }
+            }
+            (Proof::Refused(_), Ok(_)) => return Err("is not refused".into()),
+            (_, Err(refusal)) => return Err(format!("refused: {refusal}")),
+        }
+    }
+    Ok(())
+}
+
+/// Everything that is made of a manifest: the objects, and what agents are told.
+#[derive(PartialEq)]
+struct Seen {
+    objects: Vec<Value>,
+    boot_plan: Value,
+}
+
+fn schema_and_rules(fields: &BTreeMap<String, Value>) -> Result<(), Refusal> {
+    let problems = validate::schema_and_rules(&manifest::with(fields));
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Refusal { reason: RefusalReason::Invalid, problems }),
+    }
+}
+
+fn look(fields: &BTreeMap<String, Value>) -> Result<Seen, Refusal> {
+    let look = |rendering: &Rendering<'_>| Seen {
+        objects: objects(rendering),
+        boot_plan: json!(rendering.boot_plan()),
+    };
+    render(&manifest::with(fields), look)
+}
+
+/// A problem names a field, or the one that it goes with.
+fn names(path: &str, field: &str) -> bool {
+    let field = format!("spec.{}", field.replace("{}", &format!(".{KEY}")).replace("[]", "[0]"));
+    !path.is_empty() && (field.starts_with(path) || path.starts_with(&field))
+}
+
+fn holds(field: &str, expected: &Map<String, Value>, seen: &Seen) -> Result<(), String> {
+    for (place, value) in expected {
+        let found = find(field, place, seen).unwrap_or(&Value::Null);
+        if found != value {
+            return Err(format!("{place} is {found}, expected {value}"));
+        }
+    }
+    Ok(())
+}
+
+/// The value at a place: an object, then a JSON pointer in which `key=value` finds
+/// the entry of a list. `Template` is the pod's spec and `Container` its first
+/// container: the services pod's for fields of services, else the Job's.
+fn find<'a>(field: &str, place: &str, seen: &'a Seen) -> Option<&'a Value> {
+    let (object, pointer) = place.split_once('/').unwrap_or((place, ""));
+    let of_kind = |kind: &str| seen.objects.iter().find(|object| object["kind"] == kind);
+    let template = || match field.starts_with("services") {
+        true => of_kind("Pod")?.get("spec"),
+        false => of_kind("Job")?.pointer("/spec/template/spec"),
+    };
+    let start = match object.split_once('=') {
+        Some((kind, name)) => seen
+            .objects
+            .iter()
+            .find(|object| object["kind"] == kind && object["metadata"]["name"] == name),
+        None => match object {
+            "BootPlan" => Some(&seen.boot_plan),
+            "Template" => template(),
+            "Container" => template()?.pointer("/containers/0"),
+            kind => of_kind(kind),
+        },
+    };
+    if pointer.is_empty() {
+        return start;
+    }
+    pointer.split('/').try_fold(start?, |value, segment| {
+        let segment = segment.replace("~1", "/");
+        match (value, segment.split_once('=')) {
+            (Value::Array(list), Some((key, wanted))) => {
+                list.iter().find(|entry| entry[key] == wanted)
+            }
+            (Value::Array(list), None) => list.get(segment.parse::<usize>().ok()?),
+            _ => value.get(&segment),
+        }
+    })
+}

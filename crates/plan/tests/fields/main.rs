@@ -1,0 +1,70 @@
+//! Every field of a MiniCluster has a test: what it gives in what is rendered, or
+//! the name of a test that tries it, both from the table fields.yaml. The same
+//! table makes docs/reference/fields.md.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../common/objects.rs"]
+mod objects;
+#[path = "../common/render.rs"]
+mod render;
+
+mod expectation;
+mod manifest;
+mod reference;
+mod schema;
+mod table;
+mod test_names;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schema::leaves;
+use table::{Entry, entries};
+
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fields.yaml");
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/fields.md");
+
+#[test]
+fn the_table_has_every_field_and_no_other() {
+    let schema: BTreeSet<String> = leaves().into_iter().map(|leaf| leaf.path).collect();
+    let table: BTreeSet<String> = entries_by_field().into_keys().collect();
+    let missing: Vec<_> = schema.difference(&table).collect();
+    assert!(missing.is_empty(), "not in {TABLE}: {missing:#?}");
+    let unknown: Vec<_> = table.difference(&schema).collect();
+    assert!(unknown.is_empty(), "no such field, but in {TABLE}: {unknown:#?}");
+}
+
+#[test]
+fn every_field_does_what_the_table_says() {
+    let wrong: Vec<String> = entries_by_field()
+        .iter()
+        .filter_map(|(field, entry)| {
+            expectation::check(field, entry).err().map(|why| format!("{field}: {why}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_test_that_the_table_names_exists() {
+    let known = test_names::all();
+    for (field, entry) in entries_by_field() {
+        for name in entry.tests() {
+            assert!(known.contains(name), "{field}: there is no test {name}");
+        }
+    }
+}
+
+#[test]
+fn the_reference_is_current() {
+    let text = reference::page(&leaves(), &entries_by_field());
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        std::fs::write(REFERENCE, &text).unwrap();
+    }
+    let current = std::fs::read_to_string(REFERENCE).unwrap_or_default();
+    assert!(text == current, "{REFERENCE} is stale: run 'make manifests' and commit it");
+}
+
+fn entries_by_field() -> BTreeMap<String, Entry> {
+    entries(&std::fs::read_to_string(TABLE).unwrap())
+}

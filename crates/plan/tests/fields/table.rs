@@ -1,0 +1,96 @@
+//! The table fields.yaml, read and spread out: one entry per field.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// What is known of one field.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What is set, by path below `spec`; with the field itself.
+    pub set: BTreeMap<String, Value>,
+    /// What shows that the field is tried.
+    pub proof: Vec<Proof>,
+}
+
+/// One way in which a field is tried.
+#[derive(Clone, Debug)]
+pub enum Proof {
+    /// What is rendered has these values at these places.
+    Gives(Map<String, Value>),
+    /// Tests of these names try it.
+    Tests(Vec<String>),
+    /// It is refused with this reason.
+    Refused(String),
+    /// What is rendered does not change by it, for this reason.
+    Ignored(String),
+}
+
+impl Entry {
+    /// The names of tests that try the field.
+    pub fn tests(&self) -> impl Iterator<Item = &String> {
+        self.proof.iter().flat_map(|proof| match proof {
+            Proof::Tests(names) => names.as_slice(),
+            _ => &[],
+        })
+    }
+}
+
+/// Reads the table. A key with `(a|b)` stands for several fields.
+pub fn entries(text: &str) -> BTreeMap<String, Entry> {
+    let manifest = flux_operator_api::manifest::read(text.as_bytes()).unwrap();
+    assert_eq!(manifest.warnings, Vec::<String>::new());
+    let mut entries = BTreeMap::new();
+    for (key, row) in map(&manifest.documents[0].value) {
+        for field in spread(&key) {
+            let entry = entry(&field, &row);
+            assert!(entries.insert(field, entry).is_none(), "{key} is in the table already");
+        }
+    }
+    entries
+}
+
+fn entry(field: &str, row: &Value) -> Entry {
+    let mut entry = Entry { set: BTreeMap::new(), proof: Vec::new() };
+    if field.starts_with("services[]") {
+        // A service needs a name.
+        entry.set.insert("services[].name".into(), "web".into());
+    }
+    for (word, value) in map(row) {
+        match word.as_str() {
+            "value" => _ = entry.set.insert(field.to_owned(), value),
+            // Fields beside it.
+            "with" => {
+                let parent = field.rfind('.').map_or("", |end| &field[..=end]);
+                let beside = map(&value).into_iter();
+                entry.set.extend(beside.map(|(name, value)| (format!("{parent}{name}"), value)));
+            }
+            "set" => entry.set.extend(map(&value)),
+            "gives" => entry.proof.push(Proof::Gives(map(&value))),
+            "tests" => {
+                let names = value.as_array().expect("a list of names").iter();
+                entry.proof.push(Proof::Tests(names.map(text).collect()));
+            }
+            "refused" => entry.proof.push(Proof::Refused(text(&value))),
+            "ignored" => entry.proof.push(Proof::Ignored(text(&value))),
+            other => panic!("{field}: {other:?} means nothing"),
+        }
+    }
+    assert!(!entry.proof.is_empty(), "{field}: nothing shows that it is tried");
+    entry
+}
+
+fn map(value: &Value) -> Map<String, Value> {
+    value.as_object().unwrap_or_else(|| panic!("not a map: {value}")).clone()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("not text: {value}")).to_owned()
+}
+
+/// `(a|b).c` as `a.c` and `b.c`.
+fn spread(key: &str) -> Vec<String> {
+    let Some((start, rest)) = key.split_once('(') else { return vec![key.to_owned()] };
+    let (choices, end) = rest.split_once(')').expect("a closing parenthesis");
+    choices.split('|').flat_map(|choice| spread(&format!("{start}{choice}{end}"))).collect()
+}
