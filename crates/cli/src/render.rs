@@ -78,7 +78,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             print(&kubernetes::secret(&rendering, &keys))?;
         }
         print(&kubernetes::config_map(&rendering))?;
-        print(&kubernetes::headless_service(&rendering))?;
+        print(&kubernetes::cluster_service(&rendering))?;
+        for service in kubernetes::sidecar_services(&rendering) {
+            print(&service)?;
+        }
+        if let Some(pod) = kubernetes::services_pod(&rendering) {
+            print(&pod)?;
+        }
         print(&kubernetes::job(&rendering))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -1,8 +1,8 @@
 //! Carries steps out. No choice about meaning is left here.
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::Step;
 use flux_operator_plan::kubernetes::{self, CLUSTER_LABEL, Rendering};
+use flux_operator_plan::{MANAGER, Step};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
@@ -14,9 +14,6 @@ use serde_json::{Value, json};
 
 use crate::errors::chain;
 use crate::keys::{KeyError, new_keys};
-
-/// The field manager of the objects we make.
-const MANAGER: &str = "flux-operator";
 
 /// Why a step could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -82,8 +79,8 @@ pub(crate) async fn carry_out(
             let keys = keys.map_err(|source| ApplyError::Keys { source })?;
             create(client, &kubernetes::secret(rendering, &keys)).await
         }
-        Step::ApplyConfigMap(map) => apply(client, &**map).await,
-        Step::ApplyService(service) => apply(client, &**service).await,
+        Step::ApplyConfigMap(map) => apply(client, &**map, MANAGER).await,
+        Step::ApplyService { service, manager } => apply(client, &**service, manager).await,
         Step::CreatePod(pod) => create(client, &**pod).await,
         Step::CreateJob(job) => create(client, &**job).await,
         Step::PatchJob(patch) => change::<Job>(client, &namespace, name, patch).await,
@@ -110,9 +107,9 @@ pub(crate) async fn is_going(client: &Client, namespace: &str) -> bool {
 }
 
 /// Creates or corrects an object by server-side apply.
-async fn apply<K: Object>(client: &Client, object: &K) -> Result<(), ApplyError> {
+async fn apply<K: Object>(client: &Client, object: &K, manager: &str) -> Result<(), ApplyError> {
     let name = object.name_any();
-    let parameters = PatchParams::apply(MANAGER).force();
+    let parameters = PatchParams::apply(manager).force();
     match api(client, object).patch(&name, &parameters, &Patch::Apply(object)).await {
         Ok(_) => Ok(()),
         Err(source) => Err(ApplyError::Apply { kind: kind::<K>(), name, source }),

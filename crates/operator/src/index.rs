@@ -107,7 +107,7 @@ fn insert<K: ResourceExt>(
 /// it, those it names as owners.
 fn owners<K: ResourceExt>(object: &K) -> Vec<Owner> {
     let namespace = object.namespace().unwrap_or_default();
-    let labelled = object.labels().get(CLUSTER_LABEL).into_iter();
+    let labelled = object.labels().get(CLUSTER_LABEL).filter(|name| !name.is_empty()).into_iter();
     let owning = object.owner_references().iter().filter(|owner| owner.kind == "MiniCluster");
     let mut names: Vec<&String> = labelled.chain(owning.map(|owner| &owner.name)).collect();
     names.sort();

@@ -6,10 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
+use crate::kubernetes::belongs_to_kueue;
 use crate::ready_timeout::{GIVEN_BACK, Patience};
-
-/// The label by which Kueue knows a Job as its own; then it alone suspends it.
-const KUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 /// A merge patch that brings `current` to `wanted`, or `None` if it is there.
 pub(crate) fn job_change(
@@ -56,11 +54,6 @@ pub(crate) fn job_change(
     (!patch.is_empty()).then(|| json!(patch))
 }
 
-/// Whether Kueue decides when the Job runs.
-fn belongs_to_kueue(job: &Job) -> bool {
-    job.labels().contains_key(KUEUE)
-}
-
 fn suspended(spec: &JobSpec) -> bool {
     spec.suspend.unwrap_or(false)
 }
@@ -105,7 +98,7 @@ mod tests {
         let patch = json!({ "spec": { "suspend": false } });
         assert_eq!(change(before.clone(), after.clone(), Patience::Fine), Some(patch));
         let labelled = |mut job: Value| {
-            job["metadata"] = json!({ "labels": { KUEUE: "batch" } });
+            job["metadata"] = json!({ "labels": { "kueue.x-k8s.io/queue-name": "batch" } });
             job
         };
         assert_eq!(change(labelled(before), labelled(after), Patience::Fine), None);

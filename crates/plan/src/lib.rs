@@ -32,5 +32,5 @@ pub use boot::{Place, boot_plan};
 pub use cluster::{Cluster, Mode};
 pub use rank_table::{RankTable, RankTableError};
 pub use seen::Seen;
-pub use steps::{Hold, Plan, Step, as_booted, plan};
+pub use steps::{Hold, MANAGER, Plan, Step, as_booted, plan};
 pub use valid::{Refusal, RefusalReason, Valid};

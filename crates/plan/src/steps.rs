@@ -18,6 +18,9 @@ use crate::status::has_ended;
 use crate::valid::Valid;
 use crate::{drift, stamp};
 
+/// The field manager of the objects we make.
+pub const MANAGER: &str = "flux-operator";
+
 /// One change of an object. Whoever carries it out has no choice left.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
@@ -26,7 +29,12 @@ pub enum Step {
     /// Create or correct the ConfigMap.
     ApplyConfigMap(Box<ConfigMap>),
     /// Create or correct a Service.
-    ApplyService(Box<Service>),
+    ApplyService {
+        /// The Service.
+        service: Box<Service>,
+        /// Who writes it: where several share one, each says only its own part.
+        manager: String,
+    },
     /// Create the pod of the services.
     CreatePod(Box<Pod>),
     /// Create the Job.
@@ -193,22 +201,34 @@ fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) ->
         steps.push(Step::ApplyConfigMap(Box::new(map)));
     }
     let services = services(rendering);
-    for service in &services {
+    for (service, manager) in &services {
         let found = seen.services.iter().find(|found| found.name_any() == service.name_any());
         if !found.is_some_and(|found| drift::service_is(found, service)) {
-            steps.push(Step::ApplyService(Box::new(service.clone())));
+            let service = Box::new(service.clone());
+            steps.push(Step::ApplyService { service, manager: manager.clone() });
         }
     }
+    let pod = kubernetes::services_pod(rendering);
+    // One that goes is waited for; only then is there room for the next.
+    let pod = pod.filter(|pod| !seen.pods.iter().any(|seen| seen.name_any() == pod.name_any()));
+    steps.extend(pod.map(|pod| Step::CreatePod(Box::new(pod))));
     let unwanted = seen.services.iter().filter(|found| {
         is_controlled(found.owner_references(), rendering.minicluster)
-            && !services.iter().any(|service| service.name_any() == found.name_any())
+            && !services.iter().any(|(service, _)| service.name_any() == found.name_any())
     });
     steps.extend(unwanted.map(|service| Step::DeleteService(service.name_any())));
     steps
 }
 
-fn services(rendering: &Rendering<'_>) -> Vec<Service> {
-    vec![kubernetes::headless_service(rendering)]
+/// The Services of a cluster, each with who writes it.
+fn services(rendering: &Rendering<'_>) -> Vec<(Service, String)> {
+    let manager = match rendering.shares_service() {
+        true => format!("{MANAGER}-{}", rendering.name()),
+        false => MANAGER.to_owned(),
+    };
+    let of_sidecars = kubernetes::sidecar_services(rendering).into_iter();
+    let of_sidecars = of_sidecars.map(|service| (service, MANAGER.to_owned()));
+    std::iter::once((kubernetes::cluster_service(rendering), manager)).chain(of_sidecars).collect()
 }
 
 /// The lead's label, which users of the Go operator select by. Kubernetes knows the

@@ -36,6 +36,26 @@ fn a_settled_cluster_is_left_alone() {
 }
 
 #[test]
+fn services_and_sidecars_have_objects_of_their_own() {
+    let containers = json!([{ "runFlux": true }, { "name": "web", "ports": [80, 443] }]);
+    let minicluster = minicluster(json!({ "spec": {
+        "containers": containers,
+        "services": [{ "name": "db", "image": "redis" }],
+        "network": { "headlessName": "shared" },
+    } }));
+    let steps = steps_of(&minicluster, &nothing()).steps;
+    let kinds: Vec<&str> = steps.iter().map(kind).collect();
+    assert_eq!(kinds, ["keys", "config map", "service", "service", "pod", "job"]);
+    let managers: Vec<&str> = steps.iter().filter_map(manager).collect();
+    assert_eq!(managers, ["flux-operator-fs", "flux-operator"]);
+    assert_eq!(steps_of(&minicluster, &settled(&minicluster)), Plan::default());
+}
+
+fn manager(step: &Step) -> Option<&str> {
+    if let Step::ApplyService { manager, .. } = step { Some(manager) } else { None }
+}
+
+#[test]
 fn what_somebody_has_changed_is_put_back() {
     let minicluster = minicluster(json!({}));
     let mut seen = settled(&minicluster);
@@ -164,7 +184,8 @@ fn settled(minicluster: &MiniCluster) -> Seen {
     for step in steps_of(minicluster, &seen).steps {
         match step {
             Step::ApplyConfigMap(map) => seen.config_map = Some(map.into()),
-            Step::ApplyService(service) => seen.services.push(service.into()),
+            Step::ApplyService { service, .. } => seen.services.push(service.into()),
+            Step::CreatePod(pod) => seen.pods.push(pod.into()),
             Step::CreateJob(job) => seen.job = Some(job.into()),
             Step::CreateKeys => {}
             other => panic!("{other:?} is not for a new cluster"),
@@ -208,7 +229,7 @@ fn kind(step: &Step) -> &'static str {
     match step {
         Step::CreateKeys => "keys",
         Step::ApplyConfigMap(_) => "config map",
-        Step::ApplyService(_) => "service",
+        Step::ApplyService { .. } => "service",
         Step::CreatePod(_) => "pod",
         Step::CreateJob(job) if job.name_any() == "fs" => "job",
         Step::PatchJob(_) => "patch job",

@@ -24,8 +24,6 @@ use crate::cluster::Cluster;
 use crate::valid::Valid;
 
 pub use cluster_service::cluster_service;
-// The name that `operator` and `cli` still use.
-pub use cluster_service::cluster_service as headless_service;
 pub use config_map::config_map;
 pub use job::job;
 pub use labels::{CLUSTER_LABEL, belongs_to_kueue, selector};
