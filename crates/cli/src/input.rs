@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use anyhow::{Result, bail};
 use flux_operator_api::manifest::{self, MAX_BYTES, Manifest, ReadError};
+use flux_operator_api::{MiniCluster, validate};
 
 /// Why a manifest could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +34,25 @@ pub(crate) fn bytes(file: &Path) -> Result<Vec<u8>, InputError> {
 pub(crate) fn parse(file: &Path, bytes: &[u8]) -> Result<Manifest, InputError> {
     manifest::read(bytes)
         .map_err(|source| InputError::Manifest { name: display_name(file), source })
+}
+
+/// Checks the one MiniCluster of a manifest that came from `file`.
+pub(crate) fn minicluster(file: &Path, bytes: &[u8]) -> Result<MiniCluster> {
+    let name = display_name(file);
+    let manifest = parse(file, bytes)?;
+    for warning in &manifest.warnings {
+        eprintln!("{name}: warning: {warning}");
+    }
+    let [document] = manifest.documents.as_slice() else {
+        bail!("{name} has {} objects: give one MiniCluster at a time", manifest.documents.len());
+    };
+    let problems = validate::document(document);
+    if !problems.is_empty() {
+        let problems: Vec<String> =
+            problems.iter().map(|problem| format!("{name}: {problem}")).collect();
+        bail!("the manifest cannot be carried out\n{}", problems.join("\n"));
+    }
+    Ok(validate::minicluster(&document.value)?)
 }
 
 /// How messages call the file.

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_api::validate;
 use flux_operator_local::{FluxChoice, Home, Programs, Request};
 
 use crate::input;
@@ -80,16 +79,5 @@ fn programs(flux_root: Option<&Path>) -> Result<Programs> {
 
 /// Checks the one MiniCluster of a manifest that came from `file`.
 fn request(file: &Path, manifest: &[u8]) -> Result<Request> {
-    let name = input::display_name(file);
-    let manifest = input::parse(file, manifest)?;
-    let [document] = manifest.documents.as_slice() else {
-        bail!("{name} has {} objects: give one MiniCluster at a time", manifest.documents.len());
-    };
-    let problems = validate::document(document);
-    if !problems.is_empty() {
-        let problems: Vec<String> =
-            problems.iter().map(|problem| format!("{name}: {problem}")).collect();
-        bail!("the manifest cannot be carried out\n{}", problems.join("\n"));
-    }
-    Ok(Request::of(validate::minicluster(&document.value)?)?)
+    Ok(Request::of(input::minicluster(file, manifest)?)?)
 }
