@@ -29,8 +29,9 @@ endif
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build the programs
+build: ## Build the programs; with target/debug on the search path, kubectl has `kubectl minicluster`
 	$(CARGO) build
+	ln -sf flux-operator $(BIN)/kubectl-minicluster
 
 demo: build ## Show a MiniCluster of 4 on this machine, without Kubernetes
 	@examples/demo.sh $(BIN)/flux-operator
@@ -59,8 +60,9 @@ on-cluster: testbed-build
 	$(ON_CLUSTER) $(MAKE) --no-print-directory $(RUN)
 test-k8s-here:
 	$(CARGO) test -p flux-operator-tests-k8s
-# MiniClusters need images that only the testbed is given.
+# MiniClusters need images that only the testbed is given. One test runs the program itself.
 test-e2e-here:
+	$(CARGO) build -p flux-operator
 	$(CARGO) test -p flux-operator-tests-e2e $(if $(filter off,$(TESTBED)),--test smoke)
 
 ifeq ($(TESTBED),off)

@@ -1,10 +1,12 @@
 //! `flux-operator`: the program. One file per command.
 //!
 //! It is several programs, told apart by the name it is called: local mode calls
-//! it as the agent, and as `flux` where the machine has none.
+//! it as the agent, and as `flux` where the machine has none; kubectl calls it as
+//! `kubectl-minicluster`.
 
 mod crd;
 mod input;
+mod kubectl;
 mod local;
 mod manifests;
 mod render;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     match name.file_name().and_then(OsStr::to_str) {
         Some("flux-operator-agent") => flux_operator_agent::main(),
         Some("flux") => fluxlet::main(std::env::args_os()),
+        Some("kubectl-minicluster") => kubectl::main(),
         _ => flux_operator(),
     }
 }

@@ -1,0 +1,214 @@
+//! `kubectl minicluster create`: make a MiniCluster and see it through.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use flux_operator_api::MiniCluster;
+use kube::ResourceExt;
+use kube::api::PostParams;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::follow::{Printer, Source};
+use super::outcome::{Outcome, line, outcome, stays};
+use super::progress::Progress;
+use super::session::Session;
+use super::watch::{self, Seen};
+use super::{Connection, delete, exit_code, manifest, pods};
+use crate::input;
+
+/// Create a MiniCluster and see it through: its output is printed, and the exit
+/// code is its command's. One without a command is waited for until it is ready.
+///
+/// ^C leaves the MiniCluster running, unless --rm is given.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Manifest of the MiniCluster; `-` is standard input.
+    #[arg(short, long = "filename", value_name = "FILE", conflicts_with_all = ["Flags", "command"])]
+    filename: Option<PathBuf>,
+
+    #[command(flatten)]
+    flags: Option<manifest::Flags>,
+
+    /// The command and its arguments, passed on as they are; without one the cluster
+    /// stays up.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+
+    /// Return as soon as the MiniCluster is created.
+    #[arg(long, conflicts_with = "rm")]
+    detach: bool,
+
+    /// Wait for the end, which is what is done anyway.
+    #[arg(long, conflicts_with = "detach")]
+    wait: bool,
+
+    /// Delete the MiniCluster afterwards, however it ended.
+    #[arg(long)]
+    rm: bool,
+}
+
+pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Result<ExitCode> {
+    let mut wanted = match (&arguments.filename, &arguments.flags) {
+        (Some(file), _) => input::minicluster(file, &input::bytes(file)?)?,
+        (None, Some(flags)) => manifest::of_flags(flags, &arguments.command)?,
+        (None, None) => bail!(
+            "nothing to create\n\
+             hint: give -f FILE, or NAME --image IMAGE --size N -- COMMAND"
+        ),
+    };
+    if arguments.rm && stays(&wanted) {
+        bail!("a cluster without a command has no end\nhint: leave --rm out, or give a command");
+    }
+    // The check has filled in a name to look at; the server makes a better one.
+    if let Some(prefix) = &wanted.metadata.generate_name
+        && wanted.metadata.name.as_deref() == Some(&format!("{prefix}xxxxx"))
+    {
+        wanted.metadata.name = None;
+    }
+    let mut session = Session::open(connection).await?;
+    session.enter(wanted.metadata.namespace.as_deref())?;
+    let name = wanted.name_any();
+    let created = session.miniclusters().create(&PostParams::default(), &wanted).await;
+    let created = match created {
+        Ok(created) => created,
+        Err(error) => {
+            return Err(session.explain(error, &format!("failed to create {name:?}")).await);
+        }
+    };
+    if arguments.detach {
+        println!("minicluster.flux-framework.org/{} created", created.name_any());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = created.name_any();
+    let seen = tokio::select! {
+        seen = see_through(&session, &created) => seen.map(Ok),
+        code = interrupted() => code.map(Err),
+    };
+    if arguments.rm {
+        delete::request(&session, &name).await?;
+    } else if !matches!(seen, Ok(Ok(_))) {
+        leave(&session, &name);
+    }
+    Ok(match seen? {
+        Ok(outcome) => end(&session, &name, outcome),
+        Err(code) => ExitCode::from(code),
+    })
+}
+/// Waits for the end, or until a cluster that stays is up, and prints what the lead
+/// prints meanwhile.
+async fn see_through(session: &Session, created: &MiniCluster) -> Result<Outcome> {
+    let name = created.name_any();
+    let source =
+        Source { pods: session.pods(), selector: pods::of_rank(&name, 0), container: name.clone() };
+    let mut progress = Progress::of(&name);
+    let mut printer = Printer::new(source, progress.room_maker());
+    let ended = tokio::select! {
+        ended = wait(session, created, &mut progress) => ended?,
+        failure = printer.follow() => match failure? {},
+    };
+    if !matches!(ended, Outcome::Up) {
+        printer.rest().await?;
+    }
+    Ok(ended)
+}
+
+async fn wait(
+    session: &Session,
+    created: &MiniCluster,
+    progress: &mut Progress,
+) -> Result<Outcome> {
+    let deleted = || Outcome::Failed("it was deleted before it ended".into());
+    let ended = watch::minicluster(session.miniclusters(), created, |seen| {
+        let (minicluster, gone) = match seen {
+            Seen::Now(now) => (now, false),
+            Seen::Gone(Some(last)) => (last, true),
+            Seen::Gone(None) => return Some(deleted()),
+        };
+        progress.show(line(&minicluster));
+        match outcome(&minicluster) {
+            Outcome::Going | Outcome::Up if gone => Some(deleted()),
+            Outcome::Going => None,
+            reached => Some(reached),
+        }
+    });
+    ended.await
+}
+
+/// Says how it ended, and returns the code to exit with.
+fn end(session: &Session, name: &str, outcome: Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Up | Outcome::Going => {
+            eprintln!("{name} is ready");
+            eprintln!(
+                "hint: open a shell in it with `{}`",
+                session.command(&format!("shell {name}"))
+            );
+            ExitCode::SUCCESS
+        }
+        Outcome::Ended(0, _) => ExitCode::SUCCESS,
+        Outcome::Ended(code, message) => {
+            eprintln!("error: {name} failed: {message}");
+            exit_code(code)
+        }
+        Outcome::Failed(message) => {
+            eprintln!("error: {name} failed: {message}");
+            ExitCode::FAILURE
+        }
+        Outcome::Refused(message) => {
+            let delete = session.command(&format!("delete {name}"));
+            eprintln!("error: {name} was refused: {message}");
+            eprintln!("hint: change the manifest; remove this one with `{delete}`");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Waits for a signal that asks this program to end; returns the exit code that
+/// shells give it.
+async fn interrupted() -> Result<u8> {
+    let listen = |kind| signal(kind).context("failed to listen for signals");
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    Ok(tokio::select! {
+        _ = interrupt.recv() => 130,
+        _ = terminate.recv() => 143,
+    })
+}
+
+/// Says that the MiniCluster is not ours to see through any more.
+fn leave(session: &Session, name: &str) {
+    let logs = session.command(&format!("logs -f {name}"));
+    let delete = session.command(&format!("delete {name}"));
+    eprintln!("{name} goes on without us: follow it with `{logs}`");
+    eprintln!("hint: end it with `{delete}`");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn parse(line: &str) -> Result<Arguments, String> {
+        let words = ["create"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.arguments).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_manifest_or_flags_and_never_both() {
+        assert!(parse("-f a.yaml").unwrap().flags.is_none());
+        let by_flags = parse("fs --image a --rm -- echo -n").unwrap();
+        assert!(by_flags.flags.is_some() && by_flags.rm);
+        assert_eq!(by_flags.command, ["echo", "-n"]);
+        for line in ["-f a.yaml fs --image a", "-f a.yaml --size 2", "-f a.yaml -- echo", "fs"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        assert!(parse("fs --image a --rm --detach").is_err());
+    }
+}

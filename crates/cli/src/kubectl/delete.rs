@@ -1,0 +1,94 @@
+//! `kubectl minicluster delete`: end MiniClusters and remove them.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::watcher::{self, Event};
+
+use super::pods;
+use super::session::Session;
+use super::watch::until;
+
+/// End MiniClusters and remove them.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Names of the MiniClusters.
+    #[arg(required = true)]
+    name: Vec<String>,
+
+    /// Return when they and their pods are gone.
+    #[arg(long)]
+    wait: bool,
+}
+
+pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
+    let mut missing = None;
+    let mut deleted = Vec::new();
+    for name in &arguments.name {
+        match request(session, name).await? {
+            Some(uid) => {
+                println!("minicluster.flux-framework.org {name:?} deleted");
+                deleted.push((name, uid));
+            }
+            // The others are to go all the same.
+            None => missing = Some(session.no_such(name).await),
+        }
+    }
+    if arguments.wait {
+        for (name, uid) in deleted {
+            let gone = conditions::is_deleted(&uid);
+            await_condition(session.miniclusters(), name, gone)
+                .await
+                .with_context(|| format!("failed to wait for the end of {name:?}"))?;
+            no_pods(session, name).await?;
+        }
+    }
+    match missing {
+        Some(error) => Err(error),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Asks for the deletion of a MiniCluster; returns the uid of what will go, and
+/// `None` when there was none.
+pub(super) async fn request(session: &Session, name: &str) -> Result<Option<String>> {
+    let minicluster = match session.miniclusters().get_opt(name).await {
+        Ok(Some(minicluster)) => minicluster,
+        Ok(None) => return Ok(None),
+        Err(error) => return Err(session.explain(error, &format!("failed to get {name:?}")).await),
+    };
+    match session.miniclusters().delete(name, &DeleteParams::background()).await {
+        Ok(_) => Ok(minicluster.uid()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(session.explain(error, &format!("failed to delete {name:?}")).await),
+    }
+}
+
+async fn no_pods(session: &Session, name: &str) -> Result<()> {
+    let of_cluster = watcher::Config::default().labels(&pods::of_cluster(name));
+    let mut left = BTreeSet::new();
+    until(session.pods(), of_cluster, |event| {
+        match event {
+            // Nothing is known until all were listed.
+            Event::Init => {
+                left.clear();
+                return None;
+            }
+            Event::InitApply(pod) | Event::Apply(pod) => {
+                left.insert(pod.name_any());
+                return None;
+            }
+            Event::Delete(pod) => {
+                left.remove(&pod.name_any());
+            }
+            Event::InitDone => {}
+        }
+        left.is_empty().then_some(())
+    })
+    .await
+    .with_context(|| format!("failed to wait for the pods of {name:?}"))
+}

@@ -1,0 +1,151 @@
+//! A program in a pod, with our standard streams.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::ResourceExt;
+use kube::api::{AttachParams, AttachedProcess, ListParams};
+use tokio::io::{AsyncWriteExt, copy, stderr, stdin, stdout};
+
+use super::outcome::{mount, not_ready};
+use super::session::Session;
+use super::{exit_code, logs, pods, terminal};
+
+/// A pod whose broker takes jobs.
+pub(super) struct Place {
+    pod: String,
+    container: String,
+    /// Where Flux and its files are.
+    pub(super) mount: String,
+}
+
+impl Place {
+    /// The pod of a rank of a MiniCluster; fails with what it waits for.
+    pub(super) async fn find(session: &Session, name: &str, rank: u32) -> Result<Place> {
+        let minicluster = session.minicluster(name).await?;
+        logs::check_rank(&minicluster, rank)?;
+        if let Some(how) = not_ready(&minicluster) {
+            let logs = session.command(&format!("logs -f {name}"));
+            bail!("{name} is not ready: {how}\nhint: see what it does with `{logs}`");
+        }
+        let of_rank = ListParams::default().labels(&pods::of_rank(name, rank));
+        let pod = match session.pods().list(&of_rank).await {
+            Ok(listed) => pods::newest(listed.items),
+            Err(error) => return Err(session.explain(error, "failed to list the pods").await),
+        };
+        let Some(pod) = pod.filter(|pod| pods::is_running(pod, name)) else {
+            bail!("rank {rank} of {name} is not running now\nhint: try again, or choose another");
+        };
+        let mount = mount(&minicluster).context("this version cannot read its manifest")?;
+        Ok(Place { pod: pod.name_any(), container: name.into(), mount })
+    }
+}
+
+/// Runs a program in a pod. With `input` it reads our standard input, and has a
+/// terminal when we have one. Returns its exit code.
+pub(super) async fn exec(
+    session: &Session,
+    place: &Place,
+    words: &[String],
+    input: bool,
+) -> Result<ExitCode> {
+    let terminal = input && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let parameters = AttachParams::default()
+        .container(&place.container)
+        .stdin(input)
+        .stdout(true)
+        // A terminal has one stream for both.
+        .stderr(!terminal)
+        .tty(terminal);
+    let mut process = match session.pods().exec(&place.pod, words, &parameters).await {
+        Ok(process) => process,
+        Err(error) => {
+            return Err(session.explain(error, "failed to start a program in the pod").await);
+        }
+    };
+    let status = process.take_status().context("the program has no status")?;
+    let raw = match terminal {
+        true => Some(terminal::Raw::enter().context("failed to set up the terminal")?),
+        false => None,
+    };
+    if let Some(sizes) = process.terminal_size() {
+        tokio::spawn(terminal::send_sizes(sizes));
+    }
+    if input {
+        feed(&mut process);
+    }
+    pass_on(&mut process).await.context("failed to print")?;
+    let status = status.await;
+    drop(raw);
+    ended(status)
+}
+
+/// Passes our standard input on, until it ends or nobody takes it any more.
+fn feed(process: &mut AttachedProcess) {
+    let Some(mut to) = process.stdin() else { return };
+    tokio::spawn(async move {
+        let _program_ended = copy(&mut stdin(), &mut to).await;
+        let _program_ended = to.shutdown().await;
+    });
+}
+
+/// Prints what the program prints, until it ends.
+async fn pass_on(process: &mut AttachedProcess) -> std::io::Result<()> {
+    let (output, errors) = (process.stdout(), process.stderr());
+    let output = async {
+        let Some(mut output) = output else { return Ok(0) };
+        copy(&mut output, &mut stdout()).await
+    };
+    let errors = async {
+        let Some(mut errors) = errors else { return Ok(0) };
+        copy(&mut errors, &mut stderr()).await
+    };
+    tokio::try_join!(output, errors)?;
+    stdout().flush().await?;
+    stderr().flush().await
+}
+
+/// How a program ended, from the status that Kubernetes sends last.
+fn ended(status: Option<Status>) -> Result<ExitCode> {
+    let Some(status) = status else {
+        bail!("the connection was lost\nhint: the program may still be running in the pod");
+    };
+    if status.status.as_deref() == Some("Success") {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let causes = status.details.iter().flat_map(|details| details.causes.iter().flatten());
+    let code = causes
+        .filter(|cause| cause.reason.as_deref() == Some("ExitCode"))
+        .find_map(|cause| cause.message.as_deref()?.parse().ok());
+    let message = status.message.unwrap_or_default();
+    code.map(exit_code).ok_or_else(|| {
+        anyhow!("the program was not run: {message}\nhint: the image needs /bin/sh for this")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(status: serde_json::Value) -> Result<ExitCode> {
+        ended(Some(serde_json::from_value(status).unwrap()))
+    }
+
+    #[test]
+    fn the_code_of_the_program_is_ours() {
+        let causes = json!({ "causes": [{ "reason": "ExitCode", "message": "7" }] });
+        let failed = json!({ "status": "Failure", "reason": "NonZeroExitCode", "details": causes });
+        assert_eq!(of(failed).unwrap(), ExitCode::from(7));
+        assert_eq!(of(json!({ "status": "Success" })).unwrap(), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn a_program_that_did_not_run_is_an_error() {
+        let error = of(json!({ "status": "Failure", "message": "no such file" })).unwrap_err();
+        assert!(error.to_string().contains("no such file"), "{error}");
+        assert!(ended(None).is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! `kubectl minicluster list`: what there is.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use flux_operator_api::MiniCluster;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use super::follow::print;
+use super::outcome::waits_for;
+use super::session::Session;
+use super::table::{age, table};
+
+/// List MiniClusters.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// In all namespaces.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+
+    /// How to print them.
+    #[arg(short, long, value_enum)]
+    output: Option<Output>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    Json,
+    Yaml,
+    Wide,
+    Name,
+}
+
+pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
+    let all = arguments.all_namespaces;
+    let api = if all { session.all_miniclusters() } else { session.miniclusters() };
+    let listed = match api.list(&ListParams::default()).await {
+        Ok(listed) => listed.items,
+        Err(error) => return Err(session.explain(error, "failed to list MiniClusters").await),
+    };
+    let text = match arguments.output {
+        Some(Output::Json) => serde_json::to_string_pretty(&as_list(listed))? + "\n",
+        Some(Output::Yaml) => {
+            serde_saphyr::to_string(&as_list(listed)).context("failed to write the list as YAML")?
+        }
+        Some(Output::Name) => names(&listed),
+        None | Some(Output::Wide) if listed.is_empty() => {
+            match all {
+                true => eprintln!("No MiniClusters found."),
+                false => eprintln!("No MiniClusters found in {} namespace.", session.namespace),
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        wide => rows(&listed, all, wide.is_some(), Timestamp::now()),
+    };
+    print(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn names(listed: &[MiniCluster]) -> String {
+    let name = |minicluster: &MiniCluster| {
+        format!("minicluster.flux-framework.org/{}\n", minicluster.name_any())
+    };
+    listed.iter().map(name).collect()
+}
+
+/// As kubectl prints several objects.
+fn as_list(listed: Vec<MiniCluster>) -> Value {
+    let mut listed = listed;
+    for minicluster in &mut listed {
+        minicluster.metadata.managed_fields = None;
+    }
+    json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": "" }, "items": listed })
+}
+
+/// The columns that `kubectl get` has; wide ones say more of how it is run.
+fn rows(listed: &[MiniCluster], namespaces: bool, wide: bool, now: Timestamp) -> String {
+    let mut header = vec!["NAME", "STATUS", "READY", "EXIT", "AGE"];
+    if namespaces {
+        header.insert(0, "NAMESPACE");
+    }
+    if wide {
+        header.extend(["IMAGE", "REASON"]);
+    }
+    let row = |minicluster: &MiniCluster| {
+        let status = minicluster.status.clone().unwrap_or_default();
+        let created = minicluster.creation_timestamp();
+        let age = created.map(|time| age(now.as_second() - time.0.as_second()));
+        let reason = waits_for(&status).unwrap_or_default();
+        let mut row = vec![
+            minicluster.name_any(),
+            status.phase,
+            status.ready,
+            status.exit_code.map(|code| code.to_string()).unwrap_or_default(),
+            age.unwrap_or_default(),
+        ];
+        if namespaces {
+            row.insert(0, minicluster.namespace().unwrap_or_default());
+        }
+        if wide {
+            let containers = &minicluster.spec.containers;
+            let runner = containers.iter().find(|container| container.run_flux);
+            let image = runner.or(containers.first()).map(|container| container.image.clone());
+            row.extend([image.unwrap_or_default(), reason]);
+        }
+        row
+    };
+    let rows: Vec<Vec<String>> = listed.iter().map(row).collect();
+    table(&header, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::tests::minicluster;
+    use super::*;
+
+    fn listed() -> Vec<MiniCluster> {
+        let conditions = json!({ "Ready": ["False", "Unschedulable", "no room"] });
+        let status = json!({ "phase": "Pending", "ready": "0/2", "conditions": conditions });
+        let mut waiting = minicluster(json!({ "containers": [{ "image": "busybox" }] }), status);
+        waiting.metadata.namespace = Some("team".into());
+        waiting.metadata.creation_timestamp =
+            serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        vec![waiting]
+    }
+
+    fn shown(namespaces: bool, wide: bool) -> String {
+        rows(&listed(), namespaces, wide, "2026-01-01T00:02:05Z".parse().unwrap())
+    }
+
+    #[test]
+    fn the_table_has_kubectls_columns() {
+        assert_eq!(
+            shown(false, false),
+            "NAME   STATUS    READY   EXIT   AGE\nfs     Pending   0/2            2m5s\n"
+        );
+    }
+
+    #[test]
+    fn namespaces_come_first_and_details_last() {
+        let text = shown(true, true);
+        let header: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
+        let expected = ["NAMESPACE", "NAME", "STATUS", "READY", "EXIT", "AGE", "IMAGE", "REASON"];
+        assert_eq!(header, expected);
+        assert!(text.contains("busybox   Unschedulable: no room"), "{text}");
+        assert!(text.lines().nth(1).unwrap().starts_with("team "), "{text}");
+    }
+
+    #[test]
+    fn objects_are_printed_as_a_list_that_kubectl_takes() {
+        let list = as_list(listed());
+        assert_eq!(list["items"][0]["kind"], "MiniCluster");
+        assert_eq!(list["kind"], "List");
+        assert_eq!(names(&listed()), "minicluster.flux-framework.org/fs\n");
+    }
+}

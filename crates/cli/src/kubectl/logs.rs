@@ -1,0 +1,87 @@
+//! `kubectl minicluster logs`: what a rank prints.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use flux_operator_api::MiniCluster;
+use kube::ResourceExt;
+use kube::api::ListParams;
+
+use super::follow::{Printer, Source};
+use super::outcome::{Outcome, line, outcome};
+use super::pods::{self, Run};
+use super::session::Session;
+use super::watch::{self, Seen};
+
+/// Print what a rank of a MiniCluster prints.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Name of the MiniCluster.
+    name: String,
+
+    /// Go on until the MiniCluster ends, over restarts too.
+    #[arg(short, long)]
+    follow: bool,
+
+    /// The rank. 0 is the lead, which prints what the command does.
+    #[arg(long, default_value_t = 0)]
+    rank: u32,
+
+    /// The container. Default: the one that runs Flux.
+    #[arg(short, long, value_name = "NAME")]
+    container: Option<String>,
+}
+
+pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
+    let Arguments { name, follow, rank, container } = arguments;
+    let minicluster = session.minicluster(name).await?;
+    check_rank(&minicluster, *rank)?;
+    let container = container.clone().unwrap_or_else(|| name.clone());
+    let selector = pods::of_rank(name, *rank);
+    let of_rank = ListParams::default().labels(&selector);
+    let pod = match session.pods().list(&of_rank).await {
+        Ok(listed) => pods::newest(listed.items),
+        Err(error) => return Err(session.explain(error, "failed to list the pods").await),
+    };
+    if let Some(pod) = &pod {
+        let containers = pods::containers(pod);
+        if !containers.contains(&container.as_str()) {
+            bail!("{name} has no container {container:?}\nhint: it has {}", containers.join(", "));
+        }
+    }
+    let started = pod.is_some_and(|pod| Run::of(&pod, &container).is_some());
+    if !started && !follow {
+        bail!(
+            "rank {rank} of {name} has printed nothing yet: {}\nhint: wait for it with -f",
+            line(&minicluster)
+        );
+    }
+    let mut printer = Printer::new(Source { pods: session.pods(), selector, container }, || ());
+    if *follow {
+        tokio::select! {
+            ended = wait_for_end(session, &minicluster) => ended?,
+            failure = printer.follow() => match failure? {},
+        }
+    }
+    printer.rest().await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Fails when the MiniCluster has no such rank.
+pub(super) fn check_rank(minicluster: &MiniCluster, rank: u32) -> Result<()> {
+    let spec = &minicluster.spec;
+    let last = spec.size.max(spec.max_size.unwrap_or_default()) - 1;
+    if i64::from(rank) > i64::from(last) {
+        bail!("{} has no rank {rank}\nhint: its ranks are 0 to {last}", minicluster.name_any());
+    }
+    Ok(())
+}
+
+/// Waits until nothing more will be printed.
+async fn wait_for_end(session: &Session, minicluster: &MiniCluster) -> Result<()> {
+    watch::minicluster(session.miniclusters(), minicluster, |seen| match seen {
+        Seen::Now(now) if matches!(outcome(&now), Outcome::Going | Outcome::Up) => None,
+        Seen::Now(_) | Seen::Gone(_) => Some(()),
+    })
+    .await
+}

@@ -1,0 +1,114 @@
+//! The MiniCluster that flags describe.
+
+use anyhow::{Result, bail};
+use flux_operator_api::manifest::Document;
+use flux_operator_api::{GROUP, MiniCluster, VERSION, validate};
+use serde_json::{Value, json};
+
+/// A MiniCluster by flags.
+#[derive(clap::Args)]
+pub(super) struct Flags {
+    /// Name of the MiniCluster.
+    #[arg(required = false)]
+    name: String,
+
+    /// Image to run.
+    #[arg(long, required = false)]
+    image: String,
+
+    /// Number of brokers, one per pod.
+    #[arg(long, default_value_t = 1)]
+    size: u32,
+
+    /// Number of tasks of the command. Default: one per broker.
+    #[arg(long)]
+    tasks: Option<u32>,
+
+    /// Image with Flux, which is mounted into the pods. Default: the operator's.
+    #[arg(long, value_name = "IMAGE", conflicts_with = "own_flux")]
+    flux_image: Option<String>,
+
+    /// The image to run has a Flux of its own.
+    #[arg(long)]
+    own_flux: bool,
+}
+
+/// The MiniCluster, or what is wrong with it.
+pub(super) fn of_flags(flags: &Flags, command: &[String]) -> Result<MiniCluster> {
+    let document = Document { number: 1, value: manifest(flags, command) };
+    let problems = validate::document(&document);
+    if !problems.is_empty() {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        bail!("the MiniCluster cannot be carried out\n{}", problems.join("\n"));
+    }
+    Ok(validate::minicluster(&document.value)?)
+}
+
+fn manifest(flags: &Flags, command: &[String]) -> Value {
+    let Flags { name, image, size, tasks, flux_image, own_flux } = flags;
+    let mut spec = json!({
+        "size": size,
+        "tasks": tasks.unwrap_or(*size),
+        // What is printed should be the command's alone.
+        "logging": { "quiet": true },
+        "containers": [{ "image": image, "args": command }],
+    });
+    if *own_flux {
+        spec["flux"]["container"]["disable"] = true.into();
+    }
+    if let Some(image) = flux_image {
+        spec["flux"]["container"]["image"] = image.as_str().into();
+    }
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "MiniCluster",
+        "metadata": { "name": name },
+        "spec": spec,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: Flags,
+        #[arg(last = true)]
+        command: Vec<String>,
+    }
+
+    fn made(words: &[&str]) -> Result<MiniCluster> {
+        let line = Line::try_parse_from(["create"].iter().chain(words))?;
+        of_flags(&line.flags, &line.command)
+    }
+
+    #[test]
+    fn every_broker_gets_a_task_and_words_stay_words() {
+        let made = made(&["fs", "--image", "a", "--size", "3", "--", "echo", "a  b", ""]).unwrap();
+        assert_eq!((made.spec.size, made.spec.tasks), (3, 3));
+        assert_eq!(made.spec.containers[0].args, ["echo", "a  b", ""]);
+        assert!(made.spec.containers[0].command.is_empty());
+    }
+
+    #[test]
+    fn flux_is_in_an_image_of_its_own_or_in_the_same() {
+        let container = |words: &[&str]| {
+            let made = made(&[&["fs", "--image", "a"], words].concat()).unwrap();
+            made.spec.flux.and_then(|flux| flux.container)
+        };
+        assert!(container(&["--own-flux"]).unwrap().disable);
+        assert_eq!(container(&["--flux-image", "f"]).unwrap().image, "f");
+        assert!(container(&[]).is_none());
+    }
+
+    #[test]
+    fn a_mistake_names_its_field() {
+        let error = made(&["fs", "--image", "a", "--size", "0"]).unwrap_err().to_string();
+        assert!(error.contains("spec.size: "), "{error}");
+        let error = made(&["Fs", "--image", "a"]).unwrap_err().to_string();
+        assert!(error.contains("metadata.name"), "{error}");
+    }
+}

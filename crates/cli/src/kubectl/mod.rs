@@ -1,0 +1,173 @@
+//! `kubectl minicluster`: MiniClusters from the command line. One file per command.
+//!
+//! What is shown, run and returned is decided by plain functions over a
+//! MiniCluster and its pods (`manifest`, `outcome`, `pods`, `table`, `words`); the
+//! commands ask the API server and carry out. They wait by watches.
+
+mod create;
+mod delete;
+mod exec;
+mod follow;
+mod list;
+mod logs;
+mod manifest;
+mod outcome;
+mod pods;
+mod progress;
+mod session;
+mod shell;
+mod submit;
+mod table;
+mod terminal;
+mod watch;
+mod words;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use session::Session;
+
+/// Run Flux clusters in Kubernetes.
+#[derive(Parser)]
+#[command(
+    name = "kubectl-minicluster",
+    bin_name = "kubectl minicluster",
+    version,
+    arg_required_else_help = true
+)]
+struct Arguments {
+    #[command(flatten)]
+    connection: Connection,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Which cluster and namespace, as kubectl is told.
+#[derive(clap::Args)]
+struct Connection {
+    /// Namespace to work in. Default: the one of the kubeconfig's context.
+    #[arg(short, long, global = true, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+
+    /// Context of the kubeconfig to use.
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
+
+    /// Kubeconfig file to use.
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Create(create::Arguments),
+    Delete(delete::Arguments),
+    #[command(visible_alias = "ls")]
+    List(list::Arguments),
+    Logs(logs::Arguments),
+    Shell(shell::Arguments),
+    Submit(submit::Arguments),
+}
+
+/// The plugin's `main`.
+pub(crate) fn main() -> ExitCode {
+    run(Arguments::parse()).unwrap_or_else(|error| {
+        if is_broken_pipe(&error) {
+            // As for any program whose reader has left, such as `head`.
+            return ExitCode::from(128 + 13);
+        }
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<std::io::Error>();
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn run(arguments: Arguments) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    let outcome = runtime.block_on(carry_out(arguments));
+    // A read of standard input that nobody waits for any more cannot be taken back.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn carry_out(arguments: Arguments) -> Result<ExitCode> {
+    let connection = &arguments.connection;
+    match &arguments.command {
+        // Looks at the manifest before it looks for a cluster.
+        Command::Create(arguments) => create::run(connection, arguments).await,
+        Command::Delete(arguments) => {
+            delete::run(&Session::open(connection).await?, arguments).await
+        }
+        Command::List(arguments) => list::run(&Session::open(connection).await?, arguments).await,
+        Command::Logs(arguments) => logs::run(&Session::open(connection).await?, arguments).await,
+        Command::Shell(arguments) => shell::run(&Session::open(connection).await?, arguments).await,
+        Command::Submit(arguments) => {
+            submit::run(&Session::open(connection).await?, arguments).await
+        }
+    }
+}
+
+/// The exit code of a process elsewhere, as this one's. Kubernetes' are 32 bits
+/// wide; what does not fit is at least not taken for success.
+fn exit_code(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_namespace_may_stand_before_or_after_the_command() {
+        for words in [
+            ["kubectl-minicluster", "-n", "team", "list"],
+            ["kubectl-minicluster", "list", "-n", "team"],
+        ] {
+            let arguments = Arguments::try_parse_from(words).unwrap();
+            assert_eq!(arguments.connection.namespace.as_deref(), Some("team"));
+        }
+    }
+
+    #[test]
+    fn what_follows_the_name_of_submit_is_for_flux() {
+        let submitted = |words: &[&str]| {
+            let words = ["kubectl-minicluster", "submit", "-n", "team"].iter().chain(words);
+            let arguments = Arguments::try_parse_from(words).unwrap();
+            assert_eq!(arguments.connection.namespace.as_deref(), Some("team"));
+            let Command::Submit(submit) = arguments.command else { panic!("not submit") };
+            submit.words
+        };
+        for words in [
+            &["fs", "-n4", "--", "a", "--", "b"][..],
+            &["fs", "--", "a", "--help"],
+            &["fs", "-n", "4", "--namespace", "a", "-b"],
+        ] {
+            assert_eq!(submitted(words), words);
+        }
+    }
+
+    #[test]
+    fn codes_that_do_not_fit_are_failures() {
+        assert_eq!(exit_code(0), ExitCode::SUCCESS);
+        assert_eq!(exit_code(143), ExitCode::from(143));
+        assert_eq!(exit_code(256), ExitCode::FAILURE);
+        assert_eq!(exit_code(-1), ExitCode::FAILURE);
+    }
+}

@@ -1,0 +1,218 @@
+//! How far a MiniCluster is, from its status.
+
+use flux_operator_api::condition::ConditionType;
+use flux_operator_api::{MiniCluster, MiniClusterStatus};
+use flux_operator_plan::{Cluster, Mode, Valid};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+/// What somebody who waits for a MiniCluster wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is on its way.
+    Going,
+    /// It is up and takes jobs; it has no command of its own.
+    Up,
+    /// It will never start: why.
+    Refused(String),
+    /// Its command ended with this code.
+    Ended(i32, String),
+    /// It failed before or beside its command: why.
+    Failed(String),
+}
+
+/// How far it is.
+pub(super) fn outcome(minicluster: &MiniCluster) -> Outcome {
+    let Some(status) = current(minicluster) else { return Outcome::Going };
+    let accepted = condition(status, ConditionType::Accepted);
+    // What could not be applied is tried again; everything else waits for the user.
+    if let Some(accepted) = accepted.filter(|c| c.status == "False" && c.reason != "ApplyFailed") {
+        return Outcome::Refused(accepted.message.clone());
+    }
+    let is_true = |kind| condition(status, kind).is_some_and(|c| c.status == "True");
+    if is_true(ConditionType::JobFinished) {
+        let succeeded = condition(status, ConditionType::Succeeded);
+        let message = succeeded.map(|c| format!("{}: {}", c.reason, c.message)).unwrap_or_default();
+        return match status.exit_code {
+            Some(code) => Outcome::Ended(code, message),
+            None if is_true(ConditionType::Succeeded) => Outcome::Ended(0, message),
+            None => Outcome::Failed(message),
+        };
+    }
+    if is_true(ConditionType::Ready) && stays(minicluster) {
+        return Outcome::Up;
+    }
+    Outcome::Going
+}
+
+/// One line on how it is: phase, brokers online, and what it waits for.
+pub(super) fn line(minicluster: &MiniCluster) -> String {
+    let Some(status) = current(minicluster) else {
+        return "waiting for the operator to look at it".into();
+    };
+    let MiniClusterStatus { phase, ready, .. } = status;
+    match waits_for(status) {
+        Some(reason) => format!("{phase}, {ready} ready: {reason}"),
+        None => format!("{phase}, {ready} ready"),
+    }
+}
+
+/// Why a MiniCluster takes no jobs now; `None` when it does.
+pub(super) fn not_ready(minicluster: &MiniCluster) -> Option<String> {
+    let ready = current(minicluster).and_then(|status| condition(status, ConditionType::Ready));
+    match ready {
+        Some(ready) if ready.status == "True" => None,
+        _ => Some(line(minicluster)),
+    }
+}
+
+/// Whether it stays up instead of running a command to its end.
+pub(super) fn stays(minicluster: &MiniCluster) -> bool {
+    cluster(minicluster).is_some_and(|cluster| cluster.mode == Mode::Interactive)
+}
+
+/// Where Flux and its files are in the pods.
+pub(super) fn mount(minicluster: &MiniCluster) -> Option<String> {
+    cluster(minicluster).map(|cluster| cluster.mount)
+}
+
+/// The cluster it means, unless it is refused.
+fn cluster(minicluster: &MiniCluster) -> Option<Cluster> {
+    Cluster::of(&Valid::check(minicluster.clone()).ok()?).ok()
+}
+
+/// The status, unless it speaks of an older spec.
+fn current(minicluster: &MiniCluster) -> Option<&MiniClusterStatus> {
+    let status = minicluster.status.as_ref()?;
+    (status.observed_generation == minicluster.metadata.generation).then_some(status)
+}
+
+fn condition(status: &MiniClusterStatus, kind: ConditionType) -> Option<&Condition> {
+    status.conditions.iter().find(|condition| condition.type_ == kind.as_str())
+}
+
+/// Why it is not up and did not succeed: how it failed, or the first condition on the
+/// way to a running command that does not hold.
+pub(super) fn waits_for(status: &MiniClusterStatus) -> Option<String> {
+    let ended = condition(status, ConditionType::Succeeded).filter(|c| c.status != "Unknown");
+    let way = [ConditionType::Accepted, ConditionType::Admitted, ConditionType::Ready];
+    let mut way = way.into_iter().filter_map(|kind| condition(status, kind));
+    let held = match ended {
+        Some(ended) => Some(ended).filter(|condition| condition.status != "True"),
+        None => way.find(|condition| condition.status != "True"),
+    }?;
+    Some(format!("{}: {}", held.reason, held.message))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A MiniCluster with this status, of which `conditions` is a map from type to
+    /// status, reason and message.
+    pub(in crate::kubectl) fn minicluster(spec: Value, mut status: Value) -> MiniCluster {
+        let mut conditions = Vec::new();
+        for (kind, words) in status["conditions"].as_object().into_iter().flatten() {
+            conditions.push(json!({
+                "type": kind, "status": words[0], "reason": words[1], "message": words[2],
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }));
+        }
+        status["conditions"] = conditions.into();
+        status["observedGeneration"] = 1.into();
+        serde_json::from_value(json!({
+            "apiVersion": "flux-framework.org/v1alpha2",
+            "kind": "MiniCluster",
+            "metadata": { "name": "fs", "generation": 1 },
+            "spec": spec,
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn command() -> Value {
+        json!({ "size": 4, "containers": [{ "command": "hostname" }] })
+    }
+
+    fn shown(status: Value) -> (Outcome, String) {
+        let minicluster = minicluster(command(), status);
+        (outcome(&minicluster), line(&minicluster))
+    }
+
+    #[test]
+    fn the_way_to_the_end_is_told_step_by_step() {
+        let waiting = json!({ "phase": "Pending", "ready": "0/4", "conditions": {
+            "Accepted": ["True", "Accepted", ""],
+            "Admitted": ["True", "NotQueued", ""],
+            "Ready": ["False", "Unschedulable", "0/1 nodes are available"],
+        }});
+        let expected = "Pending, 0/4 ready: Unschedulable: 0/1 nodes are available";
+        assert_eq!(shown(waiting), (Outcome::Going, expected.into()));
+        let running = json!({ "phase": "Running", "ready": "4/4", "conditions": {
+            "Ready": ["True", "Quorum", ""],
+        }});
+        assert_eq!(shown(running), (Outcome::Going, "Running, 4/4 ready".into()));
+        let suspended = json!({ "phase": "Suspended", "ready": "0/4", "conditions": {
+            "Admitted": ["False", "Suspended", "spec.suspend is true"],
+            "Ready": ["False", "NotCreated", "the Job does not exist yet"],
+        }});
+        let expected = "Suspended, 0/4 ready: Suspended: spec.suspend is true";
+        assert_eq!(shown(suspended), (Outcome::Going, expected.into()));
+    }
+
+    #[test]
+    fn an_end_has_its_code_or_the_reason_why_it_has_none() {
+        let ended = json!({ "exitCode": 7, "phase": "Failed", "ready": "0/4", "conditions": {
+            "JobFinished": ["True", "", ""],
+            "Ready": ["False", "CommandFailed", "the cluster has ended"],
+            "Succeeded": ["False", "CommandFailed", "with 7"],
+        }});
+        let (outcome, line) = shown(ended);
+        assert_eq!(outcome, Outcome::Ended(7, "CommandFailed: with 7".into()));
+        assert_eq!(line, "Failed, 0/4 ready: CommandFailed: with 7");
+        let succeeded = json!({ "phase": "Succeeded", "ready": "0/4", "conditions": {
+            "JobFinished": ["True", "", ""],
+            "Ready": ["False", "Completed", "the cluster has ended"],
+            "Succeeded": ["True", "Completed", ""],
+        }});
+        assert_eq!(shown(succeeded).1, "Succeeded, 0/4 ready");
+        let failed = json!({ "conditions": {
+            "JobFinished": ["True", "", ""],
+            "Succeeded": ["False", "FluxMissing", "no flux"],
+        }});
+        assert_eq!(shown(failed).0, Outcome::Failed("FluxMissing: no flux".into()));
+    }
+
+    #[test]
+    fn a_refusal_is_final_and_a_failure_to_apply_is_not() {
+        let accepted =
+            |reason: &str| json!({ "conditions": { "Accepted": ["False", reason, "spec.x: no"] } });
+        assert_eq!(shown(accepted("Invalid")).0, Outcome::Refused("spec.x: no".into()));
+        assert_eq!(shown(accepted("ApplyFailed")).0, Outcome::Going);
+    }
+
+    #[test]
+    fn a_cluster_without_a_command_is_up_when_it_is_ready() {
+        let ready = json!({ "conditions": { "Ready": ["True", "Quorum", ""] } });
+        let stays = minicluster(json!({ "containers": [{}] }), ready.clone());
+        assert_eq!((outcome(&stays), not_ready(&stays)), (Outcome::Up, None));
+        assert_eq!(outcome(&minicluster(command(), ready)), Outcome::Going);
+    }
+
+    #[test]
+    fn a_status_of_an_older_spec_says_nothing() {
+        let mut changed =
+            minicluster(command(), json!({ "conditions": { "JobFinished": ["True", "", ""] } }));
+        changed.metadata.generation = Some(2);
+        assert_eq!(outcome(&changed), Outcome::Going);
+        assert!(not_ready(&changed).is_some());
+    }
+
+    #[test]
+    fn files_are_below_the_mount_of_the_manifest() {
+        let flux = json!({ "container": { "mountPath": "/opt/flux" } });
+        let moved = minicluster(json!({ "containers": [{}], "flux": flux }), json!({}));
+        assert_eq!(mount(&moved).as_deref(), Some("/opt/flux"));
+        assert_eq!(mount(&minicluster(command(), json!({}))).as_deref(), Some("/mnt/flux"));
+    }
+}

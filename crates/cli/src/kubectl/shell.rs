@@ -1,0 +1,26 @@
+//! `kubectl minicluster shell`: a shell in the Flux instance.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use super::exec::{Place, exec};
+use super::session::Session;
+use super::words;
+
+/// Open a shell in a MiniCluster, where `flux` commands reach its instance. Without
+/// a terminal it runs what it reads from standard input.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Name of the MiniCluster.
+    name: String,
+
+    /// The rank to open it on. 0 is the lead.
+    #[arg(long, default_value_t = 0)]
+    rank: u32,
+}
+
+pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
+    let place = Place::find(session, &arguments.name, arguments.rank).await?;
+    exec(session, &place, &words::shell(&place.mount), true).await
+}

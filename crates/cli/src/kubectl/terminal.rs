@@ -1,0 +1,45 @@
+//! Our terminal as the terminal of a program elsewhere.
+
+use futures::SinkExt;
+use futures::channel::mpsc::Sender;
+use kube::api::TerminalSize;
+use rustix::stdio::stdin;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Keys go to the program as they are pressed, ^C too. Ends when dropped.
+pub(super) struct Raw {
+    before: Termios,
+}
+
+impl Raw {
+    /// Changes the terminal on standard input.
+    pub(super) fn enter() -> std::io::Result<Raw> {
+        let before = tcgetattr(stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(stdin(), OptionalActions::Drain, &raw)?;
+        Ok(Raw { before })
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no repair.
+        let _gone = tcsetattr(stdin(), OptionalActions::Flush, &self.before);
+    }
+}
+
+/// Tells the size of our terminal, now and whenever it changes.
+pub(super) async fn send_sizes(mut sizes: Sender<TerminalSize>) {
+    let Ok(mut changes) = signal(SignalKind::window_change()) else { return };
+    loop {
+        if let Ok(size) = tcgetwinsize(stdin()) {
+            let size = TerminalSize { width: size.ws_col, height: size.ws_row };
+            if sizes.send(size).await.is_err() {
+                return;
+            }
+        }
+        changes.recv().await;
+    }
+}

@@ -1,0 +1,82 @@
+//! Waiting by watches: what may pass is tried again, what cannot is an error.
+
+use std::fmt::Debug;
+use std::pin::pin;
+
+use anyhow::{Context, Result, bail};
+use flux_operator_api::MiniCluster;
+use futures::TryStreamExt;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+/// A MiniCluster that is waited for.
+pub(super) enum Seen {
+    /// It is like this.
+    Now(MiniCluster),
+    /// It was deleted; like this, if that is known, it was before.
+    Gone(Option<MiniCluster>),
+}
+
+/// Watches one MiniCluster, and none of its name that comes after it, until `found`
+/// returns something.
+pub(super) async fn minicluster<R>(
+    api: Api<MiniCluster>,
+    which: &MiniCluster,
+    mut found: impl FnMut(Seen) -> Option<R>,
+) -> Result<R> {
+    let one = watcher::Config::default().fields(&format!("metadata.name={}", which.name_any()));
+    // A watch that was cut off does not tell of a deletion: then it is not listed again.
+    let mut listed = false;
+    until(api, one, |event| match event {
+        Event::Init => {
+            listed = false;
+            None
+        }
+        Event::InitDone if !listed => found(Seen::Gone(None)),
+        Event::InitDone => None,
+        Event::Apply(now) | Event::InitApply(now) if now.uid() == which.uid() => {
+            listed = true;
+            found(Seen::Now(now))
+        }
+        Event::Delete(last) if last.uid() == which.uid() => found(Seen::Gone(Some(last))),
+        Event::Apply(_) | Event::InitApply(_) | Event::Delete(_) => None,
+    })
+    .await
+}
+
+/// Watches objects until `found` returns something.
+pub(super) async fn until<K, R>(
+    api: Api<K>,
+    config: watcher::Config,
+    mut found: impl FnMut(Event<K>) -> Option<R>,
+) -> Result<R>
+where
+    K: Resource + Clone + Debug + Send + DeserializeOwned + 'static,
+{
+    let mut events = pin!(watcher(api, config).default_backoff());
+    loop {
+        match events.try_next().await {
+            Ok(Some(event)) => {
+                if let Some(result) = found(event) {
+                    return Ok(result);
+                }
+            }
+            Ok(None) => bail!("the watch ended"),
+            Err(error) if is_final(&error) => return Err(error).context("failed to watch"),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Whether a watch will fail however often it is tried.
+pub(super) fn is_final(error: &watcher::Error) -> bool {
+    let cause = match error {
+        watcher::Error::InitialListFailed(cause)
+        | watcher::Error::WatchStartFailed(cause)
+        | watcher::Error::WatchFailed(cause) => cause,
+        _ => return false,
+    };
+    matches!(cause, kube::Error::Api(status) if matches!(status.code, 401 | 403 | 404))
+}

@@ -1,0 +1,45 @@
+//! Which words are executed in a pod. They are passed on as words: no shell looks
+//! at them again.
+
+/// The agent's script that finds the instance: alone it opens a shell there, with
+/// words it becomes that program. Given to `sh`, so that a mount without the right to
+/// execute does not matter.
+fn connect(mount: &str) -> Vec<String> {
+    vec!["/bin/sh".into(), format!("{mount}/flux-connect.sh")]
+}
+
+/// Opens a shell in the instance.
+pub(super) fn shell(mount: &str) -> Vec<String> {
+    connect(mount)
+}
+
+/// Submits a job to the instance; `words` are Flux's options and the command.
+pub(super) fn submit(mount: &str, words: &[String]) -> Vec<String> {
+    let mut all = connect(mount);
+    all.extend(["flux".into(), "submit".into()]);
+    all.extend_from_slice(words);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_words() {
+        let words = ["-N2", "echo", "a  b", "", "$HOME"].map(String::from);
+        let expected = [
+            "/bin/sh",
+            "/mnt/flux/flux-connect.sh",
+            "flux",
+            "submit",
+            "-N2",
+            "echo",
+            "a  b",
+            "",
+            "$HOME",
+        ];
+        assert_eq!(submit("/mnt/flux", &words), expected);
+        assert_eq!(shell("/opt"), ["/bin/sh", "/opt/flux-connect.sh"]);
+    }
+}

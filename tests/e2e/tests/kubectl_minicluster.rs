@@ -1,0 +1,309 @@
+//! `kubectl minicluster` as a user meets it: the program itself, on a real node.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use flux_operator_api::condition::ConditionType;
+use flux_operator_testkit::cluster::{kubectl, patiently, testbed};
+use flux_operator_testkit::images::with_flux;
+use flux_operator_testkit::{merge, smallest};
+use flux_operator_tests_e2e::{Stage, on_stage};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Command;
+
+#[tokio::test]
+async fn create_by_flags_prints_what_every_host_prints() -> Result<()> {
+    on_stage(async |stage| {
+        let plugin = Plugin::new(stage)?;
+        let flags = flags();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let create =
+            [&["create", "hello", "--size", "2"], &flags[..], &["--", "hostname"]].concat();
+        let ran = plugin.run(&create).await?;
+        assert_eq!(ran.code, Some(0), "{}", ran.errors);
+        let mut hosts: Vec<&str> = ran.output.lines().collect();
+        hosts.sort_unstable();
+        assert_eq!(hosts, ["hello-0", "hello-1"]);
+        assert!(ran.errors.contains("hello: Succeeded, "), "{}", ran.errors);
+
+        let again = plugin.run(&create).await?;
+        assert_eq!(again.code, Some(1));
+        assert!(again.errors.contains("already exists\nhint: "), "{}", again.errors);
+
+        let listed = plugin.run(&["list"]).await?.output;
+        let rows: Vec<Vec<&str>> =
+            listed.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["NAME", "STATUS", "READY", "EXIT", "AGE"]);
+        assert_eq!((rows[1][0], rows[1][1], rows[1][3]), ("hello", "Succeeded", "0"), "{listed}");
+        let logs = plugin.run(&["logs", "hello"]).await?;
+        assert_eq!((logs.code, logs.output), (Some(0), ran.output));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn create_ends_with_the_code_of_the_command_and_removes_what_it_made() -> Result<()> {
+    on_stage(async |stage| {
+        let plugin = Plugin::new(stage)?;
+        let containers = json!([{ "command": "sh -c 'echo out; exit 7'" }]);
+        let manifest = manifest("fails", json!({ "containers": containers }));
+        let ran = plugin.feed(&["create", "--rm", "-f", "-"], &manifest.to_string()).await?;
+        assert_eq!(ran.code, Some(7), "{}", ran.errors);
+        assert!(ran.output.lines().any(|line| line == "out"), "{}", ran.output);
+        assert!(ran.errors.contains("fails failed: CommandFailed: "), "{}", ran.errors);
+        stage.wait_for_no_pods("fails").await?;
+        let listed = plugin.run(&["list"]).await?;
+        assert!(listed.errors.starts_with("No MiniClusters found in "), "{}", listed.output);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_mistake_is_told_with_its_field_and_makes_nothing() -> Result<()> {
+    on_stage(async |stage| {
+        let plugin = Plugin::new(stage)?;
+        let file = plugin.folder.path().join("wrong.yaml");
+        std::fs::write(&file, manifest("wrong", json!({ "size": 0, "sizes": 1 })).to_string())?;
+        let file = file.to_str().context("a path is text")?;
+        let ran = plugin.run(&["create", "-f", file]).await?;
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.errors.contains("wrong.yaml: spec.size: is 0"), "{}", ran.errors);
+        assert!(ran.errors.contains("wrong.yaml: spec.sizes: unknown field"), "{}", ran.errors);
+        assert_eq!(stage.miniclusters().get_opt("wrong").await?, None);
+
+        // What only the operator can refuse.
+        let flux = json!({ "container": {}, "mungeSecret": "key" });
+        let refused = manifest("refused", json!({ "flux": flux })).to_string();
+        let ran = plugin.feed(&["create", "-f", "-"], &refused).await?;
+        assert_eq!(ran.code, Some(1));
+        assert!(
+            ran.errors.contains("refused was refused: spec.flux.mungeSecret"),
+            "{}",
+            ran.errors
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_cluster_that_stays_takes_jobs_and_shells() -> Result<()> {
+    on_stage(async |stage| {
+        let plugin = Plugin::new(stage)?;
+        let manifest = manifest("stays", json!({ "size": 2, "interactive": true })).to_string();
+        let created = plugin.feed(&["create", "-f", "-"], &manifest).await?;
+        assert_eq!(created.code, Some(0), "{}", created.errors);
+        assert!(created.errors.contains(" shell stays`"), "{}", created.errors);
+
+        let words =
+            ["submit", "stays", "-n1", "--watch", "--", "printf", "%s|", "a  b", "", "$HOME"];
+        let submitted = plugin.run(&words).await?;
+        assert_eq!(submitted.code, Some(0), "{}", submitted.errors);
+        let (id, printed) = submitted.output.split_once('\n').context("there is no id")?;
+        // Flux writes an f where there is no locale.
+        assert!(id.starts_with(['ƒ', 'f']), "{id}");
+        assert_eq!(printed, "a  b||$HOME|");
+        let failed =
+            plugin.run(&["submit", "stays", "--wait", "--quiet", "sh", "-c", "exit 3"]).await?;
+        assert_eq!(failed.code, Some(3), "{}", failed.errors);
+
+        let line = "flux run -N2 hostname; echo aside >&2; exit 5\n";
+        let shell = plugin.feed(&["shell", "stays"], line).await?;
+        assert_eq!(shell.code, Some(5), "{}", shell.errors);
+        let mut hosts: Vec<&str> = shell.output.lines().collect();
+        hosts.sort_unstable();
+        assert_eq!(hosts, ["stays-0", "stays-1"]);
+        assert!(shell.errors.contains("aside"), "{}", shell.errors);
+        let other = plugin.feed(&["shell", "stays", "--rank", "1"], "hostname\n").await?;
+        assert_eq!((other.code, other.output.trim()), (Some(0), "stays-1"), "{}", other.errors);
+
+        let missing = plugin.run(&["logs", "stay"]).await?;
+        assert_eq!(missing.code, Some(1));
+        assert!(missing.errors.contains("hint: did you mean \"stays\"?"), "{}", missing.errors);
+        let outside = plugin.run(&["logs", "stays", "--rank", "2"]).await?;
+        assert!(outside.errors.contains("its ranks are 0 to 1"), "{}", outside.errors);
+
+        let deleted = plugin.run(&["delete", "--wait", "stays"]).await?;
+        assert_eq!(deleted.code, Some(0), "{}", deleted.errors);
+        assert_eq!(stage.pods("stays").await?.len(), 0);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_is_not_ready_says_what_it_waits_for() -> Result<()> {
+    on_stage(async |stage| {
+        let plugin = Plugin::new(stage)?;
+        stage.create("waits", json!({ "suspend": true })).await?;
+        stage.wait("waits", ConditionType::Admitted, "False").await?;
+        for words in [&["shell", "waits"][..], &["submit", "waits", "true"], &["logs", "waits"]] {
+            let ran = plugin.run(words).await?;
+            assert_eq!(ran.code, Some(1), "{words:?}");
+            assert!(ran.errors.contains("spec.suspend is true\nhint: "), "{}", ran.errors);
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_log_goes_on_with_the_next_lead_and_an_interrupt_leaves_it_running() -> Result<()> {
+    on_stage(async |stage| {
+        let plugin = Plugin::new(stage)?;
+        let spec = json!({
+            "logging": { "quiet": true }, "restart": { "limit": 1 },
+            "containers": [{ "launcher": true, "command": "echo begun; sleep 1000" }],
+        });
+        let mut create = plugin.command(&["create", "-f", "-"]);
+        let mut create = create.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut input = create.stdin.take().context("it was piped")?;
+        input.write_all(manifest("again", spec).to_string().as_bytes()).await?;
+        drop(input);
+        let mut lines = BufReader::new(create.stdout.take().context("it was piped")?).lines();
+        assert_eq!(patiently(lines.next_line()).await??.as_deref(), Some("begun"));
+        let lead = stage.pod("again", 0).await?.name_any();
+        stage.pod_api().delete(&lead, &DeleteParams::default()).await?;
+        assert_eq!(patiently(lines.next_line()).await??.as_deref(), Some("begun"));
+
+        let id = create.id().context("it is running")?.to_string();
+        ensure!(Command::new("kill").args(["-INT", &id]).status().await?.success());
+        let ended = patiently(create.wait_with_output()).await??;
+        assert_eq!(ended.status.code(), Some(130));
+        assert!(text(&ended.stderr).contains(" delete again`"), "{}", text(&ended.stderr));
+        let left = stage.miniclusters().get("again").await?;
+        assert_eq!(left.metadata.deletion_timestamp, None);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn create_ends_when_somebody_deletes_the_cluster() -> Result<()> {
+    on_stage(async |stage| {
+        let plugin = Plugin::new(stage)?;
+        let containers = json!([{ "command": "sleep 1000" }]);
+        let manifest = manifest("gone", json!({ "containers": containers })).to_string();
+        let words = ["create", "-f", "-"];
+        let (ran, deleted) = tokio::join!(plugin.feed(&words, &manifest), async {
+            stage.wait("gone", ConditionType::Running, "True").await?;
+            stage.delete("gone").await
+        });
+        deleted?;
+        let ran = ran?;
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.errors.contains("gone failed: it was deleted"), "{}", ran.errors);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn kubectl_finds_the_plugin() -> Result<()> {
+    on_stage(async |stage| {
+        let plugin = Plugin::new(stage)?;
+        stage.create("found", json!({ "suspend": true })).await?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = [plugin.folder.path().to_owned()];
+        let path = std::env::join_paths(folders.into_iter().chain(std::env::split_paths(&path)))?;
+        let mut command = Command::from(kubectl()?);
+        command.args(["minicluster", "list", "-o", "name", "-n", &stage.namespace]);
+        let ran = command.env("PATH", path).output().await?;
+        assert_eq!(text(&ran.stdout), "minicluster.flux-framework.org/found\n");
+        Ok(())
+    })
+    .await
+}
+
+/// The program under the name that kubectl looks for.
+struct Plugin {
+    folder: TempDir,
+    kubeconfig: PathBuf,
+    namespace: String,
+}
+
+/// What came out of it.
+struct Ran {
+    code: Option<i32>,
+    output: String,
+    errors: String,
+}
+
+impl Plugin {
+    fn new(stage: &Stage) -> Result<Plugin> {
+        let folder = tempfile::tempdir()?;
+        std::os::unix::fs::symlink(program()?, folder.path().join("kubectl-minicluster"))?;
+        let kubeconfig = testbed()?.kubeconfig();
+        Ok(Plugin { folder, kubeconfig, namespace: stage.namespace.clone() })
+    }
+
+    /// The plugin with these words, in the test's namespace.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.folder.path().join("kubectl-minicluster"));
+        command.args(["--namespace", &self.namespace]).args(words);
+        command.env("KUBECONFIG", &self.kubeconfig).kill_on_drop(true);
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    async fn run(&self, words: &[&str]) -> Result<Ran> {
+        Ok(ran(patiently(self.command(words).output()).await??))
+    }
+
+    /// Runs it with this text on its standard input.
+    async fn feed(&self, words: &[&str], input: &str) -> Result<Ran> {
+        let mut command = self.command(words);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut stdin = child.stdin.take().context("it was piped")?;
+        stdin.write_all(input.as_bytes()).await?;
+        drop(stdin);
+        Ok(ran(patiently(child.wait_with_output()).await??))
+    }
+}
+
+fn ran(output: Output) -> Ran {
+    let (text, errors) = (text(&output.stdout), text(&output.stderr));
+    Ran { code: output.status.code(), output: text, errors }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The program, which `make` has built beside the tests.
+fn program() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let folder = test.parent().and_then(Path::parent).context("tests are below deps")?;
+    let program = folder.join("flux-operator");
+    let missing =
+        || format!("{} is missing: run `cargo build -p flux-operator`", program.display());
+    program.canonicalize().with_context(missing)
+}
+
+/// The smallest MiniCluster, changed by `spec`, with a Flux of the tests' images.
+fn manifest(name: &str, spec: Value) -> Value {
+    let mut manifest = smallest(name);
+    merge(&mut manifest, &json!({ "spec": spec }));
+    with_flux(&mut manifest);
+    manifest
+}
+
+/// The flags that say the same as such a manifest.
+fn flags() -> Vec<String> {
+    let manifest = manifest("any", json!({}));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let spec = &manifest["spec"];
+    let image = vec!["--image".into(), text(&spec["containers"][0]["image"])];
+    let flux = match &spec["flux"]["container"]["image"] {
+        Value::Null => vec!["--own-flux".into()],
+        image => vec!["--flux-image".into(), text(image)],
+    };
+    [image, flux].concat()
+}
