@@ -1,38 +1,42 @@
 //! Whether an object that is there is what we want it to be. Only what we set counts:
 //! others may add to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Whether a ConfigMap holds what it should, and belongs to whom it should.
 pub(crate) fn config_map_is(found: &ConfigMap, wanted: &ConfigMap) -> bool {
-    metadata_is(&found.metadata, &wanted.metadata) && found.data == wanted.data
+    metadata_is(&found.metadata, &wanted.metadata) && holds(&found.data, &wanted.data)
 }
 
 /// Whether a Service selects and names what it should.
 pub(crate) fn service_is(found: &Service, wanted: &Service) -> bool {
     let (Some(have), Some(want)) = (&found.spec, &wanted.spec) else { return false };
-    let ports = |ports: &Option<Vec<ServicePort>>| -> Vec<(i32, Option<String>)> {
+    let ports = |ports: &Option<Vec<ServicePort>>| -> BTreeSet<(i32, Option<String>)> {
         ports.iter().flatten().map(|port| (port.port, port.name.clone())).collect()
     };
     metadata_is(&found.metadata, &wanted.metadata)
         && have.selector == want.selector
         && want.cluster_ip.as_ref().is_none_or(|wanted| have.cluster_ip.as_ref() == Some(wanted))
         && have.publish_not_ready_addresses == want.publish_not_ready_addresses
-        && ports(&have.ports) == ports(&want.ports)
+        && ports(&have.ports).is_superset(&ports(&want.ports))
 }
 
 fn metadata_is(found: &ObjectMeta, wanted: &ObjectMeta) -> bool {
-    let holds = |found: &Option<BTreeMap<String, String>>,
-                 wanted: &Option<BTreeMap<String, String>>| {
-        let empty = BTreeMap::new();
-        let found = found.as_ref().unwrap_or(&empty);
-        wanted.iter().flatten().all(|(name, value)| found.get(name) == Some(value))
-    };
     let owners = wanted.owner_references.iter().flatten();
     let mut owners = owners.map(|owner| &owner.uid);
     holds(&found.labels, &wanted.labels)
         && owners.all(|uid| found.owner_references.iter().flatten().any(|owner| owner.uid == *uid))
+}
+
+/// Whether everything wanted is there. What others have added stays when we apply, so
+/// to ask for its absence would be to ask for ever.
+fn holds(
+    found: &Option<BTreeMap<String, String>>,
+    wanted: &Option<BTreeMap<String, String>>,
+) -> bool {
+    let found = |name| found.as_ref().and_then(|found| found.get(name));
+    wanted.iter().flatten().all(|(name, value)| found(name) == Some(value))
 }
