@@ -11,6 +11,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
+use crate::kubernetes::belongs_to_kueue;
+
 /// When the nodes were given back, on the Job.
 pub(crate) const GIVEN_BACK: &str = "flux-framework.org/given-back";
 
@@ -40,6 +42,10 @@ pub(crate) fn patience(
     ready: bool,
     now: Timestamp,
 ) -> Patience {
+    if belongs_to_kueue(job) {
+        // Kueue gives nodes back itself, and nobody else may suspend its Jobs.
+        return Patience::Fine;
+    }
     let rested = given_back(job).map(|since| since + SignedDuration::from_secs(rest(minicluster)));
     let limit = minicluster.spec.ready_timeout_seconds.filter(|seconds| *seconds > 0);
     match (rested, limit) {
@@ -48,6 +54,7 @@ pub(crate) fn patience(
         (None, _) => {}
     }
     let started = job.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let started = started.filter(|_| !is_suspended(job));
     let (Some(limit), Some(started), false) = (limit, started, ready) else {
         return Patience::Fine;
     };
@@ -60,6 +67,15 @@ pub(crate) fn patience(
 /// When the nodes were given back, if they are.
 pub(crate) fn given_back(job: &Job) -> Option<Timestamp> {
     job.annotations().get(GIVEN_BACK)?.parse().ok()
+}
+
+/// Whether a Job is suspended, or still has the start of before it was: Kubernetes
+/// sets a new one when it notices the resumption, and not before.
+fn is_suspended(job: &Job) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true))
+        || conditions.any(|condition| condition.type_ == "Suspended" && condition.status == "True")
 }
 
 fn unready_since(minicluster: &MiniCluster) -> Option<Timestamp> {
@@ -132,6 +148,18 @@ mod tests {
         assert_eq!(patience(&limited, &rests, false, after(30)), Patience::TryAgain);
         let unlimited = minicluster(json!({ "spec": { "readyTimeoutSeconds": null } }));
         assert_eq!(patience(&unlimited, &rests, false, after(1)), Patience::TryAgain);
+    }
+
+    #[test]
+    fn time_stands_still_while_the_job_is_suspended_or_kueues() {
+        let minicluster = minicluster(json!({}));
+        let ask = |patch| patience(&minicluster, &job(patch), false, after(900));
+        assert_eq!(ask(json!({})), Patience::GiveBack);
+        assert_eq!(ask(json!({ "spec": { "suspend": true, "template": {} } })), Patience::Fine);
+        let noticed = json!({ "conditions": [{ "type": "Suspended", "status": "True" }] });
+        assert_eq!(ask(json!({ "status": noticed })), Patience::Fine);
+        let labels = json!({ "labels": { "kueue.x-k8s.io/queue-name": "batch" } });
+        assert_eq!(ask(json!({ "metadata": labels })), Patience::Fine);
     }
 
     #[test]
