@@ -50,9 +50,14 @@ impl Seen {
         self.job.is_some() && self.pods.iter().any(|pod| is_going(pod))
     }
 
-    /// The pods of the Job.
+    /// The pods of the Job. Those of a Job that it has replaced, or of a MiniCluster
+    /// that was deleted and made again, have the same labels for a while.
     pub(crate) fn job_pods(&self) -> impl Iterator<Item = &Pod> {
-        self.pods.iter().map(Arc::as_ref).filter(|pod| index(pod).is_some())
+        let uid = self.job.as_ref().and_then(|job| job.uid());
+        self.pods.iter().map(Arc::as_ref).filter(move |pod| {
+            let mut owners = pod.owner_references().iter();
+            index(pod).is_some() && owners.any(|owner| Some(&owner.uid) == uid.as_ref())
+        })
     }
 }
 
