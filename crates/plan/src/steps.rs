@@ -166,11 +166,12 @@ fn create(rendering: &Rendering<'_>, seen: &Seen) -> Vec<Step> {
 /// Repairs what has drifted and follows what may change of a Job.
 fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &Job) -> Plan {
     let changed = stamp::changed_fields(job, &asked.spec);
+    let ranks = stamp::ranks(job).filter(|ranks| asked.spec.size > *ranks);
+    if (!changed.is_empty() || ranks.is_some()) && !has_started(seen, job) {
+        return Plan { steps: vec![Step::DeleteJob], ..Plan::default() };
+    }
     if !changed.is_empty() {
-        return match has_started(seen, job) {
-            false => Plan { steps: vec![Step::DeleteJob], ..Plan::default() },
-            true => Plan { hold: Some(Hold::Immutable(changed)), ..Plan::default() },
-        };
+        return Plan { hold: Some(Hold::Immutable(changed)), ..Plan::default() };
     }
     let ready = seen.job_pods().any(|pod| index(pod) == Some("0") && crate::status::is_ready(pod));
     let patience = patience(asked, job, ready, seen.now);
@@ -178,7 +179,6 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
     let wanted = kubernetes::job(rendering);
     steps.extend(job_change(job, &wanted, patience, seen.now).map(Step::PatchJob));
     steps.extend(labels(seen));
-    let ranks = stamp::ranks(job).filter(|ranks| asked.spec.size > *ranks);
     Plan {
         steps,
         hold: ranks.map(|ranks| Hold::TooLarge { size: asked.spec.size, ranks }),
