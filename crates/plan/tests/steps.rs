@@ -127,7 +127,10 @@ fn the_lead_gets_the_label_that_users_select_by() {
 #[test]
 fn hosts_are_those_of_the_start() {
     let small = minicluster(json!({ "spec": { "size": 4 } }));
-    let seen = settled(&small);
+    let mut seen = settled(&small);
+    let labels = json!({ "job-index": "0" });
+    let running = json!({ "metadata": { "labels": labels }, "status": { "phase": "Running" } });
+    seen.pods = vec![pod("fs-0-x", running)];
     let less = minicluster(json!({ "spec": { "size": 2 } }));
     let steps = steps_of(&less, &seen).steps;
     let kinds: Vec<&str> = steps.iter().map(kind).collect();
@@ -186,7 +189,10 @@ fn settled(minicluster: &MiniCluster) -> Seen {
             Step::ApplyConfigMap(map) => seen.config_map = Some(map.into()),
             Step::ApplyService { service, .. } => seen.services.push(service.into()),
             Step::CreatePod(pod) => seen.pods.push(pod.into()),
-            Step::CreateJob(job) => seen.job = Some(job.into()),
+            Step::CreateJob(mut job) => {
+                job.metadata.uid = Some("job".into());
+                seen.job = Some(job.into());
+            }
             Step::CreateKeys => {}
             other => panic!("{other:?} is not for a new cluster"),
         }
@@ -204,6 +210,7 @@ fn change_job(seen: &mut Seen, patch: Value) {
 fn pod(name: &str, patch: Value) -> Arc<Pod> {
     let mut value = json!({ "metadata": {
         "name": name,
+        "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "job" }],
         "annotations": { "batch.kubernetes.io/job-completion-index": "0" },
     } });
     merge(&mut value, &patch);

@@ -136,7 +136,7 @@ impl World {
             Step::ApplyConfigMap(map) => {
                 self.config_map = Some(applied(self.config_map.as_ref(), &**map));
             }
-            Step::ApplyService(service) => {
+            Step::ApplyService { service, .. } => {
                 let name = service.name_any();
                 let service = applied(self.services.get(&name), &**service);
                 self.services.insert(name, service);
