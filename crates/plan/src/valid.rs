@@ -79,7 +79,9 @@ impl<T> std::ops::Deref for Valid<T> {
 /// Fields that mean something this version cannot do. Silence would be worse.
 fn not_yet_supported(minicluster: &MiniCluster) -> Vec<Problem> {
     let spec = &minicluster.spec;
-    spec.flux.iter().flat_map(joining).chain(spec.volumes.iter().filter_map(storage)).collect()
+    let autoscale = spec.autoscale.iter().map(|_| unsupported("spec.autoscale"));
+    let joining = spec.flux.iter().flat_map(joining);
+    autoscale.chain(joining).chain(spec.volumes.iter().filter_map(storage)).collect()
 }
 
 /// Being part of another Flux instance, and munge.
@@ -92,11 +94,11 @@ fn joining(flux: &Flux) -> Vec<Problem> {
         ("bursting.leadBroker", lead_broker.is_some_and(|lead| !lead.address.is_empty())),
     ];
     let used = fields.into_iter().filter(|(_, used)| *used);
-    used.map(|(field, _)| Problem {
-        path: format!("spec.flux.{field}"),
-        message: "is not supported yet".to_owned(),
-    })
-    .collect()
+    used.map(|(field, _)| unsupported(&format!("spec.flux.{field}"))).collect()
+}
+
+fn unsupported(path: &str) -> Problem {
+    Problem { path: path.to_owned(), message: "is not supported yet".to_owned() }
 }
 
 /// Storage that is more than a directory of the node. Whether a claim for it may be

@@ -201,6 +201,11 @@ pub struct MiniClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
 
+    /// Follow the Flux queue: grow while jobs wait, shrink when nodes are idle. Not
+    /// supported yet; an autoscaler of Kubernetes can set size through scale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscale: Option<Autoscale>,
+
     /// Create nothing that runs, or stop what does. The command starts anew when
     /// this becomes false.
     #[serde(default, skip_serializing_if = "unset")]
@@ -255,6 +260,21 @@ pub struct Restart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub limit: Option<i32>,
+}
+
+/// Between which sizes a cluster follows its queue.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Autoscale {
+    /// The least size; 1 if unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub min_size: Option<i32>,
+
+    /// The largest size; maxSize if unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_size: Option<i32>,
 }
 
 /// Security profile of the pods.
