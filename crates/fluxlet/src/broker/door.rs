@@ -1,5 +1,7 @@
 //! The lead's door: the socket at which other brokers join.
 
+use std::net::IpAddr;
+
 use super::links::{self, Door};
 use super::{Broker, BrokerError, host};
 use crate::message::Welcome;
@@ -13,8 +15,8 @@ pub fn open(broker: &mut Broker, configuration: &serde_json::Value) -> Result<()
         Some(listener) => listener,
         None => socket::listen(&endpoint).map_err(|source| BrokerError::Listen { source })?,
     };
-    if let Some(address) = listener.address().filter(|address| !address.ip().is_unspecified()) {
-        broker.attributes.set("fluxlet.address", address.ip().to_string());
+    if let Some(address) = listener.address().and_then(|address| reachable(address.ip())) {
+        broker.attributes.set("fluxlet.address", address.to_string());
     }
     let Some(key) = broker.boot.key.clone() else { return Ok(()) };
     let hosts = broker.boot.hosts.clone();
@@ -24,4 +26,15 @@ pub fn open(broker: &mut Broker, configuration: &serde_json::Value) -> Result<()
     let (events, log) = (broker.sender.clone(), broker.log.clone());
     links::serve(listener, Door { key, hosts, welcome, events, log });
     Ok(())
+}
+
+/// The address at which other machines reach what listens here: a lead that listens everywhere
+/// still has to tell nested brokers one place.
+fn reachable(listens: IpAddr) -> Option<IpAddr> {
+    if !listens.is_unspecified() {
+        return Some(listens);
+    }
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+    let mut addresses = interfaces.iter().filter(|one| !one.is_loopback()).map(|one| one.ip());
+    addresses.find(|address| address.is_ipv4() == listens.is_ipv4() || address.is_ipv4())
 }
