@@ -82,6 +82,7 @@ impl Image {
             .content(users, "/etc/passwd", 0o644)
             .content("root:x:0:\nflux:x:1000:\n", "/etc/group", 0o644)
             .folder("/tmp", 0o1777)
+            .folder("/var/tmp", 0o1777)
             .folder("/root", 0o700)
             .command(["/bin/sh"]);
         for applet in applets.lines().filter(|applet| *applet != "busybox") {
