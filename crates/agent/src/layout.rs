@@ -88,6 +88,11 @@ impl Layout {
         self.root.join("config/hooks")
     }
 
+    /// The batch script that the program submits.
+    pub fn batch(&self) -> PathBuf {
+        self.root.join("config/flux-job.batch")
+    }
+
     /// The texts of a container beside the runner.
     pub fn sidecar(&self, name: &str) -> PathBuf {
         self.root.join("config/sidecars").join(name)

@@ -11,6 +11,7 @@
 
 mod arguments;
 mod attributes;
+mod batch;
 mod broker;
 mod broker_process;
 mod config;

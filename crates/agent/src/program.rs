@@ -8,13 +8,16 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use flux_operator_wire::Program;
 
 use crate::arguments::Stage;
+use crate::batch;
 use crate::ending::{chain, say};
+use crate::files::WriteError;
 use crate::layout::Layout;
 use crate::notice::{self, Notice};
 use crate::processes;
@@ -42,7 +45,7 @@ pub fn run(stage: &Stage) -> ExitCode {
     }
     notice::send(&layout.notices(), &Notice::ProgramStarted);
     let shell = search::shell(std::env::var_os("PATH").as_deref());
-    match words(&rank.plan.program, shell.as_ref()) {
+    match words(&rank.plan.program, shell.as_ref(), &layout.batch()) {
         Ok(None) => stay(&layout),
         Ok(Some(words)) => execute(&words, rank.plan.logging.timed),
         Err(error) => {
@@ -52,15 +55,23 @@ pub fn run(stage: &Stage) -> ExitCode {
     }
 }
 
-/// A line that no shell is there for, and that cannot be split without one.
+/// Why there are no words to execute.
 #[derive(Debug, thiserror::Error)]
-#[error("the command {line:?} needs a shell, and the image has none")]
-struct NeedsShell {
-    line: String,
+enum WordsError {
+    #[error("the command {line:?} needs a shell, and the image has none")]
+    Line { line: String },
+    #[error("a batch needs a shell, and the image has none")]
+    Batch,
+    #[error("failed to write the batch script")]
+    Write { source: WriteError },
 }
 
-/// The words to execute; none to stay.
-fn words(program: &Program, shell: Option<&Shell>) -> Result<Option<Vec<String>>, NeedsShell> {
+/// The words to execute; none to stay. A batch script is written to `script`.
+fn words(
+    program: &Program,
+    shell: Option<&Shell>,
+    script: &Path,
+) -> Result<Option<Vec<String>>, WordsError> {
     match (program, shell) {
         (Program::Stay, _) => Ok(None),
         (Program::Words(words), _) => Ok(Some(words.clone())),
@@ -71,8 +82,13 @@ fn words(program: &Program, shell: Option<&Shell>) -> Result<Option<Vec<String>>
         }
         (Program::Line { line, words }, None) => match shlex::split(line) {
             Some(split) => Ok(Some(split.into_iter().chain(words.iter().cloned()).collect())),
-            None => Err(NeedsShell { line: line.clone() }),
+            None => Err(WordsError::Line { line: line.clone() }),
         },
+        (Program::Batch(batch), Some(shell)) => {
+            batch::write(batch, shell, script).map_err(|source| WordsError::Write { source })?;
+            Ok(Some(batch::words(batch, shell, script)))
+        }
+        (Program::Batch(_), None) => Err(WordsError::Batch),
     }
 }
 
@@ -141,6 +157,11 @@ fn stay(layout: &Layout) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flux_operator_wire::Batch;
+
+    fn words(program: &Program, shell: Option<&Shell>) -> Result<Option<Vec<String>>, WordsError> {
+        super::words(program, shell, Path::new("/nowhere"))
+    }
 
     fn line(line: &str, words: &[&str]) -> Program {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
@@ -166,6 +187,8 @@ mod tests {
         let run = words(&line("flux submit 'a b' \"c\"", &["*"]), None).unwrap().unwrap();
         assert_eq!(run, ["flux", "submit", "a b", "c", "*"]);
         assert!(words(&line("echo 'unterminated", &[]), None).is_err());
+        let batch = Batch { prefix: String::new(), options: "-N1".into(), script: String::new() };
+        assert!(matches!(words(&Program::Batch(batch), None), Err(WordsError::Batch)));
     }
 
     #[test]

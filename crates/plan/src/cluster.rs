@@ -59,6 +59,8 @@ pub struct Cluster {
 pub enum Mode {
     /// As a job.
     Submit,
+    /// As a script that runs as a job, of which each line is a job in turn.
+    Batch,
     /// Beside the broker; it submits jobs of its own.
     Launcher,
     /// Not at all: the cluster stays up.
@@ -70,10 +72,11 @@ impl Mode {
     pub(crate) fn of(spec: &flux_operator_api::MiniClusterSpec, runner: &Container) -> Mode {
         let script = runner.commands.as_ref().is_some_and(|commands| !commands.script.is_empty());
         let nothing = runner.command.trim().is_empty() && runner.args.is_empty() && !script;
-        match (spec.interactive || nothing, runner.launcher) {
-            (true, _) => Mode::Interactive,
-            (false, true) => Mode::Launcher,
-            (false, false) => Mode::Submit,
+        match (spec.interactive || nothing, runner.launcher, runner.batch) {
+            (true, _, _) => Mode::Interactive,
+            (false, true, _) => Mode::Launcher,
+            (false, false, true) => Mode::Batch,
+            (false, false, false) => Mode::Submit,
         }
     }
 }
@@ -232,7 +235,7 @@ fn restart_limit(spec: &flux_operator_api::MiniClusterSpec, mode: Mode) -> u32 {
     match (asked.and_then(|limit| u32::try_from(limit).ok()), mode) {
         (Some(limit), _) => limit,
         (None, Mode::Interactive) => 3,
-        (None, Mode::Submit | Mode::Launcher) => 0,
+        (None, Mode::Submit | Mode::Batch | Mode::Launcher) => 0,
     }
 }
 

@@ -13,6 +13,7 @@
 //! Same arguments, same results: no client, no clock, no randomness. Time, keys
 //! and settings arrive as arguments.
 
+mod batch;
 mod boot;
 mod cluster;
 mod drift;

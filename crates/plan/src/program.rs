@@ -9,6 +9,7 @@ use flux_operator_api::MiniClusterSpec;
 use flux_operator_api::minicluster::{Container, Flux};
 use flux_operator_wire::Program;
 
+use crate::batch::batch;
 use crate::cluster::Mode;
 
 /// Where the agent writes `commands.script`, as users of the Go operator know it.
@@ -19,15 +20,12 @@ pub(crate) fn program(spec: &MiniClusterSpec, runner: &Container, mode: Mode) ->
     let flux = spec.flux.as_ref();
     let submit = match mode {
         Mode::Interactive => return Program::Stay,
+        Mode::Batch => return Program::Batch(batch(spec, runner)),
         Mode::Launcher => Submit::default(),
         Mode::Submit => submit(spec, flux),
     };
-    let prefix =
-        runner.commands.as_ref().map(|commands| commands.prefix.trim()).unwrap_or_default();
-    let command = match runner.commands.as_ref().filter(|commands| !commands.script.is_empty()) {
-        Some(_) => SCRIPT,
-        None => runner.command.trim_end(),
-    };
+    let prefix = prefix(runner);
+    let command = command(runner);
     let Submit { text, flags, option_flags, watch } = submit;
     if [prefix, command, text, option_flags].iter().all(|part| part.is_empty()) {
         let submit = if mode == Mode::Submit { &["flux", "submit"][..] } else { &[] };
@@ -46,6 +44,19 @@ pub(crate) fn program(spec: &MiniClusterSpec, runner: &Container, mode: Mode) ->
     Program::Line { line, words: runner.args.clone() }
 }
 
+/// What the user runs: a text of theirs, or their script.
+pub(crate) fn command(runner: &Container) -> &str {
+    match runner.commands.as_ref().filter(|commands| !commands.script.is_empty()) {
+        Some(_) => SCRIPT,
+        None => runner.command.trim_end(),
+    }
+}
+
+/// What stands before the command that is run beside the lead's broker.
+pub(crate) fn prefix(runner: &Container) -> &str {
+    runner.commands.as_ref().map(|commands| commands.prefix.trim()).unwrap_or_default()
+}
+
 /// The words that submit a command. Flags are ours and need no quoting.
 #[derive(Default)]
 struct Submit<'a> {
@@ -56,16 +67,26 @@ struct Submit<'a> {
 }
 
 fn submit<'a>(spec: &MiniClusterSpec, flux: Option<&'a Flux>) -> Submit<'a> {
+    Submit {
+        text: flux.map(|flux| flux.submit_command.trim()).unwrap_or_default(),
+        flags: flags(spec),
+        option_flags: option_flags(flux),
+        watch: &["--quiet", "--watch"],
+    }
+}
+
+/// Our own options of a job.
+pub(crate) fn flags(spec: &MiniClusterSpec) -> Vec<String> {
     let mut flags = node_flags(spec);
     if spec.logging.as_ref().is_some_and(|logging| logging.debug) {
         flags.push("-vvv".into());
     }
-    Submit {
-        text: flux.map(|flux| flux.submit_command.trim()).unwrap_or_default(),
-        flags,
-        option_flags: flux.map(|flux| flux.option_flags.trim()).unwrap_or_default(),
-        watch: &["--quiet", "--watch"],
-    }
+    flags
+}
+
+/// The user's options of a job, which are shell text.
+pub(crate) fn option_flags(flux: Option<&Flux>) -> &str {
+    flux.map(|flux| flux.option_flags.trim()).unwrap_or_default()
 }
 
 /// How many nodes and tasks, by the Go operator's rule: fewer tasks than nodes

@@ -167,6 +167,21 @@ pub enum Program {
         #[serde(default)]
         words: Vec<String>,
     },
+    /// A script that Flux runs as a job of its own. Needs a shell.
+    Batch(Batch),
+}
+
+/// A batch script and how it is submitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Batch {
+    /// Shell text before the command that submits the script and waits for it.
+    #[serde(default)]
+    pub prefix: String,
+    /// Options of `flux batch`, as shell text.
+    pub options: String,
+    /// The script, without its first line: the agent knows what shell there is.
+    pub script: String,
 }
 
 /// The user's hooks, each a piece of shell text; empty ones are not run.

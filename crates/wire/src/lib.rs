@@ -16,7 +16,8 @@ mod report;
 pub mod seal;
 
 pub use boot::{
-    BootPlan, BrokerOptions, FluxHome, Hooks, Logging, Program, ReportTarget, Resources, Sidecar,
+    Batch, BootPlan, BrokerOptions, FluxHome, Hooks, Logging, Program, ReportTarget, Resources,
+    Sidecar,
 };
 pub use ending::{Ending, EndingReason, REPLACE_ME, TERMINATED, exit_code_of_lead};
 pub use report::{BrokerCount, JobSummary, Reply, Report, Work};
