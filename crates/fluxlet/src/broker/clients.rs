@@ -9,6 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread;
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+
 use super::log::{Level, Log};
 use super::loop_event::LoopEvent;
 use crate::client::Tagged;
@@ -70,9 +73,8 @@ pub fn serve(listener: Listener, events: SyncSender<LoopEvent>, log: Log) {
 }
 
 fn is_allowed(stream: &UnixStream) -> bool {
-    let own = rustix::process::geteuid();
-    rustix::net::sockopt::socket_peercred(stream)
-        .is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+    let own = rustix::process::geteuid().as_raw();
+    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
 }
 
 fn open(channel: u64, stream: UnixStream, events: SyncSender<LoopEvent>) {
