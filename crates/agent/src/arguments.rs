@@ -24,6 +24,8 @@ pub enum Command {
     Await(PathBuf),
     /// Copy this program into a directory.
     Copy(PathBuf),
+    /// Copy the view of the image into a directory.
+    CopyView(PathBuf),
     /// Print the version.
     Version,
     /// Print how to use the program.
@@ -117,6 +119,7 @@ Usage: flux-operator-agent COMMAND
   sidecar --name NAME --plan FILE --root DIR
                  run the command of a container beside the runner
   copy DIR       copy this program to DIR
+  copy-view DIR  copy the view of Flux in this image to DIR
   version        print the version
 ";
 
@@ -212,6 +215,9 @@ impl Given {
             }),
             "await" => Command::Await(absolute(words.next().ok_or_else(|| missing("a file"))?)?),
             "copy" => Command::Copy(absolute(words.next().ok_or_else(|| missing("a directory"))?)?),
+            "copy-view" => {
+                Command::CopyView(absolute(words.next().ok_or_else(|| missing("a directory"))?)?)
+            }
             "version" => Command::Version,
             "help" => Command::Help,
             other => return Err(ArgumentsError::UnknownCommand { command: other.to_owned() }),

@@ -17,6 +17,7 @@ mod broker_process;
 mod config;
 mod connection;
 mod copy;
+mod copy_view;
 mod cores;
 mod delay;
 mod dns;
@@ -65,6 +66,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Sidecar(arguments)) => sidecar::run(&arguments),
         Ok(Command::Await(socket)) => sidecar::wait_for(&socket),
         Ok(Command::Copy(directory)) => copy::run(&directory),
+        Ok(Command::CopyView(directory)) => copy_view::run(&directory),
         Ok(Command::Version) => {
             println!("flux-operator-agent {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use flux_operator_api::validate;
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
-use flux_operator_plan::kubernetes::{self, Keys, Rendering, Settings};
+use flux_operator_plan::kubernetes::{self, DeliveryMethod, Keys, Rendering, Settings};
 use flux_operator_plan::{Cluster, Valid};
 use serde::Serialize;
 
@@ -46,10 +46,12 @@ pub(crate) const DEFAULT_IMAGE: &str =
     concat!("ghcr.io/flux-framework/flux-operator:v", env!("CARGO_PKG_VERSION"));
 
 impl RenderSettings {
+    /// Without a cluster to ask, agent and Flux are copied, which works everywhere.
     pub(crate) fn with_reports(&self, report_url: Option<String>) -> Settings {
         Settings {
             agent_image: self.agent_image.clone(),
             cluster_domain: self.cluster_domain.clone(),
+            delivery: DeliveryMethod::Init,
             report_url,
         }
     }

@@ -53,11 +53,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             anyhow!("failed to find a cluster: {error}\nhint: set KUBECONFIG to a kubeconfig file")
         };
         let client = kube::Client::try_default().await.map_err(no_cluster)?;
-        let options = Options {
+        let mut options = Options {
             namespace: arguments.namespace.clone(),
             settings: arguments.settings.with_reports(arguments.report_url.clone()),
             election: arguments.leader_elect.then(|| arguments.election(&client)),
         };
+        options.settings.delivery = flux_operator_operator::delivery(&client).await;
         let address = arguments.bind;
         let listener =
             listen(address).await.with_context(|| format!("failed to listen on {address}"))?;

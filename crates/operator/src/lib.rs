@@ -11,6 +11,7 @@
 mod apply;
 mod backoff;
 mod controller;
+mod delivery;
 mod errors;
 mod http;
 mod index;
@@ -25,4 +26,5 @@ mod stores;
 mod watches;
 
 pub use controller::{Options, run};
+pub use delivery::delivery;
 pub use lease::{Election, Identity, Lost};

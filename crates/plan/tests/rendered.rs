@@ -44,6 +44,43 @@ fn sidecars_are_native_and_only_the_runner_has_the_keys() {
 }
 
 #[test]
+fn without_image_volumes_agent_and_view_are_copied_to_the_same_paths() {
+    let container = json!({
+        "delivery": "init", "name": "view", "image": "example.org/view", "pullAlways": true,
+        "workingDir": "/w", "imagePullSecret": "pull", "mountPath": "/flux",
+        "resources": { "limits": { "cpu": "1" } }, "securityContext": { "runAsUser": 7 },
+    });
+    let containers = json!([{ "command": "a", "runFlux": true }, { "name": "b", "command": "b" }]);
+    let manifest =
+        json!({ "spec": { "flux": { "container": container }, "containers": containers } });
+    render(manifest, |rendering| {
+        let pod = kubernetes::job(rendering).spec.unwrap().template.spec.unwrap();
+        assert!(pod.volumes.as_ref().unwrap().iter().all(|volume| volume.image.is_none()));
+        assert_eq!(pod.image_pull_secrets.as_ref().unwrap()[0].name, "pull");
+        let first = pod.init_containers.as_ref().unwrap();
+        let names: Vec<&str> = first.iter().map(|container| container.name.as_str()).collect();
+        assert_eq!(names, ["flux-operator-agent", "view", "b"]);
+        let (runner, copies) = (&pod.containers[0].volume_mounts, &first[..2]);
+        insta::assert_yaml_snapshot!("copied", (copies, runner));
+    });
+    let mounted = json!({ "spec": { "flux": { "container": { "delivery": "imageVolume" } } } });
+    let copied = json!({ "spec": { "flux": { "container": { "delivery": "init" } } } });
+    let plan = |rendering: &Rendering<'_>| rendering.boot_plan();
+    assert_eq!(render(mounted, plan), render(copied, plan));
+}
+
+#[test]
+fn a_cluster_with_flux_in_its_image_gets_only_the_agent() {
+    let container = json!({ "delivery": "init", "disable": true });
+    render(json!({ "spec": { "flux": { "container": container } } }), |rendering| {
+        let pod = kubernetes::job(rendering).spec.unwrap().template.spec.unwrap();
+        let first = pod.init_containers.unwrap();
+        assert_eq!(first.len(), 1);
+        assert_eq!(first[0].image.as_deref(), Some("example.org/flux-operator:1"));
+    });
+}
+
+#[test]
 fn services_are_a_pod_beside_the_cluster() {
     let services = json!([
         { "name": "web", "image": "nginx", "ports": [80], "imagePullSecret": "mine" },
@@ -61,6 +98,7 @@ fn services_are_a_pod_beside_the_cluster() {
     let spec = json!({ "services": services, "pod": pod });
     render(json!({ "spec": spec }), |rendering| {
         let pod = kubernetes::services_pod(rendering).unwrap();
+        assert!(kubernetes::is_services_pod(&pod));
         insta::assert_yaml_snapshot!("services_pod", pod);
     });
     render(json!({}), |rendering| assert_eq!(kubernetes::services_pod(rendering), None));

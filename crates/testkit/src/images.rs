@@ -3,6 +3,8 @@
 //! With `FLUX_ROOT`, an installed prefix, the Flux is a real one: the prefix
 //! itself, Python, and every library they link, put into one image. Else it is
 //! fluxlet, in a view image of the layout that real ones have.
+//!
+//! [`view`] is for tests of the delivery itself, with either Flux.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,6 +26,19 @@ pub const OPERATOR_IMAGE: &str = "flux-operator.test/flux-operator:1";
 const VIEW_IMAGE: &str = "flux-operator.test/view:1";
 /// An image with a real Flux.
 const FLUX_IMAGE: &str = "flux-operator.test/flux:1";
+/// A view image with a real Flux.
+const REAL_VIEW_IMAGE: &str = "flux-operator.test/real-view:1";
+/// What a real Flux in a view needs of the runner's image.
+const BASE_IMAGE: &str = "flux-operator.test/base:1";
+
+/// A view image, and an image without Flux for the runner.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    /// The view.
+    pub view: &'static str,
+    /// The runner's image.
+    pub runner: &'static str,
+}
 
 /// Brings all images to the testbed, once per test program.
 pub fn import_all() -> Result<()> {
@@ -48,7 +63,8 @@ pub fn import_operator() -> Result<()> {
 /// Changes a manifest so that it finds its Flux in the test images, unless it says
 /// itself where Flux is.
 pub fn with_flux(manifest: &mut Value) {
-    if manifest["spec"]["flux"]["container"].is_object() {
+    let said = &manifest["spec"]["flux"]["container"];
+    if said["image"].is_string() || said["disable"].is_boolean() {
         return;
     }
     let real = flux_root().is_some();
@@ -60,7 +76,25 @@ pub fn with_flux(manifest: &mut Value) {
     }
 }
 
-fn flux_root() -> Option<PathBuf> {
+/// The view image of the Flux under test, brought to the testbed.
+pub fn view() -> Result<View> {
+    static DONE: OnceLock<Result<(), String>> = OnceLock::new();
+    let Some(root) = flux_root() else {
+        return Ok(View { view: VIEW_IMAGE, runner: busybox_image() });
+    };
+    let import = || {
+        let testbed = testbed()?;
+        bring(&testbed, real_view(&root)?)?;
+        bring(&testbed, base(&root)?)
+    };
+    DONE.get_or_init(|| import().map_err(|error| format!("{error:#}")))
+        .clone()
+        .map_err(anyhow::Error::msg)?;
+    Ok(View { view: REAL_VIEW_IMAGE, runner: BASE_IMAGE })
+}
+
+/// The prefix of the real Flux to test with, if there is one.
+pub fn flux_root() -> Option<PathBuf> {
     std::env::var_os("FLUX_ROOT").map(PathBuf::from)
 }
 
@@ -70,18 +104,44 @@ fn import() -> Result<()> {
     bring(&testbed, Image::new(AGENT_IMAGE).file(&agent, "/flux-operator-agent", 0o755))?;
     match flux_root() {
         Some(root) => bring(&testbed, real_flux(&root)?),
-        None => bring(&testbed, view(&static_program("flux")?)),
+        None => bring(&testbed, fluxlet_view(&static_program("flux")?)),
     }
 }
 
 /// The layout of a real view image: the view below a hash, an absolute link to it,
 /// and what it links to.
-fn view(fluxlet: &Path) -> Image {
+fn fluxlet_view(fluxlet: &Path) -> Image {
     Image::new(VIEW_IMAGE)
         .file(fluxlet, "/opt/views/._view/abcdefgh/bin/flux", 0o755)
         .link("/opt/views/._view/abcdefgh", "/opt/view")
         .content("what views link to\n", "/opt/software/README", 0o644)
 }
+
+/// The layout of a real view image around a real Flux: programs are links into
+/// `/opt/software`.
+fn real_view(root: &Path) -> Result<Image> {
+    let mut image = Image::new(REAL_VIEW_IMAGE)
+        .tree(root, SOFTWARE)?
+        .link("/opt/views/._view/abcdefgh", "/opt/view");
+    for program in std::fs::read_dir(root.join("bin"))? {
+        let name = program?.file_name().to_string_lossy().into_owned();
+        image = image.link(
+            &format!("{SOFTWARE}/bin/{name}"),
+            &format!("/opt/views/._view/abcdefgh/bin/{name}"),
+        );
+    }
+    Ok(image)
+}
+
+/// A Flux in a view was built for the place it has there. Ours was built for
+/// `root`, so the runner's image has a link from there, and the libraries and
+/// Python that a view would bring along.
+fn base(root: &Path) -> Result<Image> {
+    Ok(surroundings(Image::busybox(BASE_IMAGE)?, root)?.link(SOFTWARE, &root.to_string_lossy()))
+}
+
+/// Where a view keeps our Flux.
+const SOFTWARE: &str = "/opt/software/flux";
 
 /// A program that needs nothing of the image it runs in, built by `make static`.
 fn static_program(name: &str) -> Result<PathBuf> {
@@ -94,18 +154,24 @@ fn static_program(name: &str) -> Result<PathBuf> {
 }
 
 fn real_flux(root: &Path) -> Result<Image> {
+    let image = surroundings(Image::busybox(FLUX_IMAGE)?, root)?
+        .tree(root, &root.to_string_lossy())?
+        .environment(&format!("PATH={}/bin:/usr/local/bin:/usr/bin:/bin", root.display()));
+    Ok(image)
+}
+
+/// An image with what the Flux in `root` needs beside itself.
+fn surroundings(image: Image, root: &Path) -> Result<Image> {
     let python = Path::new("/usr/bin/python3").canonicalize().context("python3 is missing")?;
     let version = python.file_name().context("python3 has a name")?.to_string_lossy().into_owned();
     let standard = PathBuf::from(format!("/usr/lib/{version}"));
     let packages = Path::new("/usr/lib/python3/dist-packages");
     let bash = Path::new("/bin/bash").canonicalize().context("bash is missing")?;
-    let mut image = Image::busybox(FLUX_IMAGE)?
-        .tree(root, &root.to_string_lossy())?
+    let mut image = image
         .file(&python, "/usr/bin/python3", 0o755)
         .file(&bash, "/bin/bash", 0o755)
         .tree(&standard, &standard.to_string_lossy())?
-        .tree(packages, &packages.to_string_lossy())?
-        .environment(&format!("PATH={}/bin:/usr/local/bin:/usr/bin:/bin", root.display()));
+        .tree(packages, &packages.to_string_lossy())?;
     let mut programs = vec![python, bash];
     for folder in [root, &standard, packages] {
         programs.extend(linked_files(folder)?);

@@ -14,7 +14,7 @@ use flux_operator_plan::kubernetes::Settings;
 use flux_operator_testkit::cluster::{first, install_crds, patiently, testbed};
 use flux_operator_testkit::images::{AGENT_IMAGE, import_all, with_flux};
 use flux_operator_testkit::{cluster, merge, smallest};
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{ContainerState, Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{AttachParams, DeleteParams, ListParams, LogParams, PostParams};
 use kube::runtime::wait::await_condition;
@@ -74,6 +74,7 @@ impl Stage {
             settings: Settings {
                 agent_image: AGENT_IMAGE.into(),
                 cluster_domain: "cluster.local".into(),
+                delivery: flux_operator_operator::delivery(&self.client).await,
                 report_url: Some(url),
             },
             election: None,
@@ -145,6 +146,22 @@ impl Stage {
         let pod = self.pod(name, index).await?.name_any();
         let runner = LogParams { container: Some(name.into()), ..LogParams::default() };
         Ok(self.pod_api().logs(&pod, &runner).await?)
+    }
+
+    /// Waits until an init container of a pod has ended, and returns what it said.
+    pub async fn wait_for_init(&self, name: &str, container: &str) -> Result<String> {
+        let of_cluster = watcher::Config::default().labels(&format!("job-name={name}"));
+        let changes = watcher(self.pod_api(), of_cluster).applied_objects();
+        let pod = first(changes, |pod| {
+            let statuses = pod.status.as_ref()?.init_container_statuses.as_ref()?;
+            let status = statuses.iter().find(|status| status.name == container)?;
+            let ended = |state: &ContainerState| state.terminated.is_some();
+            let has_ended = status.state.as_ref().is_some_and(ended)
+                || status.last_state.as_ref().is_some_and(ended);
+            has_ended.then(|| pod.name_any())
+        });
+        let of_container = LogParams { container: Some(container.into()), ..LogParams::default() };
+        Ok(self.pod_api().logs(&pod.await?, &of_container).await?)
     }
 
     /// Runs a shell line in the runner of a pod and returns what it prints.

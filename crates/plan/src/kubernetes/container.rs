@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::Rendering;
+use super::delivery::AGENT_NAME;
 use super::volume::{self, AGENT, BOOT, KEYS, agent_mounts, key_mounts, user_mounts};
 use crate::boot::AGENT_PORT;
 use crate::cluster::{is_wrapped, or};
@@ -23,7 +24,7 @@ const DEFAULT_IMAGE: &str = "ghcr.io/rse-ops/accounting:app-latest";
 /// The container that runs the broker and the command.
 pub(super) fn runner(rendering: &Rendering<'_>, container: &UserContainer) -> Container {
     let mount = &rendering.cluster.mount;
-    let agent = format!("{AGENT}/flux-operator-agent");
+    let agent = format!("{AGENT}/{AGENT_NAME}");
     let plan = format!("{BOOT}/boot.json");
     let words = [&agent, "run", "--plan", &plan, "--secrets", KEYS, "--root", mount];
     let mut result = base(container, rendering.name().to_owned());
@@ -44,7 +45,7 @@ pub(super) fn sidecar(rendering: &Rendering<'_>, container: &UserContainer) -> C
     result.restart_policy = Some("Always".into());
     let user = user_mounts(container);
     if is_wrapped(container) {
-        let agent = format!("{AGENT}/flux-operator-agent");
+        let agent = format!("{AGENT}/{AGENT_NAME}");
         let plan = format!("{BOOT}/boot.json");
         let words = [
             &agent,

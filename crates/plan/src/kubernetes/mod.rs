@@ -6,10 +6,12 @@
 mod cluster_service;
 mod config_map;
 mod container;
+mod delivery;
 mod job;
 mod labels;
 mod pod_template;
 mod secret;
+mod security;
 mod services_pod;
 mod sidecar_service;
 mod volume;
@@ -25,8 +27,9 @@ use crate::valid::Valid;
 
 pub use cluster_service::cluster_service;
 pub use config_map::config_map;
+pub use delivery::{DeliveryMethod, NodeVersions, decide as decide_delivery};
 pub use job::job;
-pub use labels::{CLUSTER_LABEL, belongs_to_kueue, selector};
+pub use labels::{CLUSTER_LABEL, belongs_to_kueue, is_services_pod, selector};
 pub use secret::{CERTIFICATE_KEY, Keys, REPORT_KEY, secret};
 pub use services_pod::services_pod;
 pub use sidecar_service::sidecar_services;
@@ -41,6 +44,8 @@ pub struct Settings {
     pub agent_image: String,
     /// Domain of the Kubernetes cluster's names.
     pub cluster_domain: String,
+    /// How agent and Flux reach pods of clusters that do not say it.
+    pub delivery: DeliveryMethod,
     /// Where agents report to, as `http://host:port`.
     pub report_url: Option<String>,
 }

@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 };
 
 use super::container::{runner, sidecar, volumes};
+use super::delivery::init_containers;
 use super::{Rendering, labels};
 use crate::cluster;
 
@@ -25,10 +26,11 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
     let pod = spec.pod.clone().unwrap_or_default();
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let containers = &spec.containers;
-    let sidecars: Vec<_> = (0..containers.len())
+    let sidecars = (0..containers.len())
         .filter(|index| !cluster::is_runner(containers, *index))
-        .map(|index| sidecar(rendering, &containers[index]))
-        .collect();
+        .map(|index| sidecar(rendering, &containers[index]));
+    // Sidecars run under the agent, so it must be there first.
+    let first: Vec<_> = init_containers(rendering).into_iter().chain(sidecars).collect();
     let restart_policy = match pod.restart_policy {
         PodRestartPolicy::OnFailure => "OnFailure",
         PodRestartPolicy::Unset | PodRestartPolicy::Never => "Never",
@@ -40,7 +42,7 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
             ..ObjectMeta::default()
         }),
         spec: Some(PodSpec {
-            init_containers: Some(sidecars).filter(|sidecars| !sidecars.is_empty()),
+            init_containers: Some(first).filter(|containers| !containers.is_empty()),
             containers: vec![runner(rendering, cluster::runner(containers))],
             volumes: Some(volumes(rendering)),
             subdomain: Some(rendering.headless_name().to_owned()),

@@ -10,8 +10,9 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use super::Rendering;
 use super::config_map::BOOT_PLAN_KEY;
-use super::{DEFAULT_VIEW_IMAGE, Rendering};
+use super::delivery::DeliveryMethod;
 use crate::cluster::or;
 
 /// Where the boot plan is mounted, as users of the Go operator know it.
@@ -64,12 +65,17 @@ pub(super) fn volumes(rendering: &Rendering<'_>) -> Vec<Volume> {
         // touches a disk.
         empty(CERTIFICATE_VOLUME, Some("Memory")),
         empty(STATE_VOLUME, None),
-        image(AGENT_VOLUME, rendering.settings.agent_image.clone()),
     ];
-    if rendering.has_view() {
-        let container = rendering.flux_container();
-        let given = container.map(|container| container.image.as_str()).unwrap_or_default();
-        volumes.push(image(VIEW_VOLUME, or(given, DEFAULT_VIEW_IMAGE)));
+    match rendering.delivery() {
+        DeliveryMethod::Init => volumes.push(empty(AGENT_VOLUME, None)),
+        DeliveryMethod::ImageVolume => {
+            let agent = rendering.settings.agent_image.clone();
+            volumes.push(image(AGENT_VOLUME, agent, "IfNotPresent"));
+            if rendering.has_view() {
+                let policy = rendering.view_pull_policy();
+                volumes.push(image(VIEW_VOLUME, rendering.view_image(), policy));
+            }
+        }
     }
     volumes.extend(user_volumes(rendering, &rendering.minicluster.spec.containers));
     volumes
@@ -80,28 +86,34 @@ pub(super) fn agent_mounts(rendering: &Rendering<'_>) -> Vec<VolumeMount> {
     let mut mounts = vec![
         read_only(BOOT_VOLUME, BOOT, None),
         read_only(AGENT_VOLUME, AGENT, None),
-        VolumeMount {
-            name: STATE_VOLUME.into(),
-            mount_path: rendering.cluster.mount.clone(),
-            ..VolumeMount::default()
-        },
+        writable(STATE_VOLUME, &rendering.cluster.mount),
     ];
     if rendering.has_view() {
-        mounts.push(read_only(VIEW_VOLUME, VIEWS, Some("opt/views")));
-        mounts.push(read_only(VIEW_VOLUME, SOFTWARE, Some("opt/software")));
+        let (volume, [views, software]) = match rendering.delivery() {
+            DeliveryMethod::ImageVolume => (VIEW_VOLUME, ["opt/views", "opt/software"]),
+            DeliveryMethod::Init => (STATE_VOLUME, ["views", "software"]),
+        };
+        mounts.push(read_only(volume, VIEWS, Some(views)));
+        mounts.push(read_only(volume, SOFTWARE, Some(software)));
     }
     mounts
+}
+
+/// What the init container that copies the agent mounts.
+pub(super) fn agent_copy_mounts() -> Vec<VolumeMount> {
+    vec![writable(AGENT_VOLUME, AGENT)]
+}
+
+/// What the init container that copies the view mounts.
+pub(super) fn view_copy_mounts(rendering: &Rendering<'_>) -> Vec<VolumeMount> {
+    vec![read_only(AGENT_VOLUME, AGENT, None), writable(STATE_VOLUME, &rendering.cluster.mount)]
 }
 
 /// What only the runner mounts: the keys.
 pub(super) fn key_mounts(rendering: &Rendering<'_>) -> Vec<VolumeMount> {
     vec![
         read_only(KEYS_VOLUME, KEYS, None),
-        VolumeMount {
-            name: CERTIFICATE_VOLUME.into(),
-            mount_path: format!("{}/config/curve", rendering.cluster.mount),
-            ..VolumeMount::default()
-        },
+        writable(CERTIFICATE_VOLUME, &format!("{}/config/curve", rendering.cluster.mount)),
     ]
 }
 
@@ -205,15 +217,19 @@ fn empty(name: &str, medium: Option<&str>) -> Volume {
     }
 }
 
-fn image(name: &str, reference: String) -> Volume {
+fn image(name: &str, reference: String, pull_policy: &str) -> Volume {
     Volume {
         name: name.to_owned(),
         image: Some(ImageVolumeSource {
             reference: Some(reference),
-            pull_policy: Some("IfNotPresent".into()),
+            pull_policy: Some(pull_policy.to_owned()),
         }),
         ..Volume::default()
     }
+}
+
+fn writable(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
 }
 
 fn read_only(name: &str, path: &str, sub_path: Option<&str>) -> VolumeMount {

@@ -1,0 +1,71 @@
+//! Agent and Flux reach the pods, with image volumes and without.
+
+use anyhow::{Context, Result};
+use flux_operator_testkit::images;
+use flux_operator_tests_e2e::{Stage, on_stage};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_view_is_mounted() -> Result<()> {
+    on_stage(async |stage| runs_with_view(stage, "imageVolume").await).await
+}
+
+#[tokio::test]
+async fn a_view_is_copied() -> Result<()> {
+    on_stage(async |stage| runs_with_view(stage, "init").await).await
+}
+
+#[tokio::test]
+async fn a_view_that_is_none_is_told() -> Result<()> {
+    on_stage(async |stage| {
+        let runner = images::view()?.runner;
+        let container = json!({ "image": runner, "delivery": "init" });
+        let containers = json!([{ "image": runner, "command": "hostname" }]);
+        let spec = json!({ "flux": { "container": container }, "containers": containers });
+        stage.create("none", spec).await?;
+        let log = stage.wait_for_init("none", "flux-view").await?;
+        assert!(log.contains("no view of Flux"), "{log}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn flux_in_the_image_needs_only_the_agent() -> Result<()> {
+    on_stage(async |stage| {
+        let flux = json!({ "container": { "delivery": "init" } });
+        let spec = json!({ "size": 2, "tasks": 2, "flux": flux, "containers": [{ "command": "hostname" }] });
+        stage.create("image", spec).await?;
+        let ended = stage.wait_for_end("image").await?;
+        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0));
+        Ok(())
+    })
+    .await
+}
+
+/// Two nodes and a sidecar that need the view, and a place where users look for it.
+async fn runs_with_view(stage: &Stage, delivery: &str) -> Result<()> {
+    let images::View { view, runner } = images::view()?;
+    let helper = "flux proxy $fluxsocket flux resource list >/shared/seen; touch /shared/done";
+    let shared = json!({ "shared": { "path": "/shared", "emptyDir": true } });
+    let command = "test -x /mnt/flux/view/bin/flux && flux run -N2 hostname && \
+                   until test -e /shared/done; do sleep 0.1; done; cat /shared/seen";
+    let spec = json!({
+        "size": 2,
+        "logging": { "quiet": true },
+        "flux": { "container": { "image": view, "delivery": delivery } },
+        "containers": [
+            { "image": runner, "runFlux": true, "launcher": true, "command": command, "volumes": shared },
+            { "image": runner, "name": "helper", "command": helper, "volumes": shared },
+        ],
+    });
+    stage.create("view", spec).await?;
+    let ended = stage.wait_for_end("view").await?;
+    let log = stage.log("view", 0).await?;
+    assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{log}");
+    let mut hosts: Vec<&str> = log.lines().take(2).collect();
+    hosts.sort_unstable();
+    assert_eq!(hosts, ["view-0", "view-1"], "{log}");
+    assert!(log.contains("view-[0-1]"), "the sidecar did not reach Flux: {log}");
+    Ok(())
+}
