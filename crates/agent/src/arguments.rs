@@ -52,6 +52,9 @@ pub struct Place {
 pub struct Run {
     /// Where things are.
     pub place: Place,
+    /// The directory for the broker's copy of the certificate, instead of one below
+    /// [`Place::root`].
+    pub private: Option<PathBuf>,
     /// The file for the ending.
     pub ending: PathBuf,
     /// The file, usually a named pipe, to write a line to when the program starts.
@@ -113,8 +116,8 @@ pub enum ArgumentsError {
 pub const USAGE: &str = "\
 Usage: flux-operator-agent COMMAND
 
-  run --plan FILE --secrets DIR --root DIR [--index N] [--flux PROGRAM]
-      [--ending FILE] [--ready FILE] [--stop-on-eof]
+  run --plan FILE --secrets DIR --root DIR [--private DIR] [--index N]
+      [--flux PROGRAM] [--ending FILE] [--ready FILE] [--stop-on-eof]
                  boot one broker of a cluster and stay with it
   sidecar --name NAME --plan FILE --root DIR
                  run the command of a container beside the runner
@@ -164,6 +167,7 @@ struct Given {
     plan: Option<String>,
     secrets: Option<String>,
     root: Option<String>,
+    private: Option<String>,
     index: Option<u32>,
     flux: Option<String>,
     ending: Option<String>,
@@ -182,6 +186,7 @@ impl Given {
             Long("plan") => self.plan = Some(parser.value()?.string()?),
             Long("secrets") => self.secrets = Some(parser.value()?.string()?),
             Long("root") => self.root = Some(parser.value()?.string()?),
+            Long("private") => self.private = Some(parser.value()?.string()?),
             Long("index") => self.index = Some(parser.value()?.parse()?),
             Long("flux") => self.flux = Some(parser.value()?.string()?),
             Long("ending") => self.ending = Some(parser.value()?.string()?),
@@ -202,6 +207,7 @@ impl Given {
         let command = match words.next().ok_or_else(|| missing("a command"))? {
             "run" => Command::Run(Run {
                 place: self.place(job_index)?,
+                private: self.private.as_deref().map(absolute).transpose()?,
                 ending: absolute(self.ending.as_deref().unwrap_or("/dev/termination-log"))?,
                 ready: self.ready.as_deref().map(absolute).transpose()?,
                 stop_on_eof: self.stop_on_eof,

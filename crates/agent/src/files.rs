@@ -40,6 +40,16 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> Result<(), Wr
         .map_err(failed)
 }
 
+/// Makes a link to `target`, instead of a link that is there.
+pub fn link(target: &Path, path: &Path) -> Result<(), WriteError> {
+    let failed = |source| WriteError { path: path.to_owned(), source };
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    std::os::unix::fs::symlink(target, path).map_err(failed)
+}
+
 /// Makes a directory and those above it.
 pub fn create_directory(path: &Path) -> Result<(), WriteError> {
     fs::create_dir_all(path).map_err(|source| WriteError { path: path.to_owned(), source })

@@ -40,7 +40,12 @@ impl Layout {
 
     /// The broker's copy of the certificate.
     pub fn certificate(&self) -> PathBuf {
-        self.root.join("config/curve/curve.cert")
+        self.curve().join("curve.cert")
+    }
+
+    /// The directory of [`Layout::certificate`].
+    fn curve(&self) -> PathBuf {
+        self.root.join("config/curve")
     }
 
     /// Jobs that the broker runs at times.
@@ -104,19 +109,17 @@ impl Layout {
     }
 
     /// Makes the directories and the list of hosts, and removes what an earlier
-    /// agent in the same place said about itself.
-    pub fn create(&self, hosts: &HostList) -> Result<(), WriteError> {
-        let curve = self.root.join("config/curve");
-        for directory in [
-            self.config(),
-            self.cron(),
-            self.task_shell(),
-            self.state(),
-            self.run(),
-            self.hooks(),
-            curve,
-        ] {
+    /// agent in the same place said about itself. The certificate goes to `private`
+    /// if there is such a directory.
+    pub fn create(&self, hosts: &HostList, private: Option<&Path>) -> Result<(), WriteError> {
+        for directory in
+            [self.config(), self.cron(), self.task_shell(), self.state(), self.run(), self.hooks()]
+        {
             files::create_directory(&directory)?;
+        }
+        match private {
+            Some(private) => files::link(private, &self.curve())?,
+            None => files::create_directory(&self.curve())?,
         }
         // A path that is not there is what we want.
         let _ = fs::remove_file(self.program_started());
@@ -139,7 +142,7 @@ mod tests {
     fn the_places_that_users_know_are_where_they_were() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
-        layout.create(&"fs-[0-3]".parse().unwrap()).unwrap();
+        layout.create(&"fs-[0-3]".parse().unwrap(), None).unwrap();
         let config = root.path().join("config");
         for directory in
             ["etc/flux/system/cron.d", "etc/flux/config", "var/lib/flux", "run/flux", "curve"]
@@ -156,11 +159,22 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
         let hosts = "fs-0".parse().unwrap();
-        layout.create(&hosts).unwrap();
+        layout.create(&hosts, None).unwrap();
         let complete = layout.for_users("flux-operator-complete.txt");
         fs::write(&complete, "").unwrap();
         fs::write(layout.program_started(), "").unwrap();
-        layout.create(&hosts).unwrap();
+        layout.create(&hosts, None).unwrap();
         assert!(!complete.exists() && !layout.program_started().exists());
+    }
+
+    #[test]
+    fn the_certificate_may_be_elsewhere_and_is_still_found() {
+        let (root, private) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let layout = Layout::new(root.path());
+        for _ in 0..2 {
+            layout.create(&"fs-0".parse().unwrap(), Some(private.path())).unwrap();
+            fs::write(layout.certificate(), "key").unwrap();
+            assert_eq!(fs::read_to_string(private.path().join("curve.cert")).unwrap(), "key");
+        }
     }
 }

@@ -203,7 +203,7 @@ fn check_restarts(rank: &Rank) -> Result<u64, PrepareError> {
 /// Writes everything that the broker, the hooks and the users' tools read.
 fn configure(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<(), PrepareError> {
     let write = |source| PrepareError::Write { source };
-    layout.create(&rank.plan.hosts).map_err(write)?;
+    layout.create(&rank.plan.hosts, arguments.private.as_deref()).map_err(write)?;
     let certificate = layout.certificate();
     secrets::copy_certificate(&arguments.place.secrets, &certificate)
         .map_err(|source| PrepareError::Certificate { source })?;

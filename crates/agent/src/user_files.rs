@@ -98,7 +98,7 @@ mod tests {
     fn written(plan: &BootPlan) -> (tempfile::TempDir, Layout) {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
-        layout.create(&plan.hosts).unwrap();
+        layout.create(&plan.hosts, None).unwrap();
         let lookup = |name: &str| (name == "PATH").then(|| OsString::from("/it's/bin:/bin"));
         write(plan, &layout, &lookup).unwrap();
         (root, layout)

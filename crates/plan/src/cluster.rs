@@ -7,6 +7,7 @@ use flux_operator_flux::broker_config::{Access, QueueManager};
 use flux_operator_wire as wire;
 use flux_operator_wire::{BrokerOptions, Hooks, Program, Resources, Sidecar};
 
+use crate::gpus::gpus;
 use crate::program::program;
 use crate::rank_table::{RankTable, RankTableError};
 use crate::valid::Valid;
@@ -100,7 +101,7 @@ impl Cluster {
             broker: broker_options(&flux, &logging, spec),
             config: config(&flux),
             verbatim_config: Some(flux.broker_config.clone()).filter(|text| !text.is_empty()),
-            resources: resources(&flux),
+            resources: resources(&flux, runner),
             logging: wire::Logging {
                 quiet: logging.quiet,
                 strict: logging.strict,
@@ -222,10 +223,14 @@ fn config(flux: &Flux) -> BrokerConfig {
     }
 }
 
-fn resources(flux: &Flux) -> Resources {
+fn resources(flux: &Flux, runner: &Container) -> Resources {
     let given = flux.resources.clone().unwrap_or_default();
     let count = |number: i32| u32::try_from(number).ok().filter(|count| *count > 0);
-    Resources { cores: count(given.cores), gpus: count(given.gpus), bind_tasks: false }
+    Resources {
+        cores: count(given.cores),
+        gpus: count(given.gpus).or_else(|| gpus(runner)),
+        bind_tasks: false,
+    }
 }
 
 /// A second run of somebody's simulation must be asked for; a cluster that only

@@ -18,6 +18,7 @@ mod boot;
 mod cluster;
 mod drift;
 mod fingerprint;
+mod gpus;
 mod job_change;
 pub mod kubernetes;
 mod program;

@@ -14,8 +14,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::Rendering;
 use super::delivery::AGENT_NAME;
-use super::volume::{self, AGENT, BOOT, KEYS, agent_mounts, key_mounts, user_mounts};
-use crate::boot::AGENT_PORT;
+use super::volume::{self, AGENT, BOOT, KEYS, PRIVATE, agent_mounts, key_mounts, user_mounts};
+use crate::boot::{AGENT_PORT, BROKER_PORT};
 use crate::cluster::{is_wrapped, or};
 
 /// The Go operator's default image.
@@ -26,15 +26,19 @@ pub(super) fn runner(rendering: &Rendering<'_>, container: &UserContainer) -> Co
     let mount = &rendering.cluster.mount;
     let agent = format!("{AGENT}/{AGENT_NAME}");
     let plan = format!("{BOOT}/boot.json");
-    let words = [&agent, "run", "--plan", &plan, "--secrets", KEYS, "--root", mount];
+    let words =
+        [&agent, "run", "--plan", &plan, "--secrets", KEYS, "--private", PRIVATE, "--root", mount];
     let mut result = base(container, rendering.name().to_owned());
     result.command = Some(words.map(str::to_owned).to_vec());
     let mut environment = result.env.take().unwrap_or_default();
     environment.extend(downward(container));
     result.env = Some(environment);
-    let mounts = agent_mounts(rendering).into_iter().chain(key_mounts(rendering));
+    let mounts = agent_mounts(rendering).into_iter().chain(key_mounts());
     result.volume_mounts = Some(mounts.chain(user_mounts(container)).collect());
     result.readiness_probe = Some(readiness());
+    if rendering.minicluster.spec.pod.as_ref().is_some_and(|pod| pod.host_network) {
+        result.ports = Some(host_ports(result.ports.take().unwrap_or_default()));
+    }
     result
 }
 
@@ -108,6 +112,23 @@ fn ports(container: &UserContainer) -> Vec<ContainerPort> {
         ..ContainerPort::default()
     };
     container.ports.iter().map(port).collect()
+}
+
+/// The ports of brokers and agents, with those the user has. On the node's
+/// network each can be had once per node, and a scheduler that knows them keeps
+/// pods apart; in a network of the pod's own nobody needs to know.
+fn host_ports(mut ports: Vec<ContainerPort>) -> Vec<ContainerPort> {
+    for number in [BROKER_PORT, AGENT_PORT].map(i32::from) {
+        if !ports.iter().any(|port| port.container_port == number) {
+            ports.push(ContainerPort {
+                container_port: number,
+                host_port: Some(number),
+                protocol: Some("TCP".into()),
+                ..ContainerPort::default()
+            });
+        }
+    }
+    ports
 }
 
 /// The user's variables in a stable order: plain ones, then those from Secrets.

@@ -1,7 +1,7 @@
 //! The template of the pods.
 
 use flux_operator_api::minicluster::{
-    Container as UserContainer, DnsPolicy, PodRestartPolicy, PodSpec as UserPod,
+    Container as UserContainer, DnsPolicy, PodRestartPolicy, PodSecurity, PodSpec as UserPod,
 };
 use k8s_openapi::api::core::v1::{
     Affinity, LocalObjectReference, NodeAffinity, NodeSelector, NodeSelectorRequirement,
@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 
 use super::container::{runner, sidecar, volumes};
 use super::delivery::init_containers;
+use super::security::restrict;
 use super::{Rendering, labels};
 use crate::cluster;
 
@@ -35,7 +36,7 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
         PodRestartPolicy::OnFailure => "OnFailure",
         PodRestartPolicy::Unset | PodRestartPolicy::Never => "Never",
     };
-    PodTemplateSpec {
+    let mut template = PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(labels::of_pods(rendering)),
             annotations: Some(pod.annotations.clone()).filter(|map| !map.is_empty()),
@@ -72,7 +73,11 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
             image_pull_secrets: pull_secrets(pull_secret_names(rendering)),
             ..PodSpec::default()
         }),
+    };
+    if let (PodSecurity::Restricted, Some(pod)) = (spec.pod_security, &mut template.spec) {
+        restrict(pod);
     }
+    template
 }
 
 /// A command that the user runs before the end gets the time that Kubernetes gives.

@@ -19,6 +19,10 @@ use crate::cluster::or;
 pub(super) const BOOT: &str = "/flux_operator";
 /// Where the cluster's keys are mounted, into the runner alone.
 pub(super) const KEYS: &str = "/flux_operator_keys";
+/// Where the agent keeps its copy of the keys, in memory. Not below a directory
+/// of the agent's: a place to mount on is made by root, and the user who runs
+/// Flux could not write beside it.
+pub(super) const PRIVATE: &str = "/flux_operator_private";
 /// Where the agent is mounted.
 pub(super) const AGENT: &str = "/flux_operator_agent";
 /// Where a view image keeps its views; Flux is below, at the path it was built for.
@@ -110,11 +114,8 @@ pub(super) fn view_copy_mounts(rendering: &Rendering<'_>) -> Vec<VolumeMount> {
 }
 
 /// What only the runner mounts: the keys.
-pub(super) fn key_mounts(rendering: &Rendering<'_>) -> Vec<VolumeMount> {
-    vec![
-        read_only(KEYS_VOLUME, KEYS, None),
-        writable(CERTIFICATE_VOLUME, &format!("{}/config/curve", rendering.cluster.mount)),
-    ]
+pub(super) fn key_mounts() -> Vec<VolumeMount> {
+    vec![read_only(KEYS_VOLUME, KEYS, None), writable(CERTIFICATE_VOLUME, PRIVATE)]
 }
 
 /// What a container mounts of the user's.

@@ -1,0 +1,54 @@
+//! GPUs: as many as the manifest says, and none that are not there. No test
+//! needs a real one: Flux gives out what it is told there is.
+
+use anyhow::{Context, Result};
+use flux_operator_api::condition::ConditionType;
+use flux_operator_tests_e2e::{condition, on_stage};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_job_gets_the_gpus_that_there_are() -> Result<()> {
+    on_stage(async |stage| {
+        let flux = json!({ "resources": { "gpus": 1 } });
+        let spec = with_gpu(
+            flux,
+            "sh -c 'echo $CUDA_VISIBLE_DEVICES; flux resource list -no {ngpus} -s all'",
+        );
+        stage.create("gpu", spec).await?;
+        let ended = stage.wait_for_end("gpu").await?;
+        let log = stage.log("gpu", 0).await?;
+        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{log}");
+        let mut lines: Vec<&str> = log.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["0", "0", "2", "2"], "{log}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_job_that_wants_a_gpu_is_refused_where_there_is_none() -> Result<()> {
+    on_stage(async |stage| {
+        stage.create("none", with_gpu(json!({}), "hostname")).await?;
+        let ended = stage.wait_for_end("none").await?;
+        let succeeded = condition(&ended, ConditionType::Succeeded).context("no condition")?;
+        assert_eq!(
+            (succeeded.status.as_str(), succeeded.reason.as_str()),
+            ("False", "CommandFailed")
+        );
+        let log = stage.log("none", 0).await?;
+        assert!(log.contains("unsatisfiable request"), "{log}");
+        assert!(log.contains("total GPUs: 0"), "{log}");
+        Ok(())
+    })
+    .await
+}
+
+/// Two tasks, each on a node with a GPU.
+fn with_gpu(mut flux: Value, command: &str) -> Value {
+    flux["optionFlags"] = "-g1".into();
+    json!({
+        "size": 2, "tasks": 2, "flux": flux, "logging": { "quiet": true },
+        "containers": [{ "command": command }],
+    })
+}

@@ -1,0 +1,62 @@
+//! Pods that the strictest Pod Security Standard admits.
+
+use anyhow::{Context, Result};
+use flux_operator_tests_e2e::{Stage, on_stage};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_restricted_cluster_runs_where_nothing_else_may() -> Result<()> {
+    on_stage(async |stage| {
+        enforce(stage).await?;
+        for delivery in ["imageVolume", "init"] {
+            let containers = json!([
+                { "runFlux": true, "command": "id -u" },
+                { "name": "helper", "command": "sleep 1000000" },
+            ]);
+            let log = run(stage, delivery, containers, json!({})).await?;
+            assert_eq!(log.lines().collect::<Vec<_>>(), ["1000", "1000"], "{delivery}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_user_of_the_manifests_own_stays() -> Result<()> {
+    on_stage(async |stage| {
+        enforce(stage).await?;
+        // Nobody of that number is in the image's list of users.
+        let pod = json!({ "securityContext": { "runAsUser": 2000, "runAsGroup": 2000 } });
+        let containers = json!([{ "command": "id -u", "commands": { "pre": "umask 077" } }]);
+        let log = run(stage, "init", containers, pod).await?;
+        assert_eq!(log.lines().collect::<Vec<_>>(), ["2000", "2000"]);
+        Ok(())
+    })
+    .await
+}
+
+/// Has the API server refuse what the standard does not allow.
+async fn enforce(stage: &Stage) -> Result<()> {
+    let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+    let patch = Patch::Merge(json!({ "metadata": { "labels": labels } }));
+    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+    namespaces.patch(&stage.namespace, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Runs a restricted cluster of two and returns what the lead printed.
+async fn run(stage: &Stage, delivery: &str, containers: Value, pod: Value) -> Result<String> {
+    let name = format!("strict-{}", delivery.to_lowercase());
+    let spec = json!({
+        "size": 2, "tasks": 2, "podSecurity": "restricted", "containers": containers, "pod": pod,
+        "logging": { "quiet": true }, "flux": { "container": { "delivery": delivery } },
+    });
+    stage.create(&name, spec).await?;
+    let ended = stage.wait_for_end(&name).await?;
+    let log = stage.log(&name, 0).await?;
+    assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{log}");
+    Ok(log)
+}
