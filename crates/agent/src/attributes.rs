@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use crate::archive;
 use crate::arguments::text;
 use crate::layout::{Layout, local_uri};
 use crate::rank::Rank;
@@ -20,8 +21,8 @@ pub struct Found {
 
 /// Looks at the machine. `flux` is the program that will be run.
 pub fn look(rank: &Rank, flux: &Path) -> Found {
-    let restore = rank.plan.broker.restore.as_deref();
-    Found { cron: has_cron(flux), restore: restore.is_some_and(|path| Path::new(path).exists()) }
+    let archive = rank.plan.broker.archive.as_deref();
+    Found { cron: has_cron(flux), restore: archive.is_some_and(|path| Path::new(path).exists()) }
 }
 
 /// The words after `flux`: the subcommand, its options, and `program` at the end.
@@ -69,8 +70,11 @@ fn attributes(rank: &Rank, layout: &Layout, found: Found) -> Vec<String> {
     if found.cron {
         attributes.push(format!("cron.directory={}", text(&layout.cron())));
     }
-    if let Some(restore) = options.restore.as_deref().filter(|_| found.restore && rank.leads()) {
-        attributes.push(format!("content.restore={restore}"));
+    if let Some(archive) = options.archive.as_deref().filter(|_| rank.leads()) {
+        if found.restore {
+            attributes.push(format!("content.restore={archive}"));
+        }
+        attributes.push(format!("content.dump={}", archive::draft(archive).display()));
     }
     attributes
 }
@@ -130,16 +134,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_lead_starts_from_a_file_and_only_from_one_that_exists() {
+    fn only_the_lead_has_an_archive_and_starts_only_from_one_that_exists() {
         let mut plan = plan();
-        plan.broker.restore = Some("/archive".into());
+        plan.broker.archive = Some("/archive".into());
         let found = Found { cron: true, restore: true };
         let lead = line(&rank(plan.clone(), 0), found, &[]);
-        assert!(lead.contains("-Scontent.restore=/archive"), "{lead}");
+        assert!(lead.contains("-Scontent.restore=/archive -Scontent.dump=/.new-archive"), "{lead}");
         assert!(lead.contains("-Scron.directory=/r/config/etc/flux/system/cron.d"), "{lead}");
-        assert!(!line(&rank(plan.clone(), 1), found, &[]).contains("restore"));
+        assert!(!line(&rank(plan.clone(), 1), found, &[]).contains("content."));
         let missing = Found { restore: false, ..found };
-        assert!(!line(&rank(plan, 0), missing, &[]).contains("restore"));
+        let first = line(&rank(plan, 0), missing, &[]);
+        assert!(first.contains("content.dump") && !first.contains("restore"), "{first}");
     }
 
     #[test]

@@ -24,7 +24,9 @@ use crate::lead::{self, Lead};
 use crate::notice::{self, Notice};
 use crate::rank::{Rank, RankError};
 use crate::search::{self, NotFound};
-use crate::{attributes, config, endpoint, environment, files, processes, program, report};
+use crate::{
+    archive, attributes, config, endpoint, environment, files, processes, program, report,
+};
 use crate::{lead_watch, own_program, signals, user_files};
 
 /// A broker that ran for this long was not failing to start.
@@ -139,6 +141,9 @@ impl<'a> BrokerStage<'a> {
 
     fn run_lead(&mut self) -> u8 {
         let start = Instant::now();
+        if let Some(archive) = &self.rank.plan.broker.archive {
+            archive::prepare(archive);
+        }
         let Some(broker) = self.start() else { return 1 };
         if self.rank.plan.report.is_some() {
             report::start(&self.stage.place, &self.rank, &self.layout, self.command());
@@ -270,8 +275,10 @@ impl<'a> BrokerStage<'a> {
                 // One more address than was asked for.
                 Event::Lead(_) => {}
                 Event::Stop => stopping = true,
-                Event::Ended(_) if stopping => return Waited::Stopped,
-                Event::Ended(end) => return Waited::Ended(end),
+                Event::Ended(end) => {
+                    self.keep_archive(end);
+                    return if stopping { Waited::Stopped } else { Waited::Ended(end) };
+                }
                 Event::Orphaned => {
                     self.end(broker);
                     return Waited::Stopped;
@@ -282,6 +289,16 @@ impl<'a> BrokerStage<'a> {
                     return Waited::LeadMoved(address);
                 }
             }
+        }
+    }
+
+    /// Keeps what the lead's broker left, if it ended by itself.
+    fn keep_archive(&self, end: BrokerEnd) {
+        if let Some(archive) = &self.rank.plan.broker.archive
+            && self.rank.leads()
+            && !end.killed
+        {
+            archive::keep(archive);
         }
     }
 

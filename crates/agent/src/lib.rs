@@ -9,6 +9,7 @@
 //! environment variables. Secrets are in files, and never in an argument, a
 //! variable, a message or a notice.
 
+mod archive;
 mod arguments;
 mod attributes;
 mod batch;

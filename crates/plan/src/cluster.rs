@@ -188,7 +188,7 @@ fn broker_options(
         log_level,
         log_connections: logging.zeromq,
         socket: !flux.disable_socket,
-        restore: spec
+        archive: spec
             .archive
             .as_ref()
             .map(|archive| archive.path.clone())

@@ -115,9 +115,9 @@ pub struct BrokerOptions {
     pub log_connections: bool,
     /// The socket is at its well-known path.
     pub socket: bool,
-    /// State to start from, if the file exists.
+    /// State to start from, if the file exists, and to leave at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restore: Option<String>,
+    pub archive: Option<String>,
     /// Program that brokers are run under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrap: Option<String>,

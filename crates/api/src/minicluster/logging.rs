@@ -30,12 +30,12 @@ pub struct Logging {
     pub timed: bool,
 }
 
-/// Flux state to start from.
+/// Flux state to start from and to leave.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Archive {
     /// Path of the archive in the lead pod. If it exists the cluster starts from
-    /// it.
+    /// it, and at its end the cluster's state is written there.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 4096))]
     pub path: String,

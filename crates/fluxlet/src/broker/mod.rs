@@ -113,6 +113,10 @@ fn run(arguments: &[OsString]) -> Result<u8, BrokerError> {
     }
     let shown = attributes.get("log-stderr-level").and_then(|level| level.parse().ok());
     let log = Log::new(boot.rank, shown.unwrap_or(3));
+    if attributes.get("content.restore").or(attributes.get("content.dump")).is_some() {
+        // Also where nothing is logged: somebody relies on it.
+        eprintln!("flux-broker: fluxlet keeps no archive: nothing is restored, nothing is saved");
+    }
     let (sender, events) = sync_channel(QUEUE_LENGTH);
     watch_signals(&sender).map_err(|source| BrokerError::Signals { source })?;
     let listener = host.listen().map_err(|source| BrokerError::Host { source })?;

@@ -1,0 +1,72 @@
+//! The archive: what an instance knows, from its end to the start of the next.
+//!
+//! Flux writes it when it ends. It is written beside the archive and takes its
+//! place when the broker has ended by itself, so that a lead that is killed
+//! while it writes does not cost what was there before.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::ending::{chain, say};
+use crate::files;
+
+/// Where Flux writes. The name keeps its end, by which Flux compresses or not.
+pub fn draft(archive: &str) -> PathBuf {
+    let archive = Path::new(archive);
+    let name = archive.file_name().unwrap_or_default().to_string_lossy();
+    archive.with_file_name(format!(".new-{name}"))
+}
+
+/// Makes room for an archive. If that fails Flux says so when it writes.
+pub fn prepare(archive: &str) {
+    if let Some(directory) = Path::new(archive).parent()
+        && let Err(error) = files::create_directory(directory)
+    {
+        say(&chain(&error));
+    }
+    remove(&draft(archive));
+}
+
+/// Puts what Flux wrote, if it did, into the archive's place.
+pub fn keep(archive: &str) {
+    let draft = draft(archive);
+    if draft.exists()
+        && let Err(error) = std::fs::rename(&draft, archive)
+    {
+        say(&format!("failed to save the archive {archive:?}: {error}"));
+    }
+}
+
+fn remove(draft: &Path) {
+    match std::fs::remove_file(draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            say(&format!("failed to remove {draft:?}: {error}"));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_replaced_only_by_a_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("below/state.tgz");
+        let archive = path.to_str().unwrap();
+        prepare(archive);
+        keep(archive);
+        assert!(!path.exists());
+        std::fs::write(draft(archive), "cut off").unwrap();
+        prepare(archive);
+        keep(archive);
+        assert!(!path.exists());
+        for state in ["one", "two"] {
+            std::fs::write(draft(archive), state).unwrap();
+            keep(archive);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), state);
+        }
+        assert!(draft(archive).to_string_lossy().ends_with(".tgz"));
+    }
+}

@@ -1,0 +1,67 @@
+//! What one cluster leaves, the next one knows.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use flux_operator_testkit::images::flux_root;
+use flux_operator_tests_e2e::{Stage, on_stage};
+use serde_json::json;
+
+#[tokio::test]
+async fn jobs_of_the_first_cluster_are_known_to_the_second() -> Result<()> {
+    on_stage(async |stage| {
+        // The node is this machine.
+        let folder = Folder::new(&stage.namespace)?;
+        let first = run(stage, &folder.0, "first", "flux run --job-name=remembered true").await?;
+        if flux_root().is_none() {
+            assert!(first.contains("fluxlet keeps no archive"), "{first}");
+            eprintln!("left out: archives are a real Flux's; set FLUX_ROOT");
+            return Ok(());
+        }
+        assert!(folder.0.join("state.tgz").is_file(), "nothing was saved: {first}");
+        let jobs = "flux jobs -a -n -o '{name} {status}'; flux run --job-name=failed false";
+        let second = run(stage, &folder.0, "second", &format!("{jobs}; true")).await?;
+        assert!(second.lines().any(|line| line == "remembered COMPLETED"), "{second}");
+        let third = run(stage, &folder.0, "third", "flux jobs -a -n -o '{name} {status}'").await?;
+        let mut known: Vec<&str> = third.lines().collect();
+        known.sort_unstable();
+        assert_eq!(known, ["failed FAILED", "remembered COMPLETED"]);
+        Ok(())
+    })
+    .await
+}
+
+/// Runs a launcher to its end and returns what the lead printed.
+async fn run(stage: &Stage, folder: &Path, name: &str, command: &str) -> Result<String> {
+    let volumes = json!({ "archive": { "path": "/archive", "hostPath": folder } });
+    let spec = json!({
+        "size": 2,
+        "logging": { "quiet": true },
+        "archive": { "path": "/archive/state.tgz" },
+        "containers": [{ "launcher": true, "command": command, "volumes": volumes }],
+    });
+    stage.create(name, spec).await?;
+    let ended = stage.wait_for_end(name).await?;
+    let log = stage.log(name, 0).await?;
+    assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{log}");
+    Ok(log)
+}
+
+/// A folder on the node that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Result<Folder> {
+        let folder = std::env::temp_dir().join(format!("flux-operator-{name}"));
+        std::fs::create_dir_all(&folder)?;
+        Ok(Folder(folder))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("failed to remove {}: {error}", self.0.display());
+        }
+    }
+}
