@@ -10,6 +10,7 @@ use flux_operator_api::condition::ConditionType;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use sha2::{Digest, Sha256};
 
 use crate::kubernetes::belongs_to_kueue;
 
@@ -46,7 +47,8 @@ pub(crate) fn patience(
         // Kueue gives nodes back itself, and nobody else may suspend its Jobs.
         return Patience::Fine;
     }
-    let rested = given_back(job).map(|since| since + SignedDuration::from_secs(rest(minicluster)));
+    let rested =
+        given_back(job).map(|since| since + SignedDuration::from_secs(rest(minicluster, since)));
     let limit = minicluster.spec.ready_timeout_seconds.filter(|seconds| *seconds > 0);
     match (rested, limit) {
         (Some(until), Some(_)) if now < until => return Patience::Rests(until),
@@ -84,11 +86,12 @@ fn unready_since(minicluster: &MiniCluster) -> Option<Timestamp> {
     (ready.status == "False").then_some(ready.last_transition_time.0)
 }
 
-/// Between [`REST`] and three times as long, by the cluster's identity.
-fn rest(minicluster: &MiniCluster) -> i64 {
+/// Between [`REST`] and three times as long, by the cluster's identity and the time:
+/// two clusters that meet again by chance do not do so for ever.
+fn rest(minicluster: &MiniCluster, since: Timestamp) -> i64 {
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
-    let sum: i64 = uid.bytes().map(i64::from).sum();
-    REST + sum % (2 * REST + 1)
+    let digest = Sha256::digest(format!("{uid} {since}"));
+    REST + i64::from(digest[0]) % (2 * REST + 1)
 }
 
 #[cfg(test)]
@@ -160,6 +163,16 @@ mod tests {
         assert_eq!(ask(json!({ "status": noticed })), Patience::Fine);
         let labels = json!({ "labels": { "kueue.x-k8s.io/queue-name": "batch" } });
         assert_eq!(ask(json!({ "metadata": labels })), Patience::Fine);
+    }
+
+    #[test]
+    fn two_clusters_that_rest_equally_long_once_do_not_do_so_for_ever() {
+        let one = minicluster(json!({}));
+        let other = minicluster(json!({ "metadata": { "uid": "v" } }));
+        let rests = |seconds| (rest(&one, after(seconds)), rest(&other, after(seconds)));
+        let all: Vec<(i64, i64)> = (0..50).map(rests).collect();
+        assert!(all.iter().all(|(a, b)| (10..=30).contains(a) && (10..=30).contains(b)));
+        assert!(all.iter().filter(|(a, b)| a == b).count() < 10, "{all:?}");
     }
 
     #[test]
