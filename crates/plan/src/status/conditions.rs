@@ -5,6 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{Facts, Outcome};
 
+/// Why a cluster is ready that nothing is wrong with.
+pub(super) const QUORUM: &str = "Quorum";
+
 /// Whether a condition holds, and why.
 struct Verdict {
     status: &'static str,
@@ -74,23 +77,26 @@ fn admitted(facts: &Facts<'_>) -> Verdict {
 }
 
 fn ready(facts: &Facts<'_>) -> Verdict {
-    match &facts.ended {
-        Some(ended) => no(&ended.reason, "the cluster has ended"),
-        None if facts.pods.lead_ready => yes("Quorum", "enough brokers are online"),
-        None => not_ready(facts),
+    match (&facts.ended, &facts.trouble) {
+        (Some(ended), _) => no(&ended.reason, "the cluster has ended"),
+        (None, None) if facts.pods.lead_ready => yes(QUORUM, "enough brokers are online"),
+        // It goes on, and somebody should look all the same.
+        (None, Some(trouble)) if facts.pods.lead_ready => {
+            yes(trouble.reason, &format!("enough brokers are online, but {}", trouble.message))
+        }
+        (None, _) => not_ready(facts),
     }
 }
 
 fn not_ready(facts: &Facts<'_>) -> Verdict {
-    if let Some((reason, message)) = &facts.pods.held {
-        return no(reason, message);
+    if facts.suspended {
+        return no("Suspended", "spec.suspend is true");
+    }
+    if let Some(trouble) = &facts.trouble {
+        return no(trouble.reason, &trouble.message);
     }
     if !facts.last_error.is_empty() {
         return no("BrokersStarting", facts.last_error);
-    }
-    if facts.given_back {
-        let message = "too few brokers were online in time: the nodes were given back, and it is tried again soon";
-        return no("ReadyTimeout", message);
     }
     match (facts.created, facts.pods.started) {
         (false, _) => no("NotCreated", "the Job does not exist yet"),
@@ -100,13 +106,14 @@ fn not_ready(facts: &Facts<'_>) -> Verdict {
 }
 
 fn running(facts: &Facts<'_>) -> Verdict {
-    match &facts.ended {
-        Some(ended) => no(&ended.reason, "the cluster has ended"),
-        None if facts.pods.lead_ready && facts.stays => {
+    match (&facts.ended, &facts.trouble) {
+        (Some(ended), _) => no(&ended.reason, "the cluster has ended"),
+        (None, _) if facts.pods.lead_ready && facts.stays => {
             yes("Interactive", "the cluster is up and takes jobs")
         }
-        None if facts.pods.lead_ready => yes("CommandStarted", "the command has been started"),
-        None => no("NotStarted", "the command has not been started"),
+        (None, _) if facts.pods.lead_ready => yes("CommandStarted", "the command has been started"),
+        (None, Some(trouble)) => no(trouble.reason, &trouble.message),
+        (None, None) => no("NotStarted", "the command has not been started"),
     }
 }
 
@@ -123,11 +130,11 @@ fn succeeded(facts: &Facts<'_>) -> Verdict {
 }
 
 fn waiting(facts: &Facts<'_>) -> Verdict {
-    let pending = facts.created && facts.ended.is_none() && facts.pods.started == 0;
-    match (&facts.pods.held, pending && !facts.suspended) {
-        (Some((reason, message)), true) => yes(reason, message),
-        (None, true) => yes("PodsPending", "no pod has started yet"),
-        (_, false) => no("NotWaiting", "the cluster does not wait for room"),
+    let waits = facts.created && facts.ended.is_none() && !facts.suspended;
+    match &facts.trouble {
+        Some(trouble) if waits && trouble.waits_for_room() => yes(trouble.reason, &trouble.message),
+        None if waits && facts.pods.started == 0 => yes("PodsPending", "no pod has started yet"),
+        _ => no("NotWaiting", "the cluster does not wait for room"),
     }
 }
 

@@ -2,11 +2,12 @@
 
 use flux_operator_api::MiniClusterStatus;
 use flux_operator_api::condition::ConditionType;
-use flux_operator_wire::{Ending, EndingReason};
+use flux_operator_wire::EndingReason;
 use k8s_openapi::api::batch::v1::Job;
 
 use super::find;
-use super::pods::Pods;
+use super::pods::{Pods, RunnerEnd};
+use super::trouble::Trouble;
 
 /// How a cluster has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +25,7 @@ pub(super) struct Ended {
 impl Ended {
     /// `None` while the Job is neither complete nor failed. A Job that is gone has
     /// ended as the status said when it was there.
-    pub(super) fn of(
-        job: Option<&Job>,
-        pods: &Pods<'_>,
-        before: &MiniClusterStatus,
-    ) -> Option<Ended> {
+    pub(super) fn of(job: Option<&Job>, pods: &Pods, before: &MiniClusterStatus) -> Option<Ended> {
         let Some(job) = job else { return Ended::told(before) };
         let conditions = job.status.as_ref()?.conditions.as_ref()?;
         let holds = |types: [&str; 2]| {
@@ -43,9 +40,14 @@ impl Ended {
             });
         }
         let failure = holds(["Failed", "FailureTarget"])?;
-        let lead = pods.lead_ended.as_ref().filter(|(code, _)| *code != 0);
-        if let Some((code, ending)) = lead.or(pods.failed.as_ref()) {
-            return Some(Ended::failed(*code, ending.as_ref()));
+        if failure.reason.as_deref() == Some("DeadlineExceeded") {
+            // Its pods were told to stop, and how they did says nothing.
+            let message = "the cluster was not done within spec.deadlineSeconds";
+            return Some(Ended::without_code("DeadlineExceeded", message.into()));
+        }
+        let lead = pods.lead_ended.as_ref().filter(|end| end.code != 0);
+        if let Some(end) = lead.or(pods.failed.as_ref()) {
+            return Some(Ended::failed(end, pods.lead_killed.as_ref()));
         }
         // The pods are gone; what was known of the code stays known.
         let reason = failure.reason.clone().unwrap_or_else(|| "JobFailed".into());
@@ -64,8 +66,19 @@ impl Ended {
         })
     }
 
-    fn failed(code: i32, ending: Option<&Ending>) -> Ended {
-        let Some(ending) = ending else {
+    fn failed(end: &RunnerEnd, killed_before: Option<&Trouble>) -> Ended {
+        let code = end.code;
+        let reason = end.ending.as_ref().map(|ending| ending.reason);
+        // That it was not started again is a consequence; what it was lost to is the cause.
+        if let (Some(EndingReason::RestartLimit), Some(killed)) = (reason, killed_before) {
+            let message =
+                format!("{}; it may not be started again: see restart.limit", killed.message);
+            return Ended::without_code(killed.reason, message);
+        }
+        let Some(ending) = &end.ending else {
+            if let Some(killed) = &end.killed {
+                return Ended::without_code(killed.reason, killed.message.clone());
+            }
             return Ended {
                 succeeded: false,
                 exit_code: Some(code),
@@ -75,15 +88,80 @@ impl Ended {
         };
         // Only a program that ran has an exit code to tell.
         let ran = matches!(ending.reason, EndingReason::Completed | EndingReason::CommandFailed);
-        let message = match ending.message.as_str() {
-            "" => format!("the command ended with exit code {}", ending.exit_code),
-            message => message.to_owned(),
+        let (reason, message) = match (&end.killed, ending.message.as_str()) {
+            // Memory ran out under the command, and the agent lived to tell.
+            (Some(killed), _) => (killed.reason, killed.message.clone()),
+            (None, "") => {
+                let message = format!("the command ended with exit code {}", ending.exit_code);
+                (ending.reason.as_str(), message)
+            }
+            (None, message) => (ending.reason.as_str(), message.to_owned()),
         };
         Ended {
             succeeded: false,
             exit_code: ran.then_some(i32::from(ending.exit_code)),
-            reason: ending.reason.as_str().into(),
+            reason: reason.into(),
             message,
+        }
+    }
+
+    /// The command did not come to an end of its own.
+    fn without_code(reason: &str, message: String) -> Ended {
+        Ended { succeeded: false, exit_code: None, reason: reason.into(), message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_wire::Ending;
+    use serde_json::json;
+
+    fn end(
+        code: i32,
+        ending: Option<(u8, EndingReason)>,
+        killed: Option<&'static str>,
+    ) -> RunnerEnd {
+        let ending =
+            ending.map(|(exit_code, reason)| Ending { exit_code, reason, message: String::new() });
+        RunnerEnd { code, ending, killed: killed.map(|reason| Trouble::new(reason, "why")) }
+    }
+
+    /// Reason and exit code of a failed Job, whose lead ended so.
+    fn told(
+        job_reason: &str,
+        lead_ended: RunnerEnd,
+        lead_killed: Option<&'static str>,
+    ) -> (String, Option<i32>) {
+        let job = json!({ "status": { "conditions": [
+            { "type": "FailureTarget", "status": "True", "reason": job_reason, "message": "m" },
+        ] } });
+        let job: Job = serde_json::from_value(job).unwrap();
+        let lead_killed = lead_killed.map(|reason| Trouble::new(reason, "why"));
+        let pods = Pods { lead_ended: Some(lead_ended), lead_killed, ..Pods::default() };
+        let ended = Ended::of(Some(&job), &pods, &MiniClusterStatus::default()).unwrap();
+        (ended.reason, ended.exit_code)
+    }
+
+    #[test]
+    fn the_cause_is_told_and_not_what_followed_from_it() {
+        let command = Some((7, EndingReason::CommandFailed));
+        let killed = Some((137, EndingReason::CommandFailed));
+        let limit = Some((1, EndingReason::RestartLimit));
+        let stopped = Some((143, EndingReason::Stopped));
+        let policy = "PodFailurePolicy";
+        let cases = [
+            (told(policy, end(7, command, None), None), "CommandFailed", Some(7)),
+            (told(policy, end(9, None, None), None), "CommandFailed", Some(9)),
+            // Memory ran out in the command alone, or in the whole container.
+            (told(policy, end(1, killed, Some("OOMKilled")), None), "OOMKilled", Some(137)),
+            (told(policy, end(1, limit, None), Some("OOMKilled")), "OOMKilled", None),
+            (told(policy, end(1, limit, None), None), "RestartLimit", None),
+            (told(policy, end(128, None, Some("StartError")), None), "StartError", None),
+            (told("DeadlineExceeded", end(143, stopped, None), None), "DeadlineExceeded", None),
+        ];
+        for (told, reason, code) in cases {
+            assert_eq!(told, (reason.to_owned(), code));
         }
     }
 }

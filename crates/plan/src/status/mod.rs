@@ -8,6 +8,7 @@ mod conditions;
 mod ended;
 mod news;
 mod pods;
+mod trouble;
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::validate::Problem;
@@ -28,6 +29,7 @@ use pods::Pods;
 
 pub use news::{News, Urgency, news, urgency};
 pub(crate) use pods::is_ready;
+use trouble::Trouble;
 
 /// What became of carrying a MiniCluster out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,7 +51,8 @@ struct Facts<'a> {
     suspended: bool,
     given_back: bool,
     created: bool,
-    pods: Pods<'a>,
+    pods: Pods,
+    trouble: Option<Trouble>,
     ended: Option<Ended>,
     stays: bool,
     last_error: &'a str,
@@ -63,10 +66,16 @@ pub fn status(minicluster: &MiniCluster, seen: &Seen, outcome: &Outcome<'_>) -> 
     let pods = Pods::of(seen.job_pods());
     let job = seen.job.as_deref().filter(|job| job.metadata.deletion_timestamp.is_none());
     let ended = Ended::of(job, &pods, &before);
+    let given_back = job.is_some_and(|job| given_back(job).is_some());
     let facts = Facts {
         outcome: *outcome,
         suspended: spec.suspend,
-        given_back: job.is_some_and(|job| given_back(job).is_some()),
+        given_back,
+        trouble: match given_back {
+            // Its pods are taken away because of it.
+            true => Some(too_late()),
+            false => pods.trouble.clone(),
+        },
         created: outcome.created || job.is_some(),
         stays: stays(spec),
         last_error: seen
@@ -112,6 +121,7 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
         stays: false,
         last_error: "",
         pods: Pods::default(),
+        trouble: None,
         ended: None,
     };
     MiniClusterStatus {
@@ -120,6 +130,11 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
         conditions: conditions(&facts, generation, &[], &Time(now)),
         ..MiniClusterStatus::default()
     }
+}
+
+fn too_late() -> Trouble {
+    let message = "too few brokers were online within spec.readyTimeoutSeconds: the nodes were given back, and it is tried again soon";
+    Trouble::new("ReadyTimeout", message)
 }
 
 /// One word for people.

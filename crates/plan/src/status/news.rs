@@ -5,6 +5,7 @@ use flux_operator_api::MiniClusterStatus;
 use flux_operator_api::condition::ConditionType;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::conditions::QUORUM;
 use super::find;
 
 /// How soon a status must be written.
@@ -67,7 +68,8 @@ pub fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
 }
 
 fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Option<News> {
-    let good = now.status == "True";
+    // A cluster can be ready with a reason to worry.
+    let good = now.status == "True" && (kind != ConditionType::Ready || now.reason == QUORUM);
     let same_status = before.is_some_and(|before| before.status == now.status);
     let same_reason = before.is_some_and(|before| before.reason == now.reason);
     let told = match (kind, now.status.as_str()) {
@@ -77,8 +79,10 @@ fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Opti
         // Why it does not start: no room, no image, not in time.
         (ConditionType::Ready, "False") => {
             let reason = now.reason.as_str();
-            !same_reason && !["NotCreated", "PodsPending", "BrokersStarting"].contains(&reason)
+            let dull = ["NotCreated", "PodsPending", "BrokersStarting", "Suspended"];
+            !same_reason && !dull.contains(&reason)
         }
+        (ConditionType::Ready, "True") => !same_status || !same_reason,
         _ => !same_status,
     };
     told.then(|| News {

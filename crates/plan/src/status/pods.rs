@@ -1,14 +1,17 @@
 //! What the pods of a Job show.
 
+use std::collections::BTreeMap;
+
 use flux_operator_wire::Ending;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use kube::ResourceExt;
 
+use super::trouble::{self, Trouble};
 use crate::seen::{index, is_going};
 
 /// What the pods show, taken together.
 #[derive(Debug, Default)]
-pub(super) struct Pods<'a> {
+pub(super) struct Pods {
     /// How many run or will run.
     pub(super) living: usize,
     /// How many run or have run.
@@ -17,22 +20,37 @@ pub(super) struct Pods<'a> {
     pub(super) ready: u32,
     /// The lead is ready: enough brokers are online.
     pub(super) lead_ready: bool,
-    /// How the lead's runner ended, if it did: its code, and what it left behind.
-    pub(super) lead_ended: Option<(i32, Option<Ending>)>,
+    /// How the lead's runner ended, if it did.
+    pub(super) lead_ended: Option<RunnerEnd>,
+    /// Why Kubernetes ended the last lead that was ready, if it did.
+    pub(super) lead_killed: Option<Trouble>,
     /// How another pod's runner failed.
-    pub(super) failed: Option<(i32, Option<Ending>)>,
-    /// Why a pod cannot be placed or started: a word and a sentence.
-    pub(super) held: Option<(&'a str, String)>,
+    pub(super) failed: Option<RunnerEnd>,
+    /// What is wrong with a pod.
+    pub(super) trouble: Option<Trouble>,
 }
 
-impl<'a> Pods<'a> {
-    pub(super) fn of(pods: impl Iterator<Item = &'a Pod>) -> Pods<'a> {
+/// How a runner ended.
+#[derive(Clone, Debug)]
+pub(super) struct RunnerEnd {
+    /// Its exit code.
+    pub(super) code: i32,
+    /// What the agent left behind.
+    pub(super) ending: Option<Ending>,
+    /// Why Kubernetes ended it, if Kubernetes did.
+    pub(super) killed: Option<Trouble>,
+}
+
+impl Pods {
+    pub(super) fn of<'a>(pods: impl Iterator<Item = &'a Pod>) -> Pods {
         let mut seen = Pods::default();
+        let mut killed: BTreeMap<&str, Trouble> = BTreeMap::new();
         // The newest pod of an index says how it is now.
         let mut pods: Vec<&Pod> = pods.collect();
         pods.sort_by_key(|pod| pod.creation_timestamp());
         for pod in pods {
-            let leads = index(pod) == Some("0");
+            let index = index(pod).unwrap_or_default();
+            let leads = index == "0";
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             if matches!(phase, Some("Running" | "Succeeded" | "Failed")) {
                 seen.started += 1;
@@ -43,63 +61,155 @@ impl<'a> Pods<'a> {
             let ready = is_ready(pod) && !going;
             seen.ready += u32::from(ready);
             let ended = runner_ended(pod);
+            match ended.as_ref().and_then(|ended| ended.killed.clone()) {
+                Some(trouble) => drop(killed.insert(index, trouble)),
+                // It has come back.
+                None if ready => drop(killed.remove(index)),
+                None => {}
+            }
             if leads {
                 seen.lead_ready = ready;
                 seen.lead_ended = ended;
-            } else if ended.as_ref().is_some_and(|(code, _)| !matches!(code, 0 | 75 | 137 | 143)) {
+            } else if ended.as_ref().is_some_and(|end| !matches!(end.code, 0 | 75 | 137 | 143)) {
                 seen.failed = ended;
             }
-            if seen.held.is_none() && !going {
-                seen.held = why_held(pod);
+            if seen.trouble.is_none() && !over {
+                seen.trouble = trouble::of_pod(pod);
             }
         }
+        seen.lead_killed = killed.get("0").cloned();
+        seen.trouble = seen.trouble.or_else(|| killed.into_values().next());
         seen
     }
 }
 
-/// Whether Kubernetes holds a pod for ready.
+/// Whether a pod's broker is ready. Sidecars do not count, but a node that does not
+/// answer does: the kubelet's last word on the container is then old.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+    runner(pod).is_some_and(|runner| runner.ready) && !trouble::node_is_silent(pod)
 }
 
-/// The runner is a pod's only container that is not a sidecar.
+/// The container that is called like the Job. Others may have been added to the pod.
 fn runner(pod: &Pod) -> Option<&ContainerStatus> {
-    pod.status.as_ref()?.container_statuses.as_ref()?.first()
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let job = pod.labels().get("job-name");
+    containers.iter().find(|container| Some(&container.name) == job).or(containers.first())
 }
 
-fn runner_ended(pod: &Pod) -> Option<(i32, Option<Ending>)> {
+fn runner_ended(pod: &Pod) -> Option<RunnerEnd> {
     let ended = runner(pod)?.state.as_ref()?.terminated.as_ref()?;
-    Some((ended.exit_code, ended.message.as_deref().and_then(Ending::parse)))
+    Some(RunnerEnd {
+        code: ended.exit_code,
+        ending: ended.message.as_deref().and_then(Ending::parse),
+        killed: killed(pod, ended),
+    })
 }
 
-/// Why a pod waits, when waiting will not help by itself.
-fn why_held(pod: &Pod) -> Option<(&str, String)> {
-    let status = pod.status.as_ref()?;
-    let unplaced = status.conditions.iter().flatten().find(|condition| {
-        condition.type_ == "PodScheduled"
-            && condition.status == "False"
-            && condition.reason.as_deref() == Some("Unschedulable")
-    });
-    if let Some(condition) = unplaced {
-        return Some(("Unschedulable", condition.message.clone().unwrap_or_default()));
+/// Why Kubernetes, not the program, ended a runner.
+fn killed(pod: &Pod, ended: &ContainerStateTerminated) -> Option<Trouble> {
+    let name = pod.name_any();
+    let status = pod.status.as_ref();
+    if let Some("Evicted") = status.and_then(|status| status.reason.as_deref()) {
+        let why = status.and_then(|status| status.message.as_deref()).unwrap_or_default();
+        return Some(Trouble::new("Evicted", format!("pod {name:?} was evicted: {}", why.trim())));
     }
-    let containers =
-        status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let mut waiting = containers
-        .filter_map(|container| Some((container, container.state.as_ref()?.waiting.as_ref()?)));
-    waiting.find_map(|(container, waiting)| {
-        let reason = waiting.reason.as_deref().unwrap_or_default();
-        let known = [
-            "ErrImagePull",
-            "ImagePullBackOff",
-            "InvalidImageName",
-            "CreateContainerConfigError",
-            "CreateContainerError",
-            "RunContainerError",
-        ];
-        let reason = known.into_iter().find(|known| *known == reason)?;
-        let message = waiting.message.clone().unwrap_or_default();
-        Some((reason, format!("container {:?}: {message}", container.name)))
-    })
+    match ended.reason.as_deref()? {
+        "OOMKilled" => Some(Trouble::new(
+            "OOMKilled",
+            format!(
+                "pod {name:?} ran out of memory: raise resources.limits.memory of its container"
+            ),
+        )),
+        "StartError" => {
+            let why = ended.message.as_deref().unwrap_or_default();
+            let message = format!("the runner of pod {name:?} cannot be started: {why}");
+            Some(Trouble::new("StartError", message))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_testkit::merge;
+    use serde_json::{Value, json};
+
+    fn pod(index: u32, created: u32, patch: Value) -> Pod {
+        let mut pod = json!({
+            "metadata": {
+                "name": format!("fs-{index}-{created}"),
+                "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z"),
+                "labels": { "job-name": "fs" },
+                "annotations": { crate::seen::INDEX: index.to_string() },
+            },
+        });
+        merge(&mut pod, &patch);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn runner(ready: bool, state: Value) -> Value {
+        json!([{ "name": "fs", "image": "a", "imageID": "", "ready": ready, "restartCount": 0, "state": state }])
+    }
+
+    fn running() -> Value {
+        json!({ "status": { "phase": "Running", "containerStatuses": runner(true, json!({ "running": {} })) } })
+    }
+
+    fn ended(code: i32, reason: &str) -> Value {
+        let state = json!({ "terminated": { "exitCode": code, "reason": reason } });
+        json!({ "status": { "phase": "Failed", "containerStatuses": runner(false, state) } })
+    }
+
+    fn of(pods: &[Pod]) -> Pods {
+        Pods::of(pods.iter())
+    }
+
+    #[test]
+    fn a_sidecar_that_crashes_takes_no_readiness_from_the_broker() {
+        let unready = json!([
+            { "type": "Ready", "status": "False", "reason": "ContainersNotReady" },
+            { "type": "ContainersReady", "status": "False", "reason": "ContainersNotReady" },
+        ]);
+        let mut patch = running();
+        patch["status"]["conditions"] = unready;
+        assert!(of(&[pod(0, 1, patch)]).lead_ready);
+    }
+
+    #[test]
+    fn a_container_that_somebody_added_is_not_the_runner() {
+        let mut patch = running();
+        let proxy = json!({ "name": "proxy", "image": "a", "imageID": "", "ready": false, "restartCount": 0 });
+        patch["status"]["containerStatuses"].as_array_mut().unwrap().insert(0, proxy);
+        assert!(of(&[pod(0, 1, patch)]).lead_ready);
+    }
+
+    #[test]
+    fn a_lead_that_ran_out_of_memory_is_told_until_it_is_back() {
+        let lost = pod(0, 1, ended(137, "OOMKilled"));
+        let starts = pod(0, 2, json!({ "status": { "phase": "Pending" } }));
+        let pods = of(&[lost.clone(), starts]);
+        assert_eq!(pods.trouble.unwrap().reason, "OOMKilled");
+        let back = pod(0, 2, running());
+        let pods = of(&[lost, back]);
+        assert!(pods.lead_ready && pods.trouble.is_none() && pods.lead_killed.is_none());
+    }
+
+    #[test]
+    fn an_evicted_pod_says_why() {
+        let mut patch = ended(137, "Error");
+        let why = "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. ";
+        merge(&mut patch, &json!({ "status": { "reason": "Evicted", "message": why } }));
+        let killed = of(&[pod(0, 1, patch)]).lead_killed.unwrap();
+        assert_eq!(killed.reason, "Evicted");
+        assert!(killed.message.ends_with("containers 5Mi."), "{}", killed.message);
+    }
+
+    #[test]
+    fn a_worker_that_is_replaced_has_not_failed() {
+        for code in [0, 75, 137, 143] {
+            assert!(of(&[pod(1, 1, ended(code, "Error"))]).failed.is_none(), "{code}");
+        }
+        assert_eq!(of(&[pod(1, 1, ended(9, "Error"))]).failed.unwrap().code, 9);
+    }
 }

@@ -1,0 +1,272 @@
+//! What is wrong with a cluster: one word, and a sentence that says what to do or
+//! what it waits for.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
+use kube::ResourceExt;
+
+use crate::seen::is_going;
+
+/// Something that keeps a cluster from being whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// One word, for the condition.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+impl Trouble {
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Trouble {
+        Trouble { reason, message: message.into() }
+    }
+
+    /// Whether room in the cluster is all that is missing.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        matches!(self.reason, "Unschedulable" | "QuotaExceeded" | "ReadyTimeout")
+    }
+}
+
+/// What is wrong with a pod that has not ended.
+pub(super) fn of_pod(pod: &Pod) -> Option<Trouble> {
+    if node_is_silent(pod) {
+        return Some(silent_node(pod));
+    }
+    if is_going(pod) {
+        return disrupted(pod);
+    }
+    unplaced(pod).or_else(|| containers(pod).find_map(|container| of_container(pod, container)))
+}
+
+/// Whether the node of a pod has ceased to answer. Kubernetes then takes the pod's
+/// readiness away by itself, and leaves what the kubelet has said of the containers.
+pub(super) fn node_is_silent(pod: &Pod) -> bool {
+    let ready = condition(pod, "Ready");
+    let gates = ready.is_some_and(|c| c.reason.as_deref() == Some("ReadinessGatesNotReady"));
+    let containers = condition(pod, "ContainersReady");
+    ready.is_some_and(|c| c.status == "False")
+        && containers.is_some_and(|c| c.status == "True")
+        && !gates
+}
+
+/// A condition of a pod.
+pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+fn silent_node(pod: &Pod) -> Trouble {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    let name = pod.name_any();
+    Trouble::new(
+        "NodeLost",
+        format!(
+            "node {node:?} does not answer, and pod {name:?} is on it: it is replaced when the node is back or deleted"
+        ),
+    )
+}
+
+/// Why a pod is taken away, if not by us: eviction, preemption, a node that is drained.
+fn disrupted(pod: &Pod) -> Option<Trouble> {
+    let target = condition(pod, "DisruptionTarget").filter(|c| c.status == "True")?;
+    let why = target.message.as_deref().or(target.reason.as_deref()).unwrap_or_default();
+    Some(Trouble::new("Evicted", format!("pod {:?} is evicted: {why}", pod.name_any())))
+}
+
+/// Why the scheduler has no place for a pod, in its words.
+fn unplaced(pod: &Pod) -> Option<Trouble> {
+    let placed = condition(pod, "PodScheduled").filter(|c| c.status == "False")?;
+    let known = ["Unschedulable", "SchedulingGated"];
+    let reason = known.into_iter().find(|known| placed.reason.as_deref() == Some(known))?;
+    let message = placed.message.clone().unwrap_or_default();
+    Some(Trouble::new(reason, format!("pod {:?} has no place: {message}", pod.name_any())))
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let sidecars = status.and_then(|status| status.init_container_statuses.as_ref());
+    let others = status.and_then(|status| status.container_statuses.as_ref());
+    sidecars.into_iter().chain(others).flatten()
+}
+
+fn of_container(pod: &Pod, container: &ContainerStatus) -> Option<Trouble> {
+    let state = container.state.as_ref()?;
+    let (name, pod) = (&container.name, pod.name_any());
+    if let Some(ended) = &state.terminated {
+        // A container that is about to be started again.
+        return (container.restart_count > 0).then(|| crashes(&pod, name, Some(ended.exit_code)));
+    }
+    let waiting = state.waiting.as_ref()?;
+    let said = waiting.message.as_deref().unwrap_or_default();
+    Some(match waiting.reason.as_deref()? {
+        // The two take turns; one reason makes it one trouble.
+        "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "RegistryUnavailable" => {
+            let why = said.split_once("ErrImagePull: ").map_or(said, |(_, why)| why);
+            // The image of a volume fails the container that mounts it.
+            let image = image_in(said).unwrap_or(&container.image);
+            Trouble::new(
+                "ErrImagePull",
+                format!(
+                    "image {image:?} cannot be pulled for container {name:?} of pod {pod:?}: check its name and imagePullSecret: {why}"
+                ),
+            )
+        }
+        "InvalidImageName" => Trouble::new(
+            "InvalidImageName",
+            format!("image {:?} of container {name:?} is no image name: {said}", container.image),
+        ),
+        "CreateContainerConfigError" => Trouble::new(
+            "CreateContainerConfigError",
+            format!("container {name:?} of pod {pod:?} lacks what it names: {said}: create it"),
+        ),
+        "CreateContainerError" => Trouble::new("CreateContainerError", made(name, &pod, said)),
+        "RunContainerError" => Trouble::new("RunContainerError", made(name, &pod, said)),
+        "CrashLoopBackOff" => {
+            let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+            crashes(&pod, name, last.map(|last| last.exit_code))
+        }
+        _ => return None,
+    })
+}
+
+fn made(container: &str, pod: &str, said: &str) -> String {
+    format!("container {container:?} of pod {pod:?} cannot be started: {said}")
+}
+
+fn crashes(pod: &str, container: &str, code: Option<i32>) -> Trouble {
+    let code = code.map(|code| format!(", last with exit code {code}")).unwrap_or_default();
+    Trouble::new(
+        "CrashLoopBackOff",
+        format!(
+            "container {container:?} of pod {pod:?} ends again and again{code}: see `kubectl logs {pod} -c {container}`"
+        ),
+    )
+}
+
+/// The image that a kubelet's message is about.
+fn image_in(message: &str) -> Option<&str> {
+    message.split_once("image \"")?.1.split_once('"').map(|(image, _)| image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_testkit::merge;
+    use serde_json::{Value, json};
+
+    /// A pod as the API server shows it, changed by `patch`.
+    fn pod(patch: Value) -> Pod {
+        let mut pod = json!({
+            "metadata": { "name": "fs-0-abcde" },
+            "spec": { "nodeName": "node-4", "containers": [] },
+            "status": { "phase": "Pending" },
+        });
+        merge(&mut pod, &patch);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn container(name: &str, image: &str, state: Value) -> Value {
+        json!({ "name": name, "image": image, "imageID": "", "ready": false, "restartCount": 0, "state": state })
+    }
+
+    fn waiting(reason: &str, message: &str) -> Value {
+        json!({ "waiting": { "reason": reason, "message": message } })
+    }
+
+    fn runner(state: Value) -> Pod {
+        let container = container("fs", "flux-operator.test/busybox:1", state);
+        pod(json!({ "status": { "containerStatuses": [container] } }))
+    }
+
+    /// Reason and message of the trouble of a pod.
+    fn told(pod: &Pod) -> (&'static str, String) {
+        let trouble = of_pod(pod).unwrap();
+        (trouble.reason, trouble.message)
+    }
+
+    #[test]
+    fn pods_as_they_start_and_run_are_in_no_trouble() {
+        let conditions = |ready: &str| json!([{ "type": "Ready", "status": ready }, { "type": "ContainersReady", "status": ready }]);
+        let cases = [
+            json!({}),
+            json!({ "conditions": [{ "type": "PodScheduled", "status": "True" }] }),
+            json!({ "containerStatuses": [container("fs", "a", json!({ "waiting": { "reason": "ContainerCreating" } }))] }),
+            json!({ "containerStatuses": [container("fs", "a", json!({ "waiting": { "reason": "PodInitializing" } }))] }),
+            json!({ "phase": "Running", "conditions": conditions("False") }),
+            json!({ "phase": "Running", "conditions": conditions("True") }),
+        ];
+        for status in cases {
+            assert_eq!(of_pod(&pod(json!({ "status": status }))), None, "{status}");
+        }
+    }
+
+    #[test]
+    fn an_image_is_named_whoever_needs_it_and_whatever_the_kubelet_does_next() {
+        let why = "failed to pull and unpack image \"r.test/missing:1\": not found";
+        let back_off = format!("Back-off pulling image \"r.test/missing:1\": ErrImagePull: {why}");
+        // The image of a volume fails the container that mounts it, so its own is right.
+        let fails = told(&runner(waiting("ErrImagePull", why)));
+        let waits = told(&runner(waiting("ImagePullBackOff", &back_off)));
+        assert_eq!(fails, waits, "the two take turns, which is no news");
+        assert_eq!(fails.0, "ErrImagePull");
+        assert!(fails.1.starts_with("image \"r.test/missing:1\" cannot be pulled"), "{}", fails.1);
+        let silent = runner(json!({ "waiting": { "reason": "ErrImagePull" } }));
+        assert!(told(&silent).1.contains("busybox:1"), "the container's own, if nothing is said");
+    }
+
+    #[test]
+    fn what_a_container_lacks_is_named() {
+        let pod = runner(waiting("CreateContainerConfigError", "secret \"nosecret\" not found"));
+        let (reason, message) = told(&pod);
+        assert_eq!(reason, "CreateContainerConfigError");
+        assert!(message.contains("secret \"nosecret\" not found"), "{message}");
+    }
+
+    #[test]
+    fn the_schedulers_words_are_passed_on() {
+        let said = "0/1 nodes are available: 1 Insufficient cpu.";
+        let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said });
+        let (reason, message) = told(&pod(json!({ "status": { "conditions": [condition] } })));
+        assert_eq!(reason, "Unschedulable");
+        assert!(message.contains(said), "{message}");
+    }
+
+    #[test]
+    fn a_sidecar_that_crashes_is_told_while_it_waits_and_when_it_has_just_ended() {
+        let ended = json!({ "terminated": { "exitCode": 3, "reason": "Error" } });
+        let side = |state: Value, last: Value, restarts: i32| {
+            let mut side = container("side", "a", state);
+            side["lastState"] = last;
+            side["restartCount"] = restarts.into();
+            pod(json!({ "status": { "phase": "Running", "initContainerStatuses": [side] } }))
+        };
+        let waits = told(&side(waiting("CrashLoopBackOff", "back-off 10s"), ended.clone(), 2));
+        assert_eq!(waits, told(&side(ended.clone(), ended.clone(), 2)));
+        assert_eq!(waits.0, "CrashLoopBackOff");
+        assert!(waits.1.contains("exit code 3") && waits.1.contains("-c side"), "{}", waits.1);
+        assert_eq!(of_pod(&side(ended, json!({}), 0)), None, "once is no loop");
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_takes_readiness_but_not_that_of_containers() {
+        let conditions = |ready: Value| json!({ "status": { "phase": "Running", "conditions": [ready, { "type": "ContainersReady", "status": "True" }] } });
+        let lost = pod(conditions(json!({ "type": "Ready", "status": "False" })));
+        let (reason, message) = told(&lost);
+        assert_eq!(reason, "NodeLost");
+        assert!(message.contains("node \"node-4\" does not answer"), "{message}");
+        let gate = "ReadinessGatesNotReady";
+        let gated = pod(conditions(json!({ "type": "Ready", "status": "False", "reason": gate })));
+        assert_eq!(of_pod(&gated), None, "somebody else's gate is no lost node");
+    }
+
+    #[test]
+    fn who_takes_a_pod_away_is_told_unless_it_is_us() {
+        let going = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        assert_eq!(of_pod(&pod(going.clone())), None);
+        let mut evicted = going;
+        evicted["status"] = json!({ "conditions": [{ "type": "DisruptionTarget", "status": "True",
+            "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting" }] });
+        let (reason, message) = told(&pod(evicted));
+        assert_eq!(reason, "Evicted");
+        assert!(message.contains("Eviction API: evicting"), "{message}");
+    }
+}
