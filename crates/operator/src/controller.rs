@@ -16,6 +16,7 @@ use crate::backoff::Backoff;
 use crate::http::{Server, serve};
 use crate::lease::{Candidate, Election, Leadership, Lost};
 use crate::metrics::{Metrics, counting};
+use crate::look::Looks;
 use crate::publish::Publisher;
 use crate::reconcile::{Context, ReconcileError, reconcile, retry};
 use crate::reports::Reports;
@@ -84,6 +85,7 @@ pub async fn run(client: Client, listener: TcpListener, options: Options) -> Res
         publisher: Publisher::new(client),
         backoff: Backoff::default(),
         metrics: metrics.clone(),
+        looks: Looks::default(),
     });
     let stop = told_to_stop().shared();
     let gained = leadership.gained();

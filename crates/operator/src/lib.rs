@@ -18,6 +18,7 @@ mod index;
 mod keys;
 mod lease;
 mod metrics;
+mod look;
 mod publish;
 mod reconcile;
 mod reports;

@@ -7,7 +7,7 @@ use flux_operator_api::MiniCluster;
 use flux_operator_plan::kubernetes::{Rendering, Settings};
 use flux_operator_plan::status::{Outcome, status};
 use flux_operator_plan::{
-    Cluster, Hold, RankTableError, Refusal, Seen, Step, Valid, as_booted, plan,
+    Cluster, Hold, RankTableError, Refusal, Seen, Step, Valid, as_booted, keys_lost, plan,
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::controller::Action;
@@ -19,6 +19,7 @@ use crate::apply::{ApplyError, carry_out, is_going};
 use crate::backoff::Backoff;
 use crate::errors::chain;
 use crate::metrics::{Metrics, first_ready};
+use crate::look::Looks;
 use crate::publish::{PublishError, Publisher};
 use crate::reports::Reports;
 use crate::stores::{Guarded, Stores};
@@ -33,6 +34,7 @@ pub(crate) struct Context {
     pub(crate) publisher: Publisher,
     pub(crate) backoff: Backoff,
     pub(crate) metrics: Metrics,
+    pub(crate) looks: Looks,
 }
 
 /// Why a pass failed; it is tried again.
@@ -89,7 +91,7 @@ pub(crate) async fn reconcile(
         // Kubernetes deletes what we own.
         return Ok(Action::await_change());
     }
-    let seen = context.observe(minicluster).await;
+    let (seen, ask_again) = context.observe(minicluster).await;
     let carried = context.carry_out(minicluster, &seen).await;
     let failure = carried.failure.as_ref().map(|error| chain(error));
     let outcome = Outcome {
@@ -108,7 +110,8 @@ pub(crate) async fn reconcile(
         return Err(ReconcileError::Carry(failure));
     }
     context.backoff.reset(&ObjectRef::from_obj(&*guarded));
-    let until = carried.look_again.map(|until| {
+    let look_again = [carried.look_again, ask_again].into_iter().flatten().min();
+    let until = look_again.map(|until| {
         // Neither in the past nor so soon that it comes before its time.
         Duration::try_from(until - seen.now).unwrap_or_default() + Duration::from_millis(10)
     });
@@ -136,15 +139,21 @@ pub(crate) fn retry(
 }
 
 impl Context {
-    /// What is seen now, from memory; the API server is asked only where a pod that
-    /// goes may mean that the namespace does.
-    async fn observe(&self, minicluster: &MiniCluster) -> Seen {
+    /// What is seen now, from memory, and when to ask again. The API server is asked
+    /// only where a pod that goes may mean that the namespace does, and where one does
+    /// not come or does not start.
+    async fn observe(&self, minicluster: &MiniCluster) -> (Seen, Option<Timestamp>) {
         let mut seen = self.stores.seen(minicluster, &self.reports, Timestamp::now());
         if seen.may_lose_its_namespace() {
             let namespace = minicluster.namespace().unwrap_or_default();
             seen.namespace_is_going = is_going(&self.client, &namespace).await;
         }
-        seen
+        let there = || self.stores.uids();
+        let heard = self.looks.ask(&self.client, minicluster, &seen, there).await;
+        let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
+        let lost = self.reports.has_lost_key(uid).then(|| keys_lost(minicluster));
+        seen.told = lost.or(heard.trouble);
+        (seen, heard.again)
     }
 
     async fn carry_out(&self, minicluster: &MiniCluster, seen: &Seen) -> Carried {

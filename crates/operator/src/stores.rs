@@ -58,6 +58,7 @@ impl Stores {
             services: self.services.of(&owner),
             report: reports.last(minicluster.metadata.uid.as_deref().unwrap_or_default()),
             namespace_is_going: false,
+            told: None,
             now,
         }
     }

@@ -4,6 +4,7 @@
 //! MiniCluster ──► Valid ──► Cluster ──► boot plan for every agent
 //!                                  └──► kubernetes: Secret, ConfigMap, Service, Job
 //! Rendering, Seen ──► steps: what to change now, and when to look again
+//! Seen            ──► question: what only the API server can answer
 //! Seen, Outcome   ──► status: conditions, phase, exit code; what is news
 //! ```
 //!
@@ -22,6 +23,7 @@ mod gpus;
 mod job_change;
 pub mod kubernetes;
 mod program;
+mod question;
 mod rank_table;
 mod ready_timeout;
 mod seen;
@@ -32,6 +34,7 @@ mod valid;
 
 pub use boot::{Place, boot_plan};
 pub use cluster::{Cluster, Mode};
+pub use question::{About, Question, keys_lost, obstacle, questions, refusal};
 pub use rank_table::{RankTable, RankTableError};
 pub use seen::Seen;
 pub use steps::{Hold, MANAGER, Plan, Step, as_booted, plan};

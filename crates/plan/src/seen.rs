@@ -8,6 +8,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use crate::status::Trouble;
+
 /// Where Kubernetes keeps the index of a Job's pod.
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
@@ -26,6 +28,8 @@ pub struct Seen {
     pub report: Option<Report>,
     /// The namespace is being deleted.
     pub namespace_is_going: bool,
+    /// What the API server answered to a [`Question`](crate::Question).
+    pub told: Option<Trouble>,
     /// The time.
     pub now: Timestamp,
 }
@@ -40,6 +44,7 @@ impl Seen {
             services: Vec::new(),
             report: None,
             namespace_is_going: false,
+            told: None,
             now,
         }
     }

@@ -75,10 +75,23 @@ impl Reports {
         let cluster = clusters.entry(uid.to_owned()).or_default();
         if cluster.last.as_ref() != Some(&report) {
             cluster.last = Some(report);
-            // Nobody receives while the operator stops; then it does not matter.
-            let namespace = minicluster.namespace().unwrap_or_default();
-            let _ = self.changed.send(reference(&(namespace, minicluster.name_any())));
+            self.ask_for_a_pass(minicluster);
         }
+    }
+
+    /// Remembers that a cluster's key is not where it should be.
+    pub(super) fn lose_key(&self, minicluster: &MiniCluster, uid: &str) {
+        let mut clusters = self.lock();
+        let cluster = clusters.entry(uid.to_owned()).or_default();
+        if !std::mem::replace(&mut cluster.lost_key, true) {
+            self.ask_for_a_pass(minicluster);
+        }
+    }
+
+    fn ask_for_a_pass(&self, minicluster: &MiniCluster) {
+        let namespace = minicluster.namespace().unwrap_or_default();
+        // Nobody receives while the operator stops; then it does not matter.
+        let _ = self.changed.send(reference(&(namespace, minicluster.name_any())));
     }
 
     /// The cluster's key, if it is known already.
@@ -90,6 +103,8 @@ impl Reports {
     pub(super) fn remember_key(&self, uid: &str, key: SealKey, there: &HashSet<String>) {
         let mut clusters = self.lock();
         clusters.retain(|uid, _| there.contains(uid));
-        clusters.entry(uid.to_owned()).or_default().key = Some(key);
+        let cluster = clusters.entry(uid.to_owned()).or_default();
+        cluster.key = Some(key);
+        cluster.lost_key = false;
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Reports {
 #[derive(Default)]
 struct Cluster {
     key: Option<SealKey>,
+    /// The Secret with the key is gone.
+    lost_key: bool,
     nonces: HashMap<String, String>,
     last: Option<Report>,
 }
@@ -49,6 +51,11 @@ impl Reports {
     /// The lead's last report of the cluster with this uid.
     pub(crate) fn last(&self, uid: &str) -> Option<Report> {
         self.lock().get(uid)?.last.clone()
+    }
+
+    /// Whether a report came from the cluster with this uid, and its key was not there.
+    pub(crate) fn has_lost_key(&self, uid: &str) -> bool {
+        self.lock().get(uid).is_some_and(|cluster| cluster.lost_key)
     }
 
     /// Wakes agents that wait for an address.

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::kubernetes::REPORT_KEY;
+use flux_operator_plan::kubernetes::{REPORT_KEY, secret_name};
 use flux_operator_wire::seal::SealKey;
 use flux_operator_wire::{Reply, Report, Work};
 use k8s_openapi::api::core::v1::Secret;
@@ -119,7 +119,10 @@ impl Server {
         }
         let namespace = minicluster.namespace()?;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-        let secret = secrets.get(&format!("{}-flux", minicluster.name_any())).await.ok()?;
+        let Some(secret) = secrets.get_opt(&secret_name(minicluster)).await.ok()? else {
+            self.reports.lose_key(minicluster, uid);
+            return None;
+        };
         let data = secret.data?;
         let text = std::str::from_utf8(&data.get(REPORT_KEY)?.0).ok()?.to_owned();
         let key = SealKey::parse(&text).ok()?;

@@ -30,7 +30,7 @@ pub use config_map::config_map;
 pub use delivery::{DeliveryMethod, NodeVersions, decide as decide_delivery};
 pub use job::job;
 pub use labels::{CLUSTER_LABEL, belongs_to_kueue, is_services_pod, selector};
-pub use secret::{CERTIFICATE_KEY, Keys, REPORT_KEY, secret};
+pub use secret::{CERTIFICATE_KEY, Keys, REPORT_KEY, owns_secret, secret, secret_name};
 pub use services_pod::services_pod;
 pub use sidecar_service::sidecar_services;
 
@@ -69,17 +69,12 @@ impl Rendering<'_> {
 
     /// Name of the Secret with the cluster's keys.
     pub fn secret_name(&self) -> String {
-        self.given_secret().map_or_else(|| format!("{}-flux", self.name()), str::to_owned)
+        secret_name(self.minicluster)
     }
 
     /// Whether the Secret is ours to make.
     pub fn owns_secret(&self) -> bool {
-        self.given_secret().is_none()
-    }
-
-    fn given_secret(&self) -> Option<&str> {
-        let name = self.flux()?.curve_cert_secret.as_str();
-        (!name.is_empty()).then_some(name)
+        owns_secret(self.minicluster)
     }
 
     /// Name of the ConfigMap with the boot plan.

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use flux_operator_api::MiniCluster;
 use flux_operator_flux::Certificate;
 use flux_operator_wire::seal::SealKey;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 
 use super::Rendering;
 
@@ -23,6 +25,21 @@ pub struct Keys {
     pub certificate: Certificate,
     /// What reports are sealed with; none where nobody listens.
     pub report: Option<SealKey>,
+}
+
+/// Name of the Secret with a cluster's keys.
+pub fn secret_name(minicluster: &MiniCluster) -> String {
+    given(minicluster).map_or_else(|| format!("{}-flux", minicluster.name_any()), str::to_owned)
+}
+
+/// Whether the Secret is ours to make.
+pub fn owns_secret(minicluster: &MiniCluster) -> bool {
+    given(minicluster).is_none()
+}
+
+fn given(minicluster: &MiniCluster) -> Option<&str> {
+    let name = minicluster.spec.flux.as_ref()?.curve_cert_secret.as_str();
+    (!name.is_empty()).then_some(name)
 }
 
 /// The Secret of a cluster.

@@ -29,7 +29,8 @@ use pods::Pods;
 
 pub use news::{News, Urgency, news, urgency};
 pub(crate) use pods::is_ready;
-use trouble::Trouble;
+pub use trouble::Trouble;
+pub(crate) use trouble::condition;
 
 /// What became of carrying a MiniCluster out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,7 +75,7 @@ pub fn status(minicluster: &MiniCluster, seen: &Seen, outcome: &Outcome<'_>) -> 
         trouble: match given_back {
             // Its pods are taken away because of it.
             true => Some(too_late()),
-            false => pods.trouble.clone(),
+            false => seen.told.clone().or_else(|| pods.trouble.clone()),
         },
         created: outcome.created || job.is_some(),
         stays: stays(spec),

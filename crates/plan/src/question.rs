@@ -1,0 +1,319 @@
+//! What neither the Job nor its pods say, and when it is worth asking the API server.
+//!
+//! A pod that Kubernetes refuses to create is known by the Job's Events alone, and a
+//! pod whose volumes cannot be mounted by its own. Nobody watches Events or Secrets
+//! for that: there are too many of the ones, and the others are none of our business.
+
+use flux_operator_api::MiniCluster;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+use crate::kubernetes::{owns_secret, secret_name};
+use crate::seen::{Seen, is_going};
+use crate::status::{Trouble, condition};
+
+/// A Job that has just been started has its pods after this.
+const CREATION: SignedDuration = SignedDuration::from_secs(3);
+
+/// A pod that has a place has its volumes after this; measured: below 2 s.
+const MOUNTING: SignedDuration = SignedDuration::from_secs(5);
+
+/// Whose Events have the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// The Job has fewer pods than it should.
+    Job {
+        /// Its uid.
+        uid: String,
+    },
+    /// A pod has a place and does not start.
+    Pod {
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
+}
+
+/// Something to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Whose Events have the answer.
+    pub about: About,
+    /// Older Events are answered by what happened since.
+    pub since: Timestamp,
+    /// Before this it is too early to worry.
+    pub worth_asking: Timestamp,
+}
+
+/// Everything that is worth asking, now or soon.
+pub fn questions(seen: &Seen) -> Vec<Question> {
+    let job = seen.job.as_deref().filter(|job| runs(job));
+    let Some(job) = job else { return Vec::new() };
+    [few_pods(job, seen), stuck_pod(seen)].into_iter().flatten().collect()
+}
+
+/// Why pods are refused, by the Events of their Job.
+pub fn refusal(events: &[Event], since: Timestamp) -> Option<Trouble> {
+    let event = latest(events, &["FailedCreate"]).filter(|event| time(event) >= Some(since))?;
+    let said = event.message.as_deref()?;
+    // Each try has a name of its own in it, which would make it news each time.
+    let why = said.split_once("is forbidden: ").map_or(said, |(_, why)| why);
+    Some(if why.starts_with("exceeded quota") {
+        Trouble::new(
+            "QuotaExceeded",
+            format!("a pod was refused: {why}: it waits for others to end, or for a larger quota"),
+        )
+    } else if why.starts_with("violates PodSecurity") {
+        let hint = "change securityContext, or the namespace's label";
+        Trouble::new("PodSecurity", format!("pods are refused: {why}: {hint}"))
+    } else {
+        Trouble::new("PodsRefused", format!("pods are refused: {why}"))
+    })
+}
+
+/// Why a pod does not start, by its Events.
+pub fn obstacle(pod: &str, events: &[Event]) -> Option<Trouble> {
+    let known = ["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"];
+    let event = latest(events, &known)?;
+    let reason = known.into_iter().find(|known| event.reason.as_deref() == Some(known))?;
+    let said = event.message.as_deref().unwrap_or_default();
+    Some(Trouble::new(reason, format!("pod {pod:?} does not start: {said}")))
+}
+
+/// The Secret with the cluster's keys is gone.
+pub fn keys_lost(minicluster: &MiniCluster) -> Trouble {
+    let name = secret_name(minicluster);
+    // Pods that run have the old keys, and would not know those with new ones.
+    let hint = match owns_secret(minicluster) {
+        true => "delete the MiniCluster and create it anew",
+        false => "create it again with the same content",
+    };
+    let message = format!(
+        "Secret {name:?} with the cluster's keys is gone, so no pod can be started: {hint}"
+    );
+    Trouble::new("KeysLost", message)
+}
+
+/// Whether the Job should have pods.
+fn runs(job: &Job) -> bool {
+    let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
+    let ends = ["Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"];
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ended = conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| ends.contains(&condition.type_.as_str()) && condition.status == "True");
+    !suspended && !ended && job.metadata.deletion_timestamp.is_none()
+}
+
+fn few_pods(job: &Job, seen: &Seen) -> Option<Question> {
+    let wanted = job.spec.as_ref()?.parallelism?;
+    let started = job.status.as_ref()?.start_time.as_ref()?.0;
+    let present = seen.job_pods().filter(|pod| !is_over(pod));
+    if present.count() >= usize::try_from(wanted).unwrap_or_default() {
+        return None;
+    }
+    let newest = seen.job_pods().filter_map(|pod| Some(pod.creation_timestamp()?.0)).max();
+    Some(Question {
+        about: About::Job { uid: job.uid()? },
+        since: newest.map_or(started, |newest| newest.max(started)),
+        worth_asking: started + CREATION,
+    })
+}
+
+/// The pod that has waited longest for its volumes or its network.
+fn stuck_pod(seen: &Seen) -> Option<Question> {
+    let stuck = seen.job_pods().filter(|pod| !is_over(pod) && !is_going(pod)).filter_map(|pod| {
+        let holds = |kind| condition(pod, kind).filter(|condition| condition.status == "True");
+        let placed = holds("PodScheduled")?.last_transition_time.as_ref()?.0;
+        let mounted = holds("PodReadyToStartContainers").is_some() || phase(pod) != Some("Pending");
+        (!mounted).then_some((placed, pod))
+    });
+    let (placed, pod) = stuck.min_by_key(|(placed, _)| *placed)?;
+    Some(Question {
+        about: About::Pod { name: pod.name_any(), uid: pod.uid()? },
+        since: placed,
+        worth_asking: placed + MOUNTING,
+    })
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
+fn is_over(pod: &Pod) -> bool {
+    matches!(phase(pod), Some("Succeeded" | "Failed"))
+}
+
+/// The last Event with one of these reasons.
+fn latest<'a>(events: &'a [Event], reasons: &[&str]) -> Option<&'a Event> {
+    let known = |event: &&Event| reasons.contains(&event.reason.as_deref().unwrap_or_default());
+    events.iter().filter(known).max_by_key(|event| time(event))
+}
+
+/// When an Event happened last; which field says so depends on who wrote it.
+fn time(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let times = [
+        series.map(|time| time.0),
+        event.last_timestamp.as_ref().map(|time| time.0),
+        event.event_time.as_ref().map(|time| time.0),
+        event.metadata.creation_timestamp.as_ref().map(|time| time.0),
+    ];
+    times.into_iter().flatten().max()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use flux_operator_testkit::{merge, smallest};
+    use serde_json::{Value, json};
+
+    const START: &str = "2026-01-01T00:00:00Z";
+
+    fn after(seconds: i64) -> Timestamp {
+        START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+    }
+
+    fn job(patch: Value) -> Job {
+        let mut job = json!({
+            "metadata": { "name": "fs", "uid": "j" },
+            "spec": { "parallelism": 2, "template": {} },
+            "status": { "startTime": START },
+        });
+        merge(&mut job, &patch);
+        serde_json::from_value(job).unwrap()
+    }
+
+    fn pod(index: u32, status: Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": format!("fs-{index}"), "uid": format!("p{index}"),
+                "creationTimestamp": after(1).to_string(),
+                "annotations": { crate::seen::INDEX: index.to_string() },
+            },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn placed(started: bool) -> Value {
+        let started = if started { "True" } else { "False" };
+        json!({ "phase": "Pending", "conditions": [
+            { "type": "PodScheduled", "status": "True", "lastTransitionTime": after(2).to_string() },
+            { "type": "PodReadyToStartContainers", "status": started },
+        ] })
+    }
+
+    fn asked(job: Job, pods: Vec<Pod>) -> Vec<Question> {
+        let mut seen = Seen::nothing(after(60));
+        seen.job = Some(Arc::new(job));
+        seen.pods = pods.into_iter().map(Arc::new).collect();
+        questions(&seen)
+    }
+
+    fn event(reason: &str, seconds: i64, message: &str) -> Event {
+        let time = after(seconds).to_string();
+        let event = json!({ "metadata": {}, "involvedObject": {}, "reason": reason,
+            "message": message, "lastTimestamp": time });
+        serde_json::from_value(event).unwrap()
+    }
+
+    #[test]
+    fn a_job_with_too_few_pods_is_asked_about_once_it_had_time() {
+        let running = || pod(0, json!({ "phase": "Running" }));
+        let question = Question {
+            about: About::Job { uid: "j".into() },
+            since: after(1),
+            worth_asking: after(3),
+        };
+        assert_eq!(asked(job(json!({})), vec![running()]), [question]);
+        let over = || pod(1, json!({ "phase": "Failed" }));
+        assert_eq!(asked(job(json!({})), vec![running(), over()]).len(), 1);
+        let second = || pod(1, json!({ "phase": "Running" }));
+        assert_eq!(asked(job(json!({})), vec![running(), second()]), []);
+    }
+
+    #[test]
+    fn a_job_that_should_have_no_pods_is_not_asked_about() {
+        let complete = json!([{ "type": "Complete", "status": "True" }]);
+        for patch in [
+            json!({ "spec": { "suspend": true } }),
+            json!({ "status": { "startTime": null } }),
+            json!({ "status": { "conditions": complete } }),
+            json!({ "metadata": { "deletionTimestamp": START } }),
+        ] {
+            assert_eq!(asked(job(patch.clone()), vec![]), [], "{patch}");
+        }
+    }
+
+    #[test]
+    fn a_pod_without_its_volumes_is_asked_about_but_one_that_pulls_an_image_is_not() {
+        let runs = || pod(0, json!({ "phase": "Running" }));
+        let about = About::Pod { name: "fs-1".into(), uid: "p1".into() };
+        let question = Question { about, since: after(2), worth_asking: after(7) };
+        assert_eq!(asked(job(json!({})), vec![runs(), pod(1, placed(false))]), [question]);
+        assert_eq!(asked(job(json!({})), vec![runs(), pod(1, placed(true))]), []);
+        assert_eq!(asked(job(json!({})), vec![runs(), pod(1, json!({ "phase": "Pending" }))]), []);
+    }
+
+    #[test]
+    fn a_refusal_is_the_same_for_every_try() {
+        let said = |pod: &str| {
+            format!(
+                "Error creating: pods \"{pod}\" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1"
+            )
+        };
+        let first = refusal(&[event("FailedCreate", 5, &said("fs-1-abcde"))], after(1)).unwrap();
+        let second = refusal(&[event("FailedCreate", 9, &said("fs-1-fghij"))], after(1)).unwrap();
+        assert_eq!(first, second);
+        assert_eq!(first.reason, "QuotaExceeded");
+        assert!(first.message.contains("exceeded quota: few"), "{}", first.message);
+    }
+
+    #[test]
+    fn every_refusal_has_a_reason_and_an_old_one_does_not_count() {
+        for (said, reason) in [
+            (
+                "Error creating: pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot != true",
+                "PodSecurity",
+            ),
+            (
+                "Error creating: pods \"a\" is forbidden: minimum cpu usage per Container is 1, but request is 100m",
+                "PodsRefused",
+            ),
+            ("Error creating: admission webhook \"a.b\" denied the request: no", "PodsRefused"),
+        ] {
+            let events = [event("FailedCreate", 5, said), event("SuccessfulCreate", 6, "Created")];
+            assert_eq!(refusal(&events, after(5)).unwrap().reason, reason, "{said}");
+            assert_eq!(refusal(&events, after(6)), None, "{said}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_mounted_is_named() {
+        let said = "MountVolume.SetUp failed for volume \"v\" : secret \"nothere\" not found";
+        let trouble = obstacle("fs-1", &[event("FailedMount", 5, said)]).unwrap();
+        assert_eq!(trouble.reason, "FailedMount");
+        assert!(trouble.message.contains("secret \"nothere\" not found"), "{}", trouble.message);
+        assert_eq!(obstacle("fs-1", &[event("Unhealthy", 5, "no")]), None);
+    }
+
+    #[test]
+    fn lost_keys_are_made_by_whoever_made_them() {
+        let trouble = |flux: Value| {
+            let mut manifest = smallest("fs");
+            manifest["spec"]["flux"] = flux;
+            keys_lost(&serde_json::from_value(manifest).unwrap()).message
+        };
+        let ours = trouble(json!({}));
+        assert!(ours.contains("\"fs-flux\"") && ours.contains("delete the MiniCluster"), "{ours}");
+        let theirs = trouble(json!({ "curveCertSecret": "mine" }));
+        assert!(theirs.contains("\"mine\"") && theirs.contains("create it again"), "{theirs}");
+    }
+}
