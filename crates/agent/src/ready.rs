@@ -29,7 +29,11 @@ impl Readiness {
     /// has started, which is when enough brokers are online; a worker is when it
     /// is online itself.
     pub fn take(&self, notice: &Notice, leads: bool) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ready = match notice {
+            // Two processes speak: the program may have been heard before the one that
+            // started its broker. Only the loss of a broker takes readiness back.
+            Notice::BrokerStarted { .. } if state.is_ok() => return,
             Notice::BrokerStarted { .. } if leads => Err("waiting for enough brokers"),
             Notice::BrokerStarted { .. } => Err("waiting for the lead"),
             Notice::ProgramStarted if leads => Ok(()),
@@ -39,7 +43,7 @@ impl Readiness {
             Notice::Failed { .. } => Err("the broker cannot be started"),
             Notice::Online | Notice::ProgramStarted | Notice::Flushed => return,
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ready;
+        *state = ready;
     }
 
     /// Answers on `port` from now on.
@@ -104,6 +108,8 @@ mod tests {
                 (&other, "503"),
                 (&ready, "200"),
                 (&Notice::Flushed, "200"),
+                // Heard late, on a busy machine.
+                (&started, "200"),
                 (&Notice::BrokerLost { code: 1 }, "503"),
                 (&started, "503"),
                 (&ready, "200"),
