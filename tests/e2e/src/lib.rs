@@ -15,11 +15,14 @@ use flux_operator_testkit::cluster::{first, install_crds, patiently, testbed};
 use flux_operator_testkit::images::{AGENT_IMAGE, import_all, with_flux};
 use flux_operator_testkit::{cluster, merge, smallest};
 use k8s_openapi::api::core::v1::{ContainerState, Event, Pod};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{AttachParams, DeleteParams, ListParams, LogParams, PostParams};
+use kube::api::{
+    AttachParams, DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams,
+};
 use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -109,17 +112,54 @@ impl Stage {
 
     /// Waits until a condition has a status, and returns the MiniCluster then.
     pub async fn wait(&self, name: &str, kind: ConditionType, status: &str) -> Result<MiniCluster> {
+        self.wait_until(name, kind, |condition| condition.status == status)
+            .await
+            .with_context(|| format!("{name} never had {}={status}", kind.as_str()))
+    }
+
+    /// Waits until a condition has a reason, whatever its status, and returns it.
+    pub async fn wait_for_reason(
+        &self,
+        name: &str,
+        kind: ConditionType,
+        reason: &str,
+    ) -> Result<Condition> {
+        let found = self.wait_until(name, kind, |condition| condition.reason == reason).await;
+        let found = found
+            .with_context(|| format!("{name} never had reason {reason} of {}", kind.as_str()))?;
+        Ok(condition(&found, kind).context("it was just there")?.clone())
+    }
+
+    async fn wait_until(
+        &self,
+        name: &str,
+        kind: ConditionType,
+        wanted: impl Fn(&Condition) -> bool,
+    ) -> Result<MiniCluster> {
         let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let changes = watcher(self.miniclusters(), one).applied_objects();
         let mut last = String::new();
         let found = first(changes, |minicluster| {
             let condition = condition(&minicluster, kind);
             last = format!("{:?}", minicluster.status);
-            condition.is_some_and(|condition| condition.status == status).then_some(minicluster)
+            condition.is_some_and(&wanted).then_some(minicluster)
         });
-        let outcome = found.await;
-        outcome
-            .with_context(|| format!("{name} never had {}={status}; it was {last}", kind.as_str()))
+        found.await.with_context(|| format!("its last status was {last}"))
+    }
+
+    /// Changes the spec of a MiniCluster by a merge patch.
+    pub async fn patch(&self, name: &str, spec: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        self.miniclusters().patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// The API of a kind in the namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     /// Waits until the command has ended, well or not.

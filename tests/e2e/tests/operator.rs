@@ -4,10 +4,10 @@
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
 use flux_operator_testkit::cluster::patiently;
-use flux_operator_tests_e2e::{Stage, condition, on_stage};
+use flux_operator_tests_e2e::{condition, on_stage};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -21,18 +21,18 @@ async fn a_size_and_a_suspension_reach_the_job() -> Result<()> {
         let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
         let job = jobs.get("sized").await?;
         assert_eq!(job.owner_references()[0].uid, minicluster.uid().context("no uid")?);
-        patch(stage, "sized", json!({ "size": 2 })).await?;
+        stage.patch("sized", json!({ "size": 2 })).await?;
         job_becomes(&jobs, "sized", |job| {
             job.spec.as_ref()?.parallelism.filter(|size| *size == 2).map(drop)
         })
         .await?;
-        patch(stage, "sized", json!({ "suspend": true })).await?;
+        stage.patch("sized", json!({ "suspend": true })).await?;
         job_becomes(&jobs, "sized", |job| {
             job.spec.as_ref()?.suspend.filter(|suspend| *suspend).map(drop)
         })
         .await?;
         stage.wait_for_no_pods("sized").await?;
-        patch(stage, "sized", json!({ "suspend": false })).await?;
+        stage.patch("sized", json!({ "suspend": false })).await?;
         stage.wait("sized", ConditionType::Ready, "True").await?;
         Ok(())
     })
@@ -89,12 +89,6 @@ async fn a_namespace_can_be_deleted_with_a_running_cluster_in_it() -> Result<()>
         Ok(())
     })
     .await
-}
-
-async fn patch(stage: &Stage, name: &str, spec: serde_json::Value) -> Result<()> {
-    let patch = Patch::Merge(json!({ "spec": spec }));
-    stage.miniclusters().patch(name, &PatchParams::default(), &patch).await?;
-    Ok(())
 }
 
 async fn job_becomes(
