@@ -52,7 +52,7 @@ async fn the_keys_are_in_the_secret_and_nowhere_else() -> Result<()> {
 #[tokio::test]
 async fn a_certificate_of_the_users_is_the_clusters() -> Result<()> {
     on_stage(async |stage| {
-        // As `flux keygen` writes one.
+        // With the pair of keys that the manual of ZeroMQ shows.
         let given = "metadata\n    name = \"mine\"\ncurve\n    \
             public-key = \"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID\"\n    \
             secret-key = \"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs\"\n";
