@@ -14,8 +14,8 @@ use flux_operator_plan::kubernetes::Settings;
 use flux_operator_testkit::cluster::{first, install_crds, patiently, testbed};
 use flux_operator_testkit::images::{AGENT_IMAGE, import_all, with_flux};
 use flux_operator_testkit::{cluster, merge, smallest};
-use k8s_openapi::api::core::v1::{ContainerState, Event, Pod};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ContainerState, Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{
     AttachParams, DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 
 use super::Rendering;
 
@@ -20,6 +21,12 @@ const KUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 /// nobody else may.
 pub fn belongs_to_kueue(job: &Job) -> bool {
     job.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(KUEUE_LABEL))
+}
+
+/// Whether a pod is the one with a cluster's services, and none of its Job's.
+pub fn is_services_pod(pod: &Pod) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get("job-index")).is_some_and(|index| index == "services")
 }
 
 /// The status' selector, for the scale subresource.
