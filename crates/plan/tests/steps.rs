@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::kubernetes::{Rendering, Settings};
+use flux_operator_plan::kubernetes::{DeliveryMethod, Rendering, Settings};
 use flux_operator_plan::{Cluster, Hold, Plan, Seen, Step, Valid, as_booted, plan};
 use flux_operator_testkit::{merge, smallest};
 use k8s_openapi::api::batch::v1::Job;
@@ -224,6 +224,7 @@ fn steps_of(minicluster: &MiniCluster, seen: &Seen) -> Plan {
         agent_image: "example.org/flux-operator:1".into(),
         cluster_domain: "cluster.local".into(),
         report_url: None,
+        delivery: DeliveryMethod::ImageVolume,
     };
     plan(
         minicluster,

@@ -104,6 +104,7 @@ fn render<T>(minicluster: MiniCluster, look: impl FnOnce(&Rendering<'_>) -> T) -
     let settings = Settings {
         agent_image: "example.org/flux-operator:1".into(),
         cluster_domain: "cluster.local".into(),
+        delivery: flux_operator_plan::kubernetes::DeliveryMethod::ImageVolume,
         report_url: None,
     };
     Ok(look(&Rendering { minicluster: &valid, cluster: &cluster, settings: &settings }))

@@ -1,12 +1,13 @@
 //! The pod of `spec.services`: containers beside the cluster, not part of it.
 
 use flux_operator_api::minicluster::{
-    Container as UserContainer, PodRestartPolicy, PodSpec as UserPod,
+    Container as UserContainer, PodRestartPolicy, PodSecurity, PodSpec as UserPod,
 };
 use k8s_openapi::api::core::v1::{Affinity, Container, Pod, PodSpec};
 
 use super::container::{base, verbatim};
 use super::pod_template::{dns_policy, node_affinity, pull_secrets};
+use super::security::restrict;
 use super::volume::{user_mounts, user_volumes};
 use super::{Rendering, labels};
 
@@ -27,7 +28,7 @@ pub fn services_pod(rendering: &Rendering<'_>) -> Option<Pod> {
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let volumes = user_volumes(rendering, &spec.services);
     let secrets = spec.containers.iter().chain(&spec.services);
-    let spec = PodSpec {
+    let mut result = PodSpec {
         containers: spec.services.iter().map(service).collect(),
         volumes: Some(volumes).filter(|volumes| !volumes.is_empty()),
         image_pull_secrets: pull_secrets(secrets.map(|container| &container.image_pull_secret)),
@@ -52,7 +53,10 @@ pub fn services_pod(rendering: &Rendering<'_>) -> Option<Pod> {
         termination_grace_period_seconds: pod.termination_grace_period_seconds,
         ..PodSpec::default()
     };
-    Some(Pod { metadata, spec: Some(spec), ..Pod::default() })
+    if spec.pod_security == PodSecurity::Restricted {
+        restrict(&mut result);
+    }
+    Some(Pod { metadata, spec: Some(result), ..Pod::default() })
 }
 
 /// A service is not run again by anybody but the kubelet, so it is unless the user

@@ -1,7 +1,7 @@
 //! A manifest as tests render it: fixed settings, so nothing needs masking.
 
 use flux_operator_api::validate::{self, Problem};
-use flux_operator_plan::kubernetes::{Rendering, Settings};
+use flux_operator_plan::kubernetes::{DeliveryMethod, Rendering, Settings};
 use flux_operator_plan::{Cluster, Refusal, RefusalReason, Valid};
 use serde_json::{Value, json};
 
@@ -23,6 +23,7 @@ pub fn render<T>(manifest: &Value, look: impl FnOnce(&Rendering<'_>) -> T) -> Re
     let settings = Settings {
         agent_image: "example.org/flux-operator:1".into(),
         cluster_domain: "cluster.local".into(),
+        delivery: DeliveryMethod::ImageVolume,
         report_url: Some("http://10.0.0.1:8080".into()),
     };
     Ok(look(&Rendering { minicluster: &valid, cluster: &cluster, settings: &settings }))

@@ -81,8 +81,8 @@ fn service(spec: &mut Value) {
     by_key(spec, "ports", "port");
 }
 
-/// The runner, other containers by name with the place they stand at, what brings
-/// Flux, and of the volumes the user's.
+/// The runner, the container that brings Flux, others by name with the place they
+/// stand at, and of the volumes the user's.
 fn pod(pod: &mut Value, manifest: &Value, field: &str) {
     let cluster = text(&manifest["metadata"]["name"]);
     let in_place = |place: &str, containers: Vec<Value>| {
@@ -97,23 +97,23 @@ fn pod(pod: &mut Value, manifest: &Value, field: &str) {
     let initial = taken(pod, "initContainers");
     let all =
         in_place("initContainers", initial).chain(in_place("containers", taken(pod, "containers")));
-    let (copies, containers): (Vec<Value>, Vec<Value>) = all.partition(|container| {
-        container["command"].to_string().contains("/flux_operator/flux-init.sh")
-    });
+    let view = match text(&manifest["spec"]["flux"]["container"]["name"]).as_str() {
+        "" => "flux-view".to_owned(),
+        name => name.to_owned(),
+    };
     let volumes = taken(pod, "volumes");
-    pod["view"] = view(copies.first(), &volumes);
     let is_own = |volume: &Value| {
         let name = text(&volume["name"]);
         name.starts_with("flux-operator-")
             || name.starts_with("kube-api-access-")
             || name == "spack-software"
             || name == format!("{cluster}-entrypoint")
-            || copies.iter().any(|container| container["name"] == name)
+            || name == view
     };
     pod["volumes"] = volumes.into_iter().filter(|volume| !is_own(volume)).collect();
     by_key(pod, "volumes", "name");
     let mut beside = Vec::new();
-    for mut container in containers {
+    for mut container in all {
         drop_list(&mut container, "volumeMounts", is_own);
         drop_list(&mut container, "env", |env| text(&env["name"]).starts_with("FLUX_OPERATOR_"));
         by_key(&mut container, "env", "name");
@@ -129,6 +129,8 @@ fn pod(pod: &mut Value, manifest: &Value, field: &str) {
         by_key(&mut container, "inheritedMounts", "mountPath");
         if is_runner {
             pod["runner"] = container;
+        } else if field == "containers" && container["name"] == view {
+            pod["view"] = container;
         } else {
             beside.push(container);
         }
@@ -171,26 +173,6 @@ fn amount(quantity: &str) -> f64 {
         other => panic!("{other:?} is no unit that this test knows"),
     };
     number.parse::<f64>().expect("a number") * unit
-}
-
-/// What brings Flux. Theirs is a container that copies it, ours an image that is
-/// mounted.
-fn view(copies: Option<&Value>, volumes: &[Value]) -> Value {
-    let mounted = volumes.iter().find(|volume| volume["name"] == "flux-operator-view");
-    match (copies, mounted) {
-        (Some(container), _) => json!({
-            "image": container["image"],
-            "pullPolicy": container["imagePullPolicy"],
-            "resources": container["resources"],
-            "securityContext": container["securityContext"],
-            "workingDir": container["workingDir"],
-        }),
-        (None, Some(volume)) => json!({
-            "image": volume["image"]["reference"],
-            "pullPolicy": volume["image"]["pullPolicy"],
-        }),
-        (None, None) => Value::Null,
-    }
 }
 
 /// Names of the volumes that a container of the manifest lists.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::kubernetes::{CLUSTER_LABEL, Rendering, Settings};
+use flux_operator_plan::kubernetes::{CLUSTER_LABEL, DeliveryMethod, Rendering, Settings};
 use flux_operator_plan::status::{Outcome, status};
 use flux_operator_plan::{Cluster, Plan, Seen, Step, Valid, as_booted, plan};
 use flux_operator_testkit::{merge, smallest};
@@ -99,6 +99,7 @@ impl World {
             agent_image: "example.org/flux-operator:1".into(),
             cluster_domain: "cluster.local".into(),
             report_url: Some("http://10.0.0.1:8080".into()),
+            delivery: DeliveryMethod::ImageVolume,
         };
         let rendering = Rendering { minicluster: &valid, cluster: &cluster, settings: &settings };
         plan(&minicluster, &rendering, &seen)

@@ -1,0 +1,49 @@
+//! Services beside a cluster and in its pods, on a real node.
+
+use anyhow::{Context, Result};
+use flux_operator_testkit::cluster::busybox_image;
+use flux_operator_tests_e2e::on_stage;
+use serde_json::json;
+
+/// Serves its host's name. A service is told to end by a signal, which a shell that
+/// waits for it would keep to itself.
+const SERVER: &str = "hostname > /tmp/index.html; exec httpd -f -p 8080 -h /tmp";
+
+/// Asks until there is an answer: a name asked for too early is not there yet.
+fn ask(url: &str) -> String {
+    format!("until wget -qO- {url}; do sleep 0.2; done")
+}
+
+#[tokio::test]
+async fn services_are_reached_by_name_beside_the_cluster() -> Result<()> {
+    on_stage(async |stage| {
+        let spec = json!({
+            "services": [{ "name": "web", "image": busybox_image(), "command": SERVER, "ports": [8080] }],
+            "containers": [{ "launcher": true, "command": ask("http://beside-services.beside:8080") }],
+        });
+        stage.create("beside", spec).await?;
+        let ended = stage.wait_for_end("beside").await?;
+        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0));
+        let log = stage.log("beside", 0).await?;
+        assert!(log.contains("beside-services"), "{log}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_ports_of_a_sidecar_have_a_service() -> Result<()> {
+    on_stage(async |stage| {
+        let spec = json!({ "containers": [
+            { "runFlux": true, "launcher": true, "command": ask("http://sidecar-web:8080") },
+            { "name": "sidecar-web", "image": busybox_image(), "command": SERVER, "ports": [8080, 8081] },
+        ] });
+        stage.create("ports", spec).await?;
+        let ended = stage.wait_for_end("ports").await?;
+        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0));
+        let log = stage.log("ports", 0).await?;
+        assert!(log.contains("ports-0"), "{log}");
+        Ok(())
+    })
+    .await
+}
