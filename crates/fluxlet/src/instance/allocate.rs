@@ -127,19 +127,23 @@ fn explain(shape: &Shape, nodes: &[Node]) -> String {
         eligible.clone().map(|node| kind(node).len() / u64::from(each.max(1))).sum()
     };
     let gpu_slots = fitting(shape.gpus, |node| &node.gpus);
-    let reason = if shape.gpus > 0 && gpu_slots < u64::from(slots) {
+    let reason = if let Some(count) = shape.nodes {
+        let each = |number: u32| u64::from(shape.slots) * u64::from(number);
+        let (cores, gpus) = (each(shape.cores.max(1)), each(shape.gpus));
+        let kind = match (shape.exclusive, gpus) {
+            (true, _) => "exclusive node(s)".to_owned(),
+            (false, 0) => format!("node(s) with {cores} cores each"),
+            (false, gpus) => format!("node(s) with {cores} cores and {gpus} GPUs each"),
+        };
+        let fitting = |node: &&Node| {
+            node.gpus.len() >= gpus && (shape.exclusive || node.cores.len() >= cores)
+        };
+        format!("need {count} {kind}, only {} eligible", eligible.clone().filter(fitting).count())
+    } else if shape.gpus > 0 && gpu_slots < u64::from(slots) {
         format!(
             "need {slots} slot(s) with {} GPU(s) each, only {gpu_slots} available (total GPUs: {gpus})",
             shape.gpus
         )
-    } else if let Some(count) = shape.nodes {
-        let each = u64::from(shape.slots) * u64::from(shape.cores.max(1));
-        let kind = match shape.exclusive {
-            true => "exclusive node(s)".to_owned(),
-            false => format!("node(s) with {each} cores each"),
-        };
-        let fitting = |node: &&Node| shape.exclusive || node.cores.len() >= each;
-        format!("need {count} {kind}, only {} eligible", eligible.clone().filter(fitting).count())
     } else {
         format!(
             "need {slots} slot(s) of {} core(s), only {} such slot(s) available (total cores: {cores})",
