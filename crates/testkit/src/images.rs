@@ -31,6 +31,9 @@ const REAL_VIEW_IMAGE: &str = "flux-operator.test/real-view:1";
 /// What a real Flux in a view needs of the runner's image.
 const BASE_IMAGE: &str = "flux-operator.test/base:1";
 
+/// An image with a real Flux and a program of a test.
+const PROGRAM_IMAGE: &str = "flux-operator.test/program:1";
+
 /// A view image, and an image without Flux for the runner.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
@@ -93,6 +96,15 @@ pub fn view() -> Result<View> {
     Ok(View { view: REAL_VIEW_IMAGE, runner: BASE_IMAGE })
 }
 
+/// An image with the real Flux and a program of this machine at `place`, brought
+/// to the testbed.
+pub fn with_program(program: &Path, place: &str) -> Result<&'static str> {
+    let root = flux_root().context("FLUX_ROOT is not set")?;
+    let image = real_flux(PROGRAM_IMAGE, &root)?.file(program, place, 0o755);
+    bring(&testbed()?, with_libraries(image, &[program.to_owned()])?)?;
+    Ok(PROGRAM_IMAGE)
+}
+
 /// The prefix of the real Flux to test with, if there is one.
 pub fn flux_root() -> Option<PathBuf> {
     std::env::var_os("FLUX_ROOT").map(PathBuf::from)
@@ -103,7 +115,7 @@ fn import() -> Result<()> {
     let agent = static_program("flux-operator-agent")?;
     bring(&testbed, Image::new(AGENT_IMAGE).file(&agent, "/flux-operator-agent", 0o755))?;
     match flux_root() {
-        Some(root) => bring(&testbed, real_flux(&root)?),
+        Some(root) => bring(&testbed, real_flux(FLUX_IMAGE, &root)?),
         None => bring(&testbed, fluxlet_view(&static_program("flux")?)),
     }
 }
@@ -153,8 +165,8 @@ fn static_program(name: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-fn real_flux(root: &Path) -> Result<Image> {
-    let image = surroundings(Image::busybox(FLUX_IMAGE)?, root)?
+fn real_flux(tag: &str, root: &Path) -> Result<Image> {
+    let image = surroundings(Image::busybox(tag)?, root)?
         .tree(root, &root.to_string_lossy())?
         .environment(&format!("PATH={}/bin:/usr/local/bin:/usr/bin:/bin", root.display()));
     Ok(image)
@@ -167,7 +179,7 @@ fn surroundings(image: Image, root: &Path) -> Result<Image> {
     let standard = PathBuf::from(format!("/usr/lib/{version}"));
     let packages = Path::new("/usr/lib/python3/dist-packages");
     let bash = Path::new("/bin/bash").canonicalize().context("bash is missing")?;
-    let mut image = image
+    let image = image
         .file(&python, "/usr/bin/python3", 0o755)
         .file(&bash, "/bin/bash", 0o755)
         .tree(&standard, &standard.to_string_lossy())?
@@ -176,7 +188,11 @@ fn surroundings(image: Image, root: &Path) -> Result<Image> {
     for folder in [root, &standard, packages] {
         programs.extend(linked_files(folder)?);
     }
-    for library in libraries(&programs)? {
+    with_libraries(image, &programs)
+}
+
+fn with_libraries(mut image: Image, programs: &[PathBuf]) -> Result<Image> {
+    for library in libraries(programs)? {
         let real =
             library.canonicalize().with_context(|| format!("{} is missing", library.display()))?;
         image = image.file(&real, &library.to_string_lossy(), 0o755);

@@ -1,0 +1,45 @@
+//! An MPI program over several pods. Needs a real Flux (FLUX_ROOT), which starts
+//! it, and an MPI compiler, such as that of Debian's libmpich-dev.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use flux_operator_testkit::images;
+use flux_operator_tests_e2e::on_stage;
+use serde_json::json;
+
+#[tokio::test]
+async fn processes_of_four_pods_add_up_their_ranks() -> Result<()> {
+    if images::flux_root().is_none() {
+        eprintln!("left out: MPI needs a real Flux; set FLUX_ROOT");
+        return Ok(());
+    }
+    let program = std::env::temp_dir().join(format!("allreduce-{}", std::process::id()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/allreduce.c");
+    let compiled = Command::new("mpicc").arg("-o").arg(&program).arg(source).status();
+    match compiled {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("left out: there is no mpicc; install libmpich-dev");
+            return Ok(());
+        }
+        other => ensure!(other?.success(), "mpicc failed"),
+    }
+    on_stage(async |stage| {
+        let image = images::with_program(&program, "/opt/mpi/allreduce")?;
+        std::fs::remove_file(&program)?;
+        let spec = json!({
+            "size": 4, "tasks": 4,
+            "logging": { "quiet": true },
+            "flux": { "container": { "disable": true } },
+            "containers": [{ "image": image, "command": "/opt/mpi/allreduce" }],
+        });
+        stage.create("mpi", spec).await?;
+        let ended = stage.wait_for_end("mpi").await?;
+        let log = stage.log("mpi", 0).await?;
+        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{log}");
+        assert_eq!(log.lines().collect::<Vec<_>>(), ["sum of 4 ranks: 6"]);
+        Ok(())
+    })
+    .await
+}
