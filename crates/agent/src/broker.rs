@@ -146,7 +146,13 @@ impl<'a> BrokerStage<'a> {
         }
         let Some(broker) = self.start() else { return 1 };
         if self.rank.plan.report.is_some() {
-            report::start(&self.stage.place, &self.rank, &self.layout, self.command());
+            report::start(
+                &self.stage.place,
+                &self.rank,
+                &self.layout,
+                self.command(),
+                broker.tail(),
+            );
         }
         let Waited::Ended(end) = self.wait(&broker) else { return TERMINATED };
         if self.rank.plan.logging.timed {

@@ -62,6 +62,11 @@ impl BrokerProcess {
         Ok(BrokerProcess { process, tail })
     }
 
+    /// What it says, as it goes on.
+    pub fn tail(&self) -> Tail {
+        self.tail.clone()
+    }
+
     /// The last it said.
     pub fn last_words(&self) -> String {
         self.tail.text()

@@ -2,8 +2,9 @@
 //!
 //! Both ways are sealed with the cluster's key over a nonce that the operator
 //! chose and that is used once (see `flux_operator_wire::seal`). The first
-//! request has none; the answer to it says which to use. A reply that is not
-//! sealed for this very request is as good as none.
+//! request has one of our own, so that nobody can answer it with an older
+//! answer; the answer to it says which to use. A reply that is not sealed for
+//! this very request is as good as none.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ pub struct Operator {
     key: SealKey,
     /// The replica that leads, as far as we know.
     url: String,
-    nonce: String,
+    /// What the next request has; none: one of our own.
+    nonce: Option<String>,
 }
 
 /// Why a report was not taken.
@@ -38,6 +40,12 @@ pub enum ExchangeError {
     Http {
         /// Why.
         source: HttpError,
+    },
+    /// The system has no random numbers.
+    #[error("failed to make a nonce")]
+    Nonce {
+        /// Why.
+        source: getrandom::Error,
     },
     /// Somebody answered who has no key, or something else was asked.
     #[error("an answer was not sealed by the operator")]
@@ -74,7 +82,7 @@ impl Operator {
 
     fn with_key(target: &ReportTarget, pod: String, key: SealKey) -> Operator {
         let url = target.url.clone();
-        Operator { target: target.clone(), pod, key, url, nonce: String::new() }
+        Operator { target: target.clone(), pod, key, url, nonce: None }
     }
 
     /// Sends a report and returns the reply. `limit` is for one request.
@@ -88,7 +96,7 @@ impl Operator {
                 Err(error) => {
                     // Whoever answers next time knows nothing of our nonce.
                     self.url.clone_from(&self.target.url);
-                    self.nonce.clear();
+                    self.nonce = None;
                     return Err(error);
                 }
             }
@@ -98,7 +106,10 @@ impl Operator {
 
     fn send(&mut self, body: &[u8], limit: Duration) -> Result<Sent, ExchangeError> {
         // Used once: whatever happens, the next request has another one.
-        let nonce = std::mem::take(&mut self.nonce);
+        let nonce = match self.nonce.take() {
+            Some(nonce) => nonce,
+            None => fresh_nonce().map_err(|source| ExchangeError::Nonce { source })?,
+        };
         let exchange =
             Exchange { cluster_uid: &self.target.uid, pod_uid: &self.pod, nonce: &nonce };
         let seal = self.key.seal(exchange, body);
@@ -116,7 +127,7 @@ impl Operator {
         }
         let reply: Reply = serde_json::from_slice(&response.body)
             .map_err(|source| ExchangeError::Reply { source })?;
-        self.nonce.clone_from(&reply.nonce);
+        self.nonce = Some(reply.nonce.clone());
         if let Some(leader) = &reply.leader {
             self.url =
                 if leader.contains("://") { leader.clone() } else { format!("http://{leader}") };
@@ -128,6 +139,13 @@ impl Operator {
             status => Err(ExchangeError::Refused { status }),
         }
     }
+}
+
+/// A nonce that nobody has had before: 16 random bytes, as the operator's.
+fn fresh_nonce() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 enum Sent {
@@ -207,7 +225,8 @@ mod tests {
         let mut operator = operator(&target);
         assert_eq!(operator.exchange(&Report::default(), LIMIT).unwrap().nonce, "two");
         assert_eq!(operator.exchange(&Report::default(), LIMIT).unwrap().nonce, "three");
-        assert_eq!(asked.join().unwrap(), ["", "one", "two"]);
+        let asked = asked.join().unwrap();
+        assert_eq!((asked[0].len(), &asked[1..]), (32, &["one".to_owned(), "two".to_owned()][..]));
     }
 
     #[test]
@@ -223,7 +242,9 @@ mod tests {
         assert!(matches!(refused, Err(ExchangeError::Seal)));
         let failed = operator.exchange(&Report::default(), LIMIT);
         assert!(matches!(failed, Err(ExchangeError::Refused { status: 503 })));
-        assert_eq!(asked.join().unwrap(), ["", "one", "", "three"]);
+        let asked = asked.join().unwrap();
+        assert_eq!((asked[1].as_str(), asked[3].as_str()), ("one", "three"));
+        assert_ne!(asked[0], asked[2], "an own nonce is used once too");
     }
 
     #[test]

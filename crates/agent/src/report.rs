@@ -17,6 +17,7 @@ use crate::flux_command::FluxCommand;
 use crate::layout::Layout;
 use crate::operator::Operator;
 use crate::rank::Rank;
+use crate::tail::{self, Tail};
 
 /// How long a report may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -30,13 +31,17 @@ const ALONE: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(30))
 /// Even if nothing changes: work comes only with replies.
 const AT_LEAST: Duration = Duration::from_secs(10);
 
-/// Begins to report, for as long as the process lives.
-pub fn start(place: &Place, rank: &Rank, layout: &Layout, command: FluxCommand) {
+/// How long an error may be: one line of a broker's log.
+const MAX_ERROR_BYTES: usize = 512;
+
+/// Begins to report, for as long as the process lives. `said` is what the broker
+/// says.
+pub fn start(place: &Place, rank: &Rank, layout: &Layout, command: FluxCommand, said: Tail) {
     let target = rank.plan.report.as_ref();
     let Some(operator) = target.and_then(|target| Operator::new(place, target)) else { return };
     let total = u32::try_from(rank.plan.hosts.len()).unwrap_or(u32::MAX);
     let started = layout.program_started();
-    let instance = Instance { command, total, started, rank: rank.number };
+    let instance = Instance { command, total, started, said, rank: rank.number };
     thread::spawn(move || report(&instance, operator));
 }
 
@@ -45,6 +50,7 @@ struct Instance {
     command: FluxCommand,
     total: u32,
     started: PathBuf,
+    said: Tail,
     rank: u32,
 }
 
@@ -52,8 +58,13 @@ fn report(instance: &Instance, mut operator: Operator) {
     let (mut quiet, mut alone) = (QUIET, ALONE);
     let mut sent: Option<(Report, Instant)> = None;
     let mut done = Done::default();
+    let mut last_error = String::new();
     loop {
-        let report = instance.look();
+        // Only the end of what the broker says is kept; an error stays the last one.
+        if let Some(error) = error_of(&instance.said.text()) {
+            last_error = error;
+        }
+        let report = Report { last_error: last_error.clone(), ..instance.look() };
         let known =
             sent.as_ref().is_some_and(|(before, at)| *before == report && at.elapsed() < AT_LEAST);
         if known {
@@ -88,6 +99,20 @@ impl Instance {
             ..Report::default()
         }
     }
+}
+
+/// The last error in a broker's log. Lines of rc2 are about the program, whose
+/// end is told elsewhere; what is no line of the log is somebody else's.
+fn error_of(said: &str) -> Option<String> {
+    let is_error = |line: &&str| {
+        let severe = ["emerg", "alert", "crit", "err"];
+        let head = line.split_once("]: ").map(|(head, _)| head).unwrap_or_default();
+        let level = head.rsplit_once('.').and_then(|(_, level)| level.split_once('['));
+        level.is_some_and(|(level, _)| severe.contains(&level)) && !line.contains("]: rc2.")
+    };
+    let line = said.lines().rev().find(is_error)?;
+    let (_, message) = line.split_once("]: ")?;
+    Some(tail::last_bytes(message.trim(), MAX_ERROR_BYTES).to_owned())
 }
 
 /// Work that has been done. The operator says it again until it sees the effect.
@@ -172,6 +197,18 @@ mod tests {
         assert_eq!(summary(text), Some(JobSummary { pending: 3, running: 2, inactive: 7 }));
         assert_eq!(summary("nonsense"), None);
         assert_eq!(summary("{}"), None);
+    }
+
+    #[test]
+    fn the_last_error_is_the_brokers_own() {
+        // What flux-core 0.88 printed.
+        let said = "Nov 15 08:46:23.236236 UTC 2026 broker.err[0]: rc3.0: flux-dump: Failed to open 'x'\n\
+                    Nov 15 08:46:24.236236 UTC 2026 broker.info[0]: fine\n\
+                    Nov 15 08:46:25.773528 UTC 2026 broker.err[0]: rc2.0: sh -c key Exited (rc=3) 2.3s\n\
+                    my.err of the program\n";
+        assert_eq!(error_of(said).as_deref(), Some("rc3.0: flux-dump: Failed to open 'x'"));
+        assert_eq!(error_of("sched.crit[0]: lost").as_deref(), Some("lost"));
+        assert_eq!(error_of("fine\nbroker.debug[1]: x\n"), None);
     }
 
     #[test]

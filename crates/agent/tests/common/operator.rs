@@ -99,8 +99,9 @@ impl Operator {
         if self.state.lock().unwrap().forger {
             return self.forge(&mut stream, exchange);
         }
-        let known = nonce.is_empty() || self.state.lock().unwrap().nonces.remove(nonce);
-        let taken = known && !nonce.is_empty();
+        // An agent's first nonce is its own, and only its answer says which to use.
+        let taken = self.state.lock().unwrap().nonces.remove(nonce);
+        let known = taken || !nonce.starts_with("nonce-");
         if taken && report.wants_lead {
             // Held back until it is known.
             while self.state.lock().unwrap().lead.is_none() {
