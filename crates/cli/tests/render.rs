@@ -34,15 +34,15 @@ fn without_one_each_run_has_keys_of_its_own() {
 #[test]
 fn what_cannot_be_carried_out_is_told_with_its_field() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("batch.yaml");
+    let file = folder.path().join("munge.yaml");
     let text = std::fs::read_to_string(EXAMPLE)
         .unwrap()
-        .replace("command:", "batch: true\n      command:");
+        .replace("spec:\n", "spec:\n  flux: { mungeSecret: munge }\n");
     std::fs::write(&file, text).unwrap();
     let result = render(&["-f", file.to_str().unwrap()]);
     assert_eq!(result.status.code(), Some(1));
     let errors = String::from_utf8(result.stderr).unwrap();
-    assert!(errors.contains("spec.containers[0].batch: is not supported yet"), "{errors}");
+    assert!(errors.contains("spec.flux.mungeSecret: is not supported yet"), "{errors}");
     let result = render(&["-f", EXAMPLE, "--certificate", file.to_str().unwrap()]);
     let errors = String::from_utf8(result.stderr).unwrap();
     assert!(errors.contains("is no certificate"), "{errors}");
