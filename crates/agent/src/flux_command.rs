@@ -1,7 +1,7 @@
 //! Asking the broker something, with Flux's own commands.
 //!
-//! Only commands written in C are used here: those in Python take long enough
-//! to disturb the jobs of a small machine.
+//! What is asked all the time is asked with commands written in C: those in
+//! Python take long enough to disturb the jobs of a small machine.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

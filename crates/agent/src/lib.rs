@@ -22,6 +22,7 @@ mod copy_view;
 mod cores;
 mod delay;
 mod dns;
+mod drain;
 mod ending;
 mod endpoint;
 mod environment;
@@ -49,6 +50,7 @@ mod supervisor;
 mod tail;
 mod user_files;
 mod view;
+mod work;
 
 use std::process::ExitCode;
 

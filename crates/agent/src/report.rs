@@ -4,20 +4,22 @@
 //! someone listens, and less and less often otherwise.
 
 use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flux_operator_flux::OverlayStatus;
-use flux_operator_wire::{BrokerCount, JobSummary, Report, Work};
+use flux_operator_wire::{BrokerCount, JobSummary, Report};
 use serde::Deserialize;
 
 use crate::arguments::Place;
 use crate::delay::Delay;
+use crate::drain;
 use crate::flux_command::FluxCommand;
 use crate::layout::Layout;
 use crate::operator::Operator;
 use crate::rank::Rank;
 use crate::tail::{self, Tail};
+use crate::work::{self, Duties};
 
 /// How long a report may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -28,7 +30,7 @@ const QUIET: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(5));
 /// Between two tries while nobody listens.
 const ALONE: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Even if nothing changes: work comes only with replies.
+/// Even if nothing changes: an operator that was restarted knows nothing of us.
 const AT_LEAST: Duration = Duration::from_secs(10);
 
 /// How long an error may be: one line of a broker's log.
@@ -41,8 +43,9 @@ pub fn start(place: &Place, rank: &Rank, layout: &Layout, command: FluxCommand, 
     let Some(operator) = target.and_then(|target| Operator::new(place, target)) else { return };
     let total = u32::try_from(rank.plan.hosts.len()).unwrap_or(u32::MAX);
     let started = layout.program_started();
+    let duties = Duties::new(command.clone(), rank.plan.broker.archive.is_some());
     let instance = Instance { command, total, started, said, rank: rank.number };
-    thread::spawn(move || report(&instance, operator));
+    thread::spawn(move || report(&instance, operator, duties));
 }
 
 /// The instance, as reports see it.
@@ -54,35 +57,46 @@ struct Instance {
     rank: u32,
 }
 
-fn report(instance: &Instance, mut operator: Operator) {
+fn report(instance: &Instance, mut operator: Operator, mut duties: Duties) {
+    let (sender, told) = mpsc::channel();
+    let (beside, rank) = (operator.beside(), instance.rank);
+    thread::spawn(move || work::wait_for(beside, rank, &sender));
     let (mut quiet, mut alone) = (QUIET, ALONE);
     let mut sent: Option<(Report, Instant)> = None;
-    let mut done = Done::default();
     let mut last_error = String::new();
     loop {
         // Only the end of what the broker says is kept; an error stays the last one.
         if let Some(error) = error_of(&instance.said.text()) {
             last_error = error;
         }
-        let report = Report { last_error: last_error.clone(), ..instance.look() };
+        let report = Report {
+            last_error: last_error.clone(),
+            drained: duties.drained(),
+            ..instance.look()
+        };
         let known =
             sent.as_ref().is_some_and(|(before, at)| *before == report && at.elapsed() < AT_LEAST);
-        if known {
-            thread::sleep(quiet.grow());
-            continue;
-        }
-        match operator.exchange(&report, LIMIT) {
-            Ok(reply) => {
-                reply.work.iter().for_each(|work| done.carry_out(work, &instance.command));
-                if sent.as_ref().is_none_or(|(before, _)| *before != report) {
-                    quiet.reset();
-                }
-                alone.reset();
-                sent = Some((report, Instant::now()));
-                thread::sleep(quiet.grow());
+        let pause = if known {
+            quiet.grow()
+        } else if let Ok(reply) = operator.exchange(&report, LIMIT) {
+            duties.carry_out(&reply.work);
+            if sent.as_ref().is_none_or(|(before, _)| *before != report) {
+                quiet.reset();
             }
+            alone.reset();
+            sent = Some((report, Instant::now()));
+            quiet.grow()
+        } else {
             // An operator that is away comes back; a cluster goes on without it.
-            Err(_) => thread::sleep(alone.grow()),
+            alone.grow()
+        };
+        match told.recv_timeout(pause) {
+            Ok(work) => {
+                duties.carry_out(&work);
+                quiet.reset();
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(pause),
         }
     }
 }
@@ -115,38 +129,6 @@ fn error_of(said: &str) -> Option<String> {
     Some(tail::last_bytes(message.trim(), MAX_ERROR_BYTES).to_owned())
 }
 
-/// Work that has been done. The operator says it again until it sees the effect.
-#[derive(Default)]
-struct Done {
-    drained: Option<String>,
-    stopped: bool,
-}
-
-impl Done {
-    fn carry_out(&mut self, work: &Work, command: &FluxCommand) {
-        match work {
-            Work::Drain(ranks) if self.drained.as_ref() != Some(ranks) => {
-                if command.tell(&["resource", "drain", ranks, "the cluster shrinks"]) {
-                    self.drained = Some(ranks.clone());
-                }
-            }
-            // The command ends with the instance, or is ended by its limit.
-            Work::Stop if !self.stopped => {
-                self.stopped = true;
-                command.tell(&["shutdown"]);
-            }
-            Work::Lead(_) | Work::Drain(_) | Work::Stop => {}
-        }
-    }
-}
-
-/// How many brokers are online, from lines such as `1 fs-1: full`.
-fn online(overlay: &str) -> u32 {
-    let states = overlay.lines().filter_map(|line| line.rsplit_once(": "));
-    let states = states.filter_map(|(_, state)| state.trim().parse::<OverlayStatus>().ok());
-    states.filter(|state| state.is_online()).fold(0, |count, _| count + 1)
-}
-
 #[derive(Deserialize)]
 struct Stats {
     job_states: States,
@@ -165,6 +147,10 @@ struct States {
     inactive: u32,
 }
 
+fn online(overlay: &str) -> u32 {
+    u32::try_from(drain::online(overlay).len()).unwrap_or(u32::MAX)
+}
+
 /// How many jobs there are, from what `flux job stats` prints.
 fn summary(stats: &str) -> Option<JobSummary> {
     let Stats { job_states: states, inactive_purged } = serde_json::from_str(stats).ok()?;
@@ -179,14 +165,6 @@ fn summary(stats: &str) -> Option<JobSummary> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn brokers_are_counted_as_flux_shows_them() {
-        let text = "0 fs-0: partial\n1 fs-1: full\n2 fs-2: offline\n3 fs-3: lost\n4 x: degraded\n";
-        assert_eq!(online(text), 3);
-        assert_eq!(online(""), 0);
-        assert_eq!(online("nonsense: here\n: \n"), 0);
-    }
 
     #[test]
     fn jobs_are_counted_as_flux_shows_them() {
@@ -209,30 +187,5 @@ mod tests {
         assert_eq!(error_of(said).as_deref(), Some("rc3.0: flux-dump: Failed to open 'x'"));
         assert_eq!(error_of("sched.crit[0]: lost").as_deref(), Some("lost"));
         assert_eq!(error_of("fine\nbroker.debug[1]: x\n"), None);
-    }
-
-    #[test]
-    fn work_is_done_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let log = directory.path().join("log");
-        let flux = directory.path().join("flux");
-        let script = format!("#!/bin/sh\necho \"$@\" >>{}\n", log.display());
-        crate::files::write(&flux, script, 0o755).unwrap();
-        let command = FluxCommand { flux, uri: "local:///x".into() };
-        let mut done = Done::default();
-        for work in [
-            Work::Drain("2-3".into()),
-            Work::Drain("2-3".into()),
-            Work::Lead([10, 0, 0, 1].into()),
-            Work::Drain("1".into()),
-            Work::Stop,
-            Work::Stop,
-        ] {
-            done.carry_out(&work, &command);
-        }
-        let log = std::fs::read_to_string(log).unwrap();
-        let expected = "resource drain 2-3 the cluster shrinks\n\
-                        resource drain 1 the cluster shrinks\nshutdown\n";
-        assert_eq!(log, expected);
     }
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::operator::Operator;
 use common::{Cluster, eventually, free_port, line};
-use flux_operator_wire::{BrokerCount, EndingReason, JobSummary, Program, Work};
+use flux_operator_wire::{BrokerCount, Drain, Drained, EndingReason, JobSummary, Program, Work};
 
 /// A name that no server is asked for: a part of it is longer than can be.
 fn unknown_name() -> String {
@@ -58,13 +58,42 @@ fn the_lead_reports_what_only_flux_knows_and_shuts_down_when_told_to() {
 }
 
 #[test]
-fn ranks_are_drained_when_the_operator_says_so() {
-    let text = "until flux resource drain 2>/dev/null | grep -q t-1; do sleep 0.1; done";
-    let (mut cluster, operator) = with_operator(2, line(text));
-    operator.set_work(vec![Work::Drain("1".into())]);
+fn ranks_are_drained_and_used_again_when_the_operator_says_so() {
+    let (mut cluster, operator) = with_operator(3, Program::Stay);
     let mut agents = cluster.start_all();
-    assert_eq!(agents[0].wait(), 0, "{}", agents[0].output());
-    agents[1].stop();
+    eventually("all are there", || operator.reports().iter().any(|report| report.program_started));
+    let connect = agents[0].root.join("flux-connect.sh");
+    let run = |text: &str| {
+        let output = Command::new(&connect).args(text.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{text}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let go = cluster.path().join("go");
+    let script = cluster.path().join("script");
+    let waits = format!("until [ -e {} ]; do sleep 0.05; done; hostname", go.display());
+    std::fs::write(&script, waits).unwrap();
+    // Nothing else is free for the first two.
+    let jobs: Vec<String> = (0..3)
+        .map(|_| run(&format!("flux submit -N1 --exclusive sh {}", script.display())))
+        .collect();
+    eventually("all run", || run("flux jobs -n -f running").lines().count() == 3);
+    let asked = Drain { ranks: "1-2".parse().unwrap(), since: "now".into() };
+    operator.set_work(vec![Work::Drain(asked.clone())]);
+    let last = || operator.reports().last().and_then(|report| report.drained.clone());
+    let says = |busy: &str| Some(Drained { asked: asked.clone(), busy: busy.parse().unwrap() });
+    eventually("the ranks are busy", || last() == says("1-2"));
+    std::fs::write(go, "").unwrap();
+    eventually("the ranks are idle", || last() == says(""));
+    for job in jobs {
+        run(&format!("flux job attach {}", job.trim()));
+    }
+    // A job that needs them waits until they are used again.
+    let job = run("flux submit -N3 true");
+    operator.set_work(vec![Work::Drain(Drain::default())]);
+    run(&format!("flux job attach {}", job.trim()));
+    for agent in &mut agents {
+        agent.stop();
+    }
 }
 
 #[test]

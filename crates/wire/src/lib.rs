@@ -20,4 +20,4 @@ pub use boot::{
     Sidecar,
 };
 pub use ending::{Ending, EndingReason, REPLACE_ME, TERMINATED, exit_code_of_lead};
-pub use report::{BrokerCount, JobSummary, Reply, Report, Work};
+pub use report::{BrokerCount, Drain, Drained, JobSummary, Reply, Report, Work};

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use flux_operator_flux::IdSet;
 use serde::{Deserialize, Serialize};
 
 /// What one agent knows now. The lead says all of it, a worker that it is there.
@@ -12,6 +13,9 @@ pub struct Report {
     pub rank: u32,
     /// The sender waits for the address of the lead.
     pub wants_lead: bool,
+    /// The sender waits for other work than this, and says nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wants_work: Option<Vec<Work>>,
     /// Brokers, as the lead sees them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub brokers: Option<BrokerCount>,
@@ -20,6 +24,9 @@ pub struct Report {
     /// Jobs, as the lead sees them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<JobSummary>,
+    /// What has become of [`Work::Drain`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drained: Option<Drained>,
     /// The last thing that went wrong. Never holds a secret.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_error: String,
@@ -47,6 +54,27 @@ pub struct JobSummary {
     pub inactive: u32,
 }
 
+/// Which ranks no new job should be placed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drain {
+    /// The ranks. Of those that are not online nothing needs to be done.
+    pub ranks: IdSet,
+    /// When it began that jobs there are waited for; empty if they are not. The same
+    /// ranks at another time are another request.
+    pub since: String,
+}
+
+/// A request to drain that has been carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drained {
+    /// What was asked for: no new job can come to these ranks.
+    pub asked: Drain,
+    /// Where jobs that came before still run.
+    pub busy: IdSet,
+}
+
 /// The operator's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -66,8 +94,9 @@ pub struct Reply {
 pub enum Work {
     /// The lead's pod has this address.
     Lead(IpAddr),
-    /// Take these ranks out of use once their jobs have ended.
-    Drain(String),
+    /// Make it so that these ranks take no new jobs, and all others that were told
+    /// not to do again.
+    Drain(Drain),
     /// End the cluster.
     Stop,
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flux_operator_wire::seal::Exchange;
 use flux_operator_wire::{Reply, Report, ReportTarget, Work};
@@ -14,6 +14,9 @@ use super::report_key;
 
 /// The identity of the cluster in tests.
 const CLUSTER: &str = "cluster-uid";
+
+/// How long a request is held back.
+const HOLD: Duration = Duration::from_secs(2);
 
 /// An operator that listens on loopback for as long as the test runs.
 #[derive(Clone)]
@@ -108,6 +111,13 @@ impl Operator {
                 thread::sleep(Duration::from_millis(10));
             }
         }
+        if let (true, Some(known)) = (taken, &report.wants_work) {
+            // Held back until there is other work, or for a while.
+            let start = Instant::now();
+            while self.state.lock().unwrap().work == *known && start.elapsed() < HOLD {
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
         let mut state = self.state.lock().unwrap();
         state.replays += u32::from(!known);
         state.issued += 1;
@@ -118,7 +128,7 @@ impl Operator {
             (true, true, lead) => lead.map(Work::Lead).into_iter().collect(),
             (true, false, _) => state.work.clone(),
         };
-        if taken && !report.wants_lead {
+        if taken && !report.wants_lead && report.wants_work.is_none() {
             state.reports.push(report);
         }
         drop(state);

@@ -1,0 +1,229 @@
+//! Ranks that take no new jobs because they should leave: asked for by the
+//! operator, made so with Flux's own commands.
+//!
+//! Those commands are in Python, so they are used only while something is to
+//! change or jobs are waited for. A rank that came back after it was drained is
+//! still drained to Flux, so it has to be told when such a rank is wanted again;
+//! ranks that somebody else has drained stay so.
+
+use flux_operator_flux::{IdSet, OverlayStatus};
+use flux_operator_wire::{Drain, Drained};
+
+use crate::flux_command::FluxCommand;
+
+/// By this the ranks are known that we have drained.
+const REASON: &str = "the cluster shrinks";
+
+/// What of draining is carried out.
+pub struct Drains {
+    command: FluxCommand,
+    /// Which ranks are drained, if we know.
+    known: Option<Known>,
+    /// What has been made so.
+    done: Option<Drain>,
+    /// No job was left on these.
+    idle: Option<Drain>,
+}
+
+/// What Flux says of drained ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Known {
+    all: IdSet,
+    /// By us.
+    ours: IdSet,
+    /// Where jobs still run.
+    busy: IdSet,
+}
+
+impl Drains {
+    /// Nothing is asked for yet. An instance that was `restored` may know of
+    /// ranks that were drained in an earlier life.
+    pub fn new(command: FluxCommand, restored: bool) -> Drains {
+        let known = (!restored).then(Known::default);
+        Drains { command, known, done: None, idle: None }
+    }
+
+    /// Makes it so, as far as it is not yet. What fails is tried again when it is
+    /// asked for again.
+    pub fn make_so(&mut self, drain: &Drain) {
+        self.done = self.bring_about(&drain.ranks).then(|| drain.clone());
+    }
+
+    /// What has been made so, while jobs are waited for.
+    pub fn carried_out(&mut self) -> Option<Drained> {
+        let asked = self.done.clone().filter(|drain| !drain.since.is_empty())?;
+        if self.idle.as_ref() == Some(&asked) {
+            return Some(Drained { asked, busy: IdSet::new() });
+        }
+        let busy = common(&self.look()?.busy, &asked.ranks);
+        if busy.is_empty() {
+            // No job can come there any more.
+            self.idle = Some(asked.clone());
+        }
+        Some(Drained { asked, busy })
+    }
+
+    fn bring_about(&mut self, ranks: &IdSet) -> bool {
+        if ranks.is_empty() && self.known.as_ref().is_some_and(|known| known.ours.is_empty()) {
+            return true;
+        }
+        let Some(overlay) = self.command.ask(&["overlay", "status", "--no-pretty"]) else {
+            return false;
+        };
+        let leaving = common(&online(&overlay), ranks);
+        let settled = |known: &Known| leaving.is_subset(&known.all) && known.ours.is_subset(ranks);
+        if self.known.as_ref().is_some_and(settled) {
+            return true;
+        }
+        let Some(mut known) = self.look() else { return false };
+        let (missing, back) = (leaving.difference(&known.all), known.ours.difference(ranks));
+        let tell = |words: &[&str]| self.command.tell(words);
+        let done = (missing.is_empty()
+            || tell(&["resource", "drain", &missing.to_string(), REASON]))
+            && (back.is_empty() || tell(&["resource", "undrain", &back.to_string()]));
+        known.all = known.all.union(&missing).difference(&back);
+        known.ours = known.ours.union(&missing).difference(&back);
+        self.known = done.then_some(known);
+        done
+    }
+
+    fn look(&self) -> Option<Known> {
+        let words = ["resource", "drain", "-n", "-o", "{state} {ranks} {reason}"];
+        parse(&self.command.ask(&words)?)
+    }
+}
+
+/// Ranks that are online, from lines such as `1 fs-1: full`.
+pub fn online(overlay: &str) -> IdSet {
+    let lines = overlay.lines().filter_map(|line| line.rsplit_once(": "));
+    let online = lines.filter(|(_, state)| {
+        state.trim().parse::<OverlayStatus>().is_ok_and(|state| state.is_online())
+    });
+    online.filter_map(|(who, _)| who.split_whitespace().next()?.parse::<u32>().ok()).collect()
+}
+
+/// From lines such as `draining 2-3 the cluster shrinks`; those that are not online
+/// have a star.
+fn parse(text: &str) -> Option<Known> {
+    let mut known = Known::default();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let mut words = line.splitn(3, ' ');
+        let (state, ranks) = (words.next()?, words.next()?.parse::<IdSet>().ok()?);
+        known.all = known.all.union(&ranks);
+        if words.next().is_some_and(|reason| reason.trim() == REASON) {
+            known.ours = known.ours.union(&ranks);
+        }
+        if state.trim_end_matches('*') == "draining" {
+            known.busy = known.busy.union(&ranks);
+        }
+    }
+    Some(known)
+}
+
+fn common(one: &IdSet, other: &IdSet) -> IdSet {
+    one.difference(&one.difference(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::{Path, PathBuf};
+
+    fn set(text: &str) -> IdSet {
+        text.parse().unwrap()
+    }
+
+    fn drain(ranks: &str, since: &str) -> Drain {
+        Drain { ranks: set(ranks), since: since.into() }
+    }
+
+    /// A program that prints what files say, and writes down what it is told.
+    fn flux(directory: &Path) -> FluxCommand {
+        let flux = directory.join("flux");
+        let script = "#!/bin/sh\ncd \"${0%/*}\"\ncase \"$*\" in\n\
+            overlay*) cat overlay;;\n*-o*) echo look >>log; cat drained;;\n\
+            *) echo \"$@\" >>log;;\nesac\n";
+        crate::files::write(&flux, script, 0o755).unwrap();
+        FluxCommand { flux, uri: "local:///x".into() }
+    }
+
+    struct Told(PathBuf);
+
+    impl Told {
+        fn shows(&self, overlay: &str, drained: &str) {
+            std::fs::write(self.0.join("overlay"), overlay).unwrap();
+            std::fs::write(self.0.join("drained"), drained).unwrap();
+        }
+
+        fn since_then(&self) -> Vec<String> {
+            let text = std::fs::read_to_string(self.0.join("log")).unwrap_or_default();
+            std::fs::write(self.0.join("log"), "").unwrap();
+            text.lines().map(str::to_owned).collect()
+        }
+    }
+
+    #[test]
+    fn what_flux_shows_is_understood() {
+        let text = "0 fs-0: partial\n1 fs-1: full\n2 fs-2: offline\n3 fs-3: lost\n4 x: degraded\n";
+        assert_eq!(online(text), set("0-1,4"));
+        assert_eq!(online("nonsense: here\n: \n7 y: lost administrative disconnect"), set(""));
+        // What flux-core 0.88 printed.
+        let text = "draining 3 the cluster shrinks\ndrained 1 mine\ndrained* 2 the cluster shrinks\ndrained 5 \n";
+        let known = Known { all: set("1-3,5"), ours: set("2-3"), busy: set("3") };
+        assert_eq!(parse(text), Some(known));
+        assert_eq!(parse(""), Some(Known::default()));
+        assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn ranks_leave_once_their_jobs_have_ended_and_are_used_when_they_are_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = Told(directory.path().to_owned());
+        let mut drains = Drains::new(flux(directory.path()), false);
+        let all = "0 t-0: full\n1 t-1: full\n2 t-2: full\n";
+        told.shows(all, "");
+        // Nothing to do costs nothing.
+        drains.make_so(&drain("", ""));
+        drains.make_so(&drain("3-7", ""));
+        assert_eq!(told.since_then(), [""; 0]);
+        assert_eq!(drains.carried_out(), None);
+        drains.make_so(&drain("1-7", "now"));
+        drains.make_so(&drain("1-7", "now"));
+        assert_eq!(told.since_then(), ["look", "resource drain 1-2 the cluster shrinks"]);
+        told.shows(all, "draining 2 the cluster shrinks\ndrained 1 the cluster shrinks\n");
+        let expected = |busy| Some(Drained { asked: drain("1-7", "now"), busy: set(busy) });
+        assert_eq!(drains.carried_out(), expected("2"));
+        told.shows(all, "drained 1-2 the cluster shrinks\n");
+        assert_eq!(drains.carried_out(), expected(""));
+        // Then nobody needs to look again.
+        told.since_then();
+        assert_eq!(drains.carried_out(), expected(""));
+        // They are gone, and wanted again.
+        told.shows("0 t-0: full\n", "drained* 1-2 the cluster shrinks\n");
+        drains.make_so(&drain("1-7", ""));
+        assert_eq!(told.since_then(), [""; 0]);
+        drains.make_so(&drain("2-7", ""));
+        assert_eq!(told.since_then(), ["look", "resource undrain 1"]);
+        assert_eq!(drains.carried_out(), None);
+    }
+
+    #[test]
+    fn what_somebody_else_has_drained_stays_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = Told(directory.path().to_owned());
+        let mut drains = Drains::new(flux(directory.path()), true);
+        told.shows("0 t-0: full\n1 t-1: full\n", "drained 1 a fan is broken\n");
+        drains.make_so(&drain("1", "now"));
+        assert!(drains.carried_out().is_some_and(|drained| drained.busy.is_empty()));
+        drains.make_so(&drain("", ""));
+        assert_eq!(told.since_then(), ["look", "look"]);
+    }
+
+    #[test]
+    fn what_fails_is_not_done() {
+        let none = FluxCommand { flux: "/no/flux".into(), uri: "local:///x".into() };
+        let mut drains = Drains::new(none, false);
+        drains.make_so(&drain("1", "now"));
+        assert_eq!(drains.carried_out(), None);
+    }
+}
