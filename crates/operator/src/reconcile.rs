@@ -7,7 +7,8 @@ use flux_operator_api::MiniCluster;
 use flux_operator_plan::kubernetes::{Rendering, Settings};
 use flux_operator_plan::status::{Outcome, status};
 use flux_operator_plan::{
-    Cluster, Hold, RankTableError, Refusal, Seen, Step, Valid, as_booted, keys_lost, plan,
+    Cluster, Hold, RankTableError, Refusal, Seen, Shrinking, Step, Valid, as_booted, keys_lost,
+    plan,
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::controller::Action;
@@ -71,6 +72,7 @@ pub(crate) enum CarryError {
 struct Carried {
     refusal: Option<Refusal>,
     hold: Option<Hold>,
+    shrinking: Option<Shrinking>,
     failure: Option<CarryError>,
     created: bool,
     look_again: Option<Timestamp>,
@@ -97,6 +99,7 @@ pub(crate) async fn reconcile(
     let outcome = Outcome {
         refusal: carried.refusal.as_ref(),
         hold: carried.hold.as_ref(),
+        shrinking: carried.shrinking.as_ref(),
         failure: failure.as_deref(),
         created: carried.created,
     };
@@ -170,8 +173,14 @@ impl Context {
         let rendering =
             Rendering { minicluster: &valid, cluster: &cluster, settings: &self.settings };
         let plan = plan(minicluster, &rendering, seen);
-        let mut carried =
-            Carried { hold: plan.hold, look_again: plan.look_again, ..Carried::default() };
+        let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
+        self.reports.set_drain(uid, plan.drain);
+        let mut carried = Carried {
+            hold: plan.hold,
+            shrinking: plan.shrinking,
+            look_again: plan.look_again,
+            ..Carried::default()
+        };
         for step in &plan.steps {
             if let Err(error) = carry_out(&self.client, &rendering, step).await {
                 carried.failure = Some(CarryError::Apply(error));

@@ -57,6 +57,7 @@ impl Stores {
             config_map: self.config_maps.of(&owner).into_iter().find(|m| m.name_any() == map),
             services: self.services.of(&owner),
             report: reports.last(minicluster.metadata.uid.as_deref().unwrap_or_default()),
+            watching_since: reports.since(),
             namespace_is_going: false,
             told: None,
             now,

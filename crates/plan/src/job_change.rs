@@ -8,17 +8,19 @@ use serde_json::{Map, Value, json};
 
 use crate::kubernetes::belongs_to_kueue;
 use crate::ready_timeout::{GIVEN_BACK, Patience};
+use crate::resize::{DRAINING, Resize};
 
 /// A merge patch that brings `current` to `wanted`, or `None` if it is there.
 pub(crate) fn job_change(
     current: &Job,
     wanted: &Job,
     patience: Patience,
+    resize: &Resize,
     now: Timestamp,
 ) -> Option<Value> {
     let (have, want) = (current.spec.as_ref()?, wanted.spec.as_ref()?);
     let mut spec = Map::new();
-    if have.parallelism != want.parallelism || have.completions != want.completions {
+    if matches!(resize, Resize::Now | Resize::Force(_)) {
         // An elastic Indexed Job takes both together.
         spec.insert("parallelism".into(), want.parallelism.into());
         spec.insert("completions".into(), want.completions.into());
@@ -27,6 +29,14 @@ pub(crate) fn job_change(
         spec.insert("activeDeadlineSeconds".into(), want.active_deadline_seconds.into());
     }
     let mut annotations = Map::new();
+    match resize {
+        Resize::Begin(_) => annotations.insert(DRAINING.into(), now.to_string().into()),
+        Resize::Keep | Resize::Wait(_) => None,
+        Resize::Stay | Resize::Now | Resize::Force(_) => {
+            let noted = current.annotations().contains_key(DRAINING);
+            noted.then(|| annotations.insert(DRAINING.into(), Value::Null)).flatten()
+        }
+    };
     match patience {
         Patience::GiveBack => annotations.insert(GIVEN_BACK.into(), now.to_string().into()),
         Patience::TryAgain => annotations.insert(GIVEN_BACK.into(), Value::Null),
@@ -61,6 +71,7 @@ fn suspended(spec: &JobSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resize::Shrinking;
 
     fn job(value: Value) -> Job {
         serde_json::from_value(value).unwrap()
@@ -68,7 +79,7 @@ mod tests {
 
     fn change(current: Value, wanted: Value, patience: Patience) -> Option<Value> {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        job_change(&job(current), &job(wanted), patience, now)
+        job_change(&job(current), &job(wanted), patience, &Resize::Keep, now)
     }
 
     fn spec(value: Value) -> Value {
@@ -84,11 +95,28 @@ mod tests {
     }
 
     #[test]
-    fn parallelism_and_completions_go_together() {
-        let before = spec(json!({ "parallelism": 2, "completions": 2 }));
-        let after = spec(json!({ "parallelism": 4, "completions": 4 }));
+    fn parallelism_and_completions_go_together_when_it_is_time() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let sized = |size| spec(json!({ "parallelism": size, "completions": size }));
+        let change = |mut current: Value, size: i32, note: Option<&str>, resize: &Resize| {
+            if let Some(note) = note {
+                current["metadata"] = json!({ "annotations": { DRAINING: note } });
+            }
+            job_change(&job(current), &job(sized(size)), Patience::Fine, resize, now)
+        };
         let patch = json!({ "spec": { "parallelism": 4, "completions": 4 } });
-        assert_eq!(change(before, after, Patience::Fine), Some(patch));
+        assert_eq!(change(sized(2), 4, None, &Resize::Now), Some(patch));
+        let (ranks, until) = ("2-3".parse().unwrap(), now);
+        let waits = Shrinking { ranks, busy: None, until, forced: false };
+        let noted = json!({ "metadata": { "annotations": { DRAINING: now.to_string() } } });
+        assert_eq!(change(sized(4), 2, None, &Resize::Begin(waits.clone())), Some(noted));
+        let since = Some("2026-01-01T00:00:00Z");
+        assert_eq!(change(sized(4), 2, since, &Resize::Wait(waits)), None);
+        let forgotten = json!({ "metadata": { "annotations": { DRAINING: null } } });
+        assert_eq!(change(sized(4), 4, since, &Resize::Stay), Some(forgotten.clone()));
+        let mut shrunk = json!({ "spec": { "parallelism": 2, "completions": 2 } });
+        shrunk["metadata"] = forgotten["metadata"].clone();
+        assert_eq!(change(sized(4), 2, since, &Resize::Now), Some(shrunk));
     }
 
     #[test]

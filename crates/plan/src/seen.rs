@@ -26,6 +26,8 @@ pub struct Seen {
     pub services: Vec<Arc<Service>>,
     /// The lead's last report.
     pub report: Option<Report>,
+    /// Since when reports have been taken: before, nobody could tell us anything.
+    pub watching_since: Timestamp,
     /// The namespace is being deleted.
     pub namespace_is_going: bool,
     /// What the API server answered to a [`Question`](crate::Question).
@@ -43,6 +45,7 @@ impl Seen {
             config_map: None,
             services: Vec::new(),
             report: None,
+            watching_since: now,
             namespace_is_going: false,
             told: None,
             now,

@@ -3,6 +3,7 @@
 //! because the next plan starts from what is there.
 
 use flux_operator_api::MiniCluster;
+use flux_operator_wire::Drain;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::job_change::job_change;
 use crate::kubernetes::{self, Rendering};
 use crate::ready_timeout::{Patience, patience};
+use crate::resize::{Shrinking, lead, resize};
 use crate::seen::{Seen, index, is_going};
 use crate::status::has_ended;
 use crate::valid::Valid;
@@ -109,6 +111,10 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Why the spec is not carried out as it stands.
     pub hold: Option<Hold>,
+    /// What the lead should make so, if it can be said.
+    pub drain: Option<Drain>,
+    /// Which ranks leave, and what they wait for.
+    pub shrinking: Option<Shrinking>,
     /// When time alone changes the plan.
     pub look_again: Option<Timestamp>,
 }
@@ -177,14 +183,18 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
     let patience = patience(asked, job, ready, seen.now);
     let mut steps = beside_the_job(rendering, seen, stamp::is_ours(job));
     let wanted = kubernetes::job(rendering);
-    steps.extend(job_change(job, &wanted, patience, seen.now).map(Step::PatchJob));
+    let (hosts, lead) = (&rendering.cluster.ranks, lead(rendering, seen, job));
+    let resize = resize(job, hosts.size, lead, seen.now);
+    steps.extend(job_change(job, &wanted, patience, &resize, seen.now).map(Step::PatchJob));
     steps.extend(labels(seen));
     Plan {
         steps,
         hold: ranks.map(|ranks| Hold::TooLarge { size: asked.spec.size, ranks }),
+        drain: Some(resize.work(job, hosts.size, hosts.max_size, seen.now)),
+        shrinking: resize.shrinking().cloned(),
         look_again: match patience {
             Patience::Until(until) | Patience::Rests(until) => Some(until),
-            Patience::Fine | Patience::GiveBack | Patience::TryAgain => None,
+            Patience::Fine | Patience::GiveBack | Patience::TryAgain => resize.look_again(lead),
         },
     }
 }

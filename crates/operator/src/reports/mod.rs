@@ -6,12 +6,14 @@
 
 mod exchange;
 mod server;
+mod work;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use flux_operator_wire::Report;
 use flux_operator_wire::seal::SealKey;
+use flux_operator_wire::{Drain, Report};
+use k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::watches::Changed;
@@ -30,6 +32,8 @@ pub(crate) struct Reports {
     changed: Changed,
     /// Moves whenever a pod does, for agents that wait for an address.
     pods_moved: watch::Sender<()>,
+    /// When the first report could be taken.
+    since: Timestamp,
 }
 
 /// What is known of one cluster's agents.
@@ -40,12 +44,15 @@ struct Cluster {
     lost_key: bool,
     nonces: HashMap<String, String>,
     last: Option<Report>,
+    /// What the lead should make so, for as long as it should be so.
+    drain: watch::Sender<Option<Drain>>,
 }
 
 impl Reports {
     /// Nothing said yet. `changed` is told whose status may have changed.
     pub(crate) fn new(changed: Changed) -> Reports {
-        Reports { clusters: Arc::default(), changed, pods_moved: watch::channel(()).0 }
+        let (pods_moved, since) = (watch::channel(()).0, Timestamp::now());
+        Reports { clusters: Arc::default(), changed, pods_moved, since }
     }
 
     /// The lead's last report of the cluster with this uid.
@@ -56,6 +63,11 @@ impl Reports {
     /// Whether a report came from the cluster with this uid, and its key was not there.
     pub(crate) fn has_lost_key(&self, uid: &str) -> bool {
         self.lock().get(uid).is_some_and(|cluster| cluster.lost_key)
+    }
+
+    /// Since when reports have been taken.
+    pub(crate) fn since(&self) -> Timestamp {
+        self.since
     }
 
     /// Wakes agents that wait for an address.

@@ -60,10 +60,7 @@ pub(crate) async fn report(
                 return (StatusCode::BAD_REQUEST, "not a report").into_response();
             };
             metrics.report("heard");
-            let wants_lead = said.wants_lead;
-            server.reports.keep(minicluster, &speaker.cluster_uid, said);
-            let lead = if wants_lead { server.lead(minicluster).await } else { None };
-            let work = lead.map(Work::Lead).into_iter().collect();
+            let work = server.work(minicluster, &speaker.cluster_uid, said).await;
             server.reply(StatusCode::OK, &key, &speaker, Reply { work, ..Reply::default() })
         }
     }
@@ -96,6 +93,19 @@ impl Server {
             None => StatusCode::SERVICE_UNAVAILABLE,
         };
         self.reply(status, key, speaker, Reply { leader, ..Reply::default() })
+    }
+
+    /// Keeps what was said, and finds what the speaker waits for.
+    async fn work(&self, minicluster: &MiniCluster, uid: &str, said: Report) -> Vec<Work> {
+        if let Some(known) = &said.wants_work {
+            return self.reports.other_work(uid, known).await;
+        }
+        let (rank, wants_lead) = (said.rank, said.wants_lead);
+        self.reports.keep(minicluster, uid, said);
+        if wants_lead {
+            return self.lead(minicluster).await.map(Work::Lead).into_iter().collect();
+        }
+        if rank == 0 { self.reports.work(uid) } else { Vec::new() }
     }
 
     /// The lead's address, waited for a while if it has none yet.

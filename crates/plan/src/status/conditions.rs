@@ -56,7 +56,7 @@ fn verdict(kind: ConditionType, facts: &Facts<'_>) -> Verdict {
 }
 
 fn accepted(facts: &Facts<'_>) -> Verdict {
-    let Outcome { refusal, hold, failure, created: _ } = facts.outcome;
+    let Outcome { refusal, hold, failure, shrinking: _, created: _ } = facts.outcome;
     if let Some(refusal) = refusal {
         return no(refusal.reason.as_str(), &refusal.to_string());
     }
@@ -79,11 +79,14 @@ fn admitted(facts: &Facts<'_>) -> Verdict {
 fn ready(facts: &Facts<'_>) -> Verdict {
     match (&facts.ended, &facts.trouble) {
         (Some(ended), _) => no(&ended.reason, "the cluster has ended"),
-        (None, None) if facts.pods.lead_ready => yes(QUORUM, "enough brokers are online"),
         // It goes on, and somebody should look all the same.
         (None, Some(trouble)) if facts.pods.lead_ready => {
             yes(trouble.reason, &format!("enough brokers are online, but {}", trouble.message))
         }
+        (None, None) if facts.pods.lead_ready => match facts.outcome.shrinking {
+            Some(shrinking) => yes(shrinking.reason(), &shrinking.to_string()),
+            None => yes(QUORUM, "enough brokers are online"),
+        },
         (None, _) => not_ready(facts),
     }
 }

@@ -19,6 +19,7 @@ use kube::ResourceExt;
 
 use crate::kubernetes::selector;
 use crate::ready_timeout::given_back;
+use crate::resize::Shrinking;
 use crate::seen::Seen;
 use crate::steps::Hold;
 use crate::valid::{Refusal, RefusalReason};
@@ -28,7 +29,7 @@ use ended::Ended;
 use pods::Pods;
 
 pub use news::{News, Urgency, news, urgency};
-pub(crate) use pods::is_ready;
+pub(crate) use pods::{is_ready, ready_since};
 pub use trouble::Trouble;
 pub(crate) use trouble::condition;
 
@@ -39,6 +40,8 @@ pub struct Outcome<'a> {
     pub refusal: Option<&'a Refusal>,
     /// Why it is not carried out as it stands now.
     pub hold: Option<&'a Hold>,
+    /// Which ranks leave, and what they wait for.
+    pub shrinking: Option<&'a Shrinking>,
     /// What went wrong when its objects were applied.
     pub failure: Option<&'a str>,
     /// Its Job has just been made, and was not seen yet.

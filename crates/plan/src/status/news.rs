@@ -69,7 +69,8 @@ pub fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
 
 fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Option<News> {
     // A cluster can be ready with a reason to worry.
-    let good = now.status == "True" && (kind != ConditionType::Ready || now.reason == QUORUM);
+    let calm = [QUORUM, "Draining"].contains(&now.reason.as_str());
+    let good = now.status == "True" && (kind != ConditionType::Ready || calm);
     let same_status = before.is_some_and(|before| before.status == now.status);
     let same_reason = before.is_some_and(|before| before.reason == now.reason);
     let told = match (kind, now.status.as_str()) {
@@ -130,6 +131,17 @@ mod tests {
         assert_eq!(reasons(&starts, &held), ["Unschedulable"]);
         assert_eq!(reasons(&held, &held), [""; 0]);
         assert_eq!(reasons(&held, &starts), [""; 0]);
+    }
+
+    #[test]
+    fn a_cluster_that_waits_to_shrink_says_so_and_how_it_came_out() {
+        let ready = |reason| conditions(["True", reason], ["Unknown", "NotFinished"]);
+        let (full, drains, forced) = (ready("Quorum"), ready("Draining"), ready("DrainTimeout"));
+        assert_eq!(reasons(&full, &drains), ["Draining"]);
+        assert_eq!(reasons(&drains, &drains), [""; 0]);
+        assert_eq!(reasons(&drains, &full), [""; 0]);
+        let told = news(&drains, &forced);
+        assert_eq!((told[0].reason.as_str(), told[0].good), ("DrainTimeout", false));
     }
 
     #[test]

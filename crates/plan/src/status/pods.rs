@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use flux_operator_wire::Ending;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::trouble::{self, Trouble};
@@ -87,6 +88,14 @@ impl Pods {
 /// answer does: the kubelet's last word on the container is then old.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     runner(pod).is_some_and(|runner| runner.ready) && !trouble::node_is_silent(pod)
+}
+
+/// Since when a pod's broker is ready, if it is. A container that crashes beside it
+/// has no say, but moves the pod's own time.
+pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    let ready = trouble::condition(pod, "Ready").filter(|ready| ready.status == "True");
+    let since = ready.and_then(|ready| ready.last_transition_time.as_ref());
+    is_ready(pod).then(|| since.map_or(Timestamp::UNIX_EPOCH, |time| time.0))
 }
 
 /// The container that is called like the Job. Others may have been added to the pod.

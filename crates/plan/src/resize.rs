@@ -1,0 +1,307 @@
+//! Following `spec.size`: growing at once, shrinking when no job is lost by it.
+//!
+//! The highest ranks leave. First Flux drains them, so that no new job comes to them;
+//! when those that run there have ended, or after [`LIMIT`], the Job is made smaller.
+//! Since when is noted on the Job, so that an operator that comes back knows.
+
+use flux_operator_flux::IdSet;
+use flux_operator_wire::{Drain, Drained};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+use crate::kubernetes::Rendering;
+use crate::seen::{Seen, index, is_going};
+use crate::status::ready_since;
+
+/// Since when ranks have been drained to leave, on the Job.
+pub(crate) const DRAINING: &str = "flux-framework.org/draining";
+
+/// How long jobs on ranks that should leave are waited for, in seconds: as long as
+/// most autoscalers wait before they take a node away.
+const LIMIT: i64 = 300;
+
+/// Within so many seconds a lead that reports at all has reported: it tries every
+/// 30 seconds while nobody listens.
+const FIRST_REPORT: i64 = 40;
+
+/// What to do about the Job's size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Resize {
+    /// Nothing.
+    Keep,
+    /// It is what it should be again: forget that ranks should leave.
+    Stay,
+    /// Change it now.
+    Now,
+    /// Change it now although jobs run on ranks that leave: they had their time.
+    Force(Shrinking),
+    /// Ask for a drain, and note when.
+    Begin(Shrinking),
+    /// Jobs are waited for.
+    Wait(Shrinking),
+}
+
+/// A cluster that is to become smaller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shrinking {
+    /// The ranks that leave.
+    pub ranks: IdSet,
+    /// Where jobs still run, once the lead has said so.
+    pub busy: Option<IdSet>,
+    /// Until when they are waited for.
+    pub until: Timestamp,
+    /// They were waited for long enough.
+    pub forced: bool,
+}
+
+impl Shrinking {
+    /// One word, for the condition.
+    pub fn reason(&self) -> &'static str {
+        if self.forced { "DrainTimeout" } else { "Draining" }
+    }
+}
+
+impl std::fmt::Display for Shrinking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Shrinking { ranks, busy, until: _, forced } = self;
+        match (forced, busy) {
+            (false, None) => write!(f, "draining ranks {ranks}: waits for the lead to do so"),
+            (false, Some(busy)) => {
+                write!(f, "draining ranks {ranks}: waits for jobs on {busy}, at most {LIMIT} s")
+            }
+            (true, None) => write!(
+                f,
+                "ranks {ranks} left although the lead did not say within {LIMIT} s that they were drained"
+            ),
+            (true, Some(busy)) => {
+                write!(f, "ranks {ranks} left although jobs still ran on {busy} after {LIMIT} s")
+            }
+        }
+    }
+}
+
+/// What the lead says of draining.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lead<'a> {
+    /// There is nobody to ask.
+    Absent,
+    /// It should report before then.
+    Expected(Timestamp),
+    /// It reports, and has carried this out.
+    Reports(Option<&'a Drained>),
+}
+
+/// Who could drain ranks, as things are.
+pub(crate) fn lead<'a>(rendering: &Rendering<'_>, seen: &'a Seen, job: &Job) -> Lead<'a> {
+    let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
+    let mut leads = seen.job_pods().filter(|pod| index(pod) == Some("0") && !is_going(pod));
+    let (Some(ready), Some(_), false) =
+        (leads.find_map(ready_since), &rendering.settings.report_url, suspended)
+    else {
+        return Lead::Absent;
+    };
+    let until = ready.max(seen.watching_since) + SignedDuration::from_secs(FIRST_REPORT);
+    match &seen.report {
+        Some(report) => Lead::Reports(report.drained.as_ref()),
+        None if seen.now < until => Lead::Expected(until),
+        None => Lead::Absent,
+    }
+}
+
+/// What to do about the size of a Job, which should be `want`.
+pub(crate) fn resize(job: &Job, want: u32, lead: Lead<'_>, now: Timestamp) -> Resize {
+    let spec = job.spec.as_ref();
+    let count = |count: Option<i32>| u32::try_from(count.unwrap_or_default()).unwrap_or_default();
+    let have = count(spec.and_then(|spec| spec.completions));
+    let since = since(job);
+    if want >= have {
+        let right = want == have && count(spec.and_then(|spec| spec.parallelism)) == want;
+        return match (right, since) {
+            (true, None) => Resize::Keep,
+            (true, Some(_)) => Resize::Stay,
+            (false, _) => Resize::Now,
+        };
+    }
+    let ranks = IdSet::first_n(have).difference(&IdSet::first_n(want));
+    let until = since.unwrap_or(now) + SignedDuration::from_secs(LIMIT);
+    let drained = match lead {
+        Lead::Absent => return Resize::Now,
+        Lead::Expected(_) => None,
+        Lead::Reports(drained) => drained.filter(|drained| answers(drained, since, &ranks)),
+    };
+    let busy = drained.map(|drained| common(&drained.busy, &ranks));
+    let waits = Shrinking { ranks, busy, until, forced: false };
+    match since {
+        None => Resize::Begin(waits),
+        Some(_) if waits.busy.as_ref().is_some_and(IdSet::is_empty) => Resize::Now,
+        Some(_) if now >= until => Resize::Force(Shrinking { forced: true, ..waits }),
+        Some(_) => Resize::Wait(waits),
+    }
+}
+
+impl Resize {
+    /// What the lead should do: of a cluster's own ranks only the first `want` are used.
+    pub(crate) fn work(&self, job: &Job, want: u32, ranks: u32, now: Timestamp) -> Drain {
+        let since = match self {
+            Resize::Begin(_) => Some(now),
+            Resize::Wait(_) => since(job),
+            Resize::Keep | Resize::Stay | Resize::Now | Resize::Force(_) => None,
+        };
+        let ranks = IdSet::first_n(ranks).difference(&IdSet::first_n(want));
+        Drain { ranks, since: since.map(|since| since.to_string()).unwrap_or_default() }
+    }
+
+    /// What to tell of it.
+    pub(crate) fn shrinking(&self) -> Option<&Shrinking> {
+        match self {
+            Resize::Begin(shrinking) | Resize::Wait(shrinking) | Resize::Force(shrinking) => {
+                Some(shrinking)
+            }
+            Resize::Keep | Resize::Stay | Resize::Now => None,
+        }
+    }
+
+    /// When time alone changes it.
+    pub(crate) fn look_again(&self, lead: Lead<'_>) -> Option<Timestamp> {
+        match (self, lead) {
+            (Resize::Begin(waits) | Resize::Wait(waits), Lead::Expected(until)) => {
+                Some(waits.until.min(until))
+            }
+            (Resize::Begin(waits) | Resize::Wait(waits), _) => Some(waits.until),
+            _ => None,
+        }
+    }
+}
+
+/// Since when ranks have been drained to leave.
+fn since(job: &Job) -> Option<Timestamp> {
+    job.annotations().get(DRAINING)?.parse().ok()
+}
+
+/// Whether the lead speaks of this drain, and not of an earlier one or of fewer ranks.
+fn answers(drained: &Drained, since: Option<Timestamp>, ranks: &IdSet) -> bool {
+    since.is_some_and(|since| drained.asked.since == since.to_string())
+        && ranks.is_subset(&drained.asked.ranks)
+}
+
+fn common(one: &IdSet, other: &IdSet) -> IdSet {
+    one.difference(&one.difference(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const START: &str = "2026-01-01T00:00:00Z";
+
+    fn after(seconds: i64) -> Timestamp {
+        START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+    }
+
+    fn job(size: i32, since: Option<&str>) -> Job {
+        let annotations: Value = since.map(|since| json!({ DRAINING: since })).unwrap_or_default();
+        serde_json::from_value(json!({
+            "metadata": { "annotations": annotations },
+            "spec": { "parallelism": size, "completions": size, "template": {} },
+        }))
+        .unwrap()
+    }
+
+    fn drained(ranks: &str, busy: &str) -> Drained {
+        let asked = Drain { ranks: ranks.parse().unwrap(), since: START.into() };
+        Drained { asked, busy: busy.parse().unwrap() }
+    }
+
+    /// One word for a decision, and where jobs are waited for.
+    fn shown(resize: &Resize) -> String {
+        let word = match resize {
+            Resize::Keep => "keep",
+            Resize::Stay => "stay",
+            Resize::Now => "now",
+            Resize::Force(_) => "force",
+            Resize::Begin(_) => "begin",
+            Resize::Wait(_) => "wait",
+        };
+        match resize.shrinking() {
+            Some(Shrinking { ranks, busy: Some(busy), .. }) => format!("{word} {ranks}: {busy}"),
+            Some(Shrinking { ranks, .. }) => format!("{word} {ranks}"),
+            None => word.into(),
+        }
+    }
+
+    #[test]
+    fn what_to_do_about_a_size() {
+        let (old, idle) = (drained("3", ""), drained("2-3", ""));
+        let (busy, beyond) = (drained("2-3", "3"), drained("2-3", "2"));
+        let reports = |drained| Lead::Reports(Some(drained));
+        let silent = Lead::Reports(None);
+        let another = Some("2026-01-01T00:00:01Z");
+        let start = Some(START);
+        let table = [
+            // The Job's size, since when it drains, the wanted size, the lead, seconds.
+            (2, None, 2, silent, 0, "keep"),
+            (2, None, 4, silent, 0, "now"),
+            (2, None, 4, Lead::Absent, 0, "now"),
+            (4, None, 2, Lead::Absent, 0, "now"),
+            (4, None, 2, silent, 0, "begin 2-3"),
+            // What it said of another time does not count.
+            (4, None, 2, reports(&idle), 0, "begin 2-3"),
+            (4, another, 2, reports(&idle), 2, "wait 2-3"),
+            (4, None, 2, Lead::Expected(after(40)), 0, "begin 2-3"),
+            (4, start, 2, Lead::Expected(after(40)), 5, "wait 2-3"),
+            (4, start, 2, Lead::Absent, 5, "now"),
+            (4, start, 2, silent, 5, "wait 2-3"),
+            (4, start, 2, reports(&old), 5, "wait 2-3"),
+            (4, start, 2, reports(&busy), 5, "wait 2-3: 3"),
+            (4, start, 2, reports(&idle), 5, "now"),
+            // A smaller change of mind: rank 2 may stay, and its job with it.
+            (4, start, 3, reports(&beyond), 5, "now"),
+            (4, start, 1, reports(&idle), 5, "wait 1-3"),
+            // A whole change of mind.
+            (4, start, 4, reports(&busy), 5, "stay"),
+            (4, start, 5, reports(&busy), 5, "now"),
+            // Enough is enough.
+            (4, start, 2, reports(&busy), 299, "wait 2-3: 3"),
+            (4, start, 2, reports(&busy), 300, "force 2-3: 3"),
+            (4, start, 2, silent, 300, "force 2-3"),
+            (4, start, 2, reports(&idle), 300, "now"),
+        ];
+        for (have, since, want, lead, seconds, expected) in table {
+            let decided = resize(&job(have, since), want, lead, after(seconds));
+            let case = format!("{have} to {want}, {since:?}, {lead:?}, {seconds}");
+            assert_eq!(shown(&decided), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn somebody_elses_parallelism_is_put_right() {
+        let mut job = job(2, None);
+        job.spec.as_mut().unwrap().parallelism = Some(1);
+        assert_eq!(resize(&job, 2, Lead::Absent, after(0)), Resize::Now);
+    }
+
+    #[test]
+    fn the_lead_is_told_which_ranks_are_used_and_who_is_waited_for() {
+        let work = |job: &Job, want, seconds| {
+            let decided = resize(job, want, Lead::Reports(None), after(seconds));
+            let Drain { ranks, since } = decided.work(job, want, 5, after(seconds));
+            (ranks.to_string(), since)
+        };
+        let (begun, settled) = (START.to_owned(), String::new());
+        assert_eq!(work(&job(4, None), 2, 0), ("2-4".into(), begun.clone()));
+        assert_eq!(work(&job(4, Some(START)), 2, 7), ("2-4".into(), begun));
+        assert_eq!(work(&job(2, None), 2, 8), ("2-4".into(), settled.clone()));
+        assert_eq!(work(&job(2, None), 5, 9), (String::new(), settled));
+    }
+
+    #[test]
+    fn time_matters_only_while_somebody_is_waited_for() {
+        let job = job(4, Some(START));
+        let ask = |want, lead| resize(&job, want, lead, after(1)).look_again(lead);
+        assert_eq!(ask(2, Lead::Reports(None)), Some(after(300)));
+        assert_eq!(ask(2, Lead::Expected(after(40))), Some(after(40)));
+        assert_eq!(ask(4, Lead::Reports(None)), None);
+    }
+}
