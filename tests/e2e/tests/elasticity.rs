@@ -1,0 +1,200 @@
+//! Clusters that grow and shrink while jobs run, on a real node.
+
+use anyhow::{Context, Result, ensure};
+use flux_operator_api::MiniCluster;
+use flux_operator_api::condition::ConditionType;
+use flux_operator_testkit::cluster::{first, kubectl};
+use flux_operator_tests_e2e::{Stage, condition, on_stage};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::Job;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::json;
+
+/// Flux's commands in a pod. `flux proxy` would give words with quotes to another shell.
+const FLUX: &str = ". /mnt/flux/flux-view.sh && FLUX_URI=$fluxsocket flux";
+
+/// A job that ends when it is told to, and then says where it ran.
+const UNTIL_TOLD: &str = "sh -c 'until [ -e /tmp/go ]; do sleep 0.1; done; echo done-$(hostname)'";
+
+#[tokio::test]
+async fn a_cluster_shrinks_when_the_jobs_on_leaving_ranks_have_ended() -> Result<()> {
+    on_stage(async |stage| {
+        stage.create("tide", json!({ "size": 2, "maxSize": 4, "interactive": true })).await?;
+        stage.wait("tide", ConditionType::Ready, "True").await?;
+        let steady = submit(stage, "tide", "-N1").await?;
+        scale(stage, "tide", 4)?;
+        wait_until(stage, "tide", "4/4 are ready", |tide| ready(tide) == Some("4/4")).await?;
+        // The one node that is left beside the steady job, and both new ones.
+        let wide = submit(stage, "tide", "-N3").await?;
+        let running =
+            format!("until [ $({FLUX} jobs -n -f running | wc -l) = 2 ]; do sleep 0.2; done");
+        stage.exec("tide", 0, &running).await?;
+        scale(stage, "tide", 2)?;
+        let waits = wait_until(stage, "tide", "it drains", |tide| {
+            says(tide, "Draining", "draining ranks 2-3: waits for jobs on 2-3")
+        });
+        waits.await?;
+        stage.wait_for_event("Draining").await?;
+        assert_eq!(parallelism(stage, "tide").await?, Some(4));
+        // Who comes back knows what was waited for.
+        stage.stop_operator();
+        stage.start_operator().await?;
+        for index in 1..4 {
+            stage.exec("tide", index, "touch /tmp/go").await?;
+        }
+        let output = attach(stage, "tide", &wide).await?;
+        let mut hosts: Vec<&str> = output.lines().collect();
+        hosts.sort_unstable();
+        assert_eq!(hosts, ["done-tide-1", "done-tide-2", "done-tide-3"]);
+        let shrunk = wait_until(stage, "tide", "two are left", |tide| size(tide) == Some(2));
+        shrunk.await?;
+        assert_eq!(parallelism(stage, "tide").await?, Some(2));
+        wait_until(stage, "tide", "it is full again", |tide| says(tide, "Quorum", "")).await?;
+        // The other job has noticed nothing.
+        stage.exec("tide", 0, "touch /tmp/go").await?;
+        assert_eq!(attach(stage, "tide", &steady).await?, "done-tide-0\n");
+        // Ranks that have left are used when they are back.
+        scale(stage, "tide", 4)?;
+        let all = stage.exec("tide", 0, &format!("{FLUX} run -N4 hostname")).await?;
+        assert_eq!(all.lines().count(), 4, "{all}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn who_changes_the_mind_keeps_ranks_and_jobs() -> Result<()> {
+    on_stage(async |stage| {
+        stage.create("mind", json!({ "size": 3, "interactive": true })).await?;
+        stage.wait("mind", ConditionType::Ready, "True").await?;
+        let wide = submit(stage, "mind", "-N3").await?;
+        scale(stage, "mind", 1)?;
+        let drains = |mind: &MiniCluster| says(mind, "Draining", "waits for jobs on 1-2");
+        wait_until(stage, "mind", "it drains", drains).await?;
+        scale(stage, "mind", 3)?;
+        wait_until(stage, "mind", "it stays", |mind| says(mind, "Quorum", "")).await?;
+        for index in 0..3 {
+            stage.exec("mind", index, "touch /tmp/go").await?;
+        }
+        assert_eq!(attach(stage, "mind", &wide).await?.lines().count(), 3);
+        let all = stage.exec("mind", 0, &format!("{FLUX} run -N3 hostname")).await?;
+        assert_eq!(all.lines().count(), 3, "{all}");
+        assert_eq!(parallelism(stage, "mind").await?, Some(3));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn sizes_that_cannot_be_are_refused_or_told() -> Result<()> {
+    on_stage(async |stage| {
+        stage.create("bounds", json!({ "size": 2, "minSize": 2, "interactive": true })).await?;
+        stage.wait("bounds", ConditionType::Ready, "True").await?;
+        let refused = scale(stage, "bounds", 1).expect_err("less than minSize");
+        assert!(refused.to_string().contains("minSize must be at most size"), "{refused}");
+        // Its brokers know of two hosts.
+        scale(stage, "bounds", 3)?;
+        let held = stage.wait("bounds", ConditionType::Accepted, "False").await?;
+        let accepted = condition(&held, ConditionType::Accepted).context("no condition")?;
+        assert_eq!(accepted.reason, "TooLarge");
+        scale(stage, "bounds", 2)?;
+        stage.wait("bounds", ConditionType::Accepted, "True").await?;
+        assert_eq!(stage.pods("bounds").await?.len(), 2);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_horizontal_pod_autoscaler_sets_the_size() -> Result<()> {
+    on_stage(async |stage| {
+        stage.create("auto", json!({ "size": 1, "maxSize": 3, "interactive": true })).await?;
+        stage.wait("auto", ConditionType::Ready, "True").await?;
+        let scaler: HorizontalPodAutoscaler = serde_json::from_value(json!({
+            "metadata": { "name": "auto" },
+            "spec": {
+                "scaleTargetRef": {
+                    "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "auto",
+                },
+                "minReplicas": 2, "maxReplicas": 3,
+            },
+        }))?;
+        let scalers: Api<HorizontalPodAutoscaler> =
+            Api::namespaced(stage.client.clone(), &stage.namespace);
+        scalers.create(&PostParams::default(), &scaler).await?;
+        wait_until(stage, "auto", "2/2 are ready", |auto| ready(auto) == Some("2/2")).await?;
+        let more = Patch::Merge(json!({ "spec": { "minReplicas": 3 } }));
+        scalers.patch("auto", &PatchParams::default(), &more).await?;
+        wait_until(stage, "auto", "3/3 are ready", |auto| ready(auto) == Some("3/3")).await?;
+        let pods = stage.pod_api();
+        let selector = stage.miniclusters().get_scale("auto").await?;
+        let selector = selector.status.and_then(|status| status.selector).context("no selector")?;
+        let selected = pods.list(&kube::api::ListParams::default().labels(&selector)).await?;
+        assert_eq!(selected.items.len(), 3, "{selector}");
+        Ok(())
+    })
+    .await
+}
+
+/// `kubectl scale`.
+fn scale(stage: &Stage, name: &str, size: u32) -> Result<()> {
+    let (resource, replicas) = (format!("minicluster/{name}"), format!("--replicas={size}"));
+    let mut command = kubectl()?;
+    command.args(["scale", "-n", &stage.namespace, &resource, &replicas]);
+    let output = command.output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Submits a job that has its nodes for itself, one task on each.
+async fn submit(stage: &Stage, name: &str, nodes: &str) -> Result<String> {
+    let line = format!("{FLUX} submit {nodes} --exclusive {UNTIL_TOLD}");
+    Ok(stage.exec(name, 0, &line).await?.trim().to_owned())
+}
+
+/// What a job has printed, once it has ended well.
+async fn attach(stage: &Stage, name: &str, job: &str) -> Result<String> {
+    stage.exec(name, 0, &format!("{FLUX} job attach {job}")).await
+}
+
+async fn wait_until(
+    stage: &Stage,
+    name: &str,
+    what: &str,
+    is: impl Fn(&MiniCluster) -> bool,
+) -> Result<()> {
+    let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut last = None;
+    let found = first(watcher(stage.miniclusters(), one).applied_objects(), |minicluster| {
+        let found = is(&minicluster).then_some(());
+        last = minicluster.status;
+        found
+    });
+    let outcome = found.await;
+    outcome.with_context(|| format!("waited in vain until {what}; it was {last:?}"))
+}
+
+fn ready(minicluster: &MiniCluster) -> Option<&str> {
+    Some(&minicluster.status.as_ref()?.ready)
+}
+
+fn size(minicluster: &MiniCluster) -> Option<i32> {
+    Some(minicluster.status.as_ref()?.size)
+}
+
+/// Whether it is ready, for this reason.
+fn says(minicluster: &MiniCluster, reason: &str, message: &str) -> bool {
+    condition(minicluster, ConditionType::Ready).is_some_and(|ready| {
+        ready.status == "True" && ready.reason == reason && ready.message.contains(message)
+    })
+}
+
+async fn parallelism(stage: &Stage, name: &str) -> Result<Option<i32>> {
+    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let job = jobs.get(name).await?;
+    let spec = job.spec.with_context(|| format!("Job {name} has no spec"))?;
+    ensure!(spec.parallelism == spec.completions);
+    Ok(spec.parallelism)
+}
