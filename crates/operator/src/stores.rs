@@ -51,12 +51,20 @@ impl Stores {
         let owner = owner(minicluster);
         let named = |name: &str| name == owner.1;
         let map = format!("{}-entrypoint", owner.1);
+        let pods = self.pods.of(&owner);
+        let report = reports.last(minicluster.metadata.uid.as_deref().unwrap_or_default());
+        // What a pod has said ends with it: an operator that never heard it agrees then.
+        let report = report.filter(|(uid, _)| {
+            pods.iter().any(|pod| {
+                pod.uid().as_ref() == Some(uid) && pod.metadata.deletion_timestamp.is_none()
+            })
+        });
         Seen {
             job: self.jobs.of(&owner).into_iter().find(|job| named(&job.name_any())),
-            pods: self.pods.of(&owner),
+            pods,
             config_map: self.config_maps.of(&owner).into_iter().find(|m| m.name_any() == map),
             services: self.services.of(&owner),
-            report: reports.last(minicluster.metadata.uid.as_deref().unwrap_or_default()),
+            report: report.map(|(_, report)| report),
             watching_since: reports.since(),
             namespace_is_going: false,
             told: None,

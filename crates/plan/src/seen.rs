@@ -24,7 +24,7 @@ pub struct Seen {
     pub config_map: Option<Arc<ConfigMap>>,
     /// Services that belong to the MiniCluster.
     pub services: Vec<Arc<Service>>,
-    /// The lead's last report.
+    /// The lead's last report, while the pod that sent it is there.
     pub report: Option<Report>,
     /// Since when reports have been taken: before, nobody could tell us anything.
     pub watching_since: Timestamp,

@@ -67,14 +67,15 @@ impl Reports {
     }
 
     /// Keeps the lead's report, and asks for a pass if it says something new.
-    pub(super) fn keep(&self, minicluster: &MiniCluster, uid: &str, report: Report) {
+    pub(super) fn keep(&self, minicluster: &MiniCluster, speaker: &Speaker, report: Report) {
         if report.rank != 0 {
             return;
         }
         let mut clusters = self.lock();
-        let cluster = clusters.entry(uid.to_owned()).or_default();
-        if cluster.last.as_ref() != Some(&report) {
-            cluster.last = Some(report);
+        let cluster = clusters.entry(speaker.cluster_uid.clone()).or_default();
+        let last = Some((speaker.pod_uid.clone(), report));
+        if cluster.last != last {
+            cluster.last = last;
             self.ask_for_a_pass(minicluster);
         }
     }

@@ -43,7 +43,8 @@ struct Cluster {
     /// The Secret with the key is gone.
     lost_key: bool,
     nonces: HashMap<String, String>,
-    last: Option<Report>,
+    /// What was said last, and the uid of the pod that said it.
+    last: Option<(String, Report)>,
     /// What the lead should make so, for as long as it should be so.
     drain: watch::Sender<Option<Drain>>,
 }
@@ -55,8 +56,8 @@ impl Reports {
         Reports { clusters: Arc::default(), changed, pods_moved, since }
     }
 
-    /// The lead's last report of the cluster with this uid.
-    pub(crate) fn last(&self, uid: &str) -> Option<Report> {
+    /// The lead's last report of the cluster with this uid, and its pod's uid.
+    pub(crate) fn last(&self, uid: &str) -> Option<(String, Report)> {
         self.lock().get(uid)?.last.clone()
     }
 

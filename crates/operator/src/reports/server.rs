@@ -60,7 +60,7 @@ pub(crate) async fn report(
                 return (StatusCode::BAD_REQUEST, "not a report").into_response();
             };
             metrics.report("heard");
-            let work = server.work(minicluster, &speaker.cluster_uid, said).await;
+            let work = server.work(minicluster, &speaker, said).await;
             server.reply(StatusCode::OK, &key, &speaker, Reply { work, ..Reply::default() })
         }
     }
@@ -96,12 +96,13 @@ impl Server {
     }
 
     /// Keeps what was said, and finds what the speaker waits for.
-    async fn work(&self, minicluster: &MiniCluster, uid: &str, said: Report) -> Vec<Work> {
+    async fn work(&self, minicluster: &MiniCluster, speaker: &Speaker, said: Report) -> Vec<Work> {
+        let uid = &speaker.cluster_uid;
         if let Some(known) = &said.wants_work {
             return self.reports.other_work(uid, known).await;
         }
         let (rank, wants_lead) = (said.rank, said.wants_lead);
-        self.reports.keep(minicluster, uid, said);
+        self.reports.keep(minicluster, speaker, said);
         if wants_lead {
             return self.lead(minicluster).await.map(Work::Lead).into_iter().collect();
         }
