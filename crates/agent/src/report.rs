@@ -69,11 +69,8 @@ fn report(instance: &Instance, mut operator: Operator, mut duties: Duties) {
         if let Some(error) = error_of(&instance.said.text()) {
             last_error = error;
         }
-        let report = Report {
-            last_error: last_error.clone(),
-            drained: duties.drained(),
-            ..instance.look()
-        };
+        let report =
+            Report { last_error: last_error.clone(), drained: duties.drained(), ..instance.look() };
         let known =
             sent.as_ref().is_some_and(|(before, at)| *before == report && at.elapsed() < AT_LEAST);
         let pause = if known {

@@ -5,11 +5,12 @@
 //! with: every test fails that needs a right it does not have.
 
 pub mod access;
+pub mod proxy;
 
 use anyhow::{Context, Result, bail};
 use flux_operator_api::MiniCluster;
 use flux_operator_api::condition::ConditionType;
-use flux_operator_operator::{Lost, Options};
+use flux_operator_operator::Options;
 use flux_operator_plan::kubernetes::Settings;
 use flux_operator_testkit::cluster::{first, install_crds, patiently, testbed};
 use flux_operator_testkit::images::{AGENT_IMAGE, import_all, with_flux};
@@ -26,7 +27,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::runtime::Runtime;
 
 /// A namespace with an operator of its own, which looks at nothing else.
 pub struct Stage {
@@ -34,7 +35,20 @@ pub struct Stage {
     pub client: Client,
     /// The namespace.
     pub namespace: String,
-    operator: Option<JoinHandle<Result<(), Lost>>>,
+    /// Where agents report to, whichever operator is there.
+    reports: std::net::TcpListener,
+    operator: Option<Operator>,
+}
+
+/// An operator with threads of its own, so that all of it ends at once.
+struct Operator(Option<Runtime>);
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Runs a test on a stage of its own.
@@ -52,8 +66,15 @@ pub async fn on_empty_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) 
     install_crds(&client).await?;
     import_all()?;
     cluster::in_namespace(&client, async |namespace| {
-        let mut stage =
-            Stage { client: client.clone(), namespace: namespace.to_owned(), operator: None };
+        // The side of the machine that pods can reach.
+        let host = testbed()?.slot().host_address();
+        let reports = TcpListener::bind((host, 0)).await?.into_std()?;
+        let mut stage = Stage {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            reports,
+            operator: None,
+        };
         let outcome = test(&mut stage).await;
         if outcome.is_ok() {
             let all = stage.miniclusters();
@@ -68,31 +89,42 @@ pub async fn on_empty_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) 
 impl Stage {
     /// Starts the operator, if it does not run.
     pub async fn start_operator(&mut self) -> Result<()> {
-        // The side of the machine that pods can reach.
-        let host = testbed()?.slot().host_address();
-        let listener = TcpListener::bind((host, 0)).await?;
-        let url = format!("http://{}", listener.local_addr()?);
+        let client = access::operators_client(&self.client).await?;
+        self.start_operator_through(client).await
+    }
+
+    /// Starts the operator with a client that nobody else uses: its connections end
+    /// with the operator.
+    pub async fn start_operator_through(&mut self, client: Client) -> Result<()> {
         let options = Options {
             namespace: Some(self.namespace.clone()),
             settings: Settings {
                 agent_image: AGENT_IMAGE.into(),
                 cluster_domain: "cluster.local".into(),
                 delivery: flux_operator_operator::delivery(&self.client).await,
-                report_url: Some(url),
+                report_url: Some(self.report_url()?),
             },
             election: None,
         };
-        let client = access::operators_client(&self.client).await?;
-        let run = flux_operator_operator::run(client, listener, options);
-        self.operator = Some(tokio::spawn(run));
+        let reports = self.reports.try_clone()?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        runtime.spawn(async move {
+            let listener = TcpListener::from_std(reports).expect("a listener stays one");
+            flux_operator_operator::run(client, listener, options).await
+        });
+        self.operator = Some(Operator(Some(runtime)));
         Ok(())
     }
 
     /// Ends the operator as a crash would.
     pub fn stop_operator(&mut self) {
-        if let Some(operator) = self.operator.take() {
-            operator.abort();
-        }
+        self.operator = None;
+    }
+
+    /// Where agents report to.
+    pub fn report_url(&self) -> Result<String> {
+        Ok(format!("http://{}", self.reports.local_addr()?))
     }
 
     /// Creates the smallest MiniCluster, changed by `spec`.
