@@ -1,0 +1,62 @@
+//! `flux-operator manifests` prints what `kubectl apply` takes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::Command;
+
+use flux_operator_api::manifest;
+use serde_json::Value;
+
+fn manifests(arguments: &[&str]) -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
+    let output = command.arg("manifests").args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = manifest::read(&output.stdout).unwrap();
+    printed.documents.into_iter().map(|document| document.value).collect()
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+#[test]
+fn manifests_prints_the_crds_and_an_operator_that_uses_its_own_image() {
+    let image = "example.com/mine:2";
+    let objects = manifests(&["--image", image, "--namespace", "mine", "--replicas", "3"]);
+    assert_eq!(of_kind(&objects, "CustomResourceDefinition").len(), 1);
+    assert_eq!(of_kind(&objects, "NetworkPolicy").len(), 0);
+    // What others are in comes before them.
+    assert_eq!(objects[0]["kind"], "Namespace");
+    let spec = &of_kind(&objects, "Deployment")[0]["spec"];
+    assert_eq!(spec["replicas"], 3);
+    let manager = &spec["template"]["spec"]["containers"][0];
+    assert_eq!(manager["image"], image);
+    let arguments = manager["args"].as_array().unwrap();
+    for expected in [
+        format!("--agent-image={image}"),
+        "--report-url=http://operator-reports.mine.svc.cluster.local:8080".to_owned(),
+    ] {
+        assert!(arguments.iter().any(|argument| *argument == expected), "{arguments:?}");
+    }
+}
+
+#[test]
+fn manifests_has_a_network_policy_on_demand() {
+    let objects = manifests(&["--network-policy"]);
+    assert_eq!(of_kind(&objects, "NetworkPolicy").len(), 1);
+}
+
+#[test]
+fn the_operators_own_arguments_are_understood() {
+    let objects = manifests(&["--namespaced", "team"]);
+    let manager = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0];
+    let arguments = manager["args"].as_array().unwrap().iter().map(|argument| {
+        // What the kubelet does.
+        argument.as_str().unwrap().replace("$(POD_IP)", "10.0.0.1")
+    });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
+    // Without a cluster it ends after it has read its arguments.
+    let output = command.args(arguments).env("KUBECONFIG", "/nonexistent").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("failed to find a cluster"), "{errors}");
+}
