@@ -2,7 +2,8 @@
 
 CARGO ?= cargo
 TRIPLE = x86_64-unknown-linux-gnu
-BIN = $(or $(CARGO_TARGET_DIR),target)/debug
+TARGET = $(or $(CARGO_TARGET_DIR),target)
+BIN = $(TARGET)/debug
 # `TESTBED=off` runs the tests on the cluster that KUBECONFIG names.
 TESTBED ?= on
 TESTBED_NAME ?= default
@@ -22,9 +23,29 @@ else
 ON_CLUSTER = $(BIN)/testbed run --name $(TESTBED_NAME) --level $(LEVEL) --
 endif
 
+# `make install` and its like work on the testbed; on the cluster that KUBECONFIG names with
+# TESTBED=off, or when IMAGE says which image its nodes can pull.
+ifneq ($(filter off,$(TESTBED))$(IMAGE),)
+KUBECTL ?= kubectl
+ON_TESTBED =
+else
+IMAGE = flux-operator.test/flux-operator:dev
+ON_TESTBED = $(TARGET)/testbed/$(TESTBED_NAME)/kubeconfig
+KUBECTL = KUBECONFIG=$(ON_TESTBED) $(TARGET)/testbed/bin/kubectl
+endif
+OPERATOR_NAMESPACE ?= operator-system
+# More arguments for `flux-operator manifests`, such as --replicas 2.
+INSTALL ?=
+MANIFESTS = $(BIN)/flux-operator manifests --namespace $(OPERATOR_NAMESPACE) \
+	$(if $(IMAGE),--image $(IMAGE)) $(INSTALL)
+# The operator's; `dev` builds faster and is larger.
+PROFILE ?= release
+
+STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRIPLE)
+
 .DEFAULT_GOAL := build
 .PHONY: build demo help test test-unit static test-k8s test-e2e testbed-build testbed-up testbed-down \
-	lint fmt manifests check-manifests fuzz clean
+	image install uninstall run list log lint fmt manifests check-manifests fuzz clean
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,8 +67,8 @@ endif
 test-unit: ## Unit and property tests: no cluster, no root
 	$(CARGO) test
 
-static: ## Build the programs that run in any image: the agent and fluxlet, linked statically
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRIPLE) -p flux-operator-agent -p flux-operator-fluxlet
+static: ## Build the programs that run in any image, linked statically: operator, agent, fluxlet
+	$(STATIC) -p flux-operator -p flux-operator-agent -p flux-operator-fluxlet
 
 test-k8s: ## Tests that need a real API server
 	$(MAKE) --no-print-directory on-cluster RUN=test-k8s-here
@@ -80,21 +101,65 @@ testbed-down: ## Remove every trace of it
 	$(CARGO) build -q -p flux-operator-testbed
 	$(BIN)/testbed down --name $(TESTBED_NAME)
 
+image: ## Write the operator's image, from scratch, to target/image/flux-operator.tar (IMAGE=, PROFILE=)
+	$(STATIC) --profile $(PROFILE) -p flux-operator
+	$(STATIC) --profile small -p flux-operator-agent
+	$(CARGO) build -q -p flux-operator-testbed
+	@mkdir -p $(TARGET)/image
+	$(BIN)/testbed image build --tag $(or $(IMAGE),flux-operator:dev) --output $(TARGET)/image/flux-operator.tar \
+		--add $(TARGET)/$(TRIPLE)/$(PROFILE:dev=debug)/flux-operator:/flux-operator \
+		--add $(TARGET)/$(TRIPLE)/small/flux-operator-agent:/flux-operator-agent \
+		--entrypoint /flux-operator --user 65532:65532
+	@ls -l $(TARGET)/image/flux-operator.tar | awk '{ printf "%s: %.1f MB\n", $$NF, $$5 / 1e6 }'
+
+.PHONY: image-there
+ifdef ON_TESTBED
+image-there: testbed-up image
+	$(BIN)/testbed image import --name $(TESTBED_NAME) $(TARGET)/image/flux-operator.tar
+else
+image-there:
+endif
+
+install: build image-there ## Install the operator in the testbed, or with IMAGE= in the cluster of KUBECONFIG
+	$(MANIFESTS) | $(KUBECTL) apply --server-side --force-conflicts -f -
+	$(if $(ON_TESTBED),$(KUBECTL) rollout restart -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager)
+	$(KUBECTL) rollout status -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager --timeout 5m
+
+uninstall: build ## Remove it again, with every MiniCluster
+	$(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
+
+run: build image-there ## Run the operator on this machine instead (REPORT_URL= where pods reach it)
+	@! $(KUBECTL) get -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager >/dev/null 2>&1 || \
+		{ echo "an operator is installed already, and two would disturb each other: run 'make uninstall'"; exit 1; }
+	$(BIN)/flux-operator crd | $(KUBECTL) apply --server-side --force-conflicts -f -
+	$(if $(ON_TESTBED),KUBECONFIG=$(ON_TESTBED)) $(BIN)/flux-operator run $(if $(IMAGE),--agent-image $(IMAGE)) \
+		$(addprefix --report-url ,$(or $(REPORT_URL),$(TESTBED_REPORT_URL)))
+
+# Pods of the testbed reach this machine where its API server is.
+TESTBED_REPORT_URL = $(if $(ON_TESTBED),$(shell sed -n 's|.*"server": "https\(.*\):.*|http\1:8080|p' $(ON_TESTBED)))
+
+list: ## List the MiniClusters of all namespaces
+	@$(KUBECTL) get miniclusters --all-namespaces
+
+log: ## Show what the operator says
+	@$(KUBECTL) logs -n $(OPERATOR_NAMESPACE) -l control-plane=controller-manager --prefix --tail -1
+
 lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies features
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	for crate in flux wire api plan; do $(CARGO) check -q -p flux-operator-$$crate || exit 1; done
+	for crate in flux wire api plan install; do $(CARGO) check -q -p flux-operator-$$crate || exit 1; done
 
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
-manifests: ## Write the generated files: config/crd, docs/reference
-	$(CARGO) run -q -p flux-operator -- crd --output config/crd
+manifests: ## Write the generated files: config, docs/reference
+	$(CARGO) run -q -p flux-operator -- manifests --output config
 	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-plan --test fields the_reference_is_current
 
 check-manifests: ## Fail when a generated file is stale
-	$(CARGO) run -q -p flux-operator -- crd --output target/manifests/crd
-	@diff -r config/crd target/manifests/crd || { echo "config/crd is stale: run 'make manifests' and commit it"; exit 1; }
+	$(CARGO) run -q -p flux-operator -- manifests --output $(TARGET)/manifests
+	@for part in crd operator; do diff -r config/$$part $(TARGET)/manifests/$$part || \
+		{ echo "config/$$part is stale: run 'make manifests' and commit it"; exit 1; }; done
 
 fuzz: ## Fuzz every parser for a minute each (needs nightly Rust and cargo-fuzz)
 	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do \
