@@ -38,8 +38,8 @@ OPERATOR_NAMESPACE ?= operator-system
 INSTALL ?=
 MANIFESTS = $(BIN)/flux-operator manifests --namespace $(OPERATOR_NAMESPACE) \
 	$(if $(IMAGE),--image $(IMAGE)) $(INSTALL)
-# The operator's; `dev` builds faster and is larger.
-PROFILE ?= release
+# Of the programs in the image. With `release` it has 26 MB; `dev` builds fastest.
+PROFILE ?= small
 
 STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRIPLE)
 
@@ -102,13 +102,12 @@ testbed-down: ## Remove every trace of it
 	$(BIN)/testbed down --name $(TESTBED_NAME)
 
 image: ## Write the operator's image, from scratch, to target/image/flux-operator.tar (IMAGE=, PROFILE=)
-	$(STATIC) --profile $(PROFILE) -p flux-operator
-	$(STATIC) --profile small -p flux-operator-agent
+	$(STATIC) --profile $(PROFILE) -p flux-operator -p flux-operator-agent
 	$(CARGO) build -q -p flux-operator-testbed
 	@mkdir -p $(TARGET)/image
 	$(BIN)/testbed image build --tag $(or $(IMAGE),flux-operator:dev) --output $(TARGET)/image/flux-operator.tar \
 		--add $(TARGET)/$(TRIPLE)/$(PROFILE:dev=debug)/flux-operator:/flux-operator \
-		--add $(TARGET)/$(TRIPLE)/small/flux-operator-agent:/flux-operator-agent \
+		--add $(TARGET)/$(TRIPLE)/$(PROFILE:dev=debug)/flux-operator-agent:/flux-operator-agent \
 		--entrypoint /flux-operator --user 65532:65532
 	@ls -l $(TARGET)/image/flux-operator.tar | awk '{ printf "%s: %.1f MB\n", $$NF, $$5 / 1e6 }'
 
