@@ -68,6 +68,8 @@ fn manager() -> Vec<PolicyRule> {
         rule("", &["namespaces"], &["get"]),
         // What users hear of.
         rule("events.k8s.io", &["events"], &["create", "patch"]),
+        // Why pods are not made (a quota, a policy) or do not start stands in Events alone.
+        rule("", &["events"], &["list"]),
     ]
 }
 
