@@ -32,9 +32,20 @@ pub fn changes(
     if let FluxHome::View(view) = &plan.flux {
         // At the end: what the image has of the same name wins.
         path = Some(search::append(path.as_deref(), &format!("{view}/bin")));
-        if let Some(packages) = python_packages(Path::new(view)) {
+        let packages = match plan.python_path.as_str() {
+            "" => python_packages(Path::new(view)),
+            given => Some(PathBuf::from(given)),
+        };
+        if let Some(packages) = packages {
             let old = lookup("PYTHONPATH");
             changes.insert("PYTHONPATH", search::append(old.as_deref(), text(&packages)));
+        }
+        // Flux runs what is in `rc1.d` of these directories: a view with Fluxion loads
+        // it from there instead of the simple scheduler.
+        let extra = Path::new(view).join("etc/flux");
+        if !plan.simple_scheduler && extra.join("rc1.d").is_dir() {
+            let old = lookup("FLUX_RC_EXTRA");
+            changes.insert("FLUX_RC_EXTRA", search::append(old.as_deref(), text(&extra)));
         }
     }
     // Commands of the program must reach the same Flux.
@@ -111,6 +122,20 @@ mod tests {
         assert_eq!(changes["PATH"], *format!("/bin:{root}/bin"));
         assert_eq!(changes["PYTHONPATH"], *format!("/mine:{}", packages.display()));
         assert_eq!(changed(&plan, None, &[])["PYTHONPATH"], *packages);
+    }
+
+    #[test]
+    fn packages_and_scheduler_of_a_view_can_be_chosen() {
+        let view = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(view.path().join("etc/flux/rc1.d")).unwrap();
+        let mut plan = plan();
+        plan.flux = FluxHome::View(view.path().to_str().unwrap().to_owned());
+        plan.python_path = "/packages".into();
+        let changes = changed(&plan, None, &[]);
+        assert_eq!(changes["PYTHONPATH"], "/packages");
+        assert_eq!(changes["FLUX_RC_EXTRA"], *view.path().join("etc/flux"));
+        plan.simple_scheduler = true;
+        assert!(!changed(&plan, None, &[]).contains_key("FLUX_RC_EXTRA"));
     }
 
     #[test]

@@ -117,6 +117,8 @@ pub mod tests {
             logging: Default::default(),
             restart_limit: 0,
             complete_workers: false,
+            python_path: String::new(),
+            simple_scheduler: false,
             environment: Default::default(),
             output_directory: "/tmp/fluxout".into(),
             ready_port: 0,

@@ -47,6 +47,10 @@ pub struct Cluster {
     pub restart_limit: u32,
     /// A worker's broker is not started again.
     pub complete_workers: bool,
+    /// Where Flux's Python packages are, if not where a view has them.
+    pub python_path: String,
+    /// Flux's own simple scheduler stays, although a view may bring Fluxion.
+    pub simple_scheduler: bool,
     /// Variables for shells that connect.
     pub environment: std::collections::BTreeMap<String, String>,
     /// Where jobs write.
@@ -109,6 +113,8 @@ impl Cluster {
             },
             restart_limit: restart_limit(spec, mode),
             complete_workers: flux.complete_workers,
+            python_path: flux.container.as_ref().map(|c| c.python_path.clone()).unwrap_or_default(),
+            simple_scheduler: flux.scheduler.as_ref().is_some_and(|scheduler| scheduler.simple),
             environment: flux.environment.clone(),
             output_directory: or(&runner.logs, OUTPUT),
             mount: or(

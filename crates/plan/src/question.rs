@@ -196,6 +196,7 @@ mod tests {
                 "name": format!("fs-{index}"), "uid": format!("p{index}"),
                 "creationTimestamp": after(1).to_string(),
                 "annotations": { crate::seen::INDEX: index.to_string() },
+                "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "j" }],
             },
             "status": status,
         }))

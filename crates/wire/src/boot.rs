@@ -62,6 +62,14 @@ pub struct BootPlan {
     /// Where Flux is.
     pub flux: FluxHome,
 
+    /// Where Flux's Python packages are, if not where a view has them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub python_path: String,
+
+    /// Flux's own simple scheduler stays, although a view may bring Fluxion.
+    #[serde(default)]
+    pub simple_scheduler: bool,
+
     /// What the lead runs.
     pub program: Program,
 
@@ -290,6 +298,8 @@ mod tests {
             verbatim_config: None,
             resources: Resources::default(),
             flux: FluxHome::View("/mnt/flux/view".into()),
+            python_path: String::new(),
+            simple_scheduler: false,
             program: Program::Line { line: "flux submit hostname".into(), words: vec!["".into()] },
             hooks: Hooks { pre: "export A='b c'\n".into(), ..Hooks::default() },
             sidecars: vec![Sidecar { name: "web".into(), ..Sidecar::default() }],

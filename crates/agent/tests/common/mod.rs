@@ -96,6 +96,8 @@ impl Cluster {
             logging: Default::default(),
             restart_limit: 0,
             complete_workers: false,
+            python_path: String::new(),
+            simple_scheduler: false,
             environment: Default::default(),
             output_directory: format!("{path}/out"),
             ready_port: 0,

@@ -83,7 +83,11 @@ fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Opti
             let dull = ["NotCreated", "PodsPending", "BrokersStarting", "Suspended"];
             !same_reason && !dull.contains(&reason)
         }
-        (ConditionType::Ready, "True") => !same_status || !same_reason,
+        // That a shrink is over is seen by its size.
+        (ConditionType::Ready, "True") => {
+            let shrank = before.is_some_and(|before| before.reason.starts_with("Drain"));
+            !same_status || !same_reason && !(shrank && now.reason == QUORUM)
+        }
         _ => !same_status,
     };
     told.then(|| News {
