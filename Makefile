@@ -45,7 +45,7 @@ STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRI
 
 .DEFAULT_GOAL := build
 .PHONY: build demo help test test-unit static test-k8s test-e2e testbed-build testbed-up testbed-down \
-	image install uninstall run list log lint fmt manifests check-manifests fuzz clean
+	image install uninstall run list log bench lint fmt manifests check-manifests fuzz clean
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -142,6 +142,21 @@ list: ## List the MiniClusters of all namespaces
 
 log: ## Show what the operator says
 	@$(KUBECTL) logs -n $(OPERATOR_NAMESPACE) -l control-plane=controller-manager --prefix --tail -1
+
+# What of the bench is run (throughput, bringup, all), and its options. Without root
+# there is no node, and so nothing to bring up.
+BENCH ?= $(if $(filter node,$(LEVEL)),all,throughput)
+BENCH_ARGS ?= --check bench/limits.yaml
+
+# The operator and the agent are measured as they are released. Each is built alone, because
+# Cargo would else give it the features that another program asks for.
+bench: testbed-build ## Measure our operator beside the machine's ceiling (BENCH=, BENCH_ARGS=, FLUX_ROOT=)
+	$(CARGO) build --release -p flux-operator
+	$(CARGO) build --profile bench -p flux-operator-bench
+ifneq ($(BENCH),throughput)
+	$(STATIC) --profile small -p flux-operator-agent -p flux-operator-fluxlet
+endif
+	STATIC_PROGRAMS=$(BIN)/../$(TRIPLE)/small $(BIN)/../release/bench $(BENCH) $(BENCH_ARGS)
 
 lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies features
 	$(CARGO) fmt --all --check

@@ -111,12 +111,16 @@ pub fn flux_root() -> Option<PathBuf> {
 }
 
 fn import() -> Result<()> {
-    let testbed = testbed()?;
+    import_to(&testbed()?)
+}
+
+/// Brings all images to a testbed.
+pub fn import_to(testbed: &Testbed) -> Result<()> {
     let agent = static_program("flux-operator-agent")?;
-    bring(&testbed, Image::new(AGENT_IMAGE).file(&agent, "/flux-operator-agent", 0o755))?;
+    bring(testbed, Image::new(AGENT_IMAGE).file(&agent, "/flux-operator-agent", 0o755))?;
     match flux_root() {
-        Some(root) => bring(&testbed, real_flux(FLUX_IMAGE, &root)?),
-        None => bring(&testbed, fluxlet_view(&static_program("flux")?)),
+        Some(root) => bring(testbed, real_flux(FLUX_IMAGE, &root)?),
+        None => bring(testbed, fluxlet_view(&static_program("flux")?)),
     }
 }
 
@@ -156,7 +160,7 @@ fn base(root: &Path) -> Result<Image> {
 const SOFTWARE: &str = "/opt/software/flux";
 
 /// A program that needs nothing of the image it runs in, built by `make static`.
-fn static_program(name: &str) -> Result<PathBuf> {
+pub fn static_program(name: &str) -> Result<PathBuf> {
     let folder = std::env::var_os("STATIC_PROGRAMS").map(PathBuf::from).unwrap_or_else(|| {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/x86_64-unknown-linux-gnu/debug")
     });

@@ -1,0 +1,186 @@
+//! Who asked the API server what: its audit log, counted.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// One answered request.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    at: Timestamp,
+    namespace: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// What counts, such as `create jobs`.
+    Call(String),
+    /// A watch that was opened.
+    Watch,
+    /// The lease by which one of several replicas works.
+    Lease,
+}
+
+/// Calls of a span of time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Tally {
+    /// By verb and resource; those that failed have their code.
+    pub(crate) calls: BTreeMap<String, u64>,
+    /// Watches that were opened.
+    pub(crate) watches: u64,
+    /// Calls for the lease.
+    pub(crate) lease: u64,
+}
+
+impl Tally {
+    /// Counts calls between two moments, outside of one namespace.
+    pub(crate) fn of(calls: &[Call], from: Timestamp, until: Timestamp, without: &str) -> Tally {
+        let mut tally = Tally::default();
+        let counted = calls.iter().filter(|call| call.at >= from && call.at < until);
+        for call in counted.filter(|call| call.namespace != without) {
+            match &call.kind {
+                Kind::Call(name) => *tally.calls.entry(name.clone()).or_default() += 1,
+                Kind::Watch => tally.watches += 1,
+                Kind::Lease => tally.lease += 1,
+            }
+        }
+        tally
+    }
+
+    /// All calls that count.
+    pub(crate) fn total(&self) -> u64 {
+        self.calls.values().sum()
+    }
+}
+
+/// Reads every call of a user from an audit log.
+pub(crate) fn calls_of(user: &str, log: &Path) -> Result<Vec<Call>> {
+    let failed = || format!("failed to read {}", log.display());
+    let file = std::fs::File::open(log).with_context(failed)?;
+    let mut calls = Vec::new();
+    for line in BufReader::new(file).lines() {
+        let line = line.with_context(failed)?;
+        // The last line may not be written to its end yet.
+        let Ok(event) = serde_json::from_str::<Event>(&line) else { continue };
+        if event.user.username == user {
+            calls.extend(call(event));
+        }
+    }
+    Ok(calls)
+}
+
+/// What the API server writes of a request.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    stage: String,
+    verb: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    user: User,
+    #[serde(default)]
+    object_ref: Option<ObjectReference>,
+    #[serde(default)]
+    response_status: Option<Status>,
+    request_received_timestamp: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct User {
+    username: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ObjectReference {
+    resource: String,
+    subresource: String,
+    namespace: String,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    code: u16,
+}
+
+/// A watch is written when it is opened and when it ends; everything else once.
+fn call(event: Event) -> Option<Call> {
+    let stage = if event.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
+    if event.stage != stage {
+        return None;
+    }
+    let code = event.response_status.map(|status| status.code).unwrap_or_default();
+    let object = event.object_ref.unwrap_or_default();
+    let kind = match (event.verb.as_str(), object.resource.as_str()) {
+        ("watch", _) => Kind::Watch,
+        (_, "leases") => Kind::Lease,
+        (verb, "") => {
+            let path = event.request_uri.split('?').next().unwrap_or_default();
+            Kind::Call(format!("{verb} {path}"))
+        }
+        (verb, resource) => {
+            let mut name = format!("{verb} {resource}");
+            if !object.subresource.is_empty() {
+                name = format!("{name}/{}", object.subresource);
+            }
+            if code >= 400 {
+                name = format!("{name} ({code})");
+            }
+            Kind::Call(name)
+        }
+    };
+    Some(Call { at: event.request_received_timestamp, namespace: object.namespace, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn kind(event: Value) -> Option<Kind> {
+        let mut whole = json!({
+            "stage": "ResponseComplete", "requestURI": "/version?timeout=5s",
+            "user": { "username": "u" }, "requestReceivedTimestamp": "2026-01-01T00:00:00.5Z",
+        });
+        flux_operator_testkit::merge(&mut whole, &event);
+        call(serde_json::from_value(whole).unwrap()).map(|call| call.kind)
+    }
+
+    #[test]
+    fn a_call_is_named_by_verb_and_resource() {
+        let status = json!({ "verb": "patch", "objectRef": { "resource": "miniclusters", "subresource": "status" } });
+        assert_eq!(kind(status), Some(Kind::Call("patch miniclusters/status".into())));
+        let conflict = json!({ "verb": "create", "objectRef": { "resource": "jobs" }, "responseStatus": { "code": 409 } });
+        assert_eq!(kind(conflict), Some(Kind::Call("create jobs (409)".into())));
+        assert_eq!(kind(json!({ "verb": "get" })), Some(Kind::Call("get /version".into())));
+    }
+
+    #[test]
+    fn watches_and_the_lease_are_counted_apart() {
+        let lease = json!({ "verb": "update", "objectRef": { "resource": "leases" } });
+        assert_eq!(kind(lease), Some(Kind::Lease));
+        let watch = json!({ "verb": "watch", "objectRef": { "resource": "jobs" } });
+        assert_eq!(kind(watch.clone()), None, "its end does not count again");
+        let mut opened = watch;
+        opened["stage"] = "ResponseStarted".into();
+        assert_eq!(kind(opened), Some(Kind::Watch));
+    }
+
+    #[test]
+    fn only_the_span_counts_and_not_the_other_namespace() {
+        let call = |second: i64, namespace: &str| Call {
+            at: Timestamp::from_second(second).unwrap(),
+            namespace: namespace.into(),
+            kind: Kind::Call("get pods".into()),
+        };
+        let calls = [call(1, "a"), call(2, "a"), call(2, "warm"), call(3, "a")];
+        let moment = |second| Timestamp::from_second(second).unwrap();
+        assert_eq!(Tally::of(&calls, moment(2), moment(3), "warm").total(), 1);
+    }
+}

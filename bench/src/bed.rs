@@ -1,0 +1,157 @@
+//! A fresh testbed for one contestant, and the identity it works under.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use flux_operator_testbed::{Layout, Level, Name, Testbed, Wanted, down, up};
+use flux_operator_testkit::images::AGENT_IMAGE;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, Config, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::contestant::documents;
+
+/// The namespace of what is measured.
+pub(crate) const NAMESPACE: &str = "bench";
+/// The namespace of what is done before, which does not count.
+pub(crate) const WARM_UP: &str = "warm-up";
+/// The name of the operator in the audit log: it works as a pod would, with a token.
+pub(crate) const OPERATOR_USER: &str = "system:serviceaccount:bench:operator";
+
+/// Longer than any measurement may take.
+const TOKEN_SECONDS: i64 = 2 * 60 * 60;
+
+/// A testbed of our own. It is taken down when this is dropped.
+pub(crate) struct Bed {
+    layout: Layout,
+    name: Name,
+    /// The testbed.
+    pub(crate) testbed: Testbed,
+    /// A client with all rights, whose calls are not the operator's.
+    pub(crate) client: Client,
+    level: Level,
+}
+
+impl Bed {
+    /// Brings up a fresh testbed with these CRDs, two namespaces and an account.
+    pub(crate) async fn up(contestant: &str, level: Level, crds: &[Value]) -> Result<Bed> {
+        let layout = Layout::discover();
+        let name: Name = format!("bench-{contestant}").parse()?;
+        let program = std::env::current_exe().context("failed to find this program")?;
+        // What an earlier run left behind would not be fresh.
+        down(&layout, &name)?;
+        if let Err(error) = up(&layout, &name, Wanted { level, audit: true }, &program, &mut |_| ())
+        {
+            down(&layout, &name)?;
+            return Err(error.into());
+        }
+        let testbed = Testbed::find_in(&layout, &name).context("the testbed is gone again")?;
+        let kubeconfig = Kubeconfig::read_from(testbed.kubeconfig())?;
+        let mut config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        // Watches of a minute without news are nothing unusual here.
+        config.read_timeout = Some(Duration::from_secs(600));
+        let bed = Bed { layout, name, testbed, client: Client::try_from(config)?, level };
+        bed.prepare(crds).await.context("failed to prepare the testbed")?;
+        Ok(bed)
+    }
+
+    async fn prepare(&self, crds: &[Value]) -> Result<()> {
+        let all: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        for crd in crds {
+            let crd: CustomResourceDefinition = serde_json::from_value(crd.clone())?;
+            all.create(&PostParams::default(), &crd).await?;
+            let name = crd.name_any();
+            let served = await_condition(all.clone(), &name, conditions::is_crd_established());
+            tokio::time::timeout(Duration::from_secs(30), served).await??;
+        }
+        for namespace in [NAMESPACE, WARM_UP] {
+            self.create::<Namespace>(json!({ "metadata": { "name": namespace } })).await?;
+        }
+        let account = json!({ "metadata": { "name": "operator", "namespace": NAMESPACE } });
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
+        accounts.create(&PostParams::default(), &serde_json::from_value(account)?).await?;
+        let binding = json!({
+            "metadata": { "name": "bench-operator" },
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin",
+            },
+            "subjects": [{ "kind": "ServiceAccount", "name": "operator", "namespace": NAMESPACE }],
+        });
+        self.create::<ClusterRoleBinding>(binding).await?;
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(TOKEN_SECONDS),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let issued =
+            accounts.create_token_request("operator", &PostParams::default(), &request).await?;
+        let token = issued.status.context("no token was issued")?.token;
+        let text = std::fs::read_to_string(self.testbed.kubeconfig())?;
+        let mut kubeconfig =
+            documents(&text)?.into_iter().next().context("the kubeconfig is empty")?;
+        for user in kubeconfig["users"].as_array_mut().into_iter().flatten() {
+            user["user"] = json!({ "token": token });
+        }
+        std::fs::write(self.operator_kubeconfig(), kubeconfig.to_string())?;
+        Ok(())
+    }
+
+    async fn create<K>(&self, object: Value) -> Result<()>
+    where
+        K: kube::Resource<DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let all: Api<K> = Api::all(self.client.clone());
+        all.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        Ok(())
+    }
+
+    /// What an operator's command finds in its environment.
+    pub(crate) fn environment(&self) -> Result<Vec<(&'static str, String)>> {
+        let address = match self.level {
+            Level::ControlPlane => "127.0.0.1".to_owned(),
+            Level::Node => self.testbed.slot().host_address().to_string(),
+        };
+        // Nobody else is told of it, so it stays free until the operator listens there.
+        let port = TcpListener::bind((address.as_str(), 0))?.local_addr()?.port();
+        Ok(vec![
+            ("KUBECONFIG", self.operator_kubeconfig().display().to_string()),
+            ("BENCH_HOST_ADDRESS", address),
+            ("BENCH_PORT", port.to_string()),
+            ("BENCH_AGENT_IMAGE", AGENT_IMAGE.to_owned()),
+        ])
+    }
+
+    /// Where an operator logs. The file outlives the testbed.
+    pub(crate) fn log_of(&self, operator: &str) -> PathBuf {
+        self.layout.bin().with_file_name(format!("bench-{operator}.log"))
+    }
+
+    fn operator_kubeconfig(&self) -> PathBuf {
+        self.testbed.kubeconfig().with_file_name("operator.kubeconfig")
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Err(error) = down(&self.layout, &self.name) {
+            eprintln!("warning: testbed {} is still there: {error}", self.name);
+        }
+    }
+}

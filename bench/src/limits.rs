@@ -1,0 +1,108 @@
+//! Limits of figures, in a file with the reason of each.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use crate::summary::Measures;
+
+/// What the file holds.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    limits: Vec<Limit>,
+}
+
+/// The range of one figure.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limit {
+    /// The figure's name.
+    measure: String,
+    /// The least that passes.
+    at_least: Option<f64>,
+    /// The most that passes.
+    at_most: Option<f64>,
+    /// What was measured when the limit was set.
+    average: f64,
+    /// Why the limit has this distance to it.
+    reason: String,
+}
+
+impl Limit {
+    fn passes(&self, value: f64) -> bool {
+        self.at_least.is_none_or(|least| value >= least)
+            && self.at_most.is_none_or(|most| value <= most)
+    }
+
+    fn text(&self) -> String {
+        let least = self.at_least.map(|least| format!("at least {least}"));
+        let most = self.at_most.map(|most| format!("at most {most}"));
+        [least, most].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Compares figures with their limits, and fails when one is outside. A figure that was not
+/// measured is said to be so.
+pub(crate) fn check(file: &Path, measures: &Measures) -> Result<ExitCode> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("failed to read {}", file.display()))?;
+    let limits = parse(&text).with_context(|| format!("{} has no limits", file.display()))?;
+    let mut passed = true;
+    println!("\nlimits");
+    for limit in &limits {
+        let Limit { measure, average, reason, .. } = limit;
+        let range = limit.text();
+        match measures.get(measure) {
+            None => println!("  ----  {measure}: not measured"),
+            Some(value) if limit.passes(*value) => {
+                println!("  pass  {measure}: {value:.3}, {range}");
+            }
+            Some(value) => {
+                passed = false;
+                println!("  FAIL  {measure}: {value:.3}, {range}; it was {average}. {reason}");
+            }
+        }
+    }
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn parse(text: &str) -> Result<Vec<Limit>> {
+    let File { limits } = serde_saphyr::from_str(text)?;
+    for limit in &limits {
+        let measure = &limit.measure;
+        ensure!(
+            limit.at_least.is_some() || limit.at_most.is_some(),
+            "{measure} has neither at_least nor at_most"
+        );
+        ensure!(limit.passes(limit.average), "the average of {measure} is outside its own limits");
+    }
+    Ok(limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_that_is_checked_in_can_be_read() {
+        assert!(!parse(include_str!("../limits.yaml")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn both_ends_of_a_range_count() {
+        let text = "limits:\n- {measure: a, at_least: 1, at_most: 2, average: 1.5, reason: r}\n";
+        let limits = parse(text).unwrap();
+        let passes: Vec<bool> =
+            [0.9, 1.0, 2.0, 2.1].iter().map(|value| limits[0].passes(*value)).collect();
+        assert_eq!(passes, [false, true, true, false]);
+    }
+
+    #[test]
+    fn a_limit_that_its_own_average_breaks_is_a_mistake() {
+        let text = "limits:\n- {measure: a, at_most: 2, average: 3, reason: r}\n";
+        assert!(parse(text).unwrap_err().to_string().contains("average of a"));
+    }
+}

@@ -1,0 +1,173 @@
+//! Measures operators: how many MiniClusters a second, at what cost, and how long one takes.
+//!
+//! ```text
+//! contestant ──► bed (a fresh testbed) ──► throughput │ bringup ──► summary ──► limits
+//! ```
+//!
+//! An operator is a shell command and nothing more, so any operator can be measured beside ours.
+//! Machines differ and are noisy: what counts are ratios within one run. So everything is measured
+//! beside what the machine can do at best (a bare client, a bare Job, Flux alone), and operators
+//! take turns.
+
+mod audit;
+mod bed;
+mod bringup;
+mod contestant;
+mod flux_alone;
+mod limits;
+mod manifest;
+mod summary;
+mod throughput;
+mod usage;
+mod waiting;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use flux_operator_testbed::{Supervision, supervise};
+use serde::Serialize;
+
+use crate::summary::Measures;
+
+#[derive(Parser)]
+#[command(name = "bench", about = "Measure operators beside each other")]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Many MiniClusters at once, on a control plane without nodes
+    Throughput {
+        #[command(flatten)]
+        throughput: throughput::Options,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One MiniCluster after the other, on a real node (needs root)
+    Bringup {
+        #[command(flatten)]
+        bringup: bringup::Options,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Both
+    All {
+        #[command(flatten)]
+        throughput: throughput::Options,
+        #[command(flatten)]
+        bringup: bringup::Options,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Run a testbed in the foreground; this program does it for itself
+    #[command(hide = true)]
+    Supervise(Supervision),
+}
+
+#[derive(clap::Args)]
+struct Common {
+    #[command(flatten)]
+    contestants: contestant::Options,
+
+    /// Write all figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Fail when a figure is outside the limits in this file
+    #[arg(long, value_name = "FILE")]
+    check: Option<PathBuf>,
+}
+
+/// Everything that was measured.
+#[derive(Serialize, Default)]
+struct Figures {
+    throughput: Option<throughput::Figures>,
+    bringup: Option<bringup::Figures>,
+    /// The same, by name, as limits see it.
+    measures: Measures,
+}
+
+fn main() -> ExitCode {
+    let outcome = match CommandLine::parse().command {
+        Command::Supervise(supervision) => return supervise(supervision),
+        Command::Throughput { throughput, common } => run(Some(&throughput), None, &common),
+        Command::Bringup { bringup, common } => run(None, Some(&bringup), &common),
+        Command::All { throughput, bringup, common } => {
+            run(Some(&throughput), Some(&bringup), &common)
+        }
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(
+    throughput: Option<&throughput::Options>,
+    bringup: Option<&bringup::Options>,
+    common: &Common,
+) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    let figures = runtime.block_on(async {
+        // Interrupted, what was started is dropped and so ended.
+        tokio::select! {
+            figures = measure(throughput, bringup, &common.contestants) => figures,
+            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+        }
+    })?;
+    if let Some(file) = &common.json {
+        write_json(file, &figures)?;
+    }
+    match &common.check {
+        Some(file) => limits::check(file, &figures.measures),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn measure(
+    throughput: Option<&throughput::Options>,
+    bringup: Option<&bringup::Options>,
+    contestants: &contestant::Options,
+) -> Result<Figures> {
+    let operators = contestants.operators()?;
+    let mut figures = Figures::default();
+    if let Some(options) = throughput {
+        let found = throughput::measure(options, &operators).await?;
+        print!("{}", found.table());
+        figures.measures.extend(found.measures());
+        figures.throughput = Some(found);
+    }
+    if let Some(options) = bringup {
+        let found = bringup::measure(options, &operators).await?;
+        print!("{}", found.table());
+        figures.measures.extend(found.measures());
+        figures.bringup = Some(found);
+    }
+    Ok(figures)
+}
+
+fn write_json(file: &Path, figures: &Figures) -> Result<()> {
+    let text = serde_json::to_string_pretty(figures).context("failed to write the figures")?;
+    std::fs::write(file, text + "\n").with_context(|| format!("failed to write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        CommandLine::command().debug_assert();
+    }
+}

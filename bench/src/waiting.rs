@@ -1,0 +1,95 @@
+//! Waits for events of a watch, and says when they came.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+/// What can be watched.
+pub(crate) trait Watched:
+    Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static
+{
+}
+
+impl<K> Watched for K where K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static
+{}
+
+/// Awaits something, but not for ever.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    what: &str,
+    future: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    match tokio::time::timeout(limit, future).await {
+        Ok(outcome) => outcome.with_context(|| format!("while waiting until {what}")),
+        Err(_) => bail!("not within {} s: {what}", limit.as_secs()),
+    }
+}
+
+/// The moment at which an object was first seen that `found` takes.
+pub(crate) async fn first<K: Watched>(
+    api: Api<K>,
+    config: watcher::Config,
+    mut found: impl FnMut(&K) -> bool,
+) -> Result<Instant> {
+    let mut changes = watcher(api, config).applied_objects().boxed();
+    while let Some(object) = changes.try_next().await? {
+        if found(&object) {
+            return Ok(Instant::now());
+        }
+    }
+    bail!("the watch ended")
+}
+
+/// The moment at which so many different objects had been seen.
+pub(crate) async fn so_many<K: Watched>(api: Api<K>, count: usize) -> Result<Instant> {
+    let mut seen = BTreeSet::new();
+    first(api, watcher::Config::default(), |object| {
+        seen.insert(object.name_any());
+        seen.len() >= count
+    })
+    .await
+}
+
+/// The moment at which the last of some pods was gone.
+pub(crate) async fn no_pods(api: Api<Pod>, config: watcher::Config) -> Result<Instant> {
+    let mut left = BTreeSet::new();
+    let mut changes = watcher(api, config).boxed();
+    while let Some(change) = changes.try_next().await? {
+        let ends = match change {
+            watcher::Event::Init => {
+                left.clear();
+                false
+            }
+            watcher::Event::InitApply(pod) | watcher::Event::Apply(pod) => {
+                left.insert(pod.name_any());
+                false
+            }
+            watcher::Event::Delete(pod) => {
+                left.remove(&pod.name_any());
+                true
+            }
+            watcher::Event::InitDone => true,
+        };
+        if ends && left.is_empty() {
+            return Ok(Instant::now());
+        }
+    }
+    bail!("the watch ended")
+}
+
+/// The pods of a Job.
+pub(crate) fn of_job(job: &str) -> watcher::Config {
+    watcher::Config::default().labels(&format!("batch.kubernetes.io/job-name={job}"))
+}
+
+/// One object.
+pub(crate) fn named(name: &str) -> watcher::Config {
+    watcher::Config::default().fields(&format!("metadata.name={name}"))
+}
