@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     at: Timestamp,
+    milliseconds: f64,
     namespace: String,
     kind: Kind,
 }
@@ -30,11 +31,20 @@ enum Kind {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Tally {
     /// By verb and resource; those that failed have their code.
-    pub(crate) calls: BTreeMap<String, u64>,
+    pub(crate) calls: BTreeMap<String, Calls>,
     /// Watches that were opened.
     pub(crate) watches: u64,
     /// Calls for the lease.
     pub(crate) lease: u64,
+}
+
+/// Calls of one kind.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Calls {
+    /// How many.
+    pub(crate) count: u64,
+    /// How long the API server took for all of them, waiting in its queues included.
+    pub(crate) milliseconds: f64,
 }
 
 impl Tally {
@@ -44,7 +54,11 @@ impl Tally {
         let counted = calls.iter().filter(|call| call.at >= from && call.at < until);
         for call in counted.filter(|call| call.namespace != without) {
             match &call.kind {
-                Kind::Call(name) => *tally.calls.entry(name.clone()).or_default() += 1,
+                Kind::Call(name) => {
+                    let calls = tally.calls.entry(name.clone()).or_default();
+                    calls.count += 1;
+                    calls.milliseconds += call.milliseconds;
+                }
                 Kind::Watch => tally.watches += 1,
                 Kind::Lease => tally.lease += 1,
             }
@@ -54,7 +68,7 @@ impl Tally {
 
     /// All calls that count.
     pub(crate) fn total(&self) -> u64 {
-        self.calls.values().sum()
+        self.calls.values().map(|calls| calls.count).sum()
     }
 }
 
@@ -88,6 +102,7 @@ struct Event {
     #[serde(default)]
     response_status: Option<Status>,
     request_received_timestamp: Timestamp,
+    stage_timestamp: Timestamp,
 }
 
 #[derive(Deserialize)]
@@ -135,7 +150,9 @@ fn call(event: Event) -> Option<Call> {
             Kind::Call(name)
         }
     };
-    Some(Call { at: event.request_received_timestamp, namespace: object.namespace, kind })
+    let at = event.request_received_timestamp;
+    let milliseconds = 1000.0 * event.stage_timestamp.duration_since(at).as_secs_f64();
+    Some(Call { at, milliseconds, namespace: object.namespace, kind })
 }
 
 #[cfg(test)]
@@ -147,6 +164,7 @@ mod tests {
         let mut whole = json!({
             "stage": "ResponseComplete", "requestURI": "/version?timeout=5s",
             "user": { "username": "u" }, "requestReceivedTimestamp": "2026-01-01T00:00:00.5Z",
+            "stageTimestamp": "2026-01-01T00:00:00.75Z",
         });
         flux_operator_testkit::merge(&mut whole, &event);
         call(serde_json::from_value(whole).unwrap()).map(|call| call.kind)
@@ -176,6 +194,7 @@ mod tests {
     fn only_the_span_counts_and_not_the_other_namespace() {
         let call = |second: i64, namespace: &str| Call {
             at: Timestamp::from_second(second).unwrap(),
+            milliseconds: 250.0,
             namespace: namespace.into(),
             kind: Kind::Call("get pods".into()),
         };

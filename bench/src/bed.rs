@@ -1,7 +1,7 @@
 //! A fresh testbed for one contestant, and the identity it works under.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -56,12 +56,8 @@ impl Bed {
             return Err(error.into());
         }
         let testbed = Testbed::find_in(&layout, &name).context("the testbed is gone again")?;
-        let kubeconfig = Kubeconfig::read_from(testbed.kubeconfig())?;
-        let mut config =
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        // Watches of a minute without news are nothing unusual here.
-        config.read_timeout = Some(Duration::from_secs(600));
-        let bed = Bed { layout, name, testbed, client: Client::try_from(config)?, level };
+        let client = client(&testbed.kubeconfig()).await?;
+        let bed = Bed { layout, name, testbed, client, level };
         bed.prepare(crds).await.context("failed to prepare the testbed")?;
         Ok(bed)
     }
@@ -122,6 +118,11 @@ impl Bed {
         Ok(())
     }
 
+    /// A client with the operator's account.
+    pub(crate) async fn operator_client(&self) -> Result<Client> {
+        client(&self.operator_kubeconfig()).await
+    }
+
     /// What an operator's command finds in its environment.
     pub(crate) fn environment(&self) -> Result<Vec<(&'static str, String)>> {
         let address = match self.level {
@@ -146,6 +147,15 @@ impl Bed {
     fn operator_kubeconfig(&self) -> PathBuf {
         self.testbed.kubeconfig().with_file_name("operator.kubeconfig")
     }
+}
+
+async fn client(kubeconfig: &Path) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    // Watches of a minute without news are nothing unusual here.
+    config.read_timeout = Some(Duration::from_secs(600));
+    Ok(Client::try_from(config)?)
 }
 
 impl Drop for Bed {

@@ -31,13 +31,14 @@ const WORD: Duration = Duration::from_secs(10);
 
 /// How much is measured.
 #[derive(clap::Args)]
+#[group(id = "bringup")]
 pub(crate) struct Options {
     /// Rounds, in which all take turns
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 
     /// Pods of the MiniCluster
-    #[arg(long = "bringup-size", default_value_t = 4)]
+    #[arg(id = "bringup_size", long = "bringup-size", default_value_t = 4)]
     size: u32,
 }
 

@@ -14,6 +14,7 @@ use crate::usage::{Usage, of_tree};
 
 /// Which operators are measured.
 #[derive(clap::Args)]
+#[group(id = "contestants")]
 pub(crate) struct Options {
     /// An operator, as NAME=COMMAND; ours if none is given. The command is run by `sh -c` with
     /// KUBECONFIG, BENCH_HOST_ADDRESS (where pods can reach it), BENCH_PORT (free to listen on)

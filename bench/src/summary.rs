@@ -41,9 +41,18 @@ impl Samples {
         self.values.iter().copied().max_by(f64::total_cmp)
     }
 
-    /// `median (worst)`, or a dash.
+    /// `median (worst)`, or a dash, of what is better when it is small.
     pub(crate) fn text(&self, decimals: usize) -> String {
-        match (self.median(), self.worst()) {
+        self.with(self.worst(), decimals)
+    }
+
+    /// `median (worst)`, or a dash, of what is better when it is large.
+    pub(crate) fn rate_text(&self, decimals: usize) -> String {
+        self.with(self.values.iter().copied().min_by(f64::total_cmp), decimals)
+    }
+
+    fn with(&self, worst: Option<f64>, decimals: usize) -> String {
+        match (self.median(), worst) {
             (Some(median), Some(worst)) if self.values.len() > 1 => {
                 format!("{median:.decimals$} ({worst:.decimals$})")
             }
@@ -95,6 +104,7 @@ mod tests {
     fn one_value_is_its_own_worst_and_needs_no_word_for_it() {
         assert_eq!(samples(&[1.25]).text(1), "1.2");
         assert_eq!(samples(&[1.0, 3.0, 2.0]).text(1), "2.0 (3.0)");
+        assert_eq!(samples(&[1.0, 3.0, 2.0]).rate_text(1), "2.0 (1.0)");
         assert_eq!(samples(&[]).text(1), "-");
     }
 
