@@ -58,6 +58,11 @@ pub fn changes(
     changes.insert("STATE_DIR", layout.state().into());
     changes.insert("FLUX_OUTPUT_DIR", plan.output_directory.clone().into());
     changes.insert("fluxsocket", local_uri(&layout.socket()).into());
+    // `flux submit --watch` is a Python program: it would keep a job's output back until
+    // its end, because our standard output is no terminal.
+    if lookup("PYTHONUNBUFFERED").is_none() {
+        changes.insert("PYTHONUNBUFFERED", "1".into());
+    }
     if !plan.resources.bind_tasks {
         let old = lookup("FLUX_SHELL_RC_PATH");
         let directory = search::append(old.as_deref(), text(&layout.task_shell()));
@@ -152,6 +157,9 @@ mod tests {
         let changes = changed(&plan(), None, &[]);
         assert_eq!(changes["STATE_DIR"], "/r/config/var/lib/flux");
         assert_eq!(changes["FLUX_OUTPUT_DIR"], "/tmp/fluxout");
+        assert_eq!(changes["PYTHONUNBUFFERED"], "1");
+        let given = changed(&plan(), None, &[("PYTHONUNBUFFERED", "")]);
+        assert!(!given.contains_key("PYTHONUNBUFFERED"), "the user's own counts");
         assert_eq!(changes["fluxsocket"], "local:///r/config/run/flux/local");
     }
 

@@ -6,6 +6,7 @@ use flux_operator_plan::{MANAGER, Step};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -13,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::errors::chain;
+use crate::expected::Written;
 use crate::keys::{KeyError, new_keys};
 
 /// Why a step could not be carried out.
@@ -24,6 +26,8 @@ pub(crate) enum ApplyError {
     Create { kind: String, name: String, source: kube::Error },
     #[error("{kind} {name:?} exists and belongs to somebody else: rename one of them")]
     NotOurs { kind: String, name: String },
+    #[error("{kind} {name:?} of the MiniCluster that was here before is still being deleted")]
+    Leftover { kind: String, name: String },
     #[error("failed to change {kind} {name:?}")]
     Change { kind: String, name: String, source: kube::Error },
     #[error("failed to delete {kind} {name:?}")]
@@ -33,12 +37,18 @@ pub(crate) enum ApplyError {
 }
 
 impl ApplyError {
+    /// Whether it passes by itself in a moment, and is nothing to tell.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self, ApplyError::Leftover { .. })
+    }
+
     /// Short and bounded: the metric's label.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             ApplyError::Apply { .. } => "Apply",
             ApplyError::Create { .. } => "Create",
             ApplyError::NotOurs { .. } => "NotOurs",
+            ApplyError::Leftover { .. } => "Leftover",
             ApplyError::Change { .. } => "Change",
             ApplyError::Delete { .. } => "Delete",
             ApplyError::Keys { .. } => "Keys",
@@ -65,20 +75,23 @@ impl<K> Object for K where
 {
 }
 
-/// Carries one step out.
+/// Carries one step out, and returns what the watches will show of it.
 pub(crate) async fn carry_out(
     client: &Client,
     rendering: &Rendering<'_>,
     step: &Step,
-) -> Result<(), ApplyError> {
+) -> Result<Option<Written>, ApplyError> {
     let namespace = rendering.minicluster.namespace().unwrap_or_default();
     let name = rendering.name();
     match step {
         Step::CreateKeys => {
             let keys = new_keys(rendering.minicluster);
             let keys = keys.map_err(|source| ApplyError::Keys { source })?;
-            create(client, &kubernetes::secret(rendering, &keys)).await
+            // Nobody watches Secrets.
+            create(client, &kubernetes::secret(rendering, &keys)).await.map(|_| None)
         }
+        Step::CreateConfigMap(map) => create(client, &**map).await,
+        Step::CreateService(service) => create(client, &**service).await,
         Step::ApplyConfigMap(map) => apply(client, &**map, MANAGER).await,
         Step::ApplyService { service, manager } => apply(client, &**service, manager).await,
         Step::CreatePod(pod) => create(client, &**pod).await,
@@ -107,23 +120,27 @@ pub(crate) async fn is_going(client: &Client, namespace: &str) -> bool {
 }
 
 /// Creates or corrects an object by server-side apply.
-async fn apply<K: Object>(client: &Client, object: &K, manager: &str) -> Result<(), ApplyError> {
+async fn apply<K: Object>(
+    client: &Client,
+    object: &K,
+    manager: &str,
+) -> Result<Option<Written>, ApplyError> {
     let name = object.name_any();
     let parameters = PatchParams::apply(manager).force();
     match api(client, object).patch(&name, &parameters, &Patch::Apply(object)).await {
-        Ok(_) => Ok(()),
+        Ok(applied) => Ok(Some(written::<K>(applied.meta()))),
         Err(source) => Err(ApplyError::Apply { kind: kind::<K>(), name, source }),
     }
 }
 
 /// Creates an object unless it is there already, and then leaves it alone: keys
 /// that are made anew, or a Job's template, would break what runs.
-async fn create<K: Object>(client: &Client, object: &K) -> Result<(), ApplyError> {
+async fn create<K: Object>(client: &Client, object: &K) -> Result<Option<Written>, ApplyError> {
     let (name, kind) = (object.name_any(), kind::<K>());
     let api: Api<K> = api(client, object);
     let parameters = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
     match api.create(&parameters, object).await {
-        Ok(_) => Ok(()),
+        Ok(created) => Ok(Some(written::<K>(created.meta()))),
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
             let failed =
                 |source| ApplyError::Create { kind: kind.clone(), name: name.clone(), source };
@@ -134,7 +151,18 @@ async fn create<K: Object>(client: &Client, object: &K) -> Result<(), ApplyError
                 && existing.owner_references().iter().any(|owner| {
                     object.owner_references().iter().any(|wanted| wanted.uid == owner.uid)
                 });
-            if ours { Ok(()) } else { Err(ApplyError::NotOurs { kind, name }) }
+            if ours {
+                return Ok(Some(written::<K>(existing.meta())));
+            }
+            let mut owners = existing.owner_references().iter();
+            let namesake =
+                object.owner_references().first().map(|owner| (&owner.kind, &owner.name));
+            match owners.any(|owner| Some((&owner.kind, &owner.name)) == namesake)
+                && existing.labels().contains_key(CLUSTER_LABEL)
+            {
+                true => Err(ApplyError::Leftover { kind, name }),
+                false => Err(ApplyError::NotOurs { kind, name }),
+            }
         }
         Err(source) => Err(ApplyError::Create { kind, name, source }),
     }
@@ -146,28 +174,41 @@ async fn change<K: Object>(
     namespace: &str,
     name: &str,
     patch: &Value,
-) -> Result<(), ApplyError> {
+) -> Result<Option<Written>, ApplyError> {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let parameters = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
     match api.patch_metadata(name, &parameters, &Patch::Merge(patch)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Ok(changed) => Ok(Some(written::<K>(changed.meta()))),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(source) => Err(ApplyError::Change { kind: kind::<K>(), name: name.to_owned(), source }),
     }
 }
 
 /// Deletes an object with everything it owns.
-async fn delete<K: Object>(client: &Client, namespace: &str, name: &str) -> Result<(), ApplyError> {
+async fn delete<K: Object>(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Written>, ApplyError> {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     match api.delete(name, &DeleteParams::background()).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        // Deleting twice does no harm.
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(source) => Err(ApplyError::Delete { kind: kind::<K>(), name: name.to_owned(), source }),
     }
 }
 
 fn api<K: Object>(client: &Client, object: &K) -> Api<K> {
     Api::namespaced(client.clone(), &object.namespace().unwrap_or_default())
+}
+
+fn written<K: Object>(metadata: &ObjectMeta) -> Written {
+    Written {
+        kind: kind::<K>(),
+        name: metadata.name.clone().unwrap_or_default(),
+        version: metadata.resource_version.clone(),
+    }
 }
 
 fn kind<K: Object>() -> String {

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::backoff::Backoff;
+use crate::expected::Expected;
 use crate::http::{Server, serve};
 use crate::lease::{Candidate, Election, Leadership, Lost};
 use crate::look::Looks;
@@ -84,6 +85,7 @@ pub async fn run(client: Client, listener: TcpListener, options: Options) -> Res
         reports,
         publisher: Publisher::new(client),
         backoff: Backoff::default(),
+        expected: Expected::default(),
         metrics: metrics.clone(),
         looks: Looks::default(),
     });

@@ -13,6 +13,7 @@ mod backoff;
 mod controller;
 mod delivery;
 mod errors;
+mod expected;
 mod http;
 mod index;
 mod keys;

@@ -10,7 +10,7 @@ use flux_operator_plan::{
     Cluster, Hold, RankTableError, Refusal, Seen, Shrinking, Step, Valid, as_booted, keys_lost,
     plan,
 };
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
@@ -19,6 +19,7 @@ use kube::{Client, ResourceExt};
 use crate::apply::{ApplyError, carry_out, is_going};
 use crate::backoff::Backoff;
 use crate::errors::chain;
+use crate::expected::{Expected, Written};
 use crate::look::Looks;
 use crate::metrics::{Metrics, first_ready};
 use crate::publish::{PublishError, Publisher};
@@ -34,6 +35,7 @@ pub(crate) struct Context {
     pub(crate) reports: Reports,
     pub(crate) publisher: Publisher,
     pub(crate) backoff: Backoff,
+    pub(crate) expected: Expected,
     pub(crate) metrics: Metrics,
     pub(crate) looks: Looks,
 }
@@ -67,6 +69,10 @@ pub(crate) enum CarryError {
     Ranks(RankTableError),
 }
 
+/// How long Kubernetes may take to delete what a namesake has left behind, until we
+/// look again.
+const LEFTOVERS: SignedDuration = SignedDuration::from_millis(250);
+
 /// What became of carrying a cluster out.
 #[derive(Default)]
 struct Carried {
@@ -92,6 +98,12 @@ pub(crate) async fn reconcile(
     if minicluster.metadata.deletion_timestamp.is_some() {
         // Kubernetes deletes what we own.
         return Ok(Action::await_change());
+    }
+    let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
+    let version = |written: &Written| context.stores.version(minicluster, written);
+    if let Some(wait) = context.expected.wait(uid, version) {
+        // The watch starts the next pass, unless it stays silent.
+        return Ok(Action::requeue(wait));
     }
     let (seen, ask_again) = context.observe(minicluster).await;
     let carried = context.carry_out(minicluster, &seen).await;
@@ -182,9 +194,16 @@ impl Context {
             ..Carried::default()
         };
         for step in &plan.steps {
-            if let Err(error) = carry_out(&self.client, &rendering, step).await {
-                carried.failure = Some(CarryError::Apply(error));
-                break;
+            match carry_out(&self.client, &rendering, step).await {
+                Ok(written) => written.into_iter().for_each(|it| self.expected.add(uid, it)),
+                Err(error) if error.passes() => {
+                    carried.look_again = Some(seen.now + LEFTOVERS);
+                    break;
+                }
+                Err(error) => {
+                    carried.failure = Some(CarryError::Apply(error));
+                    break;
+                }
             }
             carried.created |= matches!(step, Step::CreateJob(_));
         }

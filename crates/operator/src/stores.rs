@@ -14,6 +14,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt};
 
+use crate::expected::Written;
 use crate::index::{Index, Owner};
 use crate::reports::Reports;
 
@@ -72,6 +73,18 @@ impl Stores {
         }
     }
 
+    /// The resource version of an object of a MiniCluster, if it is seen.
+    pub(crate) fn version(&self, minicluster: &MiniCluster, written: &Written) -> Option<String> {
+        let owner = owner(minicluster);
+        match written.kind.as_str() {
+            "Job" => version(&self.jobs, &owner, &written.name),
+            "Pod" => version(&self.pods, &owner, &written.name),
+            "ConfigMap" => version(&self.config_maps, &owner, &written.name),
+            "Service" => version(&self.services, &owner, &written.name),
+            _ => None,
+        }
+    }
+
     /// The address of a cluster's lead, once its pod has one.
     pub(crate) fn lead_address(&self, minicluster: &MiniCluster) -> Option<IpAddr> {
         let pods = self.pods.of(&owner(minicluster));
@@ -110,6 +123,10 @@ impl Stores {
     pub(crate) fn uids(&self) -> HashSet<String> {
         self.miniclusters.state().iter().filter_map(|found| found.meta().uid.clone()).collect()
     }
+}
+
+fn version<K: ResourceExt>(index: &Index<K>, owner: &Owner, name: &str) -> Option<String> {
+    index.of(owner).iter().find(|object| object.name_any() == name)?.resource_version()
 }
 
 fn owner(minicluster: &MiniCluster) -> Owner {

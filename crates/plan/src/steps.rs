@@ -28,7 +28,11 @@ pub const MANAGER: &str = "flux-operator";
 pub enum Step {
     /// Make the Secret with fresh keys, unless it is there. It is never rewritten.
     CreateKeys,
-    /// Create or correct the ConfigMap.
+    /// Create the ConfigMap, which costs the API server less than to apply it.
+    CreateConfigMap(Box<ConfigMap>),
+    /// Create a Service of this cluster alone.
+    CreateService(Box<Service>),
+    /// Correct the ConfigMap.
     ApplyConfigMap(Box<ConfigMap>),
     /// Create or correct a Service.
     ApplyService {
@@ -202,20 +206,23 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
 /// ConfigMap, Services and the services' pod, where they differ from what is wanted.
 fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) -> Vec<Step> {
     let mut steps = Vec::new();
-    let map = kubernetes::config_map(rendering);
-    let right = match seen.config_map.as_deref() {
-        Some(found) => !same_version || drift::config_map_is(found, &map),
-        None => false,
-    };
-    if !right {
-        steps.push(Step::ApplyConfigMap(Box::new(map)));
+    let map = Box::new(kubernetes::config_map(rendering));
+    match seen.config_map.as_deref() {
+        None => steps.push(Step::CreateConfigMap(map)),
+        Some(found) if same_version && !drift::config_map_is(found, &map) => {
+            steps.push(Step::ApplyConfigMap(map));
+        }
+        Some(_) => {}
     }
     let services = services(rendering);
     for (service, manager) in &services {
         let found = seen.services.iter().find(|found| found.name_any() == service.name_any());
-        if !found.is_some_and(|found| drift::service_is(found, service)) {
-            let service = Box::new(service.clone());
-            steps.push(Step::ApplyService { service, manager: manager.clone() });
+        let (service, manager) = (Box::new(service.clone()), manager.clone());
+        match found {
+            // What others may have made already is applied.
+            None if manager == MANAGER => steps.push(Step::CreateService(service)),
+            Some(found) if drift::service_is(found, &service) => {}
+            _ => steps.push(Step::ApplyService { service, manager }),
         }
     }
     let pod = kubernetes::services_pod(rendering);
