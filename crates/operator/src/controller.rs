@@ -26,7 +26,7 @@ use crate::stores::Guarded;
 use crate::watches;
 
 /// Passes that run at the same time. They mostly wait for the API server.
-const CONCURRENCY: u16 = 32;
+const CONCURRENCY: u16 = 16;
 
 /// Changes that come together are looked at once.
 const DEBOUNCE: Duration = Duration::from_millis(20);

@@ -120,6 +120,7 @@ fn prune<K: ResourceExt>(object: &mut K) {
 /// Of a pod only its place and its status count; its spec is the Job's template.
 fn prune_pod(pod: &mut Pod) {
     prune(pod);
+    pod.annotations_mut().retain(|name, _| name == "batch.kubernetes.io/job-completion-index");
     let node_name = pod.spec.take().and_then(|spec| spec.node_name);
     pod.spec = Some(PodSpec { node_name, ..PodSpec::default() });
 }
