@@ -6,7 +6,7 @@ use flux_operator_plan::{MANAGER, Step};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -90,8 +90,8 @@ pub(crate) async fn carry_out(
             // Nobody watches Secrets.
             create(client, &kubernetes::secret(rendering, &keys)).await.map(|_| None)
         }
-        Step::CreateConfigMap(map) => create(client, &**map).await,
-        Step::CreateService(service) => create(client, &**service).await,
+        Step::CreateConfigMap(map) => create_or_apply(client, &**map).await,
+        Step::CreateService(service) => create_or_apply(client, &**service).await,
         Step::ApplyConfigMap(map) => apply(client, &**map, MANAGER).await,
         Step::ApplyService { service, manager } => apply(client, &**service, manager).await,
         Step::CreatePod(pod) => create(client, &**pod).await,
@@ -136,35 +136,61 @@ async fn apply<K: Object>(
 /// Creates an object unless it is there already, and then leaves it alone: keys
 /// that are made anew, or a Job's template, would break what runs.
 async fn create<K: Object>(client: &Client, object: &K) -> Result<Option<Written>, ApplyError> {
+    match try_create(client, object).await? {
+        Created::New(written) | Created::Before(written) => Ok(Some(written)),
+        // An operator of another make owns its objects in the same name, but does not
+        // label them.
+        Created::Unlabelled => {
+            Err(ApplyError::NotOurs { kind: kind::<K>(), name: object.name_any() })
+        }
+    }
+}
+
+/// Creates an object, or corrects it if it is there already and ours.
+async fn create_or_apply<K: Object>(
+    client: &Client,
+    object: &K,
+) -> Result<Option<Written>, ApplyError> {
+    match try_create(client, object).await? {
+        Created::New(written) => Ok(Some(written)),
+        Created::Before(_) | Created::Unlabelled => apply(client, object, MANAGER).await,
+    }
+}
+
+/// What became of creating an object that belongs to a MiniCluster.
+enum Created {
+    /// It is new.
+    New(Written),
+    /// It was there already.
+    Before(Written),
+    /// It was there already, without the label by which we find our own.
+    Unlabelled,
+}
+
+async fn try_create<K: Object>(client: &Client, object: &K) -> Result<Created, ApplyError> {
     let (name, kind) = (object.name_any(), kind::<K>());
+    let failed = |source| ApplyError::Create { kind: kind.clone(), name: name.clone(), source };
     let api: Api<K> = api(client, object);
     let parameters = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
     match api.create(&parameters, object).await {
-        Ok(created) => Ok(Some(written::<K>(created.meta()))),
-        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
-            let failed =
-                |source| ApplyError::Create { kind: kind.clone(), name: name.clone(), source };
-            let existing = api.get_metadata(&name).await.map_err(failed)?;
-            // An operator of another make owns its objects in the same name, but does
-            // not label them.
-            let ours = existing.labels().contains_key(CLUSTER_LABEL)
-                && existing.owner_references().iter().any(|owner| {
-                    object.owner_references().iter().any(|wanted| wanted.uid == owner.uid)
-                });
-            if ours {
-                return Ok(Some(written::<K>(existing.meta())));
-            }
-            let mut owners = existing.owner_references().iter();
-            let namesake =
-                object.owner_references().first().map(|owner| (&owner.kind, &owner.name));
-            match owners.any(|owner| Some((&owner.kind, &owner.name)) == namesake)
-                && existing.labels().contains_key(CLUSTER_LABEL)
-            {
-                true => Err(ApplyError::Leftover { kind, name }),
-                false => Err(ApplyError::NotOurs { kind, name }),
-            }
+        Ok(created) => return Ok(Created::New(written::<K>(created.meta()))),
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
+        Err(source) => return Err(failed(source)),
+    }
+    let existing = api.get_metadata(&name).await.map_err(failed)?;
+    let labelled = existing.labels().contains_key(CLUSTER_LABEL);
+    let wanted = object.owner_references().first();
+    let owned = |same: fn(&OwnerReference, &OwnerReference) -> bool| {
+        let owners = existing.owner_references();
+        wanted.is_some_and(|wanted| owners.iter().any(|owner| same(owner, wanted)))
+    };
+    match (owned(|one, other| one.uid == other.uid), labelled) {
+        (true, true) => Ok(Created::Before(written::<K>(existing.meta()))),
+        (true, false) => Ok(Created::Unlabelled),
+        (false, true) if owned(|one, other| one.kind == other.kind && one.name == other.name) => {
+            Err(ApplyError::Leftover { kind, name })
         }
-        Err(source) => Err(ApplyError::Create { kind, name, source }),
+        (false, _) => Err(ApplyError::NotOurs { kind, name }),
     }
 }
 

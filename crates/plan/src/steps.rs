@@ -28,9 +28,10 @@ pub const MANAGER: &str = "flux-operator";
 pub enum Step {
     /// Make the Secret with fresh keys, unless it is there. It is never rewritten.
     CreateKeys,
-    /// Create the ConfigMap, which costs the API server less than to apply it.
+    /// Create the ConfigMap, which costs the API server less than to apply it; correct
+    /// it if it is there and was only not seen.
     CreateConfigMap(Box<ConfigMap>),
-    /// Create a Service of this cluster alone.
+    /// Create a Service of this cluster alone, or correct it.
     CreateService(Box<Service>),
     /// Correct the ConfigMap.
     ApplyConfigMap(Box<ConfigMap>),
@@ -180,20 +181,27 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
     if (!changed.is_empty() || ranks.is_some()) && !has_started(seen, job) {
         return Plan { steps: vec![Step::DeleteJob], ..Plan::default() };
     }
-    if !changed.is_empty() {
-        return Plan { hold: Some(Hold::Immutable(changed)), ..Plan::default() };
-    }
     let ready = seen.job_pods().any(|pod| index(pod) == Some("0") && crate::status::is_ready(pod));
     let patience = patience(asked, job, ready, seen.now);
-    let mut steps = beside_the_job(rendering, seen, stamp::is_ours(job));
-    let wanted = kubernetes::job(rendering);
+    // What runs was made from another spec; only what may change of it follows this one.
+    let mut steps = match changed.is_empty() {
+        true => beside_the_job(rendering, seen, stamp::is_ours(job)),
+        false => Vec::new(),
+    };
+    let immutable = Some(changed).filter(|fields| !fields.is_empty()).map(Hold::Immutable);
+    let too_large = ranks.map(|ranks| Hold::TooLarge { size: asked.spec.size, ranks });
+    let mut wanted = kubernetes::job(rendering);
+    if immutable.is_some() {
+        // Labels may stem from what has changed.
+        wanted.metadata.labels.clone_from(&job.metadata.labels);
+    }
     let (hosts, lead) = (&rendering.cluster.ranks, lead(rendering, seen, job));
     let resize = resize(job, hosts.size, lead, seen.now);
     steps.extend(job_change(job, &wanted, patience, &resize, seen.now).map(Step::PatchJob));
     steps.extend(labels(seen));
     Plan {
         steps,
-        hold: ranks.map(|ranks| Hold::TooLarge { size: asked.spec.size, ranks }),
+        hold: immutable.or(too_large),
         drain: Some(resize.work(job, hosts.size, hosts.max_size, seen.now)),
         shrinking: resize.shrinking().cloned(),
         look_again: match patience {

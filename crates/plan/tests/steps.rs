@@ -32,7 +32,7 @@ fn a_secret_of_the_users_is_not_made() {
 #[test]
 fn a_settled_cluster_is_left_alone() {
     let minicluster = minicluster(json!({}));
-    assert_eq!(steps_of(&minicluster, &settled(&minicluster)), Plan::default());
+    assert_eq!(steps_of(&minicluster, &settled(&minicluster)).steps, []);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn services_and_sidecars_have_objects_of_their_own() {
     assert_eq!(kinds, ["keys", "config map", "service", "service", "pod", "job"]);
     let managers: Vec<&str> = steps.iter().filter_map(manager).collect();
     assert_eq!(managers, ["flux-operator-fs"], "what is shared is applied, by each as itself");
-    assert_eq!(steps_of(&minicluster, &settled(&minicluster)), Plan::default());
+    assert_eq!(steps_of(&minicluster, &settled(&minicluster)).steps, []);
 }
 
 fn manager(step: &Step) -> Option<&str> {
@@ -78,7 +78,7 @@ fn what_another_version_made_is_not_rewritten() {
     let mut map = (**seen.config_map.as_ref().unwrap()).clone();
     map.data.as_mut().unwrap().insert("boot.json".into(), "{}".into());
     seen.config_map = Some(Arc::new(map));
-    assert_eq!(steps_of(&minicluster, &seen), Plan::default());
+    assert_eq!(steps_of(&minicluster, &seen).steps, []);
 }
 
 #[test]
@@ -88,9 +88,15 @@ fn a_change_before_the_start_replaces_the_job_and_after_it_is_refused_by_name() 
     let mut seen = settled(&before);
     assert_eq!(steps_of(&after, &seen).steps, [Step::DeleteJob]);
     seen.pods = vec![pod("fs-0-x", json!({ "status": { "phase": "Running" } }))];
+    let fields = vec!["spec.containers[0].image".to_owned()];
     let plan = steps_of(&after, &seen);
-    assert_eq!(plan.steps, []);
-    assert_eq!(plan.hold, Some(Hold::Immutable(vec!["spec.containers[0].image".into()])));
+    assert_eq!(plan.steps.iter().map(kind).collect::<Vec<_>>(), ["label"]);
+    assert_eq!(plan.hold, Some(Hold::Immutable(fields.clone())));
+    let mut suspended = after;
+    suspended.spec.suspend = true;
+    let plan = steps_of(&suspended, &seen);
+    assert_eq!(plan.steps.iter().map(kind).collect::<Vec<_>>(), ["patch job", "label"]);
+    assert_eq!(plan.hold, Some(Hold::Immutable(fields)), "it can still be stopped");
 }
 
 #[test]
@@ -98,7 +104,7 @@ fn a_job_that_goes_is_waited_for_and_one_of_somebody_else_left_alone() {
     let minicluster = minicluster(json!({}));
     let mut seen = settled(&minicluster);
     change_job(&mut seen, json!({ "metadata": { "deletionTimestamp": NOW } }));
-    assert_eq!(steps_of(&minicluster, &seen), Plan::default());
+    assert_eq!(steps_of(&minicluster, &seen).steps, []);
     let mut seen = settled(&minicluster);
     change_job(&mut seen, json!({ "metadata": { "ownerReferences": null } }));
     let plan = steps_of(&minicluster, &seen);
@@ -243,6 +249,7 @@ fn kind(step: &Step) -> &'static str {
         Step::CreatePod(_) => "pod",
         Step::CreateJob(job) if job.name_any() == "fs" => "job",
         Step::PatchJob(_) => "patch job",
+        Step::LabelPod { .. } => "label",
         other => panic!("{other:?}"),
     }
 }

@@ -86,7 +86,7 @@ fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Opti
         // That a shrink is over is seen by its size.
         (ConditionType::Ready, "True") => {
             let shrank = before.is_some_and(|before| before.reason.starts_with("Drain"));
-            !same_status || !same_reason && !(shrank && now.reason == QUORUM)
+            !same_status || !(same_reason || shrank && now.reason == QUORUM)
         }
         _ => !same_status,
     };

@@ -134,16 +134,10 @@ impl World {
     fn take(&mut self, step: &Step) {
         match step {
             Step::CreateKeys => self.has_keys = true,
-            Step::CreateConfigMap(map) => {
-                self.config_map.get_or_insert_with(|| (**map).clone());
-            }
-            Step::CreateService(service) => {
-                self.services.entry(service.name_any()).or_insert_with(|| (**service).clone());
-            }
-            Step::ApplyConfigMap(map) => {
+            Step::CreateConfigMap(map) | Step::ApplyConfigMap(map) => {
                 self.config_map = Some(applied(self.config_map.as_ref(), &**map));
             }
-            Step::ApplyService { service, .. } => {
+            Step::CreateService(service) | Step::ApplyService { service, .. } => {
                 let name = service.name_any();
                 let service = applied(self.services.get(&name), &**service);
                 self.services.insert(name, service);
