@@ -11,15 +11,11 @@ async fn every_line_runs_as_it_was_written() -> Result<()> {
         let command = "echo \"$HOME\" 'a  b' `echo c`\n\nhostname\n";
         let post = "cat /tmp/fluxout/job-0.out /tmp/fluxout/job-2.out; ls /tmp/fluxout";
         let environment = json!({ "HOME": "/tmp" });
-        let log = run(
-            stage,
-            "lines",
-            json!({
-                "command": command, "commands": { "post": post }, "environment": environment,
-            }),
-            0,
-        )
-        .await?;
+        let runner = json!({
+            "command": command, "commands": { "post": post }, "environment": environment,
+        });
+        // Each job writes its files on the node it runs on, so there is one.
+        let log = run(stage, "lines", 1, runner, 0).await?;
         let lines: Vec<&str> = log.lines().collect();
         assert_eq!(lines[..2], ["/tmp a  b c", "lines-0"], "{log}");
         assert!(!log.contains("job-1.out"), "{log}");
@@ -32,8 +28,8 @@ async fn every_line_runs_as_it_was_written() -> Result<()> {
 async fn a_line_that_fails_fails_the_batch() -> Result<()> {
     on_stage(async |stage| {
         let command = "sh -c 'exit 3'\ntrue\n";
-        run(stage, "fails", json!({ "command": command }), 1).await?;
-        run(stage, "refused", json!({ "command": "--no-such-option true\ntrue\n" }), 1).await?;
+        run(stage, "fails", 2, json!({ "command": command }), 1).await?;
+        run(stage, "refused", 2, json!({ "command": "--no-such-option true\ntrue\n" }), 1).await?;
         Ok(())
     })
     .await
@@ -46,19 +42,18 @@ async fn a_raw_batch_is_a_script_of_the_users() -> Result<()> {
                        flux run hostname >>$FLUX_OUTPUT_DIR/raw\n";
         let commands = json!({ "prefix": "env MARK=1", "post": "cat /tmp/fluxout/raw" });
         let runner = json!({ "command": command, "batchRaw": true, "commands": commands });
-        let log = run(stage, "raw", runner, 0).await?;
+        let log = run(stage, "raw", 2, runner, 0).await?;
         assert_eq!(log.lines().collect::<Vec<_>>(), ["a $b", "c", "raw-0"]);
         Ok(())
     })
     .await
 }
 
-/// Runs a batch to its end, which must have `code`, and returns what the lead printed.
-async fn run(stage: &Stage, name: &str, runner: Value, code: i32) -> Result<String> {
+/// Runs a batch on `size` nodes to its end, which must have `code`, and returns what the lead printed.
+async fn run(stage: &Stage, name: &str, size: u32, runner: Value, code: i32) -> Result<String> {
     let mut runner = runner;
     runner["batch"] = true.into();
-    let spec =
-        json!({ "size": 2, "tasks": 2, "logging": { "quiet": true }, "containers": [runner] });
+    let spec = json!({ "size": size, "tasks": size, "logging": { "quiet": true }, "containers": [runner] });
     stage.create(name, spec).await?;
     let ended = stage.wait_for_end(name).await?;
     let status = ended.status.context("there is no status")?;
