@@ -69,12 +69,22 @@ fn find_unknown(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Pr
 }
 
 fn unknown(schema: &Value, name: &str, path: String) -> Problem {
-    let same_but_for_case = schema["properties"]
-        .as_object()
-        .and_then(|properties| properties.keys().find(|known| known.eq_ignore_ascii_case(name)));
-    let hint =
-        same_but_for_case.map(|known| format!(": did you mean {known:?}?")).unwrap_or_default();
+    let known = schema["properties"].as_object().into_iter().flat_map(|known| known.keys());
+    let alike = known.map(|known| (likeness(name, known), known));
+    let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    let hint = nearest
+        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .map(|(_, known)| format!(": did you mean {known:?}?"))
+        .unwrap_or_default();
     Problem::new(path, format!("unknown field{hint}"))
+}
+
+/// Above it are fields with a letter wrong, doubled or left out; below it are those
+/// that only begin alike.
+const ALIKE: f64 = 0.9;
+
+fn likeness(name: &str, known: &str) -> f64 {
+    strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase())
 }
 
 fn check_value(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Problem>) {
@@ -219,4 +229,19 @@ fn join(path: &str, name: &str) -> String {
 
 fn display(path: &str) -> &str {
     if path.is_empty() { "document" } else { path }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_misspelt_field_comes_with_the_one_that_was_meant() {
+        let schema = json!({ "properties": { "command": {}, "commands": {}, "runFlux": {} } });
+        let hint = |name: &str| unknown(&schema, name, String::new()).message;
+        assert_eq!(hint("comand"), "unknown field: did you mean \"command\"?");
+        assert_eq!(hint("runflux"), "unknown field: did you mean \"runFlux\"?");
+        assert_eq!(hint("entrypoint"), "unknown field");
+    }
 }
