@@ -8,7 +8,7 @@ mod archive;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,7 +31,8 @@ pub struct Image {
 #[derive(Clone, Debug)]
 enum Entry {
     Directory { mode: u32 },
-    File { source: PathBuf, mode: u32 },
+    /// `modified` is in seconds since 1970.
+    File { source: PathBuf, mode: u32, modified: u64 },
     Content { bytes: Vec<u8>, mode: u32 },
     Link { target: PathBuf },
 }
@@ -91,9 +92,10 @@ impl Image {
         Ok(image)
     }
 
-    /// Adds a file of this machine.
+    /// Adds a file of this machine. Its time is left out, so that the same program makes the
+    /// same image.
     pub fn file(self, source: &Path, place: &str, mode: u32) -> Image {
-        self.entry(place, Entry::File { source: source.to_owned(), mode })
+        self.entry(place, Entry::File { source: source.to_owned(), mode, modified: 0 })
     }
 
     /// Adds a file with this content.
@@ -111,7 +113,8 @@ impl Image {
         self.entry(place, Entry::Link { target: target.into() })
     }
 
-    /// Adds a file or a whole directory of this machine with its modes and links.
+    /// Adds a file or a whole directory of this machine with its modes, links and times:
+    /// Python compiles a module again at every start when its time is not the one it knows.
     pub fn tree(mut self, source: &Path, place: &str) -> Result<Image, ImageError> {
         let tag = self.tag.clone();
         let file_error = |source| ImageError::File { tag: tag.clone(), source };
@@ -136,7 +139,8 @@ impl Image {
                 }
                 Entry::Directory { mode }
             } else if metadata.is_file() {
-                Entry::File { source, mode }
+                let modified = u64::try_from(metadata.mtime()).unwrap_or_default();
+                Entry::File { source, mode, modified }
             } else {
                 return Err(ImageError::Kind { tag: self.tag, path: source });
             };

@@ -61,7 +61,7 @@ fn write_archive(image: &Image, path: &Path, layer: &Path, digest: &str) -> io::
     let mut archive = tar::Builder::new(BufWriter::new(File::create(path)?));
     append(&mut archive, Path::new("manifest.json"), 0o644, manifest.as_bytes())?;
     append(&mut archive, Path::new(&configuration_name), 0o644, configuration.as_bytes())?;
-    append_file(&mut archive, Path::new(&layer_name), 0o644, layer)?;
+    append_file(&mut archive, Path::new(&layer_name), 0o644, 0, layer)?;
     archive.into_inner()?.flush()
 }
 
@@ -114,7 +114,9 @@ fn append_entry<W: Write>(
             archive.append_link(&mut header(EntryType::Symlink, 0o777, 0), place, target)
         }
         Entry::Content { bytes, mode } => append(archive, place, *mode, bytes),
-        Entry::File { source, mode } => append_file(archive, place, *mode, source),
+        Entry::File { source, mode, modified } => {
+            append_file(archive, place, *mode, *modified, source)
+        }
     }
 }
 
@@ -132,12 +134,15 @@ fn append_file<W: Write>(
     archive: &mut tar::Builder<W>,
     place: &Path,
     mode: u32,
+    modified: u64,
     source: &Path,
 ) -> io::Result<()> {
     let file = File::open(source)?;
     let size = file.metadata()?.len();
+    let mut header = header(EntryType::Regular, mode, size);
+    header.set_mtime(modified);
     // Exactly as many bytes as the header says, should the file grow meanwhile.
-    archive.append_data(&mut header(EntryType::Regular, mode, size), place, file.take(size))
+    archive.append_data(&mut header, place, file.take(size))
 }
 
 fn header(kind: EntryType, mode: u32, size: u64) -> tar::Header {
