@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use flux_operator_testbed::Level;
-use flux_operator_testkit::images::import_to;
+use flux_operator_testkit::images::{REAL_VIEW, flux_root, import_to, import_view_to};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kube::runtime::watcher;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::bed::{Bed, NAMESPACE};
@@ -40,6 +40,22 @@ pub(crate) struct Options {
     /// Pods of the MiniCluster
     #[arg(id = "bringup_size", long = "bringup-size", default_value_t = 4)]
     size: u32,
+
+    /// Bring Flux in a view image, as users have it whose own image has none. Needs FLUX_ROOT;
+    /// without one it always is so
+    #[arg(long)]
+    view: bool,
+}
+
+impl Options {
+    fn minicluster(&self, name: &str, command: &str) -> Value {
+        let mut manifest = minicluster(name, NAMESPACE, self.size, command);
+        if self.view && flux_root().is_some() {
+            manifest["spec"]["flux"] = json!({ "container": { "image": REAL_VIEW.view } });
+            manifest["spec"]["containers"][0]["image"] = REAL_VIEW.runner.into();
+        }
+        manifest
+    }
 }
 
 /// What was measured, in seconds.
@@ -84,12 +100,15 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
     for operator in operators {
         let bed = Bed::up(&operator.name, Level::Node, &operator.crds()?).await?;
         import_to(&bed.testbed)?;
+        if let Some(root) = flux_root().filter(|_| options.view) {
+            import_view_to(&bed.testbed, &root)?;
+        }
         let running = operator.start(&bed)?;
         let name = operator.name.clone();
         figures.operators.push(OperatorFigures { name, ..OperatorFigures::default() });
         stages.push((bed, running));
     }
-    let bare = Bare::of(&minicluster("template", NAMESPACE, options.size, "hostname"))?;
+    let bare = Bare::of(&options.minicluster("template", "hostname"))?;
     // Round 0 warms every cache and does not count.
     for round in 0..=options.rounds {
         for ((bed, running), figures) in stages.iter_mut().zip(&mut figures.operators) {
@@ -108,6 +127,7 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
             }
         }
         let Some((bed, _)) = stages.first() else { break };
+        out_of_step(options, round).await;
         let (lead, complete) = bare_job(&bed.client, &bare, round).await?;
         let flux = flux_alone::seconds(options.size)?;
         if round > 0 {
@@ -127,7 +147,8 @@ async fn one_round(
 ) -> Result<()> {
     let (client, host) = (&bed.client, bed.testbed.slot().host_address());
     let name = format!("run-{round}");
-    let manifest = minicluster(&name, NAMESPACE, options.size, "hostname");
+    let manifest = options.minicluster(&name, "hostname");
+    out_of_step(options, round).await;
     let started = Instant::now();
     let (seen, created) =
         tokio::join!(endings(client, &name, !figures.silent), create(client, &manifest));
@@ -146,11 +167,19 @@ async fn one_round(
     let listener = TcpListener::bind((host, 0)).await?;
     let address = listener.local_addr()?;
     let command = format!("nc {} {}", address.ip(), address.port());
-    create(client, &minicluster(&name, NAMESPACE, options.size, &command)).await?;
+    create(client, &options.minicluster(&name, &command)).await?;
     let calls = within(LIMIT, "the command runs", callers(&listener, options.size)).await?;
     figures.delete.add(delete(client, &name).await?);
     drop(calls);
     Ok(())
+}
+
+/// The kubelet looks at containers once a second, and what came before has ended with one of its
+/// looks. Rounds begin at different times after it, or all would be rounded up to the same
+/// second.
+async fn out_of_step(options: &Options, round: usize) {
+    let part = round as f64 / options.rounds.max(1) as f64;
+    tokio::time::sleep(Duration::from_secs(1).mul_f64(part.min(1.0))).await;
 }
 
 /// Waits until every node's task has called.

@@ -61,6 +61,8 @@ impl Bare {
     pub(crate) fn of(manifest: &Value) -> Result<Bare> {
         let mut manifest = manifest.clone();
         manifest["metadata"]["name"] = TEMPLATE.into();
+        // As the operator does on a cluster of today; offline, the program cannot know.
+        manifest["spec"]["flux"]["container"]["delivery"] = "imageVolume".into();
         let mut child = Command::new(our_program()?)
             .args(["render", "--agent-image", AGENT_IMAGE, "--filename", "-"])
             .stdin(Stdio::piped())

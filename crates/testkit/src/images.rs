@@ -26,10 +26,9 @@ pub const OPERATOR_IMAGE: &str = "flux-operator.test/flux-operator:1";
 const VIEW_IMAGE: &str = "flux-operator.test/view:1";
 /// An image with a real Flux.
 const FLUX_IMAGE: &str = "flux-operator.test/flux:1";
-/// A view image with a real Flux.
-const REAL_VIEW_IMAGE: &str = "flux-operator.test/real-view:1";
-/// What a real Flux in a view needs of the runner's image.
-const BASE_IMAGE: &str = "flux-operator.test/base:1";
+/// A view image with a real Flux, and an image with what that needs beside it.
+pub const REAL_VIEW: View =
+    View { view: "flux-operator.test/real-view:1", runner: "flux-operator.test/base:1" };
 
 /// An image with a real Flux and a program of a test.
 const PROGRAM_IMAGE: &str = "flux-operator.test/program:1";
@@ -85,15 +84,17 @@ pub fn view() -> Result<View> {
     let Some(root) = flux_root() else {
         return Ok(View { view: VIEW_IMAGE, runner: busybox_image() });
     };
-    let import = || {
-        let testbed = testbed()?;
-        bring(&testbed, real_view(&root)?)?;
-        bring(&testbed, base(&root)?)
-    };
+    let import = || import_view_to(&testbed()?, &root);
     DONE.get_or_init(|| import().map_err(|error| format!("{error:#}")))
         .clone()
         .map_err(anyhow::Error::msg)?;
-    Ok(View { view: REAL_VIEW_IMAGE, runner: BASE_IMAGE })
+    Ok(REAL_VIEW)
+}
+
+/// Brings the view image of the real Flux in `root` to a testbed, and the runner's image.
+pub fn import_view_to(testbed: &Testbed, root: &Path) -> Result<()> {
+    bring(testbed, real_view(root)?)?;
+    bring(testbed, base(root)?)
 }
 
 /// An image with the real Flux and a program of this machine at `place`, brought
@@ -134,9 +135,11 @@ fn fluxlet_view(fluxlet: &Path) -> Image {
 }
 
 /// The layout of a real view image around a real Flux: programs are links into
-/// `/opt/software`.
+/// `/opt/software`. It has a shell, with which the Go operator copies it.
 fn real_view(root: &Path) -> Result<Image> {
-    let mut image = Image::new(REAL_VIEW_IMAGE)
+    let bash = Path::new("/bin/bash").canonicalize().context("bash is missing")?;
+    let shell = Image::busybox(REAL_VIEW.view)?.file(&bash, "/bin/bash", 0o755);
+    let mut image = with_libraries(shell, &[bash])?
         .tree(root, SOFTWARE)?
         .link("/opt/views/._view/abcdefgh", "/opt/view");
     for program in std::fs::read_dir(root.join("bin"))? {
@@ -153,7 +156,7 @@ fn real_view(root: &Path) -> Result<Image> {
 /// `root`, so the runner's image has a link from there, and the libraries and
 /// Python that a view would bring along.
 fn base(root: &Path) -> Result<Image> {
-    Ok(surroundings(Image::busybox(BASE_IMAGE)?, root)?.link(SOFTWARE, &root.to_string_lossy()))
+    Ok(surroundings(Image::busybox(REAL_VIEW.runner)?, root)?.link(SOFTWARE, &root.to_string_lossy()))
 }
 
 /// Where a view keeps our Flux.
