@@ -30,11 +30,22 @@ pub struct Image {
 
 #[derive(Clone, Debug)]
 enum Entry {
-    Directory { mode: u32 },
+    Directory {
+        mode: u32,
+    },
     /// `modified` is in seconds since 1970.
-    File { source: PathBuf, mode: u32, modified: u64 },
-    Content { bytes: Vec<u8>, mode: u32 },
-    Link { target: PathBuf },
+    File {
+        source: PathBuf,
+        mode: u32,
+        modified: u64,
+    },
+    Content {
+        bytes: Vec<u8>,
+        mode: u32,
+    },
+    Link {
+        target: PathBuf,
+    },
 }
 
 /// Why an image could not be made.

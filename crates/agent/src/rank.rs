@@ -116,6 +116,7 @@ pub mod tests {
             sidecars: Vec::new(),
             logging: Default::default(),
             restart_limit: 0,
+            grace_seconds: 1,
             complete_workers: false,
             python_path: String::new(),
             simple_scheduler: false,

@@ -11,6 +11,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use flux_operator_flux::broker_config::PrintError;
 use flux_operator_wire::{Ending, EndingReason};
@@ -100,6 +101,7 @@ pub fn run(arguments: &Run) -> ExitCode {
 fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareError> {
     let rank = Rank::read(&arguments.place).map_err(|source| PrepareError::Rank { source })?;
     let layout = Layout::new(&arguments.place.root);
+    let grace = Duration::from_secs(rank.plan.grace_seconds.into());
     let readiness = Readiness::default();
     serve(&readiness, rank.plan.ready_port);
     let failures = check_restarts(&rank)?;
@@ -132,7 +134,8 @@ fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareEr
         // for the end of the instance and wait for nothing.
         let comes_back =
             rank.leads() && !arguments.stop_on_eof && failures < u64::from(rank.plan.restart_limit);
-        supervisor.stop(seen.broker.filter(|_| comes_back).and_then(Pid::from_raw));
+        let lost = seen.broker.filter(|_| comes_back).and_then(Pid::from_raw);
+        supervisor.stop(lost, grace);
         return ended(ending::stopped());
     };
     complete(&layout);
@@ -151,7 +154,7 @@ fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareEr
     // An index that ends with 0 is never started again, so a lead that is
     // restarted would wait for it for ever.
     supervisor.wait_for_stop();
-    supervisor.stop(None);
+    supervisor.stop(None, grace);
     ended(ending::stopped())
 }
 

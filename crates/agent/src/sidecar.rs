@@ -71,7 +71,7 @@ fn stay(arguments: &arguments::Sidecar) -> Result<(), SidecarError> {
         }
         supervisor.wait_for_stop();
     }
-    supervisor.stop(None);
+    supervisor.stop(None, Duration::from_secs(plan.grace_seconds.into()));
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! Staying with one child: what the first process of a container does.
 //!
 //! It takes signals, reaps whatever ends below it, and when it is told to stop
-//! it ends everything below it within two seconds: SIGTERM first, SIGKILL to
-//! what is left after [`GRACE`].
+//! it ends everything below it: SIGTERM first, and SIGKILL to what is left after a
+//! while.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,10 +19,6 @@ use signal_hook::iterator::Signals;
 use crate::notice::{self, Notice};
 use crate::processes::{self, Ended, Reaped};
 use crate::signals;
-
-/// How long processes have after SIGTERM. Kubernetes counts too, but users
-/// delete clusters and wait for it; Flux alone ends in about half of this.
-const GRACE: Duration = Duration::from_millis(1500);
 
 /// How long SIGKILL may take until we leave it to whoever cleans up after us.
 const KILL_LIMIT: Duration = Duration::from_millis(400);
@@ -132,8 +128,8 @@ impl Supervisor {
         }
     }
 
-    /// Ends everything below us: politely first, but `lost` at once.
-    pub fn stop(&mut self, lost: Option<Pid>) {
+    /// Ends everything below us: politely first, for `grace`, but `lost` at once.
+    pub fn stop(&mut self, lost: Option<Pid>, grace: Duration) {
         if let Some(lost) = lost {
             processes::signal(&[lost], Signal::KILL);
             processes::signal(&processes::descendants(rustix::process::getpid()), Signal::TERM);
@@ -142,7 +138,7 @@ impl Supervisor {
             // signal comes back to us as one more `Stop`, which nobody waits for.
             let _ = rustix::process::kill_process_group(rustix::process::getpgrp(), Signal::TERM);
         }
-        let deadline = Instant::now() + GRACE;
+        let deadline = Instant::now() + grace;
         while self.children_left() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

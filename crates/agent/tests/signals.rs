@@ -35,6 +35,23 @@ fn in_a_hook_even_one_that_does_not_want_to_end() {
 }
 
 #[test]
+fn in_a_hook_that_needs_the_time_its_pod_has() {
+    let mut cluster = Cluster::without_flux(words(&["true"]));
+    cluster.plan.grace_seconds = 60;
+    let [begun, saved] = ["begun", "saved"].map(|name| cluster.path().join(name));
+    // Longer than an agent waits if nothing is said.
+    cluster.plan.hooks.pre = format!(
+        "trap 'sleep 2; touch {}; exit 1' TERM; touch {}; sleep 1000 & wait",
+        saved.display(),
+        begun.display()
+    );
+    let agent = cluster.start(0);
+    appears(&begun);
+    agent.signal(Signal::TERM);
+    appears(&saved);
+}
+
+#[test]
 fn while_the_lead_has_no_address() {
     let mut cluster = Cluster::new(2, words(&["true"]));
     // Longer than a part of a name can be, so no server is asked for it.

@@ -8,6 +8,7 @@ use flux_operator_wire as wire;
 use flux_operator_wire::{BrokerOptions, Hooks, Program, Resources, Sidecar};
 
 use crate::gpus::gpus;
+use crate::grace;
 use crate::program::program;
 use crate::rank_table::{RankTable, RankTableError};
 use crate::valid::Valid;
@@ -45,6 +46,8 @@ pub struct Cluster {
     pub logging: wire::Logging,
     /// How often the lead may be started again.
     pub restart_limit: u32,
+    /// How long everything below an agent has to end, in seconds.
+    pub grace_seconds: u32,
     /// A worker's broker is not started again.
     pub complete_workers: bool,
     /// Where Flux's Python packages are, if not where a view has them.
@@ -112,6 +115,7 @@ impl Cluster {
                 timed: logging.timed,
             },
             restart_limit: restart_limit(spec, mode),
+            grace_seconds: grace::of_agent(spec),
             complete_workers: flux.complete_workers,
             python_path: flux.container.as_ref().map(|c| c.python_path.clone()).unwrap_or_default(),
             simple_scheduler: flux.scheduler.as_ref().is_some_and(|scheduler| scheduler.simple),

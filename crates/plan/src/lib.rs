@@ -20,6 +20,7 @@ mod cluster;
 mod drift;
 mod fingerprint;
 mod gpus;
+mod grace;
 mod job_change;
 pub mod kubernetes;
 mod program;

@@ -156,7 +156,8 @@ fn real_view(root: &Path) -> Result<Image> {
 /// `root`, so the runner's image has a link from there, and the libraries and
 /// Python that a view would bring along.
 fn base(root: &Path) -> Result<Image> {
-    Ok(surroundings(Image::busybox(REAL_VIEW.runner)?, root)?.link(SOFTWARE, &root.to_string_lossy()))
+    Ok(surroundings(Image::busybox(REAL_VIEW.runner)?, root)?
+        .link(SOFTWARE, &root.to_string_lossy()))
 }
 
 /// Where a view keeps our Flux.

@@ -88,6 +88,9 @@ pub struct BootPlan {
     /// How often the lead may be started again.
     pub restart_limit: u32,
 
+    /// How long everything below an agent has to end when the agent is told to, in seconds.
+    pub grace_seconds: u32,
+
     /// A worker does not start its broker again, whatever it ended with.
     #[serde(default)]
     pub complete_workers: bool,
@@ -305,6 +308,7 @@ mod tests {
             sidecars: vec![Sidecar { name: "web".into(), ..Sidecar::default() }],
             logging: Logging::default(),
             restart_limit: 0,
+            grace_seconds: 1,
             complete_workers: false,
             environment: BTreeMap::new(),
             output_directory: "/tmp/fluxout".into(),

@@ -1,7 +1,7 @@
 //! The template of the pods.
 
 use flux_operator_api::minicluster::{
-    Container as UserContainer, DnsPolicy, PodRestartPolicy, PodSecurity, PodSpec as UserPod,
+    DnsPolicy, PodRestartPolicy, PodSecurity, PodSpec as UserPod,
 };
 use k8s_openapi::api::core::v1::{
     Affinity, LocalObjectReference, NodeAffinity, NodeSelector, NodeSelectorRequirement,
@@ -16,10 +16,7 @@ use super::container::{runner, sidecar, volumes};
 use super::delivery::init_containers;
 use super::security::restrict;
 use super::{Rendering, labels};
-use crate::cluster;
-
-/// The agent ends within 2 s of being told to; the rest is for a slow machine.
-const GRACE_SECONDS: i64 = 5;
+use crate::{cluster, grace};
 
 /// The template of a cluster's pods.
 pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
@@ -69,7 +66,7 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
             resource_claims: Some(pod.resource_claims.clone()).filter(|list| !list.is_empty()),
             overhead: Some(pod.resources.clone()).filter(|map| !map.is_empty()),
             security_context: pod.security_context.clone(),
-            termination_grace_period_seconds: grace(&pod, containers),
+            termination_grace_period_seconds: grace::of_pod(spec),
             image_pull_secrets: pull_secrets(pull_secret_names(rendering)),
             ..PodSpec::default()
         }),
@@ -78,15 +75,6 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
         restrict(pod);
     }
     template
-}
-
-/// A command that the user runs before the end gets the time that Kubernetes gives.
-fn grace(pod: &UserPod, containers: &[UserContainer]) -> Option<i64> {
-    let waits = |container: &UserContainer| {
-        container.life_cycle.as_ref().is_some_and(|hooks| !hooks.pre_stop_exec.is_empty())
-    };
-    let ours = (!containers.iter().any(waits)).then_some(GRACE_SECONDS);
-    pod.termination_grace_period_seconds.or(ours)
 }
 
 pub(super) fn dns_policy(pod: &UserPod) -> Option<String> {

@@ -1,0 +1,71 @@
+//! How long a cluster has to end when it is told to.
+
+use flux_operator_api::MiniClusterSpec;
+
+/// What everything below an agent has between SIGTERM and SIGKILL. Users delete clusters
+/// and wait for it; a Flux without jobs ends a little sooner.
+const SHORT: u32 = 1;
+
+/// The same where Flux writes an archive at its end.
+const SAVING: u32 = 25;
+
+/// How much sooner than the kubelet an agent kills, to have a last word itself.
+const LAST_WORD: i64 = 2;
+
+/// What a pod has if nothing else is said. The rest is for a slow machine.
+const POD: i64 = 5;
+
+/// How long everything below an agent has, in seconds: as long as the user gives the pod.
+pub(crate) fn of_agent(spec: &MiniClusterSpec) -> u32 {
+    match of_user(spec) {
+        Some(seconds) => u32::try_from(seconds - LAST_WORD).unwrap_or_default().max(SHORT),
+        None if saves(spec) => SAVING,
+        None => SHORT,
+    }
+}
+
+/// How long a pod has, in seconds. None is Kubernetes' default of 30: for what is saved,
+/// and for a command that the user runs before the end.
+pub(crate) fn of_pod(spec: &MiniClusterSpec) -> Option<i64> {
+    let waits = spec.containers.iter().any(|container| {
+        container.life_cycle.as_ref().is_some_and(|hooks| !hooks.pre_stop_exec.is_empty())
+    });
+    of_user(spec).or_else(|| (!waits && !saves(spec)).then_some(POD))
+}
+
+fn of_user(spec: &MiniClusterSpec) -> Option<i64> {
+    spec.pod.as_ref().and_then(|pod| pod.termination_grace_period_seconds)
+}
+
+fn saves(spec: &MiniClusterSpec) -> bool {
+    spec.archive.as_ref().is_some_and(|archive| !archive.path.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_ends_soon_unless_it_has_something_to_do() {
+        let cases = [
+            (json!({}), SHORT, Some(POD)),
+            (json!({ "archive": { "path": "/state.tgz" } }), SAVING, None),
+            (json!({ "pod": { "terminationGracePeriodSeconds": 60 } }), 58, Some(60)),
+            (json!({ "pod": { "terminationGracePeriodSeconds": 0 } }), SHORT, Some(0)),
+            (
+                json!({ "containers": [{ "lifeCycle": { "preStopExec": "sleep 10" } }] }),
+                SHORT,
+                None,
+            ),
+        ];
+        for (mut spec, agent, pod) in cases {
+            if spec["containers"].is_null() {
+                spec["containers"] = json!([{}]);
+            }
+            let spec: MiniClusterSpec = serde_json::from_value(spec).unwrap();
+            assert_eq!((of_agent(&spec), of_pod(&spec)), (agent, pod), "{spec:?}");
+        }
+    }
+}
