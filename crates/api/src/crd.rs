@@ -4,16 +4,26 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use crate::MiniCluster;
+use crate::{FluxJob, FluxSetup, MiniCluster};
 
 /// Every CRD of this project.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![minicluster()]
+    vec![minicluster(), fluxjob(), fluxsetup()]
 }
 
 /// The CRD of MiniCluster.
 pub fn minicluster() -> CustomResourceDefinition {
     tidy(MiniCluster::crd())
+}
+
+/// The CRD of FluxJob.
+pub fn fluxjob() -> CustomResourceDefinition {
+    tidy(FluxJob::crd())
+}
+
+/// The CRD of FluxSetup.
+pub fn fluxsetup() -> CustomResourceDefinition {
+    tidy(FluxSetup::crd())
 }
 
 /// The schema of a CRD's only version, as JSON.

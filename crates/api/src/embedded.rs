@@ -38,6 +38,11 @@ pub(crate) fn quantities(generator: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({ "type": "object", "additionalProperties": quantity })
 }
 
+/// A moment, as Kubernetes writes it.
+pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({ "type": "string", "format": "date-time" })
+}
+
 fn tidy(schema: &mut Map<String, Value>) {
     schema.remove("description");
     // Of the types embedded here only Quantity is int-or-string.

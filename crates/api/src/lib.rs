@@ -11,11 +11,15 @@
 pub mod condition;
 pub mod crd;
 mod embedded;
+pub mod fluxjob;
+pub mod fluxsetup;
 pub mod manifest;
 pub mod minicluster;
 mod unset;
 pub mod validate;
 
+pub use fluxjob::{FluxJob, FluxJobSpec, FluxJobStatus};
+pub use fluxsetup::{FluxSetup, FluxSetupSpec, FluxSetupStatus};
 pub use minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
 
 /// The API group of every kind.

@@ -24,6 +24,7 @@ mod grace;
 mod job_change;
 pub mod kubernetes;
 mod program;
+pub mod queueing;
 mod question;
 mod rank_table;
 mod ready_timeout;

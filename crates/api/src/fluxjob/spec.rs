@@ -1,0 +1,172 @@
+//! `spec` of a FluxJob.
+
+use std::collections::BTreeMap;
+
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use super::FluxJobStatus;
+use crate::MiniClusterSpec;
+use crate::unset::unset;
+
+/// A command to run on a MiniCluster of its own, once a queue has room for it.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "flux-framework.org",
+    version = "v1alpha2",
+    kind = "FluxJob",
+    plural = "fluxjobs",
+    singular = "fluxjob",
+    shortname = "fj",
+    category = "flux",
+    namespaced,
+    status = "FluxJobStatus",
+    derive = "PartialEq",
+    doc = "A command that runs on a MiniCluster of its own, once its queue has room.",
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "What the job is doing, in one word"
+    ),
+    printcolumn(
+        name = "Queue",
+        type_ = "string",
+        json_path = ".status.queue",
+        description = "The FluxSetup it waits at or was admitted by"
+    ),
+    printcolumn(
+        name = "Size",
+        type_ = "integer",
+        json_path = ".status.admission.size",
+        description = "Nodes it was given"
+    ),
+    printcolumn(
+        name = "Exit",
+        type_ = "integer",
+        json_path = ".status.exitCode",
+        description = "Exit code of the command, once it has ended"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.reason",
+        description = "Why it waits or failed",
+        priority = 1
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
+        .message("metadata.name must start with a lowercase letter and hold only lowercase letters, digits and '-', because a MiniCluster is named after it"),
+    validation = Rule::new("self.metadata.name.size() <= 56")
+        .message("metadata.name is too long: it has at most 56 characters, because pods are named after it and their index")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.minSize) || !has(self.size) || self.minSize <= self.size")
+        .message("minSize must be at most size: it is the least the job can start with")
+        .field_path(".minSize"),
+    validation = Rule::new("!has(self.priorityClassName) || self.priorityClassName == '' || !has(self.priority)")
+        .message("priority and priorityClassName say the same thing: keep one")
+        .field_path(".priority")
+)]
+pub struct FluxJobSpec {
+    /// Image to run in; it wins over the template's. Unset: the template's, else the
+    /// setup's, else `fluxrm/flux-sched:focal`.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 1024))]
+    pub image: String,
+
+    /// What to run, as typed at a shell prompt; it wins over the template's. Without
+    /// any command the cluster stays up until the job is deleted.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 131_072))]
+    pub command: String,
+
+    /// Number of nodes, one pod each; it wins over the template's. Unset: the
+    /// template's, else the setup's, else 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub size: Option<i32>,
+
+    /// Fewest nodes the job can start with, when there is no room for all: it then
+    /// gets as many as fit. Unset: all or nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub min_size: Option<i32>,
+
+    /// Total number of tasks of the command. Unset: one per node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000_000))]
+    pub tasks: Option<i32>,
+
+    /// The FluxSetup to wait at: `name` in the job's namespace or in the operator's,
+    /// or `namespace/name`. Unset: the only one that serves the namespace, else the
+    /// one called `default` there.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(
+        length(max = 317),
+        regex(pattern = r"^$|^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+    )]
+    pub queue: String,
+
+    /// Jobs of higher priority come first. Unset: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -1_000_000_000, max = 1_000_000_000))]
+    pub priority: Option<i32>,
+
+    /// A Kubernetes PriorityClass whose value is the job's priority in the queue.
+    /// Its pods do not get it.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 253))]
+    pub priority_class_name: String,
+
+    /// Longest time in seconds that the job may run once it was admitted. It lets the
+    /// job be backfilled. Unset or 0: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub max_runtime_seconds: Option<i64>,
+
+    /// Do not admit the job, or give its nodes back. The command starts anew when this
+    /// becomes false.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub suspend: bool,
+
+    /// Keep the MiniCluster after the command has ended, for its logs. Its pods are
+    /// gone and its room is free.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub keep_cluster: bool,
+
+    /// Seconds after its end at which the job is deleted. Unset: the setup's
+    /// retentionSeconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i32>,
+
+    /// Name of the controller that runs the job, as `domain/name`. Unset: this
+    /// operator; any other value and it does nothing.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/.+$"))]
+    pub managed_by: String,
+
+    /// The MiniCluster that is made, where image, command and size are not enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
+}
+
+/// The MiniCluster that a FluxJob makes.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Template {
+    /// Labels of the MiniCluster.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(extend("maxProperties" = 256))]
+    pub labels: BTreeMap<String, String>,
+
+    /// Annotations of the MiniCluster.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(extend("maxProperties" = 256))]
+    pub annotations: BTreeMap<String, String>,
+
+    /// Its spec. The job's own image, command, size and so on win over it.
+    pub spec: MiniClusterSpec,
+}

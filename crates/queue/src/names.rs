@@ -1,0 +1,71 @@
+//! Names of workloads and setups. Cheap to clone, because each is kept in several places.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A workload, told apart from its namesakes of other times.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(pub Arc<str>);
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Uid {
+        Uid(text.into())
+    }
+}
+
+/// A setup.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetupName {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name there.
+    pub name: Arc<str>,
+}
+
+impl SetupName {
+    /// The setup `name` in `namespace`.
+    pub fn new(namespace: &str, name: &str) -> SetupName {
+        SetupName { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+/// Parses `namespace/name`.
+impl std::str::FromStr for SetupName {
+    type Err = NotASetup;
+
+    fn from_str(text: &str) -> Result<SetupName, NotASetup> {
+        let (namespace, name) = text.split_once('/').ok_or(NotASetup)?;
+        Ok(SetupName::new(namespace, name))
+    }
+}
+
+impl fmt::Display for SetupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The text is not `namespace/name`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotASetup;
+
+/// The queue that a workload asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum QueueName {
+    /// None: the only one that serves its namespace, or the one called `default` there.
+    Any,
+    /// The setup of this name in its own namespace, else in the operator's.
+    Named(Arc<str>),
+    /// Exactly this one.
+    Exactly(SetupName),
+}
+
+impl From<&str> for QueueName {
+    fn from(text: &str) -> QueueName {
+        match text.split_once('/') {
+            _ if text.is_empty() => QueueName::Any,
+            Some((namespace, name)) => QueueName::Exactly(SetupName::new(namespace, name)),
+            None => QueueName::Named(text.into()),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A queue's rules, and what is true of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::{Millis, Resources, SetupName};
+
+/// In which order jobs get room: always by priority, then by age.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// A job that does not fit lets others pass, until its patience ends.
+    #[default]
+    BestEffort,
+    /// A job that does not fit holds up all behind it.
+    Strict,
+    /// A job that does not fit lets those pass that end before it could begin.
+    Backfill,
+}
+
+/// Whether a queue is stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stop {
+    /// It runs.
+    #[default]
+    No,
+    /// It admits nothing more.
+    Hold,
+    /// It admits nothing more and takes all room back.
+    HoldAndDrain,
+}
+
+/// What happens to jobs beyond a quota that was lowered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OverQuota {
+    /// They end by themselves.
+    #[default]
+    Drain,
+    /// The youngest of the lowest priority are evicted until the rest fits.
+    Evict,
+}
+
+/// Which namespaces a setup serves besides its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum OtherNamespaces {
+    /// None.
+    #[default]
+    None,
+    /// All.
+    All,
+    /// These, as whoever knows their labels has found out.
+    Some(std::collections::BTreeSet<Arc<str>>),
+}
+
+/// A queue's rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Which setup.
+    pub name: SetupName,
+    /// When it was made.
+    pub created: Millis,
+    /// Room that all share; a resource that is missing here is not limited.
+    pub room: Resources,
+    /// Largest size of one job.
+    pub max_size: Option<u32>,
+    /// Size of a job that has none.
+    pub default_size: u32,
+    /// Namespaces it serves besides its own.
+    pub serves: OtherNamespaces,
+    /// The order.
+    pub strategy: Strategy,
+    /// How long a job that does not fit lets others pass (best effort).
+    pub patience: Millis,
+    /// Whether it is stopped.
+    pub stop: Stop,
+    /// What happens when the room becomes less than what is used.
+    pub over_quota: OverQuota,
+    /// Setups whose place it takes: their jobs are its jobs.
+    pub replaces: Vec<SetupName>,
+    /// It is being deleted, and admits nothing more.
+    pub going: bool,
+    /// Why it cannot be used at all, as whoever read it has found out.
+    pub mistake: Option<Inactive>,
+}
+
+/// Why a setup admits nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inactive {
+    /// In one word.
+    pub reason: &'static str,
+    /// What to do about it.
+    pub message: String,
+}
+
+/// What is true of a setup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// What admitted jobs take.
+    pub used: Resources,
+    /// Jobs that wait.
+    pub pending: usize,
+    /// Jobs that have room.
+    pub admitted: usize,
+    /// Why it admits nothing, if so.
+    pub inactive: Option<Inactive>,
+}
+
+/// What Kubernetes' own quota leaves in a namespace: for each ResourceQuota, what may
+/// still be used by pods that do not exist yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceRoom {
+    /// What is left, by the name of the ResourceQuota. A resource that is missing there
+    /// is not limited by it.
+    pub left: BTreeMap<Arc<str>, Resources>,
+}
