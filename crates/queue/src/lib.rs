@@ -25,8 +25,8 @@ mod setup;
 mod waiting;
 mod workload;
 
-pub use names::{QueueName, SetupName, Uid};
-pub use resources::{Resource, Resources};
+pub use names::{NotASetup, QueueName, SetupName, Uid};
+pub use resources::{NotAResource, Resource, Resources};
 pub use scheduler::{Admit, Cycle, Evict, EvictReason, Scheduler};
 pub use setup::{Inactive, NamespaceRoom, OtherNamespaces, OverQuota, Setup, Stop, Strategy, Usage};
 pub use waiting::{Reason, Waiting};

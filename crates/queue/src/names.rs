@@ -50,7 +50,7 @@ impl fmt::Display for SetupName {
 pub struct NotASetup;
 
 /// The queue that a workload asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueueName {
     /// None: the only one that serves its namespace, or the one called `default` there.
     Any,

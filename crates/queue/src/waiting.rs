@@ -104,7 +104,88 @@ impl Reason {
 }
 
 impl fmt::Display for Reason {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        todo!("what is missing, and what to do")
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Pending => f.write_str("it is looked at next"),
+            Reason::Suspended => {
+                f.write_str("it is suspended: set suspend to false to let it wait for room")
+            }
+            Reason::NoQueue => f.write_str(
+                "no FluxSetup serves its namespace: make one there, or have one of the \
+                 operator's namespace serve it",
+            ),
+            Reason::UnknownQueue(name) => write!(
+                f,
+                "there is no FluxSetup {name:?}: name one that is there in queue, or make it"
+            ),
+            Reason::NotServed(setup) => write!(
+                f,
+                "FluxSetup \"{setup}\" does not serve its namespace: name another in queue, or \
+                 have its namespaceSelector select it"
+            ),
+            Reason::AmbiguousQueue(setups) => {
+                let names: Vec<String> =
+                    setups.iter().map(|setup| format!("\"{setup}\"")).collect();
+                let names = names.join(", ");
+                write!(f, "several FluxSetups serve its namespace, {names}: name one in queue")
+            }
+            Reason::QueueInactive { message, .. } => f.write_str(message),
+            Reason::TooLarge { size, max_size } => write!(
+                f,
+                "it asks for {}, and its queue gives one job at most {max_size}: make it smaller",
+                Resource::Nodes.amount(i64::from(*size))
+            ),
+            Reason::ExceedsQuota { resource, asked, room } => write!(
+                f,
+                "it asks for {}, and its queue has {} in all: make it smaller, or raise the quota",
+                resource.amount(*asked),
+                resource.quantity(*room)
+            ),
+            Reason::WaitingForQuota { resource, missing } => {
+                write!(f, "missing {}", resource.amount(*missing))
+            }
+            Reason::BehindOthers { job } => write!(f, "room is kept for {job:?}, which is first"),
+            Reason::NamespaceQuota { quota, resource, missing } => write!(
+                f,
+                "missing {} in ResourceQuota {quota:?} of its namespace",
+                resource.amount(*missing)
+            ),
+            Reason::BackingOff { .. } => {
+                f.write_str("it lost its room, and waits a while before it queues again")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_says_what_is_missing_or_what_to_do() {
+        let cases = [
+            (Reason::WaitingForQuota { resource: Resource::Nodes, missing: 2 }, "missing 2 nodes"),
+            (Reason::WaitingForQuota { resource: Resource::Cpu, missing: 500 }, "missing 500m cpu"),
+            (
+                Reason::ExceedsQuota { resource: Resource::Memory, asked: 4 << 30, room: 3 << 30 },
+                "it asks for 4Gi memory, and its queue has 3Gi in all: \
+                 make it smaller, or raise the quota",
+            ),
+            (
+                Reason::NamespaceQuota {
+                    quota: "compute".into(),
+                    resource: Resource::Pods,
+                    missing: 1,
+                },
+                "missing 1 pod in ResourceQuota \"compute\" of its namespace",
+            ),
+            (
+                Reason::AmbiguousQueue(vec![SetupName::new("a", "x"), SetupName::new("a", "y")]),
+                "several FluxSetups serve its namespace, \"a/x\", \"a/y\": name one in queue",
+            ),
+        ];
+        for (reason, text) in cases {
+            assert_eq!(reason.to_string(), text);
+        }
     }
 }
