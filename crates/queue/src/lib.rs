@@ -18,17 +18,23 @@
 //! This crate must never know Kubernetes, a clock or chance: times arrive as
 //! arguments, in milliseconds since 1970.
 
+mod line;
 mod names;
+mod order;
 mod resources;
 mod scheduler;
 mod setup;
+#[cfg(test)]
+mod testing;
 mod waiting;
 mod workload;
 
 pub use names::{NotASetup, QueueName, SetupName, Uid};
 pub use resources::{NotAResource, Resource, Resources};
 pub use scheduler::{Admit, Cycle, Evict, EvictReason, Scheduler};
-pub use setup::{Inactive, NamespaceRoom, OtherNamespaces, OverQuota, Setup, Stop, Strategy, Usage};
+pub use setup::{
+    Inactive, NamespaceRoom, OtherNamespaces, OverQuota, Setup, Stop, Strategy, Usage,
+};
 pub use waiting::{Reason, Waiting};
 pub use workload::{Admission, Kind, Workload};
 

@@ -1,0 +1,135 @@
+//! Who loses room.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::job::Job;
+use super::queue::Queue;
+use crate::{Admission, EvictReason, OverQuota, Stop, Uid};
+
+impl Queue {
+    /// Whether it wants room back from somebody.
+    pub(super) fn takes_back(&self) -> Option<EvictReason> {
+        let setup = &self.ledger.setup;
+        if setup.stop == Stop::HoldAndDrain {
+            Some(EvictReason::QueueStopped)
+        } else if setup.over_quota == OverQuota::Evict
+            // A setup that cannot be used has no room that one could trust.
+            && setup.mistake.is_none()
+            && !self.ledger.used.fits(&setup.room)
+        {
+            Some(EvictReason::OverQuota)
+        } else {
+            None
+        }
+    }
+
+    /// Those who lose their room now. Only room that was written down can be taken back;
+    /// what was only decided is looked at again when it has been.
+    pub(super) fn evictions(&self, jobs: &HashMap<Uid, Job>) -> Vec<(Uid, EvictReason)> {
+        let Some(reason) = self.takes_back() else { return Vec::new() };
+        let mut staying = self.ledger.used.clone();
+        let mut candidates: Vec<(&Job, &Admission)> = Vec::new();
+        for job in self.admitted.iter().map(|uid| &jobs[uid]) {
+            match (&job.workload.admission, job.admission()) {
+                (_, Some(admission)) if job.is_leaving() => staying.subtract(&admission.resources),
+                (Some(admission), _) => candidates.push((job, admission)),
+                _ => {}
+            }
+        }
+        candidates.sort_by_cached_key(|(job, admission)| {
+            let workload = &job.workload;
+            let youngest = Reverse((admission.at, workload.since, workload.uid.clone()));
+            (workload.priority, youngest)
+        });
+        let room = &self.ledger.setup.room;
+        let mut evicted = Vec::new();
+        for (job, admission) in candidates {
+            if reason == EvictReason::OverQuota {
+                let over = room.iter().filter(|(each, limit)| staying.amount(each) > *limit);
+                let mut helps = over.map(|(each, _)| admission.resources.amount(each) > 0);
+                if !helps.any(|helps| helps) {
+                    continue;
+                }
+            }
+            staying.subtract(&admission.resources);
+            evicted.push((job.workload.uid.clone(), reason));
+        }
+        evicted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{job, scheduler, setup_of, why, with_room};
+    use crate::{EvictReason, OverQuota, Reason, Scheduler, Setup, SetupName, Stop, Workload};
+
+    fn evicted(scheduler: &mut Scheduler, now: i64) -> Vec<(String, EvictReason)> {
+        let evict = scheduler.cycle(now).evict;
+        evict.into_iter().map(|evict| (evict.uid.0.to_string(), evict.reason)).collect()
+    }
+
+    fn evicting(nodes: i64) -> Setup {
+        Setup { over_quota: OverQuota::Evict, ..setup_of("a/queue", nodes) }
+    }
+
+    fn three_running() -> Scheduler {
+        let important = Workload { priority: 1, ..job("a/important", 2) };
+        let mut scheduler = scheduler([evicting(6)], []);
+        scheduler.put(with_room(job("a/old", 2), "a/queue", 1));
+        scheduler.put(with_room(job("a/young", 2), "a/queue", 2));
+        scheduler.put(with_room(important, "a/queue", 3));
+        scheduler
+    }
+
+    #[test]
+    fn q19_the_youngest_of_the_lowest_priority_are_evicted_until_the_rest_fits() {
+        let mut scheduler = three_running();
+        assert_eq!(evicted(&mut scheduler, 10), []);
+        scheduler.put_setup(evicting(5));
+        let over = EvictReason::OverQuota;
+        assert_eq!(evicted(&mut scheduler, 11), [("young".to_owned(), over)]);
+        // It counts until it is told to have no room, and is not evicted twice.
+        assert_eq!(scheduler.usage(&SetupName::new("a", "queue")).unwrap().admitted, 3);
+        scheduler.put_setup(evicting(4));
+        assert_eq!(evicted(&mut scheduler, 12), []);
+        scheduler.put_setup(evicting(3));
+        assert_eq!(evicted(&mut scheduler, 13), [("old".to_owned(), over)]);
+        // What could not be carried out is decided again.
+        scheduler.undo(&"old".into());
+        assert_eq!(evicted(&mut scheduler, 14), [("old".to_owned(), over)]);
+        scheduler.put(job("a/young", 2));
+        assert_eq!(why(&scheduler, "young", 15).word(), "WaitingForQuota");
+        assert_eq!(scheduler.usage(&SetupName::new("a", "queue")).unwrap().admitted, 2);
+    }
+
+    #[test]
+    fn only_room_that_was_written_down_is_taken_back() {
+        let mut scheduler = scheduler([evicting(2)], [job("a/job", 2)]);
+        let admission = scheduler.cycle(1).admit[0].admission.clone();
+        scheduler.put_setup(evicting(1));
+        assert_eq!(evicted(&mut scheduler, 2), []);
+        scheduler.put(Workload { admission: Some(admission), ..job("a/job", 2) });
+        assert_eq!(evicted(&mut scheduler, 3), [("job".to_owned(), EvictReason::OverQuota)]);
+    }
+
+    #[test]
+    fn hold_admits_nothing_and_drain_takes_all_back() {
+        let stopped = |stop| Setup { stop, ..evicting(8) };
+        let mut scheduler = three_running();
+        scheduler.put_setup(stopped(Stop::Hold));
+        scheduler.put(job("a/next", 1));
+        let cycle = scheduler.cycle(1);
+        assert_eq!((cycle.admit, cycle.evict), (vec![], vec![]));
+        assert!(matches!(
+            why(&scheduler, "next", 1),
+            Reason::QueueInactive { reason: "Stopped", .. }
+        ));
+        scheduler.put_setup(stopped(Stop::HoldAndDrain));
+        let all = evicted(&mut scheduler, 2);
+        assert_eq!(all.len(), 3);
+        assert!(all.iter().all(|(_, reason)| *reason == EvictReason::QueueStopped));
+        scheduler.put_setup(stopped(Stop::No));
+        assert_eq!(scheduler.cycle(3).admit.len(), 1);
+    }
+}

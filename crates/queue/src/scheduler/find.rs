@@ -1,0 +1,295 @@
+//! Which queue a job is at.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::queue::Queue;
+use super::succession::Succession;
+use crate::{Inactive, OtherNamespaces, QueueName, Reason, Setup, SetupName, Stop};
+
+/// All queues, and how they are found.
+#[derive(Debug)]
+pub(super) struct Queues {
+    /// The operator's namespace: only setups there serve others.
+    pub(super) home: Arc<str>,
+    pub(super) all: BTreeMap<SetupName, Queue>,
+    pub(super) succession: Succession,
+}
+
+impl Queues {
+    /// The queue for a job of a namespace that asks for one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn find(
+        &self,
+        namespace: &Arc<str>,
+        asked: &QueueName,
+    ) -> Result<SetupName, Reason> {
+        match asked {
+            QueueName::Any => self.any(namespace),
+            QueueName::Named(name) => {
+                let named = |namespace: &Arc<str>| SetupName {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                };
+                let own = self.exactly(namespace, &named(namespace));
+                match own {
+                    None => self
+                        .exactly(namespace, &named(&self.home))
+                        .unwrap_or_else(|| Err(Reason::UnknownQueue(name.clone()))),
+                    Some(found) => found,
+                }
+            }
+            QueueName::Exactly(setup) => self.exactly(namespace, setup).unwrap_or_else(|| {
+                // Of other people's namespaces nobody learns what is there.
+                match setup.namespace == *namespace || setup.namespace == self.home {
+                    true => Err(Reason::UnknownQueue(setup.to_string().into())),
+                    false => Err(Reason::NotServed(setup.clone())),
+                }
+            }),
+        }
+    }
+
+    /// The queue in which room counts that was given by a setup.
+    ///
+    /// # Errors
+    /// When there is none any more.
+    pub(super) fn heir(&self, setup: &SetupName) -> Result<SetupName, Reason> {
+        let heir = self.succession.heir(setup);
+        match self.all.contains_key(heir) {
+            true => Ok(heir.clone()),
+            false => Err(Reason::UnknownQueue(setup.to_string().into())),
+        }
+    }
+
+    /// Why a queue admits nothing, if so.
+    pub(super) fn inactive(&self, setup: &Setup) -> Option<Inactive> {
+        let inactive = |reason, message| Some(Inactive { reason, message });
+        let heir = self.succession.heir(&setup.name);
+        if let Some(mistake) = &setup.mistake {
+            Some(mistake.clone())
+        } else if *heir != setup.name {
+            inactive("Replaced", format!("FluxSetup \"{heir}\" has taken its place"))
+        } else if let Some(older) = self.succession.conflict(&setup.name) {
+            inactive(
+                "Conflict",
+                format!(
+                    "it replaces a setup that \"{older}\", which is older, replaces or is: \
+                     change replaces of one of them"
+                ),
+            )
+        } else if setup.going {
+            inactive("Terminating", "FluxSetup is being deleted".to_owned())
+        } else if setup.stop != Stop::No {
+            inactive("Stopped", "FluxSetup is stopped: set stopPolicy to None".to_owned())
+        } else {
+            None
+        }
+    }
+
+    /// The queue of this name or its successor, if it is there and may be known.
+    fn exactly(&self, namespace: &str, setup: &SetupName) -> Option<Result<SetupName, Reason>> {
+        let heir = self.succession.heir(setup);
+        let found = &self.all.get(heir)?.ledger.setup;
+        if self.serves(found, namespace) {
+            Some(Ok(heir.clone()))
+        } else if heir.namespace == self.home {
+            Some(Err(Reason::NotServed(heir.clone())))
+        } else {
+            None
+        }
+    }
+
+    /// The only one that serves a namespace, or its own that is called `default`. One that
+    /// is being deleted counts only where there is no other.
+    fn any(&self, namespace: &Arc<str>) -> Result<SetupName, Reason> {
+        let serving: Vec<&Setup> = [namespace, &self.home]
+            .into_iter()
+            .take(if *namespace == self.home { 1 } else { 2 })
+            .flat_map(|place| self.of_namespace(place))
+            .filter(|setup| self.serves(setup, namespace))
+            .filter(|setup| *self.succession.heir(&setup.name) == setup.name)
+            .collect();
+        let staying: Vec<&Setup> = serving.iter().filter(|setup| !setup.going).copied().collect();
+        let candidates = if staying.is_empty() { serving } else { staying };
+        match candidates.as_slice() {
+            [] => Err(Reason::NoQueue),
+            [only] => Ok(only.name.clone()),
+            several => several
+                .iter()
+                .map(|setup| &setup.name)
+                .find(|name| name.namespace == *namespace && &*name.name == "default")
+                .cloned()
+                .ok_or_else(|| {
+                    Reason::AmbiguousQueue(several.iter().map(|each| each.name.clone()).collect())
+                }),
+        }
+    }
+
+    fn of_namespace(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Setup> {
+        let first = SetupName { namespace: namespace.clone(), name: "".into() };
+        self.all
+            .range(first..)
+            .take_while(move |(name, _)| name.namespace == *namespace)
+            .map(|(_, queue)| &queue.ledger.setup)
+    }
+
+    fn serves(&self, setup: &Setup, namespace: &str) -> bool {
+        let own = &setup.name.namespace;
+        **own == *namespace
+            || *own == self.home
+                && match &setup.serves {
+                    OtherNamespaces::None => false,
+                    OtherNamespaces::All => true,
+                    OtherNamespaces::Some(names) => names.contains(namespace),
+                }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{admitted, job, scheduler, setup, setup_of, why, with_room};
+    use crate::{Scheduler, Workload};
+
+    fn asking(queue: &str) -> Workload {
+        Workload { queue: queue.into(), ..job("a/job", 1) }
+    }
+
+    fn found(setups: impl IntoIterator<Item = Setup>, queue: &str) -> Result<String, Reason> {
+        let scheduler = scheduler(setups, [asking(queue)]);
+        match scheduler.queue_of(&"job".into()) {
+            Some(name) => Ok(name.to_string()),
+            None => Err(why(&scheduler, "job", 0)),
+        }
+    }
+
+    fn for_all(name: &str) -> Setup {
+        Setup { serves: OtherNamespaces::All, ..setup(name) }
+    }
+
+    #[test]
+    fn q18_a_job_without_a_queue_takes_the_only_one_that_serves_it() {
+        assert_eq!(found([], ""), Err(Reason::NoQueue));
+        assert_eq!(found([setup("a/x"), setup("b/y")], ""), Ok("a/x".to_owned()));
+        assert_eq!(found([for_all("operator/x")], ""), Ok("operator/x".to_owned()));
+        assert_eq!(found([setup("operator/x")], ""), Err(Reason::NoQueue));
+        let some = OtherNamespaces::Some(["a".into()].into());
+        assert_eq!(
+            found([Setup { serves: some, ..setup("operator/x") }], ""),
+            Ok("operator/x".to_owned())
+        );
+        // Elsewhere than at home nobody speaks for another namespace.
+        assert_eq!(found([for_all("b/x")], ""), Err(Reason::NoQueue));
+    }
+
+    #[test]
+    fn q18_of_several_the_default_counts_and_else_none() {
+        let names = vec![SetupName::new("a", "x"), SetupName::new("operator", "y")];
+        let setups = || [setup("a/x"), for_all("operator/y")];
+        assert_eq!(found(setups(), ""), Err(Reason::AmbiguousQueue(names)));
+        assert_eq!(found([setup("a/x"), setup("a/default")], ""), Ok("a/default".to_owned()));
+        // One that is being deleted is no choice.
+        let going = Setup { going: true, ..setup("a/x") };
+        assert_eq!(found([going.clone(), setup("a/y")], ""), Ok("a/y".to_owned()));
+        assert_eq!(found([going], ""), Ok("a/x".to_owned()));
+    }
+
+    #[test]
+    fn q18_a_name_is_looked_for_in_the_own_namespace_and_then_at_home() {
+        let both = || [setup("a/x"), for_all("operator/x")];
+        assert_eq!(found(both(), "x"), Ok("a/x".to_owned()));
+        assert_eq!(found(both(), "operator/x"), Ok("operator/x".to_owned()));
+        assert_eq!(found([for_all("operator/x")], "x"), Ok("operator/x".to_owned()));
+        let home = SetupName::new("operator", "x");
+        assert_eq!(found([setup("operator/x")], "x"), Err(Reason::NotServed(home.clone())));
+        assert_eq!(found([setup("operator/x")], "operator/x"), Err(Reason::NotServed(home)));
+        assert_eq!(found([setup("a/x")], "y"), Err(Reason::UnknownQueue("y".into())));
+        assert_eq!(found([setup("a/x")], "a/y"), Err(Reason::UnknownQueue("a/y".into())));
+        // Whether it is there is nobody's business elsewhere.
+        let other = Err(Reason::NotServed(SetupName::new("b", "x")));
+        assert_eq!(found([setup("b/x")], "b/x"), other);
+        assert_eq!(found([], "b/x"), other);
+    }
+
+    #[test]
+    fn q6_jobs_that_came_before_the_setup_are_admitted_in_order() {
+        let jobs = [("a/second", 2), ("a/third", 3), ("a/first", 1)];
+        let jobs = jobs.map(|(name, since)| Workload { since, ..job(name, 1) });
+        let mut scheduler = scheduler([], jobs);
+        assert_eq!(admitted(&mut scheduler, 10), [""; 0]);
+        assert_eq!(why(&scheduler, "first", 10), Reason::NoQueue);
+        scheduler.put_setup(setup_of("a/queue", 2));
+        assert_eq!(admitted(&mut scheduler, 11), ["first", "second"]);
+        assert_eq!(why(&scheduler, "third", 11).to_string(), "missing 1 node");
+    }
+
+    fn usage(scheduler: &Scheduler, name: &str) -> (usize, usize) {
+        let usage = scheduler.usage(&name.parse().unwrap()).unwrap();
+        (usage.pending, usage.admitted)
+    }
+
+    #[test]
+    fn q19_a_successor_takes_over_those_who_wait_and_those_who_run() {
+        let mut scheduler = scheduler([setup_of("a/old", 2)], [asking("old")]);
+        scheduler.put(with_room(job("a/runs", 2), "a/old", 0));
+        let new = Setup { replaces: vec![SetupName::new("a", "old")], ..setup_of("a/new", 3) };
+        assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
+        scheduler.put_setup(new);
+        assert_eq!((usage(&scheduler, "a/old"), usage(&scheduler, "a/new")), ((0, 0), (1, 1)));
+        let old = SetupName::new("a", "old");
+        assert_eq!(scheduler.usage(&old).unwrap().inactive.unwrap().reason, "Replaced");
+        assert_eq!(scheduler.successor(&old), Some(SetupName::new("a", "new")));
+        assert_eq!(admitted(&mut scheduler, 2), ["job"]);
+        scheduler.remove_setup(&old);
+        assert_eq!(usage(&scheduler, "a/new"), (0, 2));
+        // Who asks for the old name later is at the new one too.
+        scheduler.put(Workload { queue: "a/old".into(), ..job("a/later", 1) });
+        assert_eq!(usage(&scheduler, "a/new"), (1, 2));
+    }
+
+    #[test]
+    fn q19_setups_that_replace_each_other_are_said_to_be_in_conflict() {
+        let replacing = |name: &str, created, old| Setup {
+            created,
+            replaces: vec![SetupName::new("a", old)],
+            ..setup_of(name, 2)
+        };
+        let mut scheduler =
+            scheduler([replacing("a/y", 2, "x"), replacing("a/x", 1, "y")], [asking("y")]);
+        assert_eq!(usage(&scheduler, "a/x"), (1, 0));
+        let reason = |scheduler: &Scheduler, name: &str| {
+            let usage = scheduler.usage(&name.parse().unwrap()).unwrap();
+            usage.inactive.map(|inactive| inactive.reason)
+        };
+        assert_eq!(reason(&scheduler, "a/x"), None);
+        assert_eq!(reason(&scheduler, "a/y"), Some("Replaced"));
+        scheduler.put_setup(replacing("a/z", 3, "y"));
+        assert_eq!(reason(&scheduler, "a/z"), Some("Conflict"));
+        assert_eq!(admitted(&mut scheduler, 1), ["job"]);
+    }
+
+    #[test]
+    fn room_given_by_a_setup_that_is_gone_counts_again_when_it_is_back() {
+        let mut scheduler = scheduler([setup_of("a/queue", 2)], [asking("")]);
+        scheduler.put(with_room(job("a/runs", 2), "a/queue", 0));
+        scheduler.remove_setup(&SetupName::new("a", "queue"));
+        assert_eq!(why(&scheduler, "job", 1), Reason::NoQueue);
+        assert_eq!(scheduler.queue_of(&"runs".into()), None);
+        scheduler.put_setup(setup_of("a/queue", 2));
+        assert_eq!(usage(&scheduler, "a/queue"), (1, 1));
+        assert_eq!(admitted(&mut scheduler, 2), [""; 0]);
+    }
+
+    #[test]
+    fn a_setup_that_cannot_be_used_says_why() {
+        let mistake = Inactive { reason: "NotYetSupported", message: "no cohorts".to_owned() };
+        let broken = Setup { mistake: Some(mistake), ..setup_of("a/queue", 2) };
+        let mut scheduler = scheduler([broken], [asking("")]);
+        assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
+        assert_eq!(why(&scheduler, "job", 1).to_string(), "no cohorts");
+        scheduler.put_setup(setup_of("a/queue", 2));
+        assert_eq!(admitted(&mut scheduler, 2), ["job"]);
+    }
+}

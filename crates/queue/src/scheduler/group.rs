@@ -1,0 +1,20 @@
+//! Jobs that are at the same queue for the same cause.
+
+use std::collections::BTreeSet;
+
+use crate::{Reason, SetupName, Uid};
+
+/// Jobs of one namespace that ask for the same queue, or jobs that were given room under
+/// the same name. All of them are at one queue, and go to another together.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// The queue, or why there is none.
+    pub(super) queue: Result<SetupName, Reason>,
+    pub(super) jobs: BTreeSet<Uid>,
+}
+
+impl Group {
+    pub(super) fn at(queue: Result<SetupName, Reason>) -> Group {
+        Group { queue, jobs: BTreeSet::new() }
+    }
+}

@@ -1,0 +1,115 @@
+//! What is taken of a setup's room and for whom it is kept: whether a job fits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::namespace::Namespace;
+use crate::line::Shape;
+use crate::order::Key;
+use crate::{Millis, Reason, Resources, Setup};
+
+/// A setup's room and what is taken of it.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) setup: Setup,
+    /// What admitted jobs take.
+    pub(super) used: Resources,
+    /// For whom room is kept, in their order, since the last cycle.
+    pub(super) kept: Vec<Kept>,
+}
+
+/// A job that does not fit, and for which room is kept.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) key: Key,
+    pub(super) name: Arc<str>,
+    pub(super) lets_pass: LetsPass,
+}
+
+/// Who of those behind it may still be admitted.
+#[derive(Debug)]
+pub(super) enum LetsPass {
+    Nobody,
+    /// Who fits beside what is taken, the kept room included, or has ended by then.
+    Beside {
+        taken: Resources,
+        ends_by: Option<Millis>,
+    },
+}
+
+impl LetsPass {
+    /// Whether a job of this shape is gone before the kept room is needed.
+    fn in_time(ends_by: Option<Millis>, shape: &Shape, now: Millis) -> bool {
+        match (ends_by, shape.max_runtime) {
+            (Some(ends_by), Some(runtime)) => now.saturating_add(runtime) <= ends_by,
+            _ => false,
+        }
+    }
+}
+
+impl Ledger {
+    pub(super) fn new(setup: Setup) -> Ledger {
+        Ledger { setup, used: Resources::default(), kept: Vec::new() }
+    }
+
+    /// The size at which a job of this shape can be admitted at this place of the order.
+    ///
+    /// What room of this queue cannot cure comes first: such a job holds up nobody.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub(super) fn offer(
+        &self,
+        shape: &Shape,
+        key: &Key,
+        namespaces: &HashMap<Arc<str>, Namespace>,
+        now: Millis,
+    ) -> Result<u32, Reason> {
+        let Ledger { setup, used, kept } = self;
+        let (least, mut most) = shape.sizes(setup);
+        if let Some(max_size) = setup.max_size {
+            if least > max_size {
+                return Err(Reason::TooLarge { size: least, max_size });
+            }
+            most = most.min(max_size);
+        }
+        let nothing = Resources::default();
+        most = shape.largest(&setup.room, &nothing, (least, most)).map_err(|missing| {
+            Reason::ExceedsQuota {
+                resource: missing.resource,
+                asked: missing.needed,
+                room: missing.free,
+            }
+        })?;
+        if let Some(namespace) = shape.namespace.as_ref().and_then(|name| namespaces.get(name)) {
+            most = namespace.offer(shape, (least, most))?;
+        }
+        most = shape.largest(&setup.room, used, (least, most)).map_err(|missing| {
+            Reason::WaitingForQuota { missing: missing.amount(), resource: missing.resource }
+        })?;
+        for Kept { name, lets_pass, .. } in kept.iter().take_while(|kept| kept.key < *key) {
+            let behind = || Reason::BehindOthers { job: name.clone() };
+            match lets_pass {
+                LetsPass::Nobody => return Err(behind()),
+                LetsPass::Beside { ends_by, .. } if LetsPass::in_time(*ends_by, shape, now) => {}
+                LetsPass::Beside { taken, .. } => {
+                    most =
+                        shape.largest(&setup.room, taken, (least, most)).map_err(|_| behind())?;
+                }
+            }
+        }
+        Ok(most)
+    }
+
+    /// Counts what a job of this shape was given.
+    pub(super) fn take(&mut self, shape: &Shape, resources: &Resources, now: Millis) {
+        self.used.add(resources);
+        for Kept { lets_pass, .. } in &mut self.kept {
+            if let LetsPass::Beside { taken, ends_by } = lets_pass
+                && !LetsPass::in_time(*ends_by, shape, now)
+            {
+                taken.add(resources);
+            }
+        }
+    }
+}

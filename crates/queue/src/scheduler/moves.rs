@@ -1,0 +1,84 @@
+//! Jobs that come to another queue, because setups have changed.
+
+use std::sync::Arc;
+
+use super::Scheduler;
+use super::group::Group;
+use super::succession::Succession;
+use crate::{QueueName, Reason, Setup, SetupName, Uid};
+
+/// Which group of jobs.
+#[derive(Clone, Debug)]
+enum Which {
+    Waiting(Arc<str>, QueueName),
+    Admitted(SetupName),
+}
+
+impl Scheduler {
+    /// A setup has come, gone, or is found otherwise than before: those whom it may concern
+    /// look for their queue again.
+    pub(super) fn find_again(&mut self, name: &SetupName) {
+        let succession = self.succession();
+        let inherits = succession != self.queues.succession;
+        self.queues.succession = succession;
+        if inherits {
+            // Who takes whose place also says who is active.
+            self.dirty.extend(self.queues.all.keys().cloned());
+            self.changed.extend(self.queues.all.keys().cloned());
+        }
+        // A setup elsewhere than at home concerns only its own namespace, as long as nobody
+        // takes another's place.
+        let concerns_all =
+            inherits || name.namespace == self.queues.home || !self.queues.succession.is_empty();
+        let concerned: Vec<Which> = match concerns_all {
+            true => self.roll.namespaces.keys().flat_map(|each| self.waiting(each)).collect(),
+            false => self.waiting(&name.namespace).collect(),
+        };
+        let given = self.roll.admitted.keys().filter(|given| concerns_all || *given == name);
+        let given: Vec<Which> = given.cloned().map(Which::Admitted).collect();
+        for which in concerned.into_iter().chain(given) {
+            self.follow(&which);
+        }
+    }
+
+    /// Who takes whose place now.
+    fn succession(&self) -> Succession {
+        let setups = self.queues.all.values().map(|queue| &queue.ledger.setup);
+        let mut replacing: Vec<&Setup> =
+            setups.filter(|setup| !setup.replaces.is_empty()).collect();
+        replacing.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
+        Succession::of(replacing.into_iter())
+    }
+
+    fn waiting(&self, namespace: &Arc<str>) -> impl Iterator<Item = Which> {
+        let known = self.roll.namespaces.get(namespace);
+        let asked = known.into_iter().flat_map(|known| known.waiting.keys());
+        asked.map(|asked| Which::Waiting(namespace.clone(), asked.clone()))
+    }
+
+    /// Brings the jobs of a group to the queue at which they are now.
+    fn follow(&mut self, which: &Which) {
+        let queue: Result<SetupName, Reason> = match which {
+            Which::Waiting(namespace, asked) => self.queues.find(namespace, asked),
+            Which::Admitted(given) => self.queues.heir(given),
+        };
+        let Some(group) = self.group_mut(which).filter(|group| group.queue != queue) else {
+            return;
+        };
+        let jobs: Vec<Uid> = group.jobs.iter().cloned().collect();
+        jobs.iter().for_each(|uid| self.leave(uid));
+        if let Some(group) = self.group_mut(which) {
+            group.queue = queue;
+        }
+        jobs.iter().for_each(|uid| self.enter(uid));
+    }
+
+    fn group_mut(&mut self, which: &Which) -> Option<&mut Group> {
+        match which {
+            Which::Waiting(namespace, asked) => {
+                self.roll.namespaces.get_mut(namespace)?.waiting.get_mut(asked)
+            }
+            Which::Admitted(given) => self.roll.admitted.get_mut(given),
+        }
+    }
+}

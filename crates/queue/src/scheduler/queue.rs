@@ -1,0 +1,374 @@
+//! One queue: who waits in it, who has room, and who gets it next.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::backfill;
+use super::job::Job;
+use super::ledger::{Kept, Ledger, LetsPass};
+use super::namespace::Namespace;
+use crate::line::{Line, Missing, Shape};
+use crate::order::{Key, Order};
+use crate::{Millis, Reason, Resources, Setup, Strategy, Uid};
+
+/// A queue.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) ledger: Ledger,
+    /// All who wait, those who back off included.
+    pub(super) order: Order,
+    /// Those who can be admitted, by what they ask for.
+    pub(super) lines: BTreeMap<Shape, Line>,
+    /// Those who have room.
+    pub(super) admitted: HashSet<Uid>,
+}
+
+/// Room that was given in a cycle.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) uid: Uid,
+    pub(super) size: u32,
+    pub(super) resources: Resources,
+    pub(super) max_runtime: Option<Millis>,
+}
+
+/// What a queue has to look at besides itself.
+pub(super) struct Surroundings<'a> {
+    pub(super) jobs: &'a HashMap<Uid, Job>,
+    pub(super) namespaces: &'a mut HashMap<Arc<str>, Namespace>,
+    pub(super) now: Millis,
+}
+
+impl Queue {
+    pub(super) fn new(setup: Setup) -> Queue {
+        Queue {
+            ledger: Ledger::new(setup),
+            order: Order::default(),
+            lines: BTreeMap::new(),
+            admitted: HashSet::new(),
+        }
+    }
+
+    /// Whether it matters in this queue how long jobs run.
+    pub(super) fn by_runtime(&self) -> bool {
+        self.ledger.setup.strategy == Strategy::Backfill
+    }
+
+    /// Takes a job that waits into the order, and into its line unless it backs off.
+    pub(super) fn insert(&mut self, key: Key, shape: Option<Shape>) {
+        if let Some(shape) = shape {
+            self.lines.entry(shape).or_default().jobs.insert(key.clone());
+        }
+        self.order.insert(key);
+    }
+
+    /// Takes a job that waits out of the order and out of its line.
+    pub(super) fn remove(&mut self, key: &Key, shape: &Shape) {
+        self.order.remove(key);
+        if let Some(line) = self.lines.get_mut(shape) {
+            line.jobs.remove(key);
+            if line.jobs.is_empty() {
+                self.lines.remove(shape);
+            }
+        }
+    }
+
+    /// Gives room to those whose turn it is, best first, and says how many heads of lines
+    /// it looked at. A line whose head does not fit is done: nobody in it does.
+    pub(super) fn admit(&mut self, around: &mut Surroundings) -> (Vec<Given>, usize) {
+        let Queue { ledger, order, lines, admitted } = self;
+        let now = around.now;
+        ledger.kept.clear();
+        let mut lines: Vec<(&Shape, &mut Line)> = lines.iter_mut().collect();
+        let mut heads: BinaryHeap<Reverse<(Key, usize)>> = lines
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, line))| !is_in_vain(ledger, line, now))
+            .filter_map(|(number, (_, line))| Some(Reverse((line.jobs.first()?.clone(), number))))
+            .collect();
+        let (mut given, mut looked) = (Vec::new(), 0);
+        while let Some(Reverse((key, number))) = heads.pop() {
+            let (shape, line) = &mut lines[number];
+            looked += 1;
+            match ledger.offer(shape, &key, around.namespaces, now) {
+                Ok(size) => {
+                    let job = &around.jobs[&key.uid].workload;
+                    let resources = shape.need(size);
+                    ledger.take(shape, &resources, now);
+                    if let Some(namespace) = around.namespaces.get_mut(&job.namespace) {
+                        namespace.starting.add(&resources);
+                    }
+                    line.blocked = None;
+                    line.jobs.remove(&key);
+                    order.remove(&key);
+                    admitted.insert(key.uid.clone());
+                    given.push(Given {
+                        uid: key.uid,
+                        size,
+                        resources,
+                        max_runtime: job.max_runtime,
+                    });
+                    heads.extend(line.jobs.first().map(|next| Reverse((next.clone(), number))));
+                }
+                Err(Reason::WaitingForQuota { resource, missing }) => {
+                    let free = free(ledger, &resource).unwrap_or_default();
+                    let needed = free.saturating_add(missing);
+                    line.blocked = Some(Missing { resource, needed, free });
+                    let Some(lets_pass) = keep(ledger, shape, &key, admitted, &given, around)
+                    else {
+                        continue;
+                    };
+                    let name = around.jobs[&key.uid].workload.name.clone();
+                    ledger.kept.push(Kept { key, name, lets_pass });
+                    if ledger.setup.strategy == Strategy::Strict {
+                        break;
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        self.lines.retain(|_, line| !line.jobs.is_empty());
+        (given, looked)
+    }
+}
+
+/// What is free of a resource, if it is limited.
+fn free(ledger: &Ledger, resource: &crate::Resource) -> Option<i64> {
+    let limit = ledger.setup.room.get(resource)?;
+    Some(limit.saturating_sub(ledger.used.amount(resource)))
+}
+
+/// Whether a line need not be looked at: what its head was missing is missing still, and
+/// nobody is held up by it.
+fn is_in_vain(ledger: &Ledger, line: &Line, now: Millis) -> bool {
+    let still_missing = line.blocked.as_ref().is_some_and(|missing| {
+        free(ledger, &missing.resource).is_some_and(|free| free < missing.needed)
+    });
+    still_missing
+        && ledger.setup.strategy == Strategy::BestEffort
+        && line.jobs.first().is_none_or(|head| !has_lost_patience(&ledger.setup, head, now))
+}
+
+/// Whether a job has waited so long that others may not pass it any more. Counted from
+/// when it began to wait, which is written down, so that a restart does not begin anew.
+fn has_lost_patience(setup: &Setup, key: &Key, now: Millis) -> bool {
+    now.saturating_sub(key.since) >= setup.patience
+}
+
+/// How room is kept for a job that does not fit, if it is.
+fn keep(
+    ledger: &Ledger,
+    shape: &Shape,
+    key: &Key,
+    admitted: &HashSet<Uid>,
+    given: &[Given],
+    around: &Surroundings,
+) -> Option<LetsPass> {
+    let setup = &ledger.setup;
+    let (least, _) = shape.sizes(setup);
+    match setup.strategy {
+        Strategy::Strict => Some(LetsPass::Nobody),
+        Strategy::BestEffort if has_lost_patience(setup, key, around.now) => {
+            // Beside all for whom room is kept already.
+            let taken = ledger.kept.last().and_then(|kept| match &kept.lets_pass {
+                LetsPass::Beside { taken, .. } => Some(taken),
+                LetsPass::Nobody => None,
+            });
+            let mut taken = taken.unwrap_or(&ledger.used).clone();
+            taken.add(&shape.need(least));
+            Some(LetsPass::Beside { taken, ends_by: None })
+        }
+        // Only the first is sure of its begin: more would leave room unused.
+        Strategy::Backfill if ledger.kept.is_empty() => {
+            let ends = backfill::ends(admitted, given, around);
+            Some(backfill::lets_pass(ledger, shape, least, ends))
+        }
+        Strategy::BestEffort | Strategy::Backfill => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{admitted, job, nodes_of, scheduler, setup_of, why, with_room};
+    use crate::{Resource, SetupName, Workload};
+
+    fn missing(missing: i64) -> Reason {
+        Reason::WaitingForQuota { resource: Resource::Nodes, missing }
+    }
+
+    fn behind(job: &str) -> Reason {
+        Reason::BehindOthers { job: job.into() }
+    }
+
+    /// A job as [`job`] makes it, that waits since a time.
+    fn job_since(name: &str, size: u32, since: Millis) -> Workload {
+        Workload { since, ..job(name, size) }
+    }
+
+    #[test]
+    fn q22_three_jobs_for_room_of_two_go_by_priority_then_age() {
+        let urgent = Workload { priority: 1, ..job_since("a/urgent", 2, 9) };
+        let jobs = [job_since("a/young", 2, 2), job_since("a/old", 2, 1), urgent];
+        let mut scheduler = scheduler([setup_of("a/queue", 4)], jobs);
+        assert_eq!(admitted(&mut scheduler, 10), ["urgent", "old"]);
+        assert_eq!(why(&scheduler, "young", 10), missing(2));
+        assert_eq!(scheduler.why(&"young".into(), 10).unwrap().position, Some(0));
+    }
+
+    #[test]
+    fn q22_best_effort_lets_others_pass_and_strict_does_not() {
+        let jobs = || [job_since("a/large", 4, 1), job_since("a/small", 1, 2)];
+        let runs = || with_room(job("a/runs", 2), "a/queue", 0);
+        let mut best = scheduler([setup_of("a/queue", 4)], jobs());
+        best.put(runs());
+        assert_eq!(admitted(&mut best, 10), ["small"]);
+        let strict = Setup { strategy: Strategy::Strict, ..setup_of("a/queue", 4) };
+        let mut strict = scheduler([strict], jobs());
+        strict.put(runs());
+        assert_eq!(admitted(&mut strict, 10), [""; 0]);
+        assert_eq!(why(&strict, "large", 10), missing(2));
+        assert_eq!(why(&strict, "small", 10), behind("large"));
+        strict.remove(&"runs".into());
+        assert_eq!(admitted(&mut strict, 11), ["large"]);
+        assert_eq!(why(&strict, "small", 11), missing(1));
+    }
+
+    #[test]
+    fn a_job_that_can_never_fit_holds_up_nobody() {
+        let strict = Setup {
+            strategy: Strategy::Strict,
+            max_size: Some(3),
+            patience: 0,
+            ..setup_of("a/queue", 4)
+        };
+        let heavy = Workload { each: nodes_of(2), ..job_since("a/heavy", 3, 2) };
+        let jobs = [job_since("a/huge", 5, 1), heavy, job_since("a/small", 1, 3)];
+        let mut scheduler = scheduler([strict], jobs);
+        assert_eq!(admitted(&mut scheduler, 10), ["small"]);
+        assert_eq!(why(&scheduler, "huge", 10), Reason::TooLarge { size: 5, max_size: 3 });
+        let exceeds = Reason::ExceedsQuota { resource: Resource::Nodes, asked: 6, room: 4 };
+        assert_eq!(why(&scheduler, "heavy", 10), exceeds);
+    }
+
+    #[test]
+    fn q23_a_job_gets_all_it_asks_for_or_the_most_that_fits() {
+        let partial = Workload { min_size: Some(2), ..job_since("a/partial", 8, 1) };
+        let mut scheduler = scheduler([setup_of("a/queue", 5)], [partial]);
+        scheduler.put(with_room(job("a/runs", 2), "a/queue", 0));
+        let admission = &scheduler.cycle(10).admit[0].admission;
+        assert_eq!((admission.size, &admission.resources), (3, &nodes_of(3)));
+        scheduler.put(job_since("a/whole", 3, 2));
+        assert_eq!(scheduler.cycle(11).admit, []);
+        assert_eq!(why(&scheduler, "whole", 11), missing(3));
+    }
+
+    #[test]
+    fn a_job_without_a_size_gets_what_the_setup_gives() {
+        let plain = Workload { size: None, ..job("a/plain", 1) };
+        let give = |size| Setup { default_size: size, ..setup_of("a/queue", 4) };
+        let mut scheduler = scheduler([give(5)], [plain]);
+        assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
+        scheduler.put_setup(give(3));
+        assert_eq!(scheduler.cycle(2).admit[0].admission.size, 3);
+    }
+
+    #[test]
+    fn a_limit_of_zero_is_a_limit() {
+        let mut scheduler = scheduler([setup_of("a/queue", 0)], [job("a/job", 1)]);
+        assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
+        let exceeds = Reason::ExceedsQuota { resource: Resource::Nodes, asked: 1, room: 0 };
+        assert_eq!(why(&scheduler, "job", 1), exceeds);
+    }
+
+    /// Small jobs come each second and run for two; a large one waits among them. When it
+    /// is admitted.
+    fn large_job_in_a_stream(patience: Millis) -> Option<Millis> {
+        let mut scheduler = scheduler([Setup { patience, ..setup_of("a/queue", 4) }], []);
+        let mut ends: Vec<(Millis, Uid)> = Vec::new();
+        for second in 0..600 {
+            let now = second * 1000;
+            for (_, uid) in ends.extract_if(.., |(end, _)| *end <= now) {
+                scheduler.remove(&uid);
+            }
+            scheduler.put(job_since(&format!("a/small-{second}"), 2, now));
+            if second == 3 {
+                scheduler.put(job_since("a/large", 4, now));
+            }
+            for admit in scheduler.cycle(now).admit {
+                if &*admit.name == "large" {
+                    return Some(now);
+                }
+                ends.push((now + 2000, admit.uid));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn q24_a_stream_of_small_jobs_cannot_delay_a_large_one_for_ever() {
+        // It came at 3 s, and the last that passed it came a second before its patience ended.
+        assert_eq!(large_job_in_a_stream(Millis::MAX), None, "else the test shows nothing");
+        assert_eq!(large_job_in_a_stream(300_000), Some(304_000));
+    }
+
+    #[test]
+    fn q24_only_what_the_large_job_leaves_may_be_taken() {
+        let room = Resources::of([(Resource::Nodes, 10), (Resource::Gpus, 4)]);
+        let setup = Setup { patience: 100, room, ..setup_of("a/queue", 0) };
+        let gpus = Resources::of([(Resource::Nodes, 1), (Resource::Gpus, 1)]);
+        let runs = Workload { each: gpus.clone(), ..job("a/runs", 2) };
+        let large = Workload { each: gpus, ..job_since("a/large", 4, 1) };
+        let mut scheduler = scheduler([setup], [large]);
+        scheduler.put(with_room(runs, "a/queue", 0));
+        // Ten nodes: two are taken, four are kept.
+        scheduler.put(job_since("a/five", 5, 2));
+        scheduler.put(job_since("a/four", 4, 3));
+        assert_eq!(admitted(&mut scheduler, 200), ["four"]);
+        assert_eq!(why(&scheduler, "five", 200), missing(1));
+        scheduler.put(job_since("a/three", 3, 4));
+        assert_eq!(admitted(&mut scheduler, 201), [""; 0]);
+        assert_eq!(why(&scheduler, "three", 201), behind("large"));
+        scheduler.remove(&"runs".into());
+        assert_eq!(admitted(&mut scheduler, 202), ["large"]);
+    }
+
+    #[test]
+    fn q27_a_finish_looks_only_at_lines_that_could_fit() {
+        let mut scheduler = scheduler([setup_of("a/queue", 100)], []);
+        scheduler.put(with_room(job("a/most", 96), "a/queue", 0));
+        scheduler.put(with_room(job("a/few", 4), "a/queue", 0));
+        for size in 1..=50 {
+            for number in 0..10 {
+                scheduler.put(job_since(&format!("a/{size}-{number}"), size, i64::from(size)));
+            }
+        }
+        // Each line is looked at once, however many are in it.
+        assert_eq!(scheduler.cycle(1).looked, 50);
+        assert_eq!(scheduler.cycle(2).looked, 0, "nothing has happened");
+        scheduler.remove(&"few".into());
+        let cycle = scheduler.cycle(3);
+        assert_eq!(cycle.admit.len(), 4, "four of one node");
+        // Of one to four nodes: four of the first, and then one of each line in vain.
+        assert_eq!(cycle.looked, 8);
+        let position = scheduler.why(&"2-0".into(), 3).unwrap().position;
+        assert_eq!(position, Some(6));
+    }
+
+    #[test]
+    fn a_lowered_quota_admits_nobody_until_it_fits_again() {
+        let mut scheduler = scheduler([setup_of("a/queue", 8)], []);
+        scheduler.put(with_room(job("a/one", 3), "a/queue", 0));
+        scheduler.put(with_room(job("a/two", 3), "a/queue", 0));
+        scheduler.put(job("a/next", 1));
+        scheduler.put_setup(setup_of("a/queue", 4));
+        assert_eq!(scheduler.cycle(1).admit, []);
+        assert_eq!(why(&scheduler, "next", 1), missing(3));
+        let name = SetupName::new("a", "queue");
+        assert_eq!(scheduler.free(&name), Some(nodes_of(0)));
+        assert_eq!(scheduler.usage(&name).unwrap().used, nodes_of(6));
+        scheduler.remove(&"one".into());
+        assert_eq!(admitted(&mut scheduler, 2), ["next"]);
+    }
+}

@@ -1,0 +1,119 @@
+//! All jobs, in groups that share a queue.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::find::Queues;
+use super::group::Group;
+use super::job::Job;
+use super::namespace::Namespace;
+use crate::line::Shape;
+use crate::{Admission, SetupName, Uid, Workload};
+
+/// All jobs that are known, and in which group each is: by what it asks for while it
+/// waits, by the setup that gave it room once it has some.
+#[derive(Debug, Default)]
+pub(super) struct Roll {
+    pub(super) jobs: HashMap<Uid, Job>,
+    pub(super) namespaces: HashMap<Arc<str>, Namespace>,
+    pub(super) admitted: HashMap<SetupName, Group>,
+}
+
+impl Roll {
+    /// The group of a job.
+    pub(super) fn group(&self, job: &Job) -> Option<&Group> {
+        match job.admission() {
+            Some(admission) => self.admitted.get(&admission.queue),
+            None => {
+                let Workload { namespace, queue, .. } = &job.workload;
+                self.namespaces.get(namespace)?.waiting.get(queue)
+            }
+        }
+    }
+
+    /// A job and the queue at which it is, if there is one.
+    pub(super) fn place(&self, uid: &Uid) -> Option<(&Job, &SetupName)> {
+        let job = self.jobs.get(uid)?;
+        Some((job, self.group(job)?.queue.as_ref().ok()?))
+    }
+
+    /// The shape of a job as a queue sees it.
+    pub(super) fn shape(&self, job: &Job, by_runtime: bool) -> Shape {
+        let known = self.namespaces.get(&job.workload.namespace);
+        Shape::of(&job.workload, by_runtime, known.is_some_and(Namespace::is_limited))
+    }
+
+    /// Takes a job in.
+    pub(super) fn add(&mut self, job: Job, queues: &Queues) {
+        let Workload { uid, namespace, queue, started, .. } = &job.workload;
+        let known = self.namespaces.entry(namespace.clone()).or_default();
+        let group = match job.admission() {
+            Some(admission) => {
+                if !started {
+                    known.starting.add(&admission.resources);
+                }
+                let group = self.admitted.entry(admission.queue.clone());
+                group.or_insert_with(|| Group::at(queues.heir(&admission.queue)))
+            }
+            None => {
+                let group = known.waiting.entry(queue.clone());
+                group.or_insert_with(|| Group::at(queues.find(namespace, queue)))
+            }
+        };
+        group.jobs.insert(uid.clone());
+        self.jobs.insert(uid.clone(), job);
+    }
+
+    /// Strikes a job out.
+    pub(super) fn remove(&mut self, uid: &Uid) -> Option<Job> {
+        let job = self.jobs.remove(uid)?;
+        match job.admission() {
+            None => no_longer_waits(&mut self.namespaces, &job.workload),
+            Some(admission) => {
+                if let Some(group) = self.admitted.get_mut(&admission.queue) {
+                    group.jobs.remove(uid);
+                    if group.jobs.is_empty() {
+                        self.admitted.remove(&admission.queue);
+                    }
+                }
+                let known = self.namespaces.get_mut(&job.workload.namespace);
+                if let Some(known) = known.filter(|_| !job.workload.started) {
+                    known.starting.subtract(&admission.resources);
+                }
+            }
+        }
+        self.forget_if_empty(&job.workload.namespace);
+        Some(job)
+    }
+
+    /// Notes that a job that waits was given room, which its namespace has counted already.
+    pub(super) fn admit(&mut self, uid: &Uid, admission: &Admission) -> Option<&Workload> {
+        let job = self.jobs.get_mut(uid)?;
+        job.decided = Some(admission.clone());
+        no_longer_waits(&mut self.namespaces, &job.workload);
+        let queue = &admission.queue;
+        let group = self.admitted.entry(queue.clone());
+        group.or_insert_with(|| Group::at(Ok(queue.clone()))).jobs.insert(uid.clone());
+        Some(&job.workload)
+    }
+
+    /// Forgets a namespace of which there is nothing to remember.
+    pub(super) fn forget_if_empty(&mut self, namespace: &str) {
+        if self.namespaces.get(namespace).is_some_and(Namespace::is_empty) {
+            self.namespaces.remove(namespace);
+        }
+    }
+}
+
+/// Takes a job out of those of its namespace that wait.
+fn no_longer_waits(namespaces: &mut HashMap<Arc<str>, Namespace>, workload: &Workload) {
+    let Workload { uid, namespace, queue, .. } = workload;
+    if let Some(known) = namespaces.get_mut(namespace)
+        && let Some(group) = known.waiting.get_mut(queue)
+    {
+        group.jobs.remove(uid);
+        if group.jobs.is_empty() {
+            known.waiting.remove(queue);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Setups and jobs for tests. What matters to a case is said there.
+
+use crate::{
+    Admission, Kind, Millis, OtherNamespaces, OverQuota, QueueName, Reason, Resource, Resources,
+    Scheduler, Setup, SetupName, Stop, Strategy, Uid, Workload,
+};
+
+/// A setup `namespace/name` with endless room, whose jobs have endless patience.
+pub(crate) fn setup(name: &str) -> Setup {
+    Setup {
+        name: name.parse().expect("a test names namespace/name"),
+        created: 0,
+        room: Resources::default(),
+        max_size: None,
+        default_size: 1,
+        serves: OtherNamespaces::None,
+        strategy: Strategy::BestEffort,
+        patience: i64::MAX,
+        stop: Stop::No,
+        over_quota: OverQuota::Drain,
+        replaces: Vec::new(),
+        going: false,
+        mistake: None,
+    }
+}
+
+/// A setup with room for so many nodes.
+pub(crate) fn setup_of(name: &str, nodes: i64) -> Setup {
+    Setup { room: nodes_of(nodes), ..setup(name) }
+}
+
+/// A job `namespace/name` of so many nodes, which asks for any queue. Its name is its uid.
+pub(crate) fn job(name: &str, size: u32) -> Workload {
+    let SetupName { namespace, name } = name.parse().expect("a test names namespace/name");
+    Workload {
+        uid: Uid(name.clone()),
+        kind: Kind::FluxJob,
+        namespace,
+        name,
+        queue: QueueName::Any,
+        priority: 0,
+        since: 0,
+        not_before: None,
+        suspended: false,
+        size: Some(size),
+        min_size: None,
+        each: nodes_of(1),
+        once: Resources::default(),
+        max_runtime: None,
+        admission: None,
+        started: false,
+        finished: false,
+    }
+}
+
+/// So many nodes.
+pub(crate) fn nodes_of(amount: i64) -> Resources {
+    Resources::of([(Resource::Nodes, amount)])
+}
+
+/// A scheduler at home in `operator` that was told these.
+pub(crate) fn scheduler(
+    setups: impl IntoIterator<Item = Setup>,
+    jobs: impl IntoIterator<Item = Workload>,
+) -> Scheduler {
+    let mut scheduler = Scheduler::new("operator");
+    setups.into_iter().for_each(|setup| scheduler.put_setup(setup));
+    jobs.into_iter().for_each(|job| scheduler.put(job));
+    scheduler
+}
+
+/// Who is admitted in the next cycle.
+pub(crate) fn admitted(scheduler: &mut Scheduler, now: Millis) -> Vec<String> {
+    scheduler.cycle(now).admit.iter().map(|admit| admit.name.to_string()).collect()
+}
+
+/// Why a job waits.
+pub(crate) fn why(scheduler: &Scheduler, uid: &str, now: Millis) -> Reason {
+    scheduler.why(&uid.into(), now).expect("it should wait").reason
+}
+
+/// A job that has room at a setup since a time, as it was written down.
+pub(crate) fn with_room(job: Workload, setup: &str, at: Millis) -> Workload {
+    let size = job.size.expect("a test says the size");
+    let resources = job.each.times(size);
+    let queue = setup.parse().expect("a test names namespace/name");
+    Workload { admission: Some(Admission { queue, size, resources, at }), ..job }
+}
