@@ -1,0 +1,304 @@
+//! What is true of every history (Q39): no job is lost, none is admitted twice, no quota is
+//! exceeded, every job that can ever fit ends, and a restart changes nothing.
+//!
+//! Histories are made up of whatever users, administrators and bad luck do. The [`World`]
+//! beside this file is the record that survives a crash.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod world;
+
+use flux_operator_queue::{
+    Kind, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName, Stop,
+    Strategy as Order, Uid, Workload,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+use world::World;
+
+/// How many histories are tried.
+const HISTORIES: u32 = 2000;
+
+/// The longest of them.
+const LONGEST: usize = 48;
+
+/// Something that happens. A number says to which of those to whom it can happen.
+#[derive(Clone, Debug)]
+enum Happening {
+    Created(Wish),
+    Changed(usize, Wish),
+    Deleted(usize),
+    Suspended(usize, bool),
+    /// Its pods are there.
+    Started(usize),
+    Finished(usize),
+    /// Room is taken back that was to be, and the job backs off for so long.
+    LosesRoom(usize, Millis),
+    Setup(Box<Setup>),
+    SetupRemoved(usize),
+    NamespaceQuota(&'static str, Option<i64>),
+    /// So much time passes, and a cycle decides.
+    Cycle(Millis),
+    /// The write of a decision arrives.
+    Written(usize),
+    WriteFails(usize),
+    /// The operator ends with some decisions written (by the bits of the first), and
+    /// another is told everything, in an order.
+    Crash(u8, Vec<usize>),
+}
+
+/// What somebody asks for.
+#[derive(Clone, Debug)]
+struct Wish {
+    namespace: &'static str,
+    queue: &'static str,
+    size: Option<u32>,
+    min_size: Option<u32>,
+    gpus: i64,
+    once: i64,
+    priority: i32,
+    max_runtime: Option<Millis>,
+}
+
+impl Wish {
+    fn job(&self, uid: &str, since: Millis) -> Workload {
+        let Wish { namespace, queue, size, min_size, gpus, once, priority, max_runtime } = *self;
+        Workload {
+            uid: uid.into(),
+            kind: Kind::FluxJob,
+            namespace: namespace.into(),
+            name: uid.into(),
+            queue: queue.into(),
+            priority,
+            since,
+            not_before: None,
+            suspended: false,
+            size,
+            min_size,
+            each: Resources::of([(Resource::Nodes, 1), (Resource::Gpus, gpus)]),
+            once: Resources::of([(Resource::Cpu, once)]),
+            max_runtime,
+            admission: None,
+            started: false,
+            finished: false,
+        }
+    }
+}
+
+impl Happening {
+    fn happen(self, world: &mut World, number: usize) {
+        match self {
+            Happening::Created(wish) => {
+                // As Kubernetes has it, in whole seconds.
+                let since = world.now / 1000 * 1000;
+                world.record(wish.job(&format!("{:03}", number * 37 % 101), since));
+            }
+            Happening::Changed(which, wish) => {
+                let waits = |job: &Workload| job.admission.is_none() && !job.finished;
+                if let Some(job) = one_of(world, which, waits) {
+                    let changed = wish.job(&job.uid.0, job.since);
+                    let Workload { not_before, suspended, namespace, .. } = job;
+                    world.record(Workload { not_before, suspended, namespace, ..changed });
+                }
+            }
+            Happening::Deleted(which) => {
+                if let Some(job) = one_of(world, which, |_| true) {
+                    world.delete(&job.uid);
+                }
+            }
+            Happening::Suspended(which, suspended) => {
+                if let Some(job) = one_of(world, which, |job| !job.finished) {
+                    world.record(Workload { suspended, ..job });
+                }
+            }
+            Happening::Started(which) => {
+                if let Some(job) = one_of(world, which, has_room) {
+                    world.record(Workload { started: true, ..job });
+                }
+            }
+            Happening::Finished(which) => {
+                if let Some(job) = one_of(world, which, has_room) {
+                    world.record(Workload { finished: true, ..job });
+                }
+            }
+            Happening::LosesRoom(which, back_off) => {
+                let evicted = world.evicted.clone();
+                let leaves =
+                    |job: &Workload| has_room(job) && (job.suspended || evicted.contains(&job.uid));
+                if let Some(job) = one_of(world, which, leaves) {
+                    let (since, not_before) = (world.now, Some(world.now + back_off));
+                    let (admission, started) = (None, false);
+                    world.record(Workload { since, not_before, admission, started, ..job });
+                }
+            }
+            Happening::Setup(setup) => {
+                // What was made once keeps its time.
+                let created = world.setups.get(&setup.name).map(|before| before.created);
+                world.put_setup(Setup { created: created.unwrap_or(world.now), ..*setup });
+            }
+            Happening::SetupRemoved(which) => {
+                let names: Vec<SetupName> = world.setups.keys().cloned().collect();
+                if let Some(name) = names.get(which % names.len().max(1)) {
+                    world.setups.remove(name);
+                    world.scheduler.remove_setup(name);
+                }
+            }
+            Happening::NamespaceQuota(namespace, nodes) => {
+                let quota = nodes.map(|nodes| Resources::of([(Resource::Nodes, nodes)]));
+                world.put_quota(namespace, quota);
+            }
+            Happening::Cycle(time) => {
+                world.now += time;
+                world.cycle();
+            }
+            Happening::Written(which) => {
+                if let Some(uid) = decision(world, which) {
+                    world.write(&uid);
+                }
+            }
+            Happening::WriteFails(which) => {
+                if let Some(uid) = decision(world, which) {
+                    world.write_fails(&uid);
+                }
+            }
+            Happening::Crash(written, order) => {
+                world.crash(|number| written >> (number % 8) & 1 == 1, &order);
+            }
+        }
+    }
+}
+
+fn has_room(job: &Workload) -> bool {
+    job.admission.is_some() && !job.finished
+}
+
+fn one_of(world: &World, which: usize, of: impl Fn(&Workload) -> bool) -> Option<Workload> {
+    let all: Vec<&Workload> = world.jobs.values().filter(|job| of(job)).collect();
+    all.get(which % all.len().max(1)).copied().cloned()
+}
+
+fn decision(world: &World, which: usize) -> Option<Uid> {
+    world.decided.keys().nth(which % world.decided.len().max(1)).cloned()
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let queue = select(vec!["", "", "", "one", "two", "shared", "operator/shared", "nowhere"]);
+    let what = (prop::option::weighted(0.9, 1..6_u32), prop::option::weighted(0.3, 1..4_u32));
+    let kind = (0..2_i64, 0..2_i64, 0..3_i32, prop::option::of(500..4000_i64));
+    (select(vec!["a", "b"]), queue, what, kind).prop_map(
+        |(namespace, queue, (size, min_size), (gpus, once, priority, max_runtime))| Wish {
+            namespace,
+            queue,
+            size,
+            min_size,
+            gpus,
+            once,
+            priority,
+            max_runtime,
+        },
+    )
+}
+
+fn setup() -> impl Strategy<Value = Setup> {
+    let names = vec!["a/one", "a/two", "a/default", "b/one", "operator/shared", "operator/new"];
+    let order = select(vec![
+        (Order::BestEffort, Millis::MAX),
+        (Order::BestEffort, Millis::MAX),
+        (Order::BestEffort, 2000),
+        (Order::Strict, 0),
+        (Order::Backfill, 0),
+    ]);
+    let replaces =
+        select(vec![None, None, None, None, Some("a/one"), Some("a/two"), Some("operator/shared")]);
+    let serves = select(vec![
+        OtherNamespaces::All,
+        OtherNamespaces::All,
+        OtherNamespaces::None,
+        OtherNamespaces::Some(["b".into()].into()),
+    ]);
+    let stop = select(vec![Stop::No, Stop::No, Stop::No, Stop::Hold, Stop::HoldAndDrain]);
+    let over_quota = select(vec![OverQuota::Drain, OverQuota::Evict]);
+    let limits = (0..9_i64, prop::option::of(0..4_i64), prop::option::weighted(0.2, 1..6_u32));
+    let rules = (order, stop, over_quota, prop::bool::weighted(0.1));
+    (select(names), limits, rules, serves, replaces).prop_map(
+        |(name, (nodes, gpus, max_size), rules, serves, replaces)| {
+            let ((strategy, patience), stop, over_quota, going) = rules;
+            let gpus = gpus.map(|gpus| (Resource::Gpus, gpus));
+            Setup {
+                name: name.parse().unwrap(),
+                created: 0,
+                room: Resources::of([(Resource::Nodes, nodes)].into_iter().chain(gpus)),
+                max_size,
+                default_size: 2,
+                serves,
+                strategy,
+                patience,
+                stop,
+                over_quota,
+                replaces: replaces.into_iter().map(|name| name.parse().unwrap()).collect(),
+                going,
+                mistake: None,
+            }
+        },
+    )
+}
+
+fn order() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(0..64_usize, 16)
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        8 => wish().prop_map(Happening::Created),
+        2 => (any::<usize>(), wish()).prop_map(|(which, wish)| Happening::Changed(which, wish)),
+        1 => any::<usize>().prop_map(Happening::Deleted),
+        1 => any::<(usize, bool)>().prop_map(|(which, on)| Happening::Suspended(which, on)),
+        2 => any::<usize>().prop_map(Happening::Started),
+        4 => any::<usize>().prop_map(Happening::Finished),
+        2 => (any::<usize>(), 0..3000_i64).prop_map(|(which, time)| Happening::LosesRoom(which, time)),
+        4 => setup().prop_map(|setup| Happening::Setup(Box::new(setup))),
+        1 => any::<usize>().prop_map(Happening::SetupRemoved),
+        1 => (select(vec!["a", "b"]), prop::option::of(0..8_i64))
+            .prop_map(|(namespace, nodes)| Happening::NamespaceQuota(namespace, nodes)),
+        8 => (0..1500_i64).prop_map(Happening::Cycle),
+        6 => any::<usize>().prop_map(Happening::Written),
+        1 => any::<usize>().prop_map(Happening::WriteFails),
+        2 => (any::<u8>(), order()).prop_map(|(written, order)| Happening::Crash(written, order)),
+    ]
+}
+
+fn history() -> impl Strategy<Value = Vec<Happening>> {
+    prop::collection::vec(happening(), 1..LONGEST)
+}
+
+fn live(history: Vec<Happening>) -> World {
+    let mut world = World::new();
+    for (number, happening) in history.into_iter().enumerate() {
+        happening.happen(&mut world, number);
+        world.check();
+    }
+    world
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(HISTORIES)
+    })]
+
+    #[test]
+    fn q39_nobody_is_lost_or_admitted_twice_and_everybody_ends(history in history()) {
+        live(history).run_to_the_end();
+    }
+
+    #[test]
+    fn q4_told_the_same_in_any_order_it_knows_and_does_the_same(
+        history in history(), one in order(), other in order(),
+    ) {
+        let world = live(history);
+        let (mut one, mut other) = (world.told(&one), world.told(&other));
+        prop_assert_eq!(world.ask(&one), world.ask(&other));
+        prop_assert_eq!(one.cycle(world.now), other.cycle(world.now));
+        prop_assert_eq!(world.ask(&one), world.ask(&other));
+    }
+}

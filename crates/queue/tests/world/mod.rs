@@ -1,0 +1,334 @@
+//! What is written down, as an API server has it, and a scheduler that is told of it.
+//!
+//! Everything the scheduler says is checked against the records at once, by plain counting.
+
+pub mod reference;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use flux_operator_queue::{
+    Admission, Admit, Cycle, EvictReason, Millis, NamespaceRoom, Reason, Resources, Scheduler,
+    Setup, SetupName, Stop, Uid, Waiting, Workload,
+};
+
+/// The operator's namespace.
+pub const HOME: &str = "operator";
+
+/// The records, and the scheduler.
+pub struct World {
+    pub now: Millis,
+    pub setups: BTreeMap<SetupName, Setup>,
+    /// All jobs that are not deleted, those that have ended too.
+    pub jobs: BTreeMap<Uid, Workload>,
+    /// What a ResourceQuota of a namespace allows.
+    pub quotas: BTreeMap<Arc<str>, Resources>,
+    /// What was decided and is not written down, with the job as it was then.
+    pub decided: BTreeMap<Uid, (Admit, Workload)>,
+    /// Those that were said to lose their room.
+    pub evicted: BTreeSet<Uid>,
+    pub scheduler: Scheduler,
+}
+
+/// Everything that can be asked of a scheduler.
+#[derive(Debug, PartialEq)]
+pub struct Answers {
+    why: Vec<Option<Waiting>>,
+    usage: Vec<Option<flux_operator_queue::Usage>>,
+    free: Vec<Option<Resources>>,
+}
+
+impl World {
+    pub fn new() -> World {
+        World {
+            now: 0,
+            setups: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            quotas: BTreeMap::new(),
+            decided: BTreeMap::new(),
+            evicted: BTreeSet::new(),
+            scheduler: Scheduler::new(HOME),
+        }
+    }
+
+    /// Writes a job down and tells it.
+    pub fn record(&mut self, job: Workload) {
+        let namespace = job.namespace.clone();
+        if job.admission.is_none() {
+            self.evicted.remove(&job.uid);
+        }
+        self.jobs.insert(job.uid.clone(), job.clone());
+        self.scheduler.put(job);
+        self.tell_quota(&namespace);
+    }
+
+    /// Deletes a job and tells it.
+    pub fn delete(&mut self, uid: &Uid) {
+        if let Some(job) = self.jobs.remove(uid) {
+            self.decided.remove(uid);
+            self.evicted.remove(uid);
+            self.scheduler.remove(uid);
+            self.tell_quota(&job.namespace);
+        }
+    }
+
+    /// Asks for decisions, and checks them.
+    pub fn cycle(&mut self) -> Cycle {
+        let expected = reference::admitted(self);
+        let cycle = self.scheduler.cycle(self.now);
+        for admit in &cycle.admit {
+            self.check_admission(admit);
+            let job = self.jobs[&admit.uid].clone();
+            let twice = self.decided.insert(admit.uid.clone(), (admit.clone(), job));
+            assert!(twice.is_none(), "{:?} was admitted twice", admit.uid);
+        }
+        for evict in &cycle.evict {
+            assert!(self.jobs[&evict.uid].admission.is_some(), "{evict:?} has no room");
+            assert!(self.evicted.insert(evict.uid.clone()), "{evict:?} was evicted before");
+        }
+        expected.check(self, &cycle);
+        self.check_evictions(&cycle);
+        for job in self.jobs.values() {
+            let why = self.scheduler.why(&job.uid, self.now);
+            let forgotten = why.is_some_and(|waiting| waiting.reason == Reason::Pending);
+            assert!(!forgotten, "{job:?} could be admitted, and was not");
+        }
+        cycle
+    }
+
+    /// The write of a decision arrives: it counts only if the job is as it was.
+    pub fn write(&mut self, uid: &Uid) {
+        let Some((admit, before)) = self.decided.remove(uid) else { return };
+        match self.jobs.get(uid) {
+            Some(job) if *job == before => {
+                let admission = Some(admit.admission);
+                self.record(Workload { admission, ..before });
+            }
+            _ => self.scheduler.undo(uid),
+        }
+    }
+
+    /// The write of a decision fails.
+    pub fn write_fails(&mut self, uid: &Uid) {
+        if self.decided.remove(uid).is_some() {
+            self.scheduler.undo(uid);
+        }
+    }
+
+    /// The operator ends, with some decisions written and some not, and another begins.
+    /// It is told everything, in this order.
+    pub fn crash(&mut self, written: impl Fn(usize) -> bool, order: &[usize]) {
+        for (number, (uid, (admit, before))) in
+            std::mem::take(&mut self.decided).into_iter().enumerate()
+        {
+            if written(number) && self.jobs.get(&uid) == Some(&before) {
+                let admission = Some(admit.admission);
+                self.jobs.insert(uid, Workload { admission, ..before });
+            }
+        }
+        self.evicted.clear();
+        self.scheduler = self.told(order);
+    }
+
+    /// A scheduler that was told everything, in this order.
+    pub fn told(&self, order: &[usize]) -> Scheduler {
+        let jobs = self.jobs.values().cloned().map(Tell::Job);
+        let setups = self.setups.values().cloned().map(Tell::Setup);
+        let quotas = self.quotas.keys().cloned().map(Tell::Quota);
+        let mut all: Vec<(usize, Tell)> =
+            order.iter().copied().cycle().zip(jobs.chain(setups).chain(quotas)).collect();
+        all.sort_by_key(|(place, _)| *place);
+        let mut scheduler = Scheduler::new(HOME);
+        for (_, tell) in all {
+            match tell {
+                Tell::Job(job) => scheduler.put(job),
+                Tell::Setup(setup) => scheduler.put_setup(setup),
+                Tell::Quota(name) => scheduler.put_namespace_room(&name, self.left(&name)),
+            }
+        }
+        scheduler
+    }
+
+    /// Changes or removes a ResourceQuota.
+    pub fn put_quota(&mut self, namespace: &str, quota: Option<Resources>) {
+        match quota {
+            Some(quota) => self.quotas.insert(namespace.into(), quota),
+            None => self.quotas.remove(namespace),
+        };
+        self.scheduler.put_namespace_room(namespace, self.left(namespace));
+    }
+
+    /// What a ResourceQuota leaves: it counts pods that are there.
+    pub fn left(&self, namespace: &str) -> NamespaceRoom {
+        let left = self.quotas.get(namespace).map(|quota| {
+            let there =
+                |job: &&Workload| job.started && !job.finished && *job.namespace == *namespace;
+            let taken =
+                sum(self.jobs.values().filter(there).filter_map(|job| job.admission.as_ref()));
+            let left = quota.iter().map(|(each, limit)| (each.clone(), limit - taken.amount(each)));
+            ("quota".into(), Resources::of(left))
+        });
+        NamespaceRoom { left: left.into_iter().collect() }
+    }
+
+    /// Jobs that have room, written down or decided.
+    pub fn admitted(&self) -> impl Iterator<Item = (&Workload, &Admission)> {
+        self.jobs.values().filter(|job| !job.finished).filter_map(|job| {
+            let decided = self.decided.get(&job.uid).map(|(admit, _)| &admit.admission);
+            Some((job, job.admission.as_ref().or(decided)?))
+        })
+    }
+
+    /// What is taken of a setup's room.
+    pub fn used(&self, setup: &SetupName) -> Resources {
+        sum(self.admitted_at(setup).map(|(_, admission)| admission))
+    }
+
+    fn admitted_at(&self, setup: &SetupName) -> impl Iterator<Item = (&Workload, &Admission)> {
+        self.admitted().filter(move |(_, admission)| self.heir(&admission.queue) == *setup)
+    }
+
+    pub fn heir(&self, setup: &SetupName) -> SetupName {
+        self.scheduler.successor(setup).unwrap_or_else(|| setup.clone())
+    }
+
+    /// What a scheduler says about everything.
+    pub fn ask(&self, scheduler: &Scheduler) -> Answers {
+        Answers {
+            why: self.jobs.keys().map(|uid| scheduler.why(uid, self.now)).collect(),
+            usage: self.setups.keys().map(|name| scheduler.usage(name)).collect(),
+            free: self.setups.keys().map(|name| scheduler.free(name)).collect(),
+        }
+    }
+
+    /// Nobody is lost, and everything is counted.
+    pub fn check(&self) {
+        let admitted: BTreeSet<&Uid> = self.admitted().map(|(job, _)| &job.uid).collect();
+        for (uid, job) in &self.jobs {
+            let waits = !job.finished && !admitted.contains(uid);
+            let why = self.scheduler.why(uid, self.now);
+            assert_eq!(why.is_some(), waits, "{job:?} waits for a reason, or has room");
+            if let Some(Waiting { queue: Some(queue), position, .. }) = why {
+                let pending = self.scheduler.pending(&queue);
+                let place = pending.iter().position(|other| other.uid == *uid);
+                assert_eq!(position, place);
+                assert_eq!(place.is_none(), job.suspended);
+            }
+        }
+        for name in self.setups.keys() {
+            let usage = self.scheduler.usage(name).unwrap();
+            assert_eq!(usage.used, self.used(name), "what {name} has given");
+            assert_eq!(usage.admitted, self.admitted_at(name).count());
+            let pending = self.scheduler.pending(name);
+            assert_eq!(usage.pending, pending.len());
+            let ordered = pending
+                .is_sorted_by_key(|job| (std::cmp::Reverse(job.priority), job.since, &job.uid));
+            assert!(ordered, "{name} is out of order");
+        }
+    }
+
+    /// Lets everybody run who can, until nothing happens any more.
+    pub fn run_to_the_end(&mut self) {
+        for setup in self.setups.clone().into_values() {
+            self.put_setup(Setup { stop: Stop::No, going: false, ..setup });
+        }
+        for job in self.jobs.clone().into_values() {
+            self.record(Workload { suspended: false, ..job });
+        }
+        // Each round ends somebody, or waits for a back-off that ends somebody.
+        for _ in 0..4 * self.jobs.len() + 4 {
+            let cycle = self.cycle();
+            let decided: Vec<Uid> = self.decided.keys().cloned().collect();
+            decided.iter().for_each(|uid| self.write(uid));
+            let running: Vec<Workload> = self.admitted().map(|(job, _)| job.clone()).collect();
+            // A decision that came too late was undone, and is made again.
+            if running.is_empty() && decided.is_empty() {
+                match cycle.wake {
+                    Some(wake) => self.now = wake,
+                    None => break,
+                }
+            }
+            for job in running {
+                self.record(Workload { finished: true, ..job });
+            }
+            self.now += 1;
+        }
+        for job in self.jobs.values().filter(|job| !job.finished) {
+            let why = self.scheduler.why(&job.uid, self.now).unwrap();
+            assert!(self.can_never_fit(job, &why), "{job:?} never ends: {why:?}");
+        }
+    }
+
+    /// Whether what a job is told is true for ever.
+    fn can_never_fit(&self, job: &Workload, why: &Waiting) -> bool {
+        let setup = why.queue.as_ref().map(|name| &self.setups[name]);
+        match (&why.reason, setup) {
+            (
+                Reason::NoQueue
+                | Reason::UnknownQueue(_)
+                | Reason::NotServed(_)
+                | Reason::AmbiguousQueue(_),
+                None,
+            ) => true,
+            (Reason::QueueInactive { reason, .. }, Some(_)) => *reason == "Conflict",
+            (
+                Reason::TooLarge { .. }
+                | Reason::ExceedsQuota { .. }
+                | Reason::NamespaceQuota { .. },
+                Some(setup),
+            ) => {
+                let quota = self.quotas.get(&job.namespace).cloned().unwrap_or_default();
+                reference::never_fits(job, setup, &quota)
+            }
+            _ => false,
+        }
+    }
+
+    /// Writes a setup down and tells it.
+    pub fn put_setup(&mut self, setup: Setup) {
+        self.setups.insert(setup.name.clone(), setup.clone());
+        self.scheduler.put_setup(setup);
+    }
+
+    fn tell_quota(&mut self, namespace: &str) {
+        if self.quotas.contains_key(namespace) {
+            self.scheduler.put_namespace_room(namespace, self.left(namespace));
+        }
+    }
+
+    /// Who is admitted may be, and has none.
+    fn check_admission(&self, admit: &Admit) {
+        let job = &self.jobs[&admit.uid];
+        let Workload { finished, suspended, not_before, ref admission, .. } = *job;
+        assert!(!finished && !suspended && admission.is_none(), "{job:?} was admitted");
+        assert!(not_before.is_none_or(|time| time <= self.now), "{job:?} backs off");
+        let setup = &self.setups[&admit.admission.queue];
+        assert!(setup.stop == Stop::No && !setup.going, "{setup:?} is stopped");
+    }
+
+    fn check_evictions(&self, cycle: &Cycle) {
+        for evict in &cycle.evict {
+            let job = &self.jobs[&evict.uid];
+            let setup = &self.setups[&self.heir(&job.admission.as_ref().unwrap().queue)];
+            match evict.reason {
+                EvictReason::QueueStopped => assert_eq!(setup.stop, Stop::HoldAndDrain),
+                EvictReason::OverQuota => {
+                    assert!(!self.used(&setup.name).fits(&setup.room), "{evict:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Something to tell.
+enum Tell {
+    Job(Workload),
+    Setup(Setup),
+    Quota(Arc<str>),
+}
+
+fn sum<'a>(admissions: impl Iterator<Item = &'a Admission>) -> Resources {
+    let mut sum = Resources::default();
+    admissions.for_each(|admission| sum.add(&admission.resources));
+    sum
+}

@@ -1,0 +1,136 @@
+//! The scheduler once more, as a list that is gone through from the first to the last.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flux_operator_queue::{Cycle, Millis, Resources, Setup, SetupName, Strategy, Uid, Workload};
+
+use super::World;
+
+/// What the list says of one cycle, for those queues whose order it knows.
+pub struct Expected {
+    /// The queues as they were before, each with those who wait and what was used.
+    queues: BTreeMap<SetupName, (Vec<Workload>, Resources)>,
+    /// What the quotas of namespaces left before.
+    left: BTreeMap<Arc<str>, Resources>,
+}
+
+/// Looks at everything before a cycle.
+pub fn admitted(world: &World) -> Expected {
+    let queues = world.setups.keys().map(|name| {
+        let mut waiting: Vec<Workload> = world
+            .scheduler
+            .pending(name)
+            .into_iter()
+            .filter(|job| job.not_before.is_none_or(|time| time <= world.now))
+            .cloned()
+            .collect();
+        waiting.sort_by_key(|job| (Reverse(job.priority), job.since, job.uid.clone()));
+        (name.clone(), (waiting, world.used(name)))
+    });
+    let left = world.quotas.iter().map(|(name, quota)| {
+        let mut taken = Resources::default();
+        let here = world.admitted().filter(|(job, _)| job.namespace == *name);
+        here.for_each(|(_, admission)| taken.add(&admission.resources));
+        let left = quota.iter().map(|(each, limit)| (each.clone(), limit - taken.amount(each)));
+        (name.clone(), Resources::of(left))
+    });
+    Expected { queues: queues.collect(), left: left.collect() }
+}
+
+impl Expected {
+    /// Goes through all queues by name, and compares. In queues that keep room for some, it
+    /// is only asked whether what was given was there.
+    pub fn check(mut self, world: &World, cycle: &Cycle) {
+        for (name, (waiting, mut used)) in std::mem::take(&mut self.queues) {
+            let setup = &world.setups[&name];
+            let given: Vec<(&Uid, u32)> = cycle
+                .admit
+                .iter()
+                .filter(|admit| admit.admission.queue == name)
+                .map(|admit| (&admit.uid, admit.admission.size))
+                .collect();
+            let keeps = match setup.strategy {
+                Strategy::BestEffort => setup.patience != Millis::MAX,
+                Strategy::Backfill => true,
+                Strategy::Strict => false,
+            };
+            if keeps {
+                for (uid, size) in given {
+                    let job = waiting.iter().find(|job| job.uid == *uid).unwrap();
+                    assert!(self.fits(job, size, setup, &used), "{job:?} took too much");
+                    self.take(job, size, &mut used);
+                }
+                continue;
+            }
+            let active = world.scheduler.usage(&name).unwrap().inactive.is_none();
+            let mut expected: Vec<(&Uid, u32)> = Vec::new();
+            for job in waiting.iter().filter(|_| active) {
+                let (least, most) = sizes(job, setup);
+                let size = (least..=most).rev().find(|size| self.fits(job, *size, setup, &used));
+                match size {
+                    Some(size) => {
+                        self.take(job, size, &mut used);
+                        expected.push((&job.uid, size));
+                    }
+                    None if setup.strategy == Strategy::Strict && !self.is_hopeless(job, setup) => {
+                        break;
+                    }
+                    None => {}
+                }
+            }
+            assert_eq!(given, expected, "{setup:?}");
+        }
+    }
+
+    fn fits(&self, job: &Workload, size: u32, setup: &Setup, used: &Resources) -> bool {
+        let need = need(job, size);
+        let left = self.left.get(&job.namespace);
+        setup.max_size.is_none_or(|max_size| size <= max_size)
+            && need.iter().all(|(each, amount)| {
+                let there = |limits: &Resources, taken: i64| {
+                    limits.get(each).is_none_or(|limit| taken + amount <= limit)
+                };
+                amount == 0
+                    || there(&setup.room, used.amount(each))
+                        && left.is_none_or(|left| there(left, 0))
+            })
+    }
+
+    fn take(&mut self, job: &Workload, size: u32, used: &mut Resources) {
+        used.add(&need(job, size));
+        if let Some(left) = self.left.get_mut(&job.namespace) {
+            let need = need(job, size);
+            let rest = left.iter().map(|(each, limit)| (each.clone(), limit - need.amount(each)));
+            *left = Resources::of(rest);
+        }
+    }
+
+    /// Whether no room of the queue would help, so that it holds up nobody.
+    fn is_hopeless(&self, job: &Workload, setup: &Setup) -> bool {
+        let nothing = Resources::default();
+        let (least, _) = sizes(job, setup);
+        !self.fits(job, least, setup, &nothing)
+    }
+}
+
+/// Whether a job is too large for its setup or for the quota of its namespace.
+pub fn never_fits(job: &Workload, setup: &Setup, quota: &Resources) -> bool {
+    let (least, _) = sizes(job, setup);
+    let need = need(job, least);
+    setup.max_size.is_some_and(|max_size| least > max_size)
+        || !need.fits(&setup.room)
+        || !need.fits(quota)
+}
+
+fn sizes(job: &Workload, setup: &Setup) -> (u32, u32) {
+    let most = job.size.unwrap_or(setup.default_size);
+    (job.min_size.unwrap_or(most).min(most), most)
+}
+
+fn need(job: &Workload, size: u32) -> Resources {
+    let mut need = job.once.clone();
+    (0..size).for_each(|_| need.add(&job.each));
+    need
+}
