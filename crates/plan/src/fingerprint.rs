@@ -1,4 +1,4 @@
-//! What of a spec a Job was made from, short enough for an annotation.
+//! What of a spec an object was made from, short enough for an annotation.
 //!
 //! A Job's template cannot change, so a change of the spec must be noticed, and
 //! named. The annotation holds a hash for every field that went into the Job: the
@@ -7,39 +7,23 @@
 
 use std::collections::BTreeMap;
 
-use flux_operator_api::MiniClusterSpec;
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Fields that may change at any time: the operator reads them in every pass, or a
-/// Job takes them.
-const FREE: [&str; 9] = [
-    "cleanup",
-    "deadlineSeconds",
-    "jobLabels",
-    "minSize",
-    "readyTimeoutSeconds",
-    "restart",
-    "size",
-    "suspend",
-    "ttlSecondsAfterFinished",
-];
-
-/// How deep fields are told apart: `containers[0].image`, `flux.container`.
-const DEPTH: usize = 2;
-
-/// A hash for every field that is fixed once the Job is made, by its path.
+/// A hash for every field that is fixed once something is made from it, by its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(BTreeMap<String, String>);
 
 impl Fingerprint {
-    /// The fingerprint of a spec.
-    pub(crate) fn of(spec: &MiniClusterSpec) -> Fingerprint {
+    /// The fingerprint of a spec, without the fields that are free to change; fields are
+    /// told apart to this depth.
+    pub(crate) fn of(spec: &impl Serialize, free: &[&str], depth: usize) -> Fingerprint {
         let value = serde_json::to_value(spec).expect("a spec is JSON");
         let mut fields = BTreeMap::new();
         for (name, value) in value.as_object().into_iter().flatten() {
-            if !FREE.contains(&name.as_str()) {
-                walk(name, value, DEPTH - 1, &mut fields);
+            if !free.contains(&name.as_str()) {
+                walk(name, value, depth - 1, &mut fields);
             }
         }
         Fingerprint(fields)
@@ -99,7 +83,7 @@ mod tests {
     use serde_json::json;
 
     fn of(spec: Value) -> Fingerprint {
-        Fingerprint::of(&serde_json::from_value(spec).unwrap())
+        Fingerprint::of(&spec, &["size"], 2)
     }
 
     #[test]
@@ -116,13 +100,19 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_at_any_time_is_no_change() {
+    fn what_is_free_to_change_is_no_change() {
         let before = of(json!({ "containers": [{}] }));
-        let after = of(json!({
-            "containers": [{}], "size": 3, "suspend": true, "cleanup": true, "minSize": 1,
-            "jobLabels": { "a": "b" }, "deadlineSeconds": 5, "restart": { "limit": 2 },
-        }));
+        let after = of(json!({ "containers": [{}], "size": 3 }));
         assert_eq!(before.differences(&after), [""; 0]);
+    }
+
+    #[test]
+    fn fields_are_told_apart_as_deep_as_asked() {
+        let of = |image: &str, depth| {
+            Fingerprint::of(&json!({ "a": { "b": { "c": { "image": image } } } }), &[], depth)
+        };
+        assert_eq!(of("x", 1).differences(&of("y", 1)), ["spec.a"]);
+        assert_eq!(of("x", 3).differences(&of("y", 3)), ["spec.a.b.c"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a Job says of its own making, in annotations: the spec it was made from, the
 //! version that made it, and how many hosts its brokers were told of.
 
+use flux_operator_api::MiniClusterSpec;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
@@ -11,12 +12,30 @@ const SPEC: &str = "flux-framework.org/spec";
 const VERSION: &str = "flux-framework.org/version";
 const RANKS: &str = "flux-framework.org/ranks";
 
+/// Fields that may change at any time: the operator reads them in every pass, or a
+/// Job takes them.
+const FREE: [&str; 10] = [
+    "cleanup",
+    "deadlineSeconds",
+    "jobLabels",
+    "minSize",
+    "queue",
+    "readyTimeoutSeconds",
+    "restart",
+    "size",
+    "suspend",
+    "ttlSecondsAfterFinished",
+];
+
+/// How deep fields are told apart: `containers[0].image`, `flux.container`.
+const DEPTH: usize = 2;
+
 /// This program's version.
 const THIS_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Writes the annotations of a Job that is about to be made.
 pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>) {
-    let fingerprint = Fingerprint::of(&rendering.minicluster.spec);
+    let fingerprint = fingerprint(&rendering.minicluster.spec);
     let annotations = job.annotations_mut();
     annotations.insert(SPEC.into(), fingerprint.to_text());
     annotations.insert(VERSION.into(), THIS_VERSION.into());
@@ -24,9 +43,9 @@ pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>) {
 }
 
 /// Fields of a spec that differ from what the Job was made from.
-pub(crate) fn changed_fields(job: &Job, now: &flux_operator_api::MiniClusterSpec) -> Vec<String> {
+pub(crate) fn changed_fields(job: &Job, now: &MiniClusterSpec) -> Vec<String> {
     let made_from = job.annotations().get(SPEC).and_then(|text| Fingerprint::parse(text));
-    made_from.map(|then| then.differences(&Fingerprint::of(now))).unwrap_or_default()
+    made_from.map(|then| then.differences(&fingerprint(now))).unwrap_or_default()
 }
 
 /// Whether this version made the Job. What another one's agents read must not be
@@ -38,4 +57,26 @@ pub(crate) fn is_ours(job: &Job) -> bool {
 /// How many hosts of its own the cluster was started with, or may grow to.
 pub(crate) fn ranks(job: &Job) -> Option<i32> {
     job.annotations().get(RANKS)?.parse().ok()
+}
+
+fn fingerprint(spec: &MiniClusterSpec) -> Fingerprint {
+    Fingerprint::of(spec, &FREE, DEPTH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_may_change_at_any_time_is_no_change() {
+        let of = |spec| fingerprint(&serde_json::from_value(spec).unwrap());
+        let before = of(json!({ "containers": [{}] }));
+        let after = of(json!({
+            "containers": [{}], "size": 3, "suspend": true, "cleanup": true, "minSize": 1,
+            "jobLabels": { "a": "b" }, "deadlineSeconds": 5, "restart": { "limit": 2 },
+            "queue": "a",
+        }));
+        assert_eq!(before.differences(&after), [""; 0]);
+    }
 }
