@@ -129,7 +129,8 @@ mod tests {
     }
 
     /// Where Kubernetes' own types stand; everything else is ours.
-    const KUBERNETES_TYPES: [&str; 9] = [
+    const KUBERNETES_TYPES: [&str; 10] = [
+        ".namespaceSelector",
         ".resources",
         ".securityContext",
         ".affinity",

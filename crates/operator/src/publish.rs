@@ -67,8 +67,12 @@ impl Publisher {
         let before = minicluster.status.clone().unwrap_or_default();
         // A field that is gone must be said to be gone in a merge patch.
         let mut patch = serde_json::to_value(status).expect("a status is JSON");
-        if status.exit_code.is_none() && before.exit_code.is_some() {
-            patch["exitCode"] = Value::Null;
+        let gone = [
+            ("exitCode", status.exit_code.is_none() && before.exit_code.is_some()),
+            ("admission", status.admission.is_none() && before.admission.is_some()),
+        ];
+        for (field, _) in gone.into_iter().filter(|(_, gone)| *gone) {
+            patch[field] = Value::Null;
         }
         let namespace = minicluster.namespace().unwrap_or_default();
         let written = self.write(&namespace, &minicluster.name_any(), patch).await?;

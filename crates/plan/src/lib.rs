@@ -24,8 +24,8 @@ mod grace;
 mod job_change;
 pub mod kubernetes;
 mod program;
-pub mod queueing;
 mod question;
+pub mod queueing;
 mod rank_table;
 mod ready_timeout;
 mod resize;
@@ -34,6 +34,7 @@ mod stamp;
 pub mod status;
 mod steps;
 mod valid;
+mod verdict;
 
 pub use boot::{Place, boot_plan};
 pub use cluster::{Cluster, Mode};

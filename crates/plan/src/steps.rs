@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::job_change::job_change;
 use crate::kubernetes::{self, Rendering};
+use crate::queueing::{room, waits};
 use crate::ready_timeout::{Patience, patience};
 use crate::resize::{Shrinking, lead, resize};
 use crate::seen::{Seen, index, is_going};
@@ -75,6 +76,13 @@ pub enum Hold {
         /// The hosts there may be.
         ranks: i32,
     },
+    /// More nodes than the queue has given it.
+    NoRoom {
+        /// The size asked for.
+        size: i32,
+        /// The nodes it was given.
+        room: i32,
+    },
     /// A Job of this name belongs to somebody else.
     NotOurs,
 }
@@ -85,6 +93,7 @@ impl Hold {
         match self {
             Hold::Immutable(_) => "Immutable",
             Hold::TooLarge { .. } => "TooLarge",
+            Hold::NoRoom { .. } => "NoRoom",
             Hold::NotOurs => "NotOurs",
         }
     }
@@ -101,6 +110,10 @@ impl std::fmt::Display for Hold {
             Hold::TooLarge { size, ranks } => write!(
                 f,
                 "spec.size {size} is more than the {ranks} hosts the cluster was started with: set spec.maxSize before it starts"
+            ),
+            Hold::NoRoom { size, room } => write!(
+                f,
+                "spec.size {size} is more than the {room} nodes that its queue has given it: suspend the cluster and resume it, so that it waits for room for all"
             ),
             Hold::NotOurs => {
                 f.write_str("a Job of this name belongs to somebody else: rename one of them")
@@ -125,7 +138,8 @@ pub struct Plan {
 }
 
 /// The MiniCluster with the hosts its brokers were started with: the rank table is
-/// fixed at boot, and a pod that is replaced must be told of the same hosts.
+/// fixed at boot, and a pod that is replaced must be told of the same hosts. In a queue
+/// it has no more nodes than it was given.
 pub fn as_booted(minicluster: Valid<MiniCluster>, seen: &Seen) -> Valid<MiniCluster> {
     let ranks = seen.job.as_deref().and_then(stamp::ranks);
     minicluster.with(|minicluster| {
@@ -133,6 +147,9 @@ pub fn as_booted(minicluster: Valid<MiniCluster>, seen: &Seen) -> Valid<MiniClus
             let spec = &mut minicluster.spec;
             spec.max_size = Some(ranks.max(spec.max_size.unwrap_or_default()));
             spec.size = spec.size.min(ranks);
+        }
+        if let Some(room) = room(minicluster) {
+            minicluster.spec.size = minicluster.spec.size.min(room);
         }
     })
 }
@@ -190,6 +207,8 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
     };
     let immutable = Some(changed).filter(|fields| !fields.is_empty()).map(Hold::Immutable);
     let too_large = ranks.map(|ranks| Hold::TooLarge { size: asked.spec.size, ranks });
+    let no_room = room(asked).filter(|room| asked.spec.size > *room);
+    let no_room = no_room.map(|room| Hold::NoRoom { size: asked.spec.size, room });
     let mut wanted = kubernetes::job(rendering);
     if immutable.is_some() {
         // Labels may stem from what has changed.
@@ -201,7 +220,7 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
     steps.extend(labels(seen));
     Plan {
         steps,
-        hold: immutable.or(too_large),
+        hold: immutable.or(too_large).or(no_room),
         drain: Some(resize.work(job, hosts.size, hosts.max_size, seen.now)),
         shrinking: resize.shrinking().cloned(),
         look_again: match patience {
@@ -234,6 +253,8 @@ fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) ->
         }
     }
     let pod = kubernetes::services_pod(rendering);
+    // It takes room too.
+    let pod = pod.filter(|_| !waits(rendering.minicluster));
     // One that goes is waited for; only then is there room for the next.
     let pod = pod.filter(|pod| !seen.pods.iter().any(|seen| seen.name_any() == pod.name_any()));
     steps.extend(pod.map(|pod| Step::CreatePod(Box::new(pod))));

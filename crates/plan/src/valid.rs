@@ -4,6 +4,8 @@ use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::{Flux, StorageVolume};
 use flux_operator_api::validate::{Problem, check_beyond_schema};
 
+use crate::kubernetes::is_for_kueue;
+
 /// A MiniCluster that can be carried out. Made by [`Valid::check`] alone, so a
 /// function that takes one needs no checks of its own.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub enum RefusalReason {
     Invalid,
     /// The manifest is right, but this version cannot do it.
     NotYetSupported,
+    /// It names a queue of ours and one of Kueue's.
+    TwoQueues,
 }
 
 impl RefusalReason {
@@ -33,6 +37,7 @@ impl RefusalReason {
         match self {
             RefusalReason::Invalid => "Invalid",
             RefusalReason::NotYetSupported => "NotYetSupported",
+            RefusalReason::TwoQueues => "TwoQueues",
         }
     }
 }
@@ -55,6 +60,13 @@ impl Valid<MiniCluster> {
         let problems = not_yet_supported(&minicluster);
         if !problems.is_empty() {
             return Err(Refusal { reason: RefusalReason::NotYetSupported, problems });
+        }
+        let spec = &minicluster.spec;
+        if !spec.queue.is_empty() && is_for_kueue(&spec.job_labels) {
+            let message = "cannot go with Kueue's queue name in spec.jobLabels: a cluster waits in one \
+                queue, so keep one of them";
+            let problem = Problem { path: "spec.queue".into(), message: message.into() };
+            return Err(Refusal { reason: RefusalReason::TwoQueues, problems: vec![problem] });
         }
         Ok(Valid(minicluster))
     }
@@ -139,6 +151,16 @@ mod tests {
         let text = refusal.to_string();
         assert!(text.contains("spec.flux.bootServer: is not"), "{text}");
         assert!(text.contains("spec.flux.mungeSecret: is not"), "{text}");
+    }
+
+    #[test]
+    fn a_cluster_waits_in_one_queue() {
+        let kueue = json!({ "kueue.x-k8s.io/queue-name": "batch" });
+        let refusal = check(json!({ "spec": { "queue": "a", "jobLabels": kueue } })).unwrap_err();
+        assert_eq!(refusal.reason, RefusalReason::TwoQueues);
+        assert!(refusal.to_string().starts_with("spec.queue: cannot go"), "{refusal}");
+        assert!(check(json!({ "spec": { "queue": "a" } })).is_ok());
+        assert!(check(json!({ "spec": { "jobLabels": kueue } })).is_ok());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod queued;
 mod world;
 
 use flux_operator_plan::{Hold, Step};
@@ -34,6 +35,8 @@ enum Happening {
     Deletes(&'static str),
     /// Somebody changes an object.
     Spoils(&'static str),
+    /// The queue gives it room for so many nodes, or takes it back.
+    Queue(Option<i32>),
 }
 
 impl Happening {
@@ -46,6 +49,7 @@ impl Happening {
             Happening::Seconds(seconds) => world.pass_time(*seconds),
             Happening::Deletes(kind) => world.lose(kind),
             Happening::Spoils(kind) => world.spoil(kind),
+            Happening::Queue(room) => world.write_status(&queued::admission(*room)),
         }
     }
 }
@@ -69,6 +73,7 @@ fn specs() -> impl Strategy<Value = Value> {
             json!({ "deadlineSeconds": 600 }),
             json!({ "jobLabels": { "team": "a" } }),
             json!({ "jobLabels": { "kueue.x-k8s.io/queue-name": "batch" } }),
+            json!({ "queue": "batch" }),
             json!({ "network": { "headlessName": "net" } }),
             json!({ "flux": { "curveCertSecret": "mine" } }),
         ],
@@ -78,6 +83,10 @@ fn specs() -> impl Strategy<Value = Value> {
         let mut spec = json!({});
         for part in [sizes, program].iter().chain(&more) {
             flux_operator_testkit::merge(&mut spec, part);
+        }
+        if !spec["jobLabels"]["kueue.x-k8s.io/queue-name"].is_null() {
+            // A cluster waits in one queue.
+            spec["queue"] = Value::Null;
         }
         spec
     })
@@ -111,6 +120,7 @@ fn happenings() -> impl Strategy<Value = Happening> {
             .prop_map(Happening::Deletes),
         2 => proptest::sample::select(&["ConfigMap", "Service", "labels"][..])
             .prop_map(Happening::Spoils),
+        2 => proptest::option::weighted(0.8, 1..5).prop_map(Happening::Queue),
     ]
 }
 
@@ -219,7 +229,7 @@ proptest! {
         phase in proptest::sample::select(&["Pending", "Running", "Ready"][..]),
     ) {
         let mut world = World::new(&spec);
-        world.change(&json!({ "suspend": false, "jobLabels": null }));
+        world.change(&json!({ "suspend": false, "jobLabels": null, "queue": null }));
         world.settle();
         world.lead(Lead::Is(phase));
         world.settle();

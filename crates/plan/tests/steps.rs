@@ -51,6 +51,19 @@ fn services_and_sidecars_have_objects_of_their_own() {
     assert_eq!(steps_of(&minicluster, &settled(&minicluster)).steps, []);
 }
 
+#[test]
+fn services_wait_for_room_with_the_cluster_they_serve() {
+    let spec = json!({ "queue": "batch", "services": [{ "name": "db", "image": "redis" }] });
+    let waiting = minicluster(json!({ "spec": spec }));
+    let kinds = |minicluster: &MiniCluster| -> Vec<&str> {
+        steps_of(minicluster, &nothing()).steps.iter().map(kind).collect()
+    };
+    assert_eq!(kinds(&waiting), ["keys", "config map", "service", "job"]);
+    let admission = json!({ "admission": { "queue": "hpc/batch", "size": 1 } });
+    let admitted = minicluster(json!({ "spec": spec, "status": admission }));
+    assert_eq!(kinds(&admitted), ["keys", "config map", "service", "pod", "job"]);
+}
+
 fn manager(step: &Step) -> Option<&str> {
     if let Step::ApplyService { manager, .. } = step { Some(manager) } else { None }
 }

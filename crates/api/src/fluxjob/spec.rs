@@ -83,7 +83,7 @@ pub struct FluxJobSpec {
     pub command: String,
 
     /// Number of nodes, one pod each; it wins over the template's. Unset: the
-    /// template's, else the setup's, else 1.
+    /// template's if that is more than 1, else the setup's, else 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub size: Option<i32>,
@@ -94,7 +94,8 @@ pub struct FluxJobSpec {
     #[schemars(range(min = 1, max = 100_000))]
     pub min_size: Option<i32>,
 
-    /// Total number of tasks of the command. Unset: one per node.
+    /// Total number of tasks of the command. Unset: the template's if that is more
+    /// than 1, else one per node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000_000))]
     pub tasks: Option<i32>,
@@ -103,10 +104,7 @@ pub struct FluxJobSpec {
     /// or `namespace/name`. Unset: the only one that serves the namespace, else the
     /// one called `default` there.
     #[serde(default, skip_serializing_if = "unset")]
-    #[schemars(
-        length(max = 317),
-        regex(pattern = r"^$|^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-    )]
+    #[schemars(length(max = 317), regex(pattern = crate::fluxsetup::NAME_PATTERN))]
     pub queue: String,
 
     /// Jobs of higher priority come first. Unset: 0.
@@ -167,6 +165,7 @@ pub struct Template {
     #[schemars(extend("maxProperties" = 256))]
     pub annotations: BTreeMap<String, String>,
 
-    /// Its spec. The job's own image, command, size and so on win over it.
+    /// Its spec. The job's own image, command, size and so on win over it; its queue,
+    /// suspend, cleanup, ttlSecondsAfterFinished and maxSize do not count.
     pub spec: MiniClusterSpec,
 }

@@ -88,6 +88,10 @@ pub struct Admission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub time: Option<Time>,
+
+    /// Why it is taken back, in one word. It counts until the job's MiniCluster is gone.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub leaving: String,
 }
 
 /// What is remembered of a job that lost its room.

@@ -3,8 +3,9 @@
 mod spec;
 mod status;
 
+pub(crate) use spec::NAME_PATTERN;
 pub use spec::{
-    FluxSetup, FluxSetupSpec, JobDefaults, NodeQuota, OverQuota, QueueingStrategy,
-    RequeuePolicy, StopPolicy,
+    FluxSetup, FluxSetupSpec, JobDefaults, NodeQuota, OverQuota, QueueingStrategy, RequeuePolicy,
+    StopPolicy,
 };
 pub use status::FluxSetupStatus;

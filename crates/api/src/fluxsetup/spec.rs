@@ -12,6 +12,10 @@ use super::FluxSetupStatus;
 use crate::embedded::{embedded, quantities};
 use crate::unset::unset;
 
+/// How a queue is named: `name`, or `namespace/name`.
+pub(crate) const NAME_PATTERN: &str =
+    r"^$|^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
+
 /// A queue of FluxJobs and MiniClusters, and the room they share.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
@@ -213,9 +217,7 @@ pub struct RequeuePolicy {
 }
 
 /// In which order jobs get room. Always by priority, then by age.
-#[derive(
-    JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash,
-)]
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum QueueingStrategy {
     /// A job that does not fit lets those behind it pass, for patienceSeconds.
     #[default]
@@ -228,9 +230,7 @@ pub enum QueueingStrategy {
 }
 
 /// Whether a queue is stopped.
-#[derive(
-    JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash,
-)]
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StopPolicy {
     /// It runs.
     #[default]
@@ -242,9 +242,7 @@ pub enum StopPolicy {
 }
 
 /// What happens to jobs beyond a lowered quota.
-#[derive(
-    JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash,
-)]
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OverQuota {
     /// They end by themselves.
     #[default]

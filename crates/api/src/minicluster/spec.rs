@@ -211,6 +211,13 @@ pub struct MiniClusterSpec {
     #[serde(default, skip_serializing_if = "unset")]
     pub suspend: bool,
 
+    /// The FluxSetup to wait at before anything runs: `name` in this namespace or in
+    /// the operator's, or `namespace/name`. A cluster that runs already stops until it
+    /// is admitted. Unset: it does not wait.
+    #[serde(default, skip_serializing_if = "unset")]
+    #[schemars(length(max = 317), regex(pattern = crate::fluxsetup::NAME_PATTERN))]
+    pub queue: String,
+
     /// Name of the controller that runs the Job, as `domain/name`. Unset:
     /// Kubernetes' own.
     #[serde(default, skip_serializing_if = "unset")]

@@ -5,6 +5,7 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::embedded::embedded_list;
+use crate::fluxjob::Admission;
 use crate::unset::unset;
 
 /// What is true of a MiniCluster. Written by the operator only.
@@ -40,6 +41,11 @@ pub struct MiniClusterStatus {
     /// Flux's id of the command's job.
     #[serde(default, skip_serializing_if = "unset")]
     pub jobid: String,
+
+    /// Record: the room that the queue has given it. Unset while it waits, and for a
+    /// MiniCluster that names no queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<Admission>,
 
     /// Generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use super::Rendering;
 use super::labels;
 use super::pod_template::pod_template;
+use crate::queueing::waits;
 
 /// What a process that was killed has: 128 + 9.
 const KILLED: i32 = 137;
@@ -43,7 +44,7 @@ pub fn job(rendering: &Rendering<'_>) -> Job {
             // as often as the whole cluster may lose pods.
             backoff_limit_per_index: never_restarts.then_some(backoff_limit),
             active_deadline_seconds: Some(spec.deadline_seconds).filter(|seconds| *seconds > 0),
-            suspend: spec.suspend.then_some(true),
+            suspend: (spec.suspend || waits(rendering.minicluster)).then_some(true),
             managed_by: Some(spec.managed_by.clone()).filter(|name| !name.is_empty()),
             success_policy: Some(lead_decides()),
             // Kubernetes allows a failure policy only where pods are never restarted.

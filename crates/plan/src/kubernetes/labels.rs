@@ -20,7 +20,12 @@ const KUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 /// Whether a Job belongs to Kueue. Kueue then suspends and resumes it, and
 /// nobody else may.
 pub fn belongs_to_kueue(job: &Job) -> bool {
-    job.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(KUEUE_LABEL))
+    job.metadata.labels.as_ref().is_some_and(is_for_kueue)
+}
+
+/// Whether a Job with these labels belongs to Kueue.
+pub fn is_for_kueue(labels: &BTreeMap<String, String>) -> bool {
+    labels.contains_key(KUEUE_LABEL)
 }
 
 /// Whether a pod is the one with a cluster's services, and none of its Job's.

@@ -29,7 +29,7 @@ pub use cluster_service::cluster_service;
 pub use config_map::config_map;
 pub use delivery::{DeliveryMethod, NodeVersions, decide as decide_delivery};
 pub use job::job;
-pub use labels::{CLUSTER_LABEL, belongs_to_kueue, is_services_pod, selector};
+pub use labels::{CLUSTER_LABEL, belongs_to_kueue, is_for_kueue, is_services_pod, selector};
 pub use secret::{CERTIFICATE_KEY, Keys, REPORT_KEY, owns_secret, secret, secret_name};
 pub use services_pod::services_pod;
 pub use sidecar_service::sidecar_services;

@@ -12,9 +12,12 @@
 pub mod admission;
 pub mod job;
 mod minicluster;
+mod queued;
 mod requests;
 pub mod setup;
 pub mod workload;
+
+pub(crate) use queued::{admission as admission_of, given, room, waits};
 
 pub use minicluster::minicluster_of;
 pub use requests::{Requests, requests};

@@ -1,42 +1,30 @@
 //! The conditions: every one present from the first pass, each with a reason.
 
 use flux_operator_api::condition::ConditionType;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
 
 use super::{Facts, Outcome};
+use crate::queueing::given;
+use crate::verdict::{self, Verdict, no, unknown, yes};
 
 /// Why a cluster is ready that nothing is wrong with.
 pub(super) const QUORUM: &str = "Quorum";
 
-/// Whether a condition holds, and why.
-struct Verdict {
-    status: &'static str,
-    reason: String,
-    message: String,
-}
+/// Why a cluster does not start that its queue has no room for.
+const WAITING: &str = "WaitingForQueue";
+const WAITING_MESSAGE: &str =
+    "it waits for room in its queue: `kubectl minicluster why` says for what";
 
-/// All conditions. The time of one moves only when its status does.
+/// All conditions.
 pub(super) fn conditions(
     facts: &Facts<'_>,
     generation: Option<i64>,
     before: &[Condition],
-    now: &Time,
+    now: Timestamp,
 ) -> Vec<Condition> {
-    ConditionType::ALL
-        .into_iter()
-        .map(|kind| {
-            let Verdict { status, reason, message } = verdict(kind, facts);
-            let same = before.iter().find(|c| c.type_ == kind.as_str() && c.status == status);
-            Condition {
-                type_: kind.as_str().into(),
-                status: status.into(),
-                reason,
-                message,
-                observed_generation: generation,
-                last_transition_time: same.map_or(now, |c| &c.last_transition_time).clone(),
-            }
-        })
-        .collect()
+    let verdicts = ConditionType::ALL.map(|kind| (kind.as_str(), verdict(kind, facts)));
+    verdict::conditions(verdicts, generation, before, now)
 }
 
 fn verdict(kind: ConditionType, facts: &Facts<'_>) -> Verdict {
@@ -70,9 +58,11 @@ fn accepted(facts: &Facts<'_>) -> Verdict {
 }
 
 fn admitted(facts: &Facts<'_>) -> Verdict {
-    match facts.suspended {
-        true => no("Suspended", "spec.suspend is true"),
-        false => yes("NotQueued", "the MiniCluster is not in a queue"),
+    match facts.admission {
+        _ if facts.suspended => no("Suspended", "spec.suspend is true"),
+        _ if facts.waits => no(WAITING, WAITING_MESSAGE),
+        Some(admission) => yes("Admitted", &given(admission)),
+        None => yes("NotQueued", "the MiniCluster is not in a queue"),
     }
 }
 
@@ -94,6 +84,9 @@ fn ready(facts: &Facts<'_>) -> Verdict {
 fn not_ready(facts: &Facts<'_>) -> Verdict {
     if facts.suspended {
         return no("Suspended", "spec.suspend is true");
+    }
+    if facts.waits {
+        return no(WAITING, WAITING_MESSAGE);
     }
     if let Some(trouble) = &facts.trouble {
         return no(trouble.reason, &trouble.message);
@@ -124,27 +117,16 @@ fn succeeded(facts: &Facts<'_>) -> Verdict {
     match &facts.ended {
         Some(ended) if ended.succeeded => yes(&ended.reason, &ended.message),
         Some(ended) => no(&ended.reason, &ended.message),
-        None => Verdict {
-            status: "Unknown",
-            reason: "NotFinished".into(),
-            message: "the command has not ended".into(),
-        },
+        None => unknown("NotFinished", "the command has not ended"),
     }
 }
 
 fn waiting(facts: &Facts<'_>) -> Verdict {
     let waits = facts.created && facts.ended.is_none() && !facts.suspended;
     match &facts.trouble {
+        _ if waits && facts.waits => yes(WAITING, WAITING_MESSAGE),
         Some(trouble) if waits && trouble.waits_for_room() => yes(trouble.reason, &trouble.message),
         None if waits && facts.pods.started == 0 => yes("PodsPending", "no pod has started yet"),
         _ => no("NotWaiting", "the cluster does not wait for room"),
     }
-}
-
-fn yes(reason: &str, message: &str) -> Verdict {
-    Verdict { status: "True", reason: reason.into(), message: message.into() }
-}
-
-fn no(reason: &str, message: &str) -> Verdict {
-    Verdict { status: "False", reason: reason.into(), message: message.into() }
 }

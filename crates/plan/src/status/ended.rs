@@ -5,9 +5,9 @@ use flux_operator_api::condition::ConditionType;
 use flux_operator_wire::EndingReason;
 use k8s_openapi::api::batch::v1::Job;
 
-use super::find;
 use super::pods::{Pods, RunnerEnd};
 use super::trouble::Trouble;
+use crate::verdict::find;
 
 /// How a cluster has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

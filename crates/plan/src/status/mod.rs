@@ -11,18 +11,21 @@ mod pods;
 mod trouble;
 
 use flux_operator_api::condition::ConditionType;
+use flux_operator_api::fluxjob::Admission;
 use flux_operator_api::validate::Problem;
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::kubernetes::selector;
+use crate::queueing::{admission_of, waits};
 use crate::ready_timeout::given_back;
 use crate::resize::Shrinking;
 use crate::seen::Seen;
 use crate::steps::Hold;
 use crate::valid::{Refusal, RefusalReason};
+use crate::verdict::find;
 
 use conditions::conditions;
 use ended::Ended;
@@ -53,6 +56,8 @@ pub struct Outcome<'a> {
 struct Facts<'a> {
     outcome: Outcome<'a>,
     suspended: bool,
+    waits: bool,
+    admission: Option<&'a Admission>,
     given_back: bool,
     created: bool,
     pods: Pods,
@@ -74,6 +79,8 @@ pub fn status(minicluster: &MiniCluster, seen: &Seen, outcome: &Outcome<'_>) -> 
     let facts = Facts {
         outcome: *outcome,
         suspended: spec.suspend,
+        waits: waits(minicluster),
+        admission: admission_of(minicluster),
         given_back,
         trouble: match given_back {
             // Its pods are taken away because of it.
@@ -103,12 +110,13 @@ pub fn status(minicluster: &MiniCluster, seen: &Seen, outcome: &Outcome<'_>) -> 
         selector: selector(&minicluster.name_any()),
         maximum_size: highest,
         jobid: before.jobid.clone(),
+        admission: before.admission.clone().filter(|_| keeps_room(minicluster, job, &facts)),
         observed_generation: minicluster.metadata.generation,
         conditions: conditions(
             &facts,
             minicluster.metadata.generation,
             &before.conditions,
-            &Time(seen.now),
+            seen.now,
         ),
     }
 }
@@ -120,6 +128,8 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
     let facts = Facts {
         outcome: Outcome { refusal: Some(&refusal), ..Outcome::default() },
         suspended: false,
+        waits: false,
+        admission: None,
         given_back: false,
         created: false,
         stays: false,
@@ -131,7 +141,7 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
     MiniClusterStatus {
         phase: phase(&facts).to_owned(),
         observed_generation: generation,
-        conditions: conditions(&facts, generation, &[], &Time(now)),
+        conditions: conditions(&facts, generation, &[], now),
         ..MiniClusterStatus::default()
     }
 }
@@ -148,7 +158,7 @@ fn phase(facts: &Facts<'_>) -> &'static str {
         Some(ended) if ended.succeeded => "Succeeded",
         Some(_) => "Failed",
         None if facts.suspended => "Suspended",
-        None if facts.given_back => "Waiting",
+        None if facts.given_back || facts.waits => "Waiting",
         None if facts.outcome.failure.is_some() => "Blocked",
         None if facts.pods.lead_ready && facts.stays => "Ready",
         None if facts.pods.lead_ready => "Running",
@@ -157,8 +167,17 @@ fn phase(facts: &Facts<'_>) -> &'static str {
     }
 }
 
+/// Whether a cluster that was given room still has it: not if its user has stopped it, and
+/// its pods are gone.
+fn keeps_room(minicluster: &MiniCluster, job: Option<&Job>, facts: &Facts<'_>) -> bool {
+    let stopped =
+        job.is_none_or(|job| job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true)));
+    let stopped = stopped && facts.pods.living == 0;
+    !(minicluster.spec.suspend && stopped && facts.ended.is_none())
+}
+
 /// Whether nothing is run and the cluster waits for jobs.
-fn stays(spec: &flux_operator_api::MiniClusterSpec) -> bool {
+pub(crate) fn stays(spec: &flux_operator_api::MiniClusterSpec) -> bool {
     let runner = crate::cluster::runner(&spec.containers);
     crate::cluster::Mode::of(spec, runner) == crate::cluster::Mode::Interactive
 }
@@ -168,9 +187,4 @@ pub fn has_ended(minicluster: &MiniCluster) -> Option<Timestamp> {
     let conditions = &minicluster.status.as_ref()?.conditions;
     let finished = find(conditions, ConditionType::JobFinished)?;
     (finished.status == "True").then_some(finished.last_transition_time.0)
-}
-
-/// The condition of a type.
-fn find(conditions: &[Condition], kind: ConditionType) -> Option<&Condition> {
-    conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }

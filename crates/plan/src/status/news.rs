@@ -6,7 +6,7 @@ use flux_operator_api::condition::ConditionType;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::conditions::QUORUM;
-use super::find;
+use crate::verdict::find;
 
 /// How soon a status must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,8 @@ fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Opti
         // Why it does not start: no room, no image, not in time.
         (ConditionType::Ready, "False") => {
             let reason = now.reason.as_str();
-            let dull = ["NotCreated", "PodsPending", "BrokersStarting", "Suspended"];
+            let dull =
+                ["NotCreated", "PodsPending", "BrokersStarting", "Suspended", "WaitingForQueue"];
             !same_reason && !dull.contains(&reason)
         }
         // That a shrink is over is seen by its size.

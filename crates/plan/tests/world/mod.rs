@@ -369,6 +369,13 @@ impl World {
         }
     }
 
+    /// The queue writes a status: a merge patch, as the API server takes it.
+    pub fn write_status(&mut self, patch: &Value) {
+        if let Some(minicluster) = &mut self.minicluster {
+            merge(&mut minicluster["status"], patch);
+        }
+    }
+
     // What tests ask.
 
     pub fn now(&self) -> Timestamp {
@@ -392,6 +399,18 @@ impl World {
             names.extend(pod.volumes.iter().flatten().map(|volume| volume.name.clone()));
         }
         names
+    }
+
+    pub fn pods(&self) -> usize {
+        self.pods.len()
+    }
+
+    pub fn is_suspended(&self) -> bool {
+        self.job.as_ref().unwrap().spec.as_ref().unwrap().suspend == Some(true)
+    }
+
+    pub fn status(&self) -> &Value {
+        &self.minicluster.as_ref().unwrap()["status"]
     }
 
     pub fn condition(&self, kind: &str) -> Condition {

@@ -1,0 +1,55 @@
+//! Conditions of any object: a verdict each, and the time of its last change.
+
+use flux_operator_api::condition::ConditionType;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+/// Whether a condition holds, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) status: &'static str,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// It holds.
+pub(crate) fn yes(reason: &str, message: &str) -> Verdict {
+    Verdict { status: "True", reason: reason.into(), message: message.into() }
+}
+
+/// It does not hold.
+pub(crate) fn no(reason: &str, message: &str) -> Verdict {
+    Verdict { status: "False", reason: reason.into(), message: message.into() }
+}
+
+/// Nobody can know yet.
+pub(crate) fn unknown(reason: &str, message: &str) -> Verdict {
+    Verdict { status: "Unknown", reason: reason.into(), message: message.into() }
+}
+
+/// The conditions of these verdicts. The time of one moves only when its status does.
+pub(crate) fn conditions<'a>(
+    verdicts: impl IntoIterator<Item = (&'a str, Verdict)>,
+    generation: Option<i64>,
+    before: &[Condition],
+    now: Timestamp,
+) -> Vec<Condition> {
+    let condition = |(kind, verdict): (&str, Verdict)| {
+        let Verdict { status, reason, message } = verdict;
+        let same = before.iter().find(|c| c.type_ == kind && c.status == status);
+        Condition {
+            type_: kind.into(),
+            status: status.into(),
+            reason,
+            message,
+            observed_generation: generation,
+            last_transition_time: same.map_or(Time(now), |c| c.last_transition_time.clone()),
+        }
+    };
+    verdicts.into_iter().map(condition).collect()
+}
+
+/// The condition of a type.
+pub(crate) fn find(conditions: &[Condition], kind: ConditionType) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.type_ == kind.as_str())
+}

@@ -1,0 +1,110 @@
+//! MiniClusters that name a queue themselves.
+
+use flux_operator_plan::Hold;
+use serde_json::{Value, json};
+
+use crate::world::{Lead, World};
+
+/// A MiniCluster of two nodes in a queue.
+fn queued() -> World {
+    World::new(&json!({ "size": 2, "maxSize": 4, "queue": "batch", "interactive": true }))
+}
+
+/// The change of a status by which room is given or taken back.
+pub fn admission(size: Option<i32>) -> Value {
+    let record = size.map(|size| json!({ "queue": "hpc/batch", "size": size }));
+    json!({ "admission": record })
+}
+
+#[test]
+fn q1_a_minicluster_that_names_a_queue_waits_for_it() {
+    let mut world = queued();
+    world.settle();
+    assert!(world.is_suspended(), "its Job is made suspended");
+    assert_eq!(world.pods(), 0);
+    for kind in ["Admitted", "Ready"] {
+        let told = world.condition(kind);
+        assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "WaitingForQueue"));
+    }
+    assert_eq!(world.condition("JobWaitingForResources").status, "True");
+    assert_eq!(world.status()["phase"], "Waiting");
+}
+
+#[test]
+fn q8_a_minicluster_that_is_admitted_runs_and_says_by_whom() {
+    let mut world = queued();
+    world.settle();
+    world.write_status(&admission(Some(2)));
+    world.settle();
+    assert!(!world.is_suspended());
+    assert_eq!(world.pods(), 2);
+    let told = world.condition("Admitted");
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("True", "Admitted"));
+    assert_eq!(told.message, "queue \"hpc/batch\" has given it 2 nodes");
+    world.lead(Lead::Is("Ready"));
+    world.settle();
+    assert_eq!(world.status()["admission"], admission(Some(2))["admission"], "the record stays");
+}
+
+#[test]
+fn q8_a_minicluster_grows_no_further_than_its_room() {
+    let mut world = queued();
+    world.write_status(&admission(Some(2)));
+    world.settle();
+    world.lead(Lead::Is("Ready"));
+    world.change(&json!({ "size": 4 }));
+    world.settle();
+    assert_eq!(world.plan().hold, Some(Hold::NoRoom { size: 4, room: 2 }));
+    assert_eq!(world.pods(), 2);
+    assert_eq!(world.condition("Accepted").reason, "NoRoom");
+    world.change(&json!({ "size": 1 }));
+    world.settle();
+    assert_eq!(world.condition("Accepted").status, "True");
+}
+
+#[test]
+fn q16_a_minicluster_that_its_user_stops_gives_its_room_back() {
+    let mut world = queued();
+    world.write_status(&admission(Some(2)));
+    world.settle();
+    world.lead(Lead::Is("Ready"));
+    world.settle();
+    world.change(&json!({ "suspend": true }));
+    world.pass();
+    assert_eq!(
+        world.status()["admission"],
+        admission(Some(2))["admission"],
+        "its pods are still there"
+    );
+    world.settle();
+    assert_eq!(world.status()["admission"], Value::Null);
+    assert_eq!(world.condition("Admitted").reason, "Suspended");
+    world.change(&json!({ "suspend": false }));
+    world.settle();
+    assert!(world.is_suspended(), "it waits again");
+    assert_eq!(world.condition("Admitted").reason, "WaitingForQueue");
+}
+
+#[test]
+fn q16_a_minicluster_that_loses_its_room_stops_and_waits() {
+    let mut world = queued();
+    world.write_status(&admission(Some(2)));
+    world.settle();
+    world.lead(Lead::Is("Ready"));
+    world.settle();
+    world.write_status(&admission(None));
+    world.settle();
+    assert!(world.is_suspended());
+    assert_eq!(world.condition("Admitted").reason, "WaitingForQueue");
+}
+
+#[test]
+fn q30_a_job_of_kueues_is_never_resumed_by_us() {
+    let kueue = json!({ "kueue.x-k8s.io/queue-name": "batch" });
+    let mut world = World::new(&json!({ "suspend": true, "jobLabels": kueue }));
+    world.settle();
+    world.change(&json!({ "suspend": false }));
+    world.settle();
+    assert!(world.is_suspended(), "Kueue resumes it");
+    assert_eq!(world.condition("Admitted").reason, "NotQueued");
+}
