@@ -17,6 +17,7 @@ pub(crate) const NAME_PATTERN: &str =
     r"^$|^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
 
 /// A queue of FluxJobs and MiniClusters, and the room they share.
+#[expect(clippy::duplicated_attributes, reason = "several columns are of one type")]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "flux-framework.org",
