@@ -4,7 +4,7 @@ use flux_operator_api::minicluster::Container;
 
 /// The vendors' names for a whole GPU. Others of theirs are parts of one, or
 /// what watches one.
-const NAMES: [&str; 4] =
+pub(crate) const NAMES: [&str; 4] =
     ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"];
 
 /// The GPUs in a container's limits; none if there are none. Kubernetes gives

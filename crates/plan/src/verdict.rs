@@ -27,6 +27,16 @@ pub(crate) fn unknown(reason: &str, message: &str) -> Verdict {
     Verdict { status: "Unknown", reason: reason.into(), message: message.into() }
 }
 
+/// The same as another object's condition says.
+pub(crate) fn as_told(condition: &Condition) -> Verdict {
+    let told = match condition.status.as_str() {
+        "True" => yes,
+        "False" => no,
+        _ => unknown,
+    };
+    told(&condition.reason, &condition.message)
+}
+
 /// The conditions of these verdicts. The time of one moves only when its status does.
 pub(crate) fn conditions<'a>(
     verdicts: impl IntoIterator<Item = (&'a str, Verdict)>,

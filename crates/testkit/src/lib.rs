@@ -20,6 +20,26 @@ pub fn smallest(name: &str) -> Value {
     })
 }
 
+/// The smallest FluxJob: everything is the setup's.
+pub fn fluxjob(name: &str) -> Value {
+    json!({
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "FluxJob",
+        "metadata": { "name": name },
+        "spec": {},
+    })
+}
+
+/// A FluxSetup with room for so many nodes.
+pub fn fluxsetup(name: &str, nodes: u32) -> Value {
+    json!({
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "FluxSetup",
+        "metadata": { "name": name },
+        "spec": { "quota": { "nodes": nodes } },
+    })
+}
+
 /// Changes `target` by a JSON merge patch (RFC 7386): maps are merged, null
 /// removes, everything else replaces.
 pub fn merge(target: &mut Value, patch: &Value) {

@@ -1,21 +1,47 @@
 //! The record of an admission: one write of the status.
 
+use flux_operator_api::fluxjob::Admission as Record;
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_queue::Admit;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::{job, merge_patch, quantity};
 
 /// The merge patch of a FluxJob's status that admits it: the record, the conditions and
 /// the phase, with the resource version that was decided on, so that it fails if the job
 /// has changed since.
 pub fn of_job(job: &FluxJob, admit: &Admit, now: Timestamp) -> Value {
-    let _ = (job, admit, now);
-    todo!()
+    let status = job::admitted(job, record(admit, now), now);
+    let patch = merge_patch(&job.status.clone().unwrap_or_default(), &status);
+    exactly(&job.metadata, patch.unwrap_or_default())
 }
 
 /// The same for a MiniCluster that names a queue itself: only the record. Its conditions
 /// follow with its next pass.
 pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) -> Value {
-    let _ = (minicluster, admit, now);
-    todo!()
+    exactly(&minicluster.metadata, json!({ "admission": record(admit, now) }))
+}
+
+/// The merge patch that takes the room of a MiniCluster back: it then waits, and its next
+/// pass suspends its Job.
+pub fn taken_from_minicluster(minicluster: &MiniCluster) -> Value {
+    exactly(&minicluster.metadata, json!({ "admission": null }))
+}
+
+fn record(admit: &Admit, now: Timestamp) -> Record {
+    let admission = &admit.admission;
+    Record {
+        queue: admission.queue.to_string(),
+        size: i32::try_from(admission.size).unwrap_or(i32::MAX),
+        resources: quantity::quantities(&admission.resources),
+        time: Some(Time(now)),
+        leaving: String::new(),
+    }
+}
+
+/// A patch of the status of exactly this version of an object.
+fn exactly(metadata: &ObjectMeta, status: Value) -> Value {
+    json!({ "metadata": { "resourceVersion": metadata.resource_version }, "status": status })
 }

@@ -1,10 +1,26 @@
 //! The life of a FluxJob: requested, waiting, ready, running, finished.
+//!
+//! What must survive a crash stands in the status before it is acted upon: the room a job
+//! has, that it is taken back, and how the job has ended. So its MiniCluster is deleted
+//! one pass after the reason was written down.
 
+use flux_operator_api::condition::ConditionType;
+use flux_operator_api::fluxjob::{Admission, Requeue};
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
-use flux_operator_queue::{EvictReason, Waiting};
-use k8s_openapi::jiff::Timestamp;
+use flux_operator_queue::{EvictReason, Reason, Waiting};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 
-use super::workload::Mistake;
+use super::job_status::{End, Records, Standing, status};
+use super::minicluster::{belongs_to, changed_fields, is_left_behind};
+use super::workload::{Mistake, name_taken};
+use super::{Requests, back_off, minicluster_of, quantity, requests};
+use crate::status::has_ended;
+use crate::verdict::find;
+
+/// How long a job that only waits is not written to: most are admitted before.
+const WAITING_IS_TOLD_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
 /// Everything that is known of a job.
 #[derive(Clone, Debug)]
@@ -41,7 +57,7 @@ pub enum JobStep {
 }
 
 /// What to do about a job, and what to say of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobPlan {
     /// In this order.
     pub steps: Vec<JobStep>,
@@ -54,6 +70,293 @@ pub struct JobPlan {
 
 /// Decides what to do about a job. Same arguments, same plan.
 pub fn plan(seen: &JobSeen<'_>) -> JobPlan {
-    let _ = seen;
-    todo!()
+    let job = seen.job;
+    if !job.spec.managed_by.is_empty() || job.metadata.deletion_timestamp.is_some() {
+        // Somebody else's, or Kubernetes deletes what it owns.
+        return JobPlan::default();
+    }
+    let before = job.status.clone().unwrap_or_default();
+    if let Some(end) = &before.finish_time {
+        return after_the_end(seen, end.0);
+    }
+    let own = seen.minicluster.filter(|minicluster| belongs_to(minicluster, job));
+    if let Some(end) = own.and_then(end_of) {
+        // It is deleted when this is written down.
+        return tell(seen, Standing::Ended(end), Records::of(&before));
+    }
+    match before.admission.clone() {
+        None => waits(seen, &before, own),
+        Some(admission) if admission.leaving.is_empty() => has_room(seen, &before, admission, own),
+        Some(admission) => leaves(seen, &before, admission, own),
+    }
+}
+
+/// The status of a job that is just given room.
+pub(super) fn admitted(job: &FluxJob, admission: Admission, now: Timestamp) -> FluxJobStatus {
+    let before = job.status.clone().unwrap_or_default();
+    let records = Records { admission: Some(admission), start_time: None, ..Records::of(&before) };
+    let standing = Standing::HasRoom { minicluster: None, trouble: None };
+    status(job, &standing, None, records, now)
+}
+
+/// How a job has ended whose MiniCluster has.
+fn end_of(minicluster: &MiniCluster) -> Option<End> {
+    let at = has_ended(minicluster)?;
+    let status = minicluster.status.as_ref()?;
+    let succeeded = find(&status.conditions, ConditionType::Succeeded)?;
+    Some(End {
+        at,
+        succeeded: succeeded.status == "True",
+        exit_code: status.exit_code,
+        reason: succeeded.reason.clone(),
+        message: succeeded.message.clone(),
+    })
+}
+
+/// Cleans up, and keeps the job for as long as was asked for.
+fn after_the_end(seen: &JobSeen<'_>, end: Timestamp) -> JobPlan {
+    let spec = &seen.job.spec;
+    let retention = seen.setup.and_then(|setup| setup.retention_seconds);
+    let kept = spec.ttl_seconds_after_finished.or(retention);
+    let until = kept.map(|seconds| end + SignedDuration::from_secs(i64::from(seconds)));
+    if until.is_some_and(|until| seen.now >= until) {
+        return JobPlan { steps: vec![JobStep::DeleteJob], ..JobPlan::default() };
+    }
+    let own = seen.minicluster.filter(|minicluster| belongs_to(minicluster, seen.job));
+    let steps = if spec.keep_cluster { Vec::new() } else { delete(own) };
+    // The MiniCluster may be gone, and with it everything that could be told anew.
+    JobPlan { steps, status: seen.job.status.clone(), look_again: until }
+}
+
+fn delete(own: Option<&MiniCluster>) -> Vec<JobStep> {
+    let stays = own.is_some_and(|own| own.metadata.deletion_timestamp.is_none());
+    stays.then_some(JobStep::DeleteMiniCluster).into_iter().collect()
+}
+
+/// It has no room.
+fn waits(seen: &JobSeen<'_>, before: &FluxJobStatus, own: Option<&MiniCluster>) -> JobPlan {
+    let job = seen.job;
+    let told_before = find(&before.conditions, ConditionType::Admitted);
+    let until = before.requeue.as_ref().and_then(|requeue| requeue.until.as_ref());
+    let until = until.map(|until| until.0).filter(|until| *until > seen.now);
+    let (phase, reason, mut message) = match (seen.mistake, seen.waiting) {
+        (Some(mistake), _) => ("Waiting", mistake.reason, mistake.message.clone()),
+        _ if job.spec.suspend => ("Suspended", "Suspended", Reason::Suspended.to_string()),
+        // Why it lost its room is told until it may have another.
+        _ if until.is_some() && before.phase == "Evicted" => {
+            let message = told_before.map(|told| told.message.clone()).unwrap_or_default();
+            ("Evicted", before.reason.as_str(), message)
+        }
+        (None, Some(Waiting { reason: Reason::Pending, .. }) | None) => {
+            ("Requested", Reason::Pending.word(), Reason::Pending.to_string())
+        }
+        (None, Some(waiting)) => ("Waiting", waiting.reason.word(), waiting.reason.to_string()),
+    };
+    // Amounts change with every other job; they are served, and not written.
+    let same = told_before.filter(|told| {
+        told.reason == reason && told.observed_generation == job.metadata.generation
+    });
+    if let Some(same) = same {
+        message.clone_from(&same.message);
+    }
+    // A MiniCluster without a record is one whose record we do not see yet, or one that
+    // somebody has brought back: there is room for it soon. Only its user may stop it.
+    let steps = if job.spec.suspend { delete(own) } else { Vec::new() };
+    let created = job.creation_timestamp().map_or(seen.now, |created| created.0);
+    let tell_after = created + WAITING_IS_TOLD_AFTER;
+    let patient = seen.mistake.is_none() && !seen.waiting.is_some_and(is_final);
+    if before.conditions.is_empty() && patient && seen.now < tell_after {
+        return JobPlan { steps, status: None, look_again: Some(tell_after) };
+    }
+    let queue = seen.waiting.and_then(|waiting| waiting.queue.as_ref());
+    let queue = queue.map(|queue| queue.to_string()).unwrap_or_default();
+    let standing = Standing::Waits { phase, reason: reason.to_owned(), message, queue };
+    let plan = tell(seen, standing, Records::of(before));
+    JobPlan { steps, look_again: until, ..plan }
+}
+
+/// Whether time alone cannot help.
+fn is_final(waiting: &Waiting) -> bool {
+    matches!(
+        waiting.reason,
+        Reason::TooLarge { .. }
+            | Reason::ExceedsQuota { .. }
+            | Reason::UnknownQueue(_)
+            | Reason::AmbiguousQueue(_)
+            | Reason::NotServed(_)
+    )
+}
+
+/// It has room, and nobody wanted it back yet.
+fn has_room(
+    seen: &JobSeen<'_>,
+    before: &FluxJobStatus,
+    admission: Admission,
+    own: Option<&MiniCluster>,
+) -> JobPlan {
+    let records = Records { admission: Some(admission.clone()), ..Records::of(before) };
+    let planned = own.is_none().then(|| planned(seen, &admission));
+    if let Some(cause) = cause_to_leave(seen, &admission, own, planned.as_ref()) {
+        // Written down before it is done.
+        let admission = Admission { leaving: cause.into(), ..admission };
+        return tell(seen, Standing::Leaves, Records { admission: Some(admission), ..records });
+    }
+    let Some(planned) = planned else {
+        let start_time = before.start_time.clone().or_else(|| own.and_then(running_since));
+        let standing = Standing::HasRoom { minicluster: own, trouble: None };
+        return tell(seen, standing, Records { start_time, ..records });
+    };
+    if before.start_time.is_some() {
+        // A second run of somebody's simulation must be asked for.
+        let message = "its MiniCluster is gone although the command had been started, and it is \
+            not run a second time: create the job anew to run it again";
+        let end = End::failed(seen.now, "ClusterLost", message.into());
+        return tell(seen, Standing::Ended(end), records);
+    }
+    let trouble = seen.failure.map(|failure| ("CreateFailed".to_owned(), failure.to_owned()));
+    let plan = tell(seen, Standing::HasRoom { minicluster: None, trouble }, records);
+    // One of a namesake is waited for: it goes with its job.
+    let steps = match seen.minicluster {
+        Some(_) => Vec::new(),
+        None => vec![JobStep::CreateMiniCluster(Box::new(planned))],
+    };
+    JobPlan { steps, ..plan }
+}
+
+/// The MiniCluster that the room is for.
+fn planned(seen: &JobSeen<'_>, admission: &Admission) -> MiniCluster {
+    let defaults = seen.setup.map(FluxSetupSpec::defaults).unwrap_or_default();
+    let mut planned = minicluster_of(seen.job, &defaults, admission.size);
+    let timeout = seen.setup.and_then(|setup| setup.ready_timeout_seconds);
+    planned.spec.ready_timeout_seconds = planned.spec.ready_timeout_seconds.or(timeout);
+    planned
+}
+
+/// Why a job cannot keep its room, in one word.
+fn cause_to_leave(
+    seen: &JobSeen<'_>,
+    admission: &Admission,
+    own: Option<&MiniCluster>,
+    planned: Option<&MiniCluster>,
+) -> Option<&'static str> {
+    if seen.job.spec.suspend {
+        return Some("Suspended");
+    }
+    let evicted = seen.evicted.map(|reason| match reason {
+        EvictReason::QueueStopped => "QueueStopped",
+        EvictReason::OverQuota => "OverQuota",
+    });
+    let status = own.and_then(|own| own.status.as_ref());
+    let ready = status.and_then(|status| find(&status.conditions, ConditionType::Ready));
+    let late = ready.is_some_and(|ready| ready.status == "False" && ready.reason == "ReadyTimeout");
+    let foreign = seen.minicluster.filter(|_| own.is_none());
+    let foreign = foreign.is_some_and(|foreign| !is_left_behind(foreign, seen.job));
+    let outgrown = planned.is_some_and(|planned| outgrows(planned, admission));
+    evicted
+        .or(late.then_some("NotReady"))
+        .or(foreign.then(|| name_taken(seen.job).reason))
+        .or(outgrown.then_some("Changed"))
+}
+
+/// Whether a MiniCluster takes more than the job was given: the job was changed between.
+fn outgrows(planned: &MiniCluster, admission: &Admission) -> bool {
+    let Requests { each, once } = requests(planned);
+    let mut all = each.times(u32::try_from(admission.size).unwrap_or_default());
+    all.add(&once);
+    quantity::amounts(&admission.resources).is_ok_and(|given| !all.fits(&given))
+}
+
+fn running_since(minicluster: &MiniCluster) -> Option<Time> {
+    let conditions = &minicluster.status.as_ref()?.conditions;
+    let running = find(conditions, ConditionType::Running)?;
+    (running.status == "True").then(|| running.last_transition_time.clone())
+}
+
+/// Its room is taken back: first its MiniCluster goes, then the record.
+fn leaves(
+    seen: &JobSeen<'_>,
+    before: &FluxJobStatus,
+    admission: Admission,
+    own: Option<&MiniCluster>,
+) -> JobPlan {
+    let cause = admission.leaving.clone();
+    if own.is_some() {
+        let plan = tell(seen, Standing::Leaves, Records::of(before));
+        return JobPlan { steps: delete(own), ..plan };
+    }
+    let told = before.requeue.clone().unwrap_or_default();
+    let policy = seen.setup.and_then(|setup| setup.requeue.clone()).unwrap_or_default();
+    let requeue = match cause.as_str() {
+        // Nobody's fault: it keeps its place.
+        "Changed" => Requeue { until: None, ..told },
+        "Suspended" => Requeue { since: Some(Time(seen.now)), until: None, ..told },
+        _ => {
+            let stays_out = back_off(&policy, told.count, seen.chance);
+            let until = Some(Time(seen.now + stays_out));
+            Requeue { count: told.count + 1, since: Some(Time(seen.now)), until }
+        }
+    };
+    let records = Records { admission: None, start_time: None, ..Records::of(before) };
+    let mut records = Records { requeue: Some(requeue.clone()), ..records };
+    if policy.limit.is_some_and(|limit| requeue.count > limit) {
+        records.admission = Some(admission);
+        let message = format!(
+            "it lost its room {} times, the last time because {}: see requeue.limit of its FluxSetup",
+            requeue.count,
+            because(&cause)
+        );
+        let end = End::failed(seen.now, "RequeueLimit", message);
+        return tell(seen, Standing::Ended(end), records);
+    }
+    let standing = match cause.as_str() {
+        "Suspended" => Standing::Waits {
+            phase: "Suspended",
+            message: Reason::Suspended.to_string(),
+            reason: cause,
+            queue: admission.queue,
+        },
+        cause => Standing::Waits {
+            phase: if cause == "Changed" { "Waiting" } else { "Evicted" },
+            reason: cause.to_owned(),
+            message: format!("it lost its room because {}: it waits again", because(cause)),
+            queue: admission.queue,
+        },
+    };
+    let plan = tell(seen, standing, records);
+    JobPlan { look_again: requeue.until.map(|until| until.0), ..plan }
+}
+
+/// Why room is taken back, in words.
+pub(super) fn because(cause: &str) -> &'static str {
+    match cause {
+        "Suspended" => "spec.suspend is true",
+        "QueueStopped" => "its queue was stopped and drained",
+        "OverQuota" => "the quota of its queue was lowered",
+        "NotReady" => "too few brokers were online within readyTimeoutSeconds",
+        "NameTaken" => "a MiniCluster of its name belongs to somebody else",
+        "Changed" => "the job was changed and asks for more than it was given",
+        _ => "its queue wants it back",
+    }
+}
+
+fn tell(seen: &JobSeen<'_>, standing: Standing<'_>, records: Records) -> JobPlan {
+    let refused = match (&standing, seen.mistake) {
+        (Standing::Waits { .. }, Some(mistake)) => Some(mistake.clone()),
+        (Standing::HasRoom { minicluster: Some(minicluster), .. }, _) => {
+            immutable(changed_fields(minicluster, seen.job))
+        }
+        _ => None,
+    };
+    let status = status(seen.job, &standing, refused.as_ref(), records, seen.now);
+    JobPlan { status: Some(status), ..JobPlan::default() }
+}
+
+fn immutable(fields: Vec<String>) -> Option<Mistake> {
+    (!fields.is_empty()).then(|| Mistake {
+        reason: "Immutable",
+        message: format!(
+            "{} cannot change while the job has room: change it back, suspend the job, or create it anew",
+            fields.join(", ")
+        ),
+    })
 }

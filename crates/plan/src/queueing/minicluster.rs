@@ -1,12 +1,142 @@
 //! The MiniCluster that a FluxJob makes.
 
+use flux_operator_api::fluxjob::DEFAULT_IMAGE;
 use flux_operator_api::fluxsetup::JobDefaults;
-use flux_operator_api::{FluxJob, MiniCluster};
+use flux_operator_api::minicluster::Container;
+use flux_operator_api::{FluxJob, FluxJobSpec, MiniCluster, MiniClusterSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::{Resource, ResourceExt};
+
+use crate::cluster::{or, runner};
+use crate::fingerprint::Fingerprint;
+
+/// The label with the name of the job that a MiniCluster belongs to.
+pub const JOB_LABEL: &str = "flux-framework.org/fluxjob";
+
+/// What of the job the MiniCluster was made from.
+const MADE_FROM: &str = "flux-framework.org/job-spec";
+
+/// Fields of a job that may change while it has room: the operator reads them in every
+/// pass, or not any more.
+const FREE: [&str; 6] = [
+    "keepCluster",
+    "minSize",
+    "priority",
+    "priorityClassName",
+    "suspend",
+    "ttlSecondsAfterFinished",
+];
+
+/// How deep fields are told apart: `template.spec.containers`.
+const DEPTH: usize = 3;
 
 /// The MiniCluster of a job that was given `size` nodes: the template, with the job's own
 /// words and then the setup's defaults over it. It is called like the job, belongs to it,
 /// and has the same image whichever setup admits it later.
 pub fn minicluster_of(job: &FluxJob, defaults: &JobDefaults, size: i32) -> MiniCluster {
-    let _ = (job, defaults, size);
-    todo!()
+    let template = job.spec.template.as_ref();
+    let mut labels = template.map(|template| template.labels.clone()).unwrap_or_default();
+    let mut annotations = template.map(|template| template.annotations.clone()).unwrap_or_default();
+    labels.insert(JOB_LABEL.into(), job.name_any());
+    annotations.insert(MADE_FROM.into(), fingerprint(&job.spec).to_text());
+    MiniCluster {
+        metadata: ObjectMeta {
+            name: Some(job.name_any()),
+            namespace: job.namespace(),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            owner_references: owner(job).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: spec(&job.spec, defaults, size),
+        status: None,
+    }
+}
+
+/// Whether a MiniCluster was made for this very job, and not for a namesake.
+pub(crate) fn belongs_to(minicluster: &MiniCluster, job: &FluxJob) -> bool {
+    let uid = job.metadata.uid.as_deref().unwrap_or_default();
+    owners(minicluster).any(|owner| owner.uid == uid)
+}
+
+/// Whether a MiniCluster was made for a job that had this one's name before. It goes with
+/// its job.
+pub(crate) fn is_left_behind(minicluster: &MiniCluster, job: &FluxJob) -> bool {
+    let name = job.name_any();
+    !belongs_to(minicluster, job) && owners(minicluster).any(|owner| owner.name == name)
+}
+
+/// Whether a MiniCluster belongs to a FluxJob.
+pub(crate) fn has_job(minicluster: &MiniCluster) -> bool {
+    owners(minicluster).next().is_some()
+}
+
+/// Fields of a job that differ from what its MiniCluster was made from.
+pub(crate) fn changed_fields(minicluster: &MiniCluster, job: &FluxJob) -> Vec<String> {
+    let made_from = minicluster.annotations().get(MADE_FROM);
+    let made_from = made_from.and_then(|text| Fingerprint::parse(text));
+    made_from.map(|then| then.differences(&fingerprint(&job.spec))).unwrap_or_default()
+}
+
+fn fingerprint(spec: &FluxJobSpec) -> Fingerprint {
+    Fingerprint::of(spec, &FREE, DEPTH)
+}
+
+fn owners(minicluster: &MiniCluster) -> impl Iterator<Item = &OwnerReference> {
+    let kind = FluxJob::kind(&());
+    minicluster
+        .owner_references()
+        .iter()
+        .filter(move |owner| owner.kind == kind && owner.controller == Some(true))
+}
+
+/// The job as owner; none offline, where it has no uid.
+fn owner(job: &FluxJob) -> Option<OwnerReference> {
+    let owner = job.controller_owner_ref(&())?;
+    Some(OwnerReference { block_owner_deletion: Some(true), ..owner })
+}
+
+fn spec(job: &FluxJobSpec, defaults: &JobDefaults, size: i32) -> MiniClusterSpec {
+    let template = job.template.as_ref().map(|template| template.spec.clone());
+    let mut spec = template.unwrap_or_default();
+    if spec.containers.is_empty() {
+        spec.containers.push(Container::default());
+    }
+    let runner = runner_mut(&mut spec.containers);
+    let image = [&job.image, &runner.image, &defaults.image].into_iter().find(|i| !i.is_empty());
+    runner.image = or(image.map(String::as_str).unwrap_or_default(), DEFAULT_IMAGE);
+    if !job.command.trim().is_empty() {
+        runner.command.clone_from(&job.command);
+        // What else would say what to run.
+        runner.args.clear();
+        if let Some(commands) = &mut runner.commands {
+            commands.script.clear();
+        }
+        spec.interactive = false;
+    }
+    spec.size = size;
+    // It was given room for so many, and can have no more.
+    spec.max_size = None;
+    spec.min_size = spec.min_size.map(|least| least.min(size));
+    spec.tasks = job.tasks.unwrap_or(match spec.tasks {
+        // The template's default, which is not meant for more nodes than one.
+        1 => 0,
+        tasks => tasks,
+    });
+    let limit = job.max_runtime_seconds.filter(|seconds| *seconds > 0);
+    if let Some(limit) = limit.filter(|limit| !(1..*limit).contains(&spec.deadline_seconds)) {
+        spec.deadline_seconds = limit;
+    }
+    // Waiting, stopping and cleaning up are the job's own.
+    spec.queue.clear();
+    spec.suspend = false;
+    spec.cleanup = false;
+    spec.ttl_seconds_after_finished = None;
+    spec
+}
+
+fn runner_mut(containers: &mut [Container]) -> &mut Container {
+    let place = containers.iter().position(|container| container.run_flux).unwrap_or(0);
+    debug_assert!(std::ptr::eq(runner(containers), &containers[place]));
+    &mut containers[place]
 }

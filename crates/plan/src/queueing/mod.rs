@@ -2,22 +2,28 @@
 //! decisions back to objects and statuses.
 //!
 //! ```text
-//! FluxSetup ──► setup::read ──────────────► queue::Setup ─┐
-//! FluxJob, MiniCluster ──► workload::read ► Workload ─────┴► queue::Scheduler
-//!                                                              │ admit: admission::record
+//! FluxSetup ──► setup::read ───────────────────► queue::Setup ─┐
+//! FluxJob, MiniCluster ──► workload::of_{job,minicluster} ─────┴► queue::Scheduler
+//!                                              admit: admission::of_{job,minicluster} ◄─┘
 //! FluxJob, its MiniCluster, Waiting ──► job::plan ──► steps, status
-//! FluxSetup, Usage ───────────────────► setup::plan ► steps, status
+//! FluxSetup, Usage ───────────────────► setup::plan ► step, status
 //! ```
 
 pub mod admission;
+mod back_off;
 pub mod job;
+mod job_status;
+mod merge_patch;
 mod minicluster;
+pub mod quantity;
 mod queued;
 mod requests;
 pub mod setup;
 pub mod workload;
 
+use back_off::back_off;
 pub(crate) use queued::{admission as admission_of, given, room, waits};
 
-pub use minicluster::minicluster_of;
+pub use merge_patch::merge_patch;
+pub use minicluster::{JOB_LABEL, minicluster_of};
 pub use requests::{Requests, requests};

@@ -1,7 +1,16 @@
 //! What the pods of a MiniCluster ask for.
 
+use std::collections::BTreeMap;
+
 use flux_operator_api::MiniCluster;
-use flux_operator_queue::Resources;
+use flux_operator_queue::{Resource, Resources};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::quantity;
+use crate::gpus;
+use crate::kubernetes::{DeliveryMethod, Rendering, Settings, job, services_pod};
+use crate::{Cluster, Valid};
 
 /// What a MiniCluster takes of a quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,8 +22,163 @@ pub struct Requests {
 }
 
 /// What a MiniCluster's pods ask for, as the scheduler of Kubernetes counts it: requests,
-/// or limits where there are none; sidecars included; GPUs also as `gpus`.
+/// or limits where there are none; sidecars included; GPUs also as `gpus`. One that
+/// cannot be carried out has no pods but asks for its nodes.
 pub fn requests(minicluster: &MiniCluster) -> Requests {
-    let _ = minicluster;
-    todo!()
+    of_pods(minicluster).unwrap_or_else(|| Requests {
+        each: of_pod(&PodSpec::default(), 1),
+        once: Resources::default(),
+    })
+}
+
+/// From the very pods that are made, so that the two cannot differ.
+fn of_pods(minicluster: &MiniCluster) -> Option<Requests> {
+    let valid = Valid::check(minicluster.clone()).ok()?;
+    let cluster = Cluster::of(&valid).ok()?;
+    let settings = Settings {
+        agent_image: String::new(),
+        cluster_domain: String::new(),
+        // What copies may ask for more than what runs; where images are mounted that is
+        // a little too much, and never too little.
+        delivery: DeliveryMethod::Init,
+        report_url: None,
+    };
+    let rendering = Rendering { minicluster: &valid, cluster: &cluster, settings: &settings };
+    let services = services_pod(&rendering).and_then(|pod| pod.spec);
+    Some(Requests {
+        each: of_pod(&job(&rendering).spec?.template.spec?, 1),
+        once: services.map(|pod| of_pod(&pod, 0)).unwrap_or_default(),
+    })
+}
+
+/// What a pod asks for, and the pod itself.
+fn of_pod(pod: &PodSpec, nodes: i64) -> Resources {
+    let mut amounts = containers(pod);
+    add(&mut amounts, &pod.overhead);
+    let gpus = gpus::NAMES.iter().filter_map(|name| amounts.get(&Resource::Other((*name).into())));
+    // They are counted in thousandths, and given out whole.
+    let gpus = gpus.fold(0, |sum: i64, count| sum.saturating_add(count / 1000));
+    amounts.extend([(Resource::Gpus, gpus), (Resource::Pods, 1), (Resource::Nodes, nodes)]);
+    Resources::of(amounts.into_iter().filter(|(_, amount)| *amount != 0))
+}
+
+type Amounts = BTreeMap<Resource, i64>;
+
+/// Init containers run one after the other and before the rest, but for those that
+/// stay: they run beside all that come after them.
+fn containers(pod: &PodSpec) -> Amounts {
+    let (mut running, mut most) = (Amounts::new(), Amounts::new());
+    for container in pod.init_containers.iter().flatten() {
+        let mut now = running.clone();
+        add_container(&mut now, container);
+        if container.restart_policy.as_deref() == Some("Always") {
+            running = now;
+        } else {
+            raise(&mut most, now);
+        }
+    }
+    pod.containers.iter().for_each(|container| add_container(&mut running, container));
+    raise(&mut most, running);
+    most
+}
+
+/// A limit without a request is the request too.
+fn add_container(amounts: &mut Amounts, container: &Container) {
+    let resources = container.resources.clone().unwrap_or_default();
+    let mut asked = resources.limits.unwrap_or_default();
+    asked.extend(resources.requests.unwrap_or_default());
+    add(amounts, &Some(asked));
+}
+
+fn add(amounts: &mut Amounts, quantities: &Option<BTreeMap<String, Quantity>>) {
+    for (name, text) in quantities.iter().flatten() {
+        // What no quota can count, such as huge pages, is left out.
+        let Ok(resource) = name.parse() else { continue };
+        let amount = quantity::amount(&resource, text).unwrap_or_default();
+        let sum = amounts.entry(resource).or_default();
+        *sum = sum.saturating_add(amount);
+    }
+}
+
+fn raise(most: &mut Amounts, amounts: Amounts) {
+    for (resource, amount) in amounts {
+        let known = most.entry(resource).or_default();
+        *known = amount.max(*known);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_testkit::{merge, smallest};
+    use serde_json::{Value, json};
+
+    fn of(spec: Value) -> Requests {
+        let mut manifest = smallest("fs");
+        merge(&mut manifest, &json!({ "spec": spec }));
+        requests(&serde_json::from_value(manifest).unwrap())
+    }
+
+    /// What is asked for, as it is written down.
+    fn written(resources: &Resources) -> Value {
+        json!(quantity::quantities(resources))
+    }
+
+    #[test]
+    fn a_node_is_a_node_and_a_pod() {
+        let requests = of(json!({ "size": 4 }));
+        assert_eq!(written(&requests.each), json!({ "nodes": "1", "pods": "1" }));
+        assert_eq!(requests.once, Resources::default());
+    }
+
+    #[test]
+    fn requests_count_and_limits_where_there_are_none() {
+        let requests = json!({ "cpu": "500m" });
+        let limits = json!({ "cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "2" });
+        let resources = json!({ "requests": requests, "limits": limits });
+        let each = of(json!({ "containers": [{ "resources": resources }] })).each;
+        let expected = json!({ "nodes": "1", "pods": "1", "cpu": "500m", "memory": "1Gi",
+            "gpus": "2", "nvidia.com/gpu": "2" });
+        assert_eq!(written(&each), expected);
+    }
+
+    #[test]
+    fn sidecars_add_up_and_what_copies_only_raises() {
+        let cpu = |amount: &str| json!({ "requests": { "cpu": amount } });
+        let containers = json!([
+            { "runFlux": true, "resources": cpu("1") },
+            { "name": "a", "resources": cpu("2") },
+            { "name": "b", "resources": cpu("500m") },
+        ]);
+        let cores = |copies: &str| {
+            let flux = json!({ "container": { "resources": cpu(copies) } });
+            of(json!({ "containers": containers, "flux": flux })).each.amount(&Resource::Cpu)
+        };
+        assert_eq!(cores("1"), 3500);
+        assert_eq!(cores("8"), 8000);
+    }
+
+    #[test]
+    fn init_containers_count_as_kubernetes_counts_them() {
+        let cpu = |amount: &str| json!({ "requests": { "cpu": amount } });
+        let pod = json!({
+            "initContainers": [
+                { "name": "a", "resources": cpu("2"), "restartPolicy": "Always" },
+                { "name": "b", "resources": cpu("5") },
+                { "name": "c", "resources": cpu("1"), "restartPolicy": "Always" },
+            ],
+            "containers": [{ "name": "d", "resources": cpu("3") }],
+            "overhead": { "cpu": "250m" },
+        });
+        let pod: PodSpec = serde_json::from_value(pod).unwrap();
+        assert_eq!(of_pod(&pod, 1).amount(&Resource::Cpu), 7250, "b runs beside a: 2 + 5");
+    }
+
+    #[test]
+    fn services_are_asked_for_once() {
+        let service = json!({ "name": "db", "resources": { "limits": { "memory": "1Gi" } } });
+        let requests = of(json!({ "services": [service], "size": 3 }));
+        assert_eq!(written(&requests.once), json!({ "pods": "1", "memory": "1Gi" }));
+        assert_eq!(written(&requests.each), json!({ "nodes": "1", "pods": "1" }));
+    }
 }

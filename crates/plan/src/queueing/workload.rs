@@ -1,7 +1,17 @@
 //! FluxJobs and MiniClusters as the queue sees them.
 
+use flux_operator_api::fluxjob::Admission as Record;
+use flux_operator_api::fluxsetup::JobDefaults;
 use flux_operator_api::{FluxJob, MiniCluster};
-use flux_operator_queue::Workload;
+use flux_operator_queue::{Admission, Kind, Millis, SetupName, Workload};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::ResourceExt;
+
+use super::minicluster::{belongs_to, has_job, is_left_behind};
+use super::{Requests, minicluster_of, quantity, requests};
+use crate::kubernetes::is_for_kueue;
+use crate::status::has_ended;
+use crate::{RefusalReason, Valid};
 
 /// What must be known besides the job to read it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,15 +31,175 @@ pub struct Mistake {
     pub message: String,
 }
 
-/// A FluxJob. None if somebody else manages it.
+/// A FluxJob. None if somebody else manages it, or if it goes before it was admitted.
+///
+/// A job that has room has no mistakes any more: whatever it says now, its room counts.
 pub fn of_job(job: &FluxJob, beside: Beside<'_>) -> Result<Option<Workload>, Mistake> {
-    let _ = (job, beside);
-    todo!()
+    let spec = &job.spec;
+    if !spec.managed_by.is_empty() {
+        return Ok(None);
+    }
+    let status = job.status.clone().unwrap_or_default();
+    let own = beside.minicluster.filter(|minicluster| belongs_to(minicluster, job));
+    let size = size(job);
+    let planned = minicluster_of(job, &JobDefaults::default(), size.unwrap_or(1));
+    if status.admission.is_none() && status.finish_time.is_none() {
+        if job.metadata.deletion_timestamp.is_some() {
+            return Ok(None);
+        }
+        if let Some(mistake) = mistake(job, beside, &planned) {
+            return Err(mistake);
+        }
+    }
+    let limit = spec.max_runtime_seconds.filter(|seconds| *seconds > 0);
+    let admitted = status.admission.as_ref().map_or(i32::MAX, |admission| admission.size);
+    let requeue = status.requeue.unwrap_or_default();
+    let Requests { each, once } = requests(&planned);
+    Ok(Some(Workload {
+        queue: spec.queue.as_str().into(),
+        priority: spec.priority.or(beside.class_value).unwrap_or_default(),
+        since: requeue.since.map_or_else(|| created(&job.metadata), |since| millis(&since)),
+        not_before: requeue.until.as_ref().map(millis),
+        suspended: spec.suspend,
+        size: size.map(count),
+        min_size: spec.min_size.map(count),
+        max_runtime: limit.map(|_| planned.spec.deadline_seconds.saturating_mul(1000)),
+        admission: status.admission.as_ref().map(|record| admission(record, &job.metadata)),
+        started: own.is_some_and(|minicluster| pods(minicluster) >= admitted),
+        finished: status.finish_time.is_some() || own.is_some_and(|own| has_ended(own).is_some()),
+        ..identity(Kind::FluxJob, &job.metadata, each, once)
+    }))
 }
 
 /// A MiniCluster. None if it names no queue, belongs to a FluxJob, is managed by somebody
-/// else, or carries Kueue's label: then it is not ours to admit.
+/// else, carries Kueue's label or is refused: then it is not ours to admit.
 pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
-    let _ = minicluster;
-    todo!()
+    let spec = &minicluster.spec;
+    let status = minicluster.status.clone().unwrap_or_default();
+    if spec.queue.is_empty()
+        || has_job(minicluster)
+        || !spec.managed_by.is_empty()
+        || is_for_kueue(&spec.job_labels)
+    {
+        return None;
+    }
+    let is_new = status.admission.is_none();
+    let is_going = minicluster.metadata.deletion_timestamp.is_some();
+    if is_new && (is_going || Valid::check(minicluster.clone()).is_err()) {
+        return None;
+    }
+    let Requests { each, once } = requests(minicluster);
+    let limit = Some(spec.deadline_seconds).filter(|seconds| *seconds > 0);
+    Some(Workload {
+        queue: spec.queue.as_str().into(),
+        suspended: spec.suspend,
+        size: Some(count(spec.size)),
+        max_runtime: limit.map(|seconds| seconds.saturating_mul(1000)),
+        admission: status.admission.as_ref().map(|it| admission(it, &minicluster.metadata)),
+        started: pods(minicluster) >= spec.size,
+        finished: has_ended(minicluster).is_some(),
+        ..identity(Kind::MiniCluster, &minicluster.metadata, each, once)
+    })
+}
+
+/// The nodes a job asks for; none if that is for the setup to say.
+fn size(job: &FluxJob) -> Option<i32> {
+    // 1 is also what Kubernetes writes into a template that says nothing.
+    let template = job.spec.template.as_ref().map(|template| template.spec.size);
+    job.spec.size.or(template.filter(|size| *size > 1))
+}
+
+/// What keeps a job from being queued.
+fn mistake(job: &FluxJob, beside: Beside<'_>, planned: &MiniCluster) -> Option<Mistake> {
+    let class = &job.spec.priority_class_name;
+    if !class.is_empty() && beside.class_value.is_none() {
+        let message = format!(
+            "there is no PriorityClass {class:?} that the operator can see: create it, or use priority"
+        );
+        return Some(Mistake { reason: "UnknownPriorityClass", message });
+    }
+    if let Some(other) = beside.minicluster
+        && !belongs_to(other, job)
+        && !is_left_behind(other, job)
+    {
+        return Some(name_taken(job));
+    }
+    if is_for_kueue(&planned.spec.job_labels) {
+        let message = "template.spec.jobLabels has Kueue's queue name: a FluxJob waits in a \
+            FluxSetup's queue, so remove the label, or create a MiniCluster for Kueue";
+        return Some(Mistake {
+            reason: RefusalReason::TwoQueues.as_str(),
+            message: message.into(),
+        });
+    }
+    let refusal = Valid::check(planned.clone()).err()?;
+    let message = format!("the MiniCluster of the template cannot be carried out: {refusal}");
+    Some(Mistake { reason: "InvalidTemplate", message })
+}
+
+/// Somebody else's MiniCluster is in the way.
+pub(super) fn name_taken(job: &FluxJob) -> Mistake {
+    let message = format!(
+        "a MiniCluster {:?} is there already and belongs to somebody else: rename the job, or delete it",
+        job.name_any()
+    );
+    Mistake { reason: "NameTaken", message }
+}
+
+/// What is the same for both kinds.
+fn identity(
+    kind: Kind,
+    metadata: &ObjectMeta,
+    each: flux_operator_queue::Resources,
+    once: flux_operator_queue::Resources,
+) -> Workload {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Workload {
+        uid: text(&metadata.uid).as_str().into(),
+        kind,
+        namespace: text(&metadata.namespace).into(),
+        name: text(&metadata.name).into(),
+        queue: "".into(),
+        priority: 0,
+        since: created(metadata),
+        not_before: None,
+        suspended: false,
+        size: None,
+        min_size: None,
+        each,
+        once,
+        max_runtime: None,
+        admission: None,
+        started: false,
+        finished: false,
+    }
+}
+
+fn admission(record: &Record, metadata: &ObjectMeta) -> Admission {
+    // A name that is none counts nowhere, and harms nobody else.
+    let nowhere =
+        || SetupName::new(metadata.namespace.as_deref().unwrap_or_default(), &record.queue);
+    Admission {
+        queue: record.queue.parse().unwrap_or_else(|_| nowhere()),
+        size: count(record.size),
+        resources: quantity::amounts(&record.resources).unwrap_or_default(),
+        at: record.time.as_ref().map_or_else(|| created(metadata), millis),
+    }
+}
+
+/// Pods that exist, as the MiniCluster's status counts them.
+fn pods(minicluster: &MiniCluster) -> i32 {
+    minicluster.status.as_ref().map_or(0, |status| status.size)
+}
+
+fn count(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or_default()
+}
+
+fn created(metadata: &ObjectMeta) -> Millis {
+    metadata.creation_timestamp.as_ref().map_or(0, millis)
+}
+
+fn millis(time: &Time) -> Millis {
+    time.0.as_millisecond()
 }

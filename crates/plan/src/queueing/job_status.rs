@@ -1,0 +1,219 @@
+//! What is told of a FluxJob.
+
+use flux_operator_api::condition::ConditionType;
+use flux_operator_api::fluxjob::{Admission, Requeue};
+use flux_operator_api::{FluxJob, FluxJobStatus, MiniCluster};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::given;
+use super::job::because;
+use super::workload::Mistake;
+use crate::status::stays;
+use crate::verdict::{Verdict, as_told, conditions, find, no, unknown, yes};
+
+/// What of a status is read back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Records {
+    pub(super) admission: Option<Admission>,
+    pub(super) requeue: Option<Requeue>,
+    pub(super) start_time: Option<Time>,
+}
+
+impl Records {
+    pub(super) fn of(status: &FluxJobStatus) -> Records {
+        let FluxJobStatus { admission, requeue, start_time, .. } = status.clone();
+        Records { admission, requeue, start_time }
+    }
+}
+
+/// Where a job stands.
+#[derive(Clone, Debug)]
+pub(super) enum Standing<'a> {
+    /// It has no room.
+    Waits {
+        /// One word for people.
+        phase: &'static str,
+        /// Why, in one word.
+        reason: String,
+        /// Why, in a sentence.
+        message: String,
+        /// At which setup, if at one.
+        queue: String,
+    },
+    /// It has room.
+    HasRoom {
+        /// Its MiniCluster, once that is there.
+        minicluster: Option<&'a MiniCluster>,
+        /// What keeps it from being made: reason and message.
+        trouble: Option<(String, String)>,
+    },
+    /// Its room is taken back.
+    Leaves,
+    /// It has ended.
+    Ended(End),
+}
+
+/// How a job has ended.
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub(super) at: Timestamp,
+    pub(super) succeeded: bool,
+    pub(super) exit_code: Option<i32>,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl End {
+    /// The command did not come to an end of its own.
+    pub(super) fn failed(at: Timestamp, reason: &str, message: String) -> End {
+        End { at, succeeded: false, exit_code: None, reason: reason.into(), message }
+    }
+}
+
+/// The status of a job. `refused` is why it is not carried out as it stands.
+pub(super) fn status(
+    job: &FluxJob,
+    standing: &Standing<'_>,
+    refused: Option<&Mistake>,
+    records: Records,
+    now: Timestamp,
+) -> FluxJobStatus {
+    let before = job.status.clone().unwrap_or_default();
+    let verdicts = ConditionType::ALL.map(|kind| {
+        let verdict = match (kind, refused) {
+            (ConditionType::Accepted, Some(mistake)) => no(mistake.reason, &mistake.message),
+            (ConditionType::Accepted, None) => yes("Accepted", "the job can be carried out"),
+            _ => verdict(kind, standing, records.admission.as_ref()),
+        };
+        (kind.as_str(), verdict)
+    });
+    let (phase, reason) = phase(standing, records.admission.as_ref());
+    let end = if let Standing::Ended(end) = standing { Some(end) } else { None };
+    let queue = match (standing, &records.admission) {
+        (Standing::Waits { queue, .. }, _) => queue.clone(),
+        (_, Some(admission)) => admission.queue.clone(),
+        (_, None) => before.queue.clone(),
+    };
+    FluxJobStatus {
+        phase: phase.into(),
+        reason,
+        jobid: id(job),
+        queue,
+        admission: records.admission,
+        requeue: records.requeue,
+        start_time: records.start_time,
+        finish_time: end.map(|end| Time(end.at)),
+        exit_code: end.and_then(|end| end.exit_code),
+        observed_generation: job.metadata.generation,
+        conditions: conditions(verdicts, job.metadata.generation, &before.conditions, now),
+    }
+}
+
+/// The job's id: stable, and never another job's.
+fn id(job: &FluxJob) -> String {
+    let uid: String = job.uid().unwrap_or_default().chars().take(8).collect();
+    format!("{}-{uid}", job.name_any())
+}
+
+/// One word for people, and why in another.
+fn phase(standing: &Standing<'_>, admission: Option<&Admission>) -> (&'static str, String) {
+    match standing {
+        Standing::Waits { phase, reason, .. } => (phase, reason.clone()),
+        Standing::HasRoom { minicluster, .. } => {
+            let ready = ready(standing, admission);
+            match minicluster.filter(|_| ready.status == "True") {
+                Some(minicluster) if stays(&minicluster.spec) => ("Ready", String::new()),
+                Some(_) => ("Running", String::new()),
+                None => ("Waiting", ready.reason),
+            }
+        }
+        Standing::Leaves => match leaving(admission) {
+            "Suspended" => ("Suspended", "Suspended".into()),
+            cause => ("Evicted", cause.into()),
+        },
+        Standing::Ended(end) if end.succeeded => ("Finished", String::new()),
+        Standing::Ended(end) => ("Failed", end.reason.clone()),
+    }
+}
+
+fn leaving(admission: Option<&Admission>) -> &str {
+    admission.map(|admission| admission.leaving.as_str()).unwrap_or_default()
+}
+
+fn verdict(kind: ConditionType, standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
+    match kind {
+        ConditionType::Accepted => yes("Accepted", "the job can be carried out"),
+        ConditionType::Admitted => admitted(standing, admission),
+        ConditionType::Ready | ConditionType::JobMiniClusterReady => ready(standing, admission),
+        ConditionType::Running | ConditionType::JobRunning => running(standing),
+        ConditionType::Succeeded => match standing {
+            Standing::Ended(end) if end.succeeded => yes(&end.reason, &end.message),
+            Standing::Ended(end) => no(&end.reason, &end.message),
+            _ => unknown("NotFinished", "the command has not ended"),
+        },
+        ConditionType::JobRequested => yes("Created", "the job was created"),
+        ConditionType::JobWaitingForResources => waiting(standing, admission),
+        ConditionType::JobFinished => match standing {
+            Standing::Ended(end) => yes(&end.reason, &end.message),
+            _ => no("NotFinished", "the job has not ended"),
+        },
+    }
+}
+
+fn admitted(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
+    match (standing, admission) {
+        (Standing::Waits { reason, message, .. }, _) => no(reason, message),
+        (_, Some(Admission { leaving, .. })) if !leaving.is_empty() => {
+            no(leaving, &format!("its room is taken back because {}", because(leaving)))
+        }
+        (_, Some(admission)) => yes("Admitted", &given(admission)),
+        (_, None) => no("NoRoom", "the job has no room"),
+    }
+}
+
+fn ready(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
+    let starts = || no("Starting", "its MiniCluster is being started");
+    match standing {
+        Standing::Waits { reason, .. } => no(reason, "the job waits for room"),
+        Standing::HasRoom { trouble: Some((reason, message)), .. } => no(reason, message),
+        Standing::HasRoom { minicluster, .. } => {
+            let told = minicluster.and_then(|minicluster| minicluster.status.as_ref());
+            let told = told.and_then(|status| find(&status.conditions, ConditionType::Ready));
+            // That pods come one after the other is told by the MiniCluster.
+            let dull = ["NotCreated", "PodsPending", "BrokersStarting"];
+            match told.filter(|told| !dull.contains(&told.reason.as_str())) {
+                Some(told) => as_told(told),
+                None => starts(),
+            }
+        }
+        Standing::Leaves => no(leaving(admission), "its nodes are given back"),
+        Standing::Ended(end) => no(&end.reason, "the job has ended"),
+    }
+}
+
+fn running(standing: &Standing<'_>) -> Verdict {
+    let told = match standing {
+        Standing::HasRoom { minicluster, .. } => minicluster.and_then(|it| it.status.as_ref()),
+        _ => None,
+    };
+    let told = told.and_then(|status| find(&status.conditions, ConditionType::Running));
+    match (standing, told) {
+        (Standing::Ended(end), _) => no(&end.reason, "the job has ended"),
+        (_, Some(told)) if told.status == "True" => as_told(told),
+        _ => no("NotStarted", "the command has not been started"),
+    }
+}
+
+fn waiting(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
+    let not = no("NotWaiting", "the job does not wait for room");
+    match standing {
+        Standing::Waits { phase: "Suspended", .. } | Standing::Leaves | Standing::Ended(_) => not,
+        Standing::Waits { reason, message, .. } => yes(reason, message),
+        Standing::HasRoom { .. } => match ready(standing, admission) {
+            ready if ready.status == "True" => not,
+            ready => yes(&ready.reason, &ready.message),
+        },
+    }
+}
