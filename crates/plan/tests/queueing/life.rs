@@ -1,0 +1,256 @@
+//! A job's way from its request to its end.
+
+use flux_operator_plan::queueing::job::JobStep;
+use flux_operator_queue::EvictReason;
+use serde_json::json;
+
+use crate::objects::{after, no_quota};
+use crate::world::World;
+
+fn pair(phase: &str, reason: &str) -> (String, String) {
+    (phase.to_owned(), reason.to_owned())
+}
+
+#[test]
+fn q10_a_good_run_is_told_step_by_step_and_leaves_nothing() {
+    let mut world = World::new(json!({ "size": 2 }));
+    world.pass();
+    assert_eq!(world.writes, 0, "the first write is the admission");
+    world.admit(2);
+    world.settle();
+    assert_eq!((world.made, world.writes), (1, 0), "and says all there is to say");
+    assert_eq!(world.told(), pair("Waiting", "Starting"));
+    world.cluster("PodsPending");
+    world.settle();
+    assert_eq!(world.writes, 0, "that pods come is told by the MiniCluster");
+    world.cluster("Quorum");
+    world.settle();
+    assert_eq!(world.told(), pair("Running", ""));
+    assert_eq!(world.status().start_time.unwrap().0, after(30));
+    world.end(0);
+    world.pass();
+    assert!(world.minicluster().is_some(), "it is deleted when its end is written down");
+    assert_eq!(world.told(), pair("Finished", ""));
+    world.settle();
+    assert_eq!((world.minicluster(), world.runs, world.writes), (None, 1, 2));
+    let status = world.status();
+    assert_eq!((status.exit_code, status.finish_time.unwrap().0), (Some(0), after(30)));
+    assert_eq!(world.condition("Succeeded").status, "True");
+    assert!(world.workload().unwrap().finished, "its room is free");
+}
+
+#[test]
+fn q3_the_status_of_a_running_job() {
+    let mut world = World::admitted(json!({ "size": 2 }));
+    world.cluster("Quorum");
+    world.settle();
+    insta::assert_yaml_snapshot!(world.status());
+}
+
+#[test]
+fn q12_a_failed_command_is_told_with_its_code() {
+    let mut world = World::admitted(json!({}));
+    world.cluster("Quorum");
+    world.settle();
+    world.end(7);
+    world.settle();
+    assert_eq!(world.told(), pair("Failed", "CommandFailed"));
+    assert_eq!(world.status().exit_code, Some(7));
+    assert_eq!(world.condition("Succeeded").status, "False");
+}
+
+#[test]
+fn q12_a_job_that_takes_too_long_has_failed() {
+    let mut world = World::admitted(json!({ "maxRuntimeSeconds": 60 }));
+    assert_eq!(world.minicluster().unwrap().spec.deadline_seconds, 60);
+    world.end_for(143, "DeadlineExceeded");
+    world.settle();
+    assert_eq!(world.told(), pair("Failed", "DeadlineExceeded"));
+}
+
+#[test]
+fn q10_a_cluster_without_a_command_stays_ready() {
+    let mut world = World::admitted(json!({ "command": "" }));
+    world.cluster("Quorum");
+    world.settle();
+    assert_eq!(world.told(), pair("Ready", ""));
+}
+
+#[test]
+fn q10_a_command_that_may_have_run_is_not_run_again() {
+    let mut world = World::admitted(json!({}));
+    world.lose_cluster();
+    world.settle();
+    assert_eq!(world.made, 2, "nothing had run");
+    world.cluster("Quorum");
+    world.settle();
+    world.lose_cluster();
+    world.settle();
+    assert_eq!((world.made, world.told()), (2, pair("Failed", "ClusterLost")));
+}
+
+#[test]
+fn q11_what_keeps_a_cluster_from_being_made_is_told() {
+    let mut world = World::new(json!({}));
+    world.admit(2);
+    world.fail("miniclusters is forbidden: exceeded quota");
+    world.pass();
+    assert_eq!(world.told(), pair("Waiting", "CreateFailed"));
+    assert!(world.condition("Ready").message.contains("exceeded quota"));
+    assert_eq!(world.job().unwrap().spec.command, "lmp", "the spec is never blanked");
+}
+
+#[test]
+fn q11_a_name_that_is_taken_costs_no_room() {
+    let mut world = World::new(json!({}));
+    world.admit(2);
+    world.take_name();
+    world.settle();
+    assert_eq!(world.status().admission, None);
+    let told = world.condition("Accepted");
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "NameTaken"));
+    assert!(world.minicluster().is_some(), "it is somebody else's");
+}
+
+#[test]
+fn q13_a_kept_cluster_stays_and_takes_no_room() {
+    let mut world = World::admitted(json!({ "keepCluster": true }));
+    world.end(0);
+    world.settle();
+    assert!(world.minicluster().is_some());
+    assert!(world.workload().unwrap().finished);
+    world.change(&json!({ "keepCluster": false }));
+    world.settle();
+    assert_eq!(world.minicluster(), None);
+}
+
+#[test]
+fn q13_a_job_is_kept_as_long_as_was_asked_for() {
+    for (spec, setup, seconds) in [
+        (json!({ "ttlSecondsAfterFinished": 60 }), json!({ "retentionSeconds": 90 }), Some(60)),
+        (json!({}), json!({ "retentionSeconds": 90 }), Some(90)),
+        (json!({}), json!({}), None),
+    ] {
+        let mut world = World::admitted(spec);
+        world.change_setup(&setup);
+        world.pass_time(30);
+        world.end(0);
+        world.settle();
+        assert_eq!(world.plan().look_again, seconds.map(|seconds| after(30 + seconds)));
+        world.pass_time(200);
+        world.settle();
+        assert_eq!(world.job().is_some(), seconds.is_none());
+    }
+}
+
+#[test]
+fn q14_an_admitted_job_says_which_field_cannot_change() {
+    let mut world = World::admitted(json!({ "size": 2 }));
+    world.change(&json!({ "size": 5, "image": "other", "priority": 9, "keepCluster": true }));
+    world.settle();
+    let told = world.condition("Accepted");
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "Immutable"));
+    assert!(told.message.starts_with("spec.image, spec.size cannot change"), "{}", told.message);
+    assert_eq!(world.status().admission.unwrap().size, 2);
+    world.change(&json!({ "size": 2, "image": "" }));
+    world.settle();
+    assert_eq!(world.condition("Accepted").status, "True");
+}
+
+#[test]
+fn q14_a_job_that_outgrew_its_room_before_its_start_waits_again() {
+    let mut world = World::new(json!({ "size": 2 }));
+    world.admit(2);
+    let services = json!([{ "name": "db" }]);
+    world.change(&json!({ "template": { "spec": { "containers": [{}], "services": services } } }));
+    world.settle();
+    assert_eq!((world.made, world.told()), (0, pair("Requested", "Pending")));
+    assert_eq!(world.status().admission, None);
+    assert_eq!(world.workload().unwrap().since, after(0).as_millisecond(), "it keeps its place");
+}
+
+#[test]
+fn q16_a_suspended_job_gives_its_room_back_when_its_cluster_is_gone() {
+    let mut world = World::admitted(json!({}));
+    world.cluster("Quorum");
+    world.settle();
+    world.pass_time(60);
+    world.change(&json!({ "suspend": true }));
+    assert_eq!(world.pass(), [], "first it is written down");
+    assert_eq!(world.told(), pair("Suspended", "Suspended"));
+    assert_eq!(world.pass(), [JobStep::DeleteMiniCluster]);
+    assert!(world.status().admission.is_some(), "its nodes still count");
+    world.settle();
+    let status = world.status();
+    assert_eq!((status.admission, status.start_time), (None, None));
+    let requeue = status.requeue.unwrap();
+    assert_eq!((requeue.count, requeue.until), (0, None), "no back-off");
+    world.change(&json!({ "suspend": false }));
+    world.admit(2);
+    world.settle();
+    assert_eq!(world.made, 2, "it runs anew");
+}
+
+#[test]
+fn q16_an_evicted_job_waits_with_a_growing_back_off() {
+    let mut world = World::admitted(json!({}));
+    for (count, seconds) in [(1, 60), (2, 120), (3, 240)] {
+        world.evict(EvictReason::OverQuota);
+        world.settle();
+        assert_eq!(world.told(), pair("Evicted", "OverQuota"));
+        let requeue = world.status().requeue.unwrap();
+        assert_eq!(requeue.count, count);
+        let until = requeue.until.unwrap().0;
+        assert_eq!(until.duration_since(world.now()).as_secs(), seconds);
+        assert_eq!(world.plan().look_again, Some(until));
+        world.admit(2);
+        assert_eq!(world.status().admission, None, "it stays out");
+        world.pass_time(seconds);
+        world.wait(no_quota(1));
+        world.settle();
+        assert_eq!(world.told(), pair("Waiting", "WaitingForQuota"));
+        world.admit(2);
+        world.settle();
+    }
+    assert_eq!(world.made, 4);
+}
+
+#[test]
+fn q16_a_job_that_loses_its_room_too_often_has_failed() {
+    let mut world = World::admitted(json!({}));
+    world.change_setup(&json!({ "requeue": { "limit": 1, "baseSeconds": 1 } }));
+    world.evict(EvictReason::QueueStopped);
+    world.settle();
+    world.pass_time(2);
+    world.admit(2);
+    world.settle();
+    world.evict(EvictReason::QueueStopped);
+    world.settle();
+    assert_eq!(world.told(), pair("Failed", "RequeueLimit"));
+    assert!(world.workload().unwrap().finished);
+}
+
+#[test]
+fn q16_a_cluster_that_is_not_ready_in_time_gives_its_room_back() {
+    let mut world = World::new(json!({}));
+    world.change_setup(&json!({ "readyTimeoutSeconds": 30 }));
+    world.admit(2);
+    world.settle();
+    assert_eq!(world.minicluster().unwrap().spec.ready_timeout_seconds, Some(30));
+    world.cluster("ReadyTimeout");
+    world.settle();
+    assert_eq!((world.minicluster(), world.told()), (None, pair("Evicted", "NotReady")));
+    assert_eq!(world.status().requeue.unwrap().count, 1);
+}
+
+#[test]
+fn q16_an_end_that_comes_before_the_eviction_counts() {
+    let mut world = World::admitted(json!({}));
+    world.cluster("Quorum");
+    world.settle();
+    world.evict(EvictReason::OverQuota);
+    world.pass();
+    world.end(0);
+    world.settle();
+    assert_eq!(world.told(), pair("Finished", ""));
+}

@@ -1,0 +1,14 @@
+//! FluxJobs and FluxSetups: what is read of them, what is done about them, and what is
+//! told. Tests are named after the requirements of the queue that they show.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod admission;
+mod life;
+mod minicluster;
+mod objects;
+mod settles;
+mod setup;
+mod waiting;
+mod workload;
+mod world;

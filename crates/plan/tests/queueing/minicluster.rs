@@ -1,0 +1,106 @@
+//! The MiniCluster that a job makes.
+
+use flux_operator_api::fluxsetup::JobDefaults;
+use flux_operator_plan::Valid;
+use flux_operator_plan::queueing::minicluster_of;
+use serde_json::{Value, json};
+
+use crate::objects::job;
+
+fn made(spec: Value, defaults: &JobDefaults, size: i32) -> Value {
+    let minicluster = minicluster_of(&job(spec), defaults, size);
+    Valid::check(minicluster.clone()).unwrap();
+    serde_json::to_value(minicluster).unwrap()
+}
+
+fn spec(spec: Value) -> Value {
+    made(spec, &JobDefaults::default(), 3)["spec"].clone()
+}
+
+#[test]
+fn q9_a_minicluster_is_named_after_its_job_and_belongs_to_it() {
+    let template = json!({ "labels": { "team": "a" }, "annotations": { "note": "b" },
+        "spec": { "containers": [{}] } });
+    let mut made = made(json!({ "template": template }), &JobDefaults::default(), 2);
+    let hashes = made["metadata"]["annotations"]["flux-framework.org/job-spec"].take();
+    assert!(hashes.as_str().unwrap().contains("\"template.spec.containers\""), "{hashes}");
+    insta::assert_yaml_snapshot!(made);
+}
+
+#[test]
+fn q2_the_image_is_the_jobs_then_the_templates_then_the_setups() {
+    let of_setup = JobDefaults { image: "setup".into(), size: None };
+    let none = JobDefaults::default();
+    let template = json!({ "spec": { "containers": [{ "image": "template" }] } });
+    for (spec, defaults, image) in [
+        (json!({ "image": "job", "template": template }), &of_setup, "job"),
+        (json!({ "template": template }), &of_setup, "template"),
+        (json!({}), &of_setup, "setup"),
+        (json!({}), &none, "fluxrm/flux-sched:focal"),
+    ] {
+        assert_eq!(made(spec, defaults, 1)["spec"]["containers"][0]["image"], image);
+    }
+}
+
+#[test]
+fn q9_the_jobs_words_win_over_the_templates() {
+    let runner = json!({ "runFlux": true, "command": "old", "args": ["a"], "workingDir": "/data" });
+    let template = json!({ "spec": { "containers": [{ "name": "db" }, runner], "size": 9,
+        "maxSize": 12, "minSize": 5, "interactive": true, "tasks": 7 } });
+    let spec = spec(json!({ "command": "new", "template": template }));
+    let containers = json!([
+        { "name": "db" },
+        { "runFlux": true, "command": "new", "image": "fluxrm/flux-sched:focal", "workingDir": "/data" },
+    ]);
+    assert_eq!(spec["containers"], containers);
+    assert_eq!((&spec["size"], &spec["maxSize"]), (&json!(3), &Value::Null), "as many as given");
+    assert_eq!(spec["minSize"], 3, "a quorum of more than there are is never reached");
+    assert_eq!(spec["interactive"], Value::Null, "there is a command");
+    assert_eq!(spec["tasks"], 7);
+}
+
+#[test]
+fn q2_tasks_are_one_per_node_unless_somebody_says_otherwise() {
+    let template = |tasks: i32| json!({ "spec": { "containers": [{}], "tasks": tasks } });
+    for (job, tasks) in [
+        (json!({}), 0),
+        (json!({ "template": template(1) }), 0),
+        (json!({ "template": template(8) }), 8),
+        (json!({ "template": template(8), "tasks": 1 }), 1),
+    ] {
+        assert_eq!(spec(job.clone())["tasks"], tasks, "{job}");
+    }
+}
+
+#[test]
+fn q12_the_shorter_of_runtime_and_deadline_counts() {
+    let template =
+        |seconds: i64| json!({ "spec": { "containers": [{}], "deadlineSeconds": seconds } });
+    for (job, seconds) in [
+        (json!({}), 31_500_000),
+        (json!({ "maxRuntimeSeconds": 60 }), 60),
+        (json!({ "maxRuntimeSeconds": 60, "template": template(90) }), 60),
+        (json!({ "maxRuntimeSeconds": 60, "template": template(30) }), 30),
+        (json!({ "maxRuntimeSeconds": 60, "template": template(0) }), 60),
+        (json!({ "maxRuntimeSeconds": 0, "template": template(90) }), 90),
+    ] {
+        assert_eq!(spec(job.clone())["deadlineSeconds"], seconds, "{job}");
+    }
+}
+
+#[test]
+fn q9_waiting_stopping_and_cleaning_up_are_the_jobs_own() {
+    let template = json!({ "spec": { "containers": [{}], "queue": "other", "suspend": true,
+        "cleanup": true, "ttlSecondsAfterFinished": 5, "readyTimeoutSeconds": 9 } });
+    let spec = spec(json!({ "template": template }));
+    for field in ["queue", "suspend", "cleanup", "ttlSecondsAfterFinished"] {
+        assert_eq!(spec[field], Value::Null, "{field}");
+    }
+    assert_eq!(spec["readyTimeoutSeconds"], 9);
+}
+
+#[test]
+fn q10_a_job_without_a_command_is_a_cluster_that_stays() {
+    let container = spec(json!({ "command": null }))["containers"][0].clone();
+    assert_eq!(container, json!({ "image": "fluxrm/flux-sched:focal" }));
+}

@@ -1,0 +1,85 @@
+//! Jobs, setups and MiniClusters to begin with.
+
+use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_queue::{
+    Admission, Admit, Kind, Reason, Resource, Resources, SetupName, Waiting,
+};
+use flux_operator_testkit::{fluxjob, fluxsetup, merge, smallest};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+/// When everything was created.
+pub const CREATED: &str = "2026-01-01T00:00:00Z";
+
+/// So many seconds later.
+pub fn after(seconds: i64) -> Timestamp {
+    CREATED.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+}
+
+fn metadata(uid: &str) -> Value {
+    json!({ "namespace": "hpc", "uid": uid, "generation": 1, "resourceVersion": "7",
+        "creationTimestamp": CREATED })
+}
+
+/// A job with this spec.
+pub fn job(spec: Value) -> FluxJob {
+    job_with(json!({ "spec": spec }))
+}
+
+/// A job with a command, changed by a merge patch.
+pub fn job_with(patch: Value) -> FluxJob {
+    let mut job = fluxjob("lammps");
+    merge(
+        &mut job,
+        &json!({ "metadata": metadata("12345678-9abc"), "spec": { "command": "lmp" } }),
+    );
+    merge(&mut job, &patch);
+    serde_json::from_value(job).unwrap()
+}
+
+/// A MiniCluster in a queue.
+pub fn queued(patch: Value) -> MiniCluster {
+    let mut minicluster = smallest("fs");
+    merge(&mut minicluster, &json!({ "metadata": metadata("u-fs"), "spec": { "queue": "batch" } }));
+    merge(&mut minicluster, &patch);
+    flux_operator_api::validate::minicluster(&minicluster).unwrap()
+}
+
+/// A setup with room for four nodes.
+pub fn setup(patch: Value) -> FluxSetup {
+    let mut setup = fluxsetup("batch", 4);
+    merge(&mut setup, &json!({ "metadata": metadata("u-batch") }));
+    merge(&mut setup, &patch);
+    serde_json::from_value(setup).unwrap()
+}
+
+/// Amounts of nodes and pods.
+pub fn nodes(count: i64) -> Resources {
+    Resources::of([(Resource::Nodes, count), (Resource::Pods, count)])
+}
+
+/// Room for so many nodes for a job.
+pub fn admit(size: u32) -> Admit {
+    Admit {
+        uid: "12345678-9abc".into(),
+        kind: Kind::FluxJob,
+        namespace: "hpc".into(),
+        name: "lammps".into(),
+        admission: Admission {
+            queue: SetupName::new("hpc", "batch"),
+            size,
+            resources: nodes(i64::from(size)),
+            at: after(1).as_millisecond(),
+        },
+    }
+}
+
+/// A job that waits for this reason.
+pub fn waits(reason: Reason) -> Waiting {
+    Waiting { queue: Some(SetupName::new("hpc", "batch")), position: Some(0), reason }
+}
+
+/// Not enough nodes are free.
+pub fn no_quota(missing: i64) -> Waiting {
+    waits(Reason::WaitingForQuota { resource: Resource::Nodes, missing })
+}

@@ -1,0 +1,173 @@
+//! Setups as the queue sees them, and what is told of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flux_operator_api::FluxSetup;
+use flux_operator_plan::queueing::setup::{
+    Around, FINALIZER, SetupPlan, SetupSeen, SetupStep, plan, read,
+};
+use flux_operator_queue::{
+    Inactive, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName, Stop, Strategy,
+    Usage,
+};
+use serde_json::{Value, json};
+
+use crate::objects::{after, nodes, setup};
+
+/// Reads a setup where there are these nodes.
+fn read_with(setup: &FluxSetup, nodes: Option<&Resources>) -> Setup {
+    let labels = |team: &str| BTreeMap::from([("team".to_owned(), team.to_owned())]);
+    let namespaces = BTreeMap::from([("a".into(), labels("x")), ("b".into(), labels("y"))]);
+    let setups = [Arc::new(setup.clone())];
+    read(setup, Around { home: "flux-operator", namespaces: &namespaces, nodes, setups: &setups })
+}
+
+fn read_alone(patch: Value) -> Setup {
+    read_with(&setup(patch), None)
+}
+
+fn reason(setup: &Setup) -> Option<&'static str> {
+    setup.mistake.as_ref().map(|mistake| mistake.reason)
+}
+
+#[test]
+fn q1_every_field_of_a_setup_reaches_the_queue() {
+    let spec = json!({ "quota": { "nodes": null, "cpu": "8", "memory": "4Gi" }, "maxSize": 3,
+        "miniCluster": { "size": 2 }, "queueingStrategy": "Backfill", "patienceSeconds": 9,
+        "stopPolicy": "Hold", "overQuota": "Evict", "replaces": ["old"] });
+    let expected = Setup {
+        name: SetupName::new("hpc", "batch"),
+        created: after(0).as_millisecond(),
+        room: Resources::of([(Resource::Cpu, 8000), (Resource::Memory, 4 << 30)]),
+        max_size: Some(3),
+        default_size: 2,
+        serves: OtherNamespaces::None,
+        strategy: Strategy::Backfill,
+        patience: 9000,
+        stop: Stop::Hold,
+        over_quota: OverQuota::Evict,
+        replaces: vec![SetupName::new("hpc", "old")],
+        going: false,
+        mistake: None,
+    };
+    assert_eq!(read_alone(json!({ "spec": spec })), expected);
+}
+
+#[test]
+fn q1_the_older_words_are_understood() {
+    let spec = json!({ "quota": null, "max-size": 20, "mini-cluster": { "size": 3 } });
+    let read = read_alone(json!({ "spec": spec }));
+    assert_eq!((read.max_size, read.default_size), (Some(20), 3));
+    assert_eq!(read.room, Resources::of([(Resource::Nodes, 20)]), "without quota it is the room");
+}
+
+#[test]
+fn q20_room_is_quota_or_nodes_or_the_lesser() {
+    let nodes = Resources::of([(Resource::Nodes, 3), (Resource::Cpu, 9000)]);
+    let room = |spec: Value, nodes: Option<&Resources>| {
+        let read = read_with(&setup(json!({ "spec": spec })), nodes);
+        (reason(&read), read.room.amount(&Resource::Nodes), read.room.amount(&Resource::Cpu))
+    };
+    assert_eq!(room(json!({}), Some(&nodes)), (None, 4, 0));
+    let from_nodes = json!({ "quotaFromNodes": {} });
+    assert_eq!(room(from_nodes.clone(), Some(&nodes)), (None, 3, 9000));
+    let less = json!({ "quotaFromNodes": {}, "quota": { "nodes": 2, "cpu": "10" } });
+    assert_eq!(room(less, Some(&nodes)), (None, 2, 9000));
+    assert_eq!(room(from_nodes, None), (Some("NodesUnknown"), 0, 0));
+}
+
+#[test]
+fn q18_a_selector_is_none_all_or_some_namespaces() {
+    let serves = |selector: Value| {
+        let metadata = json!({ "namespace": "flux-operator" });
+        let read =
+            read_alone(json!({ "metadata": metadata, "spec": { "namespaceSelector": selector } }));
+        (reason(&read), read.serves)
+    };
+    assert_eq!(serves(json!(null)), (None, OtherNamespaces::None));
+    assert_eq!(serves(json!({})), (None, OtherNamespaces::All));
+    let some = OtherNamespaces::Some(["a".into()].into());
+    assert_eq!(serves(json!({ "matchLabels": { "team": "x" } })), (None, some.clone()));
+    let not = json!([{ "key": "team", "operator": "NotIn", "values": ["y"] }]);
+    assert_eq!(serves(json!({ "matchExpressions": not })), (None, some));
+    let bad = json!([{ "key": "team", "operator": "Like", "values": ["y"] }]);
+    assert_eq!(serves(json!({ "matchExpressions": bad })).0, Some("BadSelector"));
+}
+
+#[test]
+fn q18_a_selector_counts_only_in_the_operators_namespace() {
+    let read = read_alone(json!({ "spec": { "namespaceSelector": {} } }));
+    assert_eq!((reason(&read), read.serves), (Some("SelectorNotHere"), OtherNamespaces::None));
+}
+
+#[test]
+fn q2_a_setup_that_cannot_be_used_says_why() {
+    for (spec, expected) in [
+        (json!({ "cohort": "all" }), "NotYetSupported"),
+        (json!({ "quota": { "cpu": "many" } }), "BadQuota"),
+    ] {
+        assert_eq!(reason(&read_alone(json!({ "spec": spec }))), Some(expected));
+    }
+}
+
+fn planned(patch: Value, usage: &Usage, successor: Option<&SetupName>) -> SetupPlan {
+    let setup = setup(patch);
+    let read = read_with(&setup, None);
+    plan(SetupSeen { setup: &setup, read: &read, usage, running: 1, successor, now: after(9) })
+}
+
+#[test]
+fn q17_a_setup_tells_its_use() {
+    let usage = Usage { used: nodes(3), pending: 5, admitted: 2, inactive: None };
+    insta::assert_yaml_snapshot!(planned(json!({}), &usage, None).status);
+}
+
+#[test]
+fn q17_use_is_told_of_the_first_resource_with_a_limit() {
+    let used = Resources::of([(Resource::Nodes, 3), (Resource::Cpu, 1500)]);
+    let usage = Usage { used, pending: 0, admitted: 1, inactive: None };
+    for (quota, text) in [
+        (json!({}), "3/4 nodes"),
+        (json!({ "nodes": null, "cpu": "2" }), "1500m/2 cpu"),
+        (json!({ "nodes": null, "memory": "1Gi" }), "0/1Gi memory"),
+        (json!(null), "3 nodes"),
+        (json!({ "nodes": 0 }), "3/0 nodes"),
+    ] {
+        assert_eq!(planned(json!({ "spec": { "quota": quota } }), &usage, None).status.usage, text);
+    }
+}
+
+#[test]
+fn q17_a_setup_says_why_it_admits_nothing() {
+    let stopped = Inactive { reason: "Stopped", message: "why".into() };
+    let usage = Usage { inactive: Some(stopped), ..Usage::default() };
+    let active = planned(json!({}), &usage, None).status.conditions[0].clone();
+    assert_eq!((active.status.as_str(), active.reason.as_str()), ("False", "Stopped"));
+    let successor = SetupName::new("hpc", "new");
+    let active = planned(json!({}), &usage, Some(&successor)).status.conditions[0].clone();
+    assert_eq!(active.message, "hpc/new has taken its place");
+}
+
+#[test]
+fn q19_a_setup_is_kept_while_jobs_have_room_of_it() {
+    let used = Usage { admitted: 1, ..Usage::default() };
+    let idle = Usage::default();
+    let kept = json!({ "metadata": { "finalizers": [FINALIZER] } });
+    let going = json!({ "metadata": { "finalizers": [FINALIZER],
+        "deletionTimestamp": "2026-01-01T00:00:05Z" } });
+    let successor = SetupName::new("hpc", "new");
+    for (what, patch, usage, successor, step) in [
+        ("idle", json!({}), &idle, None, None),
+        ("first used", json!({}), &used, None, Some(SetupStep::Keep)),
+        ("used", kept.clone(), &used, None, None),
+        ("idle again", kept.clone(), &idle, None, None),
+        ("deleted in use", going.clone(), &used, None, None),
+        ("deleted", going.clone(), &idle, None, Some(SetupStep::Release)),
+        ("replaced in use", kept.clone(), &used, Some(&successor), None),
+        ("replaced", kept, &idle, Some(&successor), Some(SetupStep::Delete)),
+        ("replaced and deleted", going, &idle, Some(&successor), Some(SetupStep::Release)),
+    ] {
+        assert_eq!(planned(patch, usage, successor).step, step, "{what}");
+    }
+}

@@ -1,0 +1,110 @@
+//! What is told of a job that waits, and when.
+
+use flux_operator_plan::queueing::job::{JobPlan, JobStep};
+use flux_operator_queue::{Reason, Resource};
+use serde_json::json;
+
+use crate::objects::{after, no_quota, waits};
+use crate::world::World;
+
+#[test]
+fn q7_a_job_that_only_waits_is_told_after_five_seconds() {
+    let mut world = World::new(json!({}));
+    for waiting in [None, Some(no_quota(2)), Some(waits(Reason::NoQueue))] {
+        waiting.into_iter().for_each(|waiting| world.wait(waiting));
+        let quiet = JobPlan { look_again: Some(after(5)), ..JobPlan::default() };
+        assert_eq!(world.plan(), quiet);
+    }
+    world.pass_time(5);
+    world.settle();
+    assert_eq!(world.told(), ("Waiting".into(), "NoQueue".into()));
+    assert_eq!(world.status().jobid, "lammps-12345678");
+}
+
+#[test]
+fn q7_what_time_cannot_mend_is_told_at_once() {
+    let asked = Reason::ExceedsQuota { resource: Resource::Nodes, asked: 9, room: 4 };
+    for reason in [
+        Reason::TooLarge { size: 9, max_size: 4 },
+        asked,
+        Reason::UnknownQueue("a".into()),
+        Reason::AmbiguousQueue(vec![]),
+        Reason::NotServed(flux_operator_queue::SetupName::new("a", "b")),
+    ] {
+        let mut world = World::new(json!({}));
+        let word = reason.word();
+        world.wait(waits(reason));
+        world.settle();
+        assert_eq!(world.told(), ("Waiting".into(), word.into()));
+        let told = world.condition("Admitted");
+        assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", word));
+    }
+    let bad = json!({ "spec": { "containers": [{ "environment": { "a=b": "c" } }] } });
+    let mut world = World::new(json!({ "template": bad }));
+    world.settle();
+    assert_eq!(world.condition("Accepted").reason, "InvalidTemplate");
+}
+
+#[test]
+fn q7_a_reason_is_written_once_whatever_its_amounts() {
+    let mut world = World::new(json!({}));
+    world.pass_time(5);
+    for missing in [3, 2, 1] {
+        world.wait(no_quota(missing));
+        world.settle();
+    }
+    assert_eq!(world.writes, 1);
+    world.wait(waits(Reason::BehindOthers { job: "a".into() }));
+    world.settle();
+    assert_eq!(world.writes, 2);
+    assert_eq!(world.status().queue, "hpc/batch");
+}
+
+#[test]
+fn q14_a_waiting_job_may_change() {
+    let mut world = World::new(json!({ "size": 2 }));
+    world.pass_time(5);
+    world.wait(no_quota(1));
+    world.settle();
+    world.change(&json!({ "size": 9, "image": "other" }));
+    world.settle();
+    assert_eq!(world.condition("Accepted").status, "True");
+    assert_eq!(world.status().observed_generation, Some(2));
+    assert_eq!(world.workload().unwrap().size, Some(9));
+    assert_eq!(world.workload().unwrap().since, after(0).as_millisecond());
+}
+
+#[test]
+fn q16_a_job_that_its_user_holds_back_says_so() {
+    let mut world = World::new(json!({ "suspend": true }));
+    world.pass_time(5);
+    world.settle();
+    assert_eq!(world.told(), ("Suspended".into(), "Suspended".into()));
+    assert_eq!(world.condition("JobWaitingForResources").status, "False");
+}
+
+#[test]
+fn q4_a_cluster_without_a_record_is_left_alone_unless_its_user_stops_it() {
+    let mut world = World::admitted(json!({}));
+    world.cluster("Quorum");
+    world.forget();
+    world.pass_time(5);
+    world.settle();
+    assert!(world.minicluster().is_some(), "its record may only not be seen yet");
+    world.admit(2);
+    world.settle();
+    assert_eq!((world.told().0.as_str(), world.made, world.runs), ("Running", 1, 1));
+    world.forget();
+    world.change(&json!({ "suspend": true }));
+    assert_eq!(world.pass(), [JobStep::DeleteMiniCluster]);
+}
+
+#[test]
+fn q15_a_job_that_goes_is_not_written_to() {
+    let mut world = World::admitted(json!({}));
+    world.go();
+    assert_eq!(world.plan(), JobPlan::default());
+    let mut other = World::new(json!({ "managedBy": "example.org/other" }));
+    other.pass_time(60);
+    assert_eq!(other.plan(), JobPlan::default());
+}

@@ -1,0 +1,197 @@
+//! Jobs and MiniClusters as the queue sees them.
+
+use flux_operator_api::fluxsetup::JobDefaults;
+use flux_operator_api::{FluxJob, MiniCluster};
+use flux_operator_plan::queueing::minicluster_of;
+use flux_operator_plan::queueing::workload::{Beside, Mistake, of_job, of_minicluster};
+use flux_operator_queue::{Kind, QueueName, Resource, SetupName, Workload};
+use flux_operator_testkit::merge;
+use serde_json::{Value, json};
+
+use crate::objects::{after, job, job_with, nodes, queued};
+
+fn read(job: &FluxJob) -> Workload {
+    of_job(job, Beside::default()).unwrap().unwrap()
+}
+
+fn mistake(job: &FluxJob, beside: Beside<'_>) -> Mistake {
+    of_job(job, beside).unwrap_err()
+}
+
+/// The job's MiniCluster, changed by a merge patch.
+fn made(job: &FluxJob, patch: Value) -> MiniCluster {
+    let minicluster = minicluster_of(job, &JobDefaults::default(), 2);
+    let mut value = serde_json::to_value(minicluster).unwrap();
+    merge(&mut value, &patch);
+    serde_json::from_value(value).unwrap()
+}
+
+fn ended() -> Value {
+    let finished = json!({ "type": "JobFinished", "status": "True", "reason": "Completed",
+        "message": "", "lastTransitionTime": "2026-01-01T00:05:00Z" });
+    json!({ "status": { "size": 0, "conditions": [finished] } })
+}
+
+#[test]
+fn q5_a_job_is_read_with_everything_the_queue_asks() {
+    let spec = json!({ "size": 4, "minSize": 2, "queue": "batch", "priority": 7,
+        "maxRuntimeSeconds": 60 });
+    let workload = read(&job(spec));
+    let expected = Workload {
+        uid: "12345678-9abc".into(),
+        kind: Kind::FluxJob,
+        namespace: "hpc".into(),
+        name: "lammps".into(),
+        queue: QueueName::Named("batch".into()),
+        priority: 7,
+        since: after(0).as_millisecond(),
+        not_before: None,
+        suspended: false,
+        size: Some(4),
+        min_size: Some(2),
+        each: nodes(1),
+        once: Default::default(),
+        max_runtime: Some(60_000),
+        admission: None,
+        started: false,
+        finished: false,
+    };
+    assert_eq!(workload, expected);
+}
+
+#[test]
+fn q2_a_size_that_nobody_says_is_the_setups() {
+    let template = |size: i32| json!({ "spec": { "containers": [{}], "size": size } });
+    for (spec, size) in [
+        (json!({}), None),
+        (json!({ "size": 1 }), Some(1)),
+        (json!({ "template": template(1) }), None),
+        (json!({ "template": template(5) }), Some(5)),
+        (json!({ "template": template(5), "size": 2 }), Some(2)),
+    ] {
+        assert_eq!(read(&job(spec.clone())).size, size, "{spec}");
+    }
+}
+
+#[test]
+fn q8_what_pods_ask_for_counts_once_per_node() {
+    let resources = json!({ "requests": { "cpu": "500m" }, "limits": { "nvidia.com/gpu": 2 } });
+    let template = json!({ "spec": { "containers": [{ "resources": resources }] } });
+    let workload = read(&job(json!({ "template": template })));
+    let each = |resource| workload.each.amount(&resource);
+    assert_eq!((each(Resource::Cpu), each(Resource::Gpus), each(Resource::Nodes)), (500, 2, 1));
+}
+
+#[test]
+fn q4_the_record_is_read_back() {
+    let admission = json!({ "queue": "hpc/batch", "size": 3,
+        "resources": { "nodes": "3", "cpu": "1500m" }, "time": "2026-01-01T00:00:09Z" });
+    let requeue = json!({ "count": 1, "since": "2026-01-01T00:00:07Z",
+        "until": "2026-01-01T00:00:08Z" });
+    let status = json!({ "admission": admission, "requeue": requeue });
+    let workload = read(&job_with(json!({ "status": status })));
+    let admission = workload.admission.unwrap();
+    assert_eq!((admission.queue, admission.size), (SetupName::new("hpc", "batch"), 3));
+    assert_eq!(admission.resources.amount(&Resource::Cpu), 1500);
+    assert_eq!(admission.at, after(9).as_millisecond());
+    assert_eq!(workload.since, after(7).as_millisecond());
+    assert_eq!(workload.not_before, Some(after(8).as_millisecond()));
+}
+
+#[test]
+fn q13_room_is_free_when_the_end_is_written_or_seen() {
+    let job = job(json!({}));
+    let beside = |minicluster| Beside { minicluster: Some(minicluster), class_value: None };
+    let runs = made(&job, json!({ "status": { "size": 2 } }));
+    let over = made(&job, ended());
+    let read = |minicluster| of_job(&job, beside(minicluster)).unwrap().unwrap().finished;
+    assert_eq!((read(&runs), read(&over)), (false, true));
+    let written = job_with(json!({ "status": { "finishTime": "2026-01-01T00:05:00Z" } }));
+    assert!(of_job(&written, Beside::default()).unwrap().unwrap().finished);
+}
+
+#[test]
+fn q20_pods_that_exist_are_counted_by_the_namespaces_own_quota() {
+    let admission = json!({ "queue": "hpc/batch", "size": 2 });
+    let job = job_with(json!({ "status": { "admission": admission } }));
+    let started = |pods: i32| {
+        let minicluster = made(&job, json!({ "status": { "size": pods } }));
+        let beside = Beside { minicluster: Some(&minicluster), class_value: None };
+        of_job(&job, beside).unwrap().unwrap().started
+    };
+    assert_eq!((started(1), started(2)), (false, true));
+}
+
+#[test]
+fn q2_a_mistake_says_what_to_change() {
+    let bad = json!({ "spec": { "containers": [{ "environment": { "a=b": "c" } }],
+        "flux": { "bursting": { "hostlist": "a[" } } } });
+    let told = mistake(&job(json!({ "template": bad })), Beside::default());
+    assert_eq!(told.reason, "InvalidTemplate");
+    assert!(told.message.contains("spec.containers[0].environment"), "{}", told.message);
+    assert!(told.message.contains("spec.flux.bursting.hostlist"), "all at once: {}", told.message);
+    let kueue = json!({ "spec": { "containers": [{}],
+        "jobLabels": { "kueue.x-k8s.io/queue-name": "batch" } } });
+    assert_eq!(mistake(&job(json!({ "template": kueue })), Beside::default()).reason, "TwoQueues");
+    let classy = job(json!({ "priorityClassName": "high" }));
+    assert_eq!(mistake(&classy, Beside::default()).reason, "UnknownPriorityClass");
+    let beside = Beside { minicluster: None, class_value: Some(9) };
+    assert_eq!(of_job(&classy, beside).unwrap().unwrap().priority, 9);
+    let job = job(json!({}));
+    let others = queued(json!({ "metadata": { "name": "lammps" } }));
+    let beside = Beside { minicluster: Some(&others), class_value: None };
+    assert_eq!(mistake(&job, beside).reason, "NameTaken");
+    let owner = json!({ "metadata": { "uid": "another" } });
+    let left = made(&job_with(owner), json!({}));
+    let beside = Beside { minicluster: Some(&left), class_value: None };
+    assert!(of_job(&job, beside).is_ok(), "what a namesake left behind goes by itself");
+}
+
+#[test]
+fn q8_a_job_that_has_room_has_no_mistakes_any_more() {
+    let spec = json!({ "priorityClassName": "gone" });
+    let status = json!({ "admission": { "queue": "hpc/batch", "size": 2 } });
+    let workload = read(&job_with(json!({ "spec": spec, "status": status })));
+    assert_eq!(workload.admission.unwrap().size, 2);
+}
+
+#[test]
+fn q31_a_job_that_somebody_else_manages_is_not_ours() {
+    let other = job(json!({ "managedBy": "kueue.x-k8s.io/multikueue" }));
+    assert_eq!(of_job(&other, Beside::default()), Ok(None));
+}
+
+#[test]
+fn q15_a_job_that_goes_is_not_admitted_any_more() {
+    let going = json!({ "deletionTimestamp": "2026-01-01T00:00:05Z" });
+    let waiting = job_with(json!({ "metadata": going }));
+    assert_eq!(of_job(&waiting, Beside::default()), Ok(None));
+    let status = json!({ "admission": { "queue": "hpc/batch", "size": 2 } });
+    let admitted = job_with(json!({ "metadata": going, "status": status }));
+    assert!(read(&admitted).admission.is_some(), "its room counts until it is gone");
+}
+
+#[test]
+fn q1_a_minicluster_in_a_queue_is_read_like_a_job() {
+    let workload = of_minicluster(&queued(json!({ "spec": { "size": 3 } }))).unwrap();
+    assert_eq!((workload.kind, workload.size), (Kind::MiniCluster, Some(3)));
+    assert_eq!(workload.queue, QueueName::Named("batch".into()));
+    assert_eq!((workload.each, workload.finished), (nodes(1), false));
+    assert!(of_minicluster(&queued(ended())).unwrap().finished);
+}
+
+#[test]
+fn q1_only_miniclusters_that_wait_for_us_are_read() {
+    let owner = json!({ "ownerReferences": [{ "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "FluxJob", "name": "a", "uid": "b", "controller": true }] });
+    for (what, patch) in [
+        ("names no queue", json!({ "spec": { "queue": "" } })),
+        ("has a job", json!({ "metadata": owner })),
+        ("is managed by others", json!({ "spec": { "managedBy": "example.org/other" } })),
+        ("is Kueue's", json!({ "spec": { "jobLabels": { "kueue.x-k8s.io/queue-name": "b" } } })),
+        ("is refused", json!({ "spec": { "flux": { "bursting": { "hostlist": "a[" } } } })),
+        ("goes", json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:05Z" } })),
+    ] {
+        assert_eq!(of_minicluster(&queued(patch)), None, "{what}");
+    }
+}
