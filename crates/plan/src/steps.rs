@@ -12,10 +12,10 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::job_change::job_change;
-use crate::kubernetes::{self, Rendering};
+use crate::kubernetes::{self, Rendering, belongs_to_kueue};
 use crate::queueing::{room, waits};
 use crate::ready_timeout::{Patience, patience};
-use crate::resize::{Shrinking, lead, resize};
+use crate::resize::{Resize, Shrinking, lead, resize};
 use crate::seen::{Seen, index, is_going};
 use crate::status::has_ended;
 use crate::valid::Valid;
@@ -215,7 +215,11 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
         wanted.metadata.labels.clone_from(&job.metadata.labels);
     }
     let (hosts, lead) = (&rendering.cluster.ranks, lead(rendering, seen, job));
-    let resize = resize(job, hosts.size, lead, seen.now);
+    let resize = match belongs_to_kueue(job) {
+        // Kueue has counted its pods.
+        true => Resize::Keep,
+        false => resize(job, hosts.size, lead, seen.now),
+    };
     steps.extend(job_change(job, &wanted, patience, &resize, seen.now).map(Step::PatchJob));
     steps.extend(labels(seen));
     Plan {

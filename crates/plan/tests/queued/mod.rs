@@ -98,13 +98,24 @@ fn q16_a_minicluster_that_loses_its_room_stops_and_waits() {
     assert_eq!(world.condition("Admitted").reason, "WaitingForQueue");
 }
 
+/// The world refuses writes of what is Kueue's.
 #[test]
-fn q30_a_job_of_kueues_is_never_resumed_by_us() {
+fn q30_what_is_kueues_of_a_job_is_never_written() {
     let kueue = json!({ "kueue.x-k8s.io/queue-name": "batch" });
-    let mut world = World::new(&json!({ "suspend": true, "jobLabels": kueue }));
+    let spec = json!({ "suspend": true, "jobLabels": kueue, "size": 2, "maxSize": 4 });
+    let mut world = World::new(&spec);
     world.settle();
-    world.change(&json!({ "suspend": false }));
-    world.settle();
+    for change in [
+        json!({ "suspend": false }),
+        json!({ "size": 4 }),
+        json!({ "size": 1 }),
+        json!({ "readyTimeoutSeconds": 1 }),
+    ] {
+        world.change(&change);
+        world.settle();
+        world.pass_time(60);
+        world.settle();
+    }
     assert!(world.is_suspended(), "Kueue resumes it");
     assert_eq!(world.condition("Admitted").reason, "NotQueued");
 }

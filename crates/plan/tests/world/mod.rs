@@ -178,6 +178,10 @@ impl World {
             assert!(changeable.contains(&field.as_str()), "spec.{field} of a Job is immutable");
         }
         let Some(job) = &mut self.job else { return };
+        let kueue = job.labels().contains_key("kueue.x-k8s.io/queue-name");
+        for field in ["suspend", "parallelism", "completions"] {
+            assert!(!kueue || patch["spec"][field].is_null(), "spec.{field} is Kueue's");
+        }
         let mut value = serde_json::to_value(&*job).unwrap();
         merge(&mut value, patch);
         *job = serde_json::from_value(value).unwrap();
