@@ -28,8 +28,7 @@ fn q10_a_good_run_is_told_step_by_step_and_leaves_nothing() {
     assert_eq!(world.told(), pair("Running", ""));
     assert_eq!(world.status().start_time.unwrap().0, after(30));
     world.end(0);
-    world.pass();
-    assert!(world.minicluster().is_some(), "it is deleted when its end is written down");
+    assert_eq!(world.pass(), [], "it is deleted when its end is written down");
     assert_eq!(world.told(), pair("Finished", ""));
     world.settle();
     assert_eq!((world.minicluster(), world.runs, world.writes), (None, 1, 2));

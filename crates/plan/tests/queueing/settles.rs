@@ -173,6 +173,28 @@ proptest! {
     }
 }
 
+/// What chance seldom makes: whole lives.
+#[test]
+fn q4_a_crash_at_any_time_of_a_whole_life_heals() {
+    let suspend = |suspend: bool| Happening::Change(json!({ "suspend": suspend }));
+    let runs = [Happening::Admit, Happening::Cluster("PodsPending"), Happening::Cluster("Quorum")];
+    let evicted = Happening::Evict(EvictReason::OverQuota);
+    for rest in [
+        vec![Happening::Ends(0), Happening::Seconds(60)],
+        vec![evicted, Happening::Seconds(70), Happening::Admit, Happening::Ends(7)],
+        vec![suspend(true), suspend(false), Happening::Admit, Happening::Cluster("Quorum")],
+        vec![Happening::LosesItsCluster],
+        vec![Happening::Cluster("ReadyTimeout"), Happening::Seconds(70), Happening::Admit],
+    ] {
+        let mut world = World::new(json!({ "ttlSecondsAfterFinished": 30 }));
+        settle_in_spite_of_crashes(&mut world);
+        for happening in runs.iter().chain(&rest) {
+            happening.happen(&mut world);
+            settle_in_spite_of_crashes(&mut world);
+        }
+    }
+}
+
 /// Settles, and at every step of the way also a world in which the operator ended right
 /// after it: it must come to the same.
 fn settle_in_spite_of_crashes(world: &mut World) {
