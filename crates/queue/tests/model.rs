@@ -32,7 +32,8 @@ enum Happening {
     /// Its pods are there.
     Started(usize),
     Finished(usize),
-    /// Room is taken back that was to be, and the job backs off for so long.
+    /// Room is taken back, because it was to be or for a reason that the scheduler does
+    /// not know, and the job backs off for so long.
     LosesRoom(usize, Millis),
     Setup(Box<Setup>),
     SetupRemoved(usize),
@@ -76,7 +77,7 @@ impl Wish {
             size,
             min_size,
             each: Resources::of([(Resource::Nodes, 1), (Resource::Gpus, gpus)]),
-            once: Resources::of([(Resource::Cpu, once)]),
+            once: Resources::of([(Resource::Gpus, once)]),
             max_runtime,
             admission: None,
             started: false,
@@ -122,10 +123,7 @@ impl Happening {
                 }
             }
             Happening::LosesRoom(which, back_off) => {
-                let evicted = world.evicted.clone();
-                let leaves =
-                    |job: &Workload| has_room(job) && (job.suspended || evicted.contains(&job.uid));
-                if let Some(job) = one_of(world, which, leaves) {
+                if let Some(job) = one_of(world, which, has_room) {
                     let (since, not_before) = (world.now, Some(world.now + back_off));
                     let (admission, started) = (None, false);
                     world.record(Workload { since, not_before, admission, started, ..job });
@@ -218,10 +216,11 @@ fn setup() -> impl Strategy<Value = Setup> {
     ]);
     let stop = select(vec![Stop::No, Stop::No, Stop::No, Stop::Hold, Stop::HoldAndDrain]);
     let over_quota = select(vec![OverQuota::Drain, OverQuota::Evict]);
-    let limits = (0..9_i64, prop::option::of(0..4_i64), prop::option::weighted(0.2, 1..6_u32));
+    let sizes = (prop::option::weighted(0.2, 1..6_u32), 1..4_u32);
+    let limits = (0..9_i64, prop::option::of(0..4_i64), sizes);
     let rules = (order, stop, over_quota, prop::bool::weighted(0.1));
     (select(names), limits, rules, serves, replaces).prop_map(
-        |(name, (nodes, gpus, max_size), rules, serves, replaces)| {
+        |(name, (nodes, gpus, (max_size, default_size)), rules, serves, replaces)| {
             let ((strategy, patience), stop, over_quota, going) = rules;
             let gpus = gpus.map(|gpus| (Resource::Gpus, gpus));
             Setup {
@@ -229,7 +228,7 @@ fn setup() -> impl Strategy<Value = Setup> {
                 created: 0,
                 room: Resources::of([(Resource::Nodes, nodes)].into_iter().chain(gpus)),
                 max_size,
-                default_size: 2,
+                default_size,
                 serves,
                 strategy,
                 patience,

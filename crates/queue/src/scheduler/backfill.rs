@@ -105,6 +105,16 @@ mod tests {
     }
 
     #[test]
+    fn q22_the_first_is_promised_the_time_at_which_enough_have_ended() {
+        let mut scheduler = large_job_waits(Some(1000));
+        let second = runs_for(2000, job("a/second", 3));
+        scheduler.put(with_room(second, "a/queue", 0));
+        // At 1000 seven are free, which is not enough for eight.
+        scheduler.put(runs_for(1800, later("a/short", 1)));
+        assert_eq!(admitted(&mut scheduler, 200), ["short"]);
+    }
+
+    #[test]
     fn q22_backfill_keeps_room_where_no_end_is_known() {
         let mut scheduler = large_job_waits(None);
         scheduler.put(runs_for(1, later("a/short", 1)));

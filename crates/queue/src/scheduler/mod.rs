@@ -115,6 +115,9 @@ impl Scheduler {
     pub fn put_namespace_room(&mut self, namespace: &str, room: NamespaceRoom) {
         let namespace: Arc<str> = namespace.into();
         let known = self.roll.namespaces.entry(namespace.clone()).or_default();
+        if known.room == room {
+            return self.roll.forget_if_empty(&namespace);
+        }
         // Jobs of a namespace with a quota of its own stand in lines of their own.
         let relines = known.is_limited() == room.left.is_empty();
         let jobs: Vec<Uid> = match relines {
@@ -440,6 +443,15 @@ mod tests {
         assert_eq!(admitted(&mut scheduler, 51), ["next"]);
         let cycle = scheduler.cycle(100);
         assert_eq!((cycle.admit.len(), cycle.wake), (1, None));
+    }
+
+    #[test]
+    fn q16_a_back_off_that_becomes_longer_ends_later() {
+        let resting = |until| Workload { not_before: Some(until), ..job("a/resting", 1) };
+        let mut scheduler = scheduler([setup_of("a/queue", 1)], [resting(100)]);
+        scheduler.put(resting(200));
+        let cycle = scheduler.cycle(150);
+        assert_eq!((cycle.admit.len(), cycle.wake), (0, Some(200)));
     }
 
     #[test]

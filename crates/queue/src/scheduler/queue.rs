@@ -268,8 +268,10 @@ mod tests {
     fn a_job_without_a_size_gets_what_the_setup_gives() {
         let plain = Workload { size: None, ..job("a/plain", 1) };
         let give = |size| Setup { default_size: size, ..setup_of("a/queue", 4) };
-        let mut scheduler = scheduler([give(5)], [plain]);
+        let mut scheduler = scheduler([give(4)], [plain]);
+        scheduler.put(with_room(job("a/runs", 1), "a/queue", 0));
         assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
+        assert_eq!(why(&scheduler, "plain", 1), missing(1));
         scheduler.put_setup(give(3));
         assert_eq!(scheduler.cycle(2).admit[0].admission.size, 3);
     }
