@@ -1,6 +1,6 @@
 //! Every field of a MiniCluster has a test: what it gives in what is rendered, or
 //! the name of a test that tries it, both from the table fields.yaml. The same
-//! table makes docs/reference/fields.md.
+//! table makes docs/reference/fields.md; docs/reference/queue.md comes from the CRDs alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,15 +18,17 @@ mod test_names;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use flux_operator_api::crd;
 use schema::leaves;
 use table::{Entry, entries};
 
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fields.yaml");
-const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/fields.md");
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference");
 
 #[test]
 fn the_table_has_every_field_and_no_other() {
-    let schema: BTreeSet<String> = leaves().into_iter().map(|leaf| leaf.path).collect();
+    let schema: BTreeSet<String> =
+        leaves(&crd::minicluster()).into_iter().map(|leaf| leaf.path).collect();
     let table: BTreeSet<String> = entries_by_field().into_keys().collect();
     let missing: Vec<_> = schema.difference(&table).collect();
     assert!(missing.is_empty(), "not in {TABLE}: {missing:#?}");
@@ -57,12 +59,16 @@ fn every_test_that_the_table_names_exists() {
 
 #[test]
 fn the_reference_is_current() {
-    let text = reference::page(&leaves(), &entries_by_field());
-    if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        std::fs::write(REFERENCE, &text).unwrap();
+    let fields = reference::page(&leaves(&crd::minicluster()), &entries_by_field());
+    let queue = reference::queue_page(&leaves(&crd::fluxjob()), &leaves(&crd::fluxsetup()));
+    for (name, text) in [("fields.md", fields), ("queue.md", queue)] {
+        let path = format!("{REFERENCE}/{name}");
+        if std::env::var_os("UPDATE_REFERENCE").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let current = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(text == current, "{path} is stale: run 'make manifests' and commit it");
     }
-    let current = std::fs::read_to_string(REFERENCE).unwrap_or_default();
-    assert!(text == current, "{REFERENCE} is stale: run 'make manifests' and commit it");
 }
 
 fn entries_by_field() -> BTreeMap<String, Entry> {

@@ -1,6 +1,7 @@
-//! The fields of a MiniCluster's spec, from its CRD.
+//! The fields of a spec, from its CRD.
 
 use flux_operator_api::crd;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
 /// A field with no field of ours below it. A type of Kubernetes' own is one.
@@ -16,8 +17,8 @@ pub struct Leaf {
 }
 
 /// Every leaf in the schema's order, which is that of the alphabet.
-pub fn leaves() -> Vec<Leaf> {
-    let schema = crd::schema(&crd::minicluster());
+pub fn leaves(crd: &CustomResourceDefinition) -> Vec<Leaf> {
+    let schema = crd::schema(crd);
     let mut leaves = Vec::new();
     walk(&schema["properties"]["spec"], String::new(), &mut leaves);
     leaves
