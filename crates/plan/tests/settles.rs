@@ -49,7 +49,8 @@ impl Happening {
             Happening::Seconds(seconds) => world.pass_time(*seconds),
             Happening::Deletes(kind) => world.lose(kind),
             Happening::Spoils(kind) => world.spoil(kind),
-            Happening::Queue(room) => world.write_status(&queued::admission(*room)),
+            Happening::Queue(Some(room)) => world.write_status(&queued::admission(*room)),
+            Happening::Queue(None) => world.take_room(),
         }
     }
 }

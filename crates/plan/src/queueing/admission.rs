@@ -2,12 +2,12 @@
 
 use flux_operator_api::fluxjob::Admission as Record;
 use flux_operator_api::{FluxJob, MiniCluster};
-use flux_operator_queue::Admit;
+use flux_operator_queue::{Admit, EvictReason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{job, merge_patch, quantity};
+use super::{job, leaving, merge_patch, quantity};
 
 /// The merge patch of a FluxJob's status that admits it: the record, the conditions and
 /// the phase, with the resource version that was decided on, so that it fails if the job
@@ -24,10 +24,11 @@ pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) 
     exactly(&minicluster.metadata, json!({ "admission": record(admit, now) }))
 }
 
-/// The merge patch that takes the room of a MiniCluster back: it then waits, and its next
-/// pass suspends its Job.
-pub fn taken_from_minicluster(minicluster: &MiniCluster) -> Value {
-    exactly(&minicluster.metadata, json!({ "admission": null }))
+/// The merge patch that takes the room of a MiniCluster back: its next pass suspends its
+/// Job, and the record goes when its pods have.
+pub fn taken_from_minicluster(minicluster: &MiniCluster, reason: EvictReason) -> Value {
+    let leaving = leaving::word(reason);
+    exactly(&minicluster.metadata, json!({ "admission": { "leaving": leaving } }))
 }
 
 fn record(admit: &Admit, now: Timestamp) -> Record {

@@ -13,6 +13,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use super::job_status::{End, Records, Standing, status};
+use super::leaving::{self, CHANGED, NOT_READY, SUSPENDED, because};
 use super::minicluster::{belongs_to, changed_fields, is_left_behind};
 use super::workload::{Mistake, name_taken};
 use super::{Requests, back_off, minicluster_of, quantity, requests};
@@ -240,12 +241,9 @@ fn cause_to_leave(
     planned: Option<&MiniCluster>,
 ) -> Option<&'static str> {
     if seen.job.spec.suspend {
-        return Some("Suspended");
+        return Some(SUSPENDED);
     }
-    let evicted = seen.evicted.map(|reason| match reason {
-        EvictReason::QueueStopped => "QueueStopped",
-        EvictReason::OverQuota => "OverQuota",
-    });
+    let evicted = seen.evicted.map(leaving::word);
     let status = own.and_then(|own| own.status.as_ref());
     let ready = status.and_then(|status| find(&status.conditions, ConditionType::Ready));
     let late = ready.is_some_and(|ready| ready.status == "False" && ready.reason == "ReadyTimeout");
@@ -253,9 +251,9 @@ fn cause_to_leave(
     let foreign = foreign.is_some_and(|foreign| !is_left_behind(foreign, seen.job));
     let outgrown = planned.is_some_and(|planned| outgrows(planned, admission));
     evicted
-        .or(late.then_some("NotReady"))
+        .or(late.then_some(NOT_READY))
         .or(foreign.then(|| name_taken(seen.job).reason))
-        .or(outgrown.then_some("Changed"))
+        .or(outgrown.then_some(CHANGED))
 }
 
 /// Whether a MiniCluster takes more than the job was given: the job was changed between.
@@ -288,8 +286,8 @@ fn leaves(
     let policy = seen.setup.and_then(|setup| setup.requeue.clone()).unwrap_or_default();
     let requeue = match cause.as_str() {
         // Nobody's fault: it keeps its place.
-        "Changed" => Requeue { until: None, ..told },
-        "Suspended" => Requeue { since: Some(Time(seen.now)), until: None, ..told },
+        CHANGED => Requeue { until: None, ..told },
+        SUSPENDED => Requeue { since: Some(Time(seen.now)), until: None, ..told },
         _ => {
             let stays_out = back_off(&policy, told.count, seen.chance);
             let until = Some(Time(seen.now + stays_out));
@@ -309,14 +307,14 @@ fn leaves(
         return tell(seen, Standing::Ended(end), records);
     }
     let standing = match cause.as_str() {
-        "Suspended" => Standing::Waits {
+        SUSPENDED => Standing::Waits {
             phase: "Suspended",
             message: Reason::Suspended.to_string(),
             reason: cause,
             queue: admission.queue,
         },
         cause => Standing::Waits {
-            phase: if cause == "Changed" { "Waiting" } else { "Evicted" },
+            phase: if cause == CHANGED { "Waiting" } else { "Evicted" },
             reason: cause.to_owned(),
             message: format!("it lost its room because {}: it waits again", because(cause)),
             queue: admission.queue,
@@ -324,19 +322,6 @@ fn leaves(
     };
     let plan = tell(seen, standing, records);
     JobPlan { look_again: requeue.until.map(|until| until.0), ..plan }
-}
-
-/// Why room is taken back, in words.
-pub(super) fn because(cause: &str) -> &'static str {
-    match cause {
-        "Suspended" => "spec.suspend is true",
-        "QueueStopped" => "its queue was stopped and drained",
-        "OverQuota" => "the quota of its queue was lowered",
-        "NotReady" => "too few brokers were online within readyTimeoutSeconds",
-        "NameTaken" => "a MiniCluster of its name belongs to somebody else",
-        "Changed" => "the job was changed and asks for more than it was given",
-        _ => "its queue wants it back",
-    }
 }
 
 fn tell(seen: &JobSeen<'_>, standing: Standing<'_>, records: Records) -> JobPlan {

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::given;
-use super::job::because;
+use super::leaving::{SUSPENDED, is_taken_back};
 use super::workload::Mistake;
 use crate::status::stays;
 use crate::verdict::{Verdict, as_told, conditions, find, no, unknown, yes};
@@ -130,7 +130,7 @@ fn phase(standing: &Standing<'_>, admission: Option<&Admission>) -> (&'static st
             }
         }
         Standing::Leaves => match leaving(admission) {
-            "Suspended" => ("Suspended", "Suspended".into()),
+            SUSPENDED => ("Suspended", SUSPENDED.into()),
             cause => ("Evicted", cause.into()),
         },
         Standing::Ended(end) if end.succeeded => ("Finished", String::new()),
@@ -166,7 +166,7 @@ fn admitted(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
     match (standing, admission) {
         (Standing::Waits { reason, message, .. }, _) => no(reason, message),
         (_, Some(Admission { leaving, .. })) if !leaving.is_empty() => {
-            no(leaving, &format!("its room is taken back because {}", because(leaving)))
+            no(leaving, &is_taken_back(leaving))
         }
         (_, Some(admission)) => yes("Admitted", &given(admission)),
         (_, None) => no("NoRoom", "the job has no room"),

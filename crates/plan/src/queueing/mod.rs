@@ -13,6 +13,7 @@ pub mod admission;
 mod back_off;
 pub mod job;
 mod job_status;
+mod leaving;
 mod merge_patch;
 mod minicluster;
 pub mod quantity;
@@ -22,6 +23,7 @@ pub mod setup;
 pub mod workload;
 
 use back_off::back_off;
+pub(crate) use leaving::is_taken_back;
 pub(crate) use queued::{admission as admission_of, given, room, waits};
 
 pub use merge_patch::merge_patch;

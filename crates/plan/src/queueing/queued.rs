@@ -12,9 +12,10 @@ fn is_queued(minicluster: &MiniCluster) -> bool {
     !spec.queue.is_empty() && !is_for_kueue(&spec.job_labels)
 }
 
-/// Whether a MiniCluster waits for room in its queue.
+/// Whether a MiniCluster waits for room in its queue, or has to give it back.
 pub(crate) fn waits(minicluster: &MiniCluster) -> bool {
-    is_queued(minicluster) && admission(minicluster).is_none()
+    let admission = admission(minicluster);
+    is_queued(minicluster) && admission.is_none_or(|admission| !admission.leaving.is_empty())
 }
 
 /// The nodes that a MiniCluster was given; none if nobody counts them.

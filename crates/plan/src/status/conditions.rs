@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 
 use super::{Facts, Outcome};
-use crate::queueing::given;
+use crate::queueing::{given, is_taken_back};
 use crate::verdict::{self, Verdict, no, unknown, yes};
 
 /// Why a cluster is ready that nothing is wrong with.
@@ -60,7 +60,10 @@ fn accepted(facts: &Facts<'_>) -> Verdict {
 fn admitted(facts: &Facts<'_>) -> Verdict {
     match facts.admission {
         _ if facts.suspended => no("Suspended", "spec.suspend is true"),
-        _ if facts.waits => no(WAITING, WAITING_MESSAGE),
+        Some(admission) if facts.waits => {
+            no(&admission.leaving, &is_taken_back(&admission.leaving))
+        }
+        None if facts.waits => no(WAITING, WAITING_MESSAGE),
         Some(admission) => yes("Admitted", &given(admission)),
         None => yes("NotQueued", "the MiniCluster is not in a queue"),
     }

@@ -167,13 +167,13 @@ fn phase(facts: &Facts<'_>) -> &'static str {
     }
 }
 
-/// Whether a cluster that was given room still has it: not if its user has stopped it, and
-/// its pods are gone.
+/// Whether a cluster that was given room still has it: not if its user has stopped it or
+/// its queue wants it back, and its pods are gone.
 fn keeps_room(minicluster: &MiniCluster, job: Option<&Job>, facts: &Facts<'_>) -> bool {
     let stopped =
         job.is_none_or(|job| job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true)));
     let stopped = stopped && facts.pods.living == 0;
-    !(minicluster.spec.suspend && stopped && facts.ended.is_none())
+    !((minicluster.spec.suspend || facts.waits) && stopped && facts.ended.is_none())
 }
 
 /// Whether nothing is run and the cluster waits for jobs.

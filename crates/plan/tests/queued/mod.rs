@@ -10,10 +10,9 @@ fn queued() -> World {
     World::new(&json!({ "size": 2, "maxSize": 4, "queue": "batch", "interactive": true }))
 }
 
-/// The change of a status by which room is given or taken back.
-pub fn admission(size: Option<i32>) -> Value {
-    let record = size.map(|size| json!({ "queue": "hpc/batch", "size": size }));
-    json!({ "admission": record })
+/// The change of a status by which room is given.
+pub fn admission(size: i32) -> Value {
+    json!({ "admission": { "queue": "hpc/batch", "size": size } })
 }
 
 #[test]
@@ -34,7 +33,7 @@ fn q1_a_minicluster_that_names_a_queue_waits_for_it() {
 fn q8_a_minicluster_that_is_admitted_runs_and_says_by_whom() {
     let mut world = queued();
     world.settle();
-    world.write_status(&admission(Some(2)));
+    world.write_status(&admission(2));
     world.settle();
     assert!(!world.is_suspended());
     assert_eq!(world.pods(), 2);
@@ -43,13 +42,13 @@ fn q8_a_minicluster_that_is_admitted_runs_and_says_by_whom() {
     assert_eq!(told.message, "queue \"hpc/batch\" has given it 2 nodes");
     world.lead(Lead::Is("Ready"));
     world.settle();
-    assert_eq!(world.status()["admission"], admission(Some(2))["admission"], "the record stays");
+    assert_eq!(world.status()["admission"], admission(2)["admission"], "the record stays");
 }
 
 #[test]
 fn q8_a_minicluster_grows_no_further_than_its_room() {
     let mut world = queued();
-    world.write_status(&admission(Some(2)));
+    world.write_status(&admission(2));
     world.settle();
     world.lead(Lead::Is("Ready"));
     world.change(&json!({ "size": 4 }));
@@ -65,17 +64,13 @@ fn q8_a_minicluster_grows_no_further_than_its_room() {
 #[test]
 fn q16_a_minicluster_that_its_user_stops_gives_its_room_back() {
     let mut world = queued();
-    world.write_status(&admission(Some(2)));
+    world.write_status(&admission(2));
     world.settle();
     world.lead(Lead::Is("Ready"));
     world.settle();
     world.change(&json!({ "suspend": true }));
     world.pass();
-    assert_eq!(
-        world.status()["admission"],
-        admission(Some(2))["admission"],
-        "its pods are still there"
-    );
+    assert_eq!(world.status()["admission"], admission(2)["admission"], "its pods are still there");
     world.settle();
     assert_eq!(world.status()["admission"], Value::Null);
     assert_eq!(world.condition("Admitted").reason, "Suspended");
@@ -88,13 +83,17 @@ fn q16_a_minicluster_that_its_user_stops_gives_its_room_back() {
 #[test]
 fn q16_a_minicluster_that_loses_its_room_stops_and_waits() {
     let mut world = queued();
-    world.write_status(&admission(Some(2)));
+    world.write_status(&admission(2));
     world.settle();
     world.lead(Lead::Is("Ready"));
     world.settle();
-    world.write_status(&admission(None));
+    world.take_room();
+    world.pass();
+    assert_eq!(world.condition("Admitted").reason, "OverQuota");
+    assert_eq!(world.status()["admission"]["size"], 2, "it counts while its pods are there");
     world.settle();
     assert!(world.is_suspended());
+    assert_eq!(world.status()["admission"], Value::Null);
     assert_eq!(world.condition("Admitted").reason, "WaitingForQueue");
 }
 

@@ -1,6 +1,7 @@
 //! The one write of an admission.
 
 use flux_operator_plan::queueing::admission::{of_job, of_minicluster, taken_from_minicluster};
+use flux_operator_queue::EvictReason;
 use flux_operator_testkit::merge;
 use serde_json::{Value, json};
 
@@ -39,5 +40,6 @@ fn q1_a_minicluster_gets_only_the_record() {
     let record = json!({ "queue": "hpc/batch", "size": 2, "time": "2026-01-01T00:00:01Z",
         "resources": { "nodes": "2", "pods": "2" } });
     assert_eq!(patch["status"], json!({ "admission": record }));
-    assert_eq!(taken_from_minicluster(&minicluster)["status"], json!({ "admission": null }));
+    let patch = taken_from_minicluster(&minicluster, EvictReason::OverQuota);
+    assert_eq!(patch["status"], json!({ "admission": { "leaving": "OverQuota" } }));
 }

@@ -380,6 +380,14 @@ impl World {
         }
     }
 
+    /// The queue wants the room back, if it has given any.
+    pub fn take_room(&mut self) {
+        let status = self.minicluster.as_ref().map(|minicluster| &minicluster["status"]);
+        if status.is_some_and(|status| status["admission"].is_object()) {
+            self.write_status(&json!({ "admission": { "leaving": "OverQuota" } }));
+        }
+    }
+
     // What tests ask.
 
     pub fn now(&self) -> Timestamp {
