@@ -7,6 +7,7 @@ mod admission;
 mod life;
 mod minicluster;
 mod objects;
+mod scheduled;
 mod settles;
 mod setup;
 mod waiting;
