@@ -43,7 +43,8 @@ pub fn of_job(job: &FluxJob, beside: Beside<'_>) -> Result<Option<Workload>, Mis
     let own = beside.minicluster.filter(|minicluster| belongs_to(minicluster, job));
     let size = size(job);
     let planned = minicluster_of(job, &JobDefaults::default(), size.unwrap_or(1));
-    if status.admission.is_none() && status.finish_time.is_none() {
+    let is_over = status.finish_time.is_some();
+    if status.admission.is_none() && !is_over {
         if job.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
@@ -54,7 +55,8 @@ pub fn of_job(job: &FluxJob, beside: Beside<'_>) -> Result<Option<Workload>, Mis
     let limit = spec.max_runtime_seconds.filter(|seconds| *seconds > 0);
     let admitted = status.admission.as_ref().map_or(i32::MAX, |admission| admission.size);
     let requeue = status.requeue.unwrap_or_default();
-    let Requests { each, once } = requests(&planned);
+    // Nobody asks what a job took that is over, and most are most of the time.
+    let Requests { each, once } = if is_over { Requests::default() } else { requests(&planned) };
     Ok(Some(Workload {
         queue: spec.queue.as_str().into(),
         priority: spec.priority.or(beside.class_value).unwrap_or_default(),
@@ -66,7 +68,7 @@ pub fn of_job(job: &FluxJob, beside: Beside<'_>) -> Result<Option<Workload>, Mis
         max_runtime: limit.map(|_| planned.spec.deadline_seconds.saturating_mul(1000)),
         admission: status.admission.as_ref().map(|record| admission(record, &job.metadata)),
         started: own.is_some_and(|minicluster| pods(minicluster) >= admitted),
-        finished: status.finish_time.is_some() || own.is_some_and(|own| has_ended(own).is_some()),
+        finished: is_over || own.is_some_and(|own| has_ended(own).is_some()),
         ..identity(Kind::FluxJob, &job.metadata, each, once)
     }))
 }
