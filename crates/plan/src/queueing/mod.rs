@@ -16,6 +16,8 @@ mod job_status;
 mod leaving;
 mod merge_patch;
 mod minicluster;
+mod namespace_room;
+mod news;
 pub mod quantity;
 mod queued;
 mod requests;
@@ -28,4 +30,6 @@ pub(crate) use queued::{admission as admission_of, given, room, waits};
 
 pub use merge_patch::merge_patch;
 pub use minicluster::{JOB_LABEL, minicluster_of};
+pub use namespace_room::namespace_room;
+pub use news::news;
 pub use requests::{Requests, requests};
