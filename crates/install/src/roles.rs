@@ -26,6 +26,7 @@ pub(crate) fn roles(settings: &Settings) -> Vec<Value> {
         None => [
             cluster_wide(settings, "manager", manager()),
             cluster_wide(settings, "node-reader", node_reader()),
+            cluster_wide(settings, "queue-reader", queue_reader()),
         ]
         .concat(),
     };
@@ -42,12 +43,19 @@ pub(crate) fn roles(settings: &Settings) -> Vec<Value> {
 /// What carrying out MiniClusters needs, in every namespace that has some.
 fn manager() -> Vec<PolicyRule> {
     vec![
-        // The main object: watched, labelled, and deleted when its time is over.
-        rule(FLUX, &["miniclusters"], &["get", "list", "watch", "patch", "delete"]),
-        rule(FLUX, &["miniclusters/status"], &["patch"]),
+        // The main object: watched, labelled, and deleted when its time is over. Made for
+        // a FluxJob that a queue has admitted.
+        rule(FLUX, &["miniclusters"], &["create", "get", "list", "watch", "patch", "delete"]),
+        // Watched; deleted when their time is over or another one has taken their place.
+        // A FluxSetup is patched, to keep it while jobs have room of it.
+        rule(FLUX, &["fluxjobs"], &["list", "watch", "delete"]),
+        rule(FLUX, &["fluxsetups"], &["list", "watch", "patch", "delete"]),
+        rule(FLUX, &["miniclusters/status", "fluxjobs/status", "fluxsetups/status"], &["patch"]),
         // Ours name their owner and hold up its deletion. Where the admission plugin
         // OwnerReferencesPermissionEnforcement is on, that takes this right.
-        rule(FLUX, &["miniclusters/finalizers"], &["update"]),
+        rule(FLUX, &["miniclusters/finalizers", "fluxjobs/finalizers"], &["update"]),
+        // What a namespace's own quota leaves for a job.
+        rule("", &["resourcequotas"], &["list", "watch"]),
         // Created once; then size and suspension are patched. Deleted for a
         // replacement, and with a namespace that goes.
         rule("batch", &["jobs"], &["create", "get", "list", "watch", "patch", "delete"]),
@@ -79,6 +87,19 @@ fn node_reader() -> Vec<PolicyRule> {
     vec![rule("", &["nodes"], &["list"])]
 }
 
+/// What belongs to no namespace and queues ask for: the labels that a selector of
+/// namespaces looks at, the values of priorities, the room that nodes make, and who it is
+/// that asks where a job stands. A role of its own that can be left out: then a queue
+/// serves its own namespace, and priorities are numbers.
+fn queue_reader() -> Vec<PolicyRule> {
+    vec![
+        rule("", &["namespaces", "nodes"], &["list", "watch"]),
+        rule("scheduling.k8s.io", &["priorityclasses"], &["list", "watch"]),
+        rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+    ]
+}
+
 /// The Lease of the leading replica, in the operator's own namespace alone.
 fn leader_election() -> Vec<PolicyRule> {
     let group = "coordination.k8s.io";
@@ -90,7 +111,8 @@ fn leader_election() -> Vec<PolicyRule> {
     vec![this, rule(group, &["leases"], &["create"])]
 }
 
-/// Who may edit or view a namespace may do so with its MiniClusters.
+/// Who may edit or view a namespace may do so with its MiniClusters and FluxJobs. Queues
+/// are an administrator's, and seen by all who see the namespace.
 fn users(settings: &Settings) -> Vec<Value> {
     let view = ["get", "list", "watch"];
     let edit = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -110,17 +132,23 @@ fn users(settings: &Settings) -> Vec<Value> {
             "minicluster-editor",
             &["edit", "admin"],
             vec![
-                rule(FLUX, &["miniclusters"], &edit),
+                rule(FLUX, &["miniclusters", "fluxjobs"], &edit),
                 rule(FLUX, &["miniclusters/scale"], &["get", "patch", "update"]),
-                rule(FLUX, &["miniclusters/status"], &["get"]),
+                rule(FLUX, &["miniclusters/status", "fluxjobs/status"], &["get"]),
             ],
+        ),
+        role(
+            "fluxsetup-editor",
+            &["admin"],
+            vec![rule(FLUX, &["fluxsetups"], &edit), rule(FLUX, &["fluxsetups/status"], &["get"])],
         ),
         role(
             "minicluster-viewer",
             &["view"],
             vec![
-                rule(FLUX, &["miniclusters"], &view),
+                rule(FLUX, &["miniclusters", "fluxjobs", "fluxsetups"], &view),
                 rule(FLUX, &["miniclusters/scale", "miniclusters/status"], &["get"]),
+                rule(FLUX, &["fluxjobs/status", "fluxsetups/status"], &["get"]),
             ],
         ),
     ]
