@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use flux_operator_install::LEASE;
+use flux_operator_operator::queue::Rate;
 use flux_operator_operator::{Election, Identity, Options};
 use tokio::net::TcpListener;
 
@@ -36,6 +37,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<IpAddr>,
 
+    /// Writes per second that the queues may make: admissions first. Unset: no limit.
+    #[arg(long, value_name = "PER_SECOND")]
+    admission_rate: Option<f64>,
+
+    /// Writes that the queues may make at once after a pause, with --admission-rate.
+    #[arg(long, value_name = "WRITES", default_value_t = 100, requires = "admission_rate")]
+    admission_burst: u32,
+
     #[command(flatten)]
     settings: RenderSettings,
 }
@@ -57,6 +66,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             namespace: arguments.namespace.clone(),
             settings: arguments.settings.with_reports(arguments.report_url.clone()),
             election: arguments.leader_elect.then(|| arguments.election(&client)),
+            rate: arguments
+                .admission_rate
+                .map(|per_second| Rate { per_second, burst: arguments.admission_burst }),
         };
         options.settings.delivery = flux_operator_operator::delivery(&client).await;
         let address = arguments.bind;

@@ -7,7 +7,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,7 +26,7 @@ pub(crate) enum ApplyError {
     Create { kind: String, name: String, source: kube::Error },
     #[error("{kind} {name:?} exists and belongs to somebody else: rename one of them")]
     NotOurs { kind: String, name: String },
-    #[error("{kind} {name:?} of the MiniCluster that was here before is still being deleted")]
+    #[error("{kind} {name:?} of the namesake that was here before is still being deleted")]
     Leftover { kind: String, name: String },
     #[error("failed to change {kind} {name:?}")]
     Change { kind: String, name: String, source: kube::Error },
@@ -57,7 +57,7 @@ impl ApplyError {
 }
 
 /// A kind of object that lives in a namespace, and can be read and written.
-trait Object:
+pub(crate) trait Object:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
     + std::fmt::Debug
@@ -101,9 +101,9 @@ pub(crate) async fn carry_out(
             let patch = json!({ "metadata": { "labels": { "job-index": index } } });
             change::<Pod>(client, &namespace, pod, &patch).await
         }
-        Step::DeleteJob => delete::<Job>(client, &namespace, name).await,
-        Step::DeleteService(service) => delete::<Service>(client, &namespace, service).await,
-        Step::DeleteMiniCluster => delete::<MiniCluster>(client, &namespace, name).await,
+        Step::DeleteJob => delete::<Job>(client, &namespace, name, None).await,
+        Step::DeleteService(service) => delete::<Service>(client, &namespace, service, None).await,
+        Step::DeleteMiniCluster => delete::<MiniCluster>(client, &namespace, name, None).await,
     }
 }
 
@@ -136,8 +136,17 @@ async fn apply<K: Object>(
 /// Creates an object unless it is there already, and then leaves it alone: keys
 /// that are made anew, or a Job's template, would break what runs.
 async fn create<K: Object>(client: &Client, object: &K) -> Result<Option<Written>, ApplyError> {
-    match try_create(client, object).await? {
-        Created::New(written) | Created::Before(written) => Ok(Some(written)),
+    create_once(client, object, CLUSTER_LABEL).await.map(Some)
+}
+
+/// The same for an object that carries another label by which we find our own.
+pub(crate) async fn create_once<K: Object>(
+    client: &Client,
+    object: &K,
+    label: &str,
+) -> Result<Written, ApplyError> {
+    match try_create(client, object, label).await? {
+        Created::New(written) | Created::Before(written) => Ok(written),
         // An operator of another make owns its objects in the same name, but does not
         // label them.
         Created::Unlabelled => {
@@ -151,13 +160,13 @@ async fn create_or_apply<K: Object>(
     client: &Client,
     object: &K,
 ) -> Result<Option<Written>, ApplyError> {
-    match try_create(client, object).await? {
+    match try_create(client, object, CLUSTER_LABEL).await? {
         Created::New(written) => Ok(Some(written)),
         Created::Before(_) | Created::Unlabelled => apply(client, object, MANAGER).await,
     }
 }
 
-/// What became of creating an object that belongs to a MiniCluster.
+/// What became of creating an object that belongs to another.
 enum Created {
     /// It is new.
     New(Written),
@@ -167,7 +176,11 @@ enum Created {
     Unlabelled,
 }
 
-async fn try_create<K: Object>(client: &Client, object: &K) -> Result<Created, ApplyError> {
+async fn try_create<K: Object>(
+    client: &Client,
+    object: &K,
+    label: &str,
+) -> Result<Created, ApplyError> {
     let (name, kind) = (object.name_any(), kind::<K>());
     let failed = |source| ApplyError::Create { kind: kind.clone(), name: name.clone(), source };
     let api: Api<K> = api(client, object);
@@ -178,7 +191,7 @@ async fn try_create<K: Object>(client: &Client, object: &K) -> Result<Created, A
         Err(source) => return Err(failed(source)),
     }
     let existing = api.get_metadata(&name).await.map_err(failed)?;
-    let labelled = existing.labels().contains_key(CLUSTER_LABEL);
+    let labelled = existing.labels().contains_key(label);
     let wanted = object.owner_references().first();
     let owned = |same: fn(&OwnerReference, &OwnerReference) -> bool| {
         let owners = existing.owner_references();
@@ -210,17 +223,23 @@ async fn change<K: Object>(
     }
 }
 
-/// Deletes an object with everything it owns.
-async fn delete<K: Object>(
+/// Deletes an object with everything it owns; with a uid, no namesake of it.
+pub(crate) async fn delete<K: Object>(
     client: &Client,
     namespace: &str,
     name: &str,
+    uid: Option<String>,
 ) -> Result<Option<Written>, ApplyError> {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    match api.delete(name, &DeleteParams::background()).await {
+    let only = uid.is_some();
+    let preconditions = Preconditions { uid, ..Preconditions::default() };
+    let parameters = DeleteParams::background().preconditions(preconditions);
+    match api.delete(name, &parameters).await {
         // Deleting twice does no harm.
         Ok(_) => Ok(None),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        // The one that was meant is gone.
+        Err(kube::Error::Api(status)) if status.code == 409 && only => Ok(None),
         Err(source) => Err(ApplyError::Delete { kind: kind::<K>(), name: name.to_owned(), source }),
     }
 }

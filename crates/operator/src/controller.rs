@@ -14,11 +14,13 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::backoff::Backoff;
 use crate::expected::Expected;
+use crate::filled::Watched;
 use crate::http::{Server, serve};
 use crate::lease::{Candidate, Election, Leadership, Lost};
 use crate::look::Looks;
 use crate::metrics::{Metrics, counting};
 use crate::publish::Publisher;
+use crate::queue::{self, Rate};
 use crate::reconcile::{Context, ReconcileError, reconcile, retry};
 use crate::reports::Reports;
 use crate::stop::told_to_stop;
@@ -44,6 +46,8 @@ pub struct Options {
     pub settings: Settings,
     /// How replicas agree on the one that writes; without it this is the only one.
     pub election: Option<Election>,
+    /// How fast the queues may write; as fast as can be if unset.
+    pub rate: Option<Rate>,
 }
 
 /// Runs until SIGTERM or SIGINT: then it takes nothing new, lets passes end that
@@ -62,15 +66,35 @@ pub async fn run(client: Client, listener: TcpListener, options: Options) -> Res
     metrics.leads(leadership.leads());
     let (changed, changes) = mpsc::unbounded_channel();
     let reports = Reports::new(changed.clone());
+    let (miniclusters, writer) = Watched::new();
+    let queue_options = queue::Options {
+        // Alone in a namespace, the operator is at home there.
+        home: options.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned()),
+        namespace: options.namespace.clone(),
+        make_miniclusters: true,
+        rate: options.rate,
+    };
+    let start = queue::Start::new(&queue_options.home, miniclusters.clone(), &metrics);
+    let queues = start.queues.clone();
     // What runs beside the passes ends with this function, however that ends.
+    let namespace = options.namespace.as_deref();
     let (stores, mut others) =
-        watches::start(&client, options.namespace.as_deref(), &changed, &reports);
+        watches::start(&client, namespace, miniclusters.clone(), &changed, &reports);
+    let (take, tell) = (queues.clone(), changed.clone());
+    let watched = options.namespace.clone();
+    let filling = (miniclusters, writer);
+    others.spawn(watches::miniclusters(client.clone(), watched, filling, move |event| {
+        take.take_minicluster(event);
+        watches::pass_over(&tell, event);
+    }));
+    start.run(&mut others, &client, &queue_options, &leadership, &metrics);
     let served = Server {
         client: client.clone(),
         stores: stores.clone(),
         reports: reports.clone(),
         leadership: leadership.clone(),
         metrics: metrics.clone(),
+        queues,
     };
     others.spawn(async {
         if let Err(error) = serve(listener, served).await {
@@ -95,7 +119,7 @@ pub async fn run(client: Client, listener: TcpListener, options: Options) -> Res
         // A pass that sees only part of what is there would make it a second time.
         stores.filled().await;
         // The watches say whose objects have changed; nothing else starts a pass.
-        Controller::for_stream(futures::stream::pending(), stores.miniclusters.clone())
+        Controller::for_stream(futures::stream::pending(), (*stores.miniclusters).clone())
             .with_config(Config::default().concurrency(CONCURRENCY).debounce(DEBOUNCE))
             .reconcile_on(UnboundedReceiverStream::new(changes))
             .reconcile_all_on(gained)

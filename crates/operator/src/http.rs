@@ -1,6 +1,7 @@
-//! What the operator serves: `POST /v1/report` for agents, `/metrics` for
-//! Prometheus, and for the kubelet `/healthz` (the process lives) and `/readyz`
-//! (the caches are filled, also on a replica that does not lead).
+//! What the operator serves: `POST /v1/report` for agents, `/v1/queues` and more of
+//! [`visibility`] for those who wait, `/metrics` for Prometheus, and for the kubelet
+//! `/healthz` (the process lives) and `/readyz` (the caches are filled, also on a replica
+//! that does not lead).
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
@@ -12,6 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
+use crate::queue::{Queues, visibility};
 use crate::reports::{Reports, report};
 use crate::stores::Stores;
 
@@ -29,12 +31,16 @@ pub(crate) struct Server {
     pub(crate) reports: Reports,
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Metrics,
+    pub(crate) queues: Queues,
 }
 
 /// Serves until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, server: Server) -> std::io::Result<()> {
     let router = Router::new()
         .route("/v1/report", post(report))
+        .route("/v1/queues", get(visibility::queues))
+        .route("/v1/queues/{namespace}/{name}/pending", get(visibility::pending))
+        .route("/v1/namespaces/{namespace}/fluxjobs/{name}", get(visibility::why))
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
@@ -43,8 +49,22 @@ pub(crate) async fn serve(listener: TcpListener, server: Server) -> std::io::Res
     axum::serve(listener, router).await
 }
 
+/// Serves the metrics of the queues alone, until it is dropped.
+pub(crate) async fn serve_metrics(
+    listener: TcpListener,
+    metrics: Metrics,
+    queues: Queues,
+) -> std::io::Result<()> {
+    let text = move || async move {
+        let text = metrics.text(std::iter::empty(), queues.figures().into_iter());
+        ([(header::CONTENT_TYPE, OPEN_METRICS)], text)
+    };
+    axum::serve(listener, Router::new().route("/metrics", get(text))).await
+}
+
 async fn metrics(State(server): State<Server>) -> Response {
-    let text = server.metrics.text(server.stores.phases().into_iter());
+    let phases = server.stores.phases().into_iter();
+    let text = server.metrics.text(phases, server.queues.figures().into_iter());
     ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
 }
 

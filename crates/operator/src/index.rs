@@ -1,4 +1,5 @@
-//! Objects of a kind by the MiniCluster they belong to, kept up to date by a watch.
+//! Objects of a kind by what they belong to, most often a MiniCluster, kept up to date by
+//! a watch.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,15 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use flux_operator_plan::kubernetes::CLUSTER_LABEL;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
-use tokio::sync::watch;
 
-/// A MiniCluster's namespace and name.
+use crate::filled::Filled;
+
+/// A namespace and a name: a MiniCluster's, where nothing else is said.
 pub(crate) type Owner = (String, String);
 
 /// What was seen of a kind. Cheap to clone.
 pub(crate) struct Index<K> {
     inner: Arc<Mutex<Inner<K>>>,
-    filled: watch::Sender<bool>,
+    filled: Filled,
+    owners: fn(&K) -> Vec<Owner>,
 }
 
 struct Inner<K> {
@@ -25,21 +28,30 @@ struct Inner<K> {
 
 impl<K> Clone for Index<K> {
     fn clone(&self) -> Self {
-        Index { inner: self.inner.clone(), filled: self.filled.clone() }
+        Index { inner: self.inner.clone(), filled: self.filled.clone(), owners: self.owners }
     }
 }
 
 impl<K: ResourceExt> Index<K> {
     /// Nothing seen yet.
     pub(crate) fn new() -> Index<K> {
+        Index::by(owners)
+    }
+
+    /// Nothing seen yet of a kind whose objects belong to something else.
+    pub(crate) fn by(owners: fn(&K) -> Vec<Owner>) -> Index<K> {
         let inner = Inner { by_owner: HashMap::new(), coming: HashMap::new() };
-        Index { inner: Arc::new(Mutex::new(inner)), filled: watch::channel(false).0 }
+        Index { inner: Arc::new(Mutex::new(inner)), filled: Filled::not_yet(), owners }
+    }
+
+    /// Nothing will be seen, because nobody may look.
+    pub(crate) fn give_up(&self) {
+        self.filled.now();
     }
 
     /// Waits until everything that was there at the start has been seen.
     pub(crate) async fn filled(&self) {
-        // The sender is ours, so it cannot be gone.
-        let _ = self.filled.subscribe().wait_for(|filled| *filled).await;
+        self.filled.wait().await;
     }
 
     /// The objects of a MiniCluster, by name.
@@ -57,7 +69,7 @@ impl<K: ResourceExt> Index<K> {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                insert(&mut inner.coming, object);
+                insert(&mut inner.coming, object, self.owners);
                 Vec::new()
             }
             Event::InitDone => {
@@ -67,12 +79,12 @@ impl<K: ResourceExt> Index<K> {
                     inner.by_owner.keys().chain(before.keys()).cloned().collect();
                 owners.sort();
                 owners.dedup();
-                self.filled.send_replace(true);
+                self.filled.now();
                 owners
             }
-            Event::Apply(object) => insert(&mut inner.by_owner, object),
+            Event::Apply(object) => insert(&mut inner.by_owner, object, self.owners),
             Event::Delete(object) => {
-                let owners = owners(&object);
+                let owners = (self.owners)(&object);
                 for owner in &owners {
                     if let Some(all) = inner.by_owner.get_mut(owner) {
                         all.remove(&object.name_any());
@@ -94,6 +106,7 @@ impl<K: ResourceExt> Index<K> {
 fn insert<K: ResourceExt>(
     index: &mut HashMap<Owner, BTreeMap<String, Arc<K>>>,
     object: K,
+    owners: fn(&K) -> Vec<Owner>,
 ) -> Vec<Owner> {
     let owners = owners(&object);
     let object = Arc::new(object);

@@ -1,4 +1,4 @@
-//! The operator: watches MiniClusters, carries plans out, tells the truth.
+//! The operator: watches MiniClusters and queues, carries plans out, tells the truth.
 //!
 //! ```text
 //! watch ──► observe ──► validate ──► plan ──► apply ──► report
@@ -14,6 +14,7 @@ mod controller;
 mod delivery;
 mod errors;
 mod expected;
+mod filled;
 mod http;
 mod index;
 mod keys;
@@ -21,8 +22,10 @@ mod lease;
 mod look;
 mod metrics;
 mod publish;
+pub mod queue;
 mod reconcile;
 mod reports;
+mod status;
 mod stop;
 mod stores;
 mod watches;

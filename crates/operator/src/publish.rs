@@ -5,17 +5,15 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
-use flux_operator_plan::status::{News, Urgency, news, undecodable, urgency};
+use flux_operator_plan::queueing::merge_patch;
+use flux_operator_plan::status::{Urgency, news, undecodable, urgency};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, Patch, PatchParams};
-use kube::core::Request;
 use kube::core::error_boundary::InvalidObject;
-use kube::runtime::events::{Event, EventType, Recorder};
+use kube::runtime::events::Recorder;
 use kube::{Client, Resource, ResourceExt};
-use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::errors::chain;
+use crate::status::{Unreadable, patch_status, tell};
 
 /// How long a change that nobody waits for is kept back, so that others join it.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -32,13 +30,12 @@ pub(crate) struct Publisher {
     client: Client,
     /// Since when a MiniCluster's change has been kept back, by its uid.
     kept_back: Mutex<HashMap<String, Instant>>,
-    /// The last generation that was told to be unreadable, by its uid.
-    refused: Mutex<HashMap<String, Option<i64>>>,
+    unreadable: Unreadable,
 }
 
 impl Publisher {
     pub(crate) fn new(client: Client) -> Publisher {
-        Publisher { client, kept_back: Mutex::default(), refused: Mutex::default() }
+        Publisher { client, kept_back: Mutex::default(), unreadable: Unreadable::default() }
     }
 
     /// Writes `status` unless it stands there already or can wait, then an Event for
@@ -65,27 +62,21 @@ impl Publisher {
             Urgency::Now => {}
         }
         let before = minicluster.status.clone().unwrap_or_default();
-        // A field that is gone must be said to be gone in a merge patch.
-        let mut patch = serde_json::to_value(status).expect("a status is JSON");
-        let gone = [
-            ("exitCode", status.exit_code.is_none() && before.exit_code.is_some()),
-            ("admission", status.admission.is_none() && before.admission.is_some()),
-        ];
-        for (field, _) in gone.into_iter().filter(|(_, gone)| *gone) {
-            patch[field] = Value::Null;
-        }
+        let Some(patch) = merge_patch(&before, status) else { return Ok(None) };
+        let patch = json!({ "status": patch });
         let namespace = minicluster.namespace().unwrap_or_default();
-        let written = self.write(&namespace, &minicluster.name_any(), patch).await?;
+        let name = minicluster.name_any();
+        let written = patch_status::<MiniCluster>(&self.client, &namespace, &name, &patch).await;
+        let written = match written {
+            Ok(()) => true,
+            // Nobody is left to read it.
+            Err(kube::Error::Api(status)) if status.code == 404 => false,
+            Err(source) => return Err(PublishError { source }),
+        };
         lock(&self.kept_back).remove(&uid);
-        if !written {
-            return Ok(None);
-        }
-        for news in news(&before.conditions, &status.conditions) {
-            // An Event that is lost must not fail the pass: the status has the truth.
-            if let Err(error) = recorder.publish(&event(news), &minicluster.object_ref(&())).await {
-                let (cluster, error) = (minicluster.name_any(), chain(&error));
-                tracing::warn!(cluster, error, "failed to write an Event");
-            }
+        if written {
+            let told = news(&before.conditions, &status.conditions);
+            tell(recorder, &minicluster.object_ref(&()), told).await;
         }
         Ok(None)
     }
@@ -93,63 +84,10 @@ impl Publisher {
     /// Says of an object that could not be read why not, once per generation: what
     /// its status is now cannot be read either.
     pub(crate) async fn refuse(&self, invalid: &InvalidObject) -> Result<(), PublishError> {
-        let metadata = &invalid.metadata;
-        let uid = metadata.uid.clone().unwrap_or_default();
-        if lock(&self.refused).get(&uid) == Some(&metadata.generation) {
-            return Ok(());
-        }
-        let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
-        let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
-        tracing::warn!(
-            cluster = name,
-            namespace,
-            error = invalid.error,
-            "a MiniCluster is unreadable"
-        );
-        let status = undecodable(&invalid.error, metadata.generation, Timestamp::now());
-        self.write(
-            namespace,
-            name,
-            json!({ "phase": status.phase, "conditions": status.conditions }),
-        )
-        .await?;
-        lock(&self.refused).insert(uid, metadata.generation);
-        Ok(())
-    }
-
-    /// Whether it was written; not if the object is gone, and nobody is left to read.
-    async fn write(
-        &self,
-        namespace: &str,
-        name: &str,
-        status: Value,
-    ) -> Result<bool, PublishError> {
-        let api: Api<MiniCluster> = Api::namespaced(self.client.clone(), namespace);
-        match patch_status(api, name, &json!({ "status": status })).await {
-            Ok(()) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-            Err(source) => Err(PublishError { source }),
-        }
-    }
-}
-
-/// Writes a status without reading the answer, which may be of an object that does
-/// not parse.
-async fn patch_status(api: Api<MiniCluster>, name: &str, patch: &Value) -> Result<(), kube::Error> {
-    let patch = Patch::Merge(patch);
-    let request = Request::new(api.resource_url())
-        .patch_subresource("status", name, &PatchParams::default(), &patch)
-        .map_err(kube::Error::BuildRequest)?;
-    api.into_client().request::<IgnoredAny>(request).await.map(drop)
-}
-
-fn event(news: News) -> Event {
-    Event {
-        type_: if news.good { EventType::Normal } else { EventType::Warning },
-        reason: news.reason,
-        note: Some(news.note),
-        action: news.about.into(),
-        secondary: None,
+        let status = undecodable(&invalid.error, invalid.metadata.generation, Timestamp::now());
+        let status = json!({ "phase": status.phase, "conditions": status.conditions });
+        let told = self.unreadable.tell::<MiniCluster>(&self.client, invalid, status).await;
+        told.map_err(|source| PublishError { source })
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Context {
     pub(crate) stores: Stores,
     pub(crate) reports: Reports,
     pub(crate) publisher: Publisher,
-    pub(crate) backoff: Backoff,
+    pub(crate) backoff: Backoff<ObjectRef<Guarded>>,
     pub(crate) expected: Expected,
     pub(crate) metrics: Metrics,
     pub(crate) looks: Looks,

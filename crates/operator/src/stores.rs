@@ -11,10 +11,11 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
 use crate::expected::Written;
+use crate::filled::Watched;
 use crate::index::{Index, Owner};
 use crate::reports::Reports;
 
@@ -24,7 +25,7 @@ pub(crate) type Guarded = DeserializeGuard<MiniCluster>;
 /// Everything that is watched. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Stores {
-    pub(crate) miniclusters: Store<Guarded>,
+    pub(crate) miniclusters: Watched<Guarded>,
     pub(crate) jobs: Index<Job>,
     pub(crate) pods: Index<Pod>,
     pub(crate) config_maps: Index<ConfigMap>,
@@ -34,8 +35,7 @@ pub(crate) struct Stores {
 impl Stores {
     /// Waits until everything that was there at the start has been seen.
     pub(crate) async fn filled(&self) {
-        // Its writer lives as long as the watch, which is as long as we do.
-        let _ = self.miniclusters.wait_until_ready().await;
+        self.miniclusters.filled().await;
         self.jobs.filled().await;
         self.pods.filled().await;
         self.config_maps.filled().await;

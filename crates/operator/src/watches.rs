@@ -7,13 +7,16 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use kube::api::Api;
-use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
+use crate::filled::Watched;
 use crate::index::Index;
 use crate::reports::Reports;
 use crate::stores::{Guarded, Stores, reference};
@@ -24,15 +27,15 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Where names of MiniClusters go whose objects have changed.
 pub(crate) type Changed = UnboundedSender<ObjectRef<Guarded>>;
 
-/// Starts all watches. They end with the returned set.
+/// Starts the watches of what MiniClusters own. They end with the returned set.
 pub(crate) fn start(
     client: &Client,
     namespace: Option<&str>,
+    miniclusters: Watched<Guarded>,
     changed: &Changed,
     reports: &Reports,
 ) -> (Stores, JoinSet<()>) {
     let mut tasks = JoinSet::new();
-    let (miniclusters, writer) = reflector::store();
     let stores = Stores {
         miniclusters,
         jobs: Index::new(),
@@ -40,19 +43,6 @@ pub(crate) fn start(
         config_maps: Index::new(),
         services: Index::new(),
     };
-    let main = watcher(api::<Guarded>(client, namespace), watcher::Config::default())
-        .default_backoff()
-        .modify(prune)
-        .reflect(writer)
-        .touched_objects();
-    let tell = changed.clone();
-    tasks.spawn(main.for_each(move |seen| {
-        match seen {
-            Ok(object) => drop(tell.send(ObjectRef::from_obj(&object))),
-            Err(error) => tracing::warn!(%error, kind = "MiniCluster", "a watch failed"),
-        }
-        std::future::ready(())
-    }));
     let moved = reports.clone();
     follow(&mut tasks, client, namespace, &stores.jobs, changed, prune_job, || {});
     follow(&mut tasks, client, namespace, &stores.pods, changed, prune_pod, move || {
@@ -61,6 +51,38 @@ pub(crate) fn start(
     follow(&mut tasks, client, namespace, &stores.config_maps, changed, prune, || {});
     follow(&mut tasks, client, namespace, &stores.services, changed, prune, || {});
     (stores, tasks)
+}
+
+/// Watches MiniClusters, and gives every event to `take`.
+pub(crate) async fn miniclusters(
+    client: Client,
+    namespace: Option<String>,
+    (store, writer): (Watched<Guarded>, Writer<Guarded>),
+    take: impl Fn(&Event<Guarded>),
+) {
+    let mut events =
+        watcher(api::<Guarded>(&client, namespace.as_deref()), watcher::Config::default())
+            .default_backoff()
+            .modify(prune)
+            .reflect(writer)
+            .boxed();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                take(&event);
+                store.note(&event);
+            }
+            Err(error) => tracing::warn!(%error, kind = "MiniCluster", "a watch failed"),
+        }
+    }
+}
+
+/// Asks for a pass over a MiniCluster that an event is about.
+pub(crate) fn pass_over(changed: &Changed, event: &Event<Guarded>) {
+    if let Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) = event {
+        // Nobody receives while the operator stops; then it does not matter.
+        let _ = changed.send(ObjectRef::from_obj(object));
+    }
 }
 
 /// Watches all objects of a kind that carry our label.
@@ -101,7 +123,8 @@ fn follow<K>(
     }));
 }
 
-fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+/// The API of a kind in the only namespace, or in all.
+pub(crate) fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
@@ -112,7 +135,7 @@ where
 }
 
 /// Drops what nobody here reads, before it is kept.
-fn prune<K: ResourceExt>(object: &mut K) {
+pub(crate) fn prune<K: ResourceExt>(object: &mut K) {
     object.managed_fields_mut().clear();
     object.annotations_mut().remove(LAST_APPLIED);
 }

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod proxy;
+pub mod queue;
 
 use anyhow::{Context, Result, bail};
 use flux_operator_api::MiniCluster;
@@ -77,8 +78,7 @@ pub async fn on_empty_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) 
         };
         let outcome = test(&mut stage).await;
         if outcome.is_ok() {
-            let all = stage.miniclusters();
-            all.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+            stage.delete_all().await?;
         }
         stage.stop_operator();
         outcome
@@ -105,6 +105,7 @@ impl Stage {
                 report_url: Some(self.report_url()?),
             },
             election: None,
+            rate: None,
         };
         let reports = self.reports.try_clone()?;
         let runtime =
@@ -120,6 +121,20 @@ impl Stage {
     /// Ends the operator as a crash would.
     pub fn stop_operator(&mut self) {
         self.operator = None;
+    }
+
+    /// Deletes everything that the operator would act on, whether or not it runs.
+    async fn delete_all(&self) -> Result<()> {
+        let (how, all) = (DeleteParams::background(), ListParams::default());
+        self.fluxjobs().delete_collection(&how, &all).await?;
+        self.miniclusters().delete_collection(&how, &all).await?;
+        for setup in self.setups().list(&all).await? {
+            // Nobody may be left to take its finalizer away.
+            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            self.setups().patch(&setup.name_any(), &PatchParams::default(), &patch).await?;
+        }
+        self.setups().delete_collection(&how, &all).await?;
+        Ok(())
     }
 
     /// Where agents report to.

@@ -87,6 +87,14 @@ impl Leadership {
         self.0.borrow().leads
     }
 
+    /// Waits until this replica may write.
+    pub(crate) async fn until_it_leads(&self) {
+        // Who cannot be told any more is about to end.
+        if self.0.clone().wait_for(|standing| standing.leads).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
     /// Where the leader is, if it is another replica.
     pub(crate) fn leader(&self) -> Option<SocketAddr> {
         self.0.borrow().leader

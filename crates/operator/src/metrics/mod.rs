@@ -1,9 +1,11 @@
 //! What the operator counts, in Prometheus' words, for `/metrics`.
 //!
 //! One method per thing that happens; names and labels are decided here alone.
-//! Label values are bounded: never a name of a user's object.
+//! Label values are bounded: never a name of a user's object, except queues, which
+//! administrators make.
 
 mod bring_up;
+mod queue;
 mod requests;
 
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 pub(crate) use bring_up::first_ready;
+pub(crate) use queue::{QueueFigures, QueueMetrics, Stations};
 pub(crate) use requests::counting;
 
 /// Seconds of a pass: a quiet one takes microseconds, one that makes a cluster
@@ -41,6 +44,7 @@ pub(crate) struct Metrics {
     leader: Gauge,
     reports: Family<OutcomeLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
+    queue: QueueMetrics,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -67,6 +71,11 @@ struct OutcomeLabels {
 struct RequestLabels {
     resource: String,
     verb: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
 }
 
 impl Metrics {
@@ -98,6 +107,10 @@ impl Metrics {
             "Requests to the API server, by resource and verb",
             requests.clone(),
         );
+        let build = Family::<BuildLabels, Gauge>::default();
+        build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+        registry.register("build_info", "The version of the operator", build);
+        let queue = QueueMetrics::register(&mut registry);
         Metrics {
             registry: Arc::new(registry),
             passes,
@@ -109,7 +122,13 @@ impl Metrics {
             leader,
             reports,
             requests,
+            queue,
         }
+    }
+
+    /// What the queues count.
+    pub(crate) fn queue(&self) -> &QueueMetrics {
+        &self.queue
     }
 
     /// A pass has begun. It ends when the guard is dropped, also when it is cut off.
@@ -151,7 +170,12 @@ impl Metrics {
     }
 
     /// All of it as text; `phases` has the phase of every MiniCluster there is.
-    pub(crate) fn text(&self, phases: impl Iterator<Item = String>) -> String {
+    pub(crate) fn text(
+        &self,
+        phases: impl Iterator<Item = String>,
+        queues: impl Iterator<Item = QueueFigures>,
+    ) -> String {
+        self.queue.show(queues);
         self.miniclusters.clear();
         for phase in phases {
             self.miniclusters.get_or_create(&PhaseLabels { phase }).inc();
@@ -176,7 +200,10 @@ mod tests {
     use super::*;
 
     fn text(metrics: &Metrics) -> String {
-        metrics.text(["Running", "Running", "Failed"].into_iter().map(str::to_owned))
+        metrics.text(
+            ["Running", "Running", "Failed"].into_iter().map(str::to_owned),
+            std::iter::empty(),
+        )
     }
 
     #[test]
@@ -214,7 +241,7 @@ mod tests {
     fn phases_are_counted_anew_each_time() {
         let metrics = Metrics::new();
         text(&metrics);
-        let shown = metrics.text(std::iter::once("Failed".to_owned()));
+        let shown = metrics.text(std::iter::once("Failed".to_owned()), std::iter::empty());
         assert!(shown.contains(r#"flux_operator_miniclusters{phase="Failed"} 1"#), "{shown}");
         assert!(!shown.contains("Running"), "{shown}");
     }

@@ -155,6 +155,7 @@ fn speaker(headers: &HeaderMap) -> Option<Speaker> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filled::Watched;
     use crate::index::Index;
     use crate::lease::Leadership;
     use crate::metrics::Metrics;
@@ -163,7 +164,6 @@ mod tests {
     use flux_operator_wire::seal::Exchange;
     use kube::client::Body;
     use kube::core::DeserializeGuard;
-    use kube::runtime::reflector;
     use kube::runtime::watcher::Event;
 
     const NONCE: &str = "";
@@ -174,7 +174,7 @@ mod tests {
 
     /// A replica that knows one cluster and its key, and has no API server.
     fn server(leadership: Leadership) -> Server {
-        let (miniclusters, mut writer) = reflector::store();
+        let (miniclusters, mut writer) = Watched::new();
         let minicluster: MiniCluster = serde_json::from_value(serde_json::json!({
             "apiVersion": "flux-framework.org/v1alpha2",
             "kind": "MiniCluster",
@@ -188,6 +188,8 @@ mod tests {
         });
         let reports = Reports::new(tokio::sync::mpsc::unbounded_channel().0);
         reports.remember_key("uid", key(), &std::iter::once("uid".to_owned()).collect());
+        let metrics = Metrics::new();
+        let queues = crate::queue::Start::new("default", miniclusters.clone(), &metrics).queues;
         Server {
             client: kube::Client::new(nobody, "default"),
             stores: Stores {
@@ -199,7 +201,8 @@ mod tests {
             },
             reports,
             leadership,
-            metrics: Metrics::new(),
+            metrics,
+            queues,
         }
     }
 

@@ -1,0 +1,331 @@
+//! What the queues count. Names are Kueue's with our prefix, so that boards port: a
+//! `cluster_queue` is a FluxSetup, as `namespace/name`.
+
+use std::time::Duration;
+
+use flux_operator_queue::{EvictReason, Resource, Resources, SetupName};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+
+/// Seconds of a cycle: microseconds where little has happened, some milliseconds with
+/// thousands of queues.
+const CYCLE_SECONDS: [f64; 11] =
+    [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 1.0];
+
+/// Seconds from room that became free to the next admission written: one request.
+const FREED_SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0];
+
+/// Seconds that jobs wait, start and run: Kueue's buckets.
+const WAIT_SECONDS: [f64; 15] = [
+    1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 10240.0,
+    20480.0,
+];
+
+/// The counters of the queues. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct QueueMetrics {
+    attempts: Family<ResultLabels, Counter>,
+    cycle_seconds: Histogram,
+    freed_seconds: Histogram,
+    quota_reserved: Family<QueueLabels, Counter>,
+    admitted: Family<QueueLabels, Counter>,
+    finished: Family<QueueLabels, Counter>,
+    evicted: Family<EvictedLabels, Counter>,
+    waits: Waits,
+    figures: Figures,
+}
+
+/// Histograms by queue.
+type Times = Family<QueueLabels, Histogram>;
+
+#[derive(Clone)]
+struct Waits {
+    quota_reserved: Times,
+    admission: Times,
+    ready: Times,
+    admitted_until_ready: Times,
+    execution: Times,
+}
+
+/// What is true now, told when somebody asks.
+#[derive(Clone, Default)]
+struct Figures {
+    pending: Family<StatusLabels, Gauge>,
+    reserving: Family<QueueLabels, Gauge>,
+    admitted: Family<QueueLabels, Gauge>,
+    status: Family<StatusLabels, Gauge>,
+    quota: Family<ResourceLabels, Amount>,
+    usage: Family<ResourceLabels, Amount>,
+    reservation: Family<ResourceLabels, Amount>,
+    pending_resources: Family<ResourceLabels, Amount>,
+}
+
+/// An amount of a resource in its own unit, such as half a core.
+type Amount = Gauge<f64, AtomicU64>;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct QueueLabels {
+    cluster_queue: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct EvictedLabels {
+    cluster_queue: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StatusLabels {
+    cluster_queue: String,
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ResourceLabels {
+    cluster_queue: String,
+    resource: String,
+}
+
+/// What is true of a queue when somebody asks.
+pub(crate) struct QueueFigures {
+    pub(crate) name: SetupName,
+    pub(crate) active: bool,
+    pub(crate) pending: usize,
+    pub(crate) admitted: usize,
+    pub(crate) room: Resources,
+    pub(crate) used: Resources,
+    /// What all that wait ask for.
+    pub(crate) asked: Resources,
+}
+
+/// When a job reached the stations of its life, as far as it has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stations {
+    pub(crate) created_to_ready: Option<Duration>,
+    pub(crate) admitted_to_ready: Option<Duration>,
+    pub(crate) started_to_finished: Option<Duration>,
+}
+
+impl QueueMetrics {
+    pub(super) fn register(registry: &mut Registry) -> QueueMetrics {
+        let times = || Times::new_with_constructor(|| Histogram::new(WAIT_SECONDS));
+        let metrics = QueueMetrics {
+            attempts: Family::default(),
+            cycle_seconds: Histogram::new(CYCLE_SECONDS),
+            freed_seconds: Histogram::new(FREED_SECONDS),
+            quota_reserved: Family::default(),
+            admitted: Family::default(),
+            finished: Family::default(),
+            evicted: Family::default(),
+            waits: Waits {
+                quota_reserved: times(),
+                admission: times(),
+                ready: times(),
+                admitted_until_ready: times(),
+                execution: times(),
+            },
+            figures: Figures::default(),
+        };
+        metrics.register_counters(registry);
+        metrics.waits.register(registry);
+        metrics.figures.register(registry);
+        metrics
+    }
+
+    fn register_counters(&self, registry: &mut Registry) {
+        registry.register(
+            "admission_attempts",
+            "Cycles of the scheduler, by whether they admitted something",
+            self.attempts.clone(),
+        );
+        registry.register(
+            "admission_attempt_duration_seconds",
+            "Time of a cycle of the scheduler",
+            self.cycle_seconds.clone(),
+        );
+        registry.register(
+            "freed_to_admission_seconds",
+            "Time from room that became free to the next admission written",
+            self.freed_seconds.clone(),
+        );
+        registry.register(
+            "quota_reserved_workloads",
+            "Jobs that were given room",
+            self.quota_reserved.clone(),
+        );
+        registry.register("admitted_workloads", "Jobs that were admitted", self.admitted.clone());
+        registry.register("finished_workloads", "Jobs that ended", self.finished.clone());
+        registry.register("evicted_workloads", "Jobs that lost their room", self.evicted.clone());
+    }
+
+    /// A cycle of the scheduler has ended.
+    pub(crate) fn cycle(&self, duration: Duration, admitted: usize) {
+        let result = if admitted > 0 { "success" } else { "inadmissible" };
+        self.attempts.get_or_create(&ResultLabels { result }).inc();
+        self.cycle_seconds.observe(duration.as_secs_f64());
+    }
+
+    /// A job was admitted: after it had waited so long, and so long after room became free.
+    pub(crate) fn admitted(&self, queue: &SetupName, waited: Duration, freed: Option<Duration>) {
+        let labels = of(queue);
+        self.quota_reserved.get_or_create(&labels).inc();
+        self.admitted.get_or_create(&labels).inc();
+        self.waits.quota_reserved.get_or_create(&labels).observe(waited.as_secs_f64());
+        self.waits.admission.get_or_create(&labels).observe(waited.as_secs_f64());
+        if let Some(freed) = freed {
+            self.freed_seconds.observe(freed.as_secs_f64());
+        }
+    }
+
+    /// A job has ended.
+    pub(crate) fn finished(&self, queue: Option<&SetupName>) {
+        self.finished.get_or_create(&of_any(queue)).inc();
+    }
+
+    /// A job loses its room.
+    pub(crate) fn evicted(&self, queue: Option<&SetupName>, reason: EvictReason) {
+        let reason = match reason {
+            EvictReason::QueueStopped => "ClusterQueueStopped",
+            EvictReason::OverQuota => "OverQuota",
+        };
+        let cluster_queue = of_any(queue).cluster_queue;
+        self.evicted.get_or_create(&EvictedLabels { cluster_queue, reason }).inc();
+    }
+
+    /// A job has come further.
+    pub(crate) fn came_to(&self, queue: &SetupName, stations: Stations) {
+        let Stations { created_to_ready, admitted_to_ready, started_to_finished } = stations;
+        let labels = of(queue);
+        for (times, duration) in [
+            (&self.waits.ready, created_to_ready),
+            (&self.waits.admitted_until_ready, admitted_to_ready),
+            (&self.waits.execution, started_to_finished),
+        ] {
+            if let Some(duration) = duration {
+                times.get_or_create(&labels).observe(duration.as_secs_f64());
+            }
+        }
+    }
+
+    /// Tells what is true now.
+    pub(super) fn show(&self, queues: impl Iterator<Item = QueueFigures>) {
+        self.figures.clear();
+        queues.for_each(|queue| self.figures.show(&queue));
+    }
+}
+
+impl Waits {
+    fn register(&self, registry: &mut Registry) {
+        let reserved = "Time a job waited until it was given room";
+        registry.register(
+            "quota_reserved_wait_time_seconds",
+            reserved,
+            self.quota_reserved.clone(),
+        );
+        let admission = "Time a job waited until it was admitted";
+        registry.register("admission_wait_time_seconds", admission, self.admission.clone());
+        let ready = "Time from a job's creation until its brokers were ready";
+        registry.register("ready_wait_time_seconds", ready, self.ready.clone());
+        let until = "Time from a job's admission until its brokers were ready";
+        let times = self.admitted_until_ready.clone();
+        registry.register("admitted_until_ready_wait_time_seconds", until, times);
+        let execution = "Time for which a job's command ran";
+        registry.register("execution_time_seconds", execution, self.execution.clone());
+    }
+}
+
+impl Figures {
+    fn register(&self, registry: &mut Registry) {
+        let pending = "Jobs that wait; inadmissible while their queue admits nothing";
+        registry.register("pending_workloads", pending, self.pending.clone());
+        let reserving = "Jobs that have room";
+        registry.register("reserving_active_workloads", reserving, self.reserving.clone());
+        let admitted = "Jobs that are admitted and have not ended";
+        registry.register("admitted_active_workloads", admitted, self.admitted.clone());
+        let status = "Whether a queue is active: 1 or 0";
+        registry.register("cluster_queue_status", status, self.status.clone());
+        let quota = "Room of a queue, by resource";
+        registry.register("cluster_queue_nominal_quota", quota, self.quota.clone());
+        let usage = "Room in use, by resource";
+        registry.register("cluster_queue_resource_usage", usage, self.usage.clone());
+        let reservation = "Room given, by resource";
+        registry.register(
+            "cluster_queue_resource_reservation",
+            reservation,
+            self.reservation.clone(),
+        );
+        let pending = "What jobs that wait ask for, by resource";
+        registry.register(
+            "cluster_queue_resource_pending",
+            pending,
+            self.pending_resources.clone(),
+        );
+    }
+
+    fn clear(&self) {
+        self.pending.clear();
+        self.reserving.clear();
+        self.admitted.clear();
+        self.status.clear();
+        self.quota.clear();
+        self.usage.clear();
+        self.reservation.clear();
+        self.pending_resources.clear();
+    }
+
+    fn show(&self, queue: &QueueFigures) {
+        let labels = of(&queue.name);
+        let status = |status| StatusLabels { cluster_queue: labels.cluster_queue.clone(), status };
+        for (word, counts) in [("active", queue.active), ("inadmissible", !queue.active)] {
+            let pending = if counts { count(queue.pending) } else { 0 };
+            self.pending.get_or_create(&status(word)).set(pending);
+        }
+        for (word, is) in [("active", queue.active), ("pending", !queue.active)] {
+            self.status.get_or_create(&status(word)).set(i64::from(is));
+        }
+        self.reserving.get_or_create(&labels).set(count(queue.admitted));
+        self.admitted.get_or_create(&labels).set(count(queue.admitted));
+        for (family, amounts) in [
+            (&self.quota, &queue.room),
+            (&self.usage, &queue.used),
+            (&self.reservation, &queue.used),
+            (&self.pending_resources, &queue.asked),
+        ] {
+            for (resource, amount) in amounts.iter() {
+                let labels = ResourceLabels {
+                    cluster_queue: labels.cluster_queue.clone(),
+                    resource: resource.to_string(),
+                };
+                family.get_or_create(&labels).set(in_its_unit(resource, amount));
+            }
+        }
+    }
+}
+
+/// Cores and the like are counted in thousandths.
+fn in_its_unit(resource: &Resource, amount: i64) -> f64 {
+    let thousandths = matches!(resource, Resource::Cpu | Resource::Other(_));
+    if thousandths { amount as f64 / 1000.0 } else { amount as f64 }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn of(queue: &SetupName) -> QueueLabels {
+    QueueLabels { cluster_queue: queue.to_string() }
+}
+
+fn of_any(queue: Option<&SetupName>) -> QueueLabels {
+    QueueLabels { cluster_queue: queue.map(ToString::to_string).unwrap_or_default() }
+}

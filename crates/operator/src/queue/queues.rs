@@ -1,0 +1,310 @@
+//! What the tasks of the queue share: what is seen, the ledger, and who is to be told.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_queue::{Kind, Resources, SetupName};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::ResourceExt;
+use kube::core::DeserializeGuard;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::Event;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::ledger::{Ledger, setup_name, uid_of};
+use super::watches::{Labelled, by_name, by_namespace};
+use crate::filled::Watched;
+use crate::index::Index;
+use crate::metrics::{Metrics, QueueFigures};
+use crate::stores::Guarded;
+
+/// A FluxJob, or why it is none.
+pub(crate) type GuardedJob = DeserializeGuard<FluxJob>;
+
+/// A FluxSetup, or why it is none.
+pub(crate) type GuardedSetup = DeserializeGuard<FluxSetup>;
+
+/// The queues. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Queues {
+    pub(crate) jobs: Watched<GuardedJob>,
+    pub(crate) setups: Watched<GuardedSetup>,
+    pub(crate) miniclusters: Watched<Guarded>,
+    pub(super) quotas: Index<ResourceQuota>,
+    pub(super) namespaces: Index<Labelled>,
+    pub(super) classes: Index<PriorityClass>,
+    ledger: Arc<Mutex<Ledger>>,
+    /// Something has happened that the scheduler should look at.
+    happened: Arc<Notify>,
+    /// Jobs that are to be passed over.
+    changed: UnboundedSender<ObjectRef<GuardedJob>>,
+    /// Setups that are to be passed over.
+    pub(super) stale: Stale,
+}
+
+impl Queues {
+    /// Queues of which nothing is known yet.
+    pub(crate) fn new(
+        home: &str,
+        jobs: Watched<GuardedJob>,
+        setups: Watched<GuardedSetup>,
+        miniclusters: Watched<Guarded>,
+        changed: UnboundedSender<ObjectRef<GuardedJob>>,
+        metrics: &Metrics,
+    ) -> Queues {
+        Queues {
+            jobs,
+            setups,
+            miniclusters,
+            quotas: Index::by(by_namespace),
+            namespaces: Index::by(by_name),
+            classes: Index::by(by_name),
+            ledger: Arc::new(Mutex::new(Ledger::new(home, metrics.queue().clone()))),
+            happened: Arc::default(),
+            changed,
+            stale: Stale::default(),
+        }
+    }
+
+    /// Waits until everything that was there at the start has been seen.
+    pub(crate) async fn filled(&self) {
+        self.jobs.filled().await;
+        self.setups.filled().await;
+        self.miniclusters.filled().await;
+        self.quotas.filled().await;
+        self.namespaces.filled().await;
+        self.classes.filled().await;
+    }
+
+    /// What is known. It is never held across an `await`.
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().expect("no holder of this lock panics")
+    }
+
+    /// Makes the scheduler look.
+    pub(crate) fn happened(&self) {
+        self.happened.notify_one();
+    }
+
+    /// Waits until something has happened.
+    pub(crate) async fn something_happens(&self) {
+        self.happened.notified().await;
+    }
+
+    /// Asks for a pass over a job.
+    pub(crate) fn look_at_job(&self, namespace: &str, name: &str) {
+        // Nobody receives while the operator stops; then it does not matter.
+        let _ = self.changed.send(ObjectRef::new(name).within(namespace));
+    }
+
+    /// Asks for a pass over every job that has not ended.
+    pub(crate) fn look_at_all_jobs(&self) {
+        for job in self.jobs.state() {
+            let ended =
+                |job: &FluxJob| job.status.as_ref().is_some_and(|it| it.finish_time.is_some());
+            if !job.0.as_ref().is_ok_and(ended) {
+                let _ = self.changed.send(ObjectRef::from_obj(&*job));
+            }
+        }
+    }
+
+    /// The MiniCluster of a job's name, whoever it belongs to.
+    pub(crate) fn minicluster_named_as(&self, job: &FluxJob) -> Option<Arc<Guarded>> {
+        let namespace = job.namespace().unwrap_or_default();
+        self.miniclusters.get(&ObjectRef::new(&job.name_any()).within(&namespace))
+    }
+
+    /// Takes what the watch of FluxJobs shows.
+    pub(super) fn take_job(&self, event: &Event<GuardedJob>) {
+        match event {
+            // A list that is not complete says nothing.
+            Event::Init | Event::InitApply(_) => return,
+            Event::InitDone => self.put_all_jobs(),
+            Event::Apply(job) => {
+                self.put_job(job);
+                self.look_at_job(&job.namespace().unwrap_or_default(), &job.name_any());
+            }
+            Event::Delete(job) => self.ledger().remove(&uid_of(job)),
+        }
+        self.happened();
+    }
+
+    /// Takes what the watch of MiniClusters shows: what became of a job's own, and those
+    /// that name a queue themselves.
+    pub(crate) fn take_minicluster(&self, event: &Event<Guarded>) {
+        match event {
+            Event::Init | Event::InitApply(_) => return,
+            Event::InitDone => self.put_all(),
+            Event::Apply(minicluster) => {
+                if let Ok(minicluster) = &minicluster.0 {
+                    self.ledger().put_minicluster(minicluster);
+                }
+                self.minicluster_moved(minicluster);
+            }
+            Event::Delete(minicluster) => {
+                self.ledger().remove(&uid_of(minicluster));
+                self.minicluster_moved(minicluster);
+            }
+        }
+        self.happened();
+    }
+
+    /// Takes what the watch of FluxSetups shows.
+    pub(super) fn take_setup(&self, event: &Event<GuardedSetup>) {
+        match event {
+            Event::Init | Event::InitApply(_) => return,
+            Event::InitDone => {
+                let all = self.setups.state();
+                let left: HashSet<SetupName> = all.iter().map(|it| setup_name(&**it)).collect();
+                let mut ledger = self.ledger();
+                for setup in all.iter().filter_map(|setup| setup.0.as_ref().ok()) {
+                    ledger.put_setup(setup);
+                }
+                ledger.retain_setups(&left);
+                drop(ledger);
+                self.stale.all_jobs();
+                left.into_iter().for_each(|name| self.stale.setup(name));
+            }
+            Event::Apply(setup) => {
+                let counts = setup.0.as_ref().map_or(true, |setup| self.ledger().put_setup(setup));
+                if counts {
+                    self.stale.all_jobs();
+                    self.stale.setup(setup_name(setup));
+                }
+            }
+            Event::Delete(setup) => {
+                self.ledger().remove_setup(&setup_name(setup));
+                self.stale.all_jobs();
+            }
+        }
+        self.happened();
+    }
+
+    /// Tells the ledger of everything again.
+    pub(super) fn put_all(&self) {
+        self.put_all_miniclusters();
+        self.put_all_jobs();
+    }
+
+    /// Tells the ledger of all jobs of a PriorityClass again.
+    pub(super) fn put_jobs_of_class(&self, class: &str) {
+        for job in self.jobs.state() {
+            if job.0.as_ref().is_ok_and(|job| job.spec.priority_class_name == class) {
+                self.put_job(&job);
+                self.look_at_job(&job.namespace().unwrap_or_default(), &job.name_any());
+            }
+        }
+    }
+
+    /// Tells the ledger of all jobs again: what they are read with has changed.
+    fn put_all_jobs(&self) {
+        let all = self.jobs.state();
+        let left = all.iter().map(|job| uid_of(&**job)).collect();
+        all.iter().for_each(|job| self.put_job(job));
+        self.ledger().retain(Kind::FluxJob, &left);
+        self.look_at_all_jobs();
+    }
+
+    fn put_all_miniclusters(&self) {
+        let all = self.miniclusters.state();
+        let left = all.iter().map(|minicluster| uid_of(&**minicluster)).collect();
+        let mut ledger = self.ledger();
+        for minicluster in all.iter().filter_map(|minicluster| minicluster.0.as_ref().ok()) {
+            ledger.put_minicluster(minicluster);
+        }
+        ledger.retain(Kind::MiniCluster, &left);
+    }
+
+    /// Tells the ledger of a job. One that cannot be read stays what it was.
+    pub(super) fn put_job(&self, job: &GuardedJob) {
+        let Ok(job) = &job.0 else { return };
+        let minicluster = self.minicluster_named_as(job);
+        let own = minicluster.as_deref().and_then(|it| it.0.as_ref().ok());
+        let own = own.filter(|minicluster| belongs_to(minicluster, job));
+        self.ledger().put_job(job, own);
+    }
+
+    fn minicluster_moved(&self, minicluster: &Guarded) {
+        let (namespace, name) =
+            (minicluster.namespace().unwrap_or_default(), minicluster.name_any());
+        if let Some(job) = self.jobs.get(&ObjectRef::new(&name).within(&namespace)) {
+            self.put_job(&job);
+            self.look_at_job(&namespace, &name);
+        }
+    }
+
+    /// What is true of every queue, for `/metrics`.
+    pub(crate) fn figures(&self) -> Vec<QueueFigures> {
+        let ledger = self.ledger();
+        let figures = |(name, _): (&SetupName, _)| {
+            let (setup, usage) = (ledger.read(name)?, ledger.scheduler().usage(name)?);
+            let mut asked = Resources::default();
+            for workload in ledger.scheduler().pending(name) {
+                asked.add(&workload.once);
+                asked.add(&workload.each.times(workload.size.unwrap_or(setup.default_size)));
+            }
+            Some(QueueFigures {
+                name: name.clone(),
+                active: usage.inactive.is_none(),
+                pending: usage.pending,
+                admitted: usage.admitted,
+                room: setup.room.clone(),
+                used: usage.used,
+                asked,
+            })
+        };
+        ledger.setups().filter_map(figures).collect()
+    }
+}
+
+/// Whether a MiniCluster was made for this very job.
+pub(crate) fn belongs_to(minicluster: &MiniCluster, job: &FluxJob) -> bool {
+    let uid = job.metadata.uid.as_deref().unwrap_or_default();
+    minicluster.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+/// What is to be passed over when there is time: setups, and all jobs at once.
+#[derive(Clone, Default)]
+pub(super) struct Stale {
+    what: Arc<Mutex<What>>,
+    some: Arc<Notify>,
+}
+
+/// What is to be passed over.
+#[derive(Default)]
+pub(super) struct What {
+    pub(super) setups: BTreeSet<SetupName>,
+    pub(super) all_jobs: bool,
+}
+
+impl Stale {
+    /// Something else is true of a setup.
+    pub(super) fn setup(&self, name: SetupName) {
+        self.lock().setups.insert(name);
+        self.some.notify_one();
+    }
+
+    /// Something has changed that every job may be told.
+    pub(super) fn all_jobs(&self) {
+        self.lock().all_jobs = true;
+        self.some.notify_one();
+    }
+
+    /// Waits until there is something, and takes it.
+    pub(super) async fn take(&self) -> What {
+        loop {
+            let what = std::mem::take(&mut *self.lock());
+            if what.all_jobs || !what.setups.is_empty() {
+                return what;
+            }
+            self.some.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, What> {
+        self.what.lock().expect("no holder of this lock panics")
+    }
+}

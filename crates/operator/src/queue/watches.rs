@@ -1,0 +1,146 @@
+//! What the queue watches besides MiniClusters. Cluster-scoped kinds only where the
+//! operator serves all namespaces; without the right to see them it goes on without.
+
+use flux_operator_plan::queueing::namespace_room;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Client, ResourceExt};
+use tokio::task::JoinSet;
+
+use super::queues::{GuardedJob, GuardedSetup, Queues};
+use crate::index::{Index, Owner};
+use crate::watches::{api, prune};
+
+/// Starts the watches. They end with `tasks`.
+pub(super) fn start(
+    tasks: &mut JoinSet<()>,
+    client: &Client,
+    namespace: Option<&str>,
+    queues: &Queues,
+    jobs: Writer<GuardedJob>,
+    setups: Writer<GuardedSetup>,
+) {
+    let config = watcher::Config::default;
+    let shown = watch(api::<GuardedJob>(client, namespace), config())
+        .default_backoff()
+        .modify(prune)
+        .reflect(jobs);
+    let to = queues.clone();
+    tasks.spawn(follow(
+        "FluxJob",
+        shown,
+        move |event| {
+            to.take_job(&event);
+            to.jobs.note(&event);
+        },
+        || {},
+    ));
+    let shown = watch(api::<GuardedSetup>(client, namespace), config())
+        .default_backoff()
+        .modify(prune)
+        .reflect(setups);
+    let to = queues.clone();
+    tasks.spawn(follow(
+        "FluxSetup",
+        shown,
+        move |event| {
+            to.take_setup(&event);
+            to.setups.note(&event);
+        },
+        || {},
+    ));
+    let shown = watch(api::<ResourceQuota>(client, namespace), config()).default_backoff();
+    keep(tasks, "ResourceQuota", shown.modify(prune), &queues.quotas, queues, |queues, owner| {
+        let quotas = queues.quotas.of(owner);
+        let room = namespace_room(quotas.iter().map(|quota| &**quota));
+        queues.ledger().put_namespace_room(&owner.0, room);
+    });
+    if namespace.is_some() {
+        queues.namespaces.give_up();
+        queues.classes.give_up();
+        return;
+    }
+    let shown = watch(Api::<Labelled>::all(client.clone()), config()).default_backoff();
+    keep(tasks, "Namespace", shown.modify(prune), &queues.namespaces, queues, |queues, owner| {
+        let found = queues.namespaces.of(owner).into_iter().next();
+        let labels = found.map(|namespace| namespace.labels().clone());
+        queues.ledger().put_namespace(&owner.1, labels);
+    });
+    let shown = watch(Api::<PriorityClass>::all(client.clone()), config()).default_backoff();
+    keep(tasks, "PriorityClass", shown.modify(prune), &queues.classes, queues, |queues, owner| {
+        let found = queues.classes.of(owner).into_iter().next();
+        queues.ledger().put_class(&owner.1, found.and_then(|class| class.value));
+        queues.put_jobs_of_class(&owner.1);
+    });
+}
+
+/// Keeps objects by what they belong to, and tells whose have changed.
+fn keep<K>(
+    tasks: &mut JoinSet<()>,
+    kind: &'static str,
+    shown: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+    index: &Index<K>,
+    queues: &Queues,
+    changed: fn(&Queues, &Owner),
+) where
+    K: ResourceExt + Send + Sync + 'static,
+{
+    let (index, queues, unseen) = (index.clone(), queues.clone(), index.clone());
+    let take = move |event| {
+        let owners = index.take(event);
+        owners.iter().for_each(|owner| changed(&queues, owner));
+        if !owners.is_empty() {
+            queues.happened();
+        }
+    };
+    tasks.spawn(follow(kind, shown, take, move || unseen.give_up()));
+}
+
+/// Takes all events of a watch; `forbidden` is called when it may not look.
+async fn follow<K>(
+    kind: &'static str,
+    shown: impl Stream<Item = watcher::Result<Event<K>>>,
+    take: impl Fn(Event<K>),
+    forbidden: impl Fn(),
+) {
+    let mut shown = std::pin::pin!(shown);
+    while let Some(event) = shown.next().await {
+        match event {
+            Ok(event) => take(event),
+            Err(error) => {
+                tracing::warn!(%error, kind, "a watch failed");
+                if is_forbidden(&error) {
+                    forbidden();
+                }
+            }
+        }
+    }
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    let answer = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status,
+        watcher::Error::WatchError(status) => status,
+        _ => return false,
+    };
+    answer.code == 403
+}
+
+/// ResourceQuotas belong to their namespace.
+pub(super) fn by_namespace(quota: &ResourceQuota) -> Vec<Owner> {
+    vec![(quota.namespace().unwrap_or_default(), String::new())]
+}
+
+/// What is cluster-scoped stands for itself.
+pub(super) fn by_name<K: ResourceExt>(object: &K) -> Vec<Owner> {
+    vec![(String::new(), object.name_any())]
+}
+
+/// Namespaces, of which only labels count.
+pub(crate) type Labelled = PartialObjectMeta<Namespace>;
