@@ -9,8 +9,8 @@ use flux_operator_api::validate;
 
 use crate::input;
 
-/// Check MiniCluster manifests without a cluster, by the rules the API server
-/// has and those it cannot have. Prints one line per problem.
+/// Check manifests of MiniClusters, FluxJobs and FluxSetups without a cluster, by the
+/// rules the API server has and those it cannot have. Prints one line per problem.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Manifest to check; `-` is standard input. Can be given several times.
@@ -57,9 +57,11 @@ fn check(file: &Path) -> bool {
 /// The file, and which of its objects when it has several.
 fn label(file: &Path, document: &Document, documents: usize) -> String {
     let file = input::display_name(file);
-    match (documents, document.name()) {
-        (1, _) => file,
-        (_, Some(name)) => format!("{file} (document {}, {name:?})", document.number),
-        (_, None) => format!("{file} (document {})", document.number),
+    let number = document.number;
+    match (documents, document.kind(), document.name()) {
+        (1, ..) => file,
+        (_, Some(kind), Some(name)) => format!("{file} (document {number}, {kind} {name:?})"),
+        (_, Some(kind), None) => format!("{file} (document {number}, {kind})"),
+        (_, None, _) => format!("{file} (document {number})"),
     }
 }

@@ -43,9 +43,12 @@ fn of_two_documents_the_bad_one_is_named() {
     let bad = GOOD.replace("size: 4", "size: 0").replace("good", "second");
     let result = validate_input(format!("{GOOD}---{bad}").as_bytes());
     assert_eq!(result.status.code(), Some(1));
-    assert_eq!(output(&result), "standard input (document 1, \"good\"): ok\n");
+    assert_eq!(output(&result), "standard input (document 1, MiniCluster \"good\"): ok\n");
     let errors = errors(&result);
-    assert!(errors.starts_with("standard input (document 2, \"second\"): spec.size: "), "{errors}");
+    assert!(
+        errors.starts_with("standard input (document 2, MiniCluster \"second\"): spec.size: "),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -63,12 +66,16 @@ fn a_file_that_cannot_be_read_does_not_hide_the_others() {
 }
 
 #[test]
-fn what_is_no_minicluster_says_so() {
+fn what_is_none_of_our_kinds_says_so() {
     let cases = [
         ("just text", "document: is not an object"),
         ("[1, 2]", "document: is not an object"),
         ("a: b", "kind: is missing"),
         ("kind: Job\napiVersion: batch/v1", "kind: is \"Job\""),
+        (
+            "kind: Fluxjob",
+            "kind: is \"Fluxjob\", which is not checked here: did you mean \"FluxJob\"?",
+        ),
         ("kind: MiniCluster", "apiVersion: is missing"),
         (&GOOD.replace("v1alpha2", "v1alpha1"), "apiVersion: is \"flux-framework.org/v1alpha1\""),
         (&GOOD.replace("spec:", "specs:"), "spec: is required"),

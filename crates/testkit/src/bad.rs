@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{merge, smallest};
+use crate::{merge, smallest_of};
 
 /// One manifest that must be refused.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ fn read(text: &str) -> Vec<Bad> {
 
 fn entry(entry: Value) -> Bad {
     let text = |field: &str| entry[field].as_str().map(str::to_owned);
-    let mut manifest = smallest("bad");
+    let mut manifest = smallest_of(entry["kind"].as_str().unwrap_or("MiniCluster"), "bad");
     merge(&mut manifest, &entry["patch"]);
     Bad {
         name: text("name").expect("every entry has a name"),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_api::MiniCluster;
+use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_testbed::{BUSYBOX_IMAGE, Testbed};
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Namespace;
@@ -74,11 +74,15 @@ pub async fn install_crds(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Asks the API server to create a MiniCluster under strict decoding, without
-/// storing it. Returns its refusal, if it refuses.
+/// Asks the API server to create an object of one of our kinds under strict decoding,
+/// without storing it. Returns its refusal, if it refuses.
 pub async fn refusal(client: &Client, manifest: &Value) -> Result<Option<String>> {
-    let miniclusters = MiniCluster::url_path(&(), Some("default"));
-    let request = http::Request::post(format!("{miniclusters}?dryRun=All&fieldValidation=Strict"))
+    let path = match manifest["kind"].as_str() {
+        Some("FluxJob") => FluxJob::url_path(&(), Some("default")),
+        Some("FluxSetup") => FluxSetup::url_path(&(), Some("default")),
+        _ => MiniCluster::url_path(&(), Some("default")),
+    };
+    let request = http::Request::post(format!("{path}?dryRun=All&fieldValidation=Strict"))
         .header("Content-Type", "application/json")
         .body(manifest.to_string().into_bytes())?;
     match client.request::<Value>(request).await {

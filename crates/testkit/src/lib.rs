@@ -40,6 +40,16 @@ pub fn fluxsetup(name: &str, nodes: u32) -> Value {
     })
 }
 
+/// The smallest object of one of our kinds; of a MiniCluster see [`smallest`].
+pub fn smallest_of(kind: &str, name: &str) -> Value {
+    let mut object = smallest(name);
+    if kind != "MiniCluster" {
+        object["kind"] = kind.into();
+        object["spec"] = json!({});
+    }
+    object
+}
+
 /// Changes `target` by a JSON merge patch (RFC 7386): maps are merged, null
 /// removes, everything else replaces.
 pub fn merge(target: &mut Value, patch: &Value) {

@@ -21,7 +21,9 @@ fn bad_manifests_are_refused_with_their_field() {
 fn our_own_examples_are_good() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let mut count = 0;
-    for file in std::fs::read_dir(folder).unwrap() {
+    let inner = format!("{folder}/queue");
+    let files = [folder, &inner].map(|folder| std::fs::read_dir(folder).unwrap());
+    for file in files.into_iter().flatten() {
         let file = file.unwrap().path();
         if file.extension().is_none_or(|ending| ending != "yaml") {
             continue;

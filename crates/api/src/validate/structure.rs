@@ -70,13 +70,17 @@ fn find_unknown(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Pr
 
 fn unknown(schema: &Value, name: &str, path: String) -> Problem {
     let known = schema["properties"].as_object().into_iter().flat_map(|known| known.keys());
-    let alike = known.map(|known| (likeness(name, known), known));
-    let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
-    let hint = nearest
-        .filter(|(likeness, _)| *likeness >= ALIKE)
-        .map(|(_, known)| format!(": did you mean {known:?}?"))
+    let hint = meant(name, known.map(String::as_str))
+        .map(|known| format!(": did you mean {known:?}?"))
         .unwrap_or_default();
     Problem::new(path, format!("unknown field{hint}"))
+}
+
+/// Which of the known names was meant by a misspelt one, if one is near enough.
+pub(super) fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = known.map(|known| (likeness(name, known), known));
+    let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    nearest.filter(|(likeness, _)| *likeness >= ALIKE).map(|(_, known)| known)
 }
 
 /// Above it are fields with a letter wrong, doubled or left out; below it are those

@@ -1,16 +1,13 @@
-//! What CEL cannot say, or not within the API server's cost limits: the form
-//! of map keys, texts with a grammar of their own, and clashes between
-//! volumes.
-//!
-//! In a cluster these become the condition `Accepted=False`.
+//! What the CRD of MiniCluster cannot say.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use flux_operator_flux::{BrokerConfig, Certificate, HostList};
 
-use super::Problem;
+use super::labels::{check_labels, is_label};
 use crate::MiniCluster;
 use crate::minicluster::{Container, Flux, Volume};
+use crate::validate::Problem;
 
 /// Where an empty directory without a path is mounted, as the Go operator does.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -121,23 +118,6 @@ fn check_volume_name(name: &str, path: &str, problems: &mut Vec<Problem>) {
     }
 }
 
-fn check_labels(labels: &BTreeMap<String, String>, path: &str, problems: &mut Vec<Problem>) {
-    for (key, value) in labels {
-        if !is_label_key(key) {
-            problems.push(Problem::new(
-                path,
-                format!("{key:?} is no label name: expected [prefix/]name of letters, digits, '-', '_' and '.', the name at most 63 long"),
-            ));
-        }
-        if !value.is_empty() && !is_label_value(value) {
-            problems.push(Problem::new(
-                format!("{path}.{key}"),
-                format!("{value:?} is no label value: expected at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"),
-            ));
-        }
-    }
-}
-
 fn mount_path(volume: &Volume) -> &str {
     match volume.path.trim_end_matches('/') {
         "" if volume.path.is_empty() => SHARED_MEMORY,
@@ -148,35 +128,6 @@ fn mount_path(volume: &Volume) -> &str {
 
 fn is_variable_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| (b.is_ascii_graphic() || b == b' ') && b != b'=')
-}
-
-/// A DNS label, as names of volumes are.
-fn is_label(name: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    name.len() <= 63
-        && name.bytes().all(inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-        && !name.is_empty()
-}
-
-fn is_label_value(value: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = value.as_bytes();
-    value.len() <= 63
-        && bytes.iter().copied().all(inner)
-        && edge(bytes.first())
-        && edge(bytes.last())
-}
-
-fn is_label_key(key: &str) -> bool {
-    match key.split_once('/') {
-        None => is_label_value(key),
-        Some((prefix, name)) => {
-            prefix.len() <= 253 && prefix.split('.').all(is_label) && is_label_value(name)
-        }
-    }
 }
 
 /// An error with its causes, on one line: without the excerpts that a TOML

@@ -1,0 +1,93 @@
+//! Names and values of labels, and selectors of them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::validate::Problem;
+
+/// Labels, each of them.
+pub(super) fn check_labels(
+    labels: &BTreeMap<String, String>,
+    path: &str,
+    problems: &mut Vec<Problem>,
+) {
+    for (key, value) in labels {
+        check_key(key, path, problems);
+        check_value(value, &format!("{path}.{key}"), problems);
+    }
+}
+
+/// Names of labels, and of annotations, which have the same form.
+pub(super) fn check_key(key: &str, path: &str, problems: &mut Vec<Problem>) {
+    if !is_label_key(key) {
+        problems.push(Problem::new(
+            path,
+            format!("{key:?} is no label name: expected [prefix/]name of letters, digits, '-', '_' and '.', the name at most 63 long"),
+        ));
+    }
+}
+
+fn check_value(value: &str, path: &str, problems: &mut Vec<Problem>) {
+    if !value.is_empty() && !is_label_value(value) {
+        problems.push(Problem::new(
+            path,
+            format!("{value:?} is no label value: expected at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"),
+        ));
+    }
+}
+
+/// A selector of labels, as the API server reads one that acts.
+pub(super) fn check_selector(selector: &LabelSelector, path: &str, problems: &mut Vec<Problem>) {
+    if let Some(labels) = &selector.match_labels {
+        check_labels(labels, &format!("{path}.matchLabels"), problems);
+    }
+    for (index, asked) in selector.match_expressions.iter().flatten().enumerate() {
+        let path = format!("{path}.matchExpressions[{index}]");
+        let values = asked.values.as_deref().unwrap_or_default();
+        check_key(&asked.key, &format!("{path}.key"), problems);
+        for value in values {
+            check_value(value, &format!("{path}.values"), problems);
+        }
+        let wrong = match asked.operator.as_str() {
+            "In" | "NotIn" if values.is_empty() => Some(("values", "is required by In and NotIn")),
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                Some(("values", "must be empty for Exists and DoesNotExist"))
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => None,
+            _ => Some(("operator", "must be one of In, NotIn, Exists, DoesNotExist")),
+        };
+        if let Some((field, message)) = wrong {
+            problems.push(Problem::new(format!("{path}.{field}"), message));
+        }
+    }
+}
+
+/// A DNS label, as names of volumes are.
+pub(super) fn is_label(name: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    name.len() <= 63
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.is_empty()
+}
+
+fn is_label_value(value: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = value.as_bytes();
+    value.len() <= 63
+        && bytes.iter().copied().all(inner)
+        && edge(bytes.first())
+        && edge(bytes.last())
+}
+
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        None => is_label_value(key),
+        Some((prefix, name)) => {
+            prefix.len() <= 253 && prefix.split('.').all(is_label) && is_label_value(name)
+        }
+    }
+}

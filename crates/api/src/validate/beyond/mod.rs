@@ -1,0 +1,10 @@
+//! What CEL cannot say, or not within the API server's cost limits: the form
+//! of map keys, texts with a grammar of their own, and clashes between
+//! volumes.
+//!
+//! In a cluster these become the condition `Accepted=False`, of a setup `Active=False`.
+
+pub(super) mod fluxjob;
+pub(super) mod fluxsetup;
+mod labels;
+pub(super) mod minicluster;
