@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{merge, smallest};
+use crate::{merge, smallest_of};
 
 /// A manifest that breaks one limit.
 #[derive(Clone, Debug)]
@@ -18,10 +18,15 @@ pub struct Broken {
     pub manifest: Value,
 }
 
-/// Every limit below `spec`, each with a manifest that breaks it.
-pub fn every_limit(schema: &Value) -> Vec<Broken> {
+/// Every limit below `spec` of a kind, each with a manifest that breaks it.
+pub fn every_limit(kind: &str, schema: &Value) -> Vec<Broken> {
     let mut broken = Vec::new();
     walk(&schema["properties"]["spec"], &mut vec![Step::Field("spec".into())], &mut broken);
+    let base = smallest_of(kind, "limits");
+    for broken in &mut broken {
+        let patch = std::mem::replace(&mut broken.manifest, base.clone());
+        merge(&mut broken.manifest, &patch);
+    }
     broken
 }
 
@@ -34,7 +39,7 @@ enum Step {
 fn walk(schema: &Value, path: &mut Vec<Step>, broken: &mut Vec<Broken>) {
     // The list of containers must stay valid for all paths below it to exist.
     for (keyword, value) in violations(schema) {
-        broken.push(Broken { path: display(path), keyword, manifest: manifest(path, value) });
+        broken.push(Broken { path: display(path), keyword, manifest: patch(path, value) });
     }
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         path.push(Step::Field(name.clone()));
@@ -100,7 +105,8 @@ fn filler(schema: &Value) -> Value {
     }
 }
 
-fn manifest(path: &[Step], value: Value) -> Value {
+/// What puts a value at a path.
+fn patch(path: &[Step], value: Value) -> Value {
     let mut patch = value;
     for step in path.iter().rev() {
         patch = match step {
@@ -108,9 +114,7 @@ fn manifest(path: &[Step], value: Value) -> Value {
             Step::Item => json!([patch]),
         };
     }
-    let mut manifest = smallest("limits");
-    merge(&mut manifest, &patch);
-    manifest
+    patch
 }
 
 fn display(path: &[Step]) -> String {

@@ -5,7 +5,7 @@ use anyhow::Result;
 use fastrand::Rng;
 use flux_operator_api::{crd, validate};
 use flux_operator_testkit::cluster::{client, install_crds, refusal};
-use flux_operator_testkit::{merge, smallest};
+use flux_operator_testkit::{merge, smallest_of};
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
@@ -17,10 +17,13 @@ const AT_ONCE: usize = 8;
 async fn random_manifests_are_judged_alike_by_server_and_offline() -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
-    let schema = crd::schema(&crd::minicluster());
+    let kinds: Vec<(String, Value)> =
+        crd::all().iter().map(|crd| (crd.spec.names.kind.clone(), crd::schema(crd))).collect();
     let verdicts: Vec<Result<(bool, Option<String>)>> = stream::iter(0..MANIFESTS)
         .map(|seed| {
-            let manifest = random_manifest(&schema, seed);
+            let mut random = Rng::with_seed(seed);
+            let (kind, schema) = random.choice(&kinds).expect("there are kinds");
+            let manifest = random_manifest(kind, schema, &mut random);
             let client = &client;
             async move {
                 let server = refusal(client, &manifest).await?;
@@ -42,14 +45,13 @@ async fn random_manifests_are_judged_alike_by_server_and_offline() -> Result<()>
     Ok(())
 }
 
-/// The smallest MiniCluster with a few random fields; the same for the same seed.
-fn random_manifest(schema: &Value, seed: u64) -> Value {
-    let mut random = Rng::with_seed(seed);
+/// The smallest object of a kind with a few random fields; the same for the same seed.
+fn random_manifest(kind: &str, schema: &Value, random: &mut Rng) -> Value {
     let spec = &schema["properties"]["spec"];
-    let mut manifest =
-        smallest(random.choice(["a", "b-c", "1a", "A", "a.b"].iter()).expect("not empty"));
+    let name = random.choice(["a", "b-c", "1a", "A", "a.b"]).expect("not empty");
+    let mut manifest = smallest_of(kind, name);
     for _ in 0..random.u8(1..6) {
-        let mut patch = random_field(spec, &mut random);
+        let mut patch = random_field(spec, random);
         if random.u8(0..4) > 0 {
             // Mostly keep the one list that must not be empty.
             patch.as_object_mut().map(|fields| fields.remove("containers"));

@@ -7,8 +7,10 @@ use anyhow::Result;
 use flux_operator_api::{MiniCluster, crd, validate};
 use flux_operator_testkit::bad::{self, Bad};
 use flux_operator_testkit::cluster::{client, install_crds, refusal};
-use flux_operator_testkit::{limits, smallest};
+use flux_operator_testkit::limits::{self, Broken};
+use flux_operator_testkit::smallest;
 use futures::{StreamExt, stream};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
 /// Requests in flight; enough to keep a small machine busy.
@@ -54,8 +56,11 @@ async fn every_cel_rule_has_a_bad_manifest() -> Result<()> {
 async fn every_limit_of_the_schema_is_enforced_by_server_and_offline() -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
-    let cases = limits::every_limit(&crd::schema(&crd::minicluster()));
-    assert!(cases.len() > 300, "only {} limits", cases.len());
+    let of_kind = |crd: &CustomResourceDefinition| {
+        limits::every_limit(&crd.spec.names.kind, &crd::schema(crd))
+    };
+    let cases: Vec<Broken> = crd::all().iter().flat_map(of_kind).collect();
+    assert!(cases.len() > 600, "only {} limits", cases.len());
     let verdicts: Vec<Result<Option<String>>> = stream::iter(&cases)
         .map(|case| async {
             let server = refusal(&client, &case.manifest).await?.unwrap_or_default();

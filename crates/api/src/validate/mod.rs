@@ -86,9 +86,27 @@ fn against_crd(schema: &Value, object: &Value) -> Vec<Problem> {
     // The API server leaves the rules out too when the structure is wrong:
     // they could only fail in confusing ways.
     if problems.is_empty() {
+        problems.extend(name(&object));
+    }
+    if problems.is_empty() {
         problems.extend(rules(schema, &object));
     }
     problems
+}
+
+/// What the API server asks of every name, before a kind's own rules.
+fn name(object: &Value) -> Option<Problem> {
+    let problem = |message: String| Some(Problem::new("metadata.name", message));
+    let Some(name) = object["metadata"]["name"].as_str() else {
+        return problem("is required".into());
+    };
+    let is_subdomain = name.len() <= 253 && name.split('.').all(beyond::is_label);
+    if is_subdomain {
+        return None;
+    }
+    problem(format!(
+        "is {name:?}: expected lowercase letters, digits, '-' and '.', starting and ending with a letter or digit"
+    ))
 }
 
 /// The object as the API server would store it: without nulls, with defaults.

@@ -64,7 +64,7 @@ pub(super) fn check_selector(selector: &LabelSelector, path: &str, problems: &mu
 }
 
 /// A DNS label, as names of volumes are.
-pub(super) fn is_label(name: &str) -> bool {
+pub(in crate::validate) fn is_label(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     name.len() <= 63
         && name.bytes().all(inner)

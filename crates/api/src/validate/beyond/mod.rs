@@ -8,3 +8,5 @@ pub(super) mod fluxjob;
 pub(super) mod fluxsetup;
 mod labels;
 pub(super) mod minicluster;
+
+pub(super) use labels::is_label;
