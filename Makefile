@@ -45,7 +45,7 @@ STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRI
 
 .DEFAULT_GOAL := build
 .PHONY: build demo help test test-unit static test-k8s test-e2e testbed-build testbed-up testbed-down \
-	image install uninstall run list log bench lint fmt manifests check-manifests fuzz clean
+	image install uninstall run apply job redo list log bench lint fmt manifests check-manifests fuzz clean
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,7 +54,7 @@ build: ## Build the programs; with target/debug on the search path, kubectl has 
 	$(CARGO) build
 	ln -sf flux-operator $(BIN)/kubectl-minicluster
 
-demo: build ## Show a MiniCluster of 4 on this machine, without Kubernetes
+demo: build ## Show a MiniCluster of 4, and a queue, on this machine, without Kubernetes
 	@examples/demo.sh $(BIN)/flux-operator
 
 test: lint check-manifests test-unit static ## Everything that gates a merge
@@ -137,8 +137,29 @@ run: build image-there ## Run the operator on this machine instead (REPORT_URL= 
 # Pods of the testbed reach this machine where its API server is.
 TESTBED_REPORT_URL = $(if $(ON_TESTBED),$(shell sed -n 's|.*"server": "https\(.*\):.*|http\1:8080|p' $(ON_TESTBED)))
 
-list: ## List the MiniClusters of all namespaces
-	@$(KUBECTL) get miniclusters --all-namespaces
+# What `make apply` and `make job` create, in the namespace of the kubeconfig's context.
+SETUP ?= examples/queue/setup.yaml
+JOB ?= examples/queue/job.yaml
+SAMPLES = app.kubernetes.io/part-of=flux-operator-sample
+
+apply: build ## Create the sample queue (SETUP=)
+	$(BIN)/flux-operator crd | $(KUBECTL) apply --server-side --force-conflicts -f -
+	$(KUBECTL) apply -f $(SETUP)
+
+job: ## Submit one more sample job to it (JOB=)
+	$(KUBECTL) create -f $(JOB)
+
+redo: build ## Remove the sample queue with its jobs, and create it anew
+	$(BIN)/flux-operator crd | $(KUBECTL) apply --server-side --force-conflicts -f -
+	$(KUBECTL) delete fluxjobs --selector $(SAMPLES) --ignore-not-found
+	$(KUBECTL) delete fluxsetups --selector $(SAMPLES) --ignore-not-found --timeout 1m
+	$(KUBECTL) apply -f $(SETUP)
+	@$(KUBECTL) get -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager >/dev/null 2>&1 || \
+		echo "no operator is installed: 'make install', or 'make run' in another terminal"
+	@echo "submit a job with 'make job', see it with 'make list'"
+
+list: ## List queues, jobs and MiniClusters of all namespaces
+	@$(KUBECTL) get fluxsetups,fluxjobs,miniclusters --all-namespaces
 
 log: ## Show what the operator says
 	@$(KUBECTL) logs -n $(OPERATOR_NAMESPACE) -l control-plane=controller-manager --prefix --tail -1
@@ -161,7 +182,7 @@ endif
 lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies features
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	for crate in flux wire api plan install; do $(CARGO) check -q -p flux-operator-$$crate || exit 1; done
+	for crate in flux wire api queue plan install; do $(CARGO) check -q -p flux-operator-$$crate || exit 1; done
 
 fmt: ## Format the code
 	$(CARGO) fmt --all
