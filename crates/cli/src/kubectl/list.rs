@@ -36,7 +36,7 @@ enum Output {
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
     let all = arguments.all_namespaces;
-    let api = if all { session.all_miniclusters() } else { session.miniclusters() };
+    let api = if all { session.all() } else { session.miniclusters() };
     let listed = match api.list(&ListParams::default()).await {
         Ok(listed) => listed.items,
         Err(error) => return Err(session.explain(error, "failed to list MiniClusters").await),

@@ -16,8 +16,10 @@ mod pods;
 mod progress;
 mod session;
 mod shell;
+mod stop;
 mod submit;
 mod table;
+mod target;
 mod terminal;
 mod watch;
 mod words;
@@ -69,7 +71,9 @@ enum Command {
     #[command(visible_alias = "ls")]
     List(list::Arguments),
     Logs(logs::Arguments),
+    Resume(stop::ResumeArguments),
     Shell(shell::Arguments),
+    Stop(stop::Arguments),
     Submit(submit::Arguments),
 }
 
@@ -111,6 +115,10 @@ async fn carry_out(arguments: Arguments) -> Result<ExitCode> {
         }
         Command::List(arguments) => list::run(&Session::open(connection).await?, arguments).await,
         Command::Logs(arguments) => logs::run(&Session::open(connection).await?, arguments).await,
+        Command::Resume(arguments) => {
+            stop::resume(&Session::open(connection).await?, arguments).await
+        }
+        Command::Stop(arguments) => stop::run(&Session::open(connection).await?, arguments).await,
         Command::Shell(arguments) => shell::run(&Session::open(connection).await?, arguments).await,
         Command::Submit(arguments) => {
             submit::run(&Session::open(connection).await?, arguments).await

@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use flux_operator_api::{GROUP, MiniCluster, VERSION};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, Config, Resource, ResourceExt};
 
 use super::Connection;
 
@@ -49,19 +50,27 @@ impl Session {
         Ok(())
     }
 
-    /// MiniClusters in the namespace.
-    pub(super) fn miniclusters(&self) -> Api<MiniCluster> {
+    /// Objects in the namespace.
+    pub(super) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// MiniClusters everywhere.
-    pub(super) fn all_miniclusters(&self) -> Api<MiniCluster> {
+    /// Objects everywhere.
+    pub(super) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
         Api::all(self.client.clone())
+    }
+
+    /// MiniClusters in the namespace.
+    pub(super) fn miniclusters(&self) -> Api<MiniCluster> {
+        self.api()
     }
 
     /// Pods in the namespace.
     pub(super) fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        self.api()
     }
 
     /// A command of this plugin to tell the user, for the same namespace.
@@ -89,16 +98,21 @@ impl Session {
             Err(error) => return self.explain(error, "failed to list MiniClusters").await,
         };
         let names: Vec<String> = listed.items.iter().map(ResourceExt::name_any).collect();
+        self.none("MiniCluster", name, &names)
+    }
+
+    /// There is no such object; these names are there.
+    pub(super) fn none(&self, what: &str, name: &str, names: &[String]) -> anyhow::Error {
         let namespace = &self.namespace;
-        anyhow!("there is no MiniCluster {name:?} in {namespace}\nhint: {}", hint(name, &names))
+        anyhow!("there is no {what} {name:?} in {namespace}\nhint: {}", hint(name, names))
     }
 
     /// What the API server said, with what to do about it.
     pub(super) async fn explain(&self, error: kube::Error, what: &str) -> anyhow::Error {
         let hint = match &error {
-            kube::Error::Api(status) if status.code == 404 && !self.serves_miniclusters().await => {
+            kube::Error::Api(status) if status.code == 404 && !self.serves_our_kinds().await => {
                 return anyhow!(
-                    "this cluster does not know MiniClusters\n\
+                    "this cluster does not know MiniClusters, FluxJobs and FluxSetups\n\
                      hint: install them with `flux-operator crd | kubectl apply -f -`"
                 );
             }
@@ -118,10 +132,12 @@ impl Session {
     }
 
     /// Discovery is open to everybody who may log in.
-    async fn serves_miniclusters(&self) -> bool {
+    async fn serves_our_kinds(&self) -> bool {
         let group = format!("{GROUP}/{VERSION}");
         match self.client.list_api_group_resources(&group).await {
-            Ok(served) => served.resources.iter().any(|resource| resource.name == "miniclusters"),
+            Ok(served) => ["miniclusters", "fluxjobs", "fluxsetups"]
+                .iter()
+                .all(|kind| served.resources.iter().any(|resource| resource.name == *kind)),
             Err(kube::Error::Api(status)) => status.code != 404,
             Err(_) => true,
         }
