@@ -5,8 +5,9 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use flux_operator_api::manifest::{self, MAX_BYTES, Manifest, ReadError};
-use flux_operator_api::{MiniCluster, validate};
+use flux_operator_api::MiniCluster;
+use flux_operator_api::manifest::{self, Document, MAX_BYTES, Manifest, ReadError};
+use flux_operator_api::validate::{self, Checked};
 
 /// Why a manifest could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -36,23 +37,43 @@ pub(crate) fn parse(file: &Path, bytes: &[u8]) -> Result<Manifest, InputError> {
         .map_err(|source| InputError::Manifest { name: display_name(file), source })
 }
 
-/// Checks the one MiniCluster of a manifest that came from `file`.
-pub(crate) fn minicluster(file: &Path, bytes: &[u8]) -> Result<MiniCluster> {
+/// Checks every object of a manifest that came from `file`.
+pub(crate) fn checked(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> {
     let name = display_name(file);
     let manifest = parse(file, bytes)?;
     for warning in &manifest.warnings {
         eprintln!("{name}: warning: {warning}");
     }
-    let [document] = manifest.documents.as_slice() else {
-        bail!("{name} has {} objects: give one MiniCluster at a time", manifest.documents.len());
-    };
-    let problems = validate::document(document);
+    let problems: Vec<String> = manifest
+        .documents
+        .iter()
+        .flat_map(validate::document)
+        .map(|problem| format!("{name}: {problem}"))
+        .collect();
     if !problems.is_empty() {
-        let problems: Vec<String> =
-            problems.iter().map(|problem| format!("{name}: {problem}")).collect();
         bail!("the manifest cannot be carried out\n{}", problems.join("\n"));
     }
-    Ok(validate::minicluster(&document.value)?)
+    Ok(manifest.documents)
+}
+
+/// Checks the one MiniCluster of a manifest that came from `file`.
+pub(crate) fn minicluster(file: &Path, bytes: &[u8]) -> Result<MiniCluster> {
+    let documents = checked(file, bytes)?;
+    match documents.as_slice() {
+        [document] if document.kind() == Some(MiniCluster::KIND) => {
+            Ok(validate::minicluster(&document.value)?)
+        }
+        _ => {
+            let kinds: Vec<&str> = documents.iter().filter_map(Document::kind).collect();
+            bail!("{} has {}: give one MiniCluster", display_name(file), kinds.join(", "))
+        }
+    }
+}
+
+/// The objects of one kind.
+pub(crate) fn of_kind<K: Checked>(documents: &[Document]) -> Result<Vec<K>> {
+    let of_kind = documents.iter().filter(|document| document.kind() == Some(K::KIND));
+    of_kind.map(|document| Ok(validate::read(&document.value)?)).collect()
 }
 
 /// How messages call the file.

@@ -36,10 +36,37 @@ pub enum FrontError {
 }
 
 /// What the front waits for.
-enum Event {
+pub(crate) enum Event {
     Ready,
     LeadEnded(std::io::Result<ExitStatus>),
     Signal(i32),
+}
+
+/// How a front hears of what happens.
+pub(crate) struct Ears {
+    sender: Sender<Event>,
+    events: Receiver<Event>,
+}
+
+impl Ears {
+    pub(crate) fn new() -> Ears {
+        let (sender, events) = mpsc::channel();
+        Ears { sender, events }
+    }
+
+    /// By it, somebody else can tell the front to end as a signal would.
+    pub(crate) fn voice(&self) -> Sender<Event> {
+        self.sender.clone()
+    }
+
+    /// Those of a front that is the whole program: it hears its signals.
+    fn of_the_program() -> Result<Ears, FrontError> {
+        let ears = Ears::new();
+        let sender = ears.voice();
+        watch_signals(move |signal| sender.send(Event::Signal(signal)).is_ok())
+            .map_err(FrontError::Signals)?;
+        Ok(ears)
+    }
 }
 
 /// Runs a cluster until its command has ended, and returns the command's exit code.
@@ -53,7 +80,23 @@ pub fn run(
     for note in &request.notes {
         progress.note(note);
     }
-    front(&instance, request, programs, progress, Output::Inherited, |_| {})
+    // Before anything is there that would have to be cleaned up.
+    let ears = Ears::of_the_program()?;
+    front(&instance, request, programs, progress, Output::Inherited, ears, |_| {})
+}
+
+/// Runs one of several clusters of this program, as [`run`] does. Its output is told line
+/// by line, with its name before it.
+pub(crate) fn run_one_of_several(
+    home: &Home,
+    request: &Request,
+    programs: &Programs,
+    ears: Ears,
+    on_ready: impl FnMut(&Record),
+) -> Result<u8, FrontError> {
+    let instance = free_instance(home, request.name());
+    let output = Output::Prefixed(request.name().to_owned());
+    front(&instance, request, programs, &Progress::silent(), output, ears, on_ready)
 }
 
 /// Holds a cluster that stays up until it is told to end. `ready` is called once
@@ -64,7 +107,8 @@ pub fn supervise(
     programs: &Programs,
     ready: impl FnMut(&Record),
 ) -> Result<u8, FrontError> {
-    front(instance, request, programs, &Progress::start(true), Output::Logged, ready)
+    let ears = Ears::of_the_program()?;
+    front(instance, request, programs, &Progress::silent(), Output::Logged, ears, ready)
 }
 
 fn front(
@@ -73,11 +117,10 @@ fn front(
     programs: &Programs,
     progress: &Progress,
     output: Output,
+    ears: Ears,
     mut on_ready: impl FnMut(&Record),
 ) -> Result<u8, FrontError> {
-    let (sender, events) = mpsc::channel();
-    // Before anything is there that would have to be cleaned up.
-    watch_signals(sender.clone()).map_err(FrontError::Signals)?;
+    let Ears { sender, events } = ears;
     let _held = instance.hold().map_err(FrontError::Instance)?;
     let _files = Files { instance };
     let size = request.cluster.ranks.size;
@@ -91,7 +134,7 @@ fn front(
         ready: false,
     };
     instance.write_record(&record).map_err(FrontError::Instance)?;
-    let Agents { mut children, ready } =
+    let Agents { mut children, ready, lines } =
         start(instance, request, programs, output).map_err(FrontError::Start)?;
     watch_ready(ready, sender.clone());
     let lead = children.remove(0);
@@ -119,6 +162,9 @@ fn front(
     progress.finish();
     drop(lead_input);
     end(children, &events);
+    if let Some(lines) = lines {
+        lines.finish();
+    }
     let code = match told.and_then(|signal| u8::try_from(128 + signal).ok()) {
         Some(code) => code,
         None => exit_code(instance, ended, progress),
@@ -154,15 +200,10 @@ impl Drop for Files<'_> {
     }
 }
 
-fn watch_signals(sender: Sender<Event>) -> std::io::Result<()> {
+/// Calls `tell` for each signal that asks this program to end, while it returns true.
+pub(crate) fn watch_signals(tell: impl Fn(i32) -> bool + Send + 'static) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    thread::spawn(move || {
-        for signal in &mut signals {
-            if sender.send(Event::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    });
+    thread::spawn(move || signals.forever().find(|signal| !tell(*signal)));
     Ok(())
 }
 
@@ -226,7 +267,8 @@ fn exit_code(instance: &Instance, status: Option<ExitStatus>, progress: &Progres
                 progress.finish();
                 let _ = writeln!(
                     std::io::stderr(),
-                    "flux-operator: {}: {}",
+                    "{}: {}: {}",
+                    instance.name(),
                     ending.reason.as_str(),
                     ending.message
                 );

@@ -5,6 +5,9 @@
 //! ends, in whatever way, they see the end of it and end too. What a front that
 //! was killed leaves behind are files, and the next command removes them.
 //!
+//! Several clusters of one program, FluxJobs, are admitted by the scheduler that the
+//! operator uses.
+//!
 //! This crate must not know Kubernetes' API.
 
 mod differences;
@@ -12,7 +15,9 @@ mod flux;
 mod front;
 mod home;
 mod instance;
+mod lines;
 mod progress;
+mod queue;
 mod request;
 mod start;
 
@@ -21,4 +26,5 @@ pub use front::{FrontError, run, supervise};
 pub use home::{Home, HomeError};
 pub use instance::{Instance, InstanceError, Record};
 pub use progress::Progress;
+pub use queue::{Batch, BatchError, run_batch};
 pub use request::{Request, RequestError};

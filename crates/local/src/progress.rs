@@ -26,6 +26,11 @@ impl Progress {
         Progress { started: Instant::now(), spinner, quiet }
     }
 
+    /// Shows nothing but warnings.
+    pub(crate) fn silent() -> Progress {
+        Progress::start(true)
+    }
+
     /// Says what is under way.
     pub(crate) fn doing(&self, what: &str) {
         if let Some(spinner) = &self.spinner {

@@ -13,6 +13,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 
 use crate::flux::{FluxChoice, Programs};
 use crate::instance::{Instance, InstanceError, write_private};
+use crate::lines::Lines;
 use crate::request::Request;
 
 /// Why a cluster did not start.
@@ -35,12 +36,14 @@ pub enum StartError {
 }
 
 /// Where the output of the lead goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// To the caller: the command's output is the caller's.
     Inherited,
     /// To its log.
     Logged,
+    /// To the caller, each line with this name before it.
+    Prefixed(String),
 }
 
 /// The agents of a cluster. They end when this is dropped: their standard input
@@ -51,6 +54,8 @@ pub(crate) struct Agents {
     pub(crate) children: Vec<Child>,
     /// Says when enough brokers are online.
     pub(crate) ready: File,
+    /// The lead's output, where it is told line by line.
+    pub(crate) lines: Option<Lines>,
 }
 
 /// Writes the files and starts the agents.
@@ -66,10 +71,14 @@ pub(crate) fn start(
     let mut children = Vec::new();
     for rank in 0..request.cluster.ranks.size {
         let mut command = agent(instance, request, programs, &names, rank);
-        redirect(&mut command, instance, rank, output)?;
+        redirect(&mut command, instance, rank, &output)?;
         children.push(command.spawn().map_err(|source| StartError::Agent { rank, source })?);
     }
-    Ok(Agents { children, ready })
+    let lines = match output {
+        Output::Prefixed(name) => Some(Lines::of(&mut children[0], &name)),
+        Output::Inherited | Output::Logged => None,
+    };
+    Ok(Agents { children, ready, lines })
 }
 
 fn write_files(instance: &Instance, request: &Request) -> Result<(), StartError> {
@@ -161,11 +170,16 @@ fn redirect(
     command: &mut Command,
     instance: &Instance,
     rank: u32,
-    output: Output,
+    output: &Output,
 ) -> Result<(), StartError> {
     command.stdin(Stdio::piped());
-    if rank == 0 && output == Output::Inherited {
-        return Ok(());
+    match output {
+        Output::Inherited if rank == 0 => return Ok(()),
+        Output::Prefixed(_) if rank == 0 => {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            return Ok(());
+        }
+        _ => {}
     }
     let path = instance.log(rank);
     let failed = |source| StartError::File(InstanceError::File { path: path.clone(), source });

@@ -1,16 +1,23 @@
-//! `flux-operator local run`: run a MiniCluster to its end.
+//! `flux-operator local run`: run a MiniCluster, or jobs of a queue, to their end.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use flux_operator_local::Progress;
+use flux_operator_api::MiniCluster;
+use flux_operator_api::validate::{self, Checked};
+use flux_operator_local::{Batch, Progress, Request};
+use jiff::Timestamp;
 
 use crate::input;
 
-use super::{Source, home, programs, request};
+use super::{Source, home, programs};
 
 /// Run a MiniCluster to its end. Its output is this program's, and so is its
 /// exit code.
+///
+/// A manifest with FluxJobs, and the FluxSetup they wait at, is a queue: each job runs
+/// when there is room for it, its output has its name before each line, and the exit code
+/// is the worst of theirs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -24,11 +31,21 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let progress = Progress::start(arguments.quiet);
     let file = &arguments.source.filename;
-    let mut request = request(file, &input::bytes(file)?)?;
-    if arguments.quiet {
-        request.quieten();
-    }
+    let documents = input::checked(file, &input::bytes(file)?)?;
     let programs = programs(arguments.source.flux_root.as_deref())?;
-    let code = flux_operator_local::run(&home()?, &request, &programs, &progress)?;
+    let code = match documents.as_slice() {
+        [document] if document.kind() == Some(MiniCluster::KIND) => {
+            let mut request = Request::of(validate::minicluster(&document.value)?)?;
+            if arguments.quiet {
+                request.quieten();
+            }
+            flux_operator_local::run(&home()?, &request, &programs, &progress)?
+        }
+        documents => {
+            let (setups, jobs) = (input::of_kind(documents)?, input::of_kind(documents)?);
+            let batch = Batch::of(setups, jobs, input::of_kind(documents)?, Timestamp::now())?;
+            flux_operator_local::run_batch(&home()?, batch, &programs, &progress)?
+        }
+    };
     Ok(ExitCode::from(code))
 }

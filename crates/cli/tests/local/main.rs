@@ -3,12 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+mod home;
+mod queue;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tempfile::TempDir;
+
+use home::{Home, errors, output};
 
 #[test]
 fn a_command_runs_on_four_nodes_and_its_output_is_untouched() {
@@ -239,129 +240,4 @@ fn the_key_is_in_no_output_argument_or_log() {
 
 fn sleeper() -> Value {
     json!({ "size": 2, "containers": [{ "command": "sleep 1000" }] })
-}
-
-/// Directories of one test's own.
-struct Home {
-    folder: TempDir,
-}
-
-impl Home {
-    fn new() -> Home {
-        let folder = tempfile::Builder::new().prefix("fo").tempdir_in("/tmp").unwrap();
-        Home { folder }
-    }
-
-    fn program(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
-        command
-            .args(arguments)
-            .env("XDG_STATE_HOME", self.folder.path().join("state"))
-            .env("XDG_RUNTIME_DIR", self.folder.path().join("run"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn manifest(&self, name: &str, spec: Value) -> String {
-        let mut spec = spec;
-        if spec["containers"].is_null() {
-            spec["containers"] = json!([{}]);
-        }
-        let manifest = json!({
-            "apiVersion": "flux-framework.org/v1alpha2",
-            "kind": "MiniCluster",
-            "metadata": { "name": name },
-            "spec": spec,
-        });
-        let file = self.folder.path().join(format!("{name}.yaml"));
-        std::fs::write(&file, manifest.to_string()).unwrap();
-        file.to_str().unwrap().to_owned()
-    }
-
-    fn run(&self, spec: Value) -> Output {
-        let manifest = self.manifest("run", spec);
-        self.program(&["local", "run", "-f", &manifest]).output().unwrap()
-    }
-
-    fn start(&self, manifest: &str) -> Front {
-        let mut command = self.program(&["local", "run", "-f", manifest]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        Front { child }
-    }
-
-    /// Processes that have to do with this home.
-    fn processes(&self) -> Vec<u32> {
-        let marker = self.folder.path().to_str().unwrap().as_bytes().to_vec();
-        let entries = std::fs::read_dir("/proc").unwrap().flatten();
-        entries
-            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-            .filter(|process| *process != std::process::id())
-            .filter(|process| {
-                let environment =
-                    std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-                let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-                [environment, words]
-                    .iter()
-                    .any(|bytes| bytes.windows(marker.len()).any(|w| w == marker))
-            })
-            .collect()
-    }
-
-    /// Neither files nor processes. Those that were told to end may take a moment.
-    fn assert_nothing_left(&self) {
-        let left = || {
-            let files = ["state/flux-operator/local", "run/flux-operator"]
-                .into_iter()
-                .flat_map(|folder| {
-                    std::fs::read_dir(self.folder.path().join(folder)).into_iter().flatten()
-                })
-                .count();
-            (files, self.processes())
-        };
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while left() != (0, Vec::new()) {
-            assert!(std::time::Instant::now() < deadline, "left: {:?}", left());
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-    }
-}
-
-/// A front under way; it is ended when the test is, however that goes.
-struct Front {
-    child: Child,
-}
-
-impl Front {
-    fn pid(&self) -> rustix::process::Pid {
-        rustix::process::Pid::from_child(&self.child)
-    }
-
-    fn wait_for(&mut self, words: &str) {
-        let errors = self.child.stderr.take().unwrap();
-        let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
-        let found = lines.find(|line| line.contains(words));
-        assert!(found.is_some(), "it never said {words:?}");
-        // Goes on reading, so that the front never waits for us.
-        std::thread::spawn(move || lines.for_each(drop));
-    }
-
-    fn end(&mut self) {
-        rustix::process::kill_process(self.pid(), rustix::process::Signal::TERM).unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn output(result: &Output) -> String {
-    String::from_utf8(result.stdout.clone()).unwrap()
-}
-
-fn errors(result: &Output) -> String {
-    String::from_utf8(result.stderr.clone()).unwrap()
 }

@@ -1,0 +1,139 @@
+//! Where a test's clusters live, and the programs that run them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Directories of one test's own.
+pub struct Home {
+    pub folder: TempDir,
+}
+
+impl Home {
+    pub fn new() -> Home {
+        let folder = tempfile::Builder::new().prefix("fo").tempdir_in("/tmp").unwrap();
+        Home { folder }
+    }
+
+    pub fn program(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
+        command
+            .args(arguments)
+            .env("XDG_STATE_HOME", self.folder.path().join("state"))
+            .env("XDG_RUNTIME_DIR", self.folder.path().join("run"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn manifest(&self, name: &str, spec: Value) -> String {
+        let mut spec = spec;
+        if spec["containers"].is_null() {
+            spec["containers"] = json!([{}]);
+        }
+        let manifest = json!({
+            "apiVersion": "flux-framework.org/v1alpha2",
+            "kind": "MiniCluster",
+            "metadata": { "name": name },
+            "spec": spec,
+        });
+        self.file(&format!("{name}.yaml"), &manifest.to_string())
+    }
+
+    pub fn file(&self, name: &str, content: &str) -> String {
+        let file = self.folder.path().join(name);
+        std::fs::write(&file, content).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+
+    pub fn run(&self, spec: Value) -> Output {
+        let manifest = self.manifest("run", spec);
+        self.program(&["local", "run", "-f", &manifest]).output().unwrap()
+    }
+
+    pub fn start(&self, manifest: &str) -> Front {
+        let mut command = self.program(&["local", "run", "-f", manifest]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let (sender, errors) = channel();
+        // Reads all of it, so that the front never waits for us.
+        std::thread::spawn(move || lines.for_each(|line| drop(sender.send(line))));
+        Front { child, errors }
+    }
+
+    /// Processes that have to do with this home.
+    pub fn processes(&self) -> Vec<u32> {
+        let marker = self.folder.path().to_str().unwrap().as_bytes().to_vec();
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+            .filter(|process| *process != std::process::id())
+            .filter(|process| {
+                let environment =
+                    std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+                let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+                [environment, words]
+                    .iter()
+                    .any(|bytes| bytes.windows(marker.len()).any(|w| w == marker))
+            })
+            .collect()
+    }
+
+    /// Neither files nor processes. Those that were told to end may take a moment.
+    pub fn assert_nothing_left(&self) {
+        let left = || {
+            let files = ["state/flux-operator/local", "run/flux-operator"]
+                .into_iter()
+                .flat_map(|folder| {
+                    std::fs::read_dir(self.folder.path().join(folder)).into_iter().flatten()
+                })
+                .count();
+            (files, self.processes())
+        };
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while left() != (0, Vec::new()) {
+            assert!(std::time::Instant::now() < deadline, "left: {:?}", left());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+}
+
+/// A front under way; it is ended when the test is, however that goes.
+pub struct Front {
+    pub child: Child,
+    errors: Receiver<String>,
+}
+
+impl Front {
+    pub fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    /// Waits until it says these words, and returns the whole line.
+    pub fn wait_for(&mut self, words: &str) -> String {
+        let found = self.errors.iter().find(|line| line.contains(words));
+        found.unwrap_or_else(|| panic!("it never said {words:?}"))
+    }
+
+    pub fn end(&mut self) {
+        rustix::process::kill_process(self.pid(), rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn output(result: &Output) -> String {
+    String::from_utf8(result.stdout.clone()).unwrap()
+}
+
+pub fn errors(result: &Output) -> String {
+    String::from_utf8(result.stderr.clone()).unwrap()
+}

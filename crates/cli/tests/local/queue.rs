@@ -1,0 +1,194 @@
+//! FluxJobs on one machine: the same scheduler as in a cluster.
+
+use serde_json::{Value, json};
+
+use crate::home::{Home, errors, output};
+
+#[test]
+fn q40_three_jobs_for_room_of_two() {
+    let home = Home::new();
+    let objects = [
+        setup(json!({ "quota": { "nodes": 2 } })),
+        job("a", json!({ "command": until_there(&home, "end-a") })),
+        job("b", json!({ "command": until_there(&home, "end-b") })),
+        job("c", json!({ "command": "true" })),
+    ];
+    let mut front = home.start(&home.objects(&objects));
+    let waits = front.wait_for("job c waits");
+    assert!(waits.ends_with("job c waits: missing 1 node; position 0"), "{waits}");
+    home.file("end-b", "");
+    front.wait_for("job b ended with exit code 0");
+    front.wait_for("job c is admitted by team with 1 node");
+    front.wait_for("job c ended with exit code 0");
+    home.file("end-a", "");
+    front.wait_for("job a ended with exit code 0");
+    assert_eq!(front.child.wait().unwrap().code(), Some(0));
+    home.assert_nothing_left();
+}
+
+#[test]
+fn every_line_has_the_name_of_its_job_and_the_worst_exit_code_counts() {
+    let home = Home::new();
+    let objects = [
+        job("good", json!({ "command": "echo here" })),
+        job("bad", json!({ "command": "sh -c 'echo there; exit 7'" })),
+        job("worse", json!({ "command": "sh -c 'exit 3'" })),
+    ];
+    let result = home.run_objects(&objects);
+    assert_eq!(result.status.code(), Some(7), "{}", errors(&result));
+    let printed = output(&result);
+    let mut lines: Vec<&str> = printed.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["bad | there", "good | here"]);
+    let errors = errors(&result);
+    assert!(errors.contains("there is no FluxSetup: every job runs at once"), "{errors}");
+    home.assert_nothing_left();
+}
+
+#[test]
+fn priority_comes_before_the_order_of_the_file() {
+    let home = Home::new();
+    let objects = [
+        job("last", json!({ "command": "true" })),
+        job("first", json!({ "command": "true", "priority": 5 })),
+        setup(json!({ "quota": { "nodes": 1 } })),
+    ];
+    let result = home.run_objects(&objects);
+    assert_eq!(result.status.code(), Some(0), "{}", errors(&result));
+    let errors = errors(&result);
+    let place = |words: &str| errors.find(words).unwrap_or_else(|| panic!("no {words}: {errors}"));
+    assert!(place("first ended") < place("last is admitted"), "{errors}");
+}
+
+#[test]
+fn a_job_with_a_least_size_takes_what_there_is() {
+    let home = Home::new();
+    let command = "sh -c 'echo $FLUX_JOB_NNODES'";
+    let objects = [
+        setup(json!({ "quota": { "nodes": 2 } })),
+        job("partly", json!({ "command": command, "size": 4, "minSize": 2 })),
+    ];
+    let result = home.run_objects(&objects);
+    assert_eq!(result.status.code(), Some(0), "{}", errors(&result));
+    assert!(errors(&result).contains("admitted by team with 2 nodes"), "{}", errors(&result));
+    assert_eq!(output(&result), "partly | 2\npartly | 2\n");
+}
+
+#[test]
+fn a_job_that_can_never_run_is_told_and_holds_nobody_up() {
+    let home = Home::new();
+    let objects = [
+        setup(json!({ "quota": { "nodes": 2 } })),
+        job("large", json!({ "command": "true", "size": 3 })),
+        job("lost", json!({ "command": "true", "queue": "nowhere" })),
+        job("small", json!({ "command": "echo here" })),
+    ];
+    let result = home.run_objects(&objects);
+    assert_eq!(result.status.code(), Some(1));
+    assert_eq!(output(&result), "small | here\n");
+    let errors = errors(&result);
+    for words in [
+        "job large waits: it asks for 3 nodes, and its queue has 2 in all",
+        "job large was not run",
+        "job lost waits: there is no FluxSetup \"nowhere\"",
+        "job lost was not run",
+    ] {
+        assert!(errors.contains(words), "{words}: {errors}");
+    }
+    home.assert_nothing_left();
+}
+
+#[test]
+fn a_job_that_runs_for_too_long_is_ended() {
+    let home = Home::new();
+    let objects = [job("long", json!({ "command": "sleep 1000", "maxRuntimeSeconds": 1 }))];
+    let result = home.run_objects(&objects);
+    assert_eq!(result.status.code(), Some(124), "{}", errors(&result));
+    assert!(errors(&result).contains("longer than maxRuntimeSeconds"), "{}", errors(&result));
+    home.assert_nothing_left();
+}
+
+#[test]
+fn an_interrupt_ends_all_jobs() {
+    let home = Home::new();
+    let objects = [
+        setup(json!({ "quota": { "nodes": 2 } })),
+        job("a", json!({ "command": "sleep 1000" })),
+        job("b", json!({ "command": "sleep 1000" })),
+        job("c", json!({ "command": "sleep 1000" })),
+    ];
+    let mut front = home.start(&home.objects(&objects));
+    // Either may be the first.
+    front.wait_for(" runs");
+    front.wait_for(" runs");
+    rustix::process::kill_process(front.pid(), rustix::process::Signal::INT).unwrap();
+    assert_eq!(front.child.wait().unwrap().code(), Some(130));
+    home.assert_nothing_left();
+}
+
+#[test]
+fn a_minicluster_that_names_a_queue_waits_like_a_job() {
+    let home = Home::new();
+    let minicluster = json!({
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "MiniCluster",
+        "metadata": { "name": "queued" },
+        "spec": { "queue": "team", "size": 2, "containers": [{ "command": "echo here" }] },
+    });
+    let setup = setup(json!({ "quota": { "nodes": 2 } }));
+    let result = home.run_objects(&[setup, minicluster]);
+    assert_eq!(result.status.code(), Some(0), "{}", errors(&result));
+    assert!(errors(&result).contains("queued is admitted by team with 2 nodes"));
+    assert_eq!(output(&result), "queued | here\n");
+}
+
+#[test]
+fn a_mistake_is_told_before_any_job_starts() {
+    let home = Home::new();
+    let template = json!({ "spec": { "flux": { "mungeSecret": "key" }, "containers": [{}] } });
+    let objects = [
+        job("good", json!({ "command": "echo here" })),
+        job("bad", json!({ "command": "true", "template": template })),
+    ];
+    let result = home.run_objects(&objects);
+    assert_eq!(result.status.code(), Some(1));
+    assert_eq!(output(&result), "");
+    let errors = errors(&result);
+    assert!(errors.contains("FluxJob \"bad\" cannot be carried out: "), "{errors}");
+    assert!(errors.contains("mungeSecret"), "{errors}");
+}
+
+/// Ends when a file is there.
+fn until_there(home: &Home, file: &str) -> String {
+    let file = home.folder.path().join(file);
+    format!("sh -c 'until [ -e {} ]; do sleep 0.05; done'", file.display())
+}
+
+fn setup(spec: Value) -> Value {
+    object("FluxSetup", "team", spec)
+}
+
+fn job(name: &str, spec: Value) -> Value {
+    object("FluxJob", name, spec)
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": kind,
+        "metadata": { "name": name },
+        "spec": spec,
+    })
+}
+
+impl Home {
+    fn objects(&self, objects: &[Value]) -> String {
+        let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
+        self.file("objects.yaml", &texts.join("\n---\n"))
+    }
+
+    fn run_objects(&self, objects: &[Value]) -> std::process::Output {
+        let file = self.objects(objects);
+        self.program(&["local", "run", "-f", &file]).output().unwrap()
+    }
+}

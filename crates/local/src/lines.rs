@@ -1,0 +1,74 @@
+//! The output of one of several clusters: whole lines, with its name before them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Child;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+/// How long the rest of the output is waited for once the cluster has ended. A process
+/// that the command left behind may hold it open for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The output of a process, being told.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    /// Closed when all was told.
+    told: Receiver<()>,
+}
+
+impl Lines {
+    /// Tells what a process prints, to where it would have printed it.
+    pub(crate) fn of(child: &mut Child, name: &str) -> Lines {
+        let (telling, told) = mpsc::channel();
+        if let Some(output) = child.stdout.take() {
+            tell(output, name.to_owned(), telling.clone(), std::io::stdout);
+        }
+        if let Some(errors) = child.stderr.take() {
+            tell(errors, name.to_owned(), telling, std::io::stderr);
+        }
+        Lines { told }
+    }
+
+    /// Waits until all was told.
+    pub(crate) fn finish(self) {
+        // It is never sent, so this ends with the last sender, or with the time.
+        let _ = self.told.recv_timeout(PATIENCE);
+    }
+}
+
+fn tell<R, W>(from: R, name: String, telling: Sender<()>, to: fn() -> W)
+where
+    R: Read + Send + 'static,
+    W: Write + 'static,
+{
+    thread::spawn(move || {
+        let _telling = telling;
+        let mut from = BufReader::new(from);
+        let mut line = Vec::new();
+        while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            // Written at once, so that lines of several clusters do not mix. Nobody may
+            // read it any more; the command is to go on all the same.
+            let _ = to().write_all(&prefixed(&name, &line));
+            line.clear();
+        }
+    });
+}
+
+fn prefixed(name: &str, line: &[u8]) -> Vec<u8> {
+    let mut text = format!("{name} | ").into_bytes();
+    text.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
+    text.push(b'\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_the_name_before_it_and_an_end() {
+        assert_eq!(prefixed("a", b"word\n"), b"a | word\n");
+        assert_eq!(prefixed("a", b"\xff"), b"a | \xff\n");
+    }
+}

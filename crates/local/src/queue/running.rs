@@ -1,0 +1,76 @@
+//! An admitted job: its cluster runs in a thread of its own.
+
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use flux_operator_queue::{Admit, Millis};
+use signal_hook::consts::SIGTERM;
+
+use super::Event;
+use super::batch::Entry;
+use crate::flux::Programs;
+use crate::front::{self, Ears, run_one_of_several};
+use crate::home::Home;
+use crate::request::Request;
+
+/// A job whose cluster is up or on its way.
+pub(super) struct Running {
+    pub(super) name: String,
+    /// When it must have ended.
+    pub(super) deadline: Option<Millis>,
+    /// It was told to end because it had not.
+    pub(super) too_long: bool,
+    /// What one machine cannot give it.
+    pub(super) notes: Vec<String>,
+    voice: Sender<front::Event>,
+}
+
+impl Running {
+    /// Starts the cluster of an admitted job; `sender` is told how it goes.
+    pub(super) fn start(
+        home: &Home,
+        entry: Entry,
+        admit: &Admit,
+        programs: &Programs,
+        sender: Sender<Event>,
+    ) -> Result<Running, String> {
+        let deadline = entry.max_runtime().map(|time| admit.admission.at + time);
+        let minicluster = entry.minicluster(&admit.admission);
+        let mut request = Request::of(minicluster).map_err(|error| error.to_string())?;
+        // What is going on is told by the queue; the rest is the command's.
+        request.quieten();
+        let notes = request.notes.clone();
+        let ears = Ears::new();
+        let voice = ears.voice();
+        let (home, programs, uid) = (home.clone(), programs.clone(), admit.uid.clone());
+        thread::spawn(move || {
+            let ready = |_: &_| {
+                // Nobody listens any more when the program ends.
+                let _ = sender.send(Event::Ready(uid.clone()));
+            };
+            let ended = run_one_of_several(&home, &request, &programs, ears, ready);
+            let ended = ended.map_err(|error| chain(&error));
+            let _ = sender.send(Event::Ended(uid, ended));
+        });
+        Ok(Running { name: admit.name.to_string(), deadline, too_long: false, notes, voice })
+    }
+
+    /// Tells it to end, as a signal would.
+    pub(super) fn end(&self, signal: i32) {
+        // It may just have ended by itself.
+        let _ = self.voice.send(front::Event::Signal(signal));
+    }
+
+    /// Tells it to end because its time is over.
+    pub(super) fn end_too_long(&mut self) {
+        self.deadline = None;
+        self.too_long = true;
+        self.end(SIGTERM);
+    }
+}
+
+/// An error with its causes, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
