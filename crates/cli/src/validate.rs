@@ -1,11 +1,15 @@
 //! `flux-operator validate`: check manifests without a cluster.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use flux_operator_api::manifest::Document;
-use flux_operator_api::validate;
+use flux_operator_api::validate::{self, Checked};
+use flux_operator_api::{FluxJob, FluxSetup};
+use flux_operator_plan::queueing::setup;
+use flux_operator_plan::queueing::workload::{self, Beside};
 
 use crate::input;
 
@@ -42,7 +46,11 @@ fn check(file: &Path) -> bool {
     let documents = &manifest.documents;
     let mut clean = true;
     for document in documents {
-        let problems = validate::document(document);
+        let mut problems: Vec<String> =
+            validate::document(document).iter().map(ToString::to_string).collect();
+        if problems.is_empty() {
+            problems.extend(refused(document));
+        }
         for problem in &problems {
             eprintln!("{}: {problem}", label(file, document, documents.len()));
         }
@@ -52,6 +60,32 @@ fn check(file: &Path) -> bool {
         clean &= problems.is_empty();
     }
     clean
+}
+
+/// What the operator would say of a job or a queue that the check finds nothing wrong with.
+fn refused(document: &Document) -> Option<String> {
+    match document.kind() {
+        Some(FluxJob::KIND) => {
+            let job = validate::read::<FluxJob>(&document.value).ok()?;
+            // Whether there is such a class only a cluster knows.
+            let class_value = (!job.spec.priority_class_name.is_empty()).then_some(0);
+            let beside = Beside { minicluster: None, class_value };
+            workload::of_job(&job, beside).err().map(|mistake| mistake.message)
+        }
+        Some(FluxSetup::KIND) => {
+            let mut setup = validate::read::<FluxSetup>(&document.value).ok()?;
+            // As if it were the operator's, which may serve other namespaces.
+            let home = setup.metadata.namespace.get_or_insert_with(|| "default".into()).clone();
+            let around = setup::Around {
+                home: &home,
+                namespaces: &BTreeMap::new(),
+                nodes: None,
+                setups: &[],
+            };
+            setup::read(&setup, around).mistake.map(|mistake| mistake.message)
+        }
+        _ => None,
+    }
 }
 
 /// The file, and which of its objects when it has several.

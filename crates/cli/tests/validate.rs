@@ -91,6 +91,35 @@ fn what_is_none_of_our_kinds_says_so() {
 }
 
 #[test]
+fn jobs_and_queues_are_checked_as_the_operator_would() {
+    let object = |kind: &str, spec: &str| {
+        format!(
+            "apiVersion: flux-framework.org/v1alpha2\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}\n"
+        )
+    };
+    let cases = [
+        (object("FluxJob", "{size: 2, command: hostname, priorityClassName: high}"), None),
+        (
+            object("FluxJob", "{comand: hostname}"),
+            Some("spec.comand: unknown field: did you mean \"command\"?"),
+        ),
+        (
+            object("FluxJob", "{template: {spec: {flux: {mungeSecret: key}, containers: [{}]}}}"),
+            Some("mungeSecret: is not supported yet"),
+        ),
+        (object("FluxSetup", "{namespaceSelector: {}, quota: {nodes: 4, memory: 16Gi}}"), None),
+        (object("FluxSetup", "{cohort: all}"), Some("cohorts are not supported yet")),
+        (object("FluxSetup", "{quota: {nodes: 4e}}"), Some("spec.quota.nodes: ")),
+    ];
+    for (manifest, expected) in cases {
+        let result = validate_input(manifest.as_bytes());
+        let said = errors(&result);
+        assert_eq!(result.status.success(), expected.is_none(), "{manifest}: {said}");
+        assert!(said.contains(expected.unwrap_or_default()), "{manifest}: {said}");
+    }
+}
+
+#[test]
 fn garbage_gives_a_short_error_and_no_panic() {
     let ten_megabytes = 10 * 1024 * 1024;
     let noise: Vec<u8> =
