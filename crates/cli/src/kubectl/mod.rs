@@ -1,19 +1,23 @@
 //! `kubectl minicluster`: MiniClusters from the command line. One file per command.
 //!
 //! What is shown, run and returned is decided by plain functions over a
-//! MiniCluster and its pods (`manifest`, `outcome`, `pods`, `table`, `words`); the
-//! commands ask the API server and carry out. They wait by watches.
+//! MiniCluster and its pods (`manifest`, `outcome`, `pods`, `table`, `words`) and over
+//! queues (`view`, `explanation`); the commands ask the API server and carry out. They
+//! wait by watches.
 
 mod create;
 mod delete;
 mod exec;
+mod explanation;
 mod follow;
 mod list;
 mod logs;
+mod lookout;
 mod manifest;
 mod outcome;
 mod pods;
 mod progress;
+mod queue;
 mod session;
 mod shell;
 mod stop;
@@ -21,7 +25,9 @@ mod submit;
 mod table;
 mod target;
 mod terminal;
+mod view;
 mod watch;
+mod why;
 mod words;
 
 use std::path::PathBuf;
@@ -71,10 +77,12 @@ enum Command {
     #[command(visible_alias = "ls")]
     List(list::Arguments),
     Logs(logs::Arguments),
+    Queue(queue::Arguments),
     Resume(stop::ResumeArguments),
     Shell(shell::Arguments),
     Stop(stop::Arguments),
     Submit(submit::Arguments),
+    Why(why::Arguments),
 }
 
 /// The plugin's `main`.
@@ -87,6 +95,12 @@ pub(crate) fn main() -> ExitCode {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Whether the plugin understands a command line.
+#[cfg(test)]
+pub(crate) fn understand(words: &[&str]) -> Result<(), clap::Error> {
+    Arguments::try_parse_from(words).map(drop)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -115,6 +129,7 @@ async fn carry_out(arguments: Arguments) -> Result<ExitCode> {
         }
         Command::List(arguments) => list::run(&Session::open(connection).await?, arguments).await,
         Command::Logs(arguments) => logs::run(&Session::open(connection).await?, arguments).await,
+        Command::Queue(arguments) => queue::run(&Session::open(connection).await?, arguments).await,
         Command::Resume(arguments) => {
             stop::resume(&Session::open(connection).await?, arguments).await
         }
@@ -123,6 +138,8 @@ async fn carry_out(arguments: Arguments) -> Result<ExitCode> {
         Command::Submit(arguments) => {
             submit::run(&Session::open(connection).await?, arguments).await
         }
+        // Looks at the manifest before it looks for a cluster.
+        Command::Why(arguments) => why::run(connection, arguments).await,
     }
 }
 

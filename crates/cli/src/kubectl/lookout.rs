@@ -1,0 +1,90 @@
+//! Reads what queues are computed from, as far as its user may list it.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use anyhow::Result;
+use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::api::ListParams;
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use super::session::Session;
+use super::view::Objects;
+
+/// What could be listed.
+pub(super) enum Seen {
+    /// These, from everywhere or from one namespace.
+    Objects(Objects),
+    /// Not even those of the namespace: the API server's answer.
+    Forbidden(kube::Error),
+}
+
+/// Lists queues and jobs of all namespaces, or of one where more is forbidden.
+pub(super) async fn look(session: &Session) -> Result<Seen> {
+    match everything(session).await {
+        Ok(objects) => Ok(Seen::Objects(objects)),
+        Err(error) if is_forbidden(&error) => Ok(Seen::Forbidden(error)),
+        Err(error) => Err(session.explain(error, "failed to list queues and jobs").await),
+    }
+}
+
+pub(super) fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+async fn everything(session: &Session) -> kube::Result<Objects> {
+    let (setups, all_setups) = as_far_as_possible::<FluxSetup>(session).await?;
+    let (jobs, all_jobs) = as_far_as_possible::<FluxJob>(session).await?;
+    let (miniclusters, all_miniclusters) = as_far_as_possible::<MiniCluster>(session).await?;
+    // Of the cluster, so only some may list them. Without them a selector matches nothing
+    // but `{}`, and a class that is not known has no value.
+    let namespaces = unless_forbidden(list::<Namespace>(session.all()).await)?;
+    let classes = unless_forbidden(list::<PriorityClass>(session.all()).await)?;
+    let name = |namespace: &Namespace| Arc::<str>::from(namespace.name_any());
+    let mut labels: BTreeMap<Arc<str>, BTreeMap<String, String>> =
+        namespaces.iter().map(|namespace| (name(namespace), namespace.labels().clone())).collect();
+    labels.entry(session.namespace.as_str().into()).or_default();
+    Ok(Objects {
+        setups: setups.into_iter().map(Arc::new).collect(),
+        jobs,
+        miniclusters,
+        namespaces: labels,
+        classes: classes
+            .iter()
+            .map(|class| (class.name_any(), class.value.unwrap_or_default()))
+            .collect(),
+        everywhere: all_setups && all_jobs && all_miniclusters,
+    })
+}
+
+/// Objects of all namespaces, or of the session's; whether it was all.
+async fn as_far_as_possible<K>(session: &Session) -> kube::Result<(Vec<K>, bool)>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    K: Clone + Debug + DeserializeOwned,
+{
+    match list(session.all()).await {
+        Ok(listed) => Ok((listed, true)),
+        Err(error) if is_forbidden(&error) => Ok((list(session.api()).await?, false)),
+        Err(error) => Err(error),
+    }
+}
+
+async fn list<K>(api: Api<K>) -> kube::Result<Vec<K>>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    Ok(api.list(&ListParams::default()).await?.items)
+}
+
+fn unless_forbidden<K>(listed: kube::Result<Vec<K>>) -> kube::Result<Vec<K>> {
+    match listed {
+        Err(error) if is_forbidden(&error) => Ok(Vec::new()),
+        listed => listed,
+    }
+}

@@ -1,0 +1,343 @@
+//! Queues as the operator sees them, computed here by the same scheduler from the same
+//! objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_plan::queueing::quantity::amounts;
+use flux_operator_plan::queueing::setup;
+use flux_operator_plan::queueing::workload::{Beside, Mistake, of_job, of_minicluster};
+use flux_operator_queue::{
+    Admit, Millis, Reason, Resource, Resources, Scheduler, Setup, SetupName, Strategy, Uid, Usage,
+    Waiting, Workload,
+};
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+/// What there is, as far as its user may list it.
+#[derive(Default)]
+pub(super) struct Objects {
+    pub(super) setups: Vec<Arc<FluxSetup>>,
+    pub(super) jobs: Vec<FluxJob>,
+    pub(super) miniclusters: Vec<MiniCluster>,
+    /// Labels of the namespaces.
+    pub(super) namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>>,
+    /// Values of the PriorityClasses.
+    pub(super) classes: BTreeMap<String, i32>,
+    /// Of all namespaces, not of one.
+    pub(super) everywhere: bool,
+}
+
+/// All queues at one moment.
+pub(super) struct View {
+    scheduler: Scheduler,
+    setups: Vec<Setup>,
+    workloads: BTreeMap<Uid, Workload>,
+    mistakes: BTreeMap<Uid, Mistake>,
+    /// Places in the queues before anybody was admitted.
+    positions: BTreeMap<Uid, usize>,
+    /// Those that the operator is about to admit.
+    admitted_now: BTreeMap<Uid, Admit>,
+    now: Millis,
+}
+
+/// How a job stands.
+pub(super) enum Standing<'a> {
+    /// It has ended, and its room is free.
+    Ended,
+    /// It has room.
+    Admitted(&'a flux_operator_queue::Admission),
+    /// There is room for it, and it is about to get it.
+    Next(&'a Admit),
+    /// It waits.
+    Waits(Waiting),
+    /// It cannot be queued.
+    Wrong(&'a Mistake),
+    /// It is not for a queue: somebody else manages it.
+    NotQueued,
+}
+
+impl View {
+    /// Tells a scheduler everything and lets it decide once. Setups in `home` serve
+    /// other namespaces.
+    pub(super) fn of(objects: &Objects, home: &str, now: Timestamp) -> View {
+        let setups = read_setups(objects, home);
+        let mut view = View {
+            scheduler: Scheduler::new(home),
+            setups,
+            workloads: BTreeMap::new(),
+            mistakes: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            admitted_now: BTreeMap::new(),
+            now: now.as_millisecond(),
+        };
+        for setup in &view.setups {
+            view.scheduler.put_setup(setup.clone());
+        }
+        for job in &objects.jobs {
+            let made = objects.miniclusters.iter().find(|made| {
+                made.namespace() == job.namespace() && made.name_any() == job.name_any()
+            });
+            let class_value = objects.classes.get(&job.spec.priority_class_name).copied();
+            match of_job(job, Beside { minicluster: made, class_value }) {
+                Ok(workload) => view.put(workload),
+                Err(mistake) => {
+                    view.mistakes.insert(uid(job), mistake);
+                }
+            }
+        }
+        objects.miniclusters.iter().for_each(|made| view.put(of_minicluster(made)));
+        view.decide();
+        view
+    }
+
+    fn put(&mut self, workload: Option<Workload>) {
+        if let Some(workload) = workload {
+            self.workloads.insert(workload.uid.clone(), workload.clone());
+            self.scheduler.put(workload);
+        }
+    }
+
+    fn decide(&mut self) {
+        for setup in &self.setups {
+            let waiting = self.scheduler.pending(&setup.name).into_iter().zip(0..);
+            self.positions.extend(waiting.map(|(job, place)| (job.uid.clone(), place)));
+        }
+        let cycle = self.scheduler.cycle(self.now);
+        self.admitted_now =
+            cycle.admit.into_iter().map(|admit| (admit.uid.clone(), admit)).collect();
+    }
+
+    /// The setups, in the order of their names.
+    pub(super) fn setups(&self) -> impl Iterator<Item = &Setup> {
+        self.setups.iter()
+    }
+
+    /// A setup by name.
+    pub(super) fn setup(&self, name: &SetupName) -> Option<&Setup> {
+        self.setups.iter().find(|setup| setup.name == *name)
+    }
+
+    /// What is true of a setup. Who is about to be admitted still waits.
+    pub(super) fn usage(&self, name: &SetupName) -> Usage {
+        let mut usage = self.scheduler.usage(name).unwrap_or_default();
+        let now = self.admitted_now.values().filter(|admit| admit.admission.queue == *name);
+        for admit in now {
+            usage.admitted -= 1;
+            usage.pending += 1;
+            usage.used.subtract(&admit.admission.resources);
+        }
+        usage
+    }
+
+    /// The jobs that wait, by queue and place; those without a queue last.
+    pub(super) fn waiting(&self) -> Vec<&Workload> {
+        let mut waiting: Vec<&Workload> = self
+            .workloads
+            .values()
+            .filter(|job| !job.finished && job.admission.is_none())
+            .collect();
+        waiting.sort_by_key(|job| {
+            let queue = self.queue_of(&job.uid);
+            (queue.is_none(), queue.cloned(), self.position(&job.uid), job.since, job.uid.clone())
+        });
+        waiting
+    }
+
+    /// The jobs that have room of a queue.
+    pub(super) fn admitted<'a>(
+        &'a self,
+        queue: &'a SetupName,
+    ) -> impl Iterator<Item = &'a Workload> {
+        let with_room =
+            self.workloads.values().filter(|job| !job.finished && job.admission.is_some());
+        with_room.filter(move |job| self.queue_of(&job.uid) == Some(queue))
+    }
+
+    /// The queue a job waits at or was admitted by.
+    pub(super) fn queue_of(&self, uid: &Uid) -> Option<&SetupName> {
+        self.scheduler.queue_of(uid)
+    }
+
+    /// How many of its queue come before a job.
+    pub(super) fn position(&self, uid: &Uid) -> Option<usize> {
+        self.positions.get(uid).copied()
+    }
+
+    /// A job as its queue sees it.
+    pub(super) fn workload(&self, uid: &Uid) -> Option<&Workload> {
+        self.workloads.get(uid)
+    }
+
+    /// How a job stands.
+    pub(super) fn standing(&self, uid: &Uid) -> Standing<'_> {
+        if let Some(mistake) = self.mistakes.get(uid) {
+            return Standing::Wrong(mistake);
+        }
+        let Some(workload) = self.workloads.get(uid) else { return Standing::NotQueued };
+        if workload.finished {
+            return Standing::Ended;
+        }
+        if let Some(admission) = &workload.admission {
+            return Standing::Admitted(admission);
+        }
+        match (self.admitted_now.get(uid), self.scheduler.why(uid, self.now)) {
+            (Some(admit), _) => Standing::Next(admit),
+            (None, Some(waiting)) => Standing::Waits(waiting),
+            (None, None) => Standing::NotQueued,
+        }
+    }
+
+    /// What a job asks for in all.
+    pub(super) fn asks(&self, workload: &Workload) -> Resources {
+        let setup = self.queue_of(&workload.uid).and_then(|queue| self.setup(queue));
+        let mut asked = workload.each.times(size(workload, setup));
+        asked.add(&workload.once);
+        asked
+    }
+}
+
+/// Nodes that a job asks for.
+pub(super) fn size(workload: &Workload, setup: Option<&Setup>) -> u32 {
+    workload.size.or(setup.map(|setup| setup.default_size)).unwrap_or(1)
+}
+
+/// An object's uid, as queues have it.
+pub(super) fn uid(object: &impl ResourceExt) -> Uid {
+    object.uid().unwrap_or_default().as_str().into()
+}
+
+/// The word of the API for a strategy.
+pub(super) fn strategy(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::BestEffort => "BestEffortFIFO",
+        Strategy::Strict => "StrictFIFO",
+        Strategy::Backfill => "Backfill",
+    }
+}
+
+/// Amounts for people: `2 nodes, 500m cpu`.
+pub(super) fn amounts_text(resources: &Resources) -> String {
+    let amounts = resources.iter().map(|(resource, amount)| resource.amount(amount));
+    amounts.collect::<Vec<_>>().join(", ")
+}
+
+/// What a reason says is missing.
+pub(super) fn missing(reason: &Reason) -> Option<(&Resource, i64)> {
+    match reason {
+        Reason::WaitingForQuota { resource, missing }
+        | Reason::NamespaceQuota { resource, missing, .. } => Some((resource, *missing)),
+        Reason::ExceedsQuota { resource, asked, room } => Some((resource, asked - room)),
+        _ => None,
+    }
+}
+
+fn read_setups(objects: &Objects, home: &str) -> Vec<Setup> {
+    let mut setups: Vec<Setup> = objects
+        .setups
+        .iter()
+        .map(|setup| {
+            // Nodes are for the operator to look at; what it found is in the status.
+            let room = setup.status.as_ref().and_then(|status| amounts(&status.room).ok());
+            let nodes = room.filter(|_| setup.spec.quota_from_nodes.is_some());
+            let around = setup::Around {
+                home,
+                namespaces: &objects.namespaces,
+                nodes: nodes.as_ref(),
+                setups: &objects.setups,
+            };
+            setup::read(setup, around)
+        })
+        .collect();
+    setups.sort_by(|one, other| one.name.cmp(&other.name));
+    setups
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use flux_operator_api::validate;
+    use serde_json::{Value, json};
+
+    /// Objects of namespace `team`, created in this order, a second apart.
+    pub(in crate::kubectl) fn objects(manifests: &[Value]) -> Objects {
+        let mut objects = Objects { everywhere: true, ..Objects::default() };
+        objects.namespaces.insert("team".into(), BTreeMap::new());
+        for (place, manifest) in manifests.iter().enumerate() {
+            let mut manifest = manifest.clone();
+            let metadata = &mut manifest["metadata"];
+            metadata["namespace"] = "team".into();
+            metadata["uid"] = metadata["name"].clone();
+            metadata["creationTimestamp"] = format!("2026-01-01T00:00:{place:02}Z").into();
+            match manifest["kind"].as_str().unwrap() {
+                "FluxSetup" => {
+                    objects.setups.push(Arc::new(validate::read(&manifest).unwrap()));
+                }
+                "FluxJob" => objects.jobs.push(validate::read(&manifest).unwrap()),
+                _ => objects.miniclusters.push(validate::read(&manifest).unwrap()),
+            }
+        }
+        objects
+    }
+
+    pub(in crate::kubectl) fn view(manifests: &[Value]) -> View {
+        View::of(&objects(manifests), "operator-system", now())
+    }
+
+    /// Five minutes after the first object.
+    pub(in crate::kubectl) fn now() -> Timestamp {
+        "2026-01-01T00:05:00Z".parse().unwrap()
+    }
+
+    /// A queue with room for so many nodes.
+    pub(in crate::kubectl) fn setup(nodes: u32) -> Value {
+        object("FluxSetup", "main", json!({ "quota": { "nodes": nodes } }))
+    }
+
+    /// A job that waits.
+    pub(in crate::kubectl) fn job(name: &str, spec: Value) -> Value {
+        object("FluxJob", name, spec)
+    }
+
+    /// A job that has room for so many nodes since the first minute.
+    pub(in crate::kubectl) fn admitted(name: &str, nodes: u32, spec: Value) -> Value {
+        let mut job = job(name, spec);
+        job["spec"]["size"] = nodes.into();
+        job["status"]["admission"] = json!({
+            "queue": "team/main", "size": nodes, "time": "2026-01-01T00:01:00Z",
+            "resources": { "nodes": nodes.to_string(), "pods": nodes.to_string() },
+        });
+        job
+    }
+
+    fn object(kind: &str, name: &str, spec: Value) -> Value {
+        json!({
+            "apiVersion": "flux-framework.org/v1alpha2",
+            "kind": kind,
+            "metadata": { "name": name },
+            "spec": spec,
+        })
+    }
+
+    #[test]
+    fn who_is_about_to_be_admitted_still_waits() {
+        let jobs = [setup(3), admitted("a", 2, json!({})), job("b", json!({ "size": 1 }))];
+        let view = view(&jobs);
+        let queue = SetupName::new("team", "main");
+        let usage = view.usage(&queue);
+        assert_eq!((usage.admitted, usage.pending), (1, 1));
+        assert_eq!(usage.used.amount(&Resource::Nodes), 2);
+        assert!(matches!(view.standing(&"b".into()), Standing::Next(_)));
+        assert_eq!(view.position(&"b".into()), Some(0));
+    }
+
+    #[test]
+    fn the_room_that_the_operator_found_on_nodes_is_in_the_status() {
+        let mut setup = object("FluxSetup", "main", json!({ "quotaFromNodes": {} }));
+        setup["status"] = json!({ "room": { "nodes": "2", "cpu": "4" } });
+        let view = view(&[setup, job("a", json!({ "size": 3 }))]);
+        let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has room") };
+        assert_eq!(waiting.reason.word(), "ExceedsMaxQuota");
+    }
+}

@@ -1,0 +1,172 @@
+//! `kubectl minicluster why`: what a job asks for, and why it waits.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use flux_operator_api::{FluxJob, MiniCluster};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::ResourceExt;
+
+use super::Connection;
+use super::explanation::{Explanation, explain, of_job, of_minicluster};
+use super::follow::print;
+use super::lookout::{Seen, look};
+use super::queue::Operator;
+use super::session::Session;
+use super::target::{Found, Kind, Target, find};
+use super::view::{Objects, View, uid};
+use crate::input;
+
+/// Say why a job waits: its queue, its place there, what is missing and what would free
+/// it. Of one that has room, who gave it and when.
+///
+/// With --dry-run, a job that does not exist yet: would it be admitted now? The exit code
+/// is 0 if it would, 1 if not.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The job (fj/NAME), or a MiniCluster that names a queue (mc/NAME).
+    #[arg(required_unless_present = "filename", conflicts_with = "filename")]
+    name: Option<Target>,
+
+    /// Ask about the job in this file instead; `-` is standard input.
+    #[arg(short, long = "filename", value_name = "FILE", requires = "dry_run")]
+    filename: Option<PathBuf>,
+
+    /// Only ask: nothing is created.
+    #[arg(long, requires = "filename")]
+    dry_run: bool,
+
+    /// How to print it.
+    #[arg(short, long, value_enum)]
+    output: Option<Output>,
+
+    #[command(flatten)]
+    operator: Operator,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    Json,
+    Yaml,
+}
+
+pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Result<ExitCode> {
+    match (&arguments.filename, &arguments.name) {
+        (Some(file), _) => {
+            let asked = read(file)?;
+            dry_run(Session::open(connection).await?, asked, arguments).await
+        }
+        (None, Some(name)) => why(&Session::open(connection).await?, name, arguments).await,
+        (None, None) => bail!("which job?\nhint: give its name, or --dry-run -f FILE"),
+    }
+}
+
+async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<ExitCode> {
+    let (mut told, uid) = match find(session, name, &[Kind::Job, Kind::MiniCluster]).await? {
+        Found::Job(job) => (of_job(&job), uid(&*job)),
+        Found::MiniCluster(minicluster) => (of_minicluster(&minicluster), uid(&*minicluster)),
+        Found::Setup(setup) => {
+            let look = session.command(&format!("queue {}", setup.name_any()));
+            bail!("{:?} is a queue\nhint: look at it with `{look}`", setup.name_any());
+        }
+    };
+    let now = Timestamp::now();
+    if !told.is_over() {
+        match look(session).await? {
+            Seen::Objects(objects) => {
+                let view = View::of(&objects, &arguments.operator.operator_namespace, now);
+                match explain(&view, &uid) {
+                    Some(computed) if objects.everywhere || computed.found_queue() => {
+                        told = computed;
+                    }
+                    Some(_) => told.note("its queue is in a namespace that you may not look into: this is what the operator last said"),
+                    None => {}
+                }
+            }
+            Seen::Forbidden(_) => {
+                told.note("you may not list queues and jobs: this is what the operator last said");
+            }
+        }
+    }
+    show(&told, arguments.output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A job that does not exist.
+enum Asked {
+    Job(Box<FluxJob>),
+    MiniCluster(Box<MiniCluster>),
+}
+
+/// The job or MiniCluster of a file.
+fn read(file: &std::path::Path) -> Result<Asked> {
+    let documents = input::checked(file, &input::bytes(file)?)?;
+    let (jobs, clusters) = (input::of_kind(&documents)?, input::of_kind(&documents)?);
+    match (<[FluxJob; 1]>::try_from(jobs), <[MiniCluster; 1]>::try_from(clusters)) {
+        (Ok([job]), Err(none)) if none.is_empty() => Ok(Asked::Job(Box::new(job))),
+        (Err(none), Ok([cluster])) if none.is_empty() => Ok(Asked::MiniCluster(Box::new(cluster))),
+        _ => bail!("{} must hold one FluxJob or MiniCluster", input::display_name(file)),
+    }
+}
+
+async fn dry_run(session: Session, asked: Asked, arguments: &Arguments) -> Result<ExitCode> {
+    let mut session = session;
+    let metadata = match &asked {
+        Asked::Job(job) => &job.metadata,
+        Asked::MiniCluster(minicluster) => &minicluster.metadata,
+    };
+    session.enter(metadata.namespace.as_deref())?;
+    let mut objects = match look(&session).await? {
+        Seen::Objects(objects) => objects,
+        Seen::Forbidden(error) => {
+            return Err(session.explain(error, "failed to list queues and jobs").await);
+        }
+    };
+    let now = Timestamp::now();
+    add(&mut objects, asked, &session.namespace, now);
+    let view = View::of(&objects, &arguments.operator.operator_namespace, now);
+    let mut explanation =
+        explain(&view, &DRY_RUN.into()).context("it names no queue, so nothing has to admit it")?;
+    if !objects.everywhere {
+        explanation
+            .note("jobs and queues of other namespaces were not seen: you may not list them");
+    }
+    show(&explanation, arguments.output)?;
+    Ok(if explanation.admissible() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The uid of the job that does not exist. It sorts behind every true one.
+const DRY_RUN: &str = "~dry-run";
+
+fn add(objects: &mut Objects, asked: Asked, namespace: &str, now: Timestamp) {
+    let complete = |metadata: &mut ObjectMeta| {
+        metadata.namespace = Some(namespace.into());
+        metadata.uid = Some(DRY_RUN.into());
+        metadata.creation_timestamp = Some(Time(now));
+    };
+    match asked {
+        Asked::Job(mut job) => {
+            complete(&mut job.metadata);
+            job.status = None;
+            objects.jobs.push(*job);
+        }
+        Asked::MiniCluster(mut minicluster) => {
+            complete(&mut minicluster.metadata);
+            minicluster.status = None;
+            objects.miniclusters.push(*minicluster);
+        }
+    }
+}
+
+fn show(explanation: &Explanation, output: Option<Output>) -> Result<()> {
+    let text = match output {
+        Some(Output::Json) => serde_json::to_string_pretty(explanation)? + "\n",
+        Some(Output::Yaml) => {
+            serde_saphyr::to_string(explanation).context("failed to write YAML")?
+        }
+        None => explanation.to_string(),
+    };
+    print(text.as_bytes())
+}
