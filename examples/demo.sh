@@ -1,5 +1,5 @@
 #!/bin/sh
-# A MiniCluster of four on this machine: no Kubernetes, no root, no Flux needed.
+# A MiniCluster of four and a queue on this machine: no Kubernetes, no root, no Flux needed.
 # Run by `make demo`; the argument is the program to show.
 set -u
 program=${1:-flux-operator}
@@ -28,4 +28,8 @@ echo "3. A command that fails says so with its own exit code."
 show "$program" local run -f "$here/fails.yaml"
 code=$?
 echo "exit code $code"
-[ "$code" -eq 7 ]
+[ "$code" -eq 7 ] || exit 1
+
+echo
+echo "4. Three jobs for room of two: the third waits, and says why."
+show "$program" local run -f "$here/queue/three-jobs.yaml"

@@ -61,3 +61,37 @@ fn flux_operator() -> ExitCode {
         ExitCode::FAILURE
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+
+    #[test]
+    fn commands_in_the_documents_are_understood() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let guides = std::fs::read_dir(format!("{root}/docs/guide")).unwrap();
+        let guides = guides.map(|file| file.unwrap().path());
+        let mut count = 0;
+        for file in guides.chain([format!("{root}/README.md").into()]) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            for line in text.lines().filter_map(|line| line.strip_prefix("$ ")) {
+                // What follows a comment or a pipe is not ours.
+                let words = line.split_whitespace().take_while(|word| !["#", "|"].contains(word));
+                let words: Vec<&str> = words.collect();
+                let parsed = match words.as_slice() {
+                    ["flux-operator", ..] => Arguments::try_parse_from(&words).map(drop),
+                    ["kubectl", "minicluster", ..] => kubectl::understand(&words[1..]),
+                    _ => continue,
+                };
+                let understood = match &parsed {
+                    Ok(()) => true,
+                    Err(error) => error.kind() == ErrorKind::DisplayHelp,
+                };
+                assert!(understood, "{}: {line}: {parsed:?}", file.display());
+                count += 1;
+            }
+        }
+        assert!(count > 10, "only {count} commands in the documents");
+    }
+}

@@ -39,6 +39,25 @@ fn our_own_examples_are_good() {
 }
 
 #[test]
+fn manifests_in_the_documents_are_good() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let guides = std::fs::read_dir(format!("{root}/docs/guide")).unwrap();
+    let guides = guides.map(|file| file.unwrap().path());
+    let mut count = 0;
+    for file in guides.chain([format!("{root}/README.md").into()]) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        for block in blocks {
+            for document in manifest::read(block.as_bytes()).unwrap().documents {
+                assert_eq!(validate::document(&document), Vec::new(), "{}", file.display());
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 0, "no manifest in the documents");
+}
+
+#[test]
 fn the_corpus_is_good() {
     for example in corpus::examples().unwrap_or_default() {
         let manifest = manifest::read(example.text.as_bytes()).unwrap();
