@@ -79,9 +79,11 @@ test-e2e: static ## Tests that need a real kubelet (root); FLUX_ROOT=PREFIX runs
 .PHONY: on-cluster test-k8s-here test-e2e-here
 on-cluster: testbed-build
 	$(ON_CLUSTER) $(MAKE) --no-print-directory $(RUN)
+# Some tests run the program itself.
 test-k8s-here:
+	$(CARGO) build -p flux-operator
 	$(CARGO) test -p flux-operator-tests-k8s
-# MiniClusters need images that only the testbed is given. One test runs the program itself.
+# MiniClusters need images that only the testbed is given.
 test-e2e-here:
 	$(CARGO) build -p flux-operator
 	$(CARGO) test -p flux-operator-tests-e2e $(if $(filter off,$(TESTBED)),--test smoke)

@@ -3,6 +3,7 @@
 //! `TESTBED=off` takes the cluster that `KUBECONFIG` names. Anything else takes
 //! the testbed, which `make` has started.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -42,6 +43,16 @@ pub async fn config() -> Result<Config> {
 /// kubectl for the cluster under test.
 pub fn kubectl() -> Result<Command> {
     if testbed_is_off() { Ok(Command::new("kubectl")) } else { Ok(testbed()?.kubectl()) }
+}
+
+/// The program `flux-operator`, which `make` has built beside the tests.
+pub fn program() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let folder = test.parent().and_then(Path::parent).context("tests are below deps")?;
+    let program = folder.join("flux-operator");
+    let missing =
+        || format!("{} is missing: run `cargo build -p flux-operator`", program.display());
+    program.canonicalize().with_context(missing)
 }
 
 /// An image with a shell: the testbed's own, or one of a public registry.

@@ -1,11 +1,11 @@
 //! `kubectl minicluster` as a user meets it: the program itself, on a real node.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_api::condition::ConditionType;
-use flux_operator_testkit::cluster::{kubectl, patiently, testbed};
+use flux_operator_testkit::cluster::{kubectl, patiently, program, testbed};
 use flux_operator_testkit::images::with_flux;
 use flux_operator_testkit::{merge, smallest};
 use flux_operator_tests_e2e::{Stage, on_stage};
@@ -275,16 +275,6 @@ fn ran(output: Output) -> Ran {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// The program, which `make` has built beside the tests.
-fn program() -> Result<PathBuf> {
-    let test = std::env::current_exe()?;
-    let folder = test.parent().and_then(Path::parent).context("tests are below deps")?;
-    let program = folder.join("flux-operator");
-    let missing =
-        || format!("{} is missing: run `cargo build -p flux-operator`", program.display());
-    program.canonicalize().with_context(missing)
 }
 
 /// The smallest MiniCluster, changed by `spec`, with a Flux of the tests' images.
