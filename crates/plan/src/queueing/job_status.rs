@@ -84,7 +84,12 @@ pub(super) fn status(
     let verdicts = ConditionType::ALL.map(|kind| {
         let verdict = match (kind, refused) {
             (ConditionType::Accepted, Some(mistake)) => no(mistake.reason, &mistake.message),
-            (ConditionType::Accepted, None) => yes("Accepted", "the job can be carried out"),
+            // More room would not help it.
+            (ConditionType::JobWaitingForResources, Some(mistake))
+                if matches!(standing, Standing::Waits { .. }) =>
+            {
+                no(mistake.reason, "the job cannot be carried out as it stands")
+            }
             _ => verdict(kind, standing, records.admission.as_ref()),
         };
         (kind.as_str(), verdict)

@@ -13,6 +13,9 @@ use crate::kubernetes::is_for_kueue;
 use crate::status::has_ended;
 use crate::{RefusalReason, Valid};
 
+/// The pod of the services is called `<name>-services`, and a host name has 63 characters.
+const LONGEST_WITH_SERVICES: usize = 54;
+
 /// What must be known besides the job to read it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside<'a> {
@@ -134,9 +137,25 @@ fn mistake(job: &FluxJob, beside: Beside<'_>, planned: &MiniCluster) -> Option<M
             message: message.into(),
         });
     }
-    let refusal = Valid::check(planned.clone()).err()?;
-    let message = format!("the MiniCluster of the template cannot be carried out: {refusal}");
+    let problems = refused_name(planned)
+        .or_else(|| Valid::check(planned.clone()).err().map(|refusal| refusal.to_string()))?;
+    let message = format!("the MiniCluster of the template cannot be carried out: {problems}");
     Some(Mistake { reason: "InvalidTemplate", message })
+}
+
+/// What the API server would refuse when the MiniCluster is made: a template has no name yet,
+/// so rules about it are not among those of the job. Here they cost less than a rule.
+fn refused_name(planned: &MiniCluster) -> Option<String> {
+    let name = planned.name_any();
+    if !planned.spec.services.is_empty() && name.len() > LONGEST_WITH_SERVICES {
+        return Some(format!(
+            "metadata.name has at most {LONGEST_WITH_SERVICES} characters where there are services, \
+             because their pod is called <name>-services"
+        ));
+    }
+    let sidecars = || planned.spec.containers.iter().filter(|container| !container.run_flux);
+    let clash = planned.spec.containers.len() > 1 && sidecars().any(|it| it.name == name);
+    clash.then(|| format!("a sidecar is called {name:?} as the job is, and so is the runner"))
 }
 
 /// Somebody else's MiniCluster is in the way.

@@ -43,6 +43,7 @@ fn q7_what_time_cannot_mend_is_told_at_once() {
     let mut world = World::new(json!({ "template": bad }));
     world.settle();
     assert_eq!(world.condition("Accepted").reason, "InvalidTemplate");
+    assert_eq!(world.condition("JobWaitingForResources").status, "False");
 }
 
 #[test]

@@ -130,6 +130,13 @@ fn q2_a_mistake_says_what_to_change() {
     assert_eq!(told.reason, "InvalidTemplate");
     assert!(told.message.contains("spec.containers[0].environment"), "{}", told.message);
     assert!(told.message.contains("spec.flux.bursting.hostlist"), "all at once: {}", told.message);
+    let sidecar = json!({ "spec": { "containers": [{ "runFlux": true }, { "name": "lammps" }] } });
+    let told = mistake(&job(json!({ "template": sidecar })), Beside::default());
+    assert!(told.message.contains("a sidecar is called \"lammps\""), "{told:?}");
+    let services = json!({ "spec": { "containers": [{}], "services": [{ "name": "db" }] } });
+    let long = json!({ "metadata": { "name": "a".repeat(55) }, "spec": { "template": services } });
+    let told = mistake(&job_with(long), Beside::default());
+    assert!(told.message.contains("at most 54 characters"), "{told:?}");
     let kueue = json!({ "spec": { "containers": [{}],
         "jobLabels": { "kueue.x-k8s.io/queue-name": "batch" } } });
     assert_eq!(mistake(&job(json!({ "template": kueue })), Beside::default()).reason, "TwoQueues");
