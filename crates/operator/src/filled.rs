@@ -25,6 +25,11 @@ impl Filled {
         self.0.send_replace(true);
     }
 
+    /// Whether it is.
+    pub(crate) fn is(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Waits until it is.
     pub(crate) async fn wait(&self) {
         // The sender is ours, so it cannot be gone.
@@ -71,6 +76,11 @@ where
         if matches!(event, Event::InitDone) {
             self.filled.now();
         }
+    }
+
+    /// Whether everything that was there at the start has been seen.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.filled.is()
     }
 
     /// Waits until everything that was there at the start has been seen.

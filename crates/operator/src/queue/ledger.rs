@@ -12,8 +12,8 @@ use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::queueing::setup::{self, Around};
 use flux_operator_plan::queueing::workload::{self, Beside, Mistake};
 use flux_operator_queue::{
-    Admit, Evict, EvictReason, Kind, Millis, NamespaceRoom, Scheduler, Setup, SetupName, Uid,
-    Usage, Waiting, Workload,
+    Admit, Evict, EvictReason, Kind, Millis, NamespaceRoom, Resources, Scheduler, Setup, SetupName,
+    Uid, Usage, Waiting, Workload,
 };
 use kube::ResourceExt;
 
@@ -32,6 +32,8 @@ pub(crate) struct Ledger {
     /// Values of PriorityClasses, by their names.
     classes: HashMap<String, i32>,
     namespaces: Labels,
+    /// What nodes have room for, by the setup that asks for it.
+    nodes: HashMap<SetupName, Resources>,
     setups: BTreeMap<SetupName, Arc<FluxSetup>>,
     /// The setups as the scheduler was told.
     read: HashMap<SetupName, Setup>,
@@ -130,6 +132,7 @@ impl Ledger {
             running: HashSet::new(),
             classes: HashMap::new(),
             namespaces: Labels::new(),
+            nodes: HashMap::new(),
             setups: BTreeMap::new(),
             read: HashMap::new(),
             successors: HashMap::new(),
@@ -308,6 +311,12 @@ impl Ledger {
         self.scheduler.put_namespace_room(namespace, room);
     }
 
+    /// What the nodes have room for, for the setups that ask for it.
+    pub(crate) fn put_nodes(&mut self, nodes: HashMap<SetupName, Resources>) {
+        self.unread |= self.nodes != nodes;
+        self.nodes = nodes;
+    }
+
     /// Reads all setups again if something has changed that they are read with: each
     /// may take another's place.
     ///
@@ -323,7 +332,7 @@ impl Ledger {
             let around = Around {
                 home: &self.home,
                 namespaces: &self.namespaces,
-                nodes: None,
+                nodes: self.nodes.get(name),
                 setups: &all,
             };
             let now = setup::read(setup, around);

@@ -13,6 +13,7 @@
 mod access;
 mod job;
 mod ledger;
+mod nodes;
 mod pace;
 mod queues;
 mod schedule;
@@ -99,6 +100,9 @@ impl Start {
         let Start { queues, changes, jobs, setups } = self;
         let pace = Arc::new(Pace::new(options.rate));
         watches::start(tasks, client, options.namespace.as_deref(), &queues, jobs, setups);
+        if options.namespace.is_none() {
+            tasks.spawn(nodes::count(queues.clone(), client.clone()));
+        }
         let (writes, to_write) = mpsc::unbounded_channel();
         tasks.spawn(schedule::schedule(
             queues.clone(),

@@ -4,15 +4,15 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
-use flux_operator_queue::{Kind, Resources, SetupName};
+use flux_operator_queue::{Kind, Resources, SetupName, Uid};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
-use tokio::sync::Notify;
+use kube::{Resource, ResourceExt};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Notify, watch};
 
 use super::ledger::{Ledger, setup_name, uid_of};
 use super::watches::{Labelled, by_name, by_namespace};
@@ -43,6 +43,8 @@ pub(crate) struct Queues {
     changed: UnboundedSender<ObjectRef<GuardedJob>>,
     /// Setups that are to be passed over.
     pub(super) stale: Stale,
+    /// Whether some setup takes its quota from nodes.
+    pub(super) nodes_wanted: watch::Sender<bool>,
 }
 
 impl Queues {
@@ -66,6 +68,7 @@ impl Queues {
             happened: Arc::default(),
             changed,
             stale: Stale::default(),
+            nodes_wanted: watch::channel(false).0,
         }
     }
 
@@ -180,6 +183,8 @@ impl Queues {
                 self.stale.all_jobs();
             }
         }
+        let wanted = self.ledger().setups().any(|(_, it)| it.spec.quota_from_nodes.is_some());
+        self.nodes_wanted.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
         self.happened();
     }
 
@@ -234,6 +239,15 @@ impl Queues {
             self.put_job(&job);
             self.look_at_job(&namespace, &name);
         }
+    }
+
+    /// The setup of which a MiniCluster has room, its own or its job's.
+    pub(super) fn queue_of_cluster(&self, namespace: &str, name: &str) -> Option<SetupName> {
+        let minicluster = self.miniclusters.get(&ObjectRef::new(name).within(namespace))?;
+        let ledger = self.ledger();
+        let owners = minicluster.owner_references().iter().map(|owner| owner.uid.as_str());
+        let mut uids = owners.chain(minicluster.meta().uid.as_deref()).map(Uid::from);
+        uids.find_map(|uid| ledger.scheduler().queue_of(&uid).cloned())
     }
 
     /// What is true of every queue, for `/metrics`.

@@ -52,14 +52,19 @@ fn of_pods(minicluster: &MiniCluster) -> Option<Requests> {
 }
 
 /// What a pod asks for, and the pod itself.
-fn of_pod(pod: &PodSpec, nodes: i64) -> Resources {
+pub(super) fn of_pod(pod: &PodSpec, nodes: i64) -> Resources {
     let mut amounts = containers(pod);
     add(&mut amounts, &pod.overhead);
-    let gpus = gpus::NAMES.iter().filter_map(|name| amounts.get(&Resource::Other((*name).into())));
-    // They are counted in thousandths, and given out whole.
-    let gpus = gpus.fold(0, |sum: i64, count| sum.saturating_add(count / 1000));
+    let gpus = gpus_of(&amounts);
     amounts.extend([(Resource::Gpus, gpus), (Resource::Pods, 1), (Resource::Nodes, nodes)]);
     Resources::of(amounts.into_iter().filter(|(_, amount)| *amount != 0))
+}
+
+/// GPUs of all makes.
+pub(super) fn gpus_of(amounts: &Amounts) -> i64 {
+    let gpus = gpus::NAMES.iter().filter_map(|name| amounts.get(&Resource::Other((*name).into())));
+    // They are counted in thousandths, and given out whole.
+    gpus.fold(0, |sum: i64, count| sum.saturating_add(count / 1000))
 }
 
 type Amounts = BTreeMap<Resource, i64>;
@@ -90,7 +95,7 @@ fn add_container(amounts: &mut Amounts, container: &Container) {
     add(amounts, &Some(asked));
 }
 
-fn add(amounts: &mut Amounts, quantities: &Option<BTreeMap<String, Quantity>>) {
+pub(super) fn add(amounts: &mut Amounts, quantities: &Option<BTreeMap<String, Quantity>>) {
     for (name, text) in quantities.iter().flatten() {
         // What no quota can count, such as huge pages, is left out.
         let Ok(resource) = name.parse() else { continue };

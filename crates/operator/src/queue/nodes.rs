@@ -1,0 +1,144 @@
+//! The room that nodes make, for setups that take their quota from them. Nodes and all
+//! pods are watched only while there is such a setup.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use flux_operator_plan::kubernetes::CLUSTER_LABEL;
+use flux_operator_plan::queueing::node_room;
+use flux_operator_queue::{Resources, SetupName};
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use super::queues::Queues;
+use crate::filled::Watched;
+use crate::watches::prune;
+
+/// How often the room is counted again: pods come and go all the time.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Counts the room of nodes while a setup asks for it.
+pub(super) async fn count(queues: Queues, client: Client) {
+    let mut wanted = queues.nodes_wanted.subscribe();
+    loop {
+        // The sender is in `queues`, so it cannot be gone.
+        let _ = wanted.wait_for(|wanted| *wanted).await;
+        tokio::select! {
+            () = count_for_ever(&queues, &client) => {}
+            _ = wanted.wait_for(|wanted| !wanted) => {}
+        }
+        queues.ledger().put_nodes(HashMap::new());
+        queues.happened();
+    }
+}
+
+async fn count_for_ever(queues: &Queues, client: &Client) {
+    let (nodes, shown_nodes) = watch(Api::<Node>::all(client.clone()), prune_node);
+    let (pods, shown_pods) = watch(Api::<Pod>::all(client.clone()), prune_pod);
+    let mut shown = stream::select(shown_nodes.boxed(), shown_pods.boxed());
+    let mut due = tokio::time::interval(INTERVAL);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut changed = false;
+    loop {
+        tokio::select! {
+            Some(()) = shown.next() => changed = true,
+            _ = due.tick(), if changed => {
+                changed = false;
+                if nodes.is_filled() && pods.is_filled() {
+                    let rooms = rooms(queues, &nodes, &pods);
+                    queues.ledger().put_nodes(rooms);
+                    queues.happened();
+                }
+            }
+        }
+    }
+}
+
+/// A store, and an item for every event that it has.
+fn watch<K>(api: Api<K>, prune: fn(&mut K)) -> (Watched<K>, impl futures::Stream<Item = ()>)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync,
+{
+    let (watched, writer) = Watched::new();
+    let shown = watcher(api, watcher::Config::default()).default_backoff().modify(prune);
+    let note = watched.clone();
+    let events = shown.reflect(writer).filter_map(move |event| {
+        let told = match event {
+            Ok(event) => {
+                note.note(&event);
+                (!matches!(event, Event::Init | Event::InitApply(_))).then_some(())
+            }
+            Err(error) => {
+                tracing::warn!(%error, kind = %K::kind(&()), "a watch failed");
+                None
+            }
+        };
+        std::future::ready(told)
+    });
+    (watched, events)
+}
+
+/// The room of every setup that asks for it. Pods of its own jobs are no others'.
+fn rooms(
+    queues: &Queues,
+    nodes: &Watched<Node>,
+    pods: &Watched<Pod>,
+) -> HashMap<SetupName, Resources> {
+    let (nodes, pods) = (nodes.state(), pods.state());
+    let places: Vec<Option<SetupName>> = pods
+        .iter()
+        .map(|pod| {
+            let cluster = pod.labels().get(CLUSTER_LABEL)?;
+            queues.queue_of_cluster(&pod.namespace().unwrap_or_default(), cluster)
+        })
+        .collect();
+    let ledger = queues.ledger();
+    let asking = ledger.setups().filter_map(|(name, setup)| {
+        setup.spec.quota_from_nodes.as_ref().map(|quota| (name, &quota.node_selector))
+    });
+    let room = |(name, labels): (&SetupName, _)| {
+        let others = pods.iter().zip(&places).filter(|(_, place)| place.as_ref() != Some(name));
+        let others = others.map(|(pod, _)| &**pod);
+        (name.clone(), node_room(labels, nodes.iter().map(|node| &**node), others))
+    };
+    asking.map(room).collect()
+}
+
+/// Of a node only what it has and whether it takes pods counts.
+fn prune_node(node: &mut Node) {
+    prune(node);
+    node.annotations_mut().clear();
+    let spec = node.spec.take().unwrap_or_default();
+    node.spec = Some(NodeSpec { unschedulable: spec.unschedulable, ..NodeSpec::default() });
+    let NodeStatus { allocatable, conditions, .. } = node.status.take().unwrap_or_default();
+    node.status = Some(NodeStatus { allocatable, conditions, ..NodeStatus::default() });
+}
+
+/// Of a pod only where it is and what it asks for counts.
+fn prune_pod(pod: &mut Pod) {
+    prune(pod);
+    pod.annotations_mut().clear();
+    let spec = pod.spec.take().unwrap_or_default();
+    let only_resources =
+        |container: k8s_openapi::api::core::v1::Container| k8s_openapi::api::core::v1::Container {
+            name: container.name,
+            resources: container.resources,
+            restart_policy: container.restart_policy,
+            ..Default::default()
+        };
+    pod.spec = Some(PodSpec {
+        node_name: spec.node_name,
+        overhead: spec.overhead,
+        containers: spec.containers.into_iter().map(only_resources).collect(),
+        init_containers: spec
+            .init_containers
+            .map(|containers| containers.into_iter().map(only_resources).collect()),
+        ..PodSpec::default()
+    });
+    let phase = pod.status.take().and_then(|status| status.phase);
+    pod.status = Some(PodStatus { phase, ..PodStatus::default() });
+}

@@ -1,0 +1,109 @@
+//! The room that nodes make.
+
+use std::collections::{BTreeMap, HashSet};
+
+use flux_operator_queue::{Resource, Resources};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+
+use super::requests::{add, gpus_of, of_pod};
+
+/// What the nodes with these labels have room for: what can be given out of them, less
+/// what `others` on them ask for. A node that takes no pods counts for nothing.
+pub fn node_room<'a>(
+    labels: &BTreeMap<String, String>,
+    nodes: impl Iterator<Item = &'a Node>,
+    others: impl Iterator<Item = &'a Pod>,
+) -> Resources {
+    let has_labels =
+        |node: &&Node| labels.iter().all(|(name, value)| node.labels().get(name) == Some(value));
+    let mut names = HashSet::new();
+    let mut sum = BTreeMap::new();
+    for node in nodes.filter(has_labels).filter(|node| takes_pods(node)) {
+        names.insert(node.name_any());
+        *sum.entry(Resource::Nodes).or_default() += 1;
+        let status = node.status.clone().unwrap_or_default();
+        add(&mut sum, &status.allocatable);
+    }
+    sum.insert(Resource::Gpus, gpus_of(&sum));
+    for pod in others.filter(|pod| is_on(pod, &names)) {
+        let spec = pod.spec.clone().unwrap_or_default();
+        for (resource, asked) in of_pod(&spec, 0).iter() {
+            if let Some(left) = sum.get_mut(resource) {
+                *left = left.saturating_sub(asked).max(0);
+            }
+        }
+    }
+    Resources::of(sum)
+}
+
+fn takes_pods(node: &Node) -> bool {
+    let closed = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+    let mut conditions = node.status.iter().filter_map(|it| it.conditions.as_ref()).flatten();
+    !closed && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Whether a pod takes room of one of these nodes: one that has ended takes none.
+fn is_on(pod: &Pod, nodes: &HashSet<String>) -> bool {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    node.is_some_and(|node| nodes.contains(node)) && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn node(name: &str, changes: Value) -> Node {
+        let mut node = json!({
+            "metadata": { "name": name, "labels": { "kind": "cpu" } },
+            "spec": {},
+            "status": {
+                "allocatable": { "cpu": "4", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "2" },
+                "conditions": [{ "type": "Ready", "status": "True" }],
+            },
+        });
+        flux_operator_testkit::merge(&mut node, &changes);
+        serde_json::from_value(node).unwrap()
+    }
+
+    fn pod(node: &str, phase: &str) -> Pod {
+        let resources =
+            json!({ "requests": { "cpu": "500m" }, "limits": { "nvidia.com/gpu": "1" } });
+        serde_json::from_value(json!({
+            "metadata": { "name": "p" },
+            "spec": { "nodeName": node, "containers": [{ "name": "c", "resources": resources }] },
+            "status": { "phase": phase },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn q20_room_is_what_others_leave_of_the_nodes_that_take_pods() {
+        let nodes = [
+            node("a", json!({})),
+            node("b", json!({})),
+            node("closed", json!({ "spec": { "unschedulable": true } })),
+            node(
+                "lost",
+                json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
+            ),
+            node("other", json!({ "metadata": { "labels": { "kind": "gpu" } } })),
+        ];
+        let pods = [pod("a", "Running"), pod("b", "Succeeded"), pod("other", "Running")];
+        let labels = [("kind".to_owned(), "cpu".to_owned())].into();
+        let room = node_room(&labels, nodes.iter(), pods.iter());
+        for (resource, amount) in [
+            (Resource::Nodes, 2),
+            (Resource::Pods, 19),
+            (Resource::Cpu, 7500),
+            (Resource::Memory, 16 << 30),
+            (Resource::Gpus, 3),
+            (Resource::Other("nvidia.com/gpu".into()), 3000),
+        ] {
+            assert_eq!(room.amount(&resource), amount, "{resource}");
+        }
+        assert_eq!(node_room(&labels, [].iter(), [].iter()).amount(&Resource::Nodes), 0);
+    }
+}
