@@ -68,7 +68,7 @@ pub struct Setup {
     pub serves: OtherNamespaces,
     /// The order.
     pub strategy: Strategy,
-    /// How long a job that does not fit lets others pass (best effort).
+    /// How long a job that does not fit lets others pass (best effort), since it waits.
     pub patience: Millis,
     /// Whether it is stopped.
     pub stop: Stop,

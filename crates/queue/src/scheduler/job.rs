@@ -24,6 +24,16 @@ impl Job {
         self.workload.admission.as_ref().or(self.decided.as_ref())
     }
 
+    /// Whether it has the same room as before. When it was given does not matter: what is
+    /// written down has whole seconds.
+    pub(super) fn has_room_of(&self, before: &Job) -> bool {
+        let room = |job: &Job| {
+            let Admission { queue, size, resources, at: _ } = job.admission()?.clone();
+            Some((queue, size, resources))
+        };
+        room(self).is_some() && room(self) == room(before)
+    }
+
     /// Whether it has room that it is about to lose.
     pub(super) fn is_leaving(&self) -> bool {
         self.evicted || self.workload.suspended

@@ -149,7 +149,7 @@ impl Scheduler {
             if job.workload.admission.is_none() {
                 job.decided = before.decided.clone();
             }
-            if job.admission().is_some() && job.admission() == before.admission() {
+            if job.has_room_of(before) {
                 return self.confirm(job);
             }
             self.take_out(&uid);
@@ -276,25 +276,11 @@ impl Scheduler {
 
     /// An admission is known of that was decided, or something has changed of a job that
     /// keeps its room.
-    fn confirm(&mut self, mut job: Job) {
-        let uid = job.workload.uid.clone();
-        let Some(before) = self.roll.jobs.get_mut(&uid) else { return };
-        job.evicted = before.evicted;
-        let Workload { namespace, started, .. } = &job.workload;
-        if before.workload.started != *started
-            && let Some(known) = self.roll.namespaces.get_mut(namespace)
-            && let Some(admission) = job.admission()
-        {
-            match started {
-                true => known.starting.subtract(&admission.resources),
-                false => known.starting.add(&admission.resources),
-            }
-            let namespace = namespace.clone();
-            *before = job;
+    fn confirm(&mut self, job: Job) {
+        let (uid, namespace) = (job.workload.uid.clone(), job.workload.namespace.clone());
+        if self.roll.update(job) {
             self.touch_namespace(&namespace);
             self.roll.forget_if_empty(&namespace);
-        } else {
-            *before = job;
         }
         // Room can be taken back only once it is written down.
         if let Some((_, name)) = self.roll.place(&uid)
@@ -408,8 +394,10 @@ mod tests {
         assert_eq!(scheduler.why(&"one".into(), 2), None);
         scheduler.undo(&"one".into());
         assert_eq!(admitted(&mut scheduler, 3), ["one"]);
-        // Written down after all, though the writer was told otherwise.
-        scheduler.put(with_room(job("a/one", 2), "a/queue", 3));
+        // Written down after all, though the writer was told otherwise, and with a time in
+        // whole seconds.
+        scheduler.put(with_room(job("a/one", 2), "a/queue", 0));
+        assert_eq!(scheduler.cycle(3).looked, 0, "no news for the queue");
         scheduler.undo(&"one".into());
         assert_eq!(admitted(&mut scheduler, 4), [""; 0]);
         assert_eq!(scheduler.usage(&SetupName::new("a", "queue")).unwrap().used, nodes_of(2));

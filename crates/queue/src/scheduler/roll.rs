@@ -64,6 +64,25 @@ impl Roll {
         self.jobs.insert(uid.clone(), job);
     }
 
+    /// Notes what is new of a job that has the same room as before. Whether a quota of its
+    /// namespace counts it otherwise now.
+    pub(super) fn update(&mut self, mut job: Job) -> bool {
+        let Some(before) = self.jobs.get_mut(&job.workload.uid) else { return false };
+        job.evicted = before.evicted;
+        let (known, started) = (&job.workload.namespace, job.workload.started);
+        let recounts = before.workload.started != started;
+        if let Some(known) = self.namespaces.get_mut(known).filter(|_| recounts)
+            && let Some(admission) = job.admission()
+        {
+            match started {
+                true => known.starting.subtract(&admission.resources),
+                false => known.starting.add(&admission.resources),
+            }
+        }
+        *before = job;
+        recounts
+    }
+
     /// Strikes a job out.
     pub(super) fn remove(&mut self, uid: &Uid) -> Option<Job> {
         let job = self.jobs.remove(uid)?;
