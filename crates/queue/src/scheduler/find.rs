@@ -1,20 +1,9 @@
 //! Which queue a job is at.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::queue::Queue;
-use super::succession::Succession;
+use super::queues::Queues;
 use crate::{Inactive, OtherNamespaces, QueueName, Reason, Setup, SetupName, Stop};
-
-/// All queues, and how they are found.
-#[derive(Debug)]
-pub(super) struct Queues {
-    /// The operator's namespace: only setups there serve others.
-    pub(super) home: Arc<str>,
-    pub(super) all: BTreeMap<SetupName, Queue>,
-    pub(super) succession: Succession,
-}
 
 impl Queues {
     /// The queue for a job of a namespace that asks for one.
@@ -57,7 +46,7 @@ impl Queues {
     /// When there is none any more.
     pub(super) fn heir(&self, setup: &SetupName) -> Result<SetupName, Reason> {
         let heir = self.succession.heir(setup);
-        match self.all.contains_key(heir) {
+        match self.get(heir).is_some() {
             true => Ok(heir.clone()),
             false => Err(Reason::UnknownQueue(setup.to_string().into())),
         }
@@ -91,7 +80,7 @@ impl Queues {
     /// The queue of this name or its successor, if it is there and may be known.
     fn exactly(&self, namespace: &str, setup: &SetupName) -> Option<Result<SetupName, Reason>> {
         let heir = self.succession.heir(setup);
-        let found = &self.all.get(heir)?.ledger.setup;
+        let found = &self.get(heir)?.ledger.setup;
         if self.serves(found, namespace) {
             Some(Ok(heir.clone()))
         } else if heir.namespace == self.home {
@@ -125,14 +114,6 @@ impl Queues {
                     Reason::AmbiguousQueue(several.iter().map(|each| each.name.clone()).collect())
                 }),
         }
-    }
-
-    fn of_namespace(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Setup> {
-        let first = SetupName { namespace: namespace.clone(), name: "".into() };
-        self.all
-            .range(first..)
-            .take_while(move |(name, _)| name.namespace == *namespace)
-            .map(|(_, queue)| &queue.ledger.setup)
     }
 
     fn serves(&self, setup: &Setup, namespace: &str) -> bool {

@@ -1,6 +1,6 @@
 //! Jobs that are at the same queue for the same cause.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use crate::{Reason, SetupName, Uid};
 
@@ -10,11 +10,11 @@ use crate::{Reason, SetupName, Uid};
 pub(super) struct Group {
     /// The queue, or why there is none.
     pub(super) queue: Result<SetupName, Reason>,
-    pub(super) jobs: BTreeSet<Uid>,
+    pub(super) jobs: HashSet<Uid>,
 }
 
 impl Group {
     pub(super) fn at(queue: Result<SetupName, Reason>) -> Group {
-        Group { queue, jobs: BTreeSet::new() }
+        Group { queue, jobs: HashSet::new() }
     }
 }

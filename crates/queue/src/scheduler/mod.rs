@@ -17,18 +17,18 @@ mod ledger;
 mod moves;
 mod namespace;
 mod queue;
+mod queues;
 mod roll;
 mod succession;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use self::decision::{Admit, Cycle, Evict, EvictReason};
-use self::find::Queues;
 use self::job::Job;
 use self::queue::{Given, Queue, Surroundings};
+use self::queues::Queues;
 use self::roll::Roll;
-use self::succession::Succession;
 use crate::order::Key;
 use crate::{
     Admission, Millis, NamespaceRoom, Reason, Resources, Setup, SetupName, Strategy, Uid, Usage,
@@ -42,10 +42,6 @@ pub struct Scheduler {
     roll: Roll,
     /// Those who back off, by the time at which they come back.
     resting: BTreeSet<(Millis, Uid)>,
-    /// Queues to which something has happened.
-    dirty: BTreeSet<SetupName>,
-    /// Queues whose usage may have changed.
-    changed: BTreeSet<SetupName>,
 }
 
 /// A scheduler without a home: every setup serves its own namespace only.
@@ -59,22 +55,15 @@ impl Scheduler {
     /// A scheduler that knows nothing yet. Setups in `home`, the operator's namespace,
     /// are found by their name from every namespace they serve.
     pub fn new(home: &str) -> Scheduler {
-        let succession = Succession::default();
-        Scheduler {
-            queues: Queues { home: home.into(), all: BTreeMap::new(), succession },
-            roll: Roll::default(),
-            resting: BTreeSet::new(),
-            dirty: BTreeSet::new(),
-            changed: BTreeSet::new(),
-        }
+        Scheduler { queues: Queues::new(home), roll: Roll::default(), resting: BTreeSet::new() }
     }
 
     /// There is this setup, new or changed.
     pub fn put_setup(&mut self, setup: Setup) {
         let name = setup.name.clone();
-        let Some(queue) = self.queues.all.get_mut(&name) else {
-            self.queues.all.insert(name.clone(), Queue::new(setup));
-            self.touch(&name);
+        let Some(queue) = self.queues.get_mut(&name) else {
+            self.queues.insert(Queue::new(setup));
+            self.queues.touch(&name);
             return self.find_again(&name);
         };
         let before = queue.ledger.setup.clone();
@@ -92,11 +81,11 @@ impl Scheduler {
             false => Vec::new(),
         };
         jobs.iter().for_each(|uid| self.leave(uid));
-        if let Some(queue) = self.queues.all.get_mut(&name) {
+        if let Some(queue) = self.queues.get_mut(&name) {
             queue.ledger.setup = setup;
         }
         jobs.iter().for_each(|uid| self.enter(uid));
-        self.touch(&name);
+        self.queues.touch(&name);
         if moves {
             self.find_again(&name);
         }
@@ -104,9 +93,7 @@ impl Scheduler {
 
     /// This setup is gone. Its jobs look for another; room that they have they keep.
     pub fn remove_setup(&mut self, name: &SetupName) {
-        if self.queues.all.remove(name).is_some() {
-            self.dirty.remove(name);
-            self.changed.remove(name);
+        if self.queues.remove(name).is_some() {
             self.find_again(name);
         }
     }
@@ -180,8 +167,8 @@ impl Scheduler {
     pub fn cycle(&mut self, now: Millis) -> Cycle {
         let mut cycle = Cycle::default();
         self.end_rests(now);
-        for name in std::mem::take(&mut self.dirty) {
-            let Some(queue) = self.queues.all.get(&name) else { continue };
+        for name in self.queues.take_dirty() {
+            let Some(queue) = self.queues.get(&name) else { continue };
             let active = self.queues.inactive(&queue.ledger.setup).is_none();
             for (uid, reason) in queue.evictions(&self.roll.jobs) {
                 if let Some(job) = self.roll.jobs.get_mut(&uid) {
@@ -189,12 +176,12 @@ impl Scheduler {
                 }
                 cycle.evict.push(Evict { uid, reason });
             }
-            let Some(queue) = self.queues.all.get_mut(&name).filter(|_| active) else { continue };
+            let Some(queue) = self.queues.get_mut(&name).filter(|_| active) else { continue };
             let Roll { jobs, namespaces, .. } = &mut self.roll;
             let (given, looked) = queue.admit(&mut Surroundings { jobs, namespaces, now });
             cycle.looked += looked;
             if !given.is_empty() {
-                self.changed.insert(name.clone());
+                self.queues.note_change(&name);
             }
             cycle
                 .admit
@@ -215,7 +202,7 @@ impl Scheduler {
                 return Some(Waiting { queue: None, position: None, reason });
             }
         };
-        let queue = self.queues.all.get(name)?;
+        let queue = self.queues.get(name)?;
         let key = Key::of(&job.workload);
         let reason = if let Some(suspended) = suspended {
             suspended
@@ -233,7 +220,7 @@ impl Scheduler {
 
     /// The jobs that wait at a setup, in order. Those that are suspended are not there.
     pub fn pending(&self, queue: &SetupName) -> Vec<&Workload> {
-        let order = self.queues.all.get(queue).map(|queue| &queue.order);
+        let order = self.queues.get(queue).map(|queue| &queue.order);
         let keys = order.into_iter().flat_map(|order| order.iter());
         keys.map(|key| &self.roll.jobs[&key.uid].workload).collect()
     }
@@ -245,7 +232,7 @@ impl Scheduler {
 
     /// What is true of a setup.
     pub fn usage(&self, queue: &SetupName) -> Option<Usage> {
-        let queue = self.queues.all.get(queue)?;
+        let queue = self.queues.get(queue)?;
         Some(Usage {
             used: queue.ledger.used.clone(),
             pending: queue.order.len(),
@@ -262,12 +249,12 @@ impl Scheduler {
 
     /// The setups whose usage may have changed since this was last asked.
     pub fn take_changed(&mut self) -> Vec<SetupName> {
-        std::mem::take(&mut self.changed).into_iter().collect()
+        self.queues.take_changed()
     }
 
     /// How much of a setup's room is free; a resource without a limit is missing.
     pub fn free(&self, queue: &SetupName) -> Option<Resources> {
-        let ledger = &self.queues.all.get(queue)?.ledger;
+        let ledger = &self.queues.get(queue)?.ledger;
         let free = ledger.setup.room.iter().map(|(resource, limit)| {
             (resource.clone(), limit.saturating_sub(ledger.used.amount(resource)).max(0))
         });
@@ -284,9 +271,9 @@ impl Scheduler {
         }
         // Room can be taken back only once it is written down.
         if let Some((_, name)) = self.roll.place(&uid)
-            && self.queues.all.get(name).is_some_and(|queue| queue.takes_back().is_some())
+            && self.queues.get(name).is_some_and(|queue| queue.takes_back().is_some())
         {
-            self.dirty.insert(name.clone());
+            self.queues.wake(name);
         }
     }
 
@@ -339,7 +326,7 @@ impl Scheduler {
     /// Takes a job into the queue of its group.
     fn enter(&mut self, uid: &Uid) {
         let Some((job, name)) = self.roll.place(uid) else { return };
-        let Some(queue) = self.queues.all.get_mut(name) else { return };
+        let Some(queue) = self.queues.get_mut(name) else { return };
         if let Some(admission) = job.admission() {
             queue.ledger.used.add(&admission.resources);
             queue.admitted.insert(uid.clone());
@@ -347,35 +334,29 @@ impl Scheduler {
             let shape = (!job.rests).then(|| self.roll.shape(job, queue.by_runtime()));
             queue.insert(Key::of(&job.workload), shape);
         }
-        let name = name.clone();
-        self.touch(&name);
+        self.queues.touch(name);
     }
 
     /// Takes a job out of the queue of its group.
     fn leave(&mut self, uid: &Uid) {
         let Some((job, name)) = self.roll.place(uid) else { return };
-        let Some(queue) = self.queues.all.get_mut(name) else { return };
+        let Some(queue) = self.queues.get_mut(name) else { return };
         if let Some(admission) = job.admission() {
             queue.ledger.used.subtract(&admission.resources);
             queue.admitted.remove(uid);
         } else {
             queue.remove(&Key::of(&job.workload), &self.roll.shape(job, queue.by_runtime()));
         }
-        let name = name.clone();
-        self.touch(&name);
-    }
-
-    /// Something has happened to a queue.
-    fn touch(&mut self, name: &SetupName) {
-        self.dirty.insert(name.clone());
-        self.changed.insert(name.clone());
+        self.queues.touch(name);
     }
 
     /// Something has happened to what a namespace's own quota leaves.
     fn touch_namespace(&mut self, namespace: &str) {
         let known = self.roll.namespaces.get(namespace).filter(|known| known.is_limited());
         let groups = known.into_iter().flat_map(|known| known.waiting.values());
-        self.dirty.extend(groups.filter_map(|group| group.queue.clone().ok()));
+        for name in groups.filter_map(|group| group.queue.as_ref().ok()) {
+            self.queues.wake(name);
+        }
     }
 }
 

@@ -23,8 +23,7 @@ impl Scheduler {
         self.queues.succession = succession;
         if inherits {
             // Who takes whose place also says who is active.
-            self.dirty.extend(self.queues.all.keys().cloned());
-            self.changed.extend(self.queues.all.keys().cloned());
+            self.queues.touch_all();
         }
         // A setup elsewhere than at home concerns only its own namespace, as long as nobody
         // takes another's place.
@@ -43,7 +42,7 @@ impl Scheduler {
 
     /// Who takes whose place now.
     fn succession(&self) -> Succession {
-        let setups = self.queues.all.values().map(|queue| &queue.ledger.setup);
+        let setups = self.queues.setups();
         let mut replacing: Vec<&Setup> =
             setups.filter(|setup| !setup.replaces.is_empty()).collect();
         replacing.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));

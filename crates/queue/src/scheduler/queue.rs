@@ -22,6 +22,10 @@ pub(super) struct Queue {
     pub(super) lines: BTreeMap<Shape, Line>,
     /// Those who have room.
     pub(super) admitted: HashSet<Uid>,
+    /// Whether something has happened to it since the last cycle.
+    pub(super) dirty: bool,
+    /// Whether its usage may have changed since that was last asked.
+    pub(super) changed: bool,
 }
 
 /// Room that was given in a cycle.
@@ -47,6 +51,8 @@ impl Queue {
             order: Order::default(),
             lines: BTreeMap::new(),
             admitted: HashSet::new(),
+            dirty: false,
+            changed: false,
         }
     }
 
@@ -77,7 +83,7 @@ impl Queue {
     /// Gives room to those whose turn it is, best first, and says how many heads of lines
     /// it looked at. A line whose head does not fit is done: nobody in it does.
     pub(super) fn admit(&mut self, around: &mut Surroundings) -> (Vec<Given>, usize) {
-        let Queue { ledger, order, lines, admitted } = self;
+        let Queue { ledger, order, lines, admitted, .. } = self;
         let now = around.now;
         ledger.kept.clear();
         let mut lines: Vec<(&Shape, &mut Line)> = lines.iter_mut().collect();

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::find::Queues;
 use super::group::Group;
 use super::job::Job;
 use super::namespace::Namespace;
+use super::queues::Queues;
 use crate::line::Shape;
 use crate::{Admission, SetupName, Uid, Workload};
 

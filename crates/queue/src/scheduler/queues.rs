@@ -1,0 +1,125 @@
+//! All queues, and to which of them something has happened.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::queue::Queue;
+use super::succession::Succession;
+use crate::{Setup, SetupName};
+
+/// All queues.
+#[derive(Debug)]
+pub(super) struct Queues {
+    /// The operator's namespace: only setups there serve others.
+    pub(super) home: Arc<str>,
+    pub(super) succession: Succession,
+    all: HashMap<SetupName, Queue>,
+    /// The same in order, to find those of a namespace.
+    names: BTreeSet<SetupName>,
+    /// Those to which something has happened. Each is noted once, by the mark it has.
+    dirty: Vec<SetupName>,
+    /// Those whose usage may have changed, noted likewise.
+    changed: Vec<SetupName>,
+}
+
+impl Queues {
+    pub(super) fn new(home: &str) -> Queues {
+        Queues {
+            home: home.into(),
+            succession: Succession::default(),
+            all: HashMap::new(),
+            names: BTreeSet::new(),
+            dirty: Vec::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    pub(super) fn get(&self, name: &SetupName) -> Option<&Queue> {
+        self.all.get(name)
+    }
+
+    pub(super) fn get_mut(&mut self, name: &SetupName) -> Option<&mut Queue> {
+        self.all.get_mut(name)
+    }
+
+    pub(super) fn insert(&mut self, queue: Queue) {
+        let name = queue.ledger.setup.name.clone();
+        self.names.insert(name.clone());
+        self.all.insert(name, queue);
+    }
+
+    pub(super) fn remove(&mut self, name: &SetupName) -> Option<Queue> {
+        self.names.remove(name);
+        self.all.remove(name)
+    }
+
+    /// All setups, in no order.
+    pub(super) fn setups(&self) -> impl Iterator<Item = &Setup> {
+        self.all.values().map(|queue| &queue.ledger.setup)
+    }
+
+    /// The setups of a namespace, in order.
+    pub(super) fn of_namespace(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Setup> {
+        let first = SetupName { namespace: namespace.clone(), name: "".into() };
+        self.names
+            .range(first..)
+            .take_while(move |name| name.namespace == *namespace)
+            .map(|name| &self.all[name].ledger.setup)
+    }
+
+    /// Something has happened to a queue, and its usage may be another.
+    pub(super) fn touch(&mut self, name: &SetupName) {
+        self.wake(name);
+        self.note_change(name);
+    }
+
+    /// Something has happened to all queues.
+    pub(super) fn touch_all(&mut self) {
+        for name in self.names.clone() {
+            self.touch(&name);
+        }
+    }
+
+    /// Something has happened that matters to a queue.
+    pub(super) fn wake(&mut self, name: &SetupName) {
+        if let Some(queue) = self.all.get_mut(name)
+            && !std::mem::replace(&mut queue.dirty, true)
+        {
+            self.dirty.push(name.clone());
+        }
+    }
+
+    /// The usage of a queue may be another.
+    pub(super) fn note_change(&mut self, name: &SetupName) {
+        if let Some(queue) = self.all.get_mut(name)
+            && !std::mem::replace(&mut queue.changed, true)
+        {
+            self.changed.push(name.clone());
+        }
+    }
+
+    /// The queues to which something has happened since this was last asked, in order.
+    pub(super) fn take_dirty(&mut self) -> Vec<SetupName> {
+        let names = std::mem::take(&mut self.dirty);
+        self.unmark(names, |queue| &mut queue.dirty)
+    }
+
+    /// The queues whose usage may have changed since this was last asked, in order.
+    pub(super) fn take_changed(&mut self) -> Vec<SetupName> {
+        let names = std::mem::take(&mut self.changed);
+        self.unmark(names, |queue| &mut queue.changed)
+    }
+
+    /// Of some names those of queues that are there and have a mark, which they lose.
+    fn unmark(
+        &mut self,
+        names: Vec<SetupName>,
+        mark: fn(&mut Queue) -> &mut bool,
+    ) -> Vec<SetupName> {
+        let mut marked = names;
+        marked
+            .retain(|name| self.all.get_mut(name).is_some_and(|queue| std::mem::take(mark(queue))));
+        marked.sort();
+        marked
+    }
+}
