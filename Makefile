@@ -166,7 +166,7 @@ list: ## List queues, jobs and MiniClusters of all namespaces
 log: ## Show what the operator says
 	@$(KUBECTL) logs -n $(OPERATOR_NAMESPACE) -l control-plane=controller-manager --prefix --tail -1
 
-# What of the bench is run (throughput, bringup, all), and its options. Without root
+# What of the bench is run (throughput, bringup, queue, all), and its options. Without root
 # there is no node, and so nothing to bring up.
 BENCH ?= $(if $(filter node,$(LEVEL)),all,throughput)
 BENCH_ARGS ?= --check bench/limits.yaml
@@ -176,7 +176,7 @@ BENCH_ARGS ?= --check bench/limits.yaml
 bench: testbed-build ## Measure our operator beside the machine's ceiling (BENCH=, BENCH_ARGS=, FLUX_ROOT=)
 	$(CARGO) build --release -p flux-operator
 	$(CARGO) build --profile bench -p flux-operator-bench
-ifneq ($(BENCH),throughput)
+ifneq ($(filter-out throughput queue,$(BENCH)),)
 	$(STATIC) --profile small -p flux-operator-agent -p flux-operator-fluxlet
 endif
 	STATIC_PROGRAMS=$(BIN)/../$(TRIPLE)/small $(BIN)/../release/bench $(BENCH) $(BENCH_ARGS)

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! contestant ──► bed (a fresh testbed) ──► throughput │ bringup ──► summary ──► limits
+//!                                             queue ─────────────┘
 //! ```
 //!
 //! An operator is a shell command and nothing more, so any operator can be measured beside ours.
@@ -16,6 +17,7 @@ mod contestant;
 mod flux_alone;
 mod limits;
 mod manifest;
+mod queue;
 mod summary;
 mod throughput;
 mod usage;
@@ -54,12 +56,21 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Both
+    /// Many jobs in queues, as Kueue's scalability test has them
+    Queue {
+        #[command(flatten)]
+        queue: queue::Options,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// All of them
     All {
         #[command(flatten)]
         throughput: throughput::Options,
         #[command(flatten)]
         bringup: bringup::Options,
+        #[command(flatten)]
+        queue: queue::Options,
         #[command(flatten)]
         common: Common,
     },
@@ -82,11 +93,20 @@ struct Common {
     check: Option<PathBuf>,
 }
 
+/// What is to be measured.
+#[derive(Default)]
+struct Parts {
+    throughput: Option<throughput::Options>,
+    bringup: Option<bringup::Options>,
+    queue: Option<queue::Options>,
+}
+
 /// Everything that was measured.
 #[derive(Serialize, Default)]
 struct Figures {
     throughput: Option<throughput::Figures>,
     bringup: Option<bringup::Figures>,
+    queue: Option<queue::Figures>,
     /// The same, by name, as limits see it.
     measures: Measures,
 }
@@ -94,10 +114,18 @@ struct Figures {
 fn main() -> ExitCode {
     let outcome = match CommandLine::parse().command {
         Command::Supervise(supervision) => return supervise(supervision),
-        Command::Throughput { throughput, common } => run(Some(&throughput), None, &common),
-        Command::Bringup { bringup, common } => run(None, Some(&bringup), &common),
-        Command::All { throughput, bringup, common } => {
-            run(Some(&throughput), Some(&bringup), &common)
+        Command::Throughput { throughput, common } => {
+            run(&Parts { throughput: Some(throughput), ..Parts::default() }, &common)
+        }
+        Command::Bringup { bringup, common } => {
+            run(&Parts { bringup: Some(bringup), ..Parts::default() }, &common)
+        }
+        Command::Queue { queue, common } => {
+            run(&Parts { queue: Some(queue), ..Parts::default() }, &common)
+        }
+        Command::All { throughput, bringup, queue, common } => {
+            let (throughput, bringup, queue) = (Some(throughput), Some(bringup), Some(queue));
+            run(&Parts { throughput, bringup, queue }, &common)
         }
     };
     match outcome {
@@ -109,11 +137,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(
-    throughput: Option<&throughput::Options>,
-    bringup: Option<&bringup::Options>,
-    common: &Common,
-) -> Result<ExitCode> {
+fn run(parts: &Parts, common: &Common) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -121,7 +145,7 @@ fn run(
     let figures = runtime.block_on(async {
         // Interrupted, what was started is dropped and so ended.
         tokio::select! {
-            figures = measure(throughput, bringup, &common.contestants) => figures,
+            figures = measure(parts, &common.contestants) => figures,
             _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
         }
     })?;
@@ -134,12 +158,12 @@ fn run(
     }
 }
 
-async fn measure(
-    throughput: Option<&throughput::Options>,
-    bringup: Option<&bringup::Options>,
-    contestants: &contestant::Options,
-) -> Result<Figures> {
-    let operators = contestants.operators()?;
+async fn measure(parts: &Parts, contestants: &contestant::Options) -> Result<Figures> {
+    let Parts { throughput, bringup, queue } = parts;
+    let operators = match (throughput, bringup) {
+        (None, None) => Vec::new(),
+        _ => contestants.operators()?,
+    };
     let mut figures = Figures::default();
     if let Some(options) = throughput {
         let found = throughput::measure(options, &operators).await?;
@@ -152,6 +176,12 @@ async fn measure(
         print!("{}", found.table());
         figures.measures.extend(found.measures());
         figures.bringup = Some(found);
+    }
+    if let Some(options) = queue {
+        let found = queue::measure(options).await?;
+        print!("{}", found.table());
+        figures.measures.extend(found.measures());
+        figures.queue = Some(found);
     }
     Ok(figures)
 }

@@ -41,6 +41,30 @@ impl Samples {
         self.values.iter().copied().max_by(f64::total_cmp)
     }
 
+    /// The mean.
+    pub(crate) fn mean(&self) -> Option<f64> {
+        let count = self.values.len();
+        (count > 0).then(|| self.values.iter().sum::<f64>() / count as f64)
+    }
+
+    /// The least value that is not less than this part of all.
+    pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
+        let mut sorted = self.values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let rank = (part * sorted.len() as f64).ceil() as usize;
+        sorted.get(rank.saturating_sub(1)).copied()
+    }
+
+    /// `mean / quantile / quantile`, or a dash.
+    pub(crate) fn mean_and_quantiles(&self, parts: &[f64], decimals: usize) -> String {
+        let quantiles = parts.iter().map(|part| self.quantile(*part));
+        let text = |value: Option<f64>| match value {
+            Some(value) => format!("{value:.decimals$}"),
+            None => "-".to_owned(),
+        };
+        std::iter::once(self.mean()).chain(quantiles).map(text).collect::<Vec<_>>().join(" / ")
+    }
+
     /// `median (worst)`, or a dash, of what is better when it is small.
     pub(crate) fn text(&self, decimals: usize) -> String {
         self.with(self.worst(), decimals)
@@ -98,6 +122,16 @@ mod tests {
         assert_eq!(samples(&[3.0, 1.0, 2.0]).median(), Some(2.0));
         assert_eq!(samples(&[4.0, 1.0, 2.0, 3.0]).median(), Some(2.5));
         assert_eq!(samples(&[]).median(), None);
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_values() {
+        let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        let hundred = samples(&hundred);
+        assert_eq!(hundred.quantile(0.99), Some(99.0));
+        assert_eq!(hundred.quantile(1.0), Some(100.0));
+        assert_eq!(hundred.mean_and_quantiles(&[0.5], 1), "50.5 / 50.0");
+        assert_eq!(samples(&[]).mean_and_quantiles(&[0.5], 1), "- / -");
     }
 
     #[test]

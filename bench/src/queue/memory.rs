@@ -1,0 +1,269 @@
+//! The scheduler alone: time is simulated, and what it decides is done at once.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use flux_operator_queue::{
+    Kind, Millis, OtherNamespaces, OverQuota, QueueName, Resource, Resources, Scheduler, Setup,
+    SetupName, Stop, Strategy, Uid, Workload,
+};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use super::load::{Class, Load};
+use crate::summary::{Measures, Samples, table};
+
+/// An order in which the jobs of a load get room.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    name: &'static str,
+    strategy: Strategy,
+    /// Time that jobs let others pass.
+    patience: Duration,
+    /// Whether jobs say how long they run.
+    runtimes: bool,
+}
+
+/// As a FluxSetup has it that says nothing.
+pub(super) const DEFAULT: Rules =
+    rules("best effort", Strategy::BestEffort, Duration::from_secs(300), false);
+
+/// Jobs do not say how long they run, but for backfill.
+const RULES: [Rules; 4] = [
+    DEFAULT,
+    rules("patience 1 s", Strategy::BestEffort, Duration::from_secs(1), false),
+    rules("strict", Strategy::Strict, Duration::ZERO, false),
+    rules("backfill", Strategy::Backfill, Duration::ZERO, true),
+];
+
+const fn rules(
+    name: &'static str,
+    strategy: Strategy,
+    patience: Duration,
+    runtimes: bool,
+) -> Rules {
+    Rules { name, strategy, patience, runtimes }
+}
+
+/// What was measured of one load.
+#[derive(Serialize)]
+pub(super) struct Figures {
+    load: &'static str,
+    jobs: usize,
+    queues: usize,
+    ideal_seconds: f64,
+    runs: Vec<Run>,
+}
+
+/// What was measured of a load under some rules.
+#[derive(Serialize)]
+struct Run {
+    rules: &'static str,
+    /// Simulated, until the last job has ended.
+    wall_seconds: f64,
+    /// Core-seconds of all jobs, of those that there were.
+    true_use: f64,
+    /// Simulated, by class.
+    admission_seconds: BTreeMap<&'static str, Samples>,
+    /// Of the scheduler on a core, telling and deciding.
+    cpu_seconds: f64,
+    /// Of single cycles on a core, so that a busy machine does not count.
+    cycle_milliseconds: Samples,
+    looked: usize,
+}
+
+/// Lets all jobs of a load come, wait, run and end, under all rules.
+pub(super) fn measure(load: &Load) -> Figures {
+    Figures {
+        load: load.name,
+        jobs: load.jobs(),
+        queues: load.queues,
+        ideal_seconds: load.ideal_seconds(),
+        runs: RULES.iter().map(|rules| run(load, rules)).collect(),
+    }
+}
+
+fn run(load: &Load, rules: &Rules) -> Run {
+    eprintln!("queue, in memory: {}, {}", load.name, rules.name);
+    let arrivals = load.arrivals();
+    let mut scheduler = with_setups(load, rules);
+    let mut admission_seconds: BTreeMap<&'static str, Samples> = BTreeMap::new();
+    let mut cycle_milliseconds = Samples::default();
+    let (mut cpu, mut looked, mut now) = (Duration::ZERO, 0, 0);
+    let (mut come, mut jobs) = (0, Vec::with_capacity(arrivals.len()));
+    let mut ends: BinaryHeap<Reverse<(Millis, usize)>> = BinaryHeap::new();
+    loop {
+        let next_end = ends.peek().map(|Reverse((end, _))| *end);
+        let next_arrival = arrivals.get(come).map(|arrival| milliseconds(arrival.at));
+        let Some(next) = next_end.into_iter().chain(next_arrival).min() else { break };
+        now = next;
+        let mut told: Vec<Workload> = Vec::new();
+        while let Some(arrival) = arrivals.get(come)
+            && milliseconds(arrival.at) == now
+        {
+            let mut job = job(load, arrival.queue, arrival.class, jobs.len(), now);
+            let runtime = milliseconds(load.classes[arrival.class].runtime);
+            job.max_runtime = rules.runtimes.then_some(runtime);
+            told.push(job.clone());
+            jobs.push((arrival.class, job));
+            come += 1;
+        }
+        while let Some(Reverse((end, number))) = ends.peek().copied()
+            && end == now
+        {
+            ends.pop();
+            told.push(Workload { finished: true, ..jobs[number].1.clone() });
+        }
+        cpu += tell(&mut scheduler, told);
+        let begin = on_a_core();
+        let cycle = scheduler.cycle(now);
+        let took = on_a_core() - begin;
+        cycle_milliseconds.add(1000.0 * took.as_secs_f64());
+        cpu += took;
+        looked += cycle.looked;
+        let mut confirmed = Vec::with_capacity(cycle.admit.len());
+        for admit in cycle.admit {
+            let number = number_of(&admit.uid);
+            let (class, job) = &mut jobs[number];
+            let class = &load.classes[*class];
+            job.admission = Some(admit.admission);
+            job.started = true;
+            confirmed.push(job.clone());
+            ends.push(Reverse((now + milliseconds(class.runtime), number)));
+            let waited = (now - job.since) as f64 / 1000.0;
+            admission_seconds.entry(class.name).or_default().add(waited);
+        }
+        cpu += tell(&mut scheduler, confirmed);
+    }
+    let wall_seconds = now as f64 / 1000.0;
+    let cores = load.queues as f64 * load.quota as f64;
+    Run {
+        rules: rules.name,
+        wall_seconds,
+        true_use: load.cpu_seconds() / (cores * wall_seconds),
+        admission_seconds,
+        cpu_seconds: cpu.as_secs_f64(),
+        cycle_milliseconds,
+        looked,
+    }
+}
+
+/// Tells a scheduler of jobs; how long it was on a core for that.
+pub(super) fn tell(scheduler: &mut Scheduler, jobs: Vec<Workload>) -> Duration {
+    let begin = on_a_core();
+    jobs.into_iter().for_each(|job| scheduler.put(job));
+    on_a_core() - begin
+}
+
+/// A scheduler that was told the queues of a load, each in a namespace of its own.
+pub(super) fn with_setups(load: &Load, rules: &Rules) -> Scheduler {
+    let mut scheduler = Scheduler::new("operator");
+    for queue in 0..load.queues {
+        scheduler.put_setup(Setup {
+            name: SetupName::new(&namespace(queue), "queue"),
+            created: 0,
+            room: Resources::of([(Resource::Cpu, 1000 * load.quota)]),
+            max_size: None,
+            default_size: 1,
+            serves: OtherNamespaces::None,
+            strategy: rules.strategy,
+            patience: milliseconds(rules.patience),
+            stop: Stop::No,
+            over_quota: OverQuota::Drain,
+            replaces: Vec::new(),
+            going: false,
+            mistake: None,
+        });
+    }
+    scheduler
+}
+
+/// A job of a load; its number tells it from all others.
+pub(super) fn job(load: &Load, queue: usize, class: usize, number: usize, now: Millis) -> Workload {
+    let Class { cpu, priority, .. } = load.classes[class];
+    // As long as the uids that Kubernetes gives.
+    let uid = format!("00000000-0000-4000-8000-{number:012}");
+    Workload {
+        uid: Uid(uid.as_str().into()),
+        kind: Kind::FluxJob,
+        namespace: namespace(queue).into(),
+        name: uid.into(),
+        queue: QueueName::Named("queue".into()),
+        priority,
+        since: now,
+        not_before: None,
+        suspended: false,
+        size: Some(1),
+        min_size: None,
+        each: Resources::of([(Resource::Nodes, 1), (Resource::Cpu, 1000 * cpu)]),
+        once: Resources::default(),
+        max_runtime: None,
+        admission: None,
+        started: false,
+        finished: false,
+    }
+}
+
+/// The number of a job that [`job`] has made.
+pub(super) fn number_of(uid: &Uid) -> usize {
+    let digits = uid.0.rsplit('-').next().and_then(|digits| digits.parse().ok());
+    digits.expect("a uid ends with its number")
+}
+
+/// Time that this thread has been on a core.
+pub(super) fn on_a_core() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+fn namespace(queue: usize) -> String {
+    format!("queue-{queue}")
+}
+
+fn milliseconds(time: Duration) -> Millis {
+    Millis::try_from(time.as_millis()).unwrap_or(Millis::MAX)
+}
+
+impl Figures {
+    pub(super) fn measures(&self) -> Measures {
+        let mut measures = Measures::new();
+        for run in &self.runs {
+            let rules = run.rules.replace(' ', "_");
+            let name = |what: &str| format!("queue.memory.{}.{rules}.{what}", self.load);
+            measures.insert(name("wall_over_ideal"), run.wall_seconds / self.ideal_seconds);
+            let p99 = run.cycle_milliseconds.quantile(0.99);
+            measures.extend(p99.map(|p99| (name("cycle_milliseconds_p99"), p99)));
+        }
+        measures
+    }
+
+    pub(super) fn table(&self) -> String {
+        let Figures { load, jobs, queues, ideal_seconds, runs } = self;
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        let mut row = |what: &str, text: &dyn Fn(&Run) -> String| {
+            rows.push(std::iter::once(what.to_owned()).chain(runs.iter().map(text)).collect());
+        };
+        row("", &|run| run.rules.to_owned());
+        row("wall, simulated s", &|run| format!("{:.1}", run.wall_seconds));
+        row("true use, %", &|run| format!("{:.1}", 100.0 * run.true_use));
+        for class in ["large", "medium", "small"] {
+            row(&format!("{class}: s to admission, mean / p50 / p99"), &|run| {
+                let waited = run.admission_seconds.get(class);
+                waited.map_or_else(String::new, |waited| waited.mean_and_quantiles(&[0.5, 0.99], 2))
+            });
+        }
+        row("scheduler on a core, s", &|run| format!("{:.3}", run.cpu_seconds));
+        row("admissions per s of it", &|run| format!("{:.0}", *jobs as f64 / run.cpu_seconds));
+        row("cycle on a core, ms: mean / p50 / p99 / max", &|run| {
+            run.cycle_milliseconds.mean_and_quantiles(&[0.5, 0.99, 1.0], 3)
+        });
+        row("lines looked at per job", &|run| format!("{:.2}", run.looked as f64 / *jobs as f64));
+        let title = format!(
+            "The {load} load of Kueue's scalability test, in memory: {jobs} jobs in {queues} \
+             queues\n\nOne resource (cpu), and queues lend each other nothing. With no core ever \
+             idle it would take {ideal_seconds:.1} s."
+        );
+        table(&title, &rows)
+    }
+}
