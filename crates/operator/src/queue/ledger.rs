@@ -460,3 +460,6 @@ pub(crate) fn setup_name<K: ResourceExt>(setup: &K) -> SetupName {
 fn version_of<K: ResourceExt>(object: &K) -> u64 {
     object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;
