@@ -1,0 +1,107 @@
+//! Where a job stands, over HTTP: told to those who may read it, and to nobody else.
+
+use anyhow::{Context, Result};
+use flux_operator_tests_e2e::access::apply;
+use flux_operator_tests_e2e::queue::LONG;
+use flux_operator_tests_e2e::{Stage, on_stage};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+#[tokio::test]
+async fn q7_positions_and_reasons_are_told_to_those_who_may_read_them() -> Result<()> {
+    on_stage(async |stage| {
+        stage.create_setup("default", json!({ "quota": { "nodes": "1" } })).await?;
+        stage.submit("a", LONG, json!({})).await?;
+        stage.job_is("a", "Running").await?;
+        stage.submit("b", LONG, json!({})).await?;
+        stage.submit("c", LONG, json!({ "priority": 5 })).await?;
+        for name in ["b", "c"] {
+            stage.job_is(name, "Waiting").await?;
+        }
+        let (reader, stranger) = (account(stage, "reader").await?, account(stage, "stranger").await?);
+        let namespace = &stage.namespace;
+        let rule = json!({ "apiGroups": ["flux-framework.org"],
+            "resources": ["fluxsetups", "fluxjobs"], "verbs": ["get"] });
+        let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": "reader", "namespace": namespace }, "rules": [rule] });
+        let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": "reader", "namespace": namespace },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "reader", "namespace": namespace }] });
+        apply(&stage.client, &[role, binding]).await?;
+
+        let pending = format!("/v1/queues/{namespace}/default/pending");
+        let (status, told) = get(stage, &pending, Some(&reader)).await?;
+        assert_eq!((status, &told["total"]), (200, &json!(2)), "{told}");
+        let order: Vec<&Value> = told["items"].as_array().into_iter().flatten().collect();
+        assert_eq!((&order[0]["name"], &order[0]["position"]), (&json!("c"), &json!(0)));
+        assert_eq!((&order[1]["name"], &order[1]["position"]), (&json!("b"), &json!(1)));
+        let (_, part) = get(stage, &format!("{pending}?limit=1&offset=1"), Some(&reader)).await?;
+        assert_eq!(part["items"].as_array().map(Vec::len), Some(1), "{part}");
+        assert_eq!(part["items"][0]["name"], "b");
+
+        let why = format!("/v1/namespaces/{namespace}/fluxjobs/b");
+        let (status, told) = get(stage, &why, Some(&reader)).await?;
+        assert_eq!((status, &told["reason"]), (200, &json!("WaitingForQuota")), "{told}");
+        let (status, told) = get(stage, "/v1/queues", Some(&reader)).await?;
+        assert_eq!((status, &told["items"][0]["pending"]), (200, &json!(2)), "{told}");
+
+        for path in [pending.as_str(), &why, "/v1/queues"] {
+            assert_eq!(get(stage, path, None).await?.0, 401, "{path}");
+            assert_eq!(get(stage, path, Some("nonsense")).await?.0, 401, "{path}");
+        }
+        assert_eq!(get(stage, &pending, Some(&stranger)).await?.0, 403);
+        assert_eq!(get(stage, &why, Some(&stranger)).await?.0, 403);
+        let (status, none) = get(stage, "/v1/queues", Some(&stranger)).await?;
+        assert_eq!((status, &none["items"]), (200, &json!([])));
+        let gone = format!("/v1/queues/{namespace}/gone/pending");
+        assert_eq!(get(stage, &gone, Some(&reader)).await?.0, 404);
+
+        let (_, metrics) = get_text(stage, "/metrics", None).await?;
+        for line in [
+            format!(r#"flux_operator_pending_workloads{{cluster_queue="{namespace}/default",status="active"}} 2"#),
+            format!(r#"flux_operator_admitted_workloads_total{{cluster_queue="{namespace}/default"}} 1"#),
+            format!(r#"flux_operator_cluster_queue_resource_usage{{cluster_queue="{namespace}/default",resource="nodes"}} 1.0"#),
+            format!(r#"flux_operator_cluster_queue_nominal_quota{{cluster_queue="{namespace}/default",resource="nodes"}} 1.0"#),
+        ] {
+            assert!(metrics.lines().any(|each| each == line), "{line} is not in\n{metrics}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// A token of a new ServiceAccount.
+async fn account(stage: &Stage, name: &str) -> Result<String> {
+    let accounts = stage.api::<ServiceAccount>();
+    let account = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+    accounts.create(&PostParams::default(), &account).await?;
+    let request = TokenRequest::default();
+    let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+    answer.status.and_then(|status| status.token).context("the API server gave no token")
+}
+
+async fn get(stage: &Stage, path: &str, token: Option<&str>) -> Result<(u16, Value)> {
+    let (status, body) = get_text(stage, path, token).await?;
+    let body = serde_json::from_str(&body).with_context(|| format!("{path} told {body:?}"))?;
+    Ok((status, body))
+}
+
+/// Asks the operator, as plainly as can be: one request, until the connection ends.
+async fn get_text(stage: &Stage, path: &str, token: Option<&str>) -> Result<(u16, String)> {
+    let url = stage.report_url()?;
+    let address = url.strip_prefix("http://").context("an address")?;
+    let mut connection = TcpStream::connect(address).await?;
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let request = format!("GET {path} HTTP/1.0\r\nHost: operator\r\n{token}\r\n");
+    connection.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    let status = head.split(' ').nth(1).context("no status")?.parse()?;
+    Ok((status, body.to_owned()))
+}
