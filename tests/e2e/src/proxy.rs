@@ -24,9 +24,9 @@ use tokio::task::JoinSet;
 /// How long nothing must be asked for it to be silence.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Watches of an operator that has seen everything: MiniClusters, Jobs, pods, ConfigMaps
-/// and Services.
-const WATCHES: usize = 5;
+/// Watches of an operator of one namespace that has seen everything: MiniClusters, Jobs,
+/// pods, ConfigMaps, Services, FluxJobs, FluxSetups and ResourceQuotas.
+const WATCHES: usize = 8;
 
 /// What becomes of answers to writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -143,12 +143,18 @@ impl Ledger {
         }
     }
 
-    /// There is this job, with its own MiniCluster if that is there.
+    /// There is this job, and the MiniCluster of its name, whoever that belongs to.
     pub(crate) fn put_job(&mut self, job: &FluxJob, minicluster: Option<&MiniCluster>) {
         let class_value = self.classes.get(&job.spec.priority_class_name).copied();
         let read = workload::of_job(job, Beside { minicluster, class_value });
         self.put(Kind::FluxJob, job, read);
-        self.note_running(job, minicluster);
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        self.note_running(
+            job,
+            minicluster.filter(|minicluster| {
+                minicluster.owner_references().iter().any(|owner| owner.uid == uid)
+            }),
+        );
     }
 
     /// There is this MiniCluster, which may name a queue itself.

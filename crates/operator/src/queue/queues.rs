@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_api::{FluxJob, FluxSetup};
 use flux_operator_queue::{Kind, Resources, SetupName, Uid};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -227,9 +227,8 @@ impl Queues {
     pub(super) fn put_job(&self, job: &GuardedJob) {
         let Ok(job) = &job.0 else { return };
         let minicluster = self.minicluster_named_as(job);
-        let own = minicluster.as_deref().and_then(|it| it.0.as_ref().ok());
-        let own = own.filter(|minicluster| belongs_to(minicluster, job));
-        self.ledger().put_job(job, own);
+        let minicluster = minicluster.as_deref().and_then(|it| it.0.as_ref().ok());
+        self.ledger().put_job(job, minicluster);
     }
 
     fn minicluster_moved(&self, minicluster: &Guarded) {
@@ -272,12 +271,6 @@ impl Queues {
         };
         ledger.setups().filter_map(figures).collect()
     }
-}
-
-/// Whether a MiniCluster was made for this very job.
-pub(crate) fn belongs_to(minicluster: &MiniCluster, job: &FluxJob) -> bool {
-    let uid = job.metadata.uid.as_deref().unwrap_or_default();
-    minicluster.owner_references().iter().any(|owner| owner.uid == uid)
 }
 
 /// What is to be passed over when there is time: setups, and all jobs at once.

@@ -58,7 +58,8 @@ impl Census {
         ));
     }
 
-    fn counts(&self) -> BTreeMap<String, usize> {
+    /// How many of each kind were ever there.
+    pub fn counts(&self) -> BTreeMap<String, usize> {
         let uids = self.uids.lock().expect("no holder of this lock panics");
         uids.iter().map(|(kind, uids)| (kind.clone(), uids.len())).collect()
     }
@@ -172,8 +173,12 @@ async fn count_runs(stage: &Stage, pod: &Pod) -> Result<usize> {
 
 /// Removes what is different in every run: identities, times, keys. Generations stay:
 /// they count the changes.
-fn scrub(value: &mut Value) {
+pub fn scrub(value: &mut Value) {
     let own = [
+        "finishTime",
+        "time",
+        "since",
+        "until",
         "uid",
         "resourceVersion",
         "creationTimestamp",

@@ -1,0 +1,203 @@
+//! The operator ends after any of its writes while a queue is at work, and another one
+//! goes on: in the end everything is as if nothing had happened, no job ran twice, and
+//! no room is lost or given twice. See `crash.rs`.
+
+use anyhow::{Result, bail, ensure};
+use flux_operator_testkit::cluster::PATIENCE;
+use flux_operator_tests_e2e::proxy::{Proxy, Trouble};
+use flux_operator_tests_e2e::queue::LONG;
+use flux_operator_tests_e2e::{Stage, on_empty_stage};
+use futures::future::join_all;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+mod picture;
+
+use picture::{Census, difference, picture, scrub};
+
+/// Queues at the same time, on a machine of two cores.
+static AT_ONCE: Semaphore = Semaphore::const_new(4);
+
+/// The name of the job that is looked at.
+const NAME: &str = "crash";
+
+/// What happens while there is trouble.
+#[derive(Clone, Copy)]
+enum Scenario {
+    /// A job is submitted, admitted, and runs to its end.
+    Admission,
+    /// A job ends, and the one that waits gets its room.
+    Finish,
+    /// A setup takes the place of the one that has admitted a job.
+    Replaced,
+    /// A queue is drained.
+    Drained,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q8_a_job_is_admitted_and_runs_once() -> Result<()> {
+    survives(Scenario::Admission).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q13_a_job_ends_and_its_room_is_given_once() -> Result<()> {
+    survives(Scenario::Finish).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q19_a_setup_is_replaced_and_its_job_runs_on() -> Result<()> {
+    survives(Scenario::Replaced).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q16_a_queue_is_drained_and_its_job_waits() -> Result<()> {
+    survives(Scenario::Drained).await
+}
+
+impl Scenario {
+    /// Brings about what must be there before.
+    async fn begin(self, stage: &Stage) -> Result<()> {
+        stage.create_setup("old", json!({ "quota": { "nodes": "1" } })).await?;
+        match self {
+            Scenario::Admission => {}
+            Scenario::Finish => {
+                stage.submit("before", LONG, json!({})).await?;
+                stage.job_is("before", "Running").await?;
+                stage.submit(NAME, "echo ran", json!({})).await?;
+                stage.job_is(NAME, "Waiting").await?;
+            }
+            Scenario::Replaced | Scenario::Drained => {
+                stage.submit(NAME, LONG, json!({})).await?;
+                stage.job_is(NAME, "Running").await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is done while there is trouble.
+    async fn act(self, stage: &Stage) -> Result<()> {
+        match self {
+            Scenario::Admission => {
+                stage.submit(NAME, "echo ran", json!({})).await?;
+            }
+            Scenario::Finish => {
+                let jobs = stage.fluxjobs();
+                jobs.delete("before", &Default::default()).await?;
+            }
+            Scenario::Replaced => {
+                let spec = json!({ "quota": { "nodes": "1" }, "replaces": ["old"] });
+                stage.create_setup("new", spec).await?;
+            }
+            Scenario::Drained => {
+                let drain = json!({ "stopPolicy": "HoldAndDrain" });
+                stage.change::<flux_operator_api::FluxSetup>("old", drain).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until what was done has had its effect.
+    async fn end(self, stage: &Stage) -> Result<()> {
+        match self {
+            Scenario::Admission | Scenario::Finish => drop(stage.job_is(NAME, "Finished").await?),
+            Scenario::Replaced => stage.is_gone::<flux_operator_api::FluxSetup>("old").await?,
+            Scenario::Drained => {
+                let has_left = stage.job_becomes(NAME, |status| status.admission.is_none());
+                drop(has_left.await?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs the scenario in peace, and then with an end of the operator after each write.
+async fn survives(scenario: Scenario) -> Result<()> {
+    let (expected, writes) = run(scenario, Trouble::None, None).await?;
+    ensure!(writes > 0, "the operator has written nothing");
+    let troubles = (1..=writes).map(Trouble::CutAfter).chain([Trouble::Lossy]);
+    let runs = join_all(troubles.map(async |trouble| {
+        let outcome = run(scenario, trouble, Some(&expected)).await;
+        outcome.err().map(|error| format!("{trouble:?}: {error:#}"))
+    }))
+    .await;
+    let failures: Vec<String> = runs.into_iter().flatten().collect();
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+/// Runs the scenario until it has come to what is `expected`, or, where that is not known
+/// yet, to its end. Returns what is there then, and how often the operator has written.
+async fn run(
+    scenario: Scenario,
+    trouble: Trouble,
+    expected: Option<&Value>,
+) -> Result<(Value, usize)> {
+    let _permit = AT_ONCE.acquire().await?;
+    on_empty_stage(async |stage| {
+        let census = Census::start(stage);
+        let mut proxy = Proxy::start(stage.client.clone()).await?;
+        stage.start_operator_through(proxy.client()?).await?;
+        scenario.begin(stage).await?;
+        proxy.silence().await?;
+        proxy.trouble(trouble);
+        scenario.act(stage).await?;
+        let seen = loop {
+            tokio::select! {
+                biased;
+                () = proxy.is_cut() => {
+                    stage.stop_operator();
+                    proxy = Proxy::start(stage.client.clone()).await?;
+                    stage.start_operator_through(proxy.client()?).await?;
+                }
+                seen = comes_to_rest(scenario, stage, &proxy, &census, expected) => break seen?,
+            }
+        };
+        Ok((seen, proxy.writes()))
+    })
+    .await
+}
+
+/// Waits until the scenario has come to its end and everybody is silent.
+async fn comes_to_rest(
+    scenario: Scenario,
+    stage: &Stage,
+    proxy: &Proxy,
+    census: &Census,
+    expected: Option<&Value>,
+) -> Result<Value> {
+    proxy.is_watched().await?;
+    scenario.end(stage).await?;
+    let since = std::time::Instant::now();
+    loop {
+        proxy.silence().await?;
+        let seen = whole_picture(stage, census).await?;
+        match (seen, expected) {
+            (Some(seen), None) => return Ok(seen),
+            (Some(seen), Some(expected)) if seen == *expected => return Ok(seen),
+            // Kubernetes may still be at work while the operator has nothing to say.
+            (_, _) if since.elapsed() < PATIENCE / 4 => {}
+            (None, _) => bail!("the Job and its pods never came to rest"),
+            (Some(seen), expected) => {
+                let difference = difference(expected.unwrap_or(&Value::Null), &seen);
+                bail!("it came to something else:\n{difference}after {:#?}", proxy.requests());
+            }
+        }
+    }
+}
+
+/// The queue's objects, the MiniCluster with all it owns, and how many were ever made.
+async fn whole_picture(stage: &Stage, census: &Census) -> Result<Option<Value>> {
+    let Some(cluster) = picture(stage, NAME, census).await? else { return Ok(None) };
+    let mut jobs = stage.fluxjobs().list(&ListParams::default()).await?.items;
+    for status in jobs.iter_mut().filter_map(|job| job.status.as_mut()) {
+        // It is made of the uid.
+        status.jobid.clear();
+    }
+    let setups = stage.setups().list(&ListParams::default()).await?.items;
+    let mut queue = serde_json::to_value((jobs, setups))?;
+    scrub(&mut queue);
+    let text = queue.to_string().replace(&stage.namespace, "<own>");
+    let queue: Value = serde_json::from_str(&text)?;
+    Ok(Some(json!({ "queue": queue, "cluster": cluster, "made": census.counts() })))
+}
