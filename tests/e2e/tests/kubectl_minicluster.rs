@@ -1,18 +1,17 @@
 //! `kubectl minicluster` as a user meets it: the program itself, on a real node.
 
-use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_api::condition::ConditionType;
-use flux_operator_testkit::cluster::{kubectl, patiently, program, testbed};
+use flux_operator_testkit::cluster::{kubectl, patiently};
 use flux_operator_testkit::images::with_flux;
 use flux_operator_testkit::{merge, smallest};
-use flux_operator_tests_e2e::{Stage, on_stage};
+use flux_operator_tests_e2e::on_stage;
+use flux_operator_tests_e2e::plugin::{Plugin, text};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
@@ -220,61 +219,6 @@ async fn kubectl_finds_the_plugin() -> Result<()> {
         Ok(())
     })
     .await
-}
-
-/// The program under the name that kubectl looks for.
-struct Plugin {
-    folder: TempDir,
-    kubeconfig: PathBuf,
-    namespace: String,
-}
-
-/// What came out of it.
-struct Ran {
-    code: Option<i32>,
-    output: String,
-    errors: String,
-}
-
-impl Plugin {
-    fn new(stage: &Stage) -> Result<Plugin> {
-        let folder = tempfile::tempdir()?;
-        std::os::unix::fs::symlink(program()?, folder.path().join("kubectl-minicluster"))?;
-        let kubeconfig = testbed()?.kubeconfig();
-        Ok(Plugin { folder, kubeconfig, namespace: stage.namespace.clone() })
-    }
-
-    /// The plugin with these words, in the test's namespace.
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(self.folder.path().join("kubectl-minicluster"));
-        command.args(["--namespace", &self.namespace]).args(words);
-        command.env("KUBECONFIG", &self.kubeconfig).kill_on_drop(true);
-        command.stdin(Stdio::null()).stderr(Stdio::piped());
-        command
-    }
-
-    async fn run(&self, words: &[&str]) -> Result<Ran> {
-        Ok(ran(patiently(self.command(words).output()).await??))
-    }
-
-    /// Runs it with this text on its standard input.
-    async fn feed(&self, words: &[&str], input: &str) -> Result<Ran> {
-        let mut command = self.command(words);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut stdin = child.stdin.take().context("it was piped")?;
-        stdin.write_all(input.as_bytes()).await?;
-        drop(stdin);
-        Ok(ran(patiently(child.wait_with_output()).await??))
-    }
-}
-
-fn ran(output: Output) -> Ran {
-    let (text, errors) = (text(&output.stdout), text(&output.stderr));
-    Ran { code: output.status.code(), output: text, errors }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The smallest MiniCluster, changed by `spec`, with a Flux of the tests' images.

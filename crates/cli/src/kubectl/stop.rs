@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use flux_operator_api::fluxsetup::StopPolicy;
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_queue::Resource;
 use k8s_openapi::NamespaceResourceScope;
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -79,7 +80,7 @@ struct Change {
 
 async fn carry_out<K>(session: &Session, object: &K, change: Change) -> Result<()>
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
         + Debug
         + DeserializeOwned,
@@ -121,14 +122,14 @@ fn of_job(job: &FluxJob, wish: Wish) -> Result<Change> {
         bail!("the job {:?} has ended: there is nothing to stop or resume", job.name_any());
     }
     let said = match status.admission {
-        Some(admission) => format!("stopped: it gives {} nodes back", admission.size),
+        Some(admission) => format!("stopped: {} given back", nodes(admission.size)),
         None => "stopped: it is not admitted until it is resumed".into(),
     };
     suspend(job.spec.suspend, wish, said, "resumed: it waits for room")
 }
 
 fn of_minicluster(minicluster: &MiniCluster, wish: Wish) -> Result<Change> {
-    let said = format!("stopped: it gives {} nodes back", minicluster.spec.size);
+    let said = format!("stopped: {} given back", nodes(minicluster.spec.size));
     suspend(minicluster.spec.suspend, wish, said, "resumed: it starts anew")
 }
 
@@ -142,6 +143,10 @@ fn suspend(suspended: bool, wish: Wish, stopped: String, resumed: &str) -> Resul
         return Ok(unchanged(wish));
     }
     Ok(Change { patch: Some(json!({ "spec": { "suspend": wanted } })), said })
+}
+
+fn nodes(count: i32) -> String {
+    Resource::Nodes.amount(count.into())
 }
 
 fn unchanged(wish: Wish) -> Change {

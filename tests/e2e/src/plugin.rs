@@ -1,0 +1,75 @@
+//! `kubectl minicluster` in a test: the program itself.
+
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+
+use anyhow::{Context, Result};
+use flux_operator_testkit::cluster::{patiently, program, testbed};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::Stage;
+
+/// The program under the name that kubectl looks for.
+pub struct Plugin {
+    /// Where it is.
+    pub folder: TempDir,
+    kubeconfig: PathBuf,
+    namespace: String,
+}
+
+/// What came out of it.
+pub struct Ran {
+    /// Its exit code.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub output: String,
+    /// What it said beside.
+    pub errors: String,
+}
+
+impl Plugin {
+    /// The plugin for a stage.
+    pub fn new(stage: &Stage) -> Result<Plugin> {
+        let folder = tempfile::tempdir()?;
+        std::os::unix::fs::symlink(program()?, folder.path().join("kubectl-minicluster"))?;
+        let kubeconfig = testbed()?.kubeconfig();
+        Ok(Plugin { folder, kubeconfig, namespace: stage.namespace.clone() })
+    }
+
+    /// The plugin with these words, in the test's namespace.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.folder.path().join("kubectl-minicluster"));
+        command.args(["--namespace", &self.namespace]).args(words);
+        command.env("KUBECONFIG", &self.kubeconfig).kill_on_drop(true);
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it.
+    pub async fn run(&self, words: &[&str]) -> Result<Ran> {
+        Ok(ran(patiently(self.command(words).output()).await??))
+    }
+
+    /// Runs it with this text on its standard input.
+    pub async fn feed(&self, words: &[&str], input: &str) -> Result<Ran> {
+        let mut command = self.command(words);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut stdin = child.stdin.take().context("it was piped")?;
+        stdin.write_all(input.as_bytes()).await?;
+        drop(stdin);
+        Ok(ran(patiently(child.wait_with_output()).await??))
+    }
+}
+
+/// What came out of a process.
+pub fn ran(output: Output) -> Ran {
+    let (text, errors) = (text(&output.stdout), text(&output.stderr));
+    Ran { code: output.status.code(), output: text, errors }
+}
+
+/// Bytes as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
