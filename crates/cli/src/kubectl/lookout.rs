@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt};
@@ -45,6 +45,11 @@ async fn everything(session: &Session) -> kube::Result<Objects> {
     // but `{}`, and a class that is not known has no value.
     let namespaces = unless_forbidden(list::<Namespace>(session.all()).await)?;
     let classes = unless_forbidden(list::<PriorityClass>(session.all()).await)?;
+    let quotas = match as_far_as_possible::<ResourceQuota>(session).await {
+        Ok((quotas, _)) => quotas,
+        Err(error) if is_forbidden(&error) => Vec::new(),
+        Err(error) => return Err(error),
+    };
     let name = |namespace: &Namespace| Arc::<str>::from(namespace.name_any());
     let mut labels: BTreeMap<Arc<str>, BTreeMap<String, String>> =
         namespaces.iter().map(|namespace| (name(namespace), namespace.labels().clone())).collect();
@@ -58,6 +63,7 @@ async fn everything(session: &Session) -> kube::Result<Objects> {
             .iter()
             .map(|class| (class.name_any(), class.value.unwrap_or_default()))
             .collect(),
+        quotas,
         everywhere: all_setups && all_jobs && all_miniclusters,
     })
 }

@@ -1,9 +1,10 @@
 //! `kubectl minicluster queue`: queues, their use, and who waits at which place.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use flux_operator_queue::{Setup, Workload};
+use flux_operator_queue::{Setup, SetupName, Workload};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -133,31 +134,39 @@ struct Pending {
 }
 
 fn report(view: &View, shown: &Shown<'_>) -> Report {
-    let queues: Vec<&Setup> = view.setups().filter(|setup| is_shown(view, setup, shown)).collect();
-    let named = |job: &&Workload| match view.queue_of(&job.uid) {
-        Some(queue) => queues.iter().any(|setup| setup.name == *queue),
+    let near = near(view, shown.namespace);
+    let queues: Vec<&Setup> = view
+        .setups()
+        .filter(|setup| shown.name.is_none_or(|name| *setup.name.name == *name))
+        .filter(|setup| near.contains(&setup.name))
+        .collect();
+    let listed: BTreeSet<&SetupName> = queues.iter().map(|setup| &setup.name).collect();
+    let is_listed = |job: &&Workload| match view.queue_of(&job.uid) {
+        Some(queue) => listed.contains(queue),
         // One without a queue is shown with its namespace.
-        None => {
-            shown.name.is_none()
-                && shown.namespace.is_none_or(|namespace| *job.namespace == *namespace)
-        }
+        None => shown.name.is_none() && is_in(&job.namespace, shown.namespace),
     };
     Report {
-        pending: view.waiting().into_iter().filter(named).map(|job| pending(view, job)).collect(),
+        pending: view
+            .waiting()
+            .into_iter()
+            .filter(is_listed)
+            .map(|job| pending(view, job))
+            .collect(),
         queues: queues.into_iter().map(|setup| queue(view, setup)).collect(),
     }
 }
 
-/// Those of the namespace, and those that its jobs wait at or have room of.
-fn is_shown(view: &View, setup: &Setup, shown: &Shown<'_>) -> bool {
-    let is_named = shown.name.is_none_or(|name| *setup.name.name == *name);
-    let is_near = shown.namespace.is_none_or(|namespace| {
-        let waiting = view.waiting().into_iter();
-        let waiting = waiting.filter(|job| view.queue_of(&job.uid) == Some(&setup.name));
-        let mut served = waiting.chain(view.admitted(&setup.name));
-        *setup.name.namespace == *namespace || served.any(|job| *job.namespace == *namespace)
-    });
-    is_named && is_near
+/// The queues of a namespace, and those that its jobs wait at or have room of.
+fn near<'a>(view: &'a View, namespace: Option<&str>) -> BTreeSet<&'a SetupName> {
+    let own = view.setups().map(|setup| &setup.name);
+    let own = own.filter(|name| is_in(&name.namespace, namespace));
+    let jobs = view.unfinished().filter(|job| is_in(&job.namespace, namespace));
+    own.chain(jobs.filter_map(|job| view.queue_of(&job.uid))).collect()
+}
+
+fn is_in(there: &str, namespace: Option<&str>) -> bool {
+    namespace.is_none_or(|namespace| namespace == there)
 }
 
 fn queue(view: &View, setup: &Setup) -> Queue {

@@ -1,10 +1,11 @@
 //! Queues as the operator sees them, computed here by the same scheduler from the same
 //! objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_plan::queueing::namespace_room;
 use flux_operator_plan::queueing::quantity::amounts;
 use flux_operator_plan::queueing::setup;
 use flux_operator_plan::queueing::workload::{Beside, Mistake, of_job, of_minicluster};
@@ -13,6 +14,8 @@ use flux_operator_queue::{
     Waiting, Workload,
 };
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 /// What there is, as far as its user may list it.
@@ -25,6 +28,8 @@ pub(super) struct Objects {
     pub(super) namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>>,
     /// Values of the PriorityClasses.
     pub(super) classes: BTreeMap<String, i32>,
+    /// Kubernetes' own quotas.
+    pub(super) quotas: Vec<ResourceQuota>,
     /// Of all namespaces, not of one.
     pub(super) everywhere: bool,
 }
@@ -75,10 +80,13 @@ impl View {
         for setup in &view.setups {
             view.scheduler.put_setup(setup.clone());
         }
+        for (namespace, quotas) in by_namespace(&objects.quotas) {
+            view.scheduler.put_namespace_room(namespace, namespace_room(quotas.into_iter()));
+        }
+        let made: HashMap<(Option<&String>, Option<&String>), &MiniCluster> =
+            objects.miniclusters.iter().map(|made| (place(&made.metadata), made)).collect();
         for job in &objects.jobs {
-            let made = objects.miniclusters.iter().find(|made| {
-                made.namespace() == job.namespace() && made.name_any() == job.name_any()
-            });
+            let made = made.get(&place(&job.metadata)).copied();
             let class_value = objects.classes.get(&job.spec.priority_class_name).copied();
             match of_job(job, Beside { minicluster: made, class_value }) {
                 Ok(workload) => view.put(workload),
@@ -131,14 +139,16 @@ impl View {
         usage
     }
 
+    /// The jobs that have not ended.
+    pub(super) fn unfinished(&self) -> impl Iterator<Item = &Workload> {
+        self.workloads.values().filter(|job| !job.finished)
+    }
+
     /// The jobs that wait, by queue and place; those without a queue last.
     pub(super) fn waiting(&self) -> Vec<&Workload> {
-        let mut waiting: Vec<&Workload> = self
-            .workloads
-            .values()
-            .filter(|job| !job.finished && job.admission.is_none())
-            .collect();
-        waiting.sort_by_key(|job| {
+        let mut waiting: Vec<&Workload> =
+            self.unfinished().filter(|job| job.admission.is_none()).collect();
+        waiting.sort_by_cached_key(|job| {
             let queue = self.queue_of(&job.uid);
             (queue.is_none(), queue.cloned(), self.position(&job.uid), job.since, job.uid.clone())
         });
@@ -150,8 +160,7 @@ impl View {
         &'a self,
         queue: &'a SetupName,
     ) -> impl Iterator<Item = &'a Workload> {
-        let with_room =
-            self.workloads.values().filter(|job| !job.finished && job.admission.is_some());
+        let with_room = self.unfinished().filter(|job| job.admission.is_some());
         with_room.filter(move |job| self.queue_of(&job.uid) == Some(queue))
     }
 
@@ -231,6 +240,22 @@ pub(super) fn missing(reason: &Reason) -> Option<(&Resource, i64)> {
         Reason::ExceedsQuota { resource, asked, room } => Some((resource, asked - room)),
         _ => None,
     }
+}
+
+fn by_namespace(quotas: &[ResourceQuota]) -> BTreeMap<&str, Vec<&ResourceQuota>> {
+    let mut sorted: BTreeMap<&str, Vec<&ResourceQuota>> = BTreeMap::new();
+    for quota in quotas {
+        sorted
+            .entry(quota.metadata.namespace.as_deref().unwrap_or_default())
+            .or_default()
+            .push(quota);
+    }
+    sorted
+}
+
+/// Where an object is: its namespace and name.
+fn place(metadata: &ObjectMeta) -> (Option<&String>, Option<&String>) {
+    (metadata.namespace.as_ref(), metadata.name.as_ref())
 }
 
 fn read_setups(objects: &Objects, home: &str) -> Vec<Setup> {
@@ -330,6 +355,19 @@ pub(super) mod tests {
         assert_eq!(usage.used.amount(&Resource::Nodes), 2);
         assert!(matches!(view.standing(&"b".into()), Standing::Next(_)));
         assert_eq!(view.position(&"b".into()), Some(0));
+    }
+
+    #[test]
+    fn a_resource_quota_of_the_namespace_counts() {
+        let mut objects = objects(&[setup(4), job("a", json!({ "size": 3 }))]);
+        objects.quotas = serde_json::from_value(json!([{
+            "metadata": { "name": "few", "namespace": "team" },
+            "spec": { "hard": { "pods": "2" } },
+        }]))
+        .unwrap();
+        let view = View::of(&objects, "operator-system", now());
+        let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has room") };
+        assert_eq!(waiting.reason.word(), "NamespaceQuota");
     }
 
     #[test]
