@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde::Serialize;
 
-use super::view::{Standing, View, amounts_text, missing, strategy};
+use super::view::{Refused, Standing, View, amounts_text, missing, strategy};
 
 /// How a job stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -60,9 +60,9 @@ impl Explanation {
         self.state == "Admissible"
     }
 
-    /// A queue was found for it.
-    pub(super) fn found_queue(&self) -> bool {
-        !self.queue.is_empty()
+    /// Nothing that cannot be seen would change it: its queue was found, or it needs none.
+    pub(super) fn is_certain(&self) -> bool {
+        !self.queue.is_empty() || self.state == "Refused"
     }
 
     /// Says how far this can be trusted.
@@ -101,17 +101,18 @@ impl fmt::Display for Explanation {
 /// How a job stands by its queue; None if it is for no queue.
 pub(super) fn explain(view: &View, uid: &Uid) -> Option<Explanation> {
     let standing = view.standing(uid);
-    let workload = view.workload(uid);
-    if let (Standing::Wrong(mistake), None) = (&standing, workload) {
+    if let Standing::Refused(Refused { namespace, name, mistake }) = standing {
         return Some(Explanation {
             kind: "FluxJob",
+            namespace: namespace.clone(),
+            name: name.clone(),
             state: "Refused",
             reason: mistake.reason.into(),
             message: mistake.message.clone(),
             ..Explanation::default()
         });
     }
-    let workload = workload?;
+    let workload = view.workload(uid)?;
     let queue = view.queue_of(uid);
     let mut explained = Explanation {
         kind: kind(workload.kind),
@@ -123,7 +124,7 @@ pub(super) fn explain(view: &View, uid: &Uid) -> Option<Explanation> {
     };
     match standing {
         Standing::Ended => explained.state = "Ended",
-        Standing::Wrong(_) | Standing::NotQueued => return None,
+        Standing::Refused(_) | Standing::NotQueued => return None,
         Standing::Admitted(admission) => {
             explained.state = "Admitted";
             explained.message = admitted(admission);
@@ -297,6 +298,14 @@ FluxJob team/asked: Waiting
         let text = explained(&jobs, "large");
         assert!(text.contains("ExceedsMaxQuota: it asks for 3 nodes"), "{text}");
         assert!(!text.contains("freed by"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_queued_says_what_is_wrong() {
+        let template = json!({ "spec": { "flux": { "mungeSecret": "a" }, "containers": [{}] } });
+        let text = explained(&[setup(2), job("a", json!({ "template": template }))], "a");
+        assert!(text.starts_with("FluxJob team/a: Refused\n"), "{text}");
+        assert!(text.contains("mungeSecret"), "{text}");
     }
 
     #[test]

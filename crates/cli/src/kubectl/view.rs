@@ -39,12 +39,19 @@ pub(super) struct View {
     scheduler: Scheduler,
     setups: Vec<Setup>,
     workloads: BTreeMap<Uid, Workload>,
-    mistakes: BTreeMap<Uid, Mistake>,
+    refused: BTreeMap<Uid, Refused>,
     /// Places in the queues before anybody was admitted.
     positions: BTreeMap<Uid, usize>,
     /// Those that the operator is about to admit.
     admitted_now: BTreeMap<Uid, Admit>,
     now: Millis,
+}
+
+/// A job that cannot be queued.
+pub(super) struct Refused {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) mistake: Mistake,
 }
 
 /// How a job stands.
@@ -58,7 +65,7 @@ pub(super) enum Standing<'a> {
     /// It waits.
     Waits(Waiting),
     /// It cannot be queued.
-    Wrong(&'a Mistake),
+    Refused(&'a Refused),
     /// It is not for a queue: somebody else manages it.
     NotQueued,
 }
@@ -72,7 +79,7 @@ impl View {
             scheduler: Scheduler::new(home),
             setups,
             workloads: BTreeMap::new(),
-            mistakes: BTreeMap::new(),
+            refused: BTreeMap::new(),
             positions: BTreeMap::new(),
             admitted_now: BTreeMap::new(),
             now: now.as_millisecond(),
@@ -91,7 +98,8 @@ impl View {
             match of_job(job, Beside { minicluster: made, class_value }) {
                 Ok(workload) => view.put(workload),
                 Err(mistake) => {
-                    view.mistakes.insert(uid(job), mistake);
+                    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+                    view.refused.insert(uid(job), Refused { namespace, name, mistake });
                 }
             }
         }
@@ -181,8 +189,8 @@ impl View {
 
     /// How a job stands.
     pub(super) fn standing(&self, uid: &Uid) -> Standing<'_> {
-        if let Some(mistake) = self.mistakes.get(uid) {
-            return Standing::Wrong(mistake);
+        if let Some(refused) = self.refused.get(uid) {
+            return Standing::Refused(refused);
         }
         let Some(workload) = self.workloads.get(uid) else { return Standing::NotQueued };
         if workload.finished {

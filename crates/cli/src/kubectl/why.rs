@@ -78,7 +78,7 @@ async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<
             Seen::Objects(objects) => {
                 let view = View::of(&objects, &arguments.operator.operator_namespace, now);
                 match explain(&view, &uid) {
-                    Some(computed) if objects.everywhere || computed.found_queue() => {
+                    Some(computed) if objects.everywhere || computed.is_certain() => {
                         told = computed;
                     }
                     Some(_) => told.note("its queue is in a namespace that you may not look into: this is what the operator last said"),
