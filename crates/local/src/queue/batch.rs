@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use flux_operator_api::fluxjob::DEFAULT_IMAGE;
 use flux_operator_api::{FluxJob, FluxSetup, FluxSetupSpec, MiniCluster};
 use flux_operator_plan::queueing::workload::{Beside, of_job, of_minicluster};
 use flux_operator_plan::queueing::{minicluster_of, setup};
@@ -169,7 +170,12 @@ impl Entry {
                         && setup.namespace().as_deref() == Some(&*admission.queue.namespace)
                 });
                 let defaults = setup.map(|setup| setup.spec.defaults()).unwrap_or_default();
-                minicluster_of(job, &defaults, i32::try_from(admission.size).unwrap_or(i32::MAX))
+                let size = i32::try_from(admission.size).unwrap_or(i32::MAX);
+                let mut made = minicluster_of(job, &defaults, size);
+                // Nobody asked for it, so that it is not used need not be said.
+                let containers = made.spec.containers.iter_mut();
+                containers.filter(|c| c.image == DEFAULT_IMAGE).for_each(|c| c.image.clear());
+                made
             }
             What::MiniCluster(minicluster) => MiniCluster::clone(minicluster),
         }
