@@ -149,7 +149,7 @@ struct Run {
 async fn run(scenario: &Scenario, trouble: Trouble, expected: Option<&Value>) -> Result<Run> {
     let _permit = AT_ONCE.acquire().await?;
     on_empty_stage(async |stage| {
-        let census = Census::start(stage);
+        let census = Census::start(stage, NAME);
         let mut proxy = Proxy::start(stage.client.clone()).await?;
         stage.start_operator_through(proxy.client()?).await?;
         if scenario.then.is_none() {

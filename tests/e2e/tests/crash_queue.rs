@@ -135,7 +135,7 @@ async fn run(
 ) -> Result<(Value, usize)> {
     let _permit = AT_ONCE.acquire().await?;
     on_empty_stage(async |stage| {
-        let census = Census::start(stage);
+        let census = Census::start(stage, NAME);
         let mut proxy = Proxy::start(stage.client.clone()).await?;
         stage.start_operator_through(proxy.client()?).await?;
         scenario.begin(stage).await?;

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 /// What the objects of clusters are labelled with.
 const LABEL: &str = "flux-framework.org/minicluster";
 
-/// Who was ever there, by kind.
+/// Who was ever there of a MiniCluster's objects, by kind.
 pub struct Census {
     uids: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     _watches: JoinSet<()>,
@@ -30,22 +30,22 @@ pub struct Census {
 
 impl Census {
     /// Begins to count.
-    pub fn start(stage: &Stage) -> Census {
+    pub fn start(stage: &Stage, name: &str) -> Census {
         let mut census = Census { uids: Arc::default(), _watches: JoinSet::new() };
-        census.count::<Job>(stage);
-        census.count::<Pod>(stage);
-        census.count::<Secret>(stage);
+        census.count::<Job>(stage, name);
+        census.count::<Pod>(stage, name);
+        census.count::<Secret>(stage, name);
         census
     }
 
-    fn count<K>(&mut self, stage: &Stage)
+    fn count<K>(&mut self, stage: &Stage, name: &str)
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Send + 'static,
         K: std::fmt::Debug + DeserializeOwned,
     {
         let api: Api<PartialObjectMeta<K>> =
             Api::namespaced(stage.client.clone(), &stage.namespace);
-        let all = watcher(api, watcher::Config::default().labels(LABEL));
+        let all = watcher(api, watcher::Config::default().labels(&format!("{LABEL}={name}")));
         let uids = self.uids.clone();
         self._watches.spawn(all.default_backoff().applied_objects().into_stream().for_each(
             move |object| {
