@@ -9,10 +9,12 @@ use crate::status::{self, News};
 const NEEDS_SOMEBODY: [&str; 6] =
     ["AmbiguousQueue", "ExceedsMaxQuota", "NoQueue", "NotServed", "TooLarge", "UnknownQueue"];
 
-/// What is news between two lists of conditions. That a job has room is none: it is
-/// written by the queue, once, and an Event for each would double the writes.
+/// What is news between two lists of conditions. That a job has room or waits for its
+/// turn is none: an Event for each would double the writes. How its brokers come up is
+/// told of its MiniCluster.
 pub fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
     let mut told = status::news(before, now);
+    told.retain(|news| news.about != ConditionType::Ready.as_str());
     told.extend(waits(before, now));
     told
 }
@@ -40,9 +42,17 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// The conditions of a job that has room, or has none and is not ready therefore.
     fn admitted(status: &str, reason: &str) -> Vec<Condition> {
-        serde_json::from_value(json!([{ "type": "Admitted", "status": status, "reason": reason,
-            "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" }]))
+        let condition = |kind: &str, status: &str, reason: &str| {
+            json!({ "type": kind, "status": status, "reason": reason, "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" })
+        };
+        serde_json::from_value(json!([
+            condition("Admitted", status, reason),
+            condition("Ready", "False", reason),
+            condition("Succeeded", "Unknown", "NotFinished"),
+        ]))
         .unwrap()
     }
 
