@@ -12,6 +12,10 @@ use crate::line::{Line, Missing, Shape};
 use crate::order::{Key, Order};
 use crate::{Millis, Reason, Resources, Setup, Strategy, Uid};
 
+/// For so many jobs that lost their patience room is kept at once: those behind them are
+/// held against each. Each that begins makes place for the next.
+const MOST_KEPT: usize = 16;
+
 /// A queue.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -86,16 +90,20 @@ impl Queue {
         let Queue { ledger, order, lines, admitted, .. } = self;
         let now = around.now;
         ledger.kept.clear();
-        let mut lines: Vec<(&Shape, &mut Line)> = lines.iter_mut().collect();
+        let mut lines: Vec<(&Shape, &mut Line)> =
+            lines.iter_mut().filter(|(_, line)| !is_in_vain(ledger, line, now)).collect();
         let mut heads: BinaryHeap<Reverse<(Key, usize)>> = lines
             .iter()
             .enumerate()
-            .filter(|(_, (_, line))| !is_in_vain(ledger, line, now))
             .filter_map(|(number, (_, line))| Some(Reverse((line.jobs.first()?.clone(), number))))
             .collect();
         let (mut given, mut looked) = (Vec::new(), 0);
         while let Some(Reverse((key, number))) = heads.pop() {
             let (shape, line) = &mut lines[number];
+            // What was free when the cycle began may have been given meanwhile.
+            if is_in_vain(ledger, line, now) {
+                continue;
+            }
             looked += 1;
             match ledger.offer(shape, &key, around.namespaces, now) {
                 Ok(size) => {
@@ -134,7 +142,9 @@ impl Queue {
                 Err(_) => {}
             }
         }
-        self.lines.retain(|_, line| !line.jobs.is_empty());
+        if !given.is_empty() {
+            self.lines.retain(|_, line| !line.jobs.is_empty());
+        }
         (given, looked)
     }
 }
@@ -175,7 +185,9 @@ fn keep(
     let (least, _) = shape.sizes(setup);
     match setup.strategy {
         Strategy::Strict => Some(LetsPass::Nobody),
-        Strategy::BestEffort if has_lost_patience(setup, key, around.now) => {
+        Strategy::BestEffort
+            if has_lost_patience(setup, key, around.now) && ledger.kept.len() < MOST_KEPT =>
+        {
             // Beside all for whom room is kept already.
             let taken = ledger.kept.last().and_then(|kept| match &kept.lets_pass {
                 LetsPass::Beside { taken, .. } => Some(taken),
@@ -358,8 +370,8 @@ mod tests {
         scheduler.remove(&"few".into());
         let cycle = scheduler.cycle(3);
         assert_eq!(cycle.admit.len(), 4, "four of one node");
-        // Of one to four nodes: four of the first, and then one of each line in vain.
-        assert_eq!(cycle.looked, 8);
+        // Those who took the room, and the next of their line.
+        assert_eq!(cycle.looked, 5);
         let position = scheduler.why(&"2-0".into(), 3).unwrap().position;
         assert_eq!(position, Some(6));
     }
