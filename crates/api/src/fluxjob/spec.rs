@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use super::FluxJobStatus;
 use crate::MiniClusterSpec;
+use crate::embedded::embedded;
 use crate::unset::unset;
 
 /// A command to run on a MiniCluster of its own, once a queue has room for it.
@@ -99,6 +101,12 @@ pub struct FluxJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000_000))]
     pub tasks: Option<i32>,
+
+    /// What the pod of each node asks for and may use, as a container has it; it wins over
+    /// the template's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "embedded::<ResourceRequirements>")]
+    pub resources: Option<ResourceRequirements>,
 
     /// The FluxSetup to wait at: `name` in the job's namespace or in the operator's,
     /// or `namespace/name`. Unset: the only one that serves the namespace, else the

@@ -105,6 +105,9 @@ fn spec(job: &FluxJobSpec, defaults: &JobDefaults, size: i32) -> MiniClusterSpec
     let runner = runner_mut(&mut spec.containers);
     let image = [&job.image, &runner.image, &defaults.image].into_iter().find(|i| !i.is_empty());
     runner.image = or(image.map(String::as_str).unwrap_or_default(), DEFAULT_IMAGE);
+    if let Some(resources) = &job.resources {
+        runner.resources = Some(resources.clone());
+    }
     if !job.command.trim().is_empty() {
         runner.command.clone_from(&job.command);
         // What else would say what to run.

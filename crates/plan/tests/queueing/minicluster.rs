@@ -60,6 +60,14 @@ fn q9_the_jobs_words_win_over_the_templates() {
 }
 
 #[test]
+fn q1_what_each_node_asks_for_can_be_said_without_a_template() {
+    let resources = |cpu: &str| json!({ "requests": { "cpu": cpu } });
+    let template = json!({ "spec": { "containers": [{ "resources": resources("1") }] } });
+    let spec = spec(json!({ "resources": resources("2"), "template": template }));
+    assert_eq!(spec["containers"][0]["resources"], resources("2"));
+}
+
+#[test]
 fn q2_tasks_are_one_per_node_unless_somebody_says_otherwise() {
     let template = |tasks: i32| json!({ "spec": { "containers": [{}], "tasks": tasks } });
     for (job, tasks) in [
