@@ -44,20 +44,19 @@ pub(crate) struct Bed {
 
 impl Bed {
     /// Brings up a fresh testbed with these CRDs, two namespaces and an account.
-    pub(crate) async fn up(contestant: &str, level: Level, crds: &[Value]) -> Result<Bed> {
+    pub(crate) async fn up(contestant: &str, wanted: Wanted, crds: &[Value]) -> Result<Bed> {
         let layout = Layout::discover();
         let name: Name = format!("bench-{contestant}").parse()?;
         let program = std::env::current_exe().context("failed to find this program")?;
         // What an earlier run left behind would not be fresh.
         down(&layout, &name)?;
-        if let Err(error) = up(&layout, &name, Wanted { level, audit: true }, &program, &mut |_| ())
-        {
+        if let Err(error) = up(&layout, &name, wanted, &program, &mut |_| ()) {
             down(&layout, &name)?;
             return Err(error.into());
         }
         let testbed = Testbed::find_in(&layout, &name).context("the testbed is gone again")?;
         let client = client(&testbed.kubeconfig()).await?;
-        let bed = Bed { layout, name, testbed, client, level };
+        let bed = Bed { layout, name, testbed, client, level: wanted.level };
         bed.prepare(crds).await.context("failed to prepare the testbed")?;
         Ok(bed)
     }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use flux_operator_testbed::Level;
+use flux_operator_testbed::{Level, Wanted};
 use flux_operator_testkit::images::{REAL_VIEW, flux_root, import_to, import_view_to};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -28,6 +28,9 @@ use crate::waiting::{first, named, no_pods, of_job, within};
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long after its Job a MiniCluster may say that it has finished; some never do.
 const WORD: Duration = Duration::from_secs(10);
+
+/// What each operator gets.
+const NODE: Wanted = Wanted { level: Level::Node, audit: false };
 
 /// How much is measured.
 #[derive(clap::Args)]
@@ -98,7 +101,7 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
     };
     let mut stages: Vec<(Bed, Running)> = Vec::new();
     for operator in operators {
-        let bed = Bed::up(&operator.name, Level::Node, &operator.crds()?).await?;
+        let bed = Bed::up(&operator.name, NODE, &operator.crds()?).await?;
         import_to(&bed.testbed)?;
         if let Some(root) = flux_root().filter(|_| options.view) {
             import_view_to(&bed.testbed, &root)?;

@@ -76,6 +76,11 @@ fn our_command() -> Result<String> {
 }
 
 impl Operator {
+    /// An operator with our CRDs.
+    pub(crate) fn new(name: &str, command: String) -> Operator {
+        Operator { name: name.to_owned(), command, crds: None }
+    }
+
     /// The CRDs it needs, as JSON.
     pub(crate) fn crds(&self) -> Result<Vec<Value>> {
         match &self.crds {
@@ -93,9 +98,11 @@ impl Operator {
         let failed = || format!("failed to write {}", log.display());
         let output = File::create(&log).with_context(failed)?;
         let errors = output.try_clone().with_context(failed)?;
+        let environment = bed.environment()?;
+        let address = address(&environment);
         let child = Command::new("sh")
             .args(["-c", &self.command])
-            .envs(bed.environment()?)
+            .envs(environment)
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors)
@@ -104,7 +111,7 @@ impl Operator {
             .spawn()
             .with_context(|| format!("failed to start operator {:?}", self.name))?;
         let process = child.id().context("the operator has ended at once")?;
-        Ok(Running { name: self.name.clone(), child, process, log })
+        Ok(Running { name: self.name.clone(), child, process, log, address })
     }
 }
 
@@ -114,6 +121,8 @@ pub(crate) struct Running {
     child: Child,
     process: u32,
     log: PathBuf,
+    /// Where it may serve something.
+    pub(crate) address: String,
 }
 
 impl Running {
@@ -144,6 +153,12 @@ impl Drop for Running {
             let _ended = kill_process_group(group, Signal::KILL);
         }
     }
+}
+
+fn address(environment: &[(&str, String)]) -> String {
+    let value = |wanted| environment.iter().find(|(name, _)| *name == wanted).map(|(_, it)| it);
+    let [host, port] = ["BENCH_HOST_ADDRESS", "BENCH_PORT"].map(value);
+    format!("{}:{}", host.map_or("", String::as_str), port.map_or("", String::as_str))
 }
 
 fn tail(log: &Path) -> String {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use flux_operator_testbed::Level;
+use flux_operator_testbed::{Level, Wanted};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -30,6 +30,9 @@ use crate::waiting::{first, named, so_many, within};
 const SINGLES: usize = 20;
 /// After the last pod was created an operator may still have something to write.
 const QUIET: Duration = Duration::from_secs(5);
+
+/// What each operator gets: calls are counted.
+const AUDITED: Wanted = Wanted { level: Level::ControlPlane, audit: true };
 
 /// How much is measured.
 #[derive(clap::Args)]
@@ -125,7 +128,7 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
 async fn ceiling(options: &Options, bare: &Bare, figures: &mut Figures) -> Result<()> {
     let ours: Result<Vec<_>> =
         flux_operator_api::crd::all().iter().map(|crd| Ok(serde_json::to_value(crd)?)).collect();
-    let bed = Bed::up("bare", Level::ControlPlane, &ours?).await?;
+    let bed = Bed::up("bare", AUDITED, &ours?).await?;
     let create_one = async |client: &Client, manifest: Value| {
         let owner = create(client, &manifest).await?;
         create_all(client, &bare.objects(&owner)?).await
@@ -153,7 +156,7 @@ async fn one_round(
     is_last: bool,
     figures: &mut OperatorFigures,
 ) -> Result<()> {
-    let bed = Bed::up(&operator.name, Level::ControlPlane, &operator.crds()?).await?;
+    let bed = Bed::up(&operator.name, AUDITED, &operator.crds()?).await?;
     let mut running = operator.start(&bed)?;
     for number in 0..=SINGLES {
         let seconds = running.alive(single(options, &bed.client, number, &create_alone)).await?;

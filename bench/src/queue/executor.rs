@@ -1,0 +1,194 @@
+//! What a real cluster would do, without one: jobs that are admitted run for their time, and then
+//! are said to have ended. And what can be seen from outside while they do.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use flux_operator_api::{FluxJob, FluxSetup};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Resource, ResourceExt};
+use serde_json::json;
+use tokio::sync::Notify;
+
+/// The label that says of which class a job is.
+pub(crate) const CLASS: &str = "bench.flux-framework.org/class";
+/// The annotation that says for how many milliseconds it runs.
+pub(crate) const RUNTIME: &str = "bench.flux-framework.org/runtime";
+
+/// What happened to a job, as seen from outside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) created: Instant,
+    pub(crate) admitted: Option<Instant>,
+    pub(crate) finished: Option<Instant>,
+}
+
+/// Everything that was seen.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Jobs by class and name.
+    lives: Mutex<HashMap<(String, String), Life>>,
+    finished: Mutex<usize>,
+    changed: Notify,
+    /// What the statuses of the setups have said: when, and of how many cores in use.
+    usage: Mutex<BTreeMap<String, Vec<(Instant, f64)>>>,
+}
+
+impl Seen {
+    /// A job was created.
+    pub(crate) fn created(&self, class: &str, namespace: &str, name: &str, at: Instant) {
+        let key = (class.to_owned(), format!("{namespace}/{name}"));
+        // The watch may have been faster.
+        lock(&self.lives).entry(key).and_modify(|life| life.created = at).or_insert(Life {
+            created: at,
+            admitted: None,
+            finished: None,
+        });
+    }
+
+    /// Waits until so many jobs have ended.
+    pub(crate) async fn all_finished(&self, count: usize) {
+        loop {
+            let changed = self.changed.notified();
+            if *lock(&self.finished) >= count {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Every job's life, by class.
+    pub(crate) fn by_class(&self) -> BTreeMap<String, Vec<Life>> {
+        let mut classes: BTreeMap<String, Vec<Life>> = BTreeMap::new();
+        for ((class, _), life) in lock(&self.lives).iter() {
+            classes.entry(class.clone()).or_default().push(*life);
+        }
+        classes
+    }
+
+    /// Core-seconds in use as the setups' statuses have told it: from one to the next, and by
+    /// Kueue's formula divided by the quota over the time between the first and the last.
+    pub(crate) fn told_use(&self, quota: f64) -> Option<f64> {
+        let usage = lock(&self.usage);
+        let moments = usage.values().flatten().map(|(at, _)| *at);
+        let (first, last) = (moments.clone().min()?, moments.max()?);
+        let used: f64 = usage
+            .values()
+            .flat_map(|told| told.windows(2))
+            .map(|pair| pair[0].1 * (pair[1].0 - pair[0].0).as_secs_f64())
+            .sum();
+        Some(used / (quota * usage.len() as f64 * (last - first).as_secs_f64()))
+    }
+}
+
+/// Runs what is admitted, until it is dropped.
+pub(crate) async fn execute(client: Client, seen: Arc<Seen>) -> Result<()> {
+    let mut changes = watcher(Api::<FluxJob>::all(client.clone()), watcher::Config::default())
+        .applied_objects()
+        .boxed();
+    while let Some(job) = changes.try_next().await? {
+        let Some(status) = &job.status else { continue };
+        let class = job.labels().get(CLASS).context("a job without a class")?.clone();
+        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+        let now = Instant::now();
+        let runs = {
+            let mut lives = lock(&seen.lives);
+            let key = (class, format!("{namespace}/{name}"));
+            let life =
+                lives.entry(key).or_insert(Life { created: now, admitted: None, finished: None });
+            if status.finish_time.is_some() && life.finished.is_none() {
+                life.finished = Some(now);
+                *lock(&seen.finished) += 1;
+                seen.changed.notify_waiters();
+            }
+            let starts = status.admission.is_some() && life.admitted.is_none();
+            if starts {
+                life.admitted = Some(now);
+            }
+            starts && status.finish_time.is_none()
+        };
+        if runs {
+            let runtime = job.annotations().get(RUNTIME).context("a job without a runtime")?;
+            let runtime = Duration::from_millis(runtime.parse()?);
+            let jobs: Api<FluxJob> = Api::namespaced(client.clone(), &namespace);
+            tokio::spawn(async move {
+                tokio::time::sleep(runtime).await;
+                if let Err(error) = finish(&jobs, &name).await {
+                    eprintln!("warning: {error:#}");
+                }
+            });
+        }
+    }
+    bail!("the watch of jobs ended")
+}
+
+/// Says that a job has ended, as its MiniCluster would.
+async fn finish(jobs: &Api<FluxJob>, name: &str) -> Result<()> {
+    let status = json!({ "status": {
+        "phase": "Finished", "finishTime": Timestamp::now().to_string(), "exitCode": 0,
+    } });
+    jobs.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+        .await
+        .with_context(|| format!("failed to end job {name:?}"))?;
+    Ok(())
+}
+
+/// Notes what the statuses of setups say is in use.
+pub(crate) async fn watch_setups(client: Client, seen: Arc<Seen>) -> Result<()> {
+    let mut changes = watcher(Api::<FluxSetup>::all(client), watcher::Config::default())
+        .applied_objects()
+        .boxed();
+    while let Some(setup) = changes.try_next().await? {
+        let Some(status) = &setup.status else { continue };
+        let cores = status.used.get("cpu").map_or(0.0, |cpu| cores(&cpu.0));
+        let name = format!("{}/{}", setup.namespace().unwrap_or_default(), setup.name_any());
+        lock(&seen.usage).entry(name).or_default().push((Instant::now(), cores));
+    }
+    bail!("the watch of setups ended ({})", FluxSetup::kind(&()))
+}
+
+/// Cores, of whole ones or of thousandths.
+fn cores(text: &str) -> f64 {
+    match text.strip_suffix('m') {
+        Some(thousandths) => thousandths.parse::<f64>().unwrap_or_default() / 1000.0,
+        None => text.parse().unwrap_or_default(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder of this lock panics")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn use_is_what_was_told_over_quota_and_time() {
+        let seen = Seen::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        lock(&seen.usage).insert("a/q".into(), vec![(at(0), 10.0), (at(5), 20.0), (at(10), 0.0)]);
+        assert_eq!(seen.told_use(20.0), Some(0.75));
+        assert_eq!(Seen::default().told_use(20.0), None);
+    }
+
+    #[test]
+    fn cores_are_whole_or_in_thousandths() {
+        assert_eq!((cores("2"), cores("500m")), (2.0, 0.5));
+    }
+
+    #[tokio::test]
+    async fn a_job_is_known_by_its_class_and_the_end_of_all_is_awaited() {
+        let seen = Seen::default();
+        seen.created("small", "a", "b", Instant::now());
+        assert_eq!(seen.by_class()["small"].len(), 1);
+        *lock(&seen.finished) = 1;
+        seen.all_finished(1).await;
+    }
+}

@@ -1,0 +1,349 @@
+//! The queue against a real API server, as Kueue's scalability test measures its own: the same
+//! jobs come at the same times, and somebody only says that they have ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use flux_operator_api::{FluxJob, FluxSetup};
+use flux_operator_testbed::{Level, Wanted};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde::Serialize;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::executor::{CLASS, Life, RUNTIME, Seen, execute, watch_setups};
+use super::load::{Class, Load};
+use crate::bed::Bed;
+use crate::contestant::Operator;
+use crate::summary::{Measures, Samples, table};
+use crate::usage::Usage;
+use crate::waiting::within;
+
+/// Longer than any run may take.
+const LIMIT: Duration = Duration::from_secs(1200);
+
+/// Seconds after which room is kept for a job that does not fit. Kueue would evict others for
+/// it, which ours cannot do yet.
+const PATIENCE: u32 = 1;
+
+/// Nobody writes an audit log for Kueue either: what is called our queues count themselves.
+const BED: Wanted = Wanted { level: Level::ControlPlane, audit: false };
+
+/// The name of every setup, in a namespace of its own.
+const SETUP: &str = "queue";
+
+/// Kueue's own runner and scheduler with the baseline load, on a machine with 2 cores: as it is
+/// shipped, and with its client's limit lifted.
+const KUEUE: [Reference; 2] = [
+    Reference {
+        rate: Some(50),
+        wall: 430.0,
+        cpu: 106.0,
+        mebibytes: 627.0,
+        told_use: 0.605,
+        admission: [("large", 28.7), ("medium", 106.7), ("small", 238.0)],
+    },
+    Reference {
+        rate: None,
+        wall: 409.0,
+        cpu: 97.0,
+        mebibytes: 420.0,
+        told_use: 0.765,
+        admission: [("large", 29.4), ("medium", 106.6), ("small", 226.0)],
+    },
+];
+
+struct Reference {
+    rate: Option<u32>,
+    wall: f64,
+    cpu: f64,
+    mebibytes: f64,
+    told_use: f64,
+    admission: [(&'static str, f64); 3],
+}
+
+/// What was measured in one run.
+#[derive(Serialize)]
+pub(crate) struct Figures {
+    load: &'static str,
+    /// Writes a second that were allowed.
+    rate: Option<u32>,
+    wall_seconds: f64,
+    /// Work over quota and wall.
+    true_use: f64,
+    /// As the setups' statuses have told it, by Kueue's formula.
+    told_use: Option<f64>,
+    usage: Usage,
+    /// Seconds from the create to the admission, by class.
+    admission: Vec<(&'static str, Samples)>,
+    jobs: usize,
+    /// Requests of ours, by verb and resource.
+    calls: BTreeMap<String, f64>,
+    /// Seconds of the slowest cycle of a hundred, by the histogram of the metrics.
+    cycle_p99: Option<f64>,
+}
+
+/// Runs a load; `rate` limits our writes.
+pub(crate) async fn measure(load: &Load, rate: Option<u32>) -> Result<Figures> {
+    let crds: Result<Vec<_>> =
+        flux_operator_api::crd::all().iter().map(|crd| Ok(serde_json::to_value(crd)?)).collect();
+    let bed = Bed::up("queue", BED, &crds?).await?;
+    let program = std::env::current_exe().context("failed to find this program")?;
+    let limit = rate.map(|rate| format!("--rate {rate} --burst {}", 2 * rate)).unwrap_or_default();
+    let command = format!(
+        "exec '{}' queue-controller --bind \"$BENCH_HOST_ADDRESS:$BENCH_PORT\" {limit}",
+        program.display()
+    );
+    let mut running = Operator::new("queue", command).start(&bed)?;
+    let seen = Arc::new(Seen::default());
+    let watches = [
+        tokio::spawn(execute(bed.client.clone(), seen.clone())),
+        tokio::spawn(watch_setups(bed.client.clone(), seen.clone())),
+    ];
+    let outcome = running.alive(run(load, &bed.client, &seen)).await;
+    watches.iter().for_each(|watch| watch.abort());
+    let started = outcome?;
+    let metrics = metrics(&running.address).await?;
+    let lives = seen.by_class();
+    let last = lives.values().flatten().filter_map(|life| life.finished).max();
+    let wall = (last.context("nothing has ended")? - started).as_secs_f64();
+    let quota = (load.queues as i64 * load.quota) as f64;
+    let admission = load.classes.iter().map(|class| {
+        (class.name, lives.get(class.name).map(|lives| waits(lives)).unwrap_or_default())
+    });
+    Ok(Figures {
+        load: load.name,
+        rate,
+        wall_seconds: wall,
+        true_use: load.cpu_seconds() / (quota * wall),
+        told_use: seen.told_use(load.quota as f64),
+        usage: running.usage(),
+        admission: admission.collect(),
+        jobs: load.jobs(),
+        calls: calls(&metrics),
+        cycle_p99: p99(&metrics, "flux_operator_admission_attempt_duration_seconds"),
+    })
+}
+
+fn waits(lives: &[Life]) -> Samples {
+    let mut samples = Samples::default();
+    let admitted = lives.iter().filter_map(|life| life.admitted.map(|at| at - life.created));
+    admitted.for_each(|wait| samples.add(wait.as_secs_f64()));
+    samples
+}
+
+/// Creates setups, then jobs in their time, and waits until all have ended. Says when jobs
+/// began to come.
+async fn run(load: &Load, client: &Client, seen: &Arc<Seen>) -> Result<Instant> {
+    for queue in 0..load.queues {
+        create_setup(client, load, queue).await?;
+    }
+    within(LIMIT, "all setups are active", active(client, load.queues)).await?;
+    let started = Instant::now();
+    let generators: FuturesUnordered<_> = (0..load.queues)
+        .flat_map(|queue| load.classes.iter().map(move |class| (queue, class)))
+        .map(|(queue, class)| generate(client, queue, class, seen))
+        .collect();
+    let generated = async {
+        let outcomes: Vec<Result<()>> = generators.collect().await;
+        outcomes.into_iter().collect::<Result<()>>()?;
+        eprintln!("queue: all jobs exist after {:.1} s", started.elapsed().as_secs_f64());
+        seen.all_finished(load.jobs()).await;
+        Ok(())
+    };
+    within(LIMIT, "all jobs have ended", generated).await?;
+    Ok(started)
+}
+
+fn namespace(queue: usize) -> String {
+    format!("queue-{queue}")
+}
+
+async fn create_setup(client: &Client, load: &Load, queue: usize) -> Result<()> {
+    let name = namespace(queue);
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let object = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+    namespaces.create(&PostParams::default(), &object).await?;
+    let setup = serde_json::from_value(json!({
+        "apiVersion": "flux-framework.org/v1alpha2", "kind": "FluxSetup",
+        "metadata": { "name": SETUP },
+        "spec": { "quota": { "cpu": load.quota.to_string() }, "patienceSeconds": PATIENCE },
+    }))?;
+    let setups: Api<FluxSetup> = Api::namespaced(client.clone(), &name);
+    setups.create(&PostParams::default(), &setup).await?;
+    Ok(())
+}
+
+/// Waits until so many setups say that they admit jobs.
+async fn active(client: &Client, count: usize) -> Result<()> {
+    let mut found = std::collections::BTreeSet::new();
+    let setups = watcher(Api::<FluxSetup>::all(client.clone()), watcher::Config::default());
+    let mut setups = setups.applied_objects().boxed();
+    while found.len() < count {
+        let setup = setups.next().await.context("the watch of setups ended")??;
+        let conditions = setup.status.iter().flat_map(|status| &status.conditions);
+        if conditions.into_iter().any(|told| told.type_ == "Active" && told.status == "True") {
+            found.insert(setup.metadata.namespace);
+        }
+    }
+    Ok(())
+}
+
+/// Creates the jobs of a class in a queue, each after its interval.
+async fn generate(client: &Client, queue: usize, class: &Class, seen: &Seen) -> Result<()> {
+    let namespace = namespace(queue);
+    let jobs: Api<FluxJob> = Api::namespaced(client.clone(), &namespace);
+    for number in 0..class.count {
+        tokio::time::sleep(class.interval).await;
+        let name = format!("{}-{number}", class.name);
+        let job = serde_json::from_value(json!({
+            "apiVersion": "flux-framework.org/v1alpha2", "kind": "FluxJob",
+            "metadata": {
+                "name": name, "labels": { CLASS: class.name },
+                "annotations": { RUNTIME: class.runtime.as_millis().to_string() },
+            },
+            "spec": {
+                "queue": SETUP, "size": 1, "priority": class.priority,
+                "image": "busybox", "command": "true",
+                "resources": { "requests": { "cpu": class.cpu.to_string() } },
+            },
+        }))?;
+        jobs.create(&PostParams::default(), &job).await?;
+        seen.created(class.name, &namespace, &name, Instant::now());
+    }
+    Ok(())
+}
+
+/// What our queues say of themselves.
+async fn metrics(address: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await.context("failed to ask for metrics")?;
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// Requests to the API server, by verb and resource. A watch is one request, however long.
+fn calls(metrics: &str) -> BTreeMap<String, f64> {
+    let label = |labels: &str, name: &str| {
+        let (_, rest) = labels.split_once(&format!("{name}=\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let lines = metrics.lines().filter_map(|line| {
+        let (labels, count) =
+            line.strip_prefix("flux_operator_api_requests_total{")?.split_once("} ")?;
+        let name = format!("{} {}", label(labels, "verb")?, label(labels, "resource")?);
+        Some((name, count.parse().ok()?))
+    });
+    lines.collect()
+}
+
+/// The upper bound of the bucket that holds the slowest of a hundred, of a histogram in the text
+/// form of Prometheus.
+fn p99(metrics: &str, name: &str) -> Option<f64> {
+    let prefix = format!("{name}_bucket{{le=\"");
+    let buckets: Vec<(f64, f64)> = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix(&prefix)?.split_once("\"}"))
+        .filter_map(|(bound, count)| Some((bound.parse().ok()?, count.trim().parse().ok()?)))
+        .collect();
+    let all = buckets.iter().map(|(_, count)| *count).fold(0.0, f64::max);
+    buckets.into_iter().find(|(_, count)| *count >= 0.99 * all).map(|(bound, _)| bound)
+}
+
+impl Figures {
+    /// The same by name, as limits see it.
+    pub(crate) fn measures(&self) -> Measures {
+        let rate = self.rate.map_or("uncapped".to_owned(), |rate| format!("capped{rate}"));
+        let name = |what: &str| format!("queue.{}.{rate}.{what}", self.load);
+        let mut measures = Measures::from([
+            (name("wall_seconds"), self.wall_seconds),
+            (name("true_use"), self.true_use),
+            (name("cpu_seconds"), self.usage.cpu_seconds),
+            (name("peak_mebibytes"), self.usage.peak_mebibytes),
+            (name("calls"), self.calls.values().sum::<f64>() / self.jobs as f64),
+        ]);
+        measures.extend(self.told_use.map(|told| (name("told_use"), told)));
+        for (class, waits) in &self.admission {
+            measures.extend(waits.mean().map(|mean| (name(&format!("admission.{class}")), mean)));
+        }
+        if let Some(kueue) = self.reference() {
+            measures.insert(name("wall_over.kueue"), self.wall_seconds / kueue.wall);
+            measures.insert(name("cpu_over.kueue"), self.usage.cpu_seconds / kueue.cpu);
+            measures.insert(name("memory_over.kueue"), self.usage.peak_mebibytes / kueue.mebibytes);
+        }
+        measures
+    }
+
+    /// What Kueue took for the same.
+    fn reference(&self) -> Option<&'static Reference> {
+        let same = |kueue: &&Reference| kueue.rate == self.rate;
+        KUEUE.iter().filter(|_| self.load == super::load::BASELINE.name).find(same)
+    }
+
+    /// The same for people.
+    pub(crate) fn table(&self) -> String {
+        let kueue = self.reference();
+        let mut rows = vec![vec!["".to_owned(), "ours".into(), "Kueue, another run".into()]];
+        let mut row = |what: String, ours: String, theirs: Option<String>| {
+            rows.push(vec![what, ours, theirs.unwrap_or("-".into())]);
+        };
+        let text = |value: f64, decimals: usize| format!("{value:.decimals$}");
+        row("wall, s".into(), text(self.wall_seconds, 1), kueue.map(|it| text(it.wall, 0)));
+        row("use, work over quota and wall".into(), text(self.true_use, 3), None);
+        let told = self.told_use.map_or("-".into(), |told| text(told, 3));
+        row("use, as statuses tell it".into(), told, kueue.map(|it| text(it.told_use, 3)));
+        for (class, waits) in &self.admission {
+            let theirs = kueue.and_then(|it| it.admission.iter().find(|(name, _)| name == class));
+            row(
+                format!("time to admission, {class}, s: mean / p50 / p99"),
+                waits.mean_and_quantiles(&[0.5, 0.99], 2),
+                theirs.map(|(_, mean)| format!("{mean} / - / -")),
+            );
+        }
+        row("CPU, s".into(), text(self.usage.cpu_seconds, 1), kueue.map(|it| text(it.cpu, 0)));
+        let memory = text(self.usage.peak_mebibytes, 1);
+        row("peak memory, MiB".into(), memory, kueue.map(|it| text(it.mebibytes, 0)));
+        for (call, count) in &self.calls {
+            row(format!("{call}, each job"), text(count / self.jobs as f64, 3), None);
+        }
+        let cycle = self.cycle_p99.map_or("-".into(), |seconds| text(1000.0 * seconds, 2));
+        row("cycle, ms: p99".into(), cycle, None);
+        let rate = self.rate.map_or("as fast as can be".into(), |rate| {
+            format!("{rate} writes a second, {} at once", 2 * rate)
+        });
+        let title = format!(
+            "queue, {} jobs of the load {:?} against an API server, one resource, nothing is lent; {rate}",
+            self.jobs, self.load
+        );
+        table(&title, &rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_of_a_hundred_is_found_in_a_histogram() {
+        let text =
+            "x_bucket{le=\"0.001\"} 98\nx_bucket{le=\"0.01\"} 99\nx_bucket{le=\"+Inf\"} 100\n";
+        assert_eq!(p99(text, "x"), Some(0.01));
+        assert_eq!(p99(text, "y"), None);
+    }
+
+    #[test]
+    fn requests_are_named_by_verb_and_resource() {
+        let text = "flux_operator_api_requests_total{resource=\"fluxjobs\",verb=\"patch\"} 7\n";
+        assert_eq!(calls(text), BTreeMap::from([("patch fluxjobs".to_owned(), 7.0)]));
+    }
+}
