@@ -28,7 +28,7 @@ pub(super) fn start(
     let config = watcher::Config::default;
     let shown = watch(api::<GuardedJob>(client, namespace), config())
         .default_backoff()
-        .modify(prune)
+        .modify(prune_job)
         .reflect(jobs);
     let to = queues.clone();
     tasks.spawn(follow(
@@ -130,6 +130,20 @@ fn is_forbidden(error: &watcher::Error) -> bool {
         _ => return false,
     };
     answer.code == 403
+}
+
+/// Of a job that is over nothing counts but that it is, and for how long it is kept: most
+/// jobs are over most of the time.
+fn prune_job(job: &mut GuardedJob) {
+    prune(job);
+    let Ok(job) = &mut job.0 else { return };
+    let Some(status) = job.status.as_mut().filter(|status| status.finish_time.is_some()) else {
+        return;
+    };
+    status.conditions = Vec::new();
+    job.spec.template = None;
+    job.spec.image = String::new();
+    job.spec.command = String::new();
 }
 
 /// ResourceQuotas belong to their namespace.
