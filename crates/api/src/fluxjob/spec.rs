@@ -156,7 +156,7 @@ pub struct FluxJobSpec {
 
     /// The MiniCluster that is made, where image, command and size are not enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<Template>,
+    pub template: Option<Box<Template>>,
 }
 
 /// The MiniCluster that a FluxJob makes.
