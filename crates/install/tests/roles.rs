@@ -93,3 +93,29 @@ fn two_installs_share_no_object() {
     let (one, two) = (names(&settings(None)), names(&other));
     assert!(one.iter().all(|name| !two.contains(name)), "{one:?} {two:?}");
 }
+
+#[test]
+fn q34_queues_write_only_what_is_theirs_and_one_namespace_is_enough() {
+    let writes = ["create", "update", "patch", "delete", "deletecollection"];
+    let everywhere = rules(&access(&settings(None)));
+    let of = |rules: &[Value], resource: &str| -> Vec<String> {
+        let mut verbs: Vec<String> = rules
+            .iter()
+            .filter(|rule| words(rule, "resources").contains(&resource.to_owned()))
+            .flat_map(|rule| words(rule, "verbs"))
+            .collect();
+        verbs.sort();
+        verbs
+    };
+    for read in ["namespaces", "nodes", "resourcequotas", "priorityclasses"] {
+        let verbs = of(&everywhere, read);
+        assert!(verbs.contains(&"watch".to_owned()), "{read}: {verbs:?}");
+        assert!(!verbs.iter().any(|verb| writes.contains(&verb.as_str())), "{read}: {verbs:?}");
+    }
+    for written in ["fluxjobs/status", "fluxsetups/status"] {
+        assert!(of(&everywhere, written).contains(&"patch".to_owned()), "{written}");
+    }
+    let one = access(&settings(Some("team")));
+    assert!(kinds(&one, "ClusterRoleBinding").next().is_none(), "rights beyond the namespace");
+    assert!(of(&rules(&one), "fluxjobs").contains(&"watch".to_owned()));
+}

@@ -18,7 +18,7 @@ fn bad_manifests_are_refused_with_their_field() {
 }
 
 #[test]
-fn our_own_examples_are_good() {
+fn q35_our_own_examples_are_good() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let mut count = 0;
     let inner = format!("{folder}/queue");

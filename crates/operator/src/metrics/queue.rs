@@ -329,3 +329,43 @@ fn of(queue: &SetupName) -> QueueLabels {
 fn of_any(queue: Option<&SetupName>) -> QueueLabels {
     QueueLabels { cluster_queue: queue.map(ToString::to_string).unwrap_or_default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kueue's metrics of queues, without the prefix that is theirs or ours.
+    const OF_KUEUE: [&str; 19] = [
+        "admission_attempts_total",
+        "admission_attempt_duration_seconds",
+        "pending_workloads",
+        "reserving_active_workloads",
+        "admitted_active_workloads",
+        "quota_reserved_workloads_total",
+        "admitted_workloads_total",
+        "finished_workloads_total",
+        "evicted_workloads_total",
+        "quota_reserved_wait_time_seconds",
+        "admission_wait_time_seconds",
+        "ready_wait_time_seconds",
+        "admitted_until_ready_wait_time_seconds",
+        "execution_time_seconds",
+        "cluster_queue_status",
+        "cluster_queue_nominal_quota",
+        "cluster_queue_resource_usage",
+        "cluster_queue_resource_reservation",
+        "cluster_queue_resource_pending",
+    ];
+
+    #[test]
+    fn q32_metrics_have_the_words_of_kueue() {
+        let mut registry = Registry::with_prefix("flux_operator");
+        QueueMetrics::register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for name in OF_KUEUE {
+            let family = name.trim_end_matches("_total");
+            assert!(text.contains(&format!("# TYPE flux_operator_{family} ")), "{name}: {text}");
+        }
+    }
+}
