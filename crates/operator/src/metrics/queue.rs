@@ -360,12 +360,27 @@ mod tests {
     #[test]
     fn q32_metrics_have_the_words_of_kueue() {
         let mut registry = Registry::with_prefix("flux_operator");
-        QueueMetrics::register(&mut registry);
+        let metrics = QueueMetrics::register(&mut registry);
+        let (name, moment) = (SetupName::new("a", "b"), Duration::from_millis(5));
+        metrics.cycle(moment, 1);
+        metrics.admitted(&name, moment, Some(moment));
+        metrics.finished(Some(&name));
+        metrics.evicted(Some(&name), EvictReason::OverQuota);
+        let all = Some(moment);
+        metrics.came_to(
+            &name,
+            Stations { created_to_ready: all, admitted_to_ready: all, started_to_finished: all },
+        );
+        let nodes = || Resources::of([(flux_operator_queue::Resource::Nodes, 1)]);
+        let (room, used, asked) = (nodes(), nodes(), nodes());
+        let figures =
+            QueueFigures { name, active: true, pending: 1, admitted: 1, room, used, asked };
+        metrics.show(std::iter::once(figures));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for name in OF_KUEUE {
-            let family = name.trim_end_matches("_total");
-            assert!(text.contains(&format!("# TYPE flux_operator_{family} ")), "{name}: {text}");
+            let told = format!("flux_operator_{name}");
+            assert!(text.lines().any(|line| line.starts_with(&told)), "{name} is not in {text}");
         }
     }
 }

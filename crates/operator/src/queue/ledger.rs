@@ -83,12 +83,20 @@ struct Writing {
     refused: bool,
 }
 
+/// A job that is to lose its room.
+pub(crate) struct Evicted {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) reason: EvictReason,
+}
+
 /// What to do now.
 pub(crate) struct Decided {
     /// Admissions to write down.
     pub(crate) admit: Vec<Admitted>,
     /// Jobs that lose their room, newly.
-    pub(crate) evict: Vec<(Kind, Arc<str>, Arc<str>)>,
+    pub(crate) evict: Vec<Evicted>,
     /// Setups of which something else is true now.
     pub(crate) changed: Vec<SetupName>,
     /// When to decide again, if nothing happens before.
@@ -377,7 +385,8 @@ impl Ledger {
             let Some(known) = self.known.get_mut(&uid) else { continue };
             if known.evicted.replace(reason).is_none() {
                 self.metrics.evicted(self.scheduler.queue_of(&uid), reason);
-                evict.push((known.kind, known.namespace.clone(), known.name.clone()));
+                let (namespace, name) = (known.namespace.clone(), known.name.clone());
+                evict.push(Evicted { kind: known.kind, namespace, name, reason });
             }
         }
         let mut changed = self.scheduler.take_changed();

@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::ledger::Decided;
+use super::ledger::{Decided, Evicted};
 use super::queues::{GuardedJob, Queues};
 use super::writer::Write;
 use crate::errors::chain;
@@ -42,11 +42,13 @@ pub(super) async fn schedule(
     loop {
         let Decided { admit, evict, changed, wake } = queues.ledger().cycle(now());
         let mut to_write: Vec<Write> = admit.into_iter().map(Write::Admit).collect();
-        for (kind, namespace, name) in evict {
+        for Evicted { kind, namespace, name, reason } in evict {
             match kind {
                 // Its pass takes the record away, when its MiniCluster is gone.
                 Kind::FluxJob => queues.look_at_job(&namespace, &name),
-                Kind::MiniCluster => to_write.push(Write::Withdraw { namespace, name }),
+                Kind::MiniCluster => {
+                    to_write.push(Write::Withdraw { namespace, name, reason });
+                }
             }
         }
         for write in to_write {

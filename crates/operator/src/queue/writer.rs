@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_plan::queueing::admission;
-use flux_operator_queue::{Admit, Kind, Uid};
+use flux_operator_queue::{Admit, EvictReason, Kind, Uid};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
@@ -42,7 +42,7 @@ pub(super) enum Write {
     Admit(Admitted),
     /// A MiniCluster that names a queue itself loses its room: it is stopped as if it were
     /// suspended.
-    Withdraw { namespace: Arc<str>, name: Arc<str> },
+    Withdraw { namespace: Arc<str>, name: Arc<str>, reason: EvictReason },
 }
 
 /// Writes down whatever comes, in order as far as the API server keeps it.
@@ -56,7 +56,9 @@ pub(super) async fn write_all(mut to_write: UnboundedReceiver<Write>, writer: Ar
         writes.spawn(async move {
             match write {
                 Write::Admit(admitted) => writer.admit(admitted).await,
-                Write::Withdraw { namespace, name } => writer.withdraw(&namespace, &name).await,
+                Write::Withdraw { namespace, name, reason } => {
+                    writer.withdraw(&namespace, &name, reason).await;
+                }
             }
             drop(permit);
         });
@@ -109,12 +111,13 @@ impl Writer {
         }
     }
 
-    async fn withdraw(&self, namespace: &str, name: &str) {
-        let patch = json!({ "status": { "admission": null } });
+    async fn withdraw(&self, namespace: &str, name: &str, reason: EvictReason) {
+        let patch = admission::taken_from_minicluster(reason);
         let uid = Uid::from(format!("{namespace}/{name}").as_str());
         let client = &self.client;
         while let Err(error) = patch_status::<MiniCluster>(client, namespace, name, &patch).await {
-            if matches!(&error, kube::Error::Api(status) if status.code == 404) {
+            // It is gone, or has no room any more.
+            if matches!(&error, kube::Error::Api(status) if [404, 422].contains(&status.code)) {
                 break;
             }
             tracing::warn!(

@@ -25,10 +25,10 @@ pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) 
 }
 
 /// The merge patch that takes the room of a MiniCluster back: its next pass suspends its
-/// Job, and the record goes when its pods have.
-pub fn taken_from_minicluster(minicluster: &MiniCluster, reason: EvictReason) -> Value {
-    let leaving = leaving::word(reason);
-    exactly(&minicluster.metadata, json!({ "admission": { "leaving": leaving } }))
+/// Job, and the record goes when its pods have. One that has no room any more refuses it,
+/// because a record names its queue.
+pub fn taken_from_minicluster(reason: EvictReason) -> Value {
+    json!({ "status": { "admission": { "leaving": leaving::word(reason) } } })
 }
 
 fn record(admit: &Admit, now: Timestamp) -> Record {

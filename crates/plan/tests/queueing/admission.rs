@@ -40,6 +40,6 @@ fn q1_a_minicluster_gets_only_the_record() {
     let record = json!({ "queue": "hpc/batch", "size": 2, "time": "2026-01-01T00:00:01Z",
         "resources": { "nodes": "2", "pods": "2" } });
     assert_eq!(patch["status"], json!({ "admission": record }));
-    let patch = taken_from_minicluster(&minicluster, EvictReason::OverQuota);
+    let patch = taken_from_minicluster(EvictReason::OverQuota);
     assert_eq!(patch["status"], json!({ "admission": { "leaving": "OverQuota" } }));
 }
