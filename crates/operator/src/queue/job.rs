@@ -17,7 +17,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 
 use super::ledger::{JobFacts, Standing, uid_of};
-use super::pace::Pace;
+use super::pace::{News, Pace};
 use super::queues::{GuardedJob, Queues};
 use super::unreadable;
 use crate::apply::{ApplyError, create_once, delete};
@@ -31,8 +31,8 @@ use crate::status::{Unreadable, patch_status, tell};
 /// for one job alone it is told at once.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// How long a status that nobody waits for gives way to admissions.
-const GIVE_WAY: Duration = Duration::from_secs(1);
+/// How long a status that nobody waits for gives way to others.
+const GIVE_WAY: Duration = Duration::from_secs(10);
 
 /// How long Kubernetes may take to delete what a namesake has left behind.
 const LEFTOVERS: Duration = Duration::from_millis(250);
@@ -176,7 +176,7 @@ impl Context {
         let before = job.status.clone().unwrap_or_default();
         let Some(patch) = merge_patch(&before, status) else { return Ok(None) };
         let only_waits = before.admission.is_none() && status.admission.is_none();
-        if only_waits && status.finish_time.is_none() && !self.pace.spare() {
+        if only_waits && status.finish_time.is_none() && !self.pace.spare(News::Waiting) {
             return Ok(Some(GIVE_WAY));
         }
         // Records are in it: it must not undo what was written since.

@@ -13,8 +13,26 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// Gives turns at a rate.
-pub(crate) struct Pace(Option<Bucket>);
+/// How fast the queue tells what nobody waits for. Who wants to know at once asks the
+/// endpoint or the command line; telling it of thousands would cost the API server more than
+/// to admit them.
+const NEWS: Rate = Rate { per_second: 10.0, burst: 100 };
+
+/// What nobody waits for.
+#[derive(Clone, Copy)]
+pub(crate) enum News {
+    /// Why a job waits.
+    Waiting,
+    /// What is true of a setup.
+    Setup,
+}
+
+/// Gives turns at a rate, and fewer to what can wait.
+pub(crate) struct Pace {
+    writes: Option<Bucket>,
+    waiting: Bucket,
+    setups: Bucket,
+}
 
 struct Bucket {
     interval: Duration,
@@ -27,29 +45,38 @@ struct Bucket {
 impl Pace {
     /// As fast as this; as fast as can be without.
     pub(crate) fn new(rate: Option<Rate>) -> Pace {
-        Pace(rate.filter(|rate| rate.per_second > 0.0).map(|rate| {
-            let interval = Duration::from_secs_f64(1.0 / rate.per_second);
-            let slack = interval * rate.burst.saturating_sub(1);
-            let now = Instant::now();
-            Bucket { interval, slack, next: Mutex::new(now.checked_sub(slack).unwrap_or(now)) }
-        }))
+        let writes = rate.filter(|rate| rate.per_second > 0.0).map(Bucket::new);
+        Pace { writes, waiting: Bucket::new(NEWS), setups: Bucket::new(NEWS) }
     }
 
     /// Waits for the next turn.
     pub(crate) async fn turn(&self) {
-        let Some(bucket) = &self.0 else { return };
+        let Some(bucket) = &self.writes else { return };
         let turn = bucket.take(Instant::now());
         tokio::time::sleep_until(turn.into()).await;
     }
 
-    /// Takes a turn if there is one that nobody waits for.
-    pub(crate) fn spare(&self) -> bool {
-        let Some(bucket) = &self.0 else { return true };
-        bucket.take_spare(Instant::now())
+    /// Takes a turn for what can wait, if there is one that no admission needs.
+    pub(crate) fn spare(&self, news: News) -> bool {
+        let now = Instant::now();
+        let own = match news {
+            News::Waiting => &self.waiting,
+            News::Setup => &self.setups,
+        };
+        // Half of what is saved up stays for admissions that come in a moment.
+        let spare = |writes: &Bucket| writes.take_unless(now, writes.slack / 2);
+        own.take_unless(now, Duration::ZERO) && self.writes.as_ref().is_none_or(spare)
     }
 }
 
 impl Bucket {
+    fn new(rate: Rate) -> Bucket {
+        let interval = Duration::from_secs_f64(1.0 / rate.per_second);
+        let slack = interval * rate.burst.saturating_sub(1);
+        let now = Instant::now();
+        Bucket { interval, slack, next: Mutex::new(now.checked_sub(slack).unwrap_or(now)) }
+    }
+
     fn take(&self, now: Instant) -> Instant {
         let mut next = self.next.lock().expect("no holder of this lock panics");
         let turn = self.earliest(*next, now);
@@ -57,11 +84,11 @@ impl Bucket {
         turn
     }
 
-    fn take_spare(&self, now: Instant) -> bool {
+    /// Takes a turn unless less than `kept` would be left of what is saved up.
+    fn take_unless(&self, now: Instant, kept: Duration) -> bool {
         let mut next = self.next.lock().expect("no holder of this lock panics");
         let turn = self.earliest(*next, now);
-        // Half of what is saved up stays for admissions that come in a moment.
-        let is_spare = turn + self.slack / 2 <= now;
+        let is_spare = turn + kept <= now;
         if is_spare {
             *next = turn + self.interval;
         }
@@ -78,8 +105,8 @@ mod tests {
     use super::*;
 
     fn bucket() -> (Bucket, Instant) {
-        let Pace(bucket) = Pace::new(Some(Rate { per_second: 10.0, burst: 5 }));
-        (bucket.unwrap(), Instant::now() + Duration::from_secs(60))
+        let bucket = Bucket::new(Rate { per_second: 10.0, burst: 5 });
+        (bucket, Instant::now() + Duration::from_secs(60))
     }
 
     #[test]
@@ -94,18 +121,21 @@ mod tests {
     #[test]
     fn what_can_wait_gives_way_to_admissions() {
         let (bucket, now) = bucket();
-        let spare: Vec<bool> = (0..5).map(|_| bucket.take_spare(now)).collect();
+        let kept = bucket.slack / 2;
+        let spare: Vec<bool> = (0..5).map(|_| bucket.take_unless(now, kept)).collect();
         assert_eq!(spare, [true, true, true, false, false]);
         assert!(bucket.take(now) <= now, "nothing was left for an admission");
         for _ in 0..5 {
             bucket.take(now);
         }
-        assert!(!bucket.take_spare(now + Duration::from_millis(100)));
+        assert!(!bucket.take_unless(now + Duration::from_millis(100), kept));
     }
 
     #[test]
-    fn without_a_limit_there_is_always_a_turn() {
+    fn what_can_wait_is_told_of_some_at_once_even_without_a_limit() {
         let pace = Pace::new(None);
-        assert!((0..1000).all(|_| pace.spare()));
+        let told = (0..1000).filter(|_| pace.spare(News::Waiting)).count();
+        assert!((100..1000).contains(&told), "{told}");
+        assert!(pace.spare(News::Setup), "each kind has its own");
     }
 }

@@ -15,7 +15,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use super::pace::Pace;
+use super::pace::{News, Pace};
 use super::queues::Queues;
 use super::unreadable;
 use crate::apply::{ApplyError, delete};
@@ -106,7 +106,7 @@ impl Context {
         }
         let before = setup.status.clone().unwrap_or_default();
         let Some(patch) = merge_patch(&before, &plan.status) else { return Ok(Done::Yes) };
-        if !self.pace.spare() {
+        if !self.pace.spare(News::Setup) {
             return Ok(Done::Later);
         }
         let patch = json!({ "status": patch });
