@@ -128,7 +128,7 @@ fn phase(standing: &Standing<'_>, admission: Option<&Admission>) -> (&'static st
         Standing::Waits { phase, reason, .. } => (phase, reason.clone()),
         Standing::HasRoom { minicluster, .. } => {
             let ready = ready(standing, admission);
-            match minicluster.filter(|_| ready.status == "True") {
+            match minicluster.filter(|_| has_started(&ready, standing)) {
                 Some(minicluster) if stays(&minicluster.spec) => ("Ready", String::new()),
                 Some(_) => ("Running", String::new()),
                 None => ("Waiting", ready.reason),
@@ -211,13 +211,18 @@ fn running(standing: &Standing<'_>) -> Verdict {
     }
 }
 
+/// Whether a job is beyond its start, ready to go on or not.
+fn has_started(ready: &Verdict, standing: &Standing<'_>) -> bool {
+    ready.status == "True" || running(standing).status == "True"
+}
+
 fn waiting(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
     let not = no("NotWaiting", "the job does not wait for room");
     match standing {
         Standing::Waits { phase: "Suspended", .. } | Standing::Leaves | Standing::Ended(_) => not,
         Standing::Waits { reason, message, .. } => yes(reason, message),
         Standing::HasRoom { .. } => match ready(standing, admission) {
-            ready if ready.status == "True" => not,
+            ready if has_started(&ready, standing) => not,
             ready => yes(&ready.reason, &ready.message),
         },
     }

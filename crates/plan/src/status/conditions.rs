@@ -11,6 +11,9 @@ use crate::verdict::{self, Verdict, no, unknown, yes};
 /// Why a cluster is ready that nothing is wrong with.
 pub(super) const QUORUM: &str = "Quorum";
 
+/// Why a cluster is not ready whose command was started: it ends, or does not answer.
+pub(super) const LEAD_NOT_READY: &str = "LeadNotReady";
+
 /// Why a cluster does not start that its queue has no room for.
 const WAITING: &str = "WaitingForQueue";
 const WAITING_MESSAGE: &str =
@@ -94,6 +97,9 @@ fn not_ready(facts: &Facts<'_>) -> Verdict {
     if let Some(trouble) = &facts.trouble {
         return no(trouble.reason, &trouble.message);
     }
+    if facts.goes_on() {
+        return no(LEAD_NOT_READY, "the lead was ready: it ends now, or is slow to answer");
+    }
     if !facts.last_error.is_empty() {
         return no("BrokersStarting", facts.last_error);
     }
@@ -110,7 +116,9 @@ fn running(facts: &Facts<'_>) -> Verdict {
         (None, _) if facts.pods.lead_ready && facts.stays => {
             yes("Interactive", "the cluster is up and takes jobs")
         }
-        (None, _) if facts.pods.lead_ready => yes("CommandStarted", "the command has been started"),
+        (None, _) if facts.pods.lead_ready || facts.goes_on() => {
+            yes("CommandStarted", "the command has been started")
+        }
         (None, Some(trouble)) => no(trouble.reason, &trouble.message),
         (None, None) => no("NotStarted", "the command has not been started"),
     }

@@ -62,6 +62,8 @@ struct Facts<'a> {
     created: bool,
     pods: Pods,
     trouble: Option<Trouble>,
+    /// The command was started by the lead that is there now.
+    has_run: bool,
     ended: Option<Ended>,
     stays: bool,
     last_error: &'a str,
@@ -88,6 +90,7 @@ pub fn status(minicluster: &MiniCluster, seen: &Seen, outcome: &Outcome<'_>) -> 
             false => seen.told.clone().or_else(|| pods.trouble.clone()),
         },
         created: outcome.created || job.is_some(),
+        has_run: has_run(&pods, &before),
         stays: stays(spec),
         last_error: seen
             .report
@@ -132,6 +135,7 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
         admission: None,
         given_back: false,
         created: false,
+        has_run: false,
         stays: false,
         last_error: "",
         pods: Pods::default(),
@@ -143,6 +147,21 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
         observed_generation: generation,
         conditions: conditions(&facts, generation, &[], now),
         ..MiniClusterStatus::default()
+    }
+}
+
+/// Whether the lead that is there is one of which was told that it runs the command.
+fn has_run(pods: &Pods, before: &MiniClusterStatus) -> bool {
+    let running = find(&before.conditions, ConditionType::Running);
+    let told = running.filter(|it| it.status == "True").map(|it| it.last_transition_time.0);
+    pods.lead_started.zip(told).is_some_and(|(started, told)| started <= told)
+}
+
+impl Facts<'_> {
+    /// Whether a command was started and nothing says that it does not run, although its
+    /// lead is not ready: it ends, and its Job is not told yet, or it is slow to answer.
+    fn goes_on(&self) -> bool {
+        self.has_run && self.trouble.is_none() && !self.stays
     }
 }
 
@@ -161,7 +180,7 @@ fn phase(facts: &Facts<'_>) -> &'static str {
         None if facts.given_back || facts.waits => "Waiting",
         None if facts.outcome.failure.is_some() => "Blocked",
         None if facts.pods.lead_ready && facts.stays => "Ready",
-        None if facts.pods.lead_ready => "Running",
+        None if facts.pods.lead_ready || facts.goes_on() => "Running",
         None if facts.pods.started > 0 => "Starting",
         None => "Pending",
     }
@@ -187,4 +206,63 @@ pub fn has_ended(minicluster: &MiniCluster) -> Option<Timestamp> {
     let conditions = &minicluster.status.as_ref()?.conditions;
     let finished = find(conditions, ConditionType::JobFinished)?;
     (finished.status == "True").then_some(finished.last_transition_time.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_testkit::{merge, smallest};
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    /// What is told of a cluster that was told to run since second 20, when its lead has
+    /// this state and its Job has not ended.
+    fn told(lead: Value) -> MiniClusterStatus {
+        let running = json!({ "type": "Running", "status": "True", "reason": "CommandStarted",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:20Z" });
+        let mut minicluster = smallest("fs");
+        let command = json!([{ "image": "a", "command": "hostname" }]);
+        merge(
+            &mut minicluster,
+            &json!({ "spec": { "containers": command }, "status": { "conditions": [running] } }),
+        );
+        let container = json!({ "name": "fs", "image": "a", "imageID": "", "ready": false,
+            "restartCount": 0, "state": lead });
+        let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "u" });
+        let pod = json!({
+            "metadata": { "ownerReferences": [owner], "name": "fs-0-x", "labels": { "job-name": "fs" },
+                "annotations": { crate::seen::INDEX: "0" } },
+            "status": { "phase": "Running", "containerStatuses": [container] },
+        });
+        let job = json!({ "metadata": { "name": "fs", "uid": "u" } });
+        let seen = Seen {
+            job: Some(Arc::new(serde_json::from_value(job).unwrap())),
+            pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
+            ..Seen::nothing(Timestamp::now())
+        };
+        status(&serde_json::from_value(minicluster).unwrap(), &seen, &Outcome::default())
+    }
+
+    #[test]
+    fn a_cluster_that_ends_does_not_start_again() {
+        let at = |second: u32| format!("2026-01-01T00:00:{second:02}Z");
+        let ended = json!({ "terminated": { "exitCode": 0, "startedAt": at(18) } });
+        let silent = json!({ "running": { "startedAt": at(18) } });
+        for state in [ended, silent] {
+            let status = told(state);
+            assert_eq!(status.phase, "Running");
+            let ready = find(&status.conditions, ConditionType::Ready).unwrap();
+            assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "LeadNotReady"));
+            let running = find(&status.conditions, ConditionType::Running).unwrap();
+            assert_eq!(running.status, "True");
+        }
+    }
+
+    #[test]
+    fn a_lead_that_was_replaced_starts() {
+        let status = told(json!({ "running": { "startedAt": "2026-01-01T00:00:25Z" } }));
+        assert_eq!(status.phase, "Starting");
+        let running = find(&status.conditions, ConditionType::Running).unwrap();
+        assert_eq!(running.status, "False");
+    }
 }

@@ -5,7 +5,7 @@ use flux_operator_api::MiniClusterStatus;
 use flux_operator_api::condition::ConditionType;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::conditions::QUORUM;
+use super::conditions::{LEAD_NOT_READY, QUORUM};
 use crate::verdict::find;
 
 /// How soon a status must be written.
@@ -39,9 +39,12 @@ pub fn urgency(before: Option<&MiniClusterStatus>, now: &MiniClusterStatus) -> U
     // Pods that appear one after the other are no news each.
     let dull = ["Pending", "Starting", ""];
     let starts = dull.contains(&before.phase.as_str()) && dull.contains(&now.phase.as_str());
+    // Most often its end is told next.
+    let ready = find(&now.conditions, ConditionType::Ready);
+    let ends = ready.is_some_and(|ready| ready.reason == LEAD_NOT_READY);
     let refused =
         find(&now.conditions, ConditionType::Accepted).is_some_and(|c| c.status != "True");
-    if turned && (!starts || refused) { Urgency::Now } else { Urgency::Soon }
+    if turned && (!(starts || ends) || refused) { Urgency::Now } else { Urgency::Soon }
 }
 
 /// Something a user would want to hear of, for an Event.
@@ -80,8 +83,14 @@ fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Opti
         // Why it does not start: no room, no image, not in time.
         (ConditionType::Ready, "False") => {
             let reason = now.reason.as_str();
-            let dull =
-                ["NotCreated", "PodsPending", "BrokersStarting", "Suspended", "WaitingForQueue"];
+            let dull = [
+                "NotCreated",
+                "PodsPending",
+                "BrokersStarting",
+                "Suspended",
+                "WaitingForQueue",
+                LEAD_NOT_READY,
+            ];
             !same_reason && !dull.contains(&reason)
         }
         // That a shrink is over is seen by its size.

@@ -21,6 +21,8 @@ pub(super) struct Pods {
     pub(super) ready: u32,
     /// The lead is ready: enough brokers are online.
     pub(super) lead_ready: bool,
+    /// When the lead's runner was started, whether or not it has ended since.
+    pub(super) lead_started: Option<Timestamp>,
     /// How the lead's runner ended, if it did.
     pub(super) lead_ended: Option<RunnerEnd>,
     /// Why Kubernetes ended the last lead that was ready, if it did.
@@ -70,6 +72,7 @@ impl Pods {
             }
             if leads {
                 seen.lead_ready = ready;
+                seen.lead_started = runner_started(pod).filter(|_| !going);
                 seen.lead_ended = ended;
             } else if ended.as_ref().is_some_and(|end| !matches!(end.code, 0 | 75 | 137 | 143)) {
                 seen.failed = ended;
@@ -103,6 +106,13 @@ fn runner(pod: &Pod) -> Option<&ContainerStatus> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
     let job = pod.labels().get("job-name");
     containers.iter().find(|container| Some(&container.name) == job).or(containers.first())
+}
+
+fn runner_started(pod: &Pod) -> Option<Timestamp> {
+    let state = runner(pod)?.state.as_ref()?;
+    let running = state.running.as_ref().and_then(|it| it.started_at.as_ref());
+    let terminated = state.terminated.as_ref().and_then(|it| it.started_at.as_ref());
+    running.or(terminated).map(|time| time.0)
 }
 
 fn runner_ended(pod: &Pod) -> Option<RunnerEnd> {

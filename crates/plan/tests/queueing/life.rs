@@ -39,6 +39,20 @@ fn q10_a_good_run_is_told_step_by_step_and_leaves_nothing() {
 }
 
 #[test]
+fn a_job_whose_cluster_is_about_to_end_does_not_wait_again() {
+    let mut world = World::new(json!({}));
+    world.admit(2);
+    world.settle();
+    world.cluster("Quorum");
+    world.settle();
+    world.cluster("LeadNotReady");
+    world.settle();
+    assert_eq!(world.told(), pair("Running", ""));
+    assert_eq!(world.condition("JobWaitingForResources").status, "False");
+    assert_eq!(world.condition("Ready").reason, "LeadNotReady");
+}
+
+#[test]
 fn q3_the_status_of_a_running_job() {
     let mut world = World::admitted(json!({ "size": 2 }));
     world.cluster("Quorum");

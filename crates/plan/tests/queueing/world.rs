@@ -205,13 +205,14 @@ impl World {
         let Some(minicluster) = self.living() else { return };
         let ready = if reason == "Quorum" { "True" } else { "False" };
         let was = minicluster["status"]["conditions"][1]["status"] == "True";
+        let runs = if was && reason == "LeadNotReady" { "True" } else { ready };
         minicluster["status"] = json!({ "size": 2, "conditions": [
             condition("Ready", ready, reason),
-            condition("Running", ready, "CommandStarted"),
+            condition("Running", runs, "CommandStarted"),
             condition("Succeeded", "Unknown", "NotFinished"),
             condition("JobFinished", "False", "NotFinished"),
         ] });
-        self.runs += u32::from(ready == "True" && !was);
+        self.runs += u32::from(runs == "True" && !was);
     }
 
     /// The command ends with this code.
