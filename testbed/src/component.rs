@@ -24,7 +24,7 @@ impl Settings {
     pub(crate) fn api_server(&self) -> SocketAddr {
         let port = self.slot.port(Port::ApiServer);
         match self.wanted.level {
-            Level::ControlPlane => self.slot.loopback(Port::ApiServer),
+            Level::ApiServer | Level::ControlPlane => self.slot.loopback(Port::ApiServer),
             Level::Node => SocketAddr::new(IpAddr::V4(self.slot.host_address()), port),
         }
     }

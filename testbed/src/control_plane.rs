@@ -89,7 +89,7 @@ pub(crate) fn api_server(settings: &Settings) -> Component {
         flag(
             "endpoint-reconciler-type",
             match settings.wanted.level {
-                Level::ControlPlane => "none",
+                Level::ApiServer | Level::ControlPlane => "none",
                 Level::Node => "lease",
             },
         ),

@@ -18,6 +18,8 @@ use crate::slot::Slot;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
+    /// etcd and the API server alone: objects are real, and nothing happens to them.
+    ApiServer,
     /// API server, controllers, scheduler. Objects are real, pods stay pending. Needs no root.
     ControlPlane,
     /// Also a node that runs pods.

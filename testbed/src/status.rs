@@ -51,6 +51,7 @@ fn describe(
             phase_of(state, alive),
             state.slot,
             match state.wanted.level {
+                Level::ApiServer => "API server",
                 Level::ControlPlane => "control plane",
                 Level::Node => "control plane and node",
             },

@@ -77,6 +77,7 @@ pub fn supervise(supervision: Supervision) -> ExitCode {
 fn start(supervisor: &mut Supervisor, base: &Path) -> Result<(), End> {
     let settings = supervisor.settings.clone();
     let has_node = settings.wanted.level == Level::Node;
+    let has_controllers = settings.wanted.level >= Level::ControlPlane;
 
     pki::create(&settings.home, settings.slot).map_err(End::Pki)?;
     kubeconfig::write_all(&settings.home, settings.api_server()).map_err(End::File)?;
@@ -104,15 +105,19 @@ fn start(supervisor: &mut Supervisor, base: &Path) -> Result<(), End> {
         supervisor.done("images")?;
     }
     supervisor.wait_ready("kube-apiserver")?;
-    supervisor.start(control_plane::controller_manager(&settings))?;
-    supervisor.start(control_plane::scheduler(&settings))?;
+    if has_controllers {
+        supervisor.start(control_plane::controller_manager(&settings))?;
+        supervisor.start(control_plane::scheduler(&settings))?;
+    }
     if has_node {
         supervisor.start(kubelet::component(&settings))?;
         supervisor.start(kube_proxy::component(&settings))?;
         supervisor.start(coredns::component(&settings))?;
     }
-    supervisor.wait_ready("kube-scheduler")?;
-    supervisor.wait_ready("kube-controller-manager")?;
+    if has_controllers {
+        supervisor.wait_ready("kube-scheduler")?;
+        supervisor.wait_ready("kube-controller-manager")?;
+    }
     if has_node {
         supervisor.wait_ready("coredns")?;
         supervisor.wait_ready("kube-proxy")?;

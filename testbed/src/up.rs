@@ -199,6 +199,7 @@ fn start(
 
 fn level_word(level: Level) -> &'static str {
     match level {
+        Level::ApiServer => "api-server",
         Level::ControlPlane => "control-plane",
         Level::Node => "node",
     }
@@ -275,7 +276,7 @@ mod tests {
     #[test]
     fn level_words_are_those_of_the_command_line() {
         use clap::ValueEnum;
-        for level in [Level::ControlPlane, Level::Node] {
+        for level in [Level::ApiServer, Level::ControlPlane, Level::Node] {
             assert_eq!(Level::from_str(level_word(level), false), Ok(level));
         }
     }
