@@ -76,12 +76,7 @@ fn refused(document: &Document) -> Option<String> {
             let mut setup = validate::read::<FluxSetup>(&document.value).ok()?;
             // As if it were the operator's, which may serve other namespaces.
             let home = setup.metadata.namespace.get_or_insert_with(|| "default".into()).clone();
-            let around = setup::Around {
-                home: &home,
-                namespaces: &BTreeMap::new(),
-                nodes: None,
-                setups: &[],
-            };
+            let around = setup::Around { home: &home, namespaces: &BTreeMap::new(), nodes: None };
             setup::read(&setup, around).mistake.map(|mistake| mistake.message)
         }
         _ => None,

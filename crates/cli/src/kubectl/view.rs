@@ -274,12 +274,8 @@ fn read_setups(objects: &Objects, home: &str) -> Vec<Setup> {
             // Nodes are for the operator to look at; what it found is in the status.
             let room = setup.status.as_ref().and_then(|status| amounts(&status.room).ok());
             let nodes = room.filter(|_| setup.spec.quota_from_nodes.is_some());
-            let around = setup::Around {
-                home,
-                namespaces: &objects.namespaces,
-                nodes: nodes.as_ref(),
-                setups: &objects.setups,
-            };
+            let around =
+                setup::Around { home, namespaces: &objects.namespaces, nodes: nodes.as_ref() };
             setup::read(setup, around)
         })
         .collect();

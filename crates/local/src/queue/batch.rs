@@ -132,12 +132,7 @@ impl Batch {
         let home = home(&self.setups);
         let mut scheduler = Scheduler::new(&home);
         for setup in &self.setups {
-            let around = setup::Around {
-                home: &home,
-                namespaces: &namespaces,
-                nodes: None,
-                setups: &self.setups,
-            };
+            let around = setup::Around { home: &home, namespaces: &namespaces, nodes: None };
             scheduler.put_setup(setup::read(setup, around));
         }
         let mut waiting = BTreeMap::new();

@@ -28,8 +28,6 @@ pub struct Around<'a> {
     pub namespaces: &'a BTreeMap<Arc<str>, BTreeMap<String, String>>,
     /// What the nodes have room for, if the setup asks for it.
     pub nodes: Option<&'a Resources>,
-    /// All setups, to see who takes whose place.
-    pub setups: &'a [Arc<FluxSetup>],
 }
 
 /// The finalizer that keeps a setup while jobs have room of it.

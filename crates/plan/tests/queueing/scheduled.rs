@@ -47,12 +47,7 @@ impl Cluster {
         self.scheduler = Scheduler::new("flux-operator");
         let namespaces = BTreeMap::new();
         for setup in &self.setups {
-            let around = Around {
-                home: "flux-operator",
-                namespaces: &namespaces,
-                nodes: None,
-                setups: &self.setups,
-            };
+            let around = Around { home: "flux-operator", namespaces: &namespaces, nodes: None };
             self.scheduler.put_setup(read(setup, around));
         }
         self.tell();

@@ -1,7 +1,6 @@
 //! Setups as the queue sees them, and what is told of them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use flux_operator_api::FluxSetup;
 use flux_operator_plan::queueing::setup::{
@@ -19,8 +18,7 @@ use crate::objects::{after, nodes, setup};
 fn read_with(setup: &FluxSetup, nodes: Option<&Resources>) -> Setup {
     let labels = |team: &str| BTreeMap::from([("team".to_owned(), team.to_owned())]);
     let namespaces = BTreeMap::from([("a".into(), labels("x")), ("b".into(), labels("y"))]);
-    let setups = [Arc::new(setup.clone())];
-    read(setup, Around { home: "flux-operator", namespaces: &namespaces, nodes, setups: &setups })
+    read(setup, Around { home: "flux-operator", namespaces: &namespaces, nodes })
 }
 
 fn read_alone(patch: Value) -> Setup {
