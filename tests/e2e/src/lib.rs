@@ -5,6 +5,7 @@
 //! with: every test fails that needs a right it does not have.
 
 pub mod access;
+pub mod objects;
 pub mod plugin;
 pub mod proxy;
 pub mod queue;
@@ -17,15 +18,13 @@ use flux_operator_plan::kubernetes::Settings;
 use flux_operator_testkit::cluster::{first, install_crds, patiently, testbed};
 use flux_operator_testkit::images::{AGENT_IMAGE, import_all, with_flux};
 use flux_operator_testkit::{cluster, merge, smallest};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ContainerState, Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{
     AttachParams, DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams,
 };
-use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -197,17 +196,7 @@ impl Stage {
 
     /// Changes the spec of a MiniCluster by a merge patch.
     pub async fn patch(&self, name: &str, spec: Value) -> Result<()> {
-        let patch = Patch::Merge(json!({ "spec": spec }));
-        self.miniclusters().patch(name, &PatchParams::default(), &patch).await?;
-        Ok(())
-    }
-
-    /// The API of a kind in the namespace.
-    pub fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        self.edit::<MiniCluster>(name, json!({ "spec": spec })).await
     }
 
     /// Waits until the command has ended, well or not.
@@ -276,13 +265,6 @@ impl Stage {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let written = watcher(events, watcher::Config::default()).applied_objects();
         first(written, |event| (event.reason.as_deref() == Some(reason)).then_some(())).await
-    }
-
-    /// Waits until a pod is gone.
-    pub async fn wait_until_gone(&self, pod: &str) -> Result<()> {
-        patiently(await_condition(self.pod_api(), pod, |pod: Option<&Pod>| pod.is_none()))
-            .await??;
-        Ok(())
     }
 
     /// Waits until no pod of a MiniCluster is left.

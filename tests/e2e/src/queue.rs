@@ -2,18 +2,14 @@
 
 use anyhow::{Context, Result};
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetup};
-use flux_operator_testkit::cluster::{first, patiently};
 use flux_operator_testkit::images::with_flux;
 use flux_operator_testkit::{merge, smallest};
-use k8s_openapi::NamespaceResourceScope;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::runtime::wait::await_condition;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::Stage;
+use crate::objects::Kind;
 
 /// A command that runs until its job is deleted or evicted.
 pub const LONG: &str = "sleep 600";
@@ -51,9 +47,8 @@ impl Stage {
         name: &str,
         wanted: impl Fn(&FluxJobStatus) -> bool,
     ) -> Result<FluxJobStatus> {
-        let found =
-            becomes(self.fluxjobs(), name, |job: &FluxJob| job.status.clone().filter(&wanted));
-        found.await.with_context(|| format!("of FluxJob {name}"))
+        let wanted = |job: &FluxJob| job.status.as_ref().is_some_and(&wanted);
+        Ok(self.becomes(name, wanted).await?.status.unwrap_or_default())
     }
 
     /// Waits until a FluxJob has this phase.
@@ -68,50 +63,12 @@ impl Stage {
         name: &str,
         wanted: impl Fn(&FluxSetup) -> bool,
     ) -> Result<FluxSetup> {
-        let wanted = |setup: &FluxSetup| wanted(setup).then(|| setup.clone());
-        becomes(self.setups(), name, wanted).await.with_context(|| format!("of FluxSetup {name}"))
+        self.becomes(name, wanted).await
     }
 
     /// Changes the spec of a FluxSetup or a FluxJob by a merge patch.
-    pub async fn change<K>(&self, name: &str, spec: Value) -> Result<()>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned,
-    {
-        let patch = Patch::Merge(json!({ "spec": spec }));
-        self.api::<K>().patch(name, &PatchParams::default(), &patch).await?;
-        Ok(())
-    }
-
-    /// Deletes an object and waits until it is gone.
-    pub async fn delete_wholly<K>(&self, name: &str) -> Result<()>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned
-            + Send
-            + 'static,
-    {
-        self.api::<K>().delete(name, &DeleteParams::background()).await?;
-        self.is_gone::<K>(name).await
-    }
-
-    /// Waits until an object is gone.
-    pub async fn is_gone<K>(&self, name: &str) -> Result<()>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned
-            + Send
-            + 'static,
-    {
-        let gone = await_condition(self.api::<K>(), name, |object: Option<&K>| object.is_none());
-        patiently(gone).await.with_context(|| format!("{name} is still there"))??;
-        Ok(())
+    pub async fn change<K: Kind>(&self, name: &str, spec: Value) -> Result<()> {
+        self.edit::<K>(name, json!({ "spec": spec })).await
     }
 
     /// The API of FluxJobs in the namespace.
@@ -123,17 +80,4 @@ impl Stage {
     pub fn setups(&self) -> Api<FluxSetup> {
         self.api()
     }
-}
-
-async fn becomes<K, T>(api: Api<K>, name: &str, wanted: impl Fn(&K) -> Option<T>) -> Result<T>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
-{
-    let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut last = String::new();
-    let found = first(watcher(api, one).applied_objects(), |object| {
-        last = format!("{object:?}");
-        wanted(&object)
-    });
-    found.await.with_context(|| format!("it was last {last}"))
 }

@@ -3,16 +3,12 @@
 use anyhow::{Context, Result};
 use flux_operator_api::MiniCluster;
 use flux_operator_api::condition::ConditionType;
-use flux_operator_testkit::cluster::patiently;
-use flux_operator_tests_e2e::{Stage, condition, on_stage};
-use k8s_openapi::NamespaceResourceScope;
+use flux_operator_tests_e2e::{condition, on_stage};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::runtime::wait::await_condition;
-use kube::{Resource, ResourceExt};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::json;
 
 #[tokio::test]
 async fn what_others_change_or_delete_is_put_back_while_the_cluster_runs() -> Result<()> {
@@ -23,27 +19,29 @@ async fn what_others_change_or_delete_is_put_back_while_the_cluster_runs() -> Re
 
         let map: ConfigMap = stage.api().get("kept-entrypoint").await?;
         let garbled = json!({ "data": { "boot.json": "{}" } });
-        edit::<ConfigMap>(stage, "kept-entrypoint", garbled).await?;
+        stage.edit::<ConfigMap>("kept-entrypoint", garbled).await?;
         let right = map.data.clone();
-        becomes(stage, "kept-entrypoint", move |map: &ConfigMap| map.data == right).await?;
+        stage.becomes("kept-entrypoint", move |map: &ConfigMap| map.data == right).await?;
         stage.api::<ConfigMap>().delete("kept-entrypoint", &DeleteParams::default()).await?;
         let (right, uid) = (map.data.clone(), map.uid());
-        becomes(stage, "kept-entrypoint", move |map: &ConfigMap| {
-            map.uid() != uid && map.data == right
-        })
-        .await?;
+        stage
+            .becomes("kept-entrypoint", move |map: &ConfigMap| {
+                map.uid() != uid && map.data == right
+            })
+            .await?;
 
         let service: Service = stage.api().get("kept").await?;
         let right = service.spec.clone().context("a Service has a spec")?.selector;
         let elsewhere = json!({ "spec": { "selector": { "job-name": "elsewhere" } } });
-        edit::<Service>(stage, "kept", elsewhere).await?;
+        stage.edit::<Service>("kept", elsewhere).await?;
         let selects = move |service: &Service| {
             service.spec.as_ref().is_some_and(|spec| spec.selector == right)
         };
-        becomes(stage, "kept", selects.clone()).await?;
+        stage.becomes("kept", selects.clone()).await?;
         stage.api::<Service>().delete("kept", &DeleteParams::default()).await?;
         let uid = service.uid();
-        becomes(stage, "kept", move |service: &Service| service.uid() != uid && selects(service))
+        stage
+            .becomes("kept", move |service: &Service| service.uid() != uid && selects(service))
             .await?;
 
         assert_eq!(stage.pod("kept", 0).await?.uid(), lead, "the cluster was started again");
@@ -60,7 +58,7 @@ async fn a_job_that_somebody_deletes_is_made_anew() -> Result<()> {
         let lost: Job = stage.api().get("again").await?;
         stage.api::<Job>().delete("again", &DeleteParams::background()).await?;
         let uid = lost.uid();
-        becomes(stage, "again", move |job: &Job| job.uid() != uid).await?;
+        stage.becomes("again", move |job: &Job| job.uid() != uid).await?;
         stage.wait("again", ConditionType::Ready, "False").await?;
         stage.wait("again", ConditionType::Ready, "True").await?;
         Ok(())
@@ -98,7 +96,7 @@ async fn a_change_before_the_start_is_carried_out() -> Result<()> {
             "logging": { "quiet": true },
         });
         let created = stage.create("early", spec).await?;
-        becomes(stage, "early", |job: &Job| job.uid().is_some()).await?;
+        stage.becomes("early", |job: &Job| job.uid().is_some()).await?;
         let mut container = serde_json::to_value(&created.spec.containers[0])?;
         container["command"] = "echo after".into();
         stage.patch("early", json!({ "suspend": false, "containers": [container] })).await?;
@@ -118,52 +116,10 @@ async fn a_cluster_that_is_to_go_after_its_end_goes() -> Result<()> {
         stage.create("cleaned", cleanup).await?;
         stage.create("timed", ttl).await?;
         for name in ["cleaned", "timed"] {
-            is_gone::<MiniCluster>(stage, name).await?;
-            is_gone::<Job>(stage, name).await?;
+            stage.is_gone::<MiniCluster>(name).await?;
+            stage.is_gone::<Job>(name).await?;
         }
         Ok(())
     })
     .await
-}
-
-async fn edit<K>(stage: &Stage, name: &str, patch: Value) -> Result<()>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
-    stage.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
-}
-
-async fn becomes<K>(stage: &Stage, name: &str, wanted: impl Fn(&K) -> bool) -> Result<()>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-        + Send
-        + 'static,
-{
-    let there = |object: Option<&K>| object.is_some_and(&wanted);
-    patiently(await_condition(stage.api::<K>(), name, there))
-        .await
-        .with_context(|| format!("{name} did not become what it should"))??;
-    Ok(())
-}
-
-async fn is_gone<K>(stage: &Stage, name: &str) -> Result<()>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-        + Send
-        + 'static,
-{
-    patiently(await_condition(stage.api::<K>(), name, |object: Option<&K>| object.is_none()))
-        .await
-        .with_context(|| format!("{name} is still there"))??;
-    Ok(())
 }

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
 use flux_operator_testkit::cluster::busybox_image;
 use flux_operator_tests_e2e::{condition, index_of, on_stage};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -174,7 +175,7 @@ async fn a_lost_worker_comes_back_and_jobs_are_still_known() -> Result<()> {
         stage.exec("worker", 0, &format!("{flux} submit --wait true")).await?;
         let lost = stage.pod("worker", 1).await?.name_any();
         delete_pod(stage, "worker", 1).await?;
-        stage.wait_until_gone(&lost).await?;
+        stage.is_gone::<Pod>(&lost).await?;
         // Runs once the worker is there again.
         let hosts = stage.exec("worker", 0, &format!("{flux} run -N2 hostname")).await?;
         assert_eq!(hosts.lines().count(), 2, "{hosts}");

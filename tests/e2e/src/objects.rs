@@ -1,0 +1,72 @@
+//! Questions about objects of any kind on a stage.
+
+use anyhow::{Context, Result};
+use flux_operator_testkit::cluster::{first, patiently};
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::Stage;
+
+/// A kind of objects in namespaces.
+pub trait Kind:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + std::fmt::Debug
+    + DeserializeOwned
+    + Send
+    + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Send
+        + 'static
+{
+}
+
+impl Stage {
+    /// The API of a kind in the namespace.
+    pub fn api<K: Kind>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Changes an object by a merge patch.
+    pub async fn edit<K: Kind>(&self, name: &str, patch: Value) -> Result<()> {
+        self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Deletes an object and waits until it is gone.
+    pub async fn delete_wholly<K: Kind>(&self, name: &str) -> Result<()> {
+        self.api::<K>().delete(name, &DeleteParams::background()).await?;
+        self.is_gone::<K>(name).await
+    }
+
+    /// Waits until an object is gone.
+    pub async fn is_gone<K: Kind>(&self, name: &str) -> Result<()> {
+        let gone = await_condition(self.api::<K>(), name, |object: Option<&K>| object.is_none());
+        patiently(gone).await.with_context(|| format!("{name} is still there"))??;
+        Ok(())
+    }
+
+    /// Waits until an object is as wanted, and returns it.
+    pub async fn becomes<K: Kind>(&self, name: &str, wanted: impl Fn(&K) -> bool) -> Result<K> {
+        let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let mut last = String::new();
+        let found = first(watcher(self.api::<K>(), one).applied_objects(), |object| {
+            last = format!("{object:?}");
+            wanted(&object).then_some(object)
+        });
+        let kind = K::kind(&());
+        found.await.with_context(|| format!("{kind} {name} was last {last}"))
+    }
+}
