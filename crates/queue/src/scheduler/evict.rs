@@ -26,7 +26,7 @@ impl Queue {
 
     /// Those who lose their room now. Only room that was written down can be taken back;
     /// what was only decided is looked at again when it has been.
-    pub(super) fn evictions(&self, jobs: &HashMap<Uid, Job>) -> Vec<(Uid, EvictReason)> {
+    pub(super) fn evictions(&self, jobs: &HashMap<Uid, Box<Job>>) -> Vec<(Uid, EvictReason)> {
         let Some(reason) = self.takes_back() else { return Vec::new() };
         let mut staying = self.ledger.used.clone();
         let mut candidates: Vec<(&Job, &Admission)> = Vec::new();

@@ -152,8 +152,8 @@ impl Scheduler {
     /// An admission could not be written down: the job waits again, at its old place. Or an
     /// eviction could not be carried out: it is decided again.
     pub fn undo(&mut self, uid: &Uid) {
-        let undone = |job: &Job| job.decided.is_some() || job.evicted;
-        if !self.roll.jobs.get(uid).is_some_and(undone) {
+        let job = self.roll.jobs.get(uid);
+        if !job.is_some_and(|job| job.decided.is_some() || job.evicted) {
             return;
         }
         if let Some(mut job) = self.take_out(uid) {

@@ -43,7 +43,7 @@ pub(super) struct Given {
 
 /// What a queue has to look at besides itself.
 pub(super) struct Surroundings<'a> {
-    pub(super) jobs: &'a HashMap<Uid, Job>,
+    pub(super) jobs: &'a HashMap<Uid, Box<Job>>,
     pub(super) namespaces: &'a mut HashMap<Arc<str>, Namespace>,
     pub(super) now: Millis,
 }

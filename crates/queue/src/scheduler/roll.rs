@@ -14,7 +14,8 @@ use crate::{Admission, SetupName, Uid, Workload};
 /// waits, by the setup that gave it room once it has some.
 #[derive(Debug, Default)]
 pub(super) struct Roll {
-    pub(super) jobs: HashMap<Uid, Job>,
+    // Boxed, because a map has places for twice as many as it holds.
+    pub(super) jobs: HashMap<Uid, Box<Job>>,
     pub(super) namespaces: HashMap<Arc<str>, Namespace>,
     pub(super) admitted: HashMap<SetupName, Group>,
 }
@@ -61,7 +62,7 @@ impl Roll {
             }
         };
         group.jobs.insert(uid.clone());
-        self.jobs.insert(uid.clone(), job);
+        self.jobs.insert(uid.clone(), Box::new(job));
     }
 
     /// Notes what is new of a job that has the same room as before. Whether a quota of its
@@ -79,7 +80,7 @@ impl Roll {
                 false => known.starting.add(&admission.resources),
             }
         }
-        *before = job;
+        **before = job;
         recounts
     }
 
@@ -102,7 +103,7 @@ impl Roll {
             }
         }
         self.forget_if_empty(&job.workload.namespace);
-        Some(job)
+        Some(*job)
     }
 
     /// Notes that a job that waits was given room, which its namespace has counted already.
