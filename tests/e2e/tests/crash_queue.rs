@@ -8,6 +8,8 @@ use flux_operator_tests_e2e::proxy::{Proxy, Trouble};
 use flux_operator_tests_e2e::queue::LONG;
 use flux_operator_tests_e2e::{Stage, on_empty_stage};
 use futures::future::join_all;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -100,7 +102,16 @@ impl Scenario {
     /// Waits until what was done has had its effect.
     async fn end(self, stage: &Stage) -> Result<()> {
         match self {
-            Scenario::Admission | Scenario::Finish => drop(stage.job_is(NAME, "Finished").await?),
+            Scenario::Admission => drop(stage.job_is(NAME, "Finished").await?),
+            Scenario::Finish => {
+                stage.job_is(NAME, "Finished").await?;
+                // Kubernetes takes its time with what it owned.
+                stage.is_gone::<Job>("before").await?;
+                stage.wait_for_no_pods("before").await?;
+                stage.is_gone::<Secret>("before-flux").await?;
+                stage.is_gone::<ConfigMap>("before-entrypoint").await?;
+                stage.is_gone::<Service>("before").await?;
+            }
             Scenario::Replaced => stage.is_gone::<flux_operator_api::FluxSetup>("old").await?,
             Scenario::Drained => {
                 let has_left = stage.job_becomes(NAME, |status| status.admission.is_none());
