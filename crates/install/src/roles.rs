@@ -51,6 +51,8 @@ fn manager() -> Vec<PolicyRule> {
         rule(FLUX, &["fluxjobs"], &["list", "watch", "delete"]),
         rule(FLUX, &["fluxsetups"], &["list", "watch", "patch", "delete"]),
         rule(FLUX, &["miniclusters/status", "fluxjobs/status", "fluxsetups/status"], &["patch"]),
+        // Of a FluxJob the whole status is put in the place of the last one.
+        rule(FLUX, &["fluxjobs/status"], &["update"]),
         // Ours name their owner and hold up its deletion. Where the admission plugin
         // OwnerReferencesPermissionEnforcement is on, that takes this right.
         rule(FLUX, &["miniclusters/finalizers", "fluxjobs/finalizers"], &["update"]),

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use flux_operator_plan::status::News;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Request;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::events::{Event, EventType, Recorder};
@@ -30,6 +30,23 @@ where
 {
     let request = Request::new(K::url_path(&(), Some(namespace)))
         .patch_subresource("status", name, &PatchParams::default(), &Patch::Merge(patch))
+        .map_err(kube::Error::BuildRequest)?;
+    client.request::<IgnoredAny>(request).await.map(drop)
+}
+
+/// Puts a status in the place of another, without reading the answer.
+pub(crate) async fn replace_status<K>(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    object: &Value,
+) -> Result<(), kube::Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+    let request = Request::new(K::url_path(&(), Some(namespace)))
+        .replace_subresource("status", name, &PostParams::default(), body)
         .map_err(kube::Error::BuildRequest)?;
     client.request::<IgnoredAny>(request).await.map(drop)
 }

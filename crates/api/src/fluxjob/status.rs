@@ -17,6 +17,9 @@ use crate::unset::unset;
 /// MiniCluster.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+// Always written as a whole, so owned as a whole: else the API server keeps an account of who
+// set which field, which is as large again as the status.
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct FluxJobStatus {
     /// What the job is doing, in one word, for people: Requested, Waiting, Ready,
     /// Running, Finished, Failed, Evicted or Suspended.

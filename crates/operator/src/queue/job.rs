@@ -6,7 +6,7 @@ use std::time::Duration;
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{FluxJob, FluxJobStatus, MiniCluster};
 use flux_operator_plan::queueing::job::{JobSeen, JobStep, plan};
-use flux_operator_plan::queueing::{JOB_LABEL, merge_patch, news};
+use flux_operator_plan::queueing::{JOB_LABEL, admission, news};
 use flux_operator_queue::SetupName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -14,25 +14,21 @@ use kube::runtime::controller::Action;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
-use serde_json::json;
 
 use super::ledger::{JobFacts, Standing, uid_of};
-use super::pace::{News, Pace};
-use super::queues::{GuardedJob, Queues};
+use super::packed::PackedJob;
+use super::queues::Queues;
 use super::unreadable;
 use crate::apply::{ApplyError, create_once, delete};
 use crate::backoff::Backoff;
 use crate::errors::chain;
 use crate::expected::{Expected, Written};
 use crate::metrics::{Metrics, Stations};
-use crate::status::{Unreadable, patch_status, tell};
+use crate::status::{Unreadable, replace_status, tell};
 
 /// How often a job that waits is looked at for another reason than before. What changes
 /// for one job alone it is told at once.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-
-/// How long a status that nobody waits for gives way to others.
-const GIVE_WAY: Duration = Duration::from_secs(10);
 
 /// How long Kubernetes may take to delete what a namesake has left behind.
 const LEFTOVERS: Duration = Duration::from_millis(250);
@@ -42,8 +38,7 @@ pub(super) struct Context {
     pub(super) client: Client,
     pub(super) recorder: Recorder,
     pub(super) queues: Queues,
-    pub(super) pace: Arc<Pace>,
-    pub(super) backoff: Backoff<ObjectRef<GuardedJob>>,
+    pub(super) backoff: Backoff<ObjectRef<PackedJob>>,
     pub(super) expected: Expected,
     pub(super) unreadable: Unreadable,
     pub(super) metrics: Metrics,
@@ -61,18 +56,18 @@ pub(super) enum JobError {
 }
 
 /// When a failed pass is tried again.
-pub(super) fn retry(guarded: Arc<GuardedJob>, error: &JobError, context: Arc<Context>) -> Action {
-    let reference = ObjectRef::from_obj(&*guarded);
+pub(super) fn retry(packed: Arc<PackedJob>, error: &JobError, context: Arc<Context>) -> Action {
+    let reference = ObjectRef::from_obj(&*packed);
     let (job, namespace) = (&reference.name, &reference.namespace);
     tracing::warn!(job, namespace, error = chain(error), "a pass over a FluxJob failed");
     Action::requeue(context.backoff.next(reference))
 }
 
 pub(super) async fn reconcile(
-    guarded: Arc<GuardedJob>,
+    packed: Arc<PackedJob>,
     context: Arc<Context>,
 ) -> Result<Action, JobError> {
-    let job = match &guarded.0 {
+    let job = match packed.open() {
         Ok(job) => job,
         Err(invalid) => {
             let status = unreadable("Accepted", invalid);
@@ -81,8 +76,8 @@ pub(super) async fn reconcile(
             return Ok(Action::await_change());
         }
     };
-    let action = context.pass(job).await?;
-    context.backoff.reset(&ObjectRef::from_obj(&*guarded));
+    let action = context.pass(&job).await?;
+    context.backoff.reset(&ObjectRef::from_obj(&*packed));
     Ok(action)
 }
 
@@ -118,10 +113,10 @@ impl Context {
             Some(failure) => plan(&JobSeen { failure: Some(failure), ..seen }),
             None => planned,
         };
-        let put_off = match &planned.status {
-            Some(_) if planned.steps.contains(&JobStep::DeleteJob) => None,
+        let told = match &planned.status {
+            Some(_) if planned.steps.contains(&JobStep::DeleteJob) => false,
             Some(status) => self.publish(job, status).await?,
-            None => None,
+            None => false,
         };
         let leftovers = match carried {
             Ok(()) => None,
@@ -133,8 +128,8 @@ impl Context {
             Duration::try_from(until.duration_since(now)).unwrap_or_default()
                 + Duration::from_millis(10)
         });
-        let told_to_wait = facts.waiting.is_some() && planned.status.is_some();
-        let delays = [put_off, leftovers, until, told_to_wait.then_some(LOOK_AGAIN)];
+        let told_to_wait = (told && facts.waiting.is_some()).then_some(LOOK_AGAIN);
+        let delays = [leftovers, until, told_to_wait];
         Ok(match delays.into_iter().flatten().min() {
             Some(delay) => Action::requeue(delay),
             None => Action::await_change(),
@@ -166,27 +161,27 @@ impl Context {
         Ok(())
     }
 
-    /// Writes a status, if it is not there already and may be written now, and tells what
-    /// is news. Returns how long it is put off.
-    async fn publish(
-        &self,
-        job: &FluxJob,
-        status: &FluxJobStatus,
-    ) -> Result<Option<Duration>, JobError> {
+    /// Writes a status, if it is not there already, and tells what is news. Returns whether
+    /// it is there now: that a job waits is written when it is its turn.
+    async fn publish(&self, job: &FluxJob, status: &FluxJobStatus) -> Result<bool, JobError> {
         let before = job.status.clone().unwrap_or_default();
-        let Some(patch) = merge_patch(&before, status) else { return Ok(None) };
-        let only_waits = before.admission.is_none() && status.admission.is_none();
-        if only_waits && status.finish_time.is_none() && !self.pace.spare(News::Waiting) {
-            return Ok(Some(GIVE_WAY));
+        // What is over is kept without its conditions, and stays as it was told.
+        if before == *status || before.finish_time.is_some() {
+            return Ok(true);
         }
-        // Records are in it: it must not undo what was written since.
-        let version = &job.metadata.resource_version;
-        let patch = json!({ "metadata": { "resourceVersion": version }, "status": patch });
-        let namespace = job.namespace().unwrap_or_default();
-        match patch_status::<FluxJob>(&self.client, &namespace, &job.name_any(), &patch).await {
+        let only_waits = before.admission.is_none() && status.admission.is_none();
+        if only_waits
+            && status.finish_time.is_none()
+            && !self.queues.untold.is_turn_of(&uid_of(job))
+        {
+            return Ok(false);
+        }
+        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+        let object = admission::with_status(job, status);
+        match replace_status::<FluxJob>(&self.client, &namespace, &name, &object).await {
             Ok(()) => {}
             // The watch shows what has changed, and starts the next pass.
-            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => return Ok(None),
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => return Ok(false),
             Err(source) => return Err(JobError::Publish { source }),
         }
         if let Some(queue) = recorded_queue(status).or_else(|| recorded_queue(&before)) {
@@ -194,7 +189,7 @@ impl Context {
         }
         let told = news(&before.conditions, &status.conditions);
         tell(&self.recorder, &job.object_ref(&()), told).await;
-        Ok(None)
+        Ok(true)
     }
 }
 

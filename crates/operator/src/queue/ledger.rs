@@ -26,7 +26,8 @@ pub(crate) type Labels = BTreeMap<Arc<str>, BTreeMap<String, String>>;
 pub(crate) struct Ledger {
     scheduler: Scheduler,
     home: String,
-    known: HashMap<Uid, Known>,
+    // Boxed, because a map has places for twice as many as it holds.
+    known: HashMap<Uid, Box<Known>>,
     /// Those of them whose command runs.
     running: HashSet<Uid>,
     /// Values of PriorityClasses, by their names.
@@ -184,17 +185,19 @@ impl Ledger {
     ) {
         let (uid, version) = (uid_of(object), version_of(object));
         let is_new = !self.known.contains_key(&uid);
-        let known = self.known.entry(uid.clone()).or_insert_with(|| Known {
-            kind,
-            namespace: object.namespace().unwrap_or_default().into(),
-            name: object.name_any().into(),
-            version,
-            standing: Standing::Queued,
-            since: 0,
-            admitted: false,
-            finished: false,
-            evicted: None,
-            writing: None,
+        let known = self.known.entry(uid.clone()).or_insert_with(|| {
+            Box::new(Known {
+                kind,
+                namespace: object.namespace().unwrap_or_default().into(),
+                name: object.name_any().into(),
+                version,
+                standing: Standing::Queued,
+                since: 0,
+                admitted: false,
+                finished: false,
+                evicted: None,
+                writing: None,
+            })
         });
         if version < known.version {
             return;
@@ -237,7 +240,10 @@ impl Ledger {
             self.metrics.finished(queue);
         }
         (known.admitted, known.finished) = (has_room, workload.finished);
-        self.scheduler.put(workload);
+        // Each name is kept once.
+        let (namespace, name) = (known.namespace.clone(), known.name.clone());
+        let uid = self.known.get_key_value(&uid).map_or(uid, |(kept, _)| kept.clone());
+        self.scheduler.put(Workload { uid, namespace, name, ..workload });
     }
 
     fn note_running<K: ResourceExt>(&mut self, object: &K, minicluster: Option<&MiniCluster>) {
@@ -267,10 +273,9 @@ impl Ledger {
 
     /// Of this kind only these are left.
     pub(crate) fn retain(&mut self, kind: Kind, left: &HashSet<Uid>) {
-        let gone = |(uid, known): (&Uid, &Known)| {
-            (known.kind == kind && !left.contains(uid)).then(|| uid.clone())
-        };
-        let gone: Vec<Uid> = self.known.iter().filter_map(gone).collect();
+        let is_gone = |uid: &Uid, known: &Known| known.kind == kind && !left.contains(uid);
+        let gone = self.known.iter().filter(|(uid, known)| is_gone(uid, known));
+        let gone: Vec<Uid> = gone.map(|(uid, _)| uid.clone()).collect();
         gone.iter().for_each(|uid| self.remove(uid));
     }
 
@@ -339,7 +344,6 @@ impl Ledger {
         if !std::mem::take(&mut self.unread) {
             return false;
         }
-        let all: Vec<Arc<FluxSetup>> = self.setups.values().cloned().collect();
         let mut read = HashMap::new();
         let mut successors = HashMap::new();
         for (name, setup) in &self.setups {
@@ -347,7 +351,6 @@ impl Ledger {
                 home: &self.home,
                 namespaces: &self.namespaces,
                 nodes: self.nodes.get(name),
-                setups: &all,
             };
             let now = setup::read(setup, around);
             if now.mistake.is_none() {
@@ -432,6 +435,12 @@ impl Ledger {
             evicted: known.evicted,
             setup: setup.and_then(|name| self.setups.get(name)).cloned(),
         })
+    }
+
+    /// Namespace and name of a job that has no room and has not ended.
+    pub(crate) fn name_of_waiting(&self, uid: &Uid) -> Option<(Arc<str>, Arc<str>)> {
+        let known = self.known.get(uid).filter(|known| !known.admitted && !known.finished)?;
+        Some((known.namespace.clone(), known.name.clone()))
     }
 
     /// What a pass over a setup must know; None for one that was not read yet.

@@ -15,9 +15,11 @@ mod job;
 mod ledger;
 mod nodes;
 mod pace;
+mod packed;
 mod queues;
 mod schedule;
 mod setups;
+mod untold;
 pub(crate) mod visibility;
 mod watches;
 mod writer;
@@ -50,8 +52,9 @@ use crate::stores::Guarded;
 
 use pace::Pace;
 pub use pace::Rate;
+use packed::PackedJob;
+use queues::GuardedSetup;
 pub(crate) use queues::Queues;
-use queues::{GuardedJob, GuardedSetup};
 
 /// Passes over FluxJobs that run at the same time. They mostly wait for the API server.
 const CONCURRENCY: u16 = 32;
@@ -72,8 +75,8 @@ pub struct Options {
 /// The queues before they run: what they share, and what their tasks need.
 pub(crate) struct Start {
     pub(crate) queues: Queues,
-    changes: mpsc::UnboundedReceiver<ObjectRef<GuardedJob>>,
-    jobs: Writer<GuardedJob>,
+    changes: mpsc::UnboundedReceiver<ObjectRef<PackedJob>>,
+    jobs: Writer<PackedJob>,
     setups: Writer<GuardedSetup>,
 }
 
@@ -126,11 +129,11 @@ impl Start {
             pace: pace.clone(),
             unreadable: Unreadable::default(),
         }));
+        tasks.spawn(untold::give_turns(queues.clone(), pace));
         let context = Arc::new(job::Context {
             client: client.clone(),
             recorder: Recorder::new(client.clone(), Reporter::from("flux-operator")),
             queues,
-            pace,
             backoff: Backoff::default(),
             expected: Expected::default(),
             unreadable: Unreadable::default(),
@@ -144,7 +147,7 @@ impl Start {
 /// Passes over jobs when they are asked for, while this replica leads.
 async fn pass_over_jobs(
     context: Arc<job::Context>,
-    changes: mpsc::UnboundedReceiver<ObjectRef<GuardedJob>>,
+    changes: mpsc::UnboundedReceiver<ObjectRef<PackedJob>>,
     leadership: Leadership,
 ) {
     // A pass that sees only part of what is there would make it a second time.

@@ -56,6 +56,13 @@ impl Pace {
         tokio::time::sleep_until(turn.into()).await;
     }
 
+    /// Waits for a turn for what can wait.
+    pub(crate) async fn spare_turn(&self, news: News) {
+        while !self.spare(news) {
+            tokio::time::sleep(self.waiting.interval).await;
+        }
+    }
+
     /// Takes a turn for what can wait, if there is one that no admission needs.
     pub(crate) fn spare(&self, news: News) -> bool {
         let now = Instant::now();

@@ -15,6 +15,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
 
 use super::ledger::{Ledger, setup_name, uid_of};
+use super::packed::PackedJob;
+use super::untold::Untold;
 use super::watches::{Labelled, by_name, by_namespace};
 use crate::filled::Watched;
 use crate::index::Index;
@@ -30,7 +32,7 @@ pub(crate) type GuardedSetup = DeserializeGuard<FluxSetup>;
 /// The queues. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Queues {
-    pub(crate) jobs: Watched<GuardedJob>,
+    pub(crate) jobs: Watched<PackedJob>,
     pub(crate) setups: Watched<GuardedSetup>,
     pub(crate) miniclusters: Watched<Guarded>,
     pub(super) quotas: Index<ResourceQuota>,
@@ -40,9 +42,11 @@ pub(crate) struct Queues {
     /// Something has happened that the scheduler should look at.
     happened: Arc<Notify>,
     /// Jobs that are to be passed over.
-    changed: UnboundedSender<ObjectRef<GuardedJob>>,
+    changed: UnboundedSender<ObjectRef<PackedJob>>,
     /// Setups that are to be passed over.
     pub(super) stale: Stale,
+    /// Jobs of which is still to be told why they wait.
+    pub(super) untold: Untold,
     /// Whether some setup takes its quota from nodes.
     pub(super) nodes_wanted: watch::Sender<bool>,
 }
@@ -51,10 +55,10 @@ impl Queues {
     /// Queues of which nothing is known yet.
     pub(crate) fn new(
         home: &str,
-        jobs: Watched<GuardedJob>,
+        jobs: Watched<PackedJob>,
         setups: Watched<GuardedSetup>,
         miniclusters: Watched<Guarded>,
-        changed: UnboundedSender<ObjectRef<GuardedJob>>,
+        changed: UnboundedSender<ObjectRef<PackedJob>>,
         metrics: &Metrics,
     ) -> Queues {
         Queues {
@@ -68,6 +72,7 @@ impl Queues {
             happened: Arc::default(),
             changed,
             stale: Stale::default(),
+            untold: Untold::default(),
             nodes_wanted: watch::channel(false).0,
         }
     }
@@ -105,12 +110,8 @@ impl Queues {
 
     /// Asks for a pass over every job that has not ended.
     pub(crate) fn look_at_all_jobs(&self) {
-        for job in self.jobs.state() {
-            let ended =
-                |job: &FluxJob| job.status.as_ref().is_some_and(|it| it.finish_time.is_some());
-            if !job.0.as_ref().is_ok_and(ended) {
-                let _ = self.changed.send(ObjectRef::from_obj(&*job));
-            }
+        for job in self.jobs.state().iter().filter(|job| !job.is_over()) {
+            let _ = self.changed.send(ObjectRef::from_obj(&**job));
         }
     }
 
@@ -127,10 +128,13 @@ impl Queues {
             Event::Init | Event::InitApply(_) => return,
             Event::InitDone => self.put_all_jobs(),
             Event::Apply(job) => {
-                self.put_job(job);
+                self.put_guarded_job(job);
                 self.look_at_job(&job.namespace().unwrap_or_default(), &job.name_any());
             }
-            Event::Delete(job) => self.ledger().remove(&uid_of(job)),
+            Event::Delete(job) => {
+                self.ledger().remove(&uid_of(job));
+                self.untold.forget(&uid_of(job));
+            }
         }
         self.happened();
     }
@@ -197,9 +201,10 @@ impl Queues {
     /// Tells the ledger of all jobs of a PriorityClass again.
     pub(super) fn put_jobs_of_class(&self, class: &str) {
         for job in self.jobs.state() {
-            if job.0.as_ref().is_ok_and(|job| job.spec.priority_class_name == class) {
-                self.put_job(&job);
-                self.look_at_job(&job.namespace().unwrap_or_default(), &job.name_any());
+            let Ok(opened) = job.open() else { continue };
+            if opened.spec.priority_class_name == class {
+                self.put_job(&opened);
+                let _ = self.changed.send(ObjectRef::from_obj(&*job));
             }
         }
     }
@@ -207,8 +212,8 @@ impl Queues {
     /// Tells the ledger of all jobs again: what they are read with has changed.
     fn put_all_jobs(&self) {
         let all = self.jobs.state();
-        let left = all.iter().map(|job| uid_of(&**job)).collect();
-        all.iter().for_each(|job| self.put_job(job));
+        let left = all.iter().map(|job| job.uid()).collect();
+        all.iter().for_each(|job| self.put_packed_job(job));
         self.ledger().retain(Kind::FluxJob, &left);
         self.look_at_all_jobs();
     }
@@ -224,8 +229,19 @@ impl Queues {
     }
 
     /// Tells the ledger of a job. One that cannot be read stays what it was.
-    pub(super) fn put_job(&self, job: &GuardedJob) {
-        let Ok(job) = &job.0 else { return };
+    pub(super) fn put_guarded_job(&self, job: &GuardedJob) {
+        if let Ok(job) = &job.0 {
+            self.put_job(job);
+        }
+    }
+
+    fn put_packed_job(&self, job: &PackedJob) {
+        if let Ok(job) = job.open() {
+            self.put_job(&job);
+        }
+    }
+
+    fn put_job(&self, job: &FluxJob) {
         let minicluster = self.minicluster_named_as(job);
         let minicluster = minicluster.as_deref().and_then(|it| it.0.as_ref().ok());
         self.ledger().put_job(job, minicluster);
@@ -235,7 +251,7 @@ impl Queues {
         let (namespace, name) =
             (minicluster.namespace().unwrap_or_default(), minicluster.name_any());
         if let Some(job) = self.jobs.get(&ObjectRef::new(&name).within(&namespace)) {
-            self.put_job(&job);
+            self.put_packed_job(&job);
             self.look_at_job(&namespace, &name);
         }
     }

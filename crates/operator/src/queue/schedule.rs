@@ -79,7 +79,7 @@ async fn read_records(
     namespace: Option<&str>,
 ) -> Result<(), kube::Error> {
     let jobs: Api<GuardedJob> = api(client, namespace);
-    each(&jobs, |job| queues.put_job(&job)).await?;
+    each(&jobs, |job| queues.put_guarded_job(&job)).await?;
     let miniclusters: Api<Guarded> = api(client, namespace);
     each(&miniclusters, |minicluster| {
         if let Ok(minicluster) = &minicluster.0 {

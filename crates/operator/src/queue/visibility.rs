@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::access::Caller;
-use super::ledger::{Ledger, uid_of};
+use super::ledger::Ledger;
 use super::schedule::now;
 use crate::http::Server;
 
@@ -131,10 +131,10 @@ pub(crate) async fn why(
     let Some(job) = server.queues.jobs.get(&reference) else {
         return Err(not_found("FluxJob", &namespace, &name));
     };
-    let told = told(&server.queues.ledger(), &uid_of(&*job));
+    let told = told(&server.queues.ledger(), &job.uid());
     let told = told.unwrap_or_else(|| {
         // It has room, has ended, or cannot be queued: its status says which.
-        let status = job.0.as_ref().ok().and_then(|job| job.status.clone()).unwrap_or_default();
+        let status = job.open().ok().and_then(|job| job.status).unwrap_or_default();
         json!({
             "kind": "FluxJob", "namespace": namespace, "name": name, "queue": status.queue,
             "reason": if status.reason.is_empty() { &status.phase } else { &status.reason },

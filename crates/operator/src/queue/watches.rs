@@ -12,6 +12,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use tokio::task::JoinSet;
 
+use super::packed::{PackedJob, pack};
 use super::queues::{GuardedJob, GuardedSetup, Queues};
 use crate::index::{Index, Owner};
 use crate::watches::{api, prune};
@@ -22,21 +23,21 @@ pub(super) fn start(
     client: &Client,
     namespace: Option<&str>,
     queues: &Queues,
-    jobs: Writer<GuardedJob>,
+    mut jobs: Writer<PackedJob>,
     setups: Writer<GuardedSetup>,
 ) {
     let config = watcher::Config::default;
-    let shown = watch(api::<GuardedJob>(client, namespace), config())
-        .default_backoff()
-        .modify(prune_job)
-        .reflect(jobs);
+    let shown =
+        watch(api::<GuardedJob>(client, namespace), config()).default_backoff().modify(prune_job);
     let to = queues.clone();
     tasks.spawn(follow(
         "FluxJob",
         shown,
         move |event| {
+            let packed = pack(&event);
+            jobs.apply_watcher_event(&packed);
             to.take_job(&event);
-            to.jobs.note(&event);
+            to.jobs.note(&packed);
         },
         || {},
     ));
@@ -105,7 +106,7 @@ fn keep<K>(
 async fn follow<K>(
     kind: &'static str,
     shown: impl Stream<Item = watcher::Result<Event<K>>>,
-    take: impl Fn(Event<K>),
+    mut take: impl FnMut(Event<K>),
     forbidden: impl Fn(),
 ) {
     let mut shown = std::pin::pin!(shown);
@@ -141,7 +142,15 @@ fn prune_job(job: &mut GuardedJob) {
         return;
     };
     status.conditions = Vec::new();
+    status.requeue = None;
+    status.jobid = String::new();
+    if let Some(admission) = &mut status.admission {
+        admission.resources.clear();
+    }
+    job.metadata.labels = None;
+    job.metadata.annotations = None;
     job.spec.template = None;
+    job.spec.resources = None;
     job.spec.image = String::new();
     job.spec.command = String::new();
 }

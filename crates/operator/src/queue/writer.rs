@@ -9,7 +9,7 @@ use flux_operator_queue::{Admit, EvictReason, Kind, Uid};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
@@ -21,7 +21,7 @@ use super::schedule::now;
 use crate::backoff::Backoff;
 use crate::errors::chain;
 use crate::metrics::Metrics;
-use crate::status::patch_status;
+use crate::status::{patch_status, replace_status};
 
 /// Writes that are under way at the same time. An API server on two cores answers
 /// no faster to more.
@@ -80,12 +80,12 @@ enum Answer {
 impl Writer {
     async fn admit(&self, admitted: Admitted) {
         let Admitted { admit, version, since, freed } = admitted;
-        let Some(patch) = self.patch(&admit, version) else {
+        let Some(record) = self.record(&admit, version) else {
             // The watch has shown its end, and says so in a moment.
             return self.outdated(&admit.uid);
         };
         loop {
-            match self.send(&admit, &patch).await {
+            match self.send(&admit, &record).await {
                 Answer::Written => {
                     self.backoff.reset(&admit.uid);
                     let waited = Duration::from_millis((now() - since).max(0).unsigned_abs());
@@ -143,13 +143,13 @@ impl Writer {
     }
 
     /// The record, for the version of the object that was decided on.
-    fn patch(&self, admit: &Admit, version: u64) -> Option<Value> {
+    fn record(&self, admit: &Admit, version: u64) -> Option<Value> {
         let now = Timestamp::now();
-        let mut patch = match admit.kind {
+        let mut record = match admit.kind {
             Kind::FluxJob => {
                 let reference = ObjectRef::new(&admit.name).within(&admit.namespace);
                 let job = self.queues.jobs.get(&reference)?;
-                admission::of_job(job.0.as_ref().ok()?, admit, now)
+                admission::of_job(&job.open().ok()?, admit, now)
             }
             Kind::MiniCluster => {
                 let reference = ObjectRef::new(&admit.name).within(&admit.namespace);
@@ -158,16 +158,16 @@ impl Writer {
             }
         };
         // What is in memory may be newer than what was decided on.
-        patch["metadata"] = json!({ "resourceVersion": version.to_string() });
-        Some(patch)
+        record["metadata"]["resourceVersion"] = version.to_string().into();
+        Some(record)
     }
 
-    async fn send(&self, admit: &Admit, patch: &Value) -> Answer {
+    async fn send(&self, admit: &Admit, record: &Value) -> Answer {
         let (namespace, name) = (&*admit.namespace, &*admit.name);
         let client = &self.client;
         let sent = match admit.kind {
-            Kind::FluxJob => patch_status::<FluxJob>(client, namespace, name, patch).await,
-            Kind::MiniCluster => patch_status::<MiniCluster>(client, namespace, name, patch).await,
+            Kind::FluxJob => replace_status::<FluxJob>(client, namespace, name, record).await,
+            Kind::MiniCluster => patch_status::<MiniCluster>(client, namespace, name, record).await,
         };
         match sent {
             Ok(()) => Answer::Written,

@@ -1,25 +1,35 @@
 //! The record of an admission: one write of the status.
 
 use flux_operator_api::fluxjob::Admission as Record;
-use flux_operator_api::{FluxJob, MiniCluster};
+use flux_operator_api::{FluxJob, FluxJobStatus, MiniCluster};
 use flux_operator_queue::{Admit, EvictReason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
 use serde_json::{Value, json};
 
-use super::{job, leaving, merge_patch, quantity};
+use super::{job, leaving, quantity};
 
-/// The merge patch of a FluxJob's status that admits it: the record, the conditions and
-/// the phase, with the resource version that was decided on, so that it fails if the job
-/// has changed since.
+/// What admits a FluxJob: the record, the conditions and the phase, with the resource version
+/// that was decided on, so that it fails if the job has changed since.
 pub fn of_job(job: &FluxJob, admit: &Admit, now: Timestamp) -> Value {
-    let status = job::admitted(job, record(admit, now), now);
-    let patch = merge_patch(&job.status.clone().unwrap_or_default(), &status);
-    exactly(&job.metadata, patch.unwrap_or_default())
+    with_status(job, &job::admitted(job, record(admit, now), now))
 }
 
-/// The same for a MiniCluster that names a queue itself: only the record. Its conditions
-/// follow with its next pass.
+/// A job that is to have this status, to be put in the place of the status that it has. The
+/// API server does that for two thirds of what a patch costs it, and nobody else writes there.
+pub fn with_status(job: &FluxJob, status: &FluxJobStatus) -> Value {
+    let ObjectMeta { name, namespace, resource_version, .. } = &job.metadata;
+    json!({
+        "apiVersion": FluxJob::api_version(&()),
+        "kind": FluxJob::kind(&()),
+        "metadata": { "name": name, "namespace": namespace, "resourceVersion": resource_version },
+        "status": status,
+    })
+}
+
+/// The merge patch that admits a MiniCluster which names a queue itself: only the record. Its
+/// conditions follow with its next pass.
 pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) -> Value {
     exactly(&minicluster.metadata, json!({ "admission": record(admit, now) }))
 }

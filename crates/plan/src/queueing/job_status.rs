@@ -81,7 +81,7 @@ pub(super) fn status(
     now: Timestamp,
 ) -> FluxJobStatus {
     let before = job.status.clone().unwrap_or_default();
-    let verdicts = ConditionType::ALL.map(|kind| {
+    let verdicts = ConditionType::ALL.into_iter().filter_map(|kind| {
         let verdict = match (kind, refused) {
             (ConditionType::Accepted, Some(mistake)) => no(mistake.reason, &mistake.message),
             // More room would not help it.
@@ -92,8 +92,10 @@ pub(super) fn status(
             }
             _ => verdict(kind, standing, records.admission.as_ref()),
         };
-        (kind.as_str(), verdict)
+        let told = find(&before.conditions, kind).is_some() || is_told(kind, &verdict, standing);
+        told.then(|| (kind.as_str(), verdict))
     });
+    let conditions = conditions(verdicts, job.metadata.generation, &before.conditions, now);
     let (phase, reason) = phase(standing, records.admission.as_ref());
     let end = if let Standing::Ended(end) = standing { Some(end) } else { None };
     let queue = match (standing, &records.admission) {
@@ -112,8 +114,22 @@ pub(super) fn status(
         finish_time: end.map(|end| Time(end.at)),
         exit_code: end.and_then(|end| end.exit_code),
         observed_generation: job.metadata.generation,
-        conditions: conditions(verdicts, job.metadata.generation, &before.conditions, now),
+        conditions,
     }
+}
+
+/// Whether a condition of which nothing was told yet is told now. What is still to come is
+/// left out until the job has ended: most jobs wait, and every condition is read and written
+/// with each of their changes.
+fn is_told(kind: ConditionType, verdict: &Verdict, standing: &Standing<'_>) -> bool {
+    let from_the_start = matches!(
+        kind,
+        ConditionType::Accepted
+            | ConditionType::Admitted
+            | ConditionType::Ready
+            | ConditionType::JobWaitingForResources
+    );
+    from_the_start || verdict.status == "True" || matches!(standing, Standing::Ended(_))
 }
 
 /// The job's id: stable, and never another job's.
