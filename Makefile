@@ -96,7 +96,7 @@ testbed-build: ## Build Kubernetes, etcd, containerd and CoreDNS for the testbed
 	$(BIN)/testbed build --level $(LEVEL)
 endif
 
-testbed-up: testbed-build ## Start a real Kubernetes on this machine (TESTBED_NAME=, LEVEL=control-plane|node)
+testbed-up: testbed-build ## Start a real Kubernetes on this machine (TESTBED_NAME=, LEVEL=api-server|control-plane|node)
 	$(BIN)/testbed up --name $(TESTBED_NAME) --level $(LEVEL)
 
 testbed-down: ## Remove every trace of it
@@ -171,11 +171,16 @@ log: ## Show what the operator says
 BENCH ?= $(if $(filter node,$(LEVEL)),all,throughput)
 BENCH_ARGS ?= --check bench/limits.yaml
 
-# The operator and the agent are measured as they are released. Each is built alone, because
-# Cargo would else give it the features that another program asks for.
+# The operator, its queues and the agent are measured as they are released. Each is built
+# alone, because Cargo would else give it the features that another program asks for.
 bench: testbed-build ## Measure our operator beside the machine's ceiling (BENCH=, BENCH_ARGS=, FLUX_ROOT=)
-	$(CARGO) build --release -p flux-operator
 	$(CARGO) build --profile bench -p flux-operator-bench
+ifneq ($(filter-out queue,$(BENCH)),)
+	$(STATIC) --profile small -p flux-operator
+endif
+ifneq ($(filter queue all,$(BENCH)),)
+	$(STATIC) --profile small -p flux-operator-queue-controller
+endif
 ifneq ($(filter-out throughput queue,$(BENCH)),)
 	$(STATIC) --profile small -p flux-operator-agent -p flux-operator-fluxlet
 endif

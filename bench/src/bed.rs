@@ -125,7 +125,7 @@ impl Bed {
     /// What an operator's command finds in its environment.
     pub(crate) fn environment(&self) -> Result<Vec<(&'static str, String)>> {
         let address = match self.level {
-            Level::ControlPlane => "127.0.0.1".to_owned(),
+            Level::ApiServer | Level::ControlPlane => "127.0.0.1".to_owned(),
             Level::Node => self.testbed.slot().host_address().to_string(),
         };
         // Nobody else is told of it, so it stays free until the operator listens there.

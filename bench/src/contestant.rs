@@ -4,7 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
+use flux_operator_testkit::images::static_program;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tokio::process::{Child, Command};
@@ -58,12 +59,9 @@ impl Options {
     }
 }
 
-/// Our program, built beside this one.
+/// Our program, as it is released.
 pub(crate) fn our_program() -> Result<PathBuf> {
-    let bench = std::env::current_exe().context("failed to find this program")?;
-    let program = bench.with_file_name("flux-operator");
-    ensure!(program.is_file(), "{} is missing: run `make bench`", program.display());
-    Ok(program)
+    static_program("flux-operator")
 }
 
 fn our_command() -> Result<String> {

@@ -74,9 +74,6 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Run our queues alone; this program does it for itself
-    #[command(hide = true)]
-    QueueController(queue::controller::Options),
     /// Run a testbed in the foreground; this program does it for itself
     #[command(hide = true)]
     Supervise(Supervision),
@@ -117,7 +114,6 @@ struct Figures {
 fn main() -> ExitCode {
     let outcome = match CommandLine::parse().command {
         Command::Supervise(supervision) => return supervise(supervision),
-        Command::QueueController(options) => return queue::controller::run(&options),
         Command::Throughput { throughput, common } => {
             run(&Parts { throughput: Some(throughput), ..Parts::default() }, &common)
         }

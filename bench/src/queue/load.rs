@@ -1,6 +1,6 @@
 //! The loads of Kueue's scalability test: which jobs come when, and how long they run.
 //!
-//! Every queue gets the same three classes of jobs, each at a steady rate from the start.
+//! Every queue gets the same classes of jobs, each at a steady rate from the start.
 //! As in Kueue's generator, a class waits for its interval before the first job too. Unlike
 //! there, queues lend each other nothing: a queue has its own quota and no more.
 
@@ -28,7 +28,7 @@ pub(crate) struct Load {
     pub(crate) queues: usize,
     /// Cores that the jobs of a queue share.
     pub(crate) quota: i64,
-    pub(crate) classes: [Class; 3],
+    pub(crate) classes: &'static [Class],
 }
 
 /// A job that comes.
@@ -49,7 +49,7 @@ pub(crate) const BASELINE: Load = Load {
     name: "baseline",
     queues: 30,
     quota: 20,
-    classes: [
+    classes: &[
         class("small", (350, 100, 200), (1, 50)),
         class("medium", (100, 500, 500), (5, 100)),
         class("large", (50, 1200, 1000), (20, 200)),
@@ -61,11 +61,20 @@ pub(crate) const LARGE_SCALE: Load = Load {
     name: "large-scale",
     queues: 1000,
     quota: 20,
-    classes: [
+    classes: &[
         class("small", (35, 60, 150), (1, 50)),
         class("medium", (11, 300, 350), (5, 100)),
         class("large", (4, 700, 700), (20, 200)),
     ],
+};
+
+/// Ten queues in which somebody always waits, at a pace that leaves an API server on two cores half
+/// idle: how long it takes from an end to the next admission is ours then, and not its.
+pub(crate) const STEADY: Load = Load {
+    name: "steady",
+    queues: 10,
+    quota: 2,
+    classes: &[class("small", (100, 150, 500), (1, 50))],
 };
 
 const fn class(

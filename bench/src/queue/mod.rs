@@ -3,7 +3,6 @@
 //! The loads are those of Kueue's scalability test, with one resource and without queues
 //! that lend each other room.
 
-pub(crate) mod controller;
 mod crowd;
 mod executor;
 pub(crate) mod load;
@@ -40,6 +39,9 @@ pub(crate) struct Figures {
 /// Measures all.
 pub(crate) async fn measure(options: &Options) -> Result<Figures> {
     let mut server = Vec::new();
+    if !options.in_memory {
+        server.push(server::measure(&load::STEADY, None).await?);
+    }
     for rate in options.queue_rate.iter().filter(|_| !options.in_memory) {
         server.push(server::measure(&load::BASELINE, (*rate > 0).then_some(*rate)).await?);
     }

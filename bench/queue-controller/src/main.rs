@@ -1,22 +1,24 @@
 //! Our queues alone, as Kueue's own test runs its scheduler alone: they admit, and somebody else
-//! carries out.
+//! carries out. A program of its own, so that its memory is that of the queues.
 
 use std::net::SocketAddr;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use flux_operator_operator::queue::{Options as QueueOptions, Rate, run_queue};
 use kube::Client;
 use tokio::net::TcpListener;
 
-use crate::bed::NAMESPACE;
-
-/// How they run.
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Where their metrics are served
+#[derive(Parser)]
+#[command(name = "queue-controller", about = "Admit FluxJobs, and do no more")]
+struct Options {
+    /// Where metrics are served
     #[arg(long)]
     bind: SocketAddr,
+
+    /// The namespace whose setups may serve others
+    #[arg(long)]
+    home: String,
 
     /// Writes a second, at most; without it as many as can be
     #[arg(long, requires = "burst")]
@@ -28,22 +30,13 @@ pub(crate) struct Options {
 }
 
 /// Runs until the process is ended.
-pub(crate) fn run(options: &Options) -> ExitCode {
-    match try_run(options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn try_run(options: &Options) -> Result<()> {
+fn main() -> Result<()> {
+    let options = Options::parse();
     let rate = options.rate.zip(options.burst);
     ensure!(rate.is_none_or(|(rate, _)| rate > 0.0), "--rate must be more than 0");
     let queue = QueueOptions {
         namespace: None,
-        home: NAMESPACE.into(),
+        home: options.home,
         make_miniclusters: false,
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
     };
