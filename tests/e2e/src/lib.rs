@@ -5,6 +5,7 @@
 //! with: every test fails that needs a right it does not have.
 
 pub mod access;
+pub mod install;
 pub mod objects;
 pub mod plugin;
 pub mod proxy;

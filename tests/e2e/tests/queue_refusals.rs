@@ -1,6 +1,7 @@
 //! What a queue cannot do it says, on the object, and goes on with the rest.
 
 use anyhow::{Context, Result};
+use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_tests_e2e::on_stage;
 use flux_operator_tests_e2e::queue::LONG;
@@ -154,13 +155,7 @@ async fn a_minicluster_that_names_a_queue_waits_for_room_beside_jobs() -> Result
         stage.job_is("a", "Running").await?;
         let spec = json!({ "queue": "default", "containers": [{ "command": "hostname" }] });
         stage.create("mc", spec).await?;
-        stage
-            .wait_for_reason(
-                "mc",
-                flux_operator_api::condition::ConditionType::Admitted,
-                "WaitingForQueue",
-            )
-            .await?;
+        stage.wait_for_reason("mc", ConditionType::Admitted, "WaitingForQueue").await?;
         assert_eq!(stage.pods("mc").await?.len(), 0);
         stage.submit("b", "hostname", json!({})).await?;
         stage.delete_wholly::<FluxJob>("a").await?;
@@ -169,6 +164,26 @@ async fn a_minicluster_that_names_a_queue_waits_for_room_beside_jobs() -> Result
         assert_eq!(status.exit_code, Some(0));
         assert_eq!(status.admission.context("no record")?.size, 1);
         stage.job_is("b", "Finished").await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn q16_a_minicluster_whose_queue_is_drained_stops_and_starts_again() -> Result<()> {
+    on_stage(async |stage| {
+        stage.create_setup("default", json!({ "quota": { "nodes": "1" } })).await?;
+        stage.create("mc", json!({ "queue": "default", "interactive": true })).await?;
+        stage.wait("mc", ConditionType::Ready, "True").await?;
+        stage.change::<FluxSetup>("default", json!({ "stopPolicy": "HoldAndDrain" })).await?;
+        let stopped = |mc: &MiniCluster| {
+            mc.status.as_ref().is_some_and(|status| status.admission.is_none() && status.size == 0)
+        };
+        stage.becomes("mc", stopped).await?;
+        stage.wait_for_no_pods("mc").await?;
+        stage.change::<FluxSetup>("default", json!({ "stopPolicy": "None" })).await?;
+        let back = stage.wait("mc", ConditionType::Ready, "True").await?;
+        assert!(back.status.is_some_and(|status| status.admission.is_some()));
         Ok(())
     })
     .await

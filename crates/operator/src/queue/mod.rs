@@ -4,6 +4,7 @@
 //! watches ──► ledger (the scheduler, and what it was told)
 //!               │ cycle: schedule ──► writer: one status write per admission
 //!               ├──► job: a pass over a FluxJob makes and deletes its MiniCluster
+//!               ├──► untold: jobs stand in line to be told why they wait
 //!               ├──► setups: what is true of each FluxSetup, once a second
 //!               └──► visibility: who waits where, over HTTP
 //! ```

@@ -97,7 +97,7 @@ impl PackedJob {
     }
 }
 
-/// Controllers keep only what can be read.
+/// kube's `Controller` asks for objects that can be read.
 impl From<GuardedJob> for PackedJob {
     fn from(job: GuardedJob) -> PackedJob {
         PackedJob::of(&job)

@@ -1,0 +1,108 @@
+//! An operator in the cluster, installed as users install it.
+
+use anyhow::{Context, Result};
+use flux_operator_install::{LEASE, OPERATOR, PORT, Settings};
+use flux_operator_testkit::cluster::{first, patiently};
+use flux_operator_testkit::images::import_operator;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, LogParams};
+use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+
+use crate::Stage;
+use crate::access::{apply, delete_cluster_wide, settings};
+
+/// An operator in the cluster.
+pub struct Install {
+    client: Client,
+    /// How it was installed.
+    pub settings: Settings,
+}
+
+impl Install {
+    /// Installs an operator for the stage's namespace alone, because those of other
+    /// tests have operators of their own, and waits until its pods are ready.
+    pub async fn of(stage: &Stage, replicas: u16) -> Result<Install> {
+        Install::start(stage, Some(stage.namespace.clone()), replicas).await
+    }
+
+    /// Installs an operator for all namespaces. No other may run beside it.
+    pub async fn cluster_wide(stage: &Stage) -> Result<Install> {
+        Install::start(stage, None, 1).await
+    }
+
+    async fn start(stage: &Stage, watched: Option<String>, replicas: u16) -> Result<Install> {
+        import_operator()?;
+        let settings = Settings {
+            watched,
+            replicas,
+            network_policy: true,
+            ..settings(&format!("{}-operator", stage.namespace))
+        };
+        let client = stage.client.clone();
+        apply(&client, &flux_operator_install::operator(&settings)).await?;
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), &settings.namespace);
+        let is_ready = move |deployment: Option<&Deployment>| {
+            let status = deployment.and_then(|deployment| deployment.status.as_ref());
+            status.and_then(|status| status.ready_replicas) == Some(i32::from(replicas))
+        };
+        let install = Install { client, settings };
+        match patiently(await_condition(deployments, OPERATOR, is_ready)).await {
+            Ok(Ok(_)) => Ok(install),
+            Ok(Err(error)) => install.end(Err(error.into())).await,
+            Err(error) => install.end(Err(error.context("the operator was never ready"))).await,
+        }
+    }
+
+    /// Removes it unless the test failed: then its log may say why.
+    pub async fn end<T>(&self, outcome: Result<T>) -> Result<T> {
+        match outcome {
+            Ok(outcome) => {
+                let objects = flux_operator_install::operator(&self.settings);
+                delete_cluster_wide(&self.client, &objects).await?;
+                Ok(outcome)
+            }
+            Err(error) => {
+                let log = self.log().await.unwrap_or_default();
+                Err(error.context(format!("the operator's log was\n{log}")))
+            }
+        }
+    }
+
+    /// Waits for a leader, another than `before`, and returns its pod.
+    pub async fn leader(&self, before: Option<&str>) -> Result<String> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.settings.namespace);
+        let one = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
+        first(watcher(leases, one).applied_objects(), |lease| {
+            let holder = lease.spec?.holder_identity?;
+            let pod = holder.split_once('_')?.0.to_owned();
+            (Some(pod.as_str()) != before).then_some(pod)
+        })
+        .await
+        .context("nobody took the Lease")
+    }
+
+    /// What a replica counts, asked through the API server.
+    pub async fn metrics(&self, pod: &str) -> Result<String> {
+        let namespace = &self.settings.namespace;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{PORT}/proxy/metrics");
+        Ok(self.client.request_text(http::Request::get(path).body(Vec::new())?).await?)
+    }
+
+    async fn log(&self) -> Result<String> {
+        let mut text = String::new();
+        for pod in self.pods().list(&ListParams::default()).await? {
+            let name = pod.name_any();
+            text += &format!("{name}:\n{}", self.pods().logs(&name, &LogParams::default()).await?);
+        }
+        Ok(text)
+    }
+
+    /// Its pods.
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    }
+}

@@ -1,0 +1,78 @@
+//! Queues of an operator that serves all namespaces: what belongs to none of them counts too.
+//! Alone in its file, because no other operator may run beside it.
+
+use anyhow::{Context, Result, ensure};
+use flux_operator_api::{FluxJob, FluxSetup};
+use flux_operator_tests_e2e::install::Install;
+use flux_operator_tests_e2e::queue::LONG;
+use flux_operator_tests_e2e::{Stage, on_empty_stage};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
+use serde_json::json;
+
+#[tokio::test]
+async fn q18_q20_q22_a_queue_for_other_namespaces_with_room_of_nodes_and_priority_classes()
+-> Result<()> {
+    on_empty_stage(async |stage| {
+        let install = Install::cluster_wide(stage).await?;
+        let outcome = serves(stage, &install.settings.namespace).await;
+        install.end(outcome).await
+    })
+    .await
+}
+
+async fn serves(stage: &Stage, home: &str) -> Result<()> {
+    let setups: Api<FluxSetup> = Api::namespaced(stage.client.clone(), home);
+    let setup = serde_json::from_value(json!({
+        "apiVersion": "flux-framework.org/v1alpha2", "kind": "FluxSetup",
+        "metadata": { "name": "shared" },
+        "spec": {
+            "quotaFromNodes": {},
+            "namespaceSelector": { "matchLabels": { "test": stage.namespace } },
+        },
+    }))?;
+    setups.create(&PostParams::default(), &setup).await?;
+    stage.submit("first", "hostname", json!({})).await?;
+    let waits = stage.job_is("first", "Waiting").await?;
+    ensure!(waits.reason == "NoQueue", "{waits:?}");
+
+    // The selector finds the namespace, and the one node of the testbed is the room.
+    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+    let label = json!({ "metadata": { "labels": { "test": stage.namespace } } });
+    namespaces.patch(&stage.namespace, &PatchParams::default(), &Patch::Merge(label)).await?;
+    let first = stage.job_is("first", "Finished").await?;
+    ensure!(first.queue == format!("{home}/shared"), "{first:?}");
+    let shown = setups.get("shared").await?.status.context("the setup says nothing")?;
+    let nodes = shown.room.get("nodes").map(|nodes| nodes.0.as_str());
+    ensure!(nodes == Some("1"), "the room is {:?}", shown.room);
+    ensure!(shown.room.contains_key("cpu"), "the room is {:?}", shown.room);
+
+    // The value of a class is a priority, whoever came first.
+    let classes: Api<PriorityClass> = Api::all(stage.client.clone());
+    let class = format!("{}-urgent", stage.namespace);
+    stage.submit("runs", LONG, json!({})).await?;
+    stage.job_is("runs", "Running").await?;
+    stage.submit("usual", "hostname", json!({})).await?;
+    stage.submit("urgent", "hostname", json!({ "priorityClassName": class })).await?;
+    let mistaken = stage.job_becomes("urgent", |status| !status.reason.is_empty()).await?;
+    ensure!(mistaken.reason == "UnknownPriorityClass", "{mistaken:?}");
+    let urgent = serde_json::from_value(json!({ "metadata": { "name": class }, "value": 1000 }))?;
+    classes.create(&PostParams::default(), &urgent).await?;
+    stage.job_becomes("urgent", |status| status.reason == "WaitingForQuota").await?;
+    stage.delete_wholly::<FluxJob>("runs").await?;
+    let usual = stage.job_is("usual", "Finished").await?;
+    let urgent = stage.job_is("urgent", "Finished").await?;
+    let admitted = usual.admission.and_then(|admission| admission.time).context("no time")?;
+    let ended = urgent.finish_time.context("no time")?;
+    ensure!(ended.0 <= admitted.0, "the usual job was admitted before the urgent one had ended");
+    classes.delete(&class, &DeleteParams::default()).await?;
+
+    // What is cluster-wide goes with the operator; what waits for its finalizer must go before.
+    setups.delete("shared", &DeleteParams::default()).await?;
+    let gone = await_condition(setups, "shared", |setup: Option<&FluxSetup>| setup.is_none());
+    flux_operator_testkit::cluster::patiently(gone).await.context("the setup stays")??;
+    Ok(())
+}
