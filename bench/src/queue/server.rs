@@ -335,7 +335,10 @@ impl Figures {
         let cycle = self.cycle_p99.map_or("-".into(), |seconds| text(1000.0 * seconds, 2));
         row("cycle, ms: p99".into(), cycle, None);
         let freed = self.freed.map(|seconds| {
-            seconds.map_or("-".into(), |seconds| format!("<= {:.0}", 1000.0 * seconds))
+            seconds.map_or("-".into(), |seconds| match seconds.is_finite() {
+                true => format!("<= {:.0}", 1000.0 * seconds),
+                false => "more".to_owned(),
+            })
         });
         row("room freed to next admission written, ms: p50 / p99".into(), freed.join(" / "), None);
         let rate = self.rate.map_or("as fast as can be".into(), |rate| {

@@ -35,6 +35,9 @@ pub(super) struct Explanation {
     message: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     missing: String,
+    /// How far the cluster is that its room is for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    cluster: String,
     /// Jobs whose end would make room for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     freed_by: Vec<String>,
@@ -65,6 +68,14 @@ impl Explanation {
         !self.queue.is_empty() || self.state == "Refused"
     }
 
+    /// Says of one that has room how far its cluster is, by what the operator last said.
+    pub(super) fn tell_cluster(&mut self, conditions: &[Condition]) {
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+        if let Some(ready) = ready.filter(|_| self.state == "Admitted") {
+            self.cluster = format!("{}: {}", ready.reason, ready.message);
+        }
+    }
+
     /// Says how far this can be trusted.
     pub(super) fn note(&mut self, note: &str) {
         self.notes.push(note.to_owned());
@@ -88,6 +99,7 @@ impl fmt::Display for Explanation {
             ("position", position.as_deref().unwrap_or_default()),
             ("reason", &reason),
             ("missing", &self.missing),
+            ("cluster", &self.cluster),
             ("freed by", &self.freed_by.join(", ")),
         ] {
             if !text.is_empty() {
@@ -290,6 +302,23 @@ FluxJob team/asked: Waiting
         let room = explained(&jobs, "endless");
         assert!(room.starts_with("FluxJob team/endless: Admitted\n"), "{room}");
         assert!(room.contains("team/main gave it 2 nodes at 2026-01-01 00:01:00 UTC"), "{room}");
+    }
+
+    #[test]
+    fn of_one_that_has_room_is_told_how_far_its_cluster_is() {
+        let ready: Condition = serde_json::from_value(json!({
+            "type": "Ready", "status": "False", "reason": "ImagePull",
+            "message": "the image cannot be pulled", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }))
+        .unwrap();
+        let told = |state: &'static str| {
+            let mut told = Explanation { state, ..Explanation::default() };
+            told.tell_cluster(std::slice::from_ref(&ready));
+            told.to_string()
+        };
+        let text = told("Admitted");
+        assert!(text.contains("cluster   ImagePull: the image cannot be pulled"), "{text}");
+        assert!(!told("Waiting").contains("cluster"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::view::{Objects, View, uid};
 use crate::input;
 
 /// Say why a job waits: its queue, its place there, what is missing and what would free
-/// it. Of one that has room, who gave it and when.
+/// it. Of one that has room, who gave it and when, and how far its cluster is.
 ///
 /// With --dry-run, a job that does not exist yet: would it be admitted now? The exit code
 /// is 0 if it would, 1 if not.
@@ -64,9 +64,16 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
 }
 
 async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<ExitCode> {
-    let (mut told, uid) = match find(session, name, &[Kind::Job, Kind::MiniCluster]).await? {
-        Found::Job(job) => (of_job(&job), uid(&*job)),
-        Found::MiniCluster(minicluster) => (of_minicluster(&minicluster), uid(&*minicluster)),
+    let found = find(session, name, &[Kind::Job, Kind::MiniCluster]).await?;
+    let (mut told, uid, conditions) = match found {
+        Found::Job(job) => {
+            let status = job.status.clone().unwrap_or_default();
+            (of_job(&job), uid(&*job), status.conditions)
+        }
+        Found::MiniCluster(minicluster) => {
+            let status = minicluster.status.clone().unwrap_or_default();
+            (of_minicluster(&minicluster), uid(&*minicluster), status.conditions)
+        }
         Found::Setup(setup) => {
             let look = session.command(&format!("queue {}", setup.name_any()));
             bail!("{:?} is a queue\nhint: look at it with `{look}`", setup.name_any());
@@ -90,6 +97,7 @@ async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<
             }
         }
     }
+    told.tell_cluster(&conditions);
     show(&told, arguments.output)?;
     Ok(ExitCode::SUCCESS)
 }
