@@ -126,7 +126,9 @@ install: build image-there ## Install the operator in the testbed, or with IMAGE
 	$(if $(ON_TESTBED),$(KUBECTL) rollout restart -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager)
 	$(KUBECTL) rollout status -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager --timeout 5m
 
-uninstall: build ## Remove it again, with every MiniCluster
+# Queues that were used stay until the operator lets them go, so they go before it does.
+uninstall: build ## Remove it again, with every MiniCluster and queue
+	-$(KUBECTL) delete fluxjobs,fluxsetups --all --all-namespaces --timeout 1m
 	$(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
 
 run: build image-there ## Run the operator on this machine instead (REPORT_URL= where pods reach it)
