@@ -129,12 +129,17 @@ impl Stage {
         let (how, all) = (DeleteParams::background(), ListParams::default());
         self.fluxjobs().delete_collection(&how, &all).await?;
         self.miniclusters().delete_collection(&how, &all).await?;
-        for setup in self.setups().list(&all).await? {
-            // Nobody may be left to take its finalizer away.
-            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-            self.setups().patch(&setup.name_any(), &PatchParams::default(), &patch).await?;
-        }
         self.setups().delete_collection(&how, &all).await?;
+        for setup in self.setups().list(&all).await? {
+            // Nobody may be left to take its finalizer away; or somebody does it now.
+            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            let name = setup.name_any();
+            match self.setups().patch(&name, &PatchParams::default(), &patch).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
     }
 

@@ -130,8 +130,6 @@ async fn q19_a_setup_goes_when_its_last_job_has_ended_and_those_that_wait_stay()
         stage.submit("a", "sleep 6", json!({})).await?;
         stage.job_is("a", "Running").await?;
         stage.submit("b", "hostname", json!({})).await?;
-        // It is kept from a moment after its first admission on.
-        stage.setup_becomes("default", |setup| !setup.finalizers().is_empty()).await?;
         stage.delete_wholly::<FluxSetup>("default").await?;
         let gone = Timestamp::now();
         // Room is free when a cluster has ended; that it has is told of its job after that.

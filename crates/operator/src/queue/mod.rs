@@ -77,6 +77,7 @@ pub struct Options {
 pub(crate) struct Start {
     pub(crate) queues: Queues,
     changes: mpsc::UnboundedReceiver<ObjectRef<PackedJob>>,
+    unkept: mpsc::UnboundedReceiver<ObjectRef<GuardedSetup>>,
     jobs: Writer<PackedJob>,
     setups: Writer<GuardedSetup>,
 }
@@ -86,10 +87,19 @@ impl Start {
     /// by [`Queues::take_minicluster`].
     pub(crate) fn new(home: &str, miniclusters: Watched<Guarded>, metrics: &Metrics) -> Start {
         let (changed, changes) = mpsc::unbounded_channel();
+        let (unkept_sender, unkept) = mpsc::unbounded_channel();
         let (job_store, jobs) = Watched::new();
         let (setup_store, setups) = Watched::new();
-        let queues = Queues::new(home, job_store, setup_store, miniclusters, changed, metrics);
-        Start { queues, changes, jobs, setups }
+        let queues = Queues::new(
+            home,
+            job_store,
+            setup_store,
+            miniclusters,
+            changed,
+            unkept_sender,
+            metrics,
+        );
+        Start { queues, changes, unkept, jobs, setups }
     }
 
     /// Starts everything. It ends with `tasks`.
@@ -101,7 +111,7 @@ impl Start {
         leadership: &Leadership,
         metrics: &Metrics,
     ) {
-        let Start { queues, changes, jobs, setups } = self;
+        let Start { queues, changes, unkept, jobs, setups } = self;
         let pace = Arc::new(Pace::new(options.rate));
         watches::start(tasks, client, options.namespace.as_deref(), &queues, jobs, setups);
         if options.namespace.is_none() {
@@ -123,13 +133,15 @@ impl Start {
             backoff: Backoff::default(),
         };
         tasks.spawn(writer::write_all(to_write, Arc::new(writer)));
-        tasks.spawn(setups::pass_over_all(setups::Context {
+        let setups = Arc::new(setups::Context {
             client: client.clone(),
             queues: queues.clone(),
             leadership: leadership.clone(),
             pace: pace.clone(),
             unreadable: Unreadable::default(),
-        }));
+        });
+        tasks.spawn(setups::keep_new_ones(setups.clone(), unkept));
+        tasks.spawn(setups::pass_over_all(setups));
         tasks.spawn(untold::give_turns(queues.clone(), pace));
         let context = Arc::new(job::Context {
             client: client.clone(),

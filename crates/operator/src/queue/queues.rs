@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use flux_operator_api::{FluxJob, FluxSetup};
+use flux_operator_plan::queueing::setup::first_step;
 use flux_operator_queue::{Kind, Resources, SetupName, Uid};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -43,6 +44,8 @@ pub(crate) struct Queues {
     happened: Arc<Notify>,
     /// Jobs that are to be passed over.
     changed: UnboundedSender<ObjectRef<PackedJob>>,
+    /// Setups that are to be kept before anybody has room of them.
+    unkept: UnboundedSender<ObjectRef<GuardedSetup>>,
     /// Setups that are to be passed over.
     pub(super) stale: Stale,
     /// Jobs of which is still to be told why they wait.
@@ -59,6 +62,7 @@ impl Queues {
         setups: Watched<GuardedSetup>,
         miniclusters: Watched<Guarded>,
         changed: UnboundedSender<ObjectRef<PackedJob>>,
+        unkept: UnboundedSender<ObjectRef<GuardedSetup>>,
         metrics: &Metrics,
     ) -> Queues {
         Queues {
@@ -71,6 +75,7 @@ impl Queues {
             ledger: Arc::new(Mutex::new(Ledger::new(home, metrics.queue().clone()))),
             happened: Arc::default(),
             changed,
+            unkept,
             stale: Stale::default(),
             untold: Untold::default(),
             nodes_wanted: watch::channel(false).0,
@@ -176,6 +181,9 @@ impl Queues {
                 left.into_iter().for_each(|name| self.stale.setup(name));
             }
             Event::Apply(setup) => {
+                if setup.0.as_ref().is_ok_and(|setup| first_step(setup).is_some()) {
+                    let _ = self.unkept.send(ObjectRef::from_obj(setup));
+                }
                 let counts = setup.0.as_ref().map_or(true, |setup| self.ledger().put_setup(setup));
                 if counts {
                     self.stale.all_jobs();

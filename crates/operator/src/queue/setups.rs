@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flux_operator_api::FluxSetup;
 use flux_operator_plan::queueing::merge_patch;
-use flux_operator_plan::queueing::setup::{FINALIZER, SetupSeen, SetupStep, plan};
+use flux_operator_plan::queueing::setup::{FINALIZER, SetupSeen, SetupStep, first_step, plan};
 use flux_operator_queue::SetupName;
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
@@ -14,9 +14,10 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt};
 use serde_json::json;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::pace::{News, Pace};
-use super::queues::Queues;
+use super::queues::{GuardedSetup, Queues};
 use super::unreadable;
 use crate::apply::{ApplyError, delete};
 use crate::errors::chain;
@@ -49,8 +50,27 @@ enum SetupError {
     Delete(ApplyError),
 }
 
+/// Keeps new setups, at once: before anybody has room of them. What fails here the next
+/// pass does.
+pub(super) async fn keep_new_ones(
+    context: Arc<Context>,
+    mut unkept: UnboundedReceiver<ObjectRef<GuardedSetup>>,
+) {
+    context.queues.filled().await;
+    context.leadership.until_it_leads().await;
+    while let Some(reference) = unkept.recv().await {
+        let Some(guarded) = context.queues.setups.get(&reference) else { continue };
+        let Ok(setup) = &guarded.0 else { continue };
+        if let Some(step) = first_step(setup)
+            && let Err(error) = context.carry_out(setup, step).await
+        {
+            tracing::warn!(setup = %reference, error = chain(&error), "failed to keep a FluxSetup");
+        }
+    }
+}
+
 /// Passes over setups of which something else has become true, for ever.
-pub(super) async fn pass_over_all(context: Context) {
+pub(super) async fn pass_over_all(context: Arc<Context>) {
     context.queues.filled().await;
     context.leadership.until_it_leads().await;
     loop {

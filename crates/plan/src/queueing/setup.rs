@@ -145,7 +145,7 @@ fn name(setup: &FluxSetup) -> SetupName {
 /// One change of a setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetupStep {
-    /// Put the finalizer on it.
+    /// Put the finalizer on it, before anybody has room of it.
     Keep,
     /// Take the finalizer away: nobody has room of it any more.
     Release,
@@ -184,15 +184,25 @@ pub fn plan(seen: SetupSeen<'_>) -> SetupPlan {
     SetupPlan { step: step(seen), status: status(seen) }
 }
 
+/// Whether a setup is held until the operator lets it go.
+fn is_kept(setup: &FluxSetup) -> bool {
+    setup.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// What to do about a setup of which nothing else is known yet. One that goes cannot be
+/// kept any more.
+pub fn first_step(setup: &FluxSetup) -> Option<SetupStep> {
+    let goes = setup.metadata.deletion_timestamp.is_some();
+    (!goes && !is_kept(setup)).then_some(SetupStep::Keep)
+}
+
 fn step(seen: SetupSeen<'_>) -> Option<SetupStep> {
-    let is_kept = seen.setup.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
     let in_use = seen.usage.admitted > 0;
     match (seen.read.going, in_use) {
-        (true, false) if is_kept => Some(SetupStep::Release),
-        // It cannot be kept any more once it goes.
+        (true, false) if is_kept(seen.setup) => Some(SetupStep::Release),
         (true, _) => None,
-        (false, true) if !is_kept => Some(SetupStep::Keep),
         (false, false) if seen.successor.is_some() => Some(SetupStep::Delete),
+        (false, _) if !is_kept(seen.setup) => Some(SetupStep::Keep),
         (false, _) => None,
     }
 }

@@ -156,10 +156,10 @@ fn q19_a_setup_is_kept_while_jobs_have_room_of_it() {
         "deletionTimestamp": "2026-01-01T00:00:05Z" } });
     let successor = SetupName::new("hpc", "new");
     for (what, patch, usage, successor, step) in [
-        ("idle", json!({}), &idle, None, None),
-        ("first used", json!({}), &used, None, Some(SetupStep::Keep)),
+        ("new", json!({}), &idle, None, Some(SetupStep::Keep)),
+        ("used before it was kept", json!({}), &used, None, Some(SetupStep::Keep)),
+        ("idle", kept.clone(), &idle, None, None),
         ("used", kept.clone(), &used, None, None),
-        ("idle again", kept.clone(), &idle, None, None),
         ("deleted in use", going.clone(), &used, None, None),
         ("deleted", going.clone(), &idle, None, Some(SetupStep::Release)),
         ("replaced in use", kept.clone(), &used, Some(&successor), None),
