@@ -59,20 +59,23 @@ impl Pace {
     /// Waits for a turn for what can wait.
     pub(crate) async fn spare_turn(&self, news: News) {
         while !self.spare(news) {
-            tokio::time::sleep(self.waiting.interval).await;
+            tokio::time::sleep(self.own(news).interval).await;
         }
     }
 
     /// Takes a turn for what can wait, if there is one that no admission needs.
     pub(crate) fn spare(&self, news: News) -> bool {
         let now = Instant::now();
-        let own = match news {
-            News::Waiting => &self.waiting,
-            News::Setup => &self.setups,
-        };
         // Half of what is saved up stays for admissions that come in a moment.
         let spare = |writes: &Bucket| writes.take_unless(now, writes.slack / 2);
-        own.take_unless(now, Duration::ZERO) && self.writes.as_ref().is_none_or(spare)
+        self.own(news).take_unless(now, Duration::ZERO) && self.writes.as_ref().is_none_or(spare)
+    }
+
+    fn own(&self, news: News) -> &Bucket {
+        match news {
+            News::Waiting => &self.waiting,
+            News::Setup => &self.setups,
+        }
     }
 }
 
