@@ -68,8 +68,8 @@ pub(crate) const LARGE_SCALE: Load = Load {
     ],
 };
 
-/// Ten queues in which somebody always waits, at a pace that leaves an API server on two cores half
-/// idle: how long it takes from an end to the next admission is ours then, and not its.
+/// Ten queues in which somebody always waits, at a third of the writes a second of the baseline
+/// load: how long it takes from an end to the next admission is ours then, and not the API server's.
 pub(crate) const STEADY: Load = Load {
     name: "steady",
     queues: 10,

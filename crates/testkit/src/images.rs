@@ -169,7 +169,11 @@ pub fn static_program(name: &str) -> Result<PathBuf> {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/x86_64-unknown-linux-gnu/debug")
     });
     let program = folder.join(name);
-    ensure!(program.is_file(), "{} is missing: run `make static`", program.display());
+    ensure!(
+        program.is_file(),
+        "{} is missing: run `make static`, or `make bench` to measure",
+        program.display()
+    );
     Ok(program)
 }
 
