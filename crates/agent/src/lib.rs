@@ -33,6 +33,7 @@ mod http;
 mod layout;
 mod lead;
 mod lead_watch;
+mod listener;
 mod notice;
 mod operator;
 mod own_program;

@@ -27,7 +27,7 @@ use crate::rank::{self, Rank, RankError};
 use crate::ready::Readiness;
 use crate::secrets::{self, CertificateFileError};
 use crate::supervisor::{Supervisor, Waited};
-use crate::{config, cores, environment, own_program, search, user_files, view};
+use crate::{config, cores, environment, listener, own_program, search, user_files, view};
 
 /// The user's script, where the Go operator puts it.
 const SCRIPT: &str = "/tmp/custom-entrypoint.sh";
@@ -103,7 +103,7 @@ fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareEr
     let layout = Layout::new(&arguments.place.root);
     let grace = Duration::from_secs(rank.plan.grace_seconds.into());
     let readiness = Readiness::default();
-    serve(&readiness, rank.plan.ready_port);
+    serve(readiness.clone(), rank.plan.ready_port);
     let failures = check_restarts(&rank)?;
     // Nobody starts anything again where there is no Job.
     let comes_back =
@@ -179,9 +179,10 @@ fn worker_without_job(seen: &Seen) -> Ending {
     }
 }
 
-fn serve(readiness: &Readiness, port: u16) {
+/// Answers the kubelet, whatever path it asks for.
+fn serve(readiness: Readiness, port: u16) {
     if port != 0
-        && let Err(error) = readiness.serve(port)
+        && let Err(error) = listener::serve(port, move |_| readiness.response())
     {
         // A cluster can run without anybody knowing that it is ready.
         say(&format!("failed to answer on port {port}: {error}"));

@@ -1,0 +1,377 @@
+//! A small HTTP server for short questions: the kubelet's probe, other agents.
+//!
+//! Every pod of the Kubernetes cluster can connect. So one thread serves all connections
+//! and waits for none of them, and what one connection can take is bounded: memory by
+//! [`MAX_HEAD`], time by [`LIMIT`]. When there are too many, the oldest is closed. An
+//! honest client sends its request with the connection and is answered before its turn
+//! comes; silent ones make way, whoever opened them.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// From the first packet to the last. The kubelet gives up after a few seconds.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest head of a request. The kubelet's has 120 bytes; a proxy may add some.
+const MAX_HEAD: usize = 4096;
+
+/// How many headers a request may have.
+const MAX_HEADERS: usize = 32;
+
+/// Connections at the same time: one MiB of heads at most.
+const MAX_CONNECTIONS: usize = 256;
+
+/// Connections of one address. More than one agent has, and few enough that a single
+/// pod cannot close those of others.
+const MAX_PER_PEER: usize = 32;
+
+/// Connections taken before those that have sent something are served.
+const MAX_ACCEPTED_AT_ONCE: usize = 16;
+
+/// A question: a `GET` without a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The path, from its first `/`.
+    pub path: &'a str,
+    /// What follows the first `?`; empty without one. Not decoded.
+    pub query: &'a str,
+}
+
+/// An answer, of at most a few hundred bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// A header beside those that every answer has.
+    pub header: Option<(&'static str, String)>,
+    /// The body, as plain text.
+    pub body: String,
+}
+
+impl Response {
+    /// An answer without a header of its own.
+    pub fn new(status: u16, body: impl Into<String>) -> Response {
+        Response { status, header: None, body: body.into() }
+    }
+
+    fn to_text(&self) -> String {
+        let Response { status, header, body } = self;
+        let header = header.as_ref().map(|(name, value)| format!("{name}: {value}\r\n"));
+        format!(
+            "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n{header}\r\n{body}",
+            reason = reason(*status),
+            length = body.len(),
+            header = header.unwrap_or_default(),
+        )
+    }
+}
+
+/// Answers on `port` of all addresses for as long as the process lives. `handler` runs on
+/// the thread that serves everybody: it must not wait for anything.
+pub fn serve(
+    port: u16,
+    handler: impl Fn(&Request<'_>) -> Response + Send + 'static,
+) -> io::Result<()> {
+    // The first takes IPv4 as well, unless the system has no IPv6 at all.
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+    serve_at(listener, LIMIT, handler)
+}
+
+fn serve_at(
+    listener: TcpListener,
+    limit: Duration,
+    handler: impl Fn(&Request<'_>) -> Response + Send + 'static,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let mut server = Server { listener, limit, connections: Vec::new() };
+    thread::spawn(move || {
+        loop {
+            server.turn(&handler);
+        }
+    });
+    Ok(())
+}
+
+struct Server {
+    listener: TcpListener,
+    limit: Duration,
+    /// Those whose request is not complete, in the order they came.
+    connections: Vec<Connection>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    peer: IpAddr,
+    until: Instant,
+    head: Vec<u8>,
+}
+
+impl Server {
+    /// Waits until something happens, and serves it.
+    fn turn(&mut self, handler: &dyn Fn(&Request<'_>) -> Response) {
+        let Some(ready) = self.wait() else { return };
+        let now = Instant::now();
+        let mut ready = ready.into_iter();
+        self.connections.retain_mut(|connection| {
+            let is_ready = ready.next().unwrap_or_default();
+            // A client that went away gets no answer.
+            let stays = !is_ready || connection.advance(handler).unwrap_or(false);
+            stays && connection.until > now
+        });
+        if ready.next().unwrap_or_default() {
+            self.accept();
+        }
+    }
+
+    /// Which connections can be read, and last, whether there is a new one. None if the
+    /// wait was interrupted.
+    fn wait(&self) -> Option<Vec<bool>> {
+        let mut events: Vec<PollFd<'_>> = self
+            .connections
+            .iter()
+            .map(|connection| PollFd::new(&connection.stream, PollFlags::IN))
+            .chain([PollFd::new(&self.listener, PollFlags::IN)])
+            .collect();
+        // All have the same limit, so the oldest is the first to reach it.
+        let left = self.connections.first().map(|oldest| {
+            let left = oldest.until.saturating_duration_since(Instant::now());
+            Timespec::try_from(left).expect("a few seconds are in its range")
+        });
+        poll(&mut events, left.as_ref()).ok()?;
+        Some(events.iter().map(|event| !event.revents().is_empty()).collect())
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..MAX_ACCEPTED_AT_ONCE {
+            let (stream, address) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Most likely no file descriptor is free; one will be.
+                Err(_) => return thread::sleep(Duration::from_millis(10)),
+            };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let peer = address.ip().to_canonical();
+            let open = self.connections.iter().map(|open| open.peer);
+            if let Some(surplus) = surplus(open, peer) {
+                self.connections.remove(surplus);
+            }
+            let until = Instant::now() + self.limit;
+            self.connections.push(Connection { stream, peer, until, head: Vec::new() });
+        }
+    }
+}
+
+/// Which of the open connections is closed for one more of `new`.
+fn surplus(open: impl Iterator<Item = IpAddr> + Clone, new: IpAddr) -> Option<usize> {
+    let is_of_new = |peer: &IpAddr| *peer == new;
+    if open.clone().filter(is_of_new).count() >= MAX_PER_PEER {
+        return open.clone().position(|peer| is_of_new(&peer));
+    }
+    (open.count() >= MAX_CONNECTIONS).then_some(0)
+}
+
+impl Connection {
+    /// Reads what is there, and answers a request that is complete. Whether the
+    /// connection stays.
+    fn advance(&mut self, handler: &dyn Fn(&Request<'_>) -> Response) -> io::Result<bool> {
+        let mut buffer = [0; MAX_HEAD];
+        let read = match self.stream.read(&mut buffer[self.head.len()..]) {
+            Ok(0) => return Ok(false),
+            Ok(read) => read,
+            Err(error) if is_transient(&error) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        self.head.extend_from_slice(&buffer[self.head.len()..][..read]);
+        let Some(response) = respond(&self.head, handler) else {
+            return Ok(self.head.len() < MAX_HEAD);
+        };
+        // The buffer of a new socket always has space for a short answer.
+        self.stream.write_all(response.to_text().as_bytes())?;
+        Ok(false)
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// The answer to a request; none while its head is not complete.
+fn respond(head: &[u8], handler: &dyn Fn(&Request<'_>) -> Response) -> Option<Response> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(head) {
+        Ok(httparse::Status::Partial) => return None,
+        Ok(httparse::Status::Complete(_)) => {}
+        Err(error) => return Some(Response::new(400, format!("{error}\n"))),
+    }
+    let target = request.path.unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    Some(match request.method {
+        Some("GET") => handler(&Request { path, query }),
+        _ => Response::new(405, "only GET is answered\n"),
+    })
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        503 => "Service Unavailable",
+        // RFC 9112: it may be empty, and clients should ignore it.
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    use std::net::{SocketAddr, SocketAddrV4};
+
+    /// Until a test has failed.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A server that says what it was asked.
+    fn server(limit: Duration) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let echo = |request: &Request<'_>| Response {
+            status: 200,
+            header: Some(("X-Query", request.query.to_owned())),
+            body: request.path.to_owned(),
+        };
+        serve_at(listener, limit, echo).unwrap();
+        address
+    }
+
+    /// Connects from the last of 127.0.0.
+    fn connect_from(last: u8, address: SocketAddr) -> TcpStream {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 0)).unwrap();
+        connect(&socket, &address).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn ask(mut stream: TcpStream, request: &[u8]) -> String {
+        stream.write_all(request).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Whether the server has closed a connection on which nothing was said.
+    fn is_closed(stream: &mut TcpStream) -> bool {
+        stream.set_nonblocking(true).unwrap();
+        let read = stream.read(&mut [0]);
+        stream.set_nonblocking(false).unwrap();
+        !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    #[test]
+    fn the_handler_gets_path_and_query_and_chooses_the_answer() {
+        let stream = connect_from(1, server(PATIENCE));
+        let text = ask(stream, b"GET /v1/x?a=b&c?d HTTP/1.1\r\nHost: x\r\n\r\n");
+        let expected = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\
+            Connection: close\r\nX-Query: a=b&c?d\r\n\r\n/v1/x";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn silent_sockets_do_not_delay_an_answer_to_their_peer_or_another() {
+        // Nothing is closed for its age in this test.
+        let address = server(2 * PATIENCE);
+        let silent: Vec<TcpStream> = (0..100).map(|_| connect_from(1, address)).collect();
+        for peer in [1, 2] {
+            let text = ask(connect_from(peer, address), b"GET / HTTP/1.1\r\n\r\n");
+            assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        }
+        drop(silent);
+    }
+
+    #[test]
+    fn a_peer_with_too_many_connections_loses_its_own_oldest() {
+        let address = server(2 * PATIENCE);
+        let mut other = connect_from(2, address);
+        let mut many: Vec<TcpStream> =
+            (0..MAX_PER_PEER + 10).map(|_| connect_from(1, address)).collect();
+        // Closed by the server: the end of the stream is the event.
+        for closed in &mut many[..10] {
+            assert!(closed.read(&mut [0]).is_ok_and(|read| read == 0));
+        }
+        assert!(!is_closed(&mut other));
+        assert!(!many[10..].iter_mut().any(is_closed));
+    }
+
+    #[test]
+    fn one_that_sends_slowly_is_closed_at_the_limit_of_the_whole_request() {
+        let mut slow = connect_from(1, server(Duration::from_millis(300)));
+        slow.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let start = Instant::now();
+        while slow.write_all(b"G").is_ok() {
+            match slow.read(&mut [0]) {
+                Err(error) if is_transient(&error) => {}
+                closed => {
+                    assert!(!matches!(closed, Ok(1..)), "it was answered");
+                    break;
+                }
+            }
+            assert!(start.elapsed() < PATIENCE, "it is never closed");
+        }
+    }
+
+    #[test]
+    fn a_head_without_end_is_not_kept() {
+        let mut stream = connect_from(1, server(2 * PATIENCE));
+        let mut sent = 0;
+        while sent < 100 * 1024 * 1024 && stream.write_all(&[b'a'; 1024]).is_ok() {
+            sent += 1024;
+        }
+        assert!(sent < 100 * 1024 * 1024, "all of it was taken");
+    }
+
+    #[test]
+    fn with_too_many_connections_of_too_many_peers_the_oldest_is_closed() {
+        let peer = |number: usize| IpAddr::from([10, 0, 0, (number / (MAX_PER_PEER / 2)) as u8]);
+        let open = (0..MAX_CONNECTIONS).map(peer);
+        let new = IpAddr::from([10, 0, 1, 1]);
+        assert_eq!(surplus(open.clone(), new), Some(0));
+        assert_eq!(surplus(open.skip(1), new), None);
+    }
+
+    #[test]
+    fn what_is_not_a_get_is_refused() {
+        let handler = |_: &Request<'_>| Response::new(200, "");
+        let status = |head: &[u8]| respond(head, &handler).map(|response| response.status);
+        assert_eq!(status(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"), Some(200));
+        assert_eq!(status(b"GET / HTTP/1.1\r\nHost: x\r\n"), None);
+        assert_eq!(status(b"POST / HTTP/1.1\r\n\r\n"), Some(405));
+        assert_eq!(status(b"\xff\xff\xff"), Some(400));
+        assert_eq!(
+            status(&[&b"GET / HTTP/1.1\r\n"[..], &b"A: b\r\n".repeat(33)].concat()),
+            Some(400)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_request_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let handler = |_: &Request<'_>| Response::default();
+            respond(&bytes, &handler);
+            respond(&[b"GET ", &bytes[..]].concat(), &handler);
+        }
+    }
+}
