@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::Seen;
+use flux_operator_plan::{Seen, lead_address};
 use futures::FutureExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
@@ -87,15 +87,9 @@ impl Stores {
 
     /// The address of a cluster's lead, once its pod has one.
     pub(crate) fn lead_address(&self, minicluster: &MiniCluster) -> Option<IpAddr> {
-        let pods = self.pods.of(&owner(minicluster));
-        let lead = pods.iter().find(|pod| {
-            let index = pod.annotations().get("batch.kubernetes.io/job-completion-index");
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            index.is_some_and(|index| index == "0")
-                && pod.metadata.deletion_timestamp.is_none()
-                && !matches!(phase, Some("Succeeded" | "Failed"))
-        })?;
-        lead.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
+        let owner = owner(minicluster);
+        let job = self.jobs.of(&owner).into_iter().find(|job| job.name_any() == owner.1)?;
+        lead_address(minicluster, &job, &self.pods.of(&owner))
     }
 
     /// The MiniCluster with this uid.

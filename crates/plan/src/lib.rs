@@ -41,6 +41,6 @@ pub use cluster::{Cluster, Mode};
 pub use question::{About, Question, keys_lost, obstacle, questions, refusal};
 pub use rank_table::{RankTable, RankTableError};
 pub use resize::Shrinking;
-pub use seen::Seen;
+pub use seen::{Seen, lead_address};
 pub use steps::{Hold, MANAGER, Plan, Step, as_booted, plan};
 pub use valid::{Refusal, RefusalReason, Valid};

@@ -1,7 +1,9 @@
 //! What was seen of a MiniCluster's objects: the input of every decision.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use flux_operator_api::MiniCluster;
 use flux_operator_wire::Report;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
@@ -61,12 +63,28 @@ impl Seen {
     /// The pods of the Job. Those of a Job that it has replaced, or of a MiniCluster
     /// that was deleted and made again, have the same labels for a while.
     pub(crate) fn job_pods(&self) -> impl Iterator<Item = &Pod> {
-        let uid = self.job.as_ref().and_then(|job| job.uid());
-        self.pods.iter().map(Arc::as_ref).filter(move |pod| {
-            let mut owners = pod.owner_references().iter();
-            index(pod).is_some() && owners.any(|owner| Some(&owner.uid) == uid.as_ref())
-        })
+        pods_of(self.job.as_deref(), &self.pods)
     }
+}
+
+/// The address of a MiniCluster's lead, once its pod has one. `job` and `pods` are those
+/// of its name, which may be another MiniCluster's that was deleted.
+pub fn lead_address(minicluster: &MiniCluster, job: &Job, pods: &[Arc<Pod>]) -> Option<IpAddr> {
+    let uid = minicluster.metadata.uid.as_deref()?;
+    job.owner_references().iter().find(|owner| owner.uid == uid)?;
+    let lead = pods_of(Some(job), pods).find(|pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        index(pod) == Some("0") && !is_going(pod) && !matches!(phase, Some("Succeeded" | "Failed"))
+    })?;
+    lead.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
+}
+
+fn pods_of<'a>(job: Option<&Job>, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = &'a Pod> {
+    let uid = job.and_then(Job::uid);
+    pods.iter().map(Arc::as_ref).filter(move |pod| {
+        let mut owners = pod.owner_references().iter();
+        index(pod).is_some() && owners.any(|owner| Some(&owner.uid) == uid.as_ref())
+    })
 }
 
 /// A pod's index in its Job.
@@ -77,4 +95,62 @@ pub(crate) fn index(pod: &Pod) -> Option<&str> {
 /// Whether a pod is being deleted.
 pub(crate) fn is_going(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_testkit::{merge, smallest};
+    use serde_json::{Value, json};
+
+    fn minicluster(uid: &str) -> MiniCluster {
+        let mut manifest = smallest("fs");
+        merge(&mut manifest, &json!({ "metadata": { "uid": uid } }));
+        serde_json::from_value(manifest).unwrap()
+    }
+
+    fn job(uid: &str, owner: &str) -> Job {
+        let owner = json!({ "apiVersion": "a", "kind": "b", "name": "fs", "uid": owner });
+        let metadata = json!({ "name": "fs", "uid": uid, "ownerReferences": [owner] });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    fn pod(job: &str, index: &str, ip: &str, patch: &Value) -> Arc<Pod> {
+        let owner = json!({ "apiVersion": "a", "kind": "b", "name": "fs", "uid": job });
+        let mut pod = json!({
+            "metadata": { "annotations": { INDEX: index }, "ownerReferences": [owner] },
+            "status": { "phase": "Running", "podIP": ip },
+        });
+        merge(&mut pod, patch);
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn the_lead_is_this_clusters_and_not_that_of_one_that_had_its_name() {
+        let older = pod("older job", "0", "10.0.0.1", &json!({}));
+        let worker = pod("job", "1", "10.0.0.2", &json!({}));
+        let lead = pod("job", "0", "10.0.0.3", &json!({}));
+        let (fs, created) = (minicluster("uid"), job("job", "uid"));
+        let find = |pods: &[&Arc<Pod>]| {
+            let pods: Vec<_> = pods.iter().map(|pod| Arc::clone(pod)).collect();
+            lead_address(&fs, &created, &pods)
+        };
+        assert_eq!(find(&[&older, &worker]), None);
+        assert_eq!(find(&[&older, &worker, &lead]), Some([10, 0, 0, 3].into()));
+        let pods = [Arc::clone(&older)];
+        assert_eq!(lead_address(&fs, &job("older job", "older"), &pods), None);
+    }
+
+    #[test]
+    fn a_lead_that_ends_has_no_address_any_more() {
+        let (fs, created) = (minicluster("uid"), job("job", "uid"));
+        for patch in [
+            json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }),
+            json!({ "status": { "phase": "Failed" } }),
+            json!({ "status": { "podIP": null } }),
+        ] {
+            let pods = [pod("job", "0", "10.0.0.3", &patch)];
+            assert_eq!(lead_address(&fs, &created, &pods), None, "{patch}");
+        }
+    }
 }
