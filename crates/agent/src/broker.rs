@@ -20,7 +20,7 @@ use crate::delay::Delay;
 use crate::ending::{chain, say};
 use crate::flux_command::FluxCommand;
 use crate::layout::{Layout, local_uri};
-use crate::lead::{self, Lead};
+use crate::lead::{self, IfSilent, Lead};
 use crate::notice::{self, Notice};
 use crate::rank::{Rank, RankError};
 use crate::search::{self, NotFound};
@@ -216,7 +216,8 @@ impl<'a> BrokerStage<'a> {
         let address = match (known, endpoint::host(&self.rank.plan.lead)) {
             (Some(address), _) => address,
             (None, endpoint::Host::Name(name)) => {
-                let search = lead::find(&name, &self.stage.place, &self.rank, found);
+                let search =
+                    lead::find(&name, &self.stage.place, &self.rank, IfSilent::UseLater, found);
                 self.wait_for_lead(search)?
             }
             (None, _) => return Ok(None),
@@ -367,7 +368,7 @@ impl<'a> BrokerStage<'a> {
         let (place, rank) = (self.stage.place.clone(), self.rank.clone());
         let (running, sender) = (Arc::clone(running), self.sender.clone());
         thread::spawn(move || {
-            let find = |found| lead::find(&name, &place, &rank, found);
+            let find = |found| lead::find(&name, &place, &rank, IfSilent::Ignore, found);
             if let Some(address) = lead_watch::watch(lead, &running, find) {
                 let _ = sender.send(Event::LeadMoved(address));
             }

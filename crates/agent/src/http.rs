@@ -1,4 +1,4 @@
-//! One HTTP request, for talking to the operator.
+//! One HTTP request, for talking to the operator and to other agents.
 //!
 //! Plain HTTP/1.1 to `http://host:port`, one request on a connection: what is
 //! said is sealed, so nobody can change it, and nothing in it is secret. The
@@ -74,9 +74,17 @@ pub fn post(
         .ok_or_else(|| HttpError::Url { url: url.to_owned() })?;
     let address =
         dns::lookup(host, limit).ok_or_else(|| HttpError::Host { host: host.to_owned() })?;
-    let address = SocketAddr::new(address, port);
-    let request = request(authority, path, headers, body);
-    let bytes = exchange(address, &request, deadline)
+    send(SocketAddr::new(address, port), &request(authority, path, headers, body), deadline)
+}
+
+/// Gets `path` from `address`. `limit` is for everything.
+pub fn get(address: SocketAddr, path: &str, limit: Duration) -> Result<Response, HttpError> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    send(address, request.as_bytes(), Instant::now() + limit)
+}
+
+fn send(address: SocketAddr, request: &[u8], deadline: Instant) -> Result<Response, HttpError> {
+    let bytes = exchange(address, request, deadline)
         .map_err(|source| HttpError::Connection { address, source })?;
     parse(&bytes).ok_or(HttpError::Response { address })
 }

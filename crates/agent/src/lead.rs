@@ -1,11 +1,17 @@
 //! Finding the lead's address.
 //!
 //! Brokers need it before they start: one that asks for a name too early waits
-//! long for a "no" that its name server keeps. DNS and the operator are asked at
-//! the same time, and whichever answers first is believed. The operator knows
-//! from its watch; the name appears later, but needs no operator.
+//! long for a "no" that its name server caches. DNS and the operator are asked at
+//! the same time. The operator knows from its watch; the name appears later, but
+//! needs no operator.
+//!
+//! Either may give an old address: a name server caches the one of a lead that was
+//! deleted, for 30 seconds in a usual cluster. So an address counts when the agent
+//! there proves that it leads this run of this cluster, and both are asked until one
+//! does.
 
-use std::net::IpAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,6 +22,7 @@ use flux_operator_wire::{Report, Work};
 use crate::arguments::Place;
 use crate::delay::Delay;
 use crate::dns;
+use crate::lead_proof::{Found, LeadProof};
 use crate::operator::Operator;
 use crate::rank::Rank;
 
@@ -25,15 +32,38 @@ const NAME_LIMIT: Duration = Duration::from_secs(5);
 /// How long the operator may hold an answer back until it knows one.
 const OPERATOR_LIMIT: Duration = Duration::from_secs(60);
 
-/// Between two rounds of either. Both are on the way of a starting cluster.
+/// Between two rounds of either. Both are on the critical path of a starting cluster.
 const AGAIN: Delay = Delay::new(Duration::from_millis(100), Duration::from_secs(1));
+
+/// Between two questions to an agent that may still have to start. To ask costs the
+/// lead's machine a packet.
+const STARTING: Delay = Delay::new(Duration::from_millis(50), Duration::from_millis(250));
+
+/// How long the address that the operator gave is asked before the operator is asked
+/// again: a lead that pulls its image has an address for minutes, and a thousand
+/// workers wait for it.
+const OPERATOR_AGAIN: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(10));
+
+/// An address that has been silent for this long is used all the same: where a
+/// network policy blocks the agents' port, the brokers' may still be open. As long as
+/// a usual name server caches an address, so that it is no longer an old one.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// What to do about an address whose agent does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfSilent {
+    /// Use it after [`SILENCE`].
+    UseLater,
+    /// Never use it.
+    Ignore,
+}
 
 /// A search that has been begun.
 #[derive(Debug)]
 pub struct Lead(Arc<AtomicBool>);
 
 impl Lead {
-    /// Ends it: nobody is asked again.
+    /// Ends it: neither source is asked again.
     pub fn end(self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -51,64 +81,141 @@ pub fn find(
     name: &str,
     place: &Place,
     rank: &Rank,
+    if_silent: IfSilent,
     found: impl Fn(IpAddr) + Send + Sync + 'static,
 ) -> Lead {
     let ended = Arc::new(AtomicBool::new(false));
-    let found = Arc::new(found);
-    let by_name = {
-        let (name, found) = (name.to_owned(), Arc::clone(&found));
-        move |ended: &AtomicBool| look_up(&name, ended, &*found)
+    let search = Search {
+        ended: Arc::clone(&ended),
+        proof: LeadProof::read(place, &rank.plan, false),
+        port: rank.plan.ready_port,
+        if_silent,
+        silent: HashMap::new(),
+        found: Arc::new(found),
     };
-    spawn(&ended, by_name);
     let operator = rank.plan.report.as_ref().and_then(|target| Operator::new(place, target));
     if let Some(operator) = operator {
+        let mut search = search.clone();
         let report = Report { rank: rank.number, wants_lead: true, ..Report::default() };
-        spawn(&ended, move |ended| ask(operator, &report, ended, &*found));
+        thread::spawn(move || search.ask_operator(operator, &report));
     }
+    let (name, mut search) = (name.to_owned(), search);
+    thread::spawn(move || search.look_up(&name));
     Lead(ended)
 }
 
-fn spawn(ended: &Arc<AtomicBool>, search: impl FnOnce(&AtomicBool) + Send + 'static) {
-    let ended = Arc::clone(ended);
-    thread::spawn(move || search(&ended));
+/// One source's part of a search.
+#[derive(Clone)]
+struct Search {
+    ended: Arc<AtomicBool>,
+    /// None: addresses count as they are.
+    proof: Option<LeadProof>,
+    /// The agents' port.
+    port: u16,
+    if_silent: IfSilent,
+    /// Since when addresses have been silent.
+    silent: HashMap<IpAddr, Instant>,
+    found: Arc<dyn Fn(IpAddr) + Send + Sync>,
 }
 
-fn look_up(name: &str, ended: &AtomicBool, found: &dyn Fn(IpAddr)) {
-    let mut delay = AGAIN;
-    while !ended.load(Ordering::Relaxed) {
-        if let Some(address) = dns::lookup(name, NAME_LIMIT) {
-            return found(address);
+impl Search {
+    fn look_up(&mut self, name: &str) {
+        let mut delay = AGAIN;
+        while !self.is_ended() {
+            let addresses = dns::lookup_all(name, NAME_LIMIT);
+            if addresses.into_iter().any(|address| self.take(address)) {
+                return;
+            }
+            thread::sleep(delay.grow());
         }
-        thread::sleep(delay.grow());
     }
-}
 
-fn ask(mut operator: Operator, report: &Report, ended: &AtomicBool, found: &dyn Fn(IpAddr)) {
-    let mut delay = AGAIN;
-    while !ended.load(Ordering::Relaxed) {
-        let start = Instant::now();
-        // An operator that is away is no error: the name will be there.
-        let reply = operator.exchange(report, OPERATOR_LIMIT).unwrap_or_default();
-        let lead = reply.work.iter().find_map(|work| match work {
-            Work::Lead(address) => Some(*address),
-            Work::Drain(_) | Work::Stop => None,
-        });
-        if let Some(address) = lead {
-            return found(address);
+    fn ask_operator(&mut self, mut operator: Operator, report: &Report) {
+        let (mut delay, mut patience) = (AGAIN, OPERATOR_AGAIN);
+        while !self.is_ended() {
+            let start = Instant::now();
+            // An operator that is away is no error: the name will be there.
+            let reply = operator.exchange(report, OPERATOR_LIMIT).unwrap_or_default();
+            let lead = reply.work.iter().find_map(|work| match work {
+                Work::Lead(address) => Some(*address),
+                Work::Drain(_) | Work::Stop => None,
+            });
+            let Some(address) = lead else {
+                // One that held the answer back has already waited for us.
+                if start.elapsed() > Duration::from_secs(5) {
+                    delay.reset();
+                }
+                thread::sleep(delay.grow());
+                continue;
+            };
+            if self.take_within(address, patience.grow()) {
+                return;
+            }
         }
-        // One that held the answer back has already waited for us.
-        if start.elapsed() > Duration::from_secs(5) {
-            delay.reset();
+    }
+
+    /// Takes an address as soon as it counts, which may be when its agent has started.
+    fn take_within(&mut self, address: IpAddr, limit: Duration) -> bool {
+        let (deadline, mut delay) = (Instant::now() + limit, STARTING);
+        loop {
+            if self.take(address) {
+                return true;
+            }
+            if self.is_ended() || Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(delay.grow());
         }
-        thread::sleep(delay.grow());
+    }
+
+    fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Passes an address on if it counts; whether it did.
+    fn take(&mut self, address: IpAddr) -> bool {
+        let counts = self.counts(address);
+        if counts && !self.is_ended() {
+            (self.found)(address);
+        }
+        counts
+    }
+
+    fn counts(&mut self, address: IpAddr) -> bool {
+        let Some(proof) = &self.proof else { return true };
+        match proof.ask(SocketAddr::new(address, self.port)) {
+            Found::Lead => true,
+            Found::Another => {
+                self.silent.remove(&address);
+                false
+            }
+            Found::Silent => {
+                let since = *self.silent.entry(address).or_insert_with(Instant::now);
+                self.if_silent == IfSilent::UseLater && since.elapsed() > SILENCE
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lead_proof::tests::{agent, proof};
     use crate::rank::tests::{plan, rank};
     use std::sync::mpsc;
+
+    const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn search(port: u16, if_silent: IfSilent) -> Search {
+        Search {
+            ended: Arc::new(AtomicBool::new(false)),
+            proof: Some(proof("uid", false)),
+            port,
+            if_silent,
+            silent: HashMap::new(),
+            found: Arc::new(|_| {}),
+        }
+    }
 
     #[test]
     fn a_name_is_looked_up() {
@@ -116,9 +223,42 @@ mod tests {
         let place = Place { plan: other.clone(), secrets: other, root, index: 1, flux: None };
         let (sender, receiver) = mpsc::channel();
         let found = move |address| sender.send(address).unwrap();
-        let search = find("localhost", &place, &rank(plan(), 1), found);
+        let search = find("localhost", &place, &rank(plan(), 1), IfSilent::UseLater, found);
         let address = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(address.is_loopback());
         search.end();
+    }
+
+    #[test]
+    fn the_address_of_another_cluster_or_of_a_worker_does_not_count() {
+        for (cluster, leads, counts) in
+            [("uid", true, true), ("uid", false, false), ("older", true, false)]
+        {
+            let port = agent(proof(cluster, leads));
+            assert_eq!(search(port, IfSilent::UseLater).counts(LOOPBACK), counts, "{cluster}");
+        }
+    }
+
+    #[test]
+    fn a_silent_address_is_used_after_a_while_and_never_by_a_broker_that_runs() {
+        let port = {
+            let listener = std::net::TcpListener::bind((LOOPBACK, 0)).unwrap();
+            listener.local_addr().unwrap().port()
+        };
+        for (if_silent, used) in [(IfSilent::UseLater, true), (IfSilent::Ignore, false)] {
+            let mut search = search(port, if_silent);
+            assert!(!search.counts(LOOPBACK), "it has just become silent");
+            let long_ago = Instant::now().checked_sub(2 * SILENCE).unwrap();
+            search.silent.insert(LOOPBACK, long_ago);
+            assert_eq!(search.counts(LOOPBACK), used, "{if_silent:?}");
+        }
+    }
+
+    #[test]
+    fn an_agent_that_answers_for_another_cluster_is_not_silent() {
+        let port = agent(proof("older", true));
+        let mut search = search(port, IfSilent::UseLater);
+        search.silent.insert(LOOPBACK, Instant::now().checked_sub(2 * SILENCE).unwrap());
+        assert!(!search.counts(LOOPBACK));
     }
 }

@@ -13,16 +13,13 @@ use crate::lead::Lead;
 /// Between two looks at the connections.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How many looks without a connection are too many. A lead that is only busy
-/// keeps its connections, and Flux opens a lost one again within a second.
-const PATIENCE: u32 = 3;
-
-/// Between two times that others are asked. Ranks far down the tree have no
-/// connection to the lead at all; they should not ask for ever and ever.
+/// How long the lead is not asked for after it was found where the broker looks for
+/// it: Flux connects again by itself, and ranks far down the tree have no connection
+/// to the lead at all.
 const ASK: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Watches the connection to `lead` while `running`, and asks with `find` where
-/// the lead is when there is none. Returns the address if it is another one.
+/// Watches the connection to `lead` while `running`. While there is none, `find`
+/// looks for the lead. Returns its address if it is another one.
 pub fn watch(
     lead: SocketAddr,
     running: &AtomicBool,
@@ -39,19 +36,13 @@ fn watch_with(
     find: impl Fn(Box<dyn Fn(IpAddr) + Send + Sync>) -> Lead,
 ) -> Option<IpAddr> {
     let mut delay = ASK;
-    let mut missed = 0;
+    let mut pause = look;
     while running.load(Ordering::Relaxed) {
-        thread::sleep(look);
-        match connected() {
-            Some(true) => {
-                missed = 0;
-                delay.reset();
-            }
-            Some(false) => missed += 1,
-            // Where this cannot be known, Flux has to notice by itself.
-            None => return None,
-        }
-        if missed < PATIENCE {
+        thread::sleep(pause);
+        pause = look;
+        // Where this cannot be known, Flux has to notice by itself.
+        if connected()? {
+            delay.reset();
             continue;
         }
         let (sender, receiver) = mpsc::channel();
@@ -59,11 +50,19 @@ fn watch_with(
             // Two may answer, and one is enough.
             let _ = sender.send(address);
         }));
-        let found = receiver.recv_timeout(delay.grow());
+        // The lead may be away for long, and may come back where it was.
+        let found = loop {
+            match receiver.recv_timeout(look) {
+                Ok(address) => break Some(address),
+                Err(_) if connected()? || !running.load(Ordering::Relaxed) => break None,
+                Err(_) => {}
+            }
+        };
         search.end();
         match found {
-            Ok(address) if address != lead.ip() => return Some(address),
-            _ => missed = 0,
+            Some(address) if address != lead.ip() => return Some(address),
+            Some(_) => pause = delay.grow(),
+            None => {}
         }
     }
     None
@@ -85,7 +84,7 @@ mod tests {
     fn a_lead_that_moved_is_found_where_it_is() {
         let asked = Arc::new(AtomicU32::new(0));
         let running = AtomicBool::new(true);
-        // The first answer is old news.
+        // At first it is where it was.
         let find = |found: Box<dyn Fn(IpAddr) + Send + Sync>| {
             let times = asked.fetch_add(1, Ordering::Relaxed);
             found(IpAddr::from([10, 0, 0, if times == 0 { 1 } else { 2 }]));
@@ -97,17 +96,32 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_while_there_is_a_connection() {
+    fn the_lead_is_not_looked_for_while_there_is_a_connection() {
         let running = AtomicBool::new(true);
         let looks = AtomicU32::new(0);
         let connected = || {
-            let look = looks.fetch_add(1, Ordering::Relaxed);
-            running.store(look < 20, Ordering::Relaxed);
-            // Missing at times, but never for long.
-            Some(look.is_multiple_of(PATIENCE))
+            running.store(looks.fetch_add(1, Ordering::Relaxed) < 20, Ordering::Relaxed);
+            Some(true)
         };
-        let find = |_: Box<dyn Fn(IpAddr) + Send + Sync>| panic!("nobody should ask");
+        let find = |_: Box<dyn Fn(IpAddr) + Send + Sync>| panic!("it is looked for");
         assert_eq!(watch_with(lead(), &running, &connected, FAST, find), None);
         assert_eq!(watch_with(lead(), &AtomicBool::new(true), &|| None, FAST, find), None);
+    }
+
+    #[test]
+    fn a_search_ends_when_flux_has_connected_again() {
+        let running = AtomicBool::new(true);
+        let (looks, searches) = (AtomicU32::new(0), AtomicU32::new(0));
+        let connected = || {
+            let look = looks.fetch_add(1, Ordering::Relaxed);
+            running.store(look < 20, Ordering::Relaxed);
+            Some(look > 3)
+        };
+        let find = |_: Box<dyn Fn(IpAddr) + Send + Sync>| {
+            searches.fetch_add(1, Ordering::Relaxed);
+            Lead::ended()
+        };
+        assert_eq!(watch_with(lead(), &running, &connected, FAST, find), None);
+        assert_eq!(searches.load(Ordering::Relaxed), 1);
     }
 }

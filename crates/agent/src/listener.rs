@@ -83,7 +83,8 @@ pub fn serve(
     serve_at(listener, LIMIT, handler)
 }
 
-fn serve_at(
+/// As [`serve`], on a port that is bound already, with another limit for a request.
+pub fn serve_at(
     listener: TcpListener,
     limit: Duration,
     handler: impl Fn(&Request<'_>) -> Response + Send + 'static,

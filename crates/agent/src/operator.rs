@@ -14,7 +14,7 @@ use flux_operator_wire::{Reply, Report, ReportTarget};
 use crate::arguments::Place;
 use crate::ending::{chain, say};
 use crate::http::{self, HttpError};
-use crate::secrets;
+use crate::{nonce, secrets};
 
 /// How often one report is sent, to learn a nonce and to be sent elsewhere: two
 /// replicas may each send us to the other for a while.
@@ -113,7 +113,7 @@ impl Operator {
         // Used once: whatever happens, the next request has another one.
         let nonce = match self.nonce.take() {
             Some(nonce) => nonce,
-            None => fresh_nonce().map_err(|source| ExchangeError::Nonce { source })?,
+            None => nonce::fresh().map_err(|source| ExchangeError::Nonce { source })?,
         };
         let exchange =
             Exchange { cluster_uid: &self.target.uid, pod_uid: &self.pod, nonce: &nonce };
@@ -144,13 +144,6 @@ impl Operator {
             status => Err(ExchangeError::Refused { status }),
         }
     }
-}
-
-/// A nonce that nobody has had before: 16 random bytes, as the operator's.
-fn fresh_nonce() -> Result<String, getrandom::Error> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 enum Sent {

@@ -93,6 +93,7 @@ pub mod tests {
     pub fn plan() -> BootPlan {
         BootPlan {
             cluster: "fs".into(),
+            uid: String::new(),
             hosts: "fs-[0-3]".parse().unwrap(),
             first_rank: 0,
             quorum: 4,

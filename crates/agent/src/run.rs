@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use flux_operator_flux::broker_config::PrintError;
-use flux_operator_wire::{Ending, EndingReason};
+use flux_operator_wire::{Ending, EndingReason, LEAD_PATH};
 use rustix::process::Pid;
 
 use crate::arguments::{self, Run};
@@ -22,12 +22,14 @@ use crate::ending::{self, Child, Seen, chain, say};
 use crate::files::{self, WriteError};
 use crate::hooks::{self, Hooks};
 use crate::layout::Layout;
+use crate::lead_proof::LeadProof;
+use crate::listener::{self, Request};
 use crate::notice::{self, Notice};
 use crate::rank::{self, Rank, RankError};
 use crate::ready::Readiness;
 use crate::secrets::{self, CertificateFileError};
 use crate::supervisor::{Supervisor, Waited};
-use crate::{config, cores, environment, listener, own_program, search, user_files, view};
+use crate::{config, cores, environment, own_program, search, user_files, view};
 
 /// The user's script, where the Go operator puts it.
 const SCRIPT: &str = "/tmp/custom-entrypoint.sh";
@@ -103,7 +105,8 @@ fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareEr
     let layout = Layout::new(&arguments.place.root);
     let grace = Duration::from_secs(rank.plan.grace_seconds.into());
     let readiness = Readiness::default();
-    serve(readiness.clone(), rank.plan.ready_port);
+    let proof = LeadProof::read(&arguments.place, &rank.plan, rank.leads());
+    serve(rank.plan.ready_port, readiness.clone(), proof.clone());
     let failures = check_restarts(&rank)?;
     // Nobody starts anything again where there is no Job.
     let comes_back =
@@ -130,6 +133,8 @@ fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareEr
         seen.take(notice);
     });
     let Waited::Ended(code) = waited else {
+        // Workers that start now belong to the next lead.
+        proof.iter().for_each(LeadProof::resign);
         // A lead that comes back must not say goodbye: its workers would take it
         // for the end of the instance and wait for nothing.
         let comes_back =
@@ -180,9 +185,14 @@ fn worker_without_job(seen: &Seen) -> Ending {
 }
 
 /// Answers the kubelet, whatever path it asks for.
-fn serve(readiness: Readiness, port: u16) {
+/// Answers the kubelet and other agents.
+fn serve(port: u16, readiness: Readiness, proof: Option<LeadProof>) {
+    let answer = move |request: &Request<'_>| match &proof {
+        Some(proof) if request.path == LEAD_PATH => proof.response(request.query),
+        _ => readiness.response(),
+    };
     if port != 0
-        && let Err(error) = listener::serve(port, move |_| readiness.response())
+        && let Err(error) = listener::serve(port, answer)
     {
         // A cluster can run without anybody knowing that it is ready.
         say(&format!("failed to answer on port {port}: {error}"));

@@ -16,6 +16,8 @@ pub(crate) const AGENT_PORT: u16 = 8051;
 pub enum Place {
     /// In pods that find each other by name.
     Pods {
+        /// Identity of the MiniCluster; empty offline.
+        uid: String,
         /// Domain of the pods' names: `<headless>.<namespace>.svc.<cluster domain>`.
         domain: String,
         /// Where Flux is.
@@ -69,16 +71,17 @@ pub fn boot_plan(cluster: &Cluster, place: &Place) -> BootPlan {
             connect: format!("ipc://{socket}"),
         },
     };
-    let (flux, report, ready_port, output_directory) = match place {
-        Place::Pods { flux, report, .. } => {
-            (flux.clone(), report.clone(), AGENT_PORT, output_directory.clone())
+    let (uid, flux, report, ready_port, output_directory) = match place {
+        Place::Pods { uid, flux, report, .. } => {
+            (uid.clone(), flux.clone(), report.clone(), AGENT_PORT, output_directory.clone())
         }
         Place::Machine { output_directory, .. } => {
-            (FluxHome::Path, None, 0, output_directory.clone())
+            (String::new(), FluxHome::Path, None, 0, output_directory.clone())
         }
     };
     BootPlan {
         cluster: name.clone(),
+        uid,
         hosts: ranks.hosts.clone(),
         first_rank: 0,
         quorum: ranks.quorum,

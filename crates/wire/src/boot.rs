@@ -16,6 +16,11 @@ pub struct BootPlan {
     /// Name of the cluster, for messages.
     pub cluster: String,
 
+    /// Identity of the cluster: another one may have had the same name. Empty where
+    /// nothing gives identities, as on one machine.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+
     /// The rank table: every host the instance may ever have, in rank order.
     pub hosts: HostList,
 
@@ -283,6 +288,7 @@ mod tests {
     fn example() -> BootPlan {
         BootPlan {
             cluster: "fs".into(),
+            uid: String::new(),
             hosts: "fs-[0-3]".parse().unwrap(),
             first_rank: 0,
             quorum: 4,

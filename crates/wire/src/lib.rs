@@ -12,6 +12,7 @@
 
 mod boot;
 mod ending;
+mod lead;
 mod report;
 pub mod seal;
 
@@ -20,4 +21,5 @@ pub use boot::{
     Sidecar,
 };
 pub use ending::{Ending, EndingReason, REPLACE_ME, TERMINATED, exit_code_of_lead};
+pub use lead::{LEAD_PATH, LeadAnswer, RunId};
 pub use report::{BrokerCount, Drain, Drained, JobSummary, Reply, Report, Work};

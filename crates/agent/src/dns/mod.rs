@@ -3,8 +3,8 @@
 //!
 //! What the library does for names in a pod, and no more: `/etc/hosts` first,
 //! then the servers of `/etc/resolv.conf` over UDP, with its search domains. An
-//! answer that does not fit a packet is taken as far as it goes: one address is
-//! all that is wanted.
+//! answer that does not fit a packet is taken as far as it goes: a few addresses
+//! are all that is wanted.
 
 mod packet;
 mod settings;
@@ -20,33 +20,40 @@ pub use settings::Settings;
 /// that did not ask for more.
 const MAX_PACKET: usize = 4096;
 
-/// Looks a name up once. None if nobody knows it now. `limit` is for everything.
+/// Looks a name up once. None if no server knows it now. `limit` is for everything.
 pub fn lookup(name: &str, limit: Duration) -> Option<IpAddr> {
+    lookup_all(name, limit).first().copied()
+}
+
+/// Looks a name up once: all its addresses of one family. While a pod is replaced,
+/// its name may have the old address and the new one.
+pub fn lookup_all(name: &str, limit: Duration) -> Vec<IpAddr> {
     if let Ok(address) = name.parse() {
-        return Some(address);
+        return vec![address];
     }
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     if let Some(address) = settings::in_hosts(&read("/etc/hosts"), name) {
-        return Some(address);
+        return vec![address];
     }
     ask(&Settings::parse(&read("/etc/resolv.conf")), name, Instant::now() + limit)
 }
 
 /// Asks the servers for each name that `name` may stand for.
-fn ask(settings: &Settings, name: &str, deadline: Instant) -> Option<IpAddr> {
-    settings.candidates(name).iter().find_map(|candidate| {
-        match ask_servers(settings, candidate, Family::V4, deadline) {
-            Answer::Address(address) => Some(address),
+fn ask(settings: &Settings, name: &str, deadline: Instant) -> Vec<IpAddr> {
+    let found = settings.candidates(name).into_iter().find_map(|candidate| {
+        match ask_servers(settings, &candidate, Family::V4, deadline) {
+            Answer::Addresses(addresses) => Some(addresses),
             // There is none of the other family either.
             Answer::NoName => None,
             Answer::NoAddress | Answer::Failure => {
-                match ask_servers(settings, candidate, Family::V6, deadline) {
-                    Answer::Address(address) => Some(address),
+                match ask_servers(settings, &candidate, Family::V6, deadline) {
+                    Answer::Addresses(addresses) => Some(addresses),
                     _ => None,
                 }
             }
         }
-    })
+    });
+    found.unwrap_or_default()
 }
 
 fn ask_servers(settings: &Settings, name: &str, family: Family, deadline: Instant) -> Answer {
@@ -152,15 +159,15 @@ mod tests {
     #[test]
     fn a_name_is_found_in_one_of_its_domains_whatever_else_arrives() {
         let settings = settings(vec![server("fs-0.b.test", true)]);
-        assert_eq!(ask(&settings, "fs-0", soon()), Some([10, 0, 0, 9].into()));
-        assert_eq!(ask(&settings, "fs-1", soon()), None);
+        assert_eq!(ask(&settings, "fs-0", soon()), [IpAddr::from([10, 0, 0, 9])]);
+        assert_eq!(ask(&settings, "fs-1", soon()), [] as [IpAddr; 0]);
     }
 
     #[test]
     fn a_server_that_is_silent_is_passed_over() {
         let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let servers = vec![silent.local_addr().unwrap(), server("x.y.z", false)];
-        assert_eq!(ask(&settings(servers), "x.y.z", soon()), Some([10, 0, 0, 9].into()));
+        assert_eq!(ask(&settings(servers), "x.y.z", soon()), [IpAddr::from([10, 0, 0, 9])]);
     }
 
     #[test]
@@ -168,7 +175,7 @@ mod tests {
         let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let settings = settings(vec![silent.local_addr().unwrap()]);
         let start = Instant::now();
-        assert_eq!(ask(&settings, "x", start + Duration::from_millis(300)), None);
+        assert!(ask(&settings, "x", start + Duration::from_millis(300)).is_empty());
         assert!(start.elapsed() < Duration::from_secs(5));
     }
 

@@ -23,8 +23,8 @@ pub enum Family {
 /// What a server said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The name has this address.
-    Address(IpAddr),
+    /// The name has these addresses, at least one.
+    Addresses(Vec<IpAddr>),
     /// The name has no address of this family.
     NoAddress,
     /// There is no such name.
@@ -57,32 +57,39 @@ pub fn answer(bytes: &[u8], id: u16, name: &str, family: Family) -> Option<Answe
         return None;
     }
     Some(match packet.rcode() {
-        RCODE::NoError => address(&packet, name, family).map_or(Answer::NoAddress, Answer::Address),
+        RCODE::NoError => match addresses(&packet, name, family) {
+            addresses if addresses.is_empty() => Answer::NoAddress,
+            addresses => Answer::Addresses(addresses),
+        },
         RCODE::NameError => Answer::NoName,
         _ => Answer::Failure,
     })
 }
 
-/// The address of a name, through its aliases.
-fn address(packet: &Packet<'_>, mut name: Name<'_>, family: Family) -> Option<IpAddr> {
+/// The addresses of a name, through its aliases.
+fn addresses(packet: &Packet<'_>, mut name: Name<'_>, family: Family) -> Vec<IpAddr> {
     for _ in 0..MAX_ALIASES {
         let mut alias = None;
+        let mut addresses = Vec::new();
         let records = packet.answers.iter().filter(|record| record.class == CLASS::IN);
         for record in records.filter(|record| same(&record.name, &name)) {
             match (&record.rdata, family) {
                 (RData::A(data), Family::V4) => {
-                    return Some(IpAddr::V4(Ipv4Addr::from(data.address)));
+                    addresses.push(IpAddr::V4(Ipv4Addr::from(data.address)));
                 }
                 (RData::AAAA(data), Family::V6) => {
-                    return Some(IpAddr::V6(Ipv6Addr::from(data.address)));
+                    addresses.push(IpAddr::V6(Ipv6Addr::from(data.address)));
                 }
                 (RData::CNAME(target), _) => alias = Some(target.0.clone().into_owned()),
                 _ => {}
             }
         }
-        name = alias?;
+        match alias {
+            Some(alias) if addresses.is_empty() => name = alias,
+            _ => return addresses,
+        }
     }
-    None
+    Vec::new()
 }
 
 /// Names are the same whatever the case of their letters.
@@ -128,7 +135,7 @@ pub mod tests {
     #[test]
     fn an_address_is_found_directly_and_through_aliases() {
         let asked = question(7, "fs-0.fs", Family::V4).unwrap();
-        let expected = Some(Answer::Address([10, 0, 0, 1].into()));
+        let expected = Some(Answer::Addresses(vec![[10, 0, 0, 1].into()]));
         for records in [
             vec![("fs-0.fs", v4([10, 0, 0, 1]))],
             vec![("FS-0.fs", v4([10, 0, 0, 1]))],
@@ -142,8 +149,17 @@ pub mod tests {
         let bytes = reply(&asked, RCODE::NoError, vec![("x", data)]);
         assert_eq!(
             answer(&bytes, 7, "x", Family::V6),
-            Some(Answer::Address("::1".parse().unwrap()))
+            Some(Answer::Addresses(vec!["::1".parse().unwrap()]))
         );
+    }
+
+    #[test]
+    fn a_pod_that_is_replaced_has_two_addresses_for_a_while() {
+        let asked = question(7, "x", Family::V4).unwrap();
+        let records = vec![("x", v4([10, 0, 0, 1])), ("x", v4([10, 0, 0, 2]))];
+        let bytes = reply(&asked, RCODE::NoError, records);
+        let expected = vec![[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+        assert_eq!(answer(&bytes, 7, "x", Family::V4), Some(Answer::Addresses(expected)));
     }
 
     #[test]

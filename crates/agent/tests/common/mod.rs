@@ -72,6 +72,7 @@ impl Cluster {
         let last = size - 1;
         let plan = BootPlan {
             cluster: "t".into(),
+            uid: String::new(),
             hosts: format!("t-[0-{last}]").parse().unwrap(),
             first_rank: 0,
             quorum: size,

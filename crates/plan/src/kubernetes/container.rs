@@ -159,6 +159,10 @@ fn downward(container: &UserContainer) -> Vec<EnvVar> {
     let fields = BTreeMap::from([
         ("FLUX_OPERATOR_INDEX_FAILURES", annotation("job-index-failure-count")),
         ("FLUX_OPERATOR_IGNORED_FAILURES", annotation("job-index-ignored-failure-count")),
+        (
+            "FLUX_OPERATOR_JOB_UID",
+            "metadata.labels['batch.kubernetes.io/controller-uid']".to_owned(),
+        ),
         ("FLUX_OPERATOR_POD_UID", "metadata.uid".to_owned()),
     ]);
     let mut variables: Vec<EnvVar> = fields

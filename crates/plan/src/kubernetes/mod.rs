@@ -111,8 +111,8 @@ impl Rendering<'_> {
         let uid = self.minicluster.metadata.uid.clone().unwrap_or_default();
         // A Secret of the user's has no key to seal reports with.
         let url = self.settings.report_url.clone().filter(|_| self.owns_secret());
-        let report = url.map(|url| ReportTarget { url, uid });
-        boot_plan(self.cluster, &Place::Pods { domain, flux: self.flux_home(), report })
+        let report = url.map(|url| ReportTarget { url, uid: uid.clone() });
+        boot_plan(self.cluster, &Place::Pods { uid, domain, flux: self.flux_home(), report })
     }
 
     fn flux(&self) -> Option<&flux_operator_api::minicluster::Flux> {

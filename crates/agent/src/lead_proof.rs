@@ -1,0 +1,157 @@
+//! Asking the agent at an address whether it leads this run of this cluster, and
+//! answering that question (see [`RunId`]).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use flux_operator_wire::seal::SealKey;
+use flux_operator_wire::{BootPlan, LEAD_PATH, LeadAnswer, RunId};
+
+use crate::arguments::Place;
+use crate::listener::Response;
+use crate::{http, nonce, secrets};
+
+/// How long an agent may take to answer. It is asked again if it takes longer.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What stands before the nonce in the query.
+const NONCE: &str = "nonce=";
+
+/// The longest nonce that is answered; ours has 32 digits.
+const MAX_NONCE: usize = 64;
+
+/// What an agent needs to answer, and to check an answer. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LeadProof {
+    run: RunId,
+    key: Option<SealKey>,
+    /// This agent's broker is the lead, until the agent is told to stop.
+    leads: Arc<AtomicBool>,
+}
+
+/// What came of asking an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The lead of this run.
+    Lead,
+    /// An agent, but not the lead of this run.
+    Another,
+    /// Nothing that answers the question.
+    Silent,
+}
+
+impl LeadProof {
+    /// The proof of the cluster of `plan`. None where agents do not answer, or where
+    /// clusters have no identity.
+    pub fn read(place: &Place, plan: &BootPlan, leads: bool) -> Option<LeadProof> {
+        if plan.uid.is_empty() || plan.ready_port == 0 {
+            return None;
+        }
+        let job = std::env::var("FLUX_OPERATOR_JOB_UID").unwrap_or_default();
+        let run = RunId { cluster: plan.uid.clone(), job };
+        // The same key as for reports. All agents have it, or none.
+        let key = plan.report.as_ref().and_then(|_| secrets::read_report_key(&place.secrets).ok());
+        Some(LeadProof { run, key, leads: Arc::new(AtomicBool::new(leads)) })
+    }
+
+    /// From now on this agent does not lead: it was told to stop.
+    pub fn resign(&self) {
+        self.leads.store(false, Ordering::Relaxed);
+    }
+
+    /// The answer to `GET /v1/lead` with this query.
+    pub fn response(&self, query: &str) -> Response {
+        let nonce = query.strip_prefix(NONCE).filter(|nonce| nonce.len() <= MAX_NONCE);
+        let Some(nonce) = nonce else { return Response::new(400, "a nonce is missing\n") };
+        let leads = self.leads.load(Ordering::Relaxed);
+        let (body, seal) = self.run.answer(leads, nonce, self.key.as_ref());
+        Response { status: 200, header: seal.map(|seal| ("X-Flux-Seal", seal)), body }
+    }
+
+    /// Asks the agent at `address`.
+    pub fn ask(&self, address: SocketAddr) -> Found {
+        let Ok(nonce) = nonce::fresh() else { return Found::Silent };
+        let target = format!("{LEAD_PATH}?{NONCE}{nonce}");
+        let Ok(answer) = http::get(address, &target, LIMIT) else { return Found::Silent };
+        if serde_json::from_slice::<LeadAnswer>(&answer.body).is_err() {
+            // An agent of an older version, or another program.
+            return Found::Silent;
+        }
+        let (seal, key) = (answer.seal.as_deref(), self.key.as_ref());
+        match self.run.is_led_by(&answer.body, seal, &nonce, key) {
+            true => Found::Lead,
+            false => Found::Another,
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::listener::{self, Request};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    /// The proof of an agent of a cluster.
+    pub fn proof(cluster: &str, leads: bool) -> LeadProof {
+        LeadProof {
+            run: RunId { cluster: cluster.into(), job: "job".into() },
+            key: Some(SealKey::from_bytes([7; 32])),
+            leads: Arc::new(AtomicBool::new(leads)),
+        }
+    }
+
+    /// An agent that gives this proof; its port.
+    pub fn agent(proof: LeadProof) -> u16 {
+        serve(move |request| proof.response(request.query))
+    }
+
+    fn serve(handler: impl Fn(&Request<'_>) -> Response + Send + 'static) -> u16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        listener::serve_at(listener, Duration::from_secs(60), handler).unwrap();
+        port
+    }
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    }
+
+    #[test]
+    fn a_lead_counts_until_it_is_told_to_stop() {
+        let lead = proof("uid", true);
+        let address = at(agent(lead.clone()));
+        let worker = proof("uid", false);
+        assert_eq!(worker.ask(address), Found::Lead);
+        lead.resign();
+        assert_eq!(worker.ask(address), Found::Another);
+    }
+
+    #[test]
+    fn another_cluster_and_another_key_do_not_count() {
+        let lead = proof("uid", true);
+        let address = at(agent(lead.clone()));
+        assert_eq!(proof("other", false).ask(address), Found::Another);
+        let key = Some(SealKey::from_bytes([8; 32]));
+        assert_eq!(LeadProof { key, ..proof("uid", false) }.ask(address), Found::Another);
+    }
+
+    #[test]
+    fn what_is_not_an_answer_is_silence() {
+        let refuses = {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            listener.local_addr().unwrap()
+        };
+        assert_eq!(proof("uid", false).ask(refuses), Found::Silent);
+        let older_agent = at(serve(|_| Response::new(200, "ready\n")));
+        assert_eq!(proof("uid", false).ask(older_agent), Found::Silent);
+    }
+
+    #[test]
+    fn a_question_without_a_nonce_is_refused() {
+        for query in ["", "nonce", &format!("nonce={}", "a".repeat(65))] {
+            assert_eq!(proof("uid", true).response(query).status, 400, "{query}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Proof of being the lead: what an agent answers to `GET /v1/lead?nonce=NONCE`.
+//!
+//! A name server keeps the address of a lead that was deleted, and Kubernetes gives
+//! addresses away again. So a worker uses an address only when the agent there
+//! answers that it leads this very cluster and run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::seal::{Exchange, SealKey};
+
+/// Where an agent answers.
+pub const LEAD_PATH: &str = "/v1/lead";
+
+/// Stands for the pod in the seal of an answer. No pod has such a uid, so no other
+/// message has the same seal.
+const SPEAKER: &str = "lead";
+
+/// Which run of which cluster an agent belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunId {
+    /// Identity of the cluster.
+    pub cluster: String,
+    /// Identity of the Job whose pods these are: a cluster may have one after another.
+    pub job: String,
+}
+
+/// An agent's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeadAnswer {
+    /// Identity of the cluster.
+    pub cluster: String,
+    /// Identity of the Job.
+    pub job: String,
+    /// This agent's broker is the lead, and the agent has not been told to stop.
+    pub leads: bool,
+}
+
+impl RunId {
+    /// The answer of an agent of this run, as JSON, and its seal if there is a key.
+    pub fn answer(
+        &self,
+        leads: bool,
+        nonce: &str,
+        key: Option<&SealKey>,
+    ) -> (String, Option<String>) {
+        let RunId { cluster, job } = self.clone();
+        let body = serde_json::to_string(&LeadAnswer { cluster, job, leads })
+            .expect("text and a flag are JSON");
+        let seal = key.map(|key| key.seal(self.exchange(nonce), body.as_bytes()));
+        (body, seal)
+    }
+
+    /// Whether an answer comes from the lead of this run. With a key it has to be
+    /// sealed for this nonce.
+    pub fn is_led_by(
+        &self,
+        body: &[u8],
+        seal: Option<&str>,
+        nonce: &str,
+        key: Option<&SealKey>,
+    ) -> bool {
+        let sealed =
+            key.is_none_or(|key| key.verify(self.exchange(nonce), body, seal.unwrap_or_default()));
+        let Ok(LeadAnswer { cluster, job, leads }) = serde_json::from_slice(body) else {
+            return false;
+        };
+        sealed && leads && RunId { cluster, job } == *self
+    }
+
+    fn exchange<'a>(&'a self, nonce: &'a str) -> Exchange<'a> {
+        Exchange { cluster_uid: &self.cluster, pod_uid: SPEAKER, nonce }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(cluster: &str, job: &str) -> RunId {
+        RunId { cluster: cluster.into(), job: job.into() }
+    }
+
+    #[test]
+    fn only_the_lead_of_the_same_run_counts() {
+        let ours = run("c", "j");
+        for (run, leads, expected) in [
+            (run("c", "j"), true, true),
+            (run("c", "j"), false, false),
+            (run("c", "k"), true, false),
+            (run("d", "j"), true, false),
+        ] {
+            let (body, seal) = run.answer(leads, "n", None);
+            assert_eq!(
+                ours.is_led_by(body.as_bytes(), seal.as_deref(), "n", None),
+                expected,
+                "{run:?}"
+            );
+        }
+        assert!(!ours.is_led_by(b"ready\n", None, "n", None));
+    }
+
+    #[test]
+    fn with_a_key_an_answer_is_sealed_for_its_question() {
+        let (ours, key) = (run("c", "j"), SealKey::from_bytes([7; 32]));
+        let (body, seal) = ours.answer(true, "n", Some(&key));
+        let counts =
+            |nonce, key| ours.is_led_by(body.as_bytes(), seal.as_deref(), nonce, Some(key));
+        assert!(counts("n", &key));
+        assert!(!counts("m", &key), "an older answer");
+        assert!(!counts("n", &SealKey::from_bytes([8; 32])), "another cluster's key");
+        assert!(!ours.is_led_by(body.as_bytes(), None, "n", Some(&key)), "no seal");
+    }
+}
