@@ -3,6 +3,8 @@
 //! Beside it a bare Job of the same pods that runs `true`, and Flux alone: what is left is the
 //! operator's and the agent's share. Operators have a testbed each and take turns.
 
+mod figures;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -13,15 +15,17 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kube::runtime::watcher;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
+
+pub(crate) use figures::Figures;
+use figures::OperatorFigures;
 
 use crate::bed::{Bed, NAMESPACE};
 use crate::contestant::{Operator, Running};
 use crate::flux_alone;
 use crate::manifest::{Bare, create, create_all, minicluster, miniclusters};
-use crate::summary::{Measures, Samples, table};
+use crate::summary::Samples;
 use crate::waiting::{first, named, no_pods, of_job, within};
 
 /// Far more than anything here should take.
@@ -59,34 +63,6 @@ impl Options {
         }
         manifest
     }
-}
-
-/// What was measured, in seconds.
-#[derive(Serialize)]
-pub(crate) struct Figures {
-    size: u32,
-    rounds: usize,
-    /// A Job of the same pods that runs `true`: until its lead has ended.
-    bare_job: Samples,
-    /// The same, until the Job is complete.
-    bare_job_complete: Samples,
-    /// Flux alone, started by hand on this machine.
-    flux_alone: Samples,
-    operators: Vec<OperatorFigures>,
-}
-
-#[derive(Serialize, Default)]
-struct OperatorFigures {
-    name: String,
-    lead_done: Samples,
-    job_complete: Samples,
-    says_finished: Samples,
-    /// Deleting a cluster whose command runs, until its pods are gone.
-    delete: Samples,
-    /// Rounds that did not end in time.
-    lost: u32,
-    /// Whether it was ever heard to say that a MiniCluster has finished.
-    silent: bool,
 }
 
 /// Measures all, in turns.
@@ -149,22 +125,14 @@ async fn one_round(
     figures: &mut OperatorFigures,
 ) -> Result<()> {
     let (client, host) = (&bed.client, bed.testbed.slot().host_address());
-    let name = format!("run-{round}");
-    let manifest = options.minicluster(&name, "hostname");
     out_of_step(options, round).await;
-    let started = Instant::now();
-    let (seen, created) =
-        tokio::join!(endings(client, &name, !figures.silent), create(client, &manifest));
-    created?;
-    let (lead, job, word) = seen?;
-    let since = |moment: Instant| (moment - started).as_secs_f64();
-    figures.lead_done.add(since(lead));
-    figures.job_complete.add(since(job));
-    match word {
-        Some(word) => figures.says_finished.add(since(word)),
+    let done = run(options, client, &format!("run-{round}"), !figures.silent).await?;
+    figures.lead_done.add(done.lead);
+    figures.job_complete.add(done.job);
+    match done.word {
+        Some(word) => figures.says_finished.add(word),
         None => figures.silent = true,
     }
-    delete(client, &name).await?;
     let name = format!("stop-{round}");
     // A command that tells when it runs, needs no quotes, and ends when it is ended.
     let listener = TcpListener::bind((host, 0)).await?;
@@ -174,7 +142,73 @@ async fn one_round(
     let calls = within(LIMIT, "the command runs", callers(&listener, options.size)).await?;
     figures.delete.add(delete(client, &name).await?);
     drop(calls);
+    // One after the other without a pause, as people do it who try things out: the name
+    // server still has the address of the lead that was deleted.
+    for (name, samples) in [
+        (format!("new-{round}"), &mut figures.new_name),
+        ("same".to_owned(), &mut figures.same_name),
+    ] {
+        samples.add(run(options, client, &name, false).await?.lead);
+    }
+    if let Some(seconds) = lead_lost(options, client, &format!("lost-{round}")).await? {
+        figures.lead_lost.add(seconds);
+    }
     Ok(())
+}
+
+/// Seconds until the parts of a run had ended.
+struct Done {
+    lead: f64,
+    job: f64,
+    word: Option<f64>,
+}
+
+/// Runs `hostname` in a MiniCluster of this name, and deletes it.
+async fn run(options: &Options, client: &Client, name: &str, talks: bool) -> Result<Done> {
+    let manifest = options.minicluster(name, "hostname");
+    let started = Instant::now();
+    let (seen, created) = tokio::join!(endings(client, name, talks), create(client, &manifest));
+    created?;
+    let (lead, job, word) = seen?;
+    delete(client, name).await?;
+    let since = |moment: Instant| (moment - started).as_secs_f64();
+    Ok(Done { lead: since(lead), job: since(job), word: word.map(since) })
+}
+
+/// Seconds from deleting the lead's pod of a cluster that stays until the cluster is Ready
+/// again. None for an operator that never says Ready.
+async fn lead_lost(options: &Options, client: &Client, name: &str) -> Result<Option<f64>> {
+    let mut manifest = options.minicluster(name, "");
+    manifest["spec"]["interactive"] = true.into();
+    create(client, &manifest).await?;
+    let ready =
+        first(miniclusters(client, NAMESPACE), named(name), |found| is_true(found, "Ready"));
+    let seconds = match within(LIMIT, "the cluster is Ready", ready).await {
+        Ok(_) => Some(lose_lead(client, name).await?),
+        Err(_) => None,
+    };
+    delete(client, name).await?;
+    Ok(seconds)
+}
+
+async fn lose_lead(client: &Client, name: &str) -> Result<f64> {
+    let of_lead = ListParams::default().labels(&format!(
+        "batch.kubernetes.io/job-name={name},batch.kubernetes.io/job-completion-index=0"
+    ));
+    let lead = pods(client).list(&of_lead).await?.items.into_iter().next();
+    let lead = lead.context("there is no lead")?.metadata.name.unwrap_or_default();
+    let mut was_unready = false;
+    let back = first(miniclusters(client, NAMESPACE), named(name), |found| {
+        let ready = is_true(found, "Ready");
+        was_unready |= !ready;
+        was_unready && ready
+    });
+    let started = Instant::now();
+    let deleted = async {
+        pods(client).delete(&lead, &DeleteParams::default()).await.context("failed to delete")
+    };
+    let (_, back) = tokio::try_join!(deleted, within(LIMIT, "it is Ready again", back))?;
+    Ok((back - started).as_secs_f64())
 }
 
 /// The kubelet looks at containers once a second, and what came before has ended with one of its
@@ -293,98 +327,13 @@ fn is_complete(job: &Job) -> bool {
 }
 
 fn says_finished(minicluster: &DynamicObject) -> bool {
+    is_true(minicluster, "JobFinished")
+}
+
+fn is_true(minicluster: &DynamicObject, condition: &str) -> bool {
     let conditions = minicluster.data["status"]["conditions"].as_array();
     conditions
         .into_iter()
         .flatten()
-        .any(|condition| condition["type"] == "JobFinished" && condition["status"] == "True")
-}
-
-impl OperatorFigures {
-    fn take(&mut self, other: OperatorFigures) {
-        let OperatorFigures {
-            name: _,
-            lead_done,
-            job_complete,
-            says_finished,
-            delete,
-            lost,
-            silent,
-        } = other;
-        self.lead_done.take(lead_done);
-        self.job_complete.take(job_complete);
-        self.says_finished.take(says_finished);
-        self.delete.take(delete);
-        self.lost += lost;
-        self.silent = silent;
-    }
-}
-
-impl Figures {
-    /// What is neither the pods' nor Flux's own.
-    fn own_share(&self, operator: &OperatorFigures) -> Option<f64> {
-        Some(operator.lead_done.median()? - self.bare_job.median()? - self.flux_alone.median()?)
-    }
-
-    /// All figures by name; ratios to the floor and to other operators too.
-    pub(crate) fn measures(&self) -> Measures {
-        let mut measures = Measures::new();
-        let floor =
-            self.bare_job.median().zip(self.flux_alone.median()).map(|(job, flux)| job + flux);
-        for operator in &self.operators {
-            let mut set = |name: &str, value: Option<f64>| {
-                let name = format!("bringup.{}.{name}", operator.name);
-                measures.extend(value.map(|value| (name, value)));
-            };
-            let ratio = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
-            let lead_done = operator.lead_done.median();
-            set("lead_done", lead_done);
-            set("lead_done_over_floor", ratio(lead_done, floor));
-            set("worst_over_median", ratio(operator.lead_done.worst(), lead_done));
-            set("own_share", self.own_share(operator));
-            set("job_complete", operator.job_complete.median());
-            set("says_finished", operator.says_finished.median());
-            set("delete", operator.delete.median());
-            set("lost", Some(f64::from(operator.lost)));
-            for other in self.operators.iter().filter(|other| other.name != operator.name) {
-                let over = |what: &str| format!("{what}_over.{}", other.name);
-                set(&over("lead_done"), ratio(lead_done, other.lead_done.median()));
-                set(&over("delete"), ratio(operator.delete.median(), other.delete.median()));
-            }
-        }
-        measures
-    }
-
-    /// The figures for people.
-    pub(crate) fn table(&self) -> String {
-        let names = self.operators.iter().map(|operator| operator.name.clone());
-        let mut rows: Vec<Vec<String>> = vec![
-            ["", "bare Job", "Flux alone"].map(str::to_owned).into_iter().chain(names).collect(),
-        ];
-        let dash = || "-".to_owned();
-        let mut row =
-            |what: &str, bare: String, flux: String, cell: &dyn Fn(&OperatorFigures) -> String| {
-                let cells = self.operators.iter().map(cell);
-                rows.push([what.to_owned(), bare, flux].into_iter().chain(cells).collect());
-            };
-        row("lead done", self.bare_job.text(2), self.flux_alone.text(2), &|each| {
-            each.lead_done.text(2)
-        });
-        row("Job complete", self.bare_job_complete.text(2), dash(), &|each| {
-            each.job_complete.text(2)
-        });
-        row("MiniCluster says finished", dash(), dash(), &|each| each.says_finished.text(2));
-        row("lead done − bare Job − Flux alone", dash(), dash(), &|each| {
-            self.own_share(each).map_or_else(dash, |share| format!("{share:.2}"))
-        });
-        row("delete while it runs, until no pod is left", dash(), dash(), &|each| {
-            each.delete.text(2)
-        });
-        row("lost rounds", dash(), dash(), &|each| each.lost.to_string());
-        let title = format!(
-            "one MiniCluster of {}, {} rounds, seconds: median (worst)",
-            self.size, self.rounds
-        );
-        table(&title, &rows)
-    }
+        .any(|found| found["type"] == condition && found["status"] == "True")
 }
