@@ -1,7 +1,8 @@
 //! Names and Services, on a real node.
 
 use anyhow::{Context, Result};
-use flux_operator_tests_e2e::on_stage;
+use flux_operator_api::condition::ConditionType;
+use flux_operator_tests_e2e::{Stage, on_stage};
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use serde_json::json;
@@ -49,4 +50,51 @@ async fn a_cluster_runs_below_a_name_of_the_users() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// The name server still has the address of the old lead, and the old pods the same labels.
+#[tokio::test]
+async fn brokers_under_an_old_name_are_never_started_for_the_old_lead() -> Result<()> {
+    on_stage(async |stage| {
+        for round in 0..3 {
+            stage.create("again", json!({ "size": 3, "interactive": true })).await?;
+            stage.wait("again", ConditionType::Ready, "True").await?;
+            joined_this_lead(stage, "again").await.with_context(|| format!("round {round}"))?;
+            stage.delete("again").await?;
+            stage.wait_for_no_pods("again").await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn brokers_of_a_resumed_cluster_are_never_started_for_the_old_lead() -> Result<()> {
+    on_stage(async |stage| {
+        stage.create("resumed", json!({ "size": 3, "interactive": true })).await?;
+        stage.wait("resumed", ConditionType::Ready, "True").await?;
+        stage.patch("resumed", json!({ "suspend": true })).await?;
+        stage.wait("resumed", ConditionType::Ready, "False").await?;
+        stage.wait_for_no_pods("resumed").await?;
+        stage.patch("resumed", json!({ "suspend": false })).await?;
+        stage.wait("resumed", ConditionType::Ready, "True").await?;
+        joined_this_lead(stage, "resumed").await
+    })
+    .await
+}
+
+/// Every worker has started its broker once, with the address that its lead has.
+async fn joined_this_lead(stage: &Stage, name: &str) -> Result<()> {
+    let lead = stage.pod(name, 0).await?.status.and_then(|status| status.pod_ip);
+    let lead = lead.context("the lead has no address")?;
+    for index in [1, 2] {
+        let config = "cat /mnt/flux/config/etc/flux/config/broker.toml";
+        let config = stage.exec(name, index, config).await?;
+        assert!(config.contains(&format!("\"tcp://{lead}:8050\"")), "{lead} is not in {config}");
+        let log = stage.log(name, index).await?;
+        for restarted in ["the lead is at", "trying again"] {
+            assert!(!log.contains(restarted), "{log}");
+        }
+    }
+    Ok(())
 }
