@@ -1,5 +1,5 @@
 //! Flux's own notions, as values: host lists, id sets, resource sets, broker configurations,
-//! certificates, job ids and states.
+//! certificates, job ids and states, versions.
 //!
 //! Everything that the operator says to Flux or hears from it goes through the types here, which
 //! read and print what Flux does. They follow the Flux RFCs and, where those are silent, flux-core
@@ -36,6 +36,7 @@ mod names;
 mod resource_state;
 pub mod resources;
 pub mod secret_key;
+mod version;
 mod z85;
 
 pub use bootstrap::{Bootstrap, BootstrapError, Host, HostEntry};
@@ -51,3 +52,4 @@ pub use names::UnknownName;
 pub use resource_state::{NodeStatus, ResourceState};
 pub use resources::{ResourceSet, ResourceSetError};
 pub use secret_key::{PublicKey, SecretKey};
+pub use version::{TooOld, Version, VersionError};

@@ -68,6 +68,8 @@ impl Flux {
             .args(["broker", "--config-path"])
             .arg(config)
             .arg(format!("-Shostname={host}"))
+            // For releases before 0.82, which take any attribute.
+            .env("FLUX_FAKE_HOSTNAME", host)
             .args(rest)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
