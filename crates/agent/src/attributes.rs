@@ -1,55 +1,83 @@
-//! The command line of the broker.
+//! The command line of the broker, and what it needs in its environment.
 //!
 //! A broker refuses an attribute that it does not know, so what only some
 //! versions of Flux have is given only where Flux has it.
 
 use std::path::Path;
 
+use flux_operator_flux::Version;
+
 use crate::archive;
 use crate::arguments::text;
 use crate::layout::{Layout, local_uri};
 use crate::rank::Rank;
 
+/// Flux before 0.82 takes a broker's host name from here, if it is not the machine's. It
+/// is for the broker alone: those that jobs start would take it for their own.
+pub const HOSTNAME_VARIABLE: &str = "FLUX_FAKE_HOSTNAME";
+
 /// What depends on the machine rather than on the plan.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Found {
+    /// The release of Flux, if it is known.
+    pub version: Option<Version>,
+    /// The host name of the machine.
+    pub machine: String,
     /// This Flux runs jobs at times.
     pub cron: bool,
     /// The file to start from exists.
     pub restore: bool,
 }
 
-/// Looks at the machine. `flux` is the program that will be run.
-pub fn look(rank: &Rank, flux: &Path) -> Found {
+/// Looks at the machine. `flux` is the program that will be run, of this version.
+pub fn look(rank: &Rank, flux: &Path, version: Option<Version>) -> Found {
     let archive = rank.plan.broker.archive.as_deref();
-    Found { cron: has_cron(flux), restore: archive.is_some_and(|path| Path::new(path).exists()) }
+    Found {
+        version,
+        machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        cron: has_cron(flux),
+        restore: archive.is_some_and(|path| Path::new(path).exists()),
+    }
 }
 
 /// The words after `flux`: the subcommand, its options, and `program` at the end.
 ///
 /// Without a program to wrap it in, the broker is started without a step in
 /// between.
-pub fn words(rank: &Rank, layout: &Layout, found: Found, program: &[String]) -> Vec<String> {
-    let config = text(&layout.config()).to_owned();
+pub fn words(rank: &Rank, layout: &Layout, found: &Found, program: &[String]) -> Vec<String> {
+    let attributes = attributes(rank, layout, found).into_iter();
+    let options = [format!("--config-path={}", text(&layout.config()))]
+        .into_iter()
+        .chain(attributes.map(|attribute| format!("-S{attribute}")));
     let mut words = match &rank.plan.broker.wrap {
-        Some(wrap) => vec!["start".to_owned(), format!("--wrap={wrap}")],
-        None => vec!["broker".to_owned()],
+        // `flux start` has options of its own for these only since 0.69.
+        Some(wrap) => ["start".to_owned(), format!("--wrap={wrap}")]
+            .into_iter()
+            .chain(options.map(|option| format!("-o{option}")))
+            .collect(),
+        None => ["broker".to_owned()].into_iter().chain(options).collect::<Vec<_>>(),
     };
-    words.push(format!("--config-path={config}"));
-    words.extend(
-        attributes(rank, layout, found).into_iter().map(|attribute| format!("-S{attribute}")),
-    );
     words.extend_from_slice(program);
     words
 }
 
-fn attributes(rank: &Rank, layout: &Layout, found: Found) -> Vec<String> {
+/// The variable that a broker takes its host name from, if it needs one.
+pub fn host_name_variable(rank: &Rank, found: &Found) -> Option<(&'static str, String)> {
+    let by_attribute = found.version.is_some_and(Version::has_hostname_attribute);
+    let needed = !by_attribute && found.machine != rank.host;
+    needed.then(|| (HOSTNAME_VARIABLE, rank.host.clone()))
+}
+
+fn attributes(rank: &Rank, layout: &Layout, found: &Found) -> Vec<String> {
     let options = &rank.plan.broker;
-    let mut attributes = vec![
-        format!("hostname={}", rank.host),
-        format!("rundir={}", text(&layout.run())),
-        format!("statedir={}", text(&layout.state())),
-    ];
+    let mut attributes = Vec::new();
+    // A broker that does not have it takes any attribute, so it does no harm to one
+    // whose version is not known.
+    if found.version.is_none_or(Version::has_hostname_attribute) {
+        attributes.push(format!("hostname={}", rank.host));
+    }
+    attributes.push(format!("rundir={}", text(&layout.run())));
+    attributes.push(format!("statedir={}", text(&layout.state())));
     if options.socket {
         attributes.push(format!("local-uri={}", local_uri(&layout.socket())));
     }
@@ -92,15 +120,41 @@ mod tests {
     use crate::files;
     use crate::rank::tests::{plan, rank};
 
-    fn line(rank: &Rank, found: Found, program: &[&str]) -> String {
+    fn line(rank: &Rank, found: &Found, program: &[&str]) -> String {
         let program: Vec<_> = program.iter().map(|word| (*word).to_owned()).collect();
         words(rank, &Layout::new(Path::new("/r")), found, &program).join(" ")
     }
 
     #[test]
+    fn a_host_name_is_set_in_the_way_that_the_release_has() {
+        for (version, machine, attribute, variable) in [
+            (Some("0.88.0"), "vm", true, false),
+            (Some("0.82.0"), "vm", true, false),
+            (Some("0.81.0"), "vm", false, true),
+            (Some("0.68.0"), "vm", false, true),
+            (None, "vm", true, true),
+            // As in pods.
+            (Some("0.88.0"), "fs-2", true, false),
+            (Some("0.68.0"), "fs-2", false, false),
+            (None, "fs-2", true, false),
+        ] {
+            let found = Found {
+                version: version.map(|version| version.parse().unwrap()),
+                machine: machine.to_owned(),
+                ..Found::default()
+            };
+            let rank = rank(plan(), 2);
+            let line = line(&rank, &found, &[]);
+            assert_eq!(line.contains("-Shostname=fs-2 "), attribute, "{version:?}: {line}");
+            let expected = variable.then(|| ("FLUX_FAKE_HOSTNAME", "fs-2".to_owned()));
+            assert_eq!(host_name_variable(&rank, &found), expected, "{version:?}");
+        }
+    }
+
+    #[test]
     fn a_broker_gets_its_name_its_places_and_the_plans_settings() {
         assert_eq!(
-            line(&rank(plan(), 2), Found::default(), &[]),
+            line(&rank(plan(), 2), &Found::default(), &[]),
             "broker --config-path=/r/config/etc/flux/config -Shostname=fs-2 \
              -Srundir=/r/config/run/flux -Sstatedir=/r/config/var/lib/flux \
              -Slocal-uri=local:///r/config/run/flux/local -Stbon.topo=kary:256 \
@@ -117,7 +171,7 @@ mod tests {
         plan.broker.connect_timeout.clear();
         plan.logging.quiet = true;
         plan.broker.log_connections = true;
-        let line = line(&rank(plan, 0), Found::default(), &[]);
+        let line = line(&rank(plan, 0), &Found::default(), &[]);
         for absent in ["local-uri", "tbon.topo", "connect_timeout"] {
             assert!(!line.contains(absent), "{line}");
         }
@@ -128,22 +182,22 @@ mod tests {
     fn a_wrapped_broker_goes_through_flux_start_and_keeps_its_program() {
         let mut plan = plan();
         plan.broker.wrap = Some("strace,-f".into());
-        let line = line(&rank(plan, 0), Found::default(), &["agent", "program"]);
-        assert!(line.starts_with("start --wrap=strace,-f --config-path="), "{line}");
-        assert!(line.ends_with("-Slog-stderr-mode=local agent program"), "{line}");
+        let line = line(&rank(plan, 0), &Found::default(), &["agent", "program"]);
+        assert!(line.starts_with("start --wrap=strace,-f -o--config-path="), "{line}");
+        assert!(line.ends_with("-o-Slog-stderr-mode=local agent program"), "{line}");
     }
 
     #[test]
     fn only_the_lead_has_an_archive_and_starts_only_from_one_that_exists() {
         let mut plan = plan();
         plan.broker.archive = Some("/archive".into());
-        let found = Found { cron: true, restore: true };
-        let lead = line(&rank(plan.clone(), 0), found, &[]);
+        let found = Found { cron: true, restore: true, ..Found::default() };
+        let lead = line(&rank(plan.clone(), 0), &found, &[]);
         assert!(lead.contains("-Scontent.restore=/archive -Scontent.dump=/.new-archive"), "{lead}");
         assert!(lead.contains("-Scron.directory=/r/config/etc/flux/system/cron.d"), "{lead}");
-        assert!(!line(&rank(plan.clone(), 1), found, &[]).contains("content."));
+        assert!(!line(&rank(plan.clone(), 1), &found, &[]).contains("content."));
         let missing = Found { restore: false, ..found };
-        let first = line(&rank(plan, 0), missing, &[]);
+        let first = line(&rank(plan, 0), &missing, &[]);
         assert!(first.contains("content.dump") && !first.contains("restore"), "{first}");
     }
 

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,14 +18,13 @@ use crate::broker_process::{BrokerEnd, BrokerProcess};
 use crate::delay::Delay;
 use crate::ending::{chain, say};
 use crate::flux_command::FluxCommand;
+use crate::launch::Launch;
 use crate::layout::{Layout, local_uri};
 use crate::lead::{self, IfSilent, Lead};
 use crate::notice::{self, Notice};
 use crate::rank::{Rank, RankError};
 use crate::search::{self, NotFound};
-use crate::{
-    archive, attributes, config, endpoint, environment, files, processes, program, report,
-};
+use crate::{archive, config, endpoint, environment, files, processes, program, report};
 use crate::{lead_watch, own_program, signals, user_files};
 
 /// A broker that ran for this long was not failing to start.
@@ -100,8 +98,7 @@ struct BrokerStage<'a> {
     stage: &'a Stage,
     rank: Rank,
     layout: Layout,
-    flux: PathBuf,
-    words: Vec<String>,
+    launch: Launch,
     events: Receiver<Event>,
     sender: Sender<Event>,
 }
@@ -118,15 +115,14 @@ impl<'a> BrokerStage<'a> {
             true => program_words(stage).map_err(|source| PrepareError::Program { source })?,
             false => Vec::new(),
         };
-        let found = attributes::look(&rank, &flux);
-        let words = attributes::words(&rank, &layout, found, &program);
+        let launch = Launch::new(flux, program);
         let (sender, events) = mpsc::channel();
         // A signal reaches the whole group, so the broker has it too.
         let signalled = sender.clone();
         signals::on_stop(move || signalled.send(Event::Stop).is_ok())
             .map_err(|source| PrepareError::Signals { source })?;
         watch_agent(stage.agent, &sender);
-        Ok(BrokerStage { stage, rank, layout, flux, words, events, sender })
+        Ok(BrokerStage { stage, rank, layout, launch, events, sender })
     }
 
     fn run(&mut self) -> u8 {
@@ -260,15 +256,14 @@ impl<'a> BrokerStage<'a> {
         let ended = move |end| {
             let _ = sender.send(Event::Ended(end));
         };
-        match BrokerProcess::start(&self.flux, &self.words, ended) {
+        match self.launch.start(&self.rank, &self.layout, ended) {
             Ok(broker) => {
                 let process = broker.process.as_raw_nonzero().get();
                 self.tell(&Notice::BrokerStarted { process });
                 Some(broker)
             }
             Err(error) => {
-                let message = format!("failed to start {:?}: {error}", self.flux);
-                self.tell(&Notice::Failed { reason: EndingReason::BrokerFailed, message });
+                self.tell(&Notice::Failed { reason: error.reason(), message: chain(&error) });
                 None
             }
         }
@@ -380,7 +375,7 @@ impl<'a> BrokerStage<'a> {
             true => self.layout.socket(),
             false => self.layout.default_socket(self.rank.number),
         };
-        FluxCommand { flux: self.flux.clone(), uri: local_uri(&socket) }
+        FluxCommand { flux: self.launch.flux.clone(), uri: local_uri(&socket) }
     }
 
     fn tell_end(&self, broker: &BrokerProcess, end: BrokerEnd) {

@@ -34,14 +34,16 @@ pub struct BrokerEnd {
 }
 
 impl BrokerProcess {
-    /// Starts `flux` with these words; `ended` is called when it has ended. What
-    /// it says on its standard error is passed on.
+    /// Starts `flux` with these words and this variable; `ended` is called when it has
+    /// ended. What it says on its standard error is passed on.
     pub fn start(
         flux: &Path,
         words: &[String],
+        variable: Option<(&str, String)>,
         ended: impl FnOnce(BrokerEnd) + Send + 'static,
     ) -> io::Result<BrokerProcess> {
-        let mut child = Command::new(flux).args(words).stderr(Stdio::piped()).spawn()?;
+        let mut child =
+            Command::new(flux).args(words).envs(variable).stderr(Stdio::piped()).spawn()?;
         let process = Pid::from_child(&child);
         let tail = Tail::default();
         let (passed, all_passed) = mpsc::channel();
@@ -85,7 +87,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let words = ["-c".to_owned(), script.to_owned()];
         let ended = move |end| sender.send(end).unwrap();
-        let broker = BrokerProcess::start(Path::new("/bin/sh"), &words, ended).unwrap();
+        let broker = BrokerProcess::start(Path::new("/bin/sh"), &words, None, ended).unwrap();
         let end = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
         (end, broker.last_words())
     }

@@ -157,6 +157,7 @@ pub fn exit_code(ending: &Ending, comes_back: bool) -> u8 {
         EndingReason::Stopped => TERMINATED,
         EndingReason::BrokerFailed if comes_back && ending.exit_code > 128 => REPLACE_ME,
         EndingReason::FluxMissing
+        | EndingReason::FluxTooOld
         | EndingReason::BrokerFailed
         | EndingReason::BadCertificate
         | EndingReason::BadPlan

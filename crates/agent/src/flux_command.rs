@@ -4,8 +4,9 @@
 //! Python take long enough to disturb the jobs of a small machine.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,16 +30,8 @@ pub struct FluxCommand {
 impl FluxCommand {
     /// What `flux WORDS` prints, if it succeeds in time.
     pub fn ask(&self, words: &[&str]) -> Option<String> {
-        let mut child = command(&self.flux, &self.uri, words).spawn().ok()?;
-        let mut output = child.stdout.take()?;
-        let reader = thread::spawn(move || {
-            let mut text = Vec::new();
-            let read = output.by_ref().take(MAX_BYTES).read_to_end(&mut text);
-            read.ok().map(|_| String::from_utf8_lossy(&text).into_owned())
-        });
-        let success = ended_well(&mut child);
-        let text = reader.join().ok().flatten();
-        text.filter(|_| success)
+        let mut command = Command::new(&self.flux);
+        output(command.args(words).env("FLUX_URI", &self.uri))
     }
 
     /// Whether `flux WORDS` succeeds in time.
@@ -47,20 +40,27 @@ impl FluxCommand {
     }
 }
 
-fn command(flux: &Path, uri: &str, words: &[&str]) -> Command {
-    let mut command = Command::new(flux);
-    command
-        .args(words)
-        .env("FLUX_URI", uri)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    command
+/// What a command prints, if it succeeds in time.
+pub fn output(command: &mut Command) -> Option<String> {
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = piped.spawn().ok()?;
+    let output = child.stdout.take()?;
+    let deadline = Instant::now() + LIMIT;
+    let (sender, whole) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        let read = output.take(MAX_BYTES).read_to_end(&mut text);
+        // Nobody waits for it any more if it took too long.
+        let _ = sender.send(read.ok().map(|_| String::from_utf8_lossy(&text).into_owned()));
+    });
+    // Its output ends just before it does.
+    let text = whole.recv_timeout(LIMIT).ok().flatten();
+    let success = ended_well(&mut child, deadline);
+    text.filter(|_| success)
 }
 
-fn ended_well(child: &mut Child) -> bool {
-    let deadline = Instant::now() + LIMIT;
-    let mut delay = Delay::new(Duration::from_millis(2), Duration::from_millis(50));
+fn ended_well(child: &mut Child, deadline: Instant) -> bool {
+    let mut delay = Delay::new(Duration::from_micros(200), Duration::from_millis(50));
     while Instant::now() < deadline {
         match child.try_wait() {
             Ok(Some(status)) => return status.success(),

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use flux_operator_wire::Program;
 
 use crate::arguments::Stage;
+use crate::attributes::HOSTNAME_VARIABLE;
 use crate::batch;
 use crate::ending::{chain, say};
 use crate::files::WriteError;
@@ -99,7 +100,7 @@ fn execute(words: &[String], timed: bool) -> ExitCode {
         return ExitCode::from(NOT_FOUND);
     };
     let mut command = Command::new(name);
-    command.args(arguments);
+    command.args(arguments).env_remove(HOSTNAME_VARIABLE);
     let error = if timed {
         match time(&mut command) {
             Ok(code) => return ExitCode::from(code),

@@ -154,3 +154,15 @@ proptest! {
         prop_assert_eq!(printed, [in_line, given].concat());
     }
 }
+
+#[test]
+fn a_wrapped_broker_runs_its_program() {
+    let mut cluster = Cluster::new(1, line("echo \"wrapped=$WRAPPED\""));
+    cluster.plan.broker.wrap = Some("env,WRAPPED=yes".into());
+    let mut lead = cluster.start(0);
+    assert_eq!(lead.wait(), 0, "{}", lead.output());
+    // The stand-in wraps nothing.
+    let expected = if std::env::var_os("FLUX_ROOT").is_some() { "wrapped=yes" } else { "wrapped=" };
+    let output = lead.output();
+    assert!(output.lines().any(|line| line == expected), "{output}");
+}

@@ -72,6 +72,22 @@ fn a_machine_without_flux_is_told_where_it_was_looked_for() {
 }
 
 #[test]
+fn an_old_flux_is_refused_before_a_broker_starts() {
+    let mut cluster = Cluster::without_flux(words(&["true"]));
+    let script = "#!/bin/sh\necho \"$*\" >>\"$0.log\"\necho commands: 0.46.1\n";
+    let flux = cluster.script("old-flux", script);
+    cluster.flux = Some(flux.clone());
+    let (reason, message) = refused(&mut cluster.start(0));
+    assert_eq!(reason, EndingReason::FluxTooOld);
+    let expected = format!(
+        "Flux 0.46.1 is too old: 0.51.0 (June 2023) or newer is needed; update the image that has {flux:?}"
+    );
+    assert_eq!(message, expected);
+    let asked = std::fs::read_to_string(cluster.path().join("old-flux.log")).unwrap();
+    assert_eq!(asked, "version\n");
+}
+
+#[test]
 fn a_plan_that_does_not_fit_is_refused() {
     let mut cluster = Cluster::without_flux(words(&["true"]));
     let (reason, message) = refused(&mut cluster.start(5));

@@ -43,7 +43,7 @@ fn a_worker_whose_broker_is_killed_starts_it_again() {
     let mut agents = cluster.start_all();
     program_started(&agents[0]);
     let worker = &agents[1];
-    let broker = worker.find("-Shostname=t-1").unwrap();
+    let broker = worker.find("-Srundir=").unwrap();
     rustix::process::kill_process(broker, Signal::KILL).unwrap();
     eventually("the worker has noticed", || worker.output().contains("trying again"));
     go(&cluster);
@@ -89,7 +89,7 @@ fn a_lead_whose_broker_is_killed_is_replaced_if_it_may_be() {
         cluster.plan.restart_limit = limit;
         let mut lead = cluster.start(0);
         program_started(&lead);
-        let broker = lead.find("-Shostname=t-0").unwrap();
+        let broker = lead.find("-Srundir=").unwrap();
         rustix::process::kill_process(broker, Signal::KILL).unwrap();
         assert_eq!(lead.wait(), code, "{}", lead.output());
         let ending = lead.ending();

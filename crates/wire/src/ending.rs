@@ -52,6 +52,8 @@ pub enum EndingReason {
     HookFailed,
     /// There is no `flux` where it should be.
     FluxMissing,
+    /// The `flux` is older than the oldest that is supported.
+    FluxTooOld,
     /// The broker ended by itself: before the program could start, or under it.
     BrokerFailed,
     /// The certificate cannot be read, or is none.
@@ -72,6 +74,7 @@ impl EndingReason {
             EndingReason::CommandFailed => "CommandFailed",
             EndingReason::HookFailed => "HookFailed",
             EndingReason::FluxMissing => "FluxMissing",
+            EndingReason::FluxTooOld => "FluxTooOld",
             EndingReason::BrokerFailed => "BrokerFailed",
             EndingReason::BadCertificate => "BadCertificate",
             EndingReason::BadPlan => "BadPlan",

@@ -1,0 +1,110 @@
+//! Which release of Flux the agent runs, asked for before a broker starts.
+//!
+//! `flux version` is written in C and takes 4 ms. It is asked beside other work,
+//! such as looking for the lead.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use flux_operator_flux::{TooOld, Version};
+
+use crate::ending::say;
+use crate::flux_command;
+
+/// A Flux that is not supported, and where it is.
+#[derive(Debug, thiserror::Error)]
+#[error("{too_old}; update the image that has {flux:?}")]
+pub struct Unsupported {
+    flux: PathBuf,
+    too_old: TooOld,
+}
+
+/// The answer to a question that is being asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    flux: PathBuf,
+    answer: Arc<OnceLock<Option<Version>>>,
+}
+
+impl Asked {
+    /// Begins to ask the program `flux` for its version.
+    pub fn begin(flux: &Path) -> Asked {
+        let asked = Asked { flux: flux.to_owned(), answer: Arc::default() };
+        let beside = asked.clone();
+        thread::spawn(move || beside.wait());
+        asked
+    }
+
+    /// The version, if it is a supported one. None if `flux` does not say: that is
+    /// no reason to refuse it.
+    pub fn supported(&self) -> Result<Option<Version>, Unsupported> {
+        let version = self.wait();
+        match version.map(Version::check) {
+            Some(Err(too_old)) => Err(Unsupported { flux: self.flux.clone(), too_old }),
+            Some(Ok(())) | None => Ok(version),
+        }
+    }
+
+    /// Only the first that waits asks.
+    fn wait(&self) -> Option<Version> {
+        *self.answer.get_or_init(|| {
+            // A broker that this variable leads to would be asked too.
+            let mut command = Command::new(&self.flux);
+            let output = flux_command::output(command.arg("version").env_remove("FLUX_URI"));
+            let version = output.and_then(|output| Version::in_output(&output));
+            if version.is_none() {
+                let flux = &self.flux;
+                say(&format!("failed to learn the version of {flux:?}; it is used all the same"));
+            }
+            version
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files;
+
+    /// What the agent makes of a `flux` that does this.
+    fn supported(script: &str) -> Result<Option<Version>, Unsupported> {
+        let directory = tempfile::tempdir().unwrap();
+        let flux = directory.path().join("flux");
+        files::write(&flux, format!("#!/bin/sh\n{script}\n"), 0o755).unwrap();
+        let asked = Asked::begin(&flux);
+        let answer = asked.supported();
+        assert_eq!(asked.supported().is_ok(), answer.is_ok(), "asked again");
+        answer
+    }
+
+    #[test]
+    fn a_supported_version_is_known() {
+        let found = supported("[ \"$*\" = version ] && echo commands: 0.68.0").unwrap();
+        assert_eq!(found, Some(Version::new(0, 68, 0)));
+    }
+
+    #[test]
+    fn an_old_version_is_refused_with_its_place() {
+        let message = supported("echo commands: 0.40.0").unwrap_err().to_string();
+        assert!(message.starts_with("Flux 0.40.0 is too old"), "{message}");
+        assert!(message.ends_with("/flux\""), "{message}");
+    }
+
+    #[test]
+    fn a_flux_that_does_not_say_is_used() {
+        for script in ["exit 1", "echo nonsense", "echo commands: 0.40.0; exit 1", "exec /nowhere"]
+        {
+            assert_eq!(supported(script).unwrap(), None, "{script}");
+        }
+        assert_eq!(Asked::begin(Path::new("/no/flux")).supported().unwrap(), None);
+    }
+
+    #[test]
+    fn a_broker_elsewhere_is_not_asked() {
+        // Tests have no broker; a user's shell in a job of another instance has one.
+        let found = supported("[ -z \"$FLUX_URI\" ] && echo commands: 0.88.0-59-g4a5e79f");
+        assert_eq!(found.unwrap(), Some(Version::new(0, 88, 0)));
+    }
+}
