@@ -2,6 +2,9 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use flux_operator_flux::{TooOld, Version};
 
 /// The programs a local cluster is made of.
 #[derive(Clone, Debug)]
@@ -19,6 +22,14 @@ pub enum FluxChoice {
     Installed(PathBuf),
     /// fluxlet, which is this very program under the name `flux`.
     BuiltIn(PathBuf),
+}
+
+/// A Flux that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{too_old}; update {program:?}, or give the prefix of a newer one with --flux-root")]
+pub struct UnsupportedFlux {
+    program: PathBuf,
+    too_old: TooOld,
 }
 
 impl FluxChoice {
@@ -43,6 +54,16 @@ impl FluxChoice {
         }
     }
 
+    /// Checks that it is a release that is supported. One that does not say which it is
+    /// is used all the same.
+    pub fn check(&self) -> Result<(), UnsupportedFlux> {
+        let FluxChoice::Installed(program) = self else { return Ok(()) };
+        match version(program).map(Version::check) {
+            Some(Err(too_old)) => Err(UnsupportedFlux { program: program.clone(), too_old }),
+            Some(Ok(())) | None => Ok(()),
+        }
+    }
+
     /// What to call it in messages.
     pub(crate) fn describe(&self) -> String {
         match self {
@@ -52,9 +73,19 @@ impl FluxChoice {
     }
 }
 
+/// What `flux version` says, if it says something.
+fn version(flux: &Path) -> Option<Version> {
+    let mut command = Command::new(flux);
+    // A broker that this variable leads to would be asked too.
+    command.arg("version").env_remove("FLUX_URI").stdin(Stdio::null());
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Version::in_output(&String::from_utf8_lossy(&output.stdout))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_root_wins_over_the_search_path_and_that_over_the_built_in_one() {
@@ -67,5 +98,24 @@ mod tests {
         assert_eq!(found, FluxChoice::Installed(folder.path().join("flux")));
         let root = FluxChoice::find(Some(Path::new("/opt")), Some(folder.path().as_os_str()), here);
         assert_eq!(root, FluxChoice::Installed("/opt/bin/flux".into()));
+    }
+    #[test]
+    fn an_old_flux_is_refused_with_its_version_and_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("flux");
+        let check = |script: &str| {
+            std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+            let executable = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(&program, executable).unwrap();
+            FluxChoice::Installed(program.clone()).check()
+        };
+        let refused = check("echo commands: 0.46.1").unwrap_err().to_string();
+        let expected = "Flux 0.46.1 is too old: 0.51.0 (June 2023) or newer is needed; update ";
+        assert!(refused.starts_with(expected), "{refused}");
+        assert!(refused.contains(program.to_str().unwrap()), "{refused}");
+        for used in ["echo commands: 0.68.0", "echo commands: 4a5e79f", "exit 1"] {
+            assert!(check(used).is_ok(), "{used}");
+        }
+        assert!(FluxChoice::BuiltIn(program.clone()).check().is_ok());
     }
 }

@@ -21,7 +21,7 @@ mod queue;
 mod request;
 mod start;
 
-pub use flux::{FluxChoice, Programs};
+pub use flux::{FluxChoice, Programs, UnsupportedFlux};
 pub use front::{FrontError, run, supervise};
 pub use home::{Home, HomeError};
 pub use instance::{Instance, InstanceError, Record};

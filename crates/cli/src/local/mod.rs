@@ -74,6 +74,7 @@ fn programs(flux_root: Option<&Path>) -> Result<Programs> {
         );
     }
     let flux = FluxChoice::find(flux_root, std::env::var_os("PATH").as_deref(), &this);
+    flux.check()?;
     Ok(Programs { agent: this, flux })
 }
 

@@ -214,6 +214,43 @@ fn a_mistake_is_told_before_anything_starts() {
 }
 
 #[test]
+fn an_old_flux_is_refused_before_a_broker_starts() {
+    let home = Home::new();
+    let prefix = home.folder.path().join("old");
+    std::fs::create_dir_all(prefix.join("bin")).unwrap();
+    let flux = home
+        .file("old/bin/flux", "#!/bin/sh\necho \"$0 $*\" >>\"$0.log\"\necho commands: 0.46.1\n");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&flux, executable).unwrap();
+    let manifest = home.manifest("old", json!({ "interactive": true }));
+    for command in ["run", "up"] {
+        let mut program = home.program(&["local", command, "-f", &manifest]);
+        let result = program.env("FLUX_ROOT", &prefix).output().unwrap();
+        assert_eq!(result.status.code(), Some(1), "{}", errors(&result));
+        let refused = format!(
+            "flux-operator: Flux 0.46.1 is too old: 0.51.0 (June 2023) or newer is needed; \
+             update \"{flux}\", or give the prefix of a newer one with --flux-root\n"
+        );
+        assert_eq!(errors(&result), refused);
+    }
+    let asked = std::fs::read_to_string(format!("{flux}.log")).unwrap();
+    assert!(asked.lines().all(|line| line.ends_with("/flux version")), "{asked}");
+    home.assert_nothing_left();
+}
+
+#[test]
+fn brokers_have_names_of_their_own_and_jobs_do_not_see_how() {
+    let home = Home::new();
+    let command = "flux overlay status --no-pretty; env; flux run -N2 env; flux exec env";
+    let container = json!({ "launcher": true, "command": command });
+    let result = home.run(json!({ "size": 2, "containers": [container] }));
+    let output = output(&result);
+    assert!(output.contains("0 run-0: full\n"), "{output}{}", errors(&result));
+    assert!(output.contains("1 run-1: full\n"), "{output}");
+    assert!(!output.contains("FAKE_HOSTNAME"), "{output}");
+}
+
+#[test]
 fn the_key_is_in_no_output_argument_or_log() {
     let home = Home::new();
     let manifest = home
