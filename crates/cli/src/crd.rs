@@ -1,12 +1,13 @@
 //! `flux-operator crd`: the CustomResourceDefinitions as YAML.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use flux_operator_api::crd;
+
+use crate::print;
 
 /// Print every CustomResourceDefinition as YAML, for `kubectl apply -f -`.
 #[derive(clap::Args)]
@@ -19,22 +20,18 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.output {
         Some(directory) => write(directory)?,
-        None => print()?,
+        None => print::output(all()?)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print() -> Result<()> {
+fn all() -> Result<String> {
     let mut text = String::new();
     for crd in crd::all() {
         text.push_str("---\n");
         text.push_str(&serde_saphyr::to_string(&crd).context("failed to write a CRD as YAML")?);
     }
-    match io::stdout().write_all(text.as_bytes()) {
-        // `flux-operator crd | head` has read what it wanted.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("failed to print"),
-    }
+    Ok(text)
 }
 
 pub(crate) fn write(directory: &Path) -> Result<()> {

@@ -9,6 +9,8 @@ use flux_operator_api::MiniCluster;
 use flux_operator_api::manifest::{self, Document, MAX_BYTES, Manifest, ReadError};
 use flux_operator_api::validate::{self, Checked};
 
+use crate::print;
+
 /// Why a manifest could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InputError {
@@ -42,7 +44,7 @@ pub(crate) fn checked(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> {
     let name = display_name(file);
     let manifest = parse(file, bytes)?;
     for warning in &manifest.warnings {
-        eprintln!("{name}: warning: {warning}");
+        print::message(format_args!("{name}: warning: {warning}"));
     }
     let problems: Vec<String> = manifest
         .documents

@@ -4,11 +4,15 @@
 //! it as the agent, and as `flux` where the machine has none; kubectl calls it as
 //! `kubectl-minicluster`.
 
+// They panic when nobody reads what is printed; `print` has what does not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod crd;
 mod input;
 mod kubectl;
 mod local;
 mod manifests;
+mod print;
 mod render;
 mod run;
 mod validate;
@@ -56,10 +60,7 @@ fn flux_operator() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
     };
-    outcome.unwrap_or_else(|error| {
-        eprintln!("flux-operator: {error:#}");
-        ExitCode::FAILURE
-    })
+    outcome.unwrap_or_else(|error| print::failure("flux-operator", &error))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! `flux-operator manifests`: the whole install as YAML.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,8 +8,8 @@ use anyhow::{Context, Result};
 use flux_operator_install::{Settings, crds, operator};
 use serde_json::Value;
 
-use crate::crd;
 use crate::render::DEFAULT_IMAGE;
+use crate::{crd, print};
 
 /// Print everything that installs the operator in a cluster as YAML, for
 /// `kubectl apply --server-side -f -`.
@@ -51,12 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(directory) => write(directory, &settings)?,
         None => {
             // The namespace first, as everything else is in it.
-            let text = yaml(operator(&settings).into_iter().chain(crds()))?;
-            match io::stdout().write_all(text.as_bytes()) {
-                // `flux-operator manifests | head` has read what it wanted.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                other => other.context("failed to print")?,
-            }
+            print::output(yaml(operator(&settings).into_iter().chain(crds()))?)?;
         }
     }
     Ok(ExitCode::SUCCESS)

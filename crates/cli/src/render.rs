@@ -11,7 +11,7 @@ use flux_operator_plan::kubernetes::{self, DeliveryMethod, Keys, Rendering, Sett
 use flux_operator_plan::{Cluster, Valid};
 use serde::Serialize;
 
-use crate::input;
+use crate::{input, print};
 
 /// Print the Kubernetes objects that the operator would make of a manifest.
 #[derive(clap::Args)]
@@ -77,27 +77,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let cluster = Cluster::of(&valid)?;
         let rendering = Rendering { minicluster: &valid, cluster: &cluster, settings: &settings };
         if rendering.owns_secret() {
-            print(&kubernetes::secret(&rendering, &keys))?;
+            show(&kubernetes::secret(&rendering, &keys))?;
         }
-        print(&kubernetes::config_map(&rendering))?;
-        print(&kubernetes::cluster_service(&rendering))?;
+        show(&kubernetes::config_map(&rendering))?;
+        show(&kubernetes::cluster_service(&rendering))?;
         for service in kubernetes::sidecar_services(&rendering) {
-            print(&service)?;
+            show(&service)?;
         }
         if let Some(pod) = kubernetes::services_pod(&rendering) {
-            print(&pod)?;
+            show(&pod)?;
         }
-        print(&kubernetes::job(&rendering))?;
+        show(&kubernetes::job(&rendering))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(object: &impl Serialize) -> Result<()> {
-    print!(
-        "---\n{}",
-        serde_saphyr::to_string(object).context("failed to write an object as YAML")?
-    );
-    Ok(())
+fn show(object: &impl Serialize) -> Result<()> {
+    let yaml = serde_saphyr::to_string(object).context("failed to write an object as YAML")?;
+    print::output(format!("---\n{yaml}"))
 }
 
 fn certificate(file: Option<&Path>) -> Result<Certificate> {

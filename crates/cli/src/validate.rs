@@ -11,7 +11,7 @@ use flux_operator_api::{FluxJob, FluxSetup};
 use flux_operator_plan::queueing::setup;
 use flux_operator_plan::queueing::workload::{self, Beside};
 
-use crate::input;
+use crate::{input, print};
 
 /// Check manifests of MiniClusters, FluxJobs and FluxSetups without a cluster, by the
 /// rules the API server has and those it cannot have. Prints one line per problem.
@@ -25,23 +25,23 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut clean = true;
     for file in &arguments.filename {
-        clean &= check(file);
+        clean &= check(file)?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Checks one file and prints what it finds; true when nothing is wrong. A file
 /// that cannot be read does not keep the others from being checked.
-fn check(file: &Path) -> bool {
+fn check(file: &Path) -> Result<bool> {
     let manifest = match input::manifest(file) {
         Ok(manifest) => manifest,
         Err(error) => {
-            eprintln!("{:#}", anyhow::Error::new(error));
-            return false;
+            print::message(format_args!("{:#}", anyhow::Error::new(error)));
+            return Ok(false);
         }
     };
     for warning in &manifest.warnings {
-        eprintln!("{}: warning: {warning}", input::display_name(file));
+        print::message(format_args!("{}: warning: {warning}", input::display_name(file)));
     }
     let documents = &manifest.documents;
     let mut clean = true;
@@ -51,15 +51,16 @@ fn check(file: &Path) -> bool {
         if problems.is_empty() {
             problems.extend(refused(document));
         }
+        let label = label(file, document, documents.len());
         for problem in &problems {
-            eprintln!("{}: {problem}", label(file, document, documents.len()));
+            print::message(format_args!("{label}: {problem}"));
         }
         if problems.is_empty() {
-            println!("{}: ok", label(file, document, documents.len()));
+            print::output(format!("{label}: ok\n"))?;
         }
         clean &= problems.is_empty();
     }
-    clean
+    Ok(clean)
 }
 
 /// What the operator would say of a job or a queue that the check finds nothing wrong with.

@@ -15,7 +15,7 @@ use super::progress::Progress;
 use super::session::Session;
 use super::watch::{self, Seen};
 use super::{Connection, delete, exit_code, manifest, pods};
-use crate::input;
+use crate::{input, print};
 
 /// Create a MiniCluster and see it through: its output is printed, and the exit
 /// code is its command's. One without a command is waited for until it is ready.
@@ -77,7 +77,7 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
         }
     };
     if arguments.detach {
-        println!("minicluster.flux-framework.org/{} created", created.name_any());
+        print::output(format!("minicluster.flux-framework.org/{} created\n", created.name_any()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let name = created.name_any();
@@ -139,26 +139,28 @@ async fn wait(
 fn end(session: &Session, name: &str, outcome: Outcome) -> ExitCode {
     match outcome {
         Outcome::Up | Outcome::Going => {
-            eprintln!("{name} is ready");
-            eprintln!(
+            print::message(format_args!("{name} is ready"));
+            print::message(format_args!(
                 "hint: open a shell in it with `{}`",
                 session.command(&format!("shell {name}"))
-            );
+            ));
             ExitCode::SUCCESS
         }
         Outcome::Ended(0, _) => ExitCode::SUCCESS,
         Outcome::Ended(code, message) => {
-            eprintln!("error: {name} failed: {message}");
+            print::message(format_args!("error: {name} failed: {message}"));
             exit_code(code)
         }
         Outcome::Failed(message) => {
-            eprintln!("error: {name} failed: {message}");
+            print::message(format_args!("error: {name} failed: {message}"));
             ExitCode::FAILURE
         }
         Outcome::Refused(message) => {
             let delete = session.command(&format!("delete {name}"));
-            eprintln!("error: {name} was refused: {message}");
-            eprintln!("hint: change the manifest; remove this one with `{delete}`");
+            print::message(format_args!("error: {name} was refused: {message}"));
+            print::message(format_args!(
+                "hint: change the manifest; remove this one with `{delete}`"
+            ));
             ExitCode::FAILURE
         }
     }
@@ -180,8 +182,8 @@ async fn interrupted() -> Result<u8> {
 fn leave(session: &Session, name: &str) {
     let logs = session.command(&format!("logs -f {name}"));
     let delete = session.command(&format!("delete {name}"));
-    eprintln!("{name} goes on without us: follow it with `{logs}`");
-    eprintln!("hint: end it with `{delete}`");
+    print::message(format_args!("{name} goes on without us: follow it with `{logs}`"));
+    print::message(format_args!("hint: end it with `{delete}`"));
 }
 
 #[cfg(test)]

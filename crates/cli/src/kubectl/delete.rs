@@ -12,6 +12,7 @@ use kube::runtime::watcher::{self, Event};
 use super::pods;
 use super::session::Session;
 use super::watch::until;
+use crate::print;
 
 /// End MiniClusters and remove them.
 #[derive(clap::Args)]
@@ -31,7 +32,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     for name in &arguments.name {
         match request(session, name).await? {
             Some(uid) => {
-                println!("minicluster.flux-framework.org {name:?} deleted");
+                print::output(format!("minicluster.flux-framework.org {name:?} deleted\n"))?;
                 deleted.push((name, uid));
             }
             // The others are to go all the same.

@@ -12,6 +12,7 @@ use tokio::io::{AsyncWriteExt, copy, stderr, stdin, stdout};
 use super::outcome::{mount, not_ready};
 use super::session::Session;
 use super::{exit_code, logs, pods, terminal};
+use crate::print;
 
 /// A pod whose broker takes jobs.
 pub(super) struct Place {
@@ -76,7 +77,7 @@ pub(super) async fn exec(
     if input {
         feed(&mut process);
     }
-    pass_on(&mut process).await.context("failed to print")?;
+    pass_on(&mut process).await.map_err(print::failed)?;
     let status = status.await;
     drop(raw);
     ended(status)

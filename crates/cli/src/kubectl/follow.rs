@@ -6,7 +6,6 @@
 //! [`Printer`], so a `follow` that is dropped loses nothing.
 
 use std::convert::Infallible;
-use std::io::Write;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 
 use super::pods::{Run, newest};
 use super::watch::is_final;
+use crate::print;
 
 /// Between two attempts to go on with a log. A container's end is known to the API
 /// server within this time after its log ends.
@@ -131,7 +131,7 @@ impl<F: Fn()> Printer<F> {
                 Line::New(_, text) if follow && !text.ends_with(b"\n") => {}
                 Line::New(time, text) => {
                     (self.before)();
-                    print(text)?;
+                    print::output(text)?;
                     self.place.printed(time);
                 }
                 Line::Printed => {}
@@ -147,16 +147,10 @@ impl<F: Fn()> Printer<F> {
         let text = String::from_utf8_lossy(text).trim_end().to_owned();
         if self.complaint != text {
             (self.before)();
-            eprintln!("note: the log cannot be read as it is written: {text}");
+            print::message(format_args!("note: the log cannot be read as it is written: {text}"));
             self.complaint = text;
         }
     }
-}
-
-/// Prints bytes as they are.
-pub(super) fn print(bytes: &[u8]) -> Result<()> {
-    let mut output = std::io::stdout().lock();
-    output.write_all(bytes).and_then(|()| output.flush()).context("failed to print")
 }
 
 /// How far a log was printed.

@@ -9,10 +9,10 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use super::follow::print;
 use super::outcome::waits_for;
 use super::session::Session;
 use super::table::{age, table};
+use crate::print;
 
 /// List MiniClusters.
 #[derive(clap::Args)]
@@ -49,14 +49,17 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
         Some(Output::Name) => names(&listed),
         None | Some(Output::Wide) if listed.is_empty() => {
             match all {
-                true => eprintln!("No MiniClusters found."),
-                false => eprintln!("No MiniClusters found in {} namespace.", session.namespace),
+                true => print::message("No MiniClusters found."),
+                false => print::message(format_args!(
+                    "No MiniClusters found in {} namespace.",
+                    session.namespace
+                )),
             }
             return Ok(ExitCode::SUCCESS);
         }
         wide => rows(&listed, all, wide.is_some(), Timestamp::now()),
     };
-    print(text.as_bytes())?;
+    print::output(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

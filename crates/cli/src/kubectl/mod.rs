@@ -36,6 +36,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
+use crate::print;
 use session::Session;
 
 /// Run Flux clusters in Kubernetes.
@@ -87,25 +88,13 @@ enum Command {
 
 /// The plugin's `main`.
 pub(crate) fn main() -> ExitCode {
-    run(Arguments::parse()).unwrap_or_else(|error| {
-        if is_broken_pipe(&error) {
-            // As for any program whose reader has left, such as `head`.
-            return ExitCode::from(128 + 13);
-        }
-        eprintln!("error: {error:#}");
-        ExitCode::FAILURE
-    })
+    run(Arguments::parse()).unwrap_or_else(|error| print::failure("error", &error))
 }
 
 /// Whether the plugin understands a command line.
 #[cfg(test)]
 pub(crate) fn understand(words: &[&str]) -> Result<(), clap::Error> {
     Arguments::try_parse_from(words).map(drop)
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let cause = error.root_cause().downcast_ref::<std::io::Error>();
-    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 fn run(arguments: Arguments) -> Result<ExitCode> {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::print;
+
 /// What is shown while somebody waits.
 pub(super) struct Progress {
     name: String,
@@ -33,7 +35,7 @@ impl Progress {
         let text = format!("{}: {line}", self.name);
         match &self.spinner {
             Some(spinner) if !spinner.is_finished() => spinner.set_message(text),
-            _ => eprintln!("{text}"),
+            _ => print::message(text),
         }
         self.last = line;
     }

@@ -8,11 +8,11 @@ use flux_operator_queue::{Setup, SetupName, Workload};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::follow::print;
 use super::lookout::{Seen, look};
 use super::session::Session;
 use super::table::{age, table};
 use super::view::{Standing, View, amounts_text, size, strategy};
+use crate::print;
 
 /// List queues with their use, and the jobs that wait at them with their places.
 #[derive(clap::Args)]
@@ -67,8 +67,8 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
         return Err(session.none("FluxSetup", name, &names));
     }
     if !objects.everywhere {
-        eprintln!(
-            "note: jobs and queues of other namespaces are not counted: you may not list them"
+        print::message(
+            "note: jobs and queues of other namespaces are not counted: you may not list them",
         );
     }
     let text = match arguments.output {
@@ -78,14 +78,17 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
         }
         None | Some(Output::Wide) if report.queues.is_empty() && report.pending.is_empty() => {
             match arguments.all_namespaces {
-                true => eprintln!("No queues found."),
-                false => eprintln!("No queues found in {} namespace.", session.namespace),
+                true => print::message("No queues found."),
+                false => print::message(format_args!(
+                    "No queues found in {} namespace.",
+                    session.namespace
+                )),
             }
             return Ok(ExitCode::SUCCESS);
         }
         wide => tables(&report, wide.is_some(), now),
     };
-    print(text.as_bytes())?;
+    print::output(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

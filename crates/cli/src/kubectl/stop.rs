@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::session::Session;
 use super::target::{Found, Kind, Target, find};
+use crate::print;
 
 /// Stop queues, jobs or MiniClusters.
 ///
@@ -92,8 +93,8 @@ where
             return Err(session.explain(error, &format!("failed to change {name:?}")).await);
         }
     }
-    println!("{}.{}/{name} {}", K::kind(&()).to_lowercase(), K::group(&()), change.said);
-    Ok(())
+    let kind = format!("{}.{}", K::kind(&()).to_lowercase(), K::group(&()));
+    print::output(format!("{kind}/{name} {}\n", change.said))
 }
 
 fn of_setup(setup: &FluxSetup, wish: Wish) -> Change {

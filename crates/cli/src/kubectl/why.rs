@@ -11,13 +11,12 @@ use kube::ResourceExt;
 
 use super::Connection;
 use super::explanation::{Explanation, explain, of_job, of_minicluster};
-use super::follow::print;
 use super::lookout::{Seen, look};
 use super::queue::Operator;
 use super::session::Session;
 use super::target::{Found, Kind, Target, find};
 use super::view::{Objects, View, uid};
-use crate::input;
+use crate::{input, print};
 
 /// Say why a job waits: its queue, its place there, what is missing and what would free
 /// it. Of one that has room, who gave it and when, and how far its cluster is.
@@ -176,5 +175,5 @@ fn show(explanation: &Explanation, output: Option<Output>) -> Result<()> {
         }
         None => explanation.to_string(),
     };
-    print(text.as_bytes())
+    print::output(text)
 }

@@ -1,12 +1,12 @@
 //! `flux-operator local ps`, `logs` and `down`.
 
-use std::io;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
 use super::home;
+use crate::print;
 
 /// List the MiniClusters that run on this machine.
 #[derive(clap::Args)]
@@ -31,15 +31,17 @@ pub(crate) struct DownArguments {
 }
 
 pub(crate) fn run(_: &Arguments) -> Result<ExitCode> {
-    println!("{:<24} {:>5} {:<9} {:>8}  FLUX", "NAME", "SIZE", "STATUS", "AGE");
+    let mut text = format!("{:<24} {:>5} {:<9} {:>8}  FLUX\n", "NAME", "SIZE", "STATUS", "AGE");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     for instance in home()?.instances()? {
         let Ok(record) = instance.record() else { continue };
         let status = if record.ready { "Ready" } else { "Starting" };
         let age = format!("{}s", now.saturating_sub(record.started));
         let flux = record.flux.display();
-        println!("{:<24} {:>5} {status:<9} {age:>8}  {flux}", instance.name(), record.size);
+        let (name, size) = (instance.name(), record.size);
+        text += &format!("{name:<24} {size:>5} {status:<9} {age:>8}  {flux}\n");
     }
+    print::output(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -49,12 +51,8 @@ pub(crate) fn logs(arguments: &LogsArguments) -> Result<ExitCode> {
     let path = instance.log(arguments.rank);
     let mut log = std::fs::File::open(&path)
         .with_context(|| format!("rank {} has no log", arguments.rank))?;
-    match io::copy(&mut log, &mut io::stdout()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("failed to print")
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    std::io::copy(&mut log, &mut std::io::stdout()).map_err(print::failed)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn down(arguments: &DownArguments) -> Result<ExitCode> {

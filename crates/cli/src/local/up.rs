@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::input;
+use crate::{input, print};
 
 use super::{Source, home, programs, request};
 
@@ -57,6 +57,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let status = child.wait()?;
         bail!("the cluster ended before it was ready ({status})");
     }
-    println!("{} is up: flux-operator local exec {0} -- flux resource list", request.name());
+    let name = request.name();
+    print::output(format!(
+        "{name} is up: flux-operator local exec {name} -- flux resource list\n"
+    ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,11 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+mod server;
+
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output};
 
+use server::kubeconfig;
 use tempfile::TempDir;
 
 const WRONG: &str = "
@@ -41,16 +42,8 @@ fn no_cluster_and_no_context_come_with_a_hint() {
 #[test]
 fn a_cluster_without_miniclusters_says_how_to_install_them() {
     let folder = tempfile::tempdir().unwrap();
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let config = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-         clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]\n\
-         contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
-         users: [{{name: u, user: {{}}}}]\n",
-        server.local_addr().unwrap()
-    );
-    std::fs::write(folder.path().join("kubeconfig"), config).unwrap();
-    std::thread::spawn(move || server.incoming().for_each(|stream| not_found(stream.unwrap())));
+    let server = format!("http://{}", server::serve(server::NOTHING));
+    std::fs::write(folder.path().join("kubeconfig"), kubeconfig(&server, "")).unwrap();
     for words in [&["list"][..], &["logs", "any"], &["delete", "any"]] {
         let ran = plugin(&folder, words);
         assert_eq!(ran.status.code(), Some(1));
@@ -58,24 +51,34 @@ fn a_cluster_without_miniclusters_says_how_to_install_them() {
     }
 }
 
-/// Answers as an API server that knows nothing.
-fn not_found(mut stream: std::net::TcpStream) {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
-    let text = "404 page not found\n";
-    let head = "HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Type: text/plain";
-    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{text}", text.len()).unwrap();
+#[test]
+fn a_list_ends_quietly_when_the_reader_has_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = format!("http://{}", server::serve(server::ONE_MINICLUSTER));
+    std::fs::write(folder.path().join("kubeconfig"), kubeconfig(&server, "")).unwrap();
+    for words in [&["list"][..], &["list", "-o", "json"], &["list", "-o", "name"]] {
+        let nobody_reads = std::io::pipe().unwrap().1;
+        let ran = command(&folder, words).stdout(nobody_reads).output().unwrap();
+        assert_eq!(errors(&ran), "", "{words:?}");
+        // What shells show for a program that SIGPIPE has ended.
+        assert_eq!(ran.status.code(), Some(141), "{words:?}");
+    }
 }
 
-/// Runs the program under the plugin's name, with the kubeconfig of the folder.
 fn plugin(folder: &TempDir, words: &[&str]) -> Output {
+    command(folder, words).output().unwrap()
+}
+
+/// The program under the plugin's name, with the kubeconfig of the folder.
+fn command(folder: &TempDir, words: &[&str]) -> Command {
     let link = folder.path().join("kubectl-minicluster");
     if !link.exists() {
         symlink(env!("CARGO_BIN_EXE_flux-operator"), &link).unwrap();
     }
     let mut command = Command::new(link);
     command.args(words).env_remove("KUBERNETES_SERVICE_HOST").env("HOME", folder.path());
-    command.env("KUBECONFIG", folder.path().join("kubeconfig")).output().unwrap()
+    command.env("KUBECONFIG", folder.path().join("kubeconfig"));
+    command
 }
 
 fn errors(output: &Output) -> String {

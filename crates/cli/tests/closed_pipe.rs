@@ -1,0 +1,66 @@
+//! A reader that leaves early, as `head` does, ends the program quietly.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello.yaml");
+const WRONG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+
+/// What shells show for a program that SIGPIPE has ended.
+const READER_LEFT: Option<i32> = Some(141);
+
+/// A pipe that nobody reads.
+fn closed() -> Stdio {
+    std::io::pipe().unwrap().1.into()
+}
+
+fn run(words: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
+    command.args(words).env("HOME", folder).env("XDG_RUNTIME_DIR", folder);
+    command
+}
+
+fn assert_quiet(words: &[&str], output: &Output) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.is_empty(), "{words:?}: {errors}");
+}
+
+#[test]
+fn commands_that_print_end_quietly_when_the_reader_has_left() {
+    let folder = tempfile::tempdir().unwrap();
+    for words in [
+        &["render", "-f", EXAMPLE, "--agent-image", "example.com/agent"][..],
+        &["validate", "-f", EXAMPLE],
+        &["crd"],
+        &["manifests", "--image", "example.com/operator"],
+        &["local", "ps"],
+    ] {
+        let output = run(words, folder.path()).stdout(closed()).output().unwrap();
+        assert_quiet(words, &output);
+        assert_eq!(output.status.code(), READER_LEFT, "{words:?}");
+    }
+}
+
+#[test]
+fn help_ends_quietly_when_the_reader_has_left() {
+    let folder = tempfile::tempdir().unwrap();
+    for words in [&["--help"][..], &["--version"], &["render", "--help"], &["local", "--help"]] {
+        let output = run(words, folder.path()).stdout(closed()).output().unwrap();
+        assert_quiet(words, &output);
+        // The parser of arguments prints these, and takes a closed pipe for success.
+        assert!(output.status.success(), "{words:?}: {}", output.status);
+    }
+}
+
+#[test]
+fn messages_that_nobody_reads_do_not_change_the_outcome() {
+    let folder = tempfile::tempdir().unwrap();
+    for words in [&["validate", "-f", WRONG][..], &["render", "-f", WRONG], &["local", "down", "x"]]
+    {
+        let mut command = run(words, folder.path());
+        let status = command.stdout(Stdio::null()).stderr(closed()).status().unwrap();
+        assert_eq!(status.code(), Some(1), "{words:?}");
+    }
+}
