@@ -7,6 +7,7 @@
 // They panic when nobody reads what is printed; `print` has what does not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod connection;
 mod crd;
 mod input;
 mod kubectl;

@@ -10,6 +10,7 @@ use flux_operator_operator::queue::Rate;
 use flux_operator_operator::{Election, Identity, Options};
 use tokio::net::TcpListener;
 
+use crate::connection;
 use crate::render::RenderSettings;
 
 /// Run the controllers until told to stop.
@@ -61,7 +62,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let no_cluster = |error| {
             anyhow!("failed to find a cluster: {error}\nhint: set KUBECONFIG to a kubeconfig file")
         };
-        let client = kube::Client::try_default().await.map_err(no_cluster)?;
+        let config = connection::config(None, None).await.map_err(no_cluster)?;
+        let client = kube::Client::try_from(config).context("failed to make a client")?;
         let mut options = Options {
             namespace: arguments.namespace.clone(),
             settings: arguments.settings.with_reports(arguments.report_url.clone()),

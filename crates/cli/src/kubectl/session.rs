@@ -5,10 +5,10 @@ use flux_operator_api::{GROUP, MiniCluster, VERSION};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 
 use super::Connection;
+use crate::connection;
 
 /// Where commands act.
 pub(super) struct Session {
@@ -23,16 +23,19 @@ impl Session {
     /// Connects as kubectl would.
     pub(super) async fn open(connection: &Connection) -> Result<Session> {
         // Its message holds all causes already.
-        let config = config(connection).await.map_err(|error| {
-            let hint = match connection.context {
+        let Connection { namespace, context, kubeconfig } = connection;
+        let config = connection::config(kubeconfig.as_deref(), context.as_deref());
+        let config = config.await.map_err(|error| {
+            let hint = match context {
                 Some(_) => "`kubectl config get-contexts` shows the contexts there are",
                 None => "set KUBECONFIG or give --kubeconfig FILE",
             };
             anyhow!("failed to find a cluster: {error}\nhint: {hint}")
         })?;
-        let namespace = connection.namespace.clone().unwrap_or(config.default_namespace.clone());
+        let named = namespace.is_some();
+        let namespace = namespace.clone().unwrap_or(config.default_namespace.clone());
         let client = Client::try_from(config).context("failed to make a client")?;
-        Ok(Session { client, namespace, named: connection.namespace.is_some() })
+        Ok(Session { client, namespace, named })
     }
 
     /// Goes to the namespace of a manifest, if it has one.
@@ -142,18 +145,6 @@ impl Session {
             Err(_) => true,
         }
     }
-}
-
-async fn config(connection: &Connection) -> Result<Config> {
-    let context = connection.context.clone();
-    let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-    Ok(match &connection.kubeconfig {
-        Some(file) => {
-            Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &options).await?
-        }
-        None if context.is_some() => Config::from_kubeconfig(&options).await?,
-        None => Config::infer().await?,
-    })
 }
 
 /// The API server's own sentence, without kube's words around it.

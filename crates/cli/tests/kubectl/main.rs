@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod proxy;
 mod server;
 
 use std::os::unix::fs::symlink;
@@ -78,6 +79,9 @@ fn command(folder: &TempDir, words: &[&str]) -> Command {
     let mut command = Command::new(link);
     command.args(words).env_remove("KUBERNETES_SERVICE_HOST").env("HOME", folder.path());
     command.env("KUBECONFIG", folder.path().join("kubeconfig"));
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"] {
+        command.env_remove(name).env_remove(name.to_lowercase());
+    }
     command
 }
 

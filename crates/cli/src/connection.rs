@@ -1,0 +1,146 @@
+//! Which cluster to talk to, and through which proxy. Chosen as kubectl chooses them.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use http::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+/// The connection that a kubeconfig describes: `file`, else the one that kubectl would take.
+/// In a pod, where there is none, the one of the pod's service account.
+pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result<Config> {
+    match of_kubeconfig(file, context).await {
+        Err(error) if file.is_none() && context.is_none() => {
+            Config::incluster().map_err(|no_pod| anyhow!("{error}; {no_pod}"))
+        }
+        outcome => outcome,
+    }
+}
+
+async fn of_kubeconfig(file: Option<&Path>, context: Option<&str>) -> Result<Config> {
+    let kubeconfig = match file {
+        Some(file) => Kubeconfig::read_from(file)?,
+        None => Kubeconfig::read()?,
+    };
+    let named = named_proxy(&kubeconfig, context);
+    let context = context.map(str::to_owned);
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    // kube has an answer too, but asks NO_PROXY about the proxy and not about the server.
+    config.proxy_url = proxy(&config.cluster_url, named, |name| std::env::var(name).ok())?;
+    Ok(config)
+}
+
+/// The `proxy-url` of the context's cluster.
+fn named_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let context = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|it| it.name == context)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|it| it.name == context.cluster)?;
+    cluster.cluster.as_ref()?.proxy_url.clone().filter(|url| !url.is_empty())
+}
+
+/// The proxy for a server: the one that the kubeconfig names, else the environment's. That
+/// is never used for servers on this machine, nor for those in `NO_PROXY`.
+fn proxy(
+    server: &Uri,
+    named: Option<String>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Uri>> {
+    let set = |name: &str| {
+        let names = [name.to_uppercase(), name.to_lowercase()];
+        names.iter().filter_map(|name| variable(name)).find(|value| !value.is_empty())
+    };
+    let of_environment = || match server.scheme_str() {
+        _ if is_local(server) || is_exempt(server, &set("NO_PROXY").unwrap_or_default()) => None,
+        Some("http") => set("HTTP_PROXY"),
+        _ => set("HTTPS_PROXY"),
+    };
+    let Some(url) = named.or_else(of_environment) else { return Ok(None) };
+    let with_scheme = if url.contains("://") { url } else { format!("http://{url}") };
+    // The address itself is not shown: it may hold a password.
+    let parsed = with_scheme.parse().context("failed to read the address of the proxy")?;
+    Ok(Some(parsed))
+}
+
+fn is_local(server: &Uri) -> bool {
+    let host = server.host().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
+    let others = Matcher::builder().all("http://proxy").no(no_proxy).build();
+    others.intercept(server).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: &str = "https://api.example.com:6443";
+
+    fn chosen(server: &str, named: Option<&str>, environment: &[(&str, &str)]) -> Option<String> {
+        let variable = |name: &str| {
+            let set = environment.iter().find(|(set, _)| *set == name);
+            set.map(|(_, value)| (*value).to_owned())
+        };
+        let proxy = proxy(&server.parse().unwrap(), named.map(str::to_owned), variable);
+        proxy.unwrap().map(|proxy| proxy.to_string())
+    }
+
+    #[test]
+    fn the_kubeconfigs_proxy_comes_before_the_environments() {
+        let environment = [("HTTPS_PROXY", "http://other:1"), ("NO_PROXY", "*")];
+        let named = chosen(SERVER, Some("socks5://proxy:1080"), &environment);
+        assert_eq!(named.as_deref(), Some("socks5://proxy:1080/"));
+        let local = chosen("https://127.0.0.1:6443", Some("http://proxy:1"), &[]);
+        assert_eq!(local.as_deref(), Some("http://proxy:1/"));
+    }
+
+    #[test]
+    fn the_environments_proxy_depends_on_the_servers_scheme() {
+        let environment = [("HTTPS_PROXY", ""), ("https_proxy", "s:1"), ("HTTP_PROXY", "h:1")];
+        assert_eq!(chosen(SERVER, None, &environment).as_deref(), Some("http://s:1/"));
+        let plain = chosen("http://api.example.com", None, &environment);
+        assert_eq!(plain.as_deref(), Some("http://h:1/"));
+        assert_eq!(chosen(SERVER, None, &[]), None);
+    }
+
+    #[test]
+    fn servers_in_no_proxy_and_on_this_machine_are_reached_directly() {
+        for (server, no_proxy) in [
+            (SERVER, "other.com, example.com"),
+            (SERVER, "*"),
+            ("https://10.1.2.3:6443", "10.0.0.0/8"),
+            ("https://localhost:6443", ""),
+            ("https://127.0.0.2:6443", ""),
+            ("https://[::1]:6443", ""),
+        ] {
+            let environment = [("HTTPS_PROXY", "http://proxy:1"), ("NO_PROXY", no_proxy)];
+            assert_eq!(chosen(server, None, &environment), None, "{server}");
+        }
+        // It is about servers: which proxies are near does not matter.
+        let environment = [("HTTPS_PROXY", "http://proxy.near:1"), ("no_proxy", "near")];
+        assert!(chosen(SERVER, None, &environment).is_some());
+    }
+
+    #[test]
+    fn the_proxy_is_that_of_the_context_in_use() {
+        let kubeconfig: Kubeconfig = serde_saphyr::from_str(
+            "current-context: one\n\
+             contexts:\n\
+             - {name: one, context: {cluster: far, user: u}}\n\
+             - {name: two, context: {cluster: near, user: u}}\n\
+             clusters:\n\
+             - {name: far, cluster: {server: 'https://far', proxy-url: 'http://proxy:1'}}\n\
+             - {name: near, cluster: {server: 'https://near'}}\n",
+        )
+        .unwrap();
+        assert_eq!(named_proxy(&kubeconfig, None).as_deref(), Some("http://proxy:1"));
+        assert_eq!(named_proxy(&kubeconfig, Some("two")), None);
+        assert_eq!(named_proxy(&kubeconfig, Some("three")), None);
+    }
+}
