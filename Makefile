@@ -53,6 +53,8 @@ help: ## List every target
 build: ## Build the programs; with target/debug on the search path, kubectl has `kubectl minicluster`
 	$(CARGO) build
 	ln -sf flux-operator $(BIN)/kubectl-minicluster
+# Older builds of fluxlet had this name, and would hide a real Flux.
+	@rm -f $(BIN)/flux
 
 demo: build ## Show a MiniCluster of 4, and a queue, on this machine, without Kubernetes
 	@examples/demo.sh $(BIN)/flux-operator

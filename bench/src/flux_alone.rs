@@ -27,6 +27,6 @@ pub(crate) fn seconds(size: u32) -> Result<f64> {
 fn program() -> Result<PathBuf> {
     match std::env::var_os("FLUX_ROOT") {
         Some(root) => Ok(PathBuf::from(root).join("bin/flux")),
-        None => flux_operator_testkit::images::static_program("flux"),
+        None => flux_operator_testkit::images::static_program("fluxlet"),
     }
 }

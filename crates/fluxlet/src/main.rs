@@ -1,4 +1,4 @@
-//! The program `flux`. See the library.
+//! The program. See the library.
 
 fn main() -> std::process::ExitCode {
     fluxlet::main(std::env::args_os())

@@ -121,7 +121,7 @@ pub fn import_to(testbed: &Testbed) -> Result<()> {
     bring(testbed, Image::new(AGENT_IMAGE).file(&agent, "/flux-operator-agent", 0o755))?;
     match flux_root() {
         Some(root) => bring(testbed, real_flux(FLUX_IMAGE, &root)?),
-        None => bring(testbed, fluxlet_view(&static_program("flux")?)),
+        None => bring(testbed, fluxlet_view(&static_program("fluxlet")?)),
     }
 }
 

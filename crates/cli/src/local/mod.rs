@@ -6,6 +6,7 @@ mod ps;
 mod run;
 mod up;
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -73,9 +74,21 @@ fn programs(flux_root: Option<&Path>) -> Result<Programs> {
             root.display()
         );
     }
-    let flux = FluxChoice::find(flux_root, std::env::var_os("PATH").as_deref(), &this);
+    let search_path = without(&this, &std::env::var_os("PATH").unwrap_or_default())?;
+    let search_path = Some(search_path.as_os_str()).filter(|path| !path.is_empty());
+    let flux = FluxChoice::find(flux_root, search_path, &this);
     flux.check()?;
     Ok(Programs { agent: this, flux })
+}
+
+/// A search path without the folders in which `flux` is only another name of this program, as
+/// in a shell of `local exec`. It is not an installed Flux, and must not hide one.
+fn without(this: &Path, search_path: &OsStr) -> Result<OsString> {
+    let is_this = |folder: &PathBuf| {
+        folder.join("flux").canonicalize().is_ok_and(|flux| this.canonicalize().ok() == Some(flux))
+    };
+    let folders = std::env::split_paths(search_path).filter(|folder| !is_this(folder));
+    std::env::join_paths(folders).context("failed to read the search path")
 }
 
 /// Checks the one MiniCluster of a manifest that came from `file`.

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod home;
+mod programs;
 mod queue;
 
 use proptest::prelude::*;

@@ -5,9 +5,11 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -25,8 +27,23 @@ const HELPERS: &str = "running() { rm -f started; \
 pub fn flux() -> PathBuf {
     match real_flux() {
         Some(root) => root.join("bin/flux"),
-        None => PathBuf::from(env!("CARGO_BIN_EXE_flux")),
+        None => fluxlet(),
     }
+}
+
+/// fluxlet under the name `flux`, by which scripts call it.
+fn fluxlet() -> PathBuf {
+    static LINK: OnceLock<PathBuf> = OnceLock::new();
+    let make = || {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bin");
+        fs::create_dir_all(&folder).unwrap();
+        // Other test programs make the same link at the same time.
+        let own = folder.join(format!("flux-{}", std::process::id()));
+        symlink(env!("CARGO_BIN_EXE_fluxlet"), &own).unwrap();
+        fs::rename(&own, folder.join("flux")).unwrap();
+        folder.join("flux")
+    };
+    LINK.get_or_init(make).clone()
 }
 
 /// Where a real Flux is, if the tests are to run on one.
