@@ -38,6 +38,8 @@ OPERATOR_NAMESPACE ?= operator-system
 INSTALL ?=
 MANIFESTS = $(BIN)/flux-operator manifests --namespace $(OPERATOR_NAMESPACE) \
 	$(if $(IMAGE),--image $(IMAGE)) $(INSTALL)
+# Stands for an image that is still to be chosen: no registry can have it.
+NO_IMAGE = flux-operator.invalid/flux-operator:dev
 # Of the programs in the image. With `release` it has 26 MB; `dev` builds fastest.
 PROFILE ?= small
 
@@ -131,7 +133,7 @@ install: build image-there ## Install the operator in the testbed, or with IMAGE
 # Queues that were used stay until the operator lets them go, so they go before it does.
 uninstall: build ## Remove it again, with every MiniCluster and queue
 	-$(KUBECTL) delete fluxjobs,fluxsetups --all --all-namespaces --timeout 1m
-	$(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
+	FLUX_OPERATOR_IMAGE=$(NO_IMAGE) $(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
 
 run: build image-there ## Run the operator on this machine instead (REPORT_URL= where pods reach it)
 	@! $(KUBECTL) get -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager >/dev/null 2>&1 || \
@@ -199,11 +201,11 @@ fmt: ## Format the code
 	$(CARGO) fmt --all
 
 manifests: ## Write the generated files: config, docs/reference
-	$(CARGO) run -q -p flux-operator -- manifests --output config
+	$(CARGO) run -q -p flux-operator -- manifests --image $(NO_IMAGE) --output config
 	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-plan --test fields the_reference_is_current
 
 check-manifests: ## Fail when a generated file is stale
-	$(CARGO) run -q -p flux-operator -- manifests --output $(TARGET)/manifests
+	$(CARGO) run -q -p flux-operator -- manifests --image $(NO_IMAGE) --output $(TARGET)/manifests
 	@for part in crd operator; do diff -r config/$$part $(TARGET)/manifests/$$part || \
 		{ echo "config/$$part is stale: run 'make manifests' and commit it"; exit 1; }; done
 

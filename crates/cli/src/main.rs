@@ -9,6 +9,7 @@
 
 mod connection;
 mod crd;
+mod image;
 mod input;
 mod kubectl;
 mod local;

@@ -11,7 +11,7 @@ use flux_operator_plan::kubernetes::{self, DeliveryMethod, Keys, Rendering, Sett
 use flux_operator_plan::{Cluster, Valid};
 use serde::Serialize;
 
-use crate::{input, print};
+use crate::{image, input, print};
 
 /// Print the Kubernetes objects that the operator would make of a manifest.
 #[derive(clap::Args)]
@@ -33,34 +33,30 @@ pub(crate) struct Arguments {
 #[derive(clap::Args)]
 pub(crate) struct RenderSettings {
     /// Image that holds the agent.
-    #[arg(long, env = "FLUX_OPERATOR_IMAGE", default_value = DEFAULT_IMAGE)]
-    pub(crate) agent_image: String,
+    #[arg(long, env = "FLUX_OPERATOR_IMAGE", value_name = "IMAGE", default_value = image::BUILT_IN)]
+    agent_image: Option<String>,
 
     /// Domain of the Kubernetes cluster's names.
     #[arg(long, default_value = "cluster.local")]
-    pub(crate) cluster_domain: String,
+    cluster_domain: String,
 }
-
-/// The image of this version.
-pub(crate) const DEFAULT_IMAGE: &str =
-    concat!("ghcr.io/flux-framework/flux-operator:v", env!("CARGO_PKG_VERSION"));
 
 impl RenderSettings {
     /// Without a cluster to ask, agent and Flux are copied, which works everywhere.
-    pub(crate) fn with_reports(&self, report_url: Option<String>) -> Settings {
-        Settings {
-            agent_image: self.agent_image.clone(),
+    pub(crate) fn with_reports(&self, report_url: Option<String>) -> Result<Settings> {
+        Ok(Settings {
+            agent_image: image::required(self.agent_image.as_deref(), "--agent-image")?,
             cluster_domain: self.cluster_domain.clone(),
             delivery: DeliveryMethod::Init,
             report_url,
-        }
+        })
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let name = input::display_name(&arguments.filename);
     let manifest = input::manifest(&arguments.filename)?;
-    let settings = arguments.settings.with_reports(None);
+    let settings = arguments.settings.with_reports(None)?;
     let keys = Keys { certificate: certificate(arguments.certificate.as_deref())?, report: None };
     for document in &manifest.documents {
         let problems = validate::document(document);

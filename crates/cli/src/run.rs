@@ -53,6 +53,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).init();
+    // Before a cluster is looked for.
+    let settings = arguments.settings.with_reports(arguments.report_url.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -66,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let client = kube::Client::try_from(config).context("failed to make a client")?;
         let mut options = Options {
             namespace: arguments.namespace.clone(),
-            settings: arguments.settings.with_reports(arguments.report_url.clone()),
+            settings,
             election: arguments.leader_elect.then(|| arguments.election(&client)),
             rate: arguments
                 .admission_rate

@@ -50,7 +50,7 @@ fn what_cannot_be_carried_out_is_told_with_its_field() {
 
 fn render(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_flux-operator"))
-        .arg("render")
+        .args(["render", "--agent-image", "example.com/agent:1"])
         .args(arguments)
         .output()
         .unwrap()

@@ -1,0 +1,54 @@
+//! The program's own image: no default names what others publish.
+
+use std::process::Command;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello.yaml");
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
+    command.args(words).env_remove("FLUX_OPERATOR_IMAGE").env("KUBECONFIG", "/nonexistent");
+    command
+}
+
+#[test]
+fn a_build_without_a_name_for_its_image_asks_for_one() {
+    let published = option_env!("FLUX_OPERATOR_DEFAULT_IMAGE").filter(|name| !name.is_empty());
+    if let Some(published) = published {
+        let printed = command(&["manifests"]).output().unwrap();
+        assert!(String::from_utf8(printed.stdout).unwrap().contains(published));
+        return;
+    }
+    for (words, option) in [
+        (&["manifests"][..], "--image"),
+        (&["render", "-f", EXAMPLE], "--agent-image"),
+        (&["run"], "--agent-image"),
+    ] {
+        let asked = command(words).output().unwrap();
+        let errors = String::from_utf8(asked.stderr).unwrap();
+        assert_eq!(asked.status.code(), Some(1), "{words:?}: {errors}");
+        assert_eq!(asked.stdout, b"", "{words:?}");
+        let hint = format!("hint: give {option} IMAGE or set FLUX_OPERATOR_IMAGE");
+        assert!(errors.contains(&hint), "{words:?}: {errors}");
+    }
+}
+
+#[test]
+fn the_environment_can_name_the_image() {
+    for words in [&["manifests"][..], &["render", "-f", EXAMPLE]] {
+        let mut command = command(words);
+        let printed = command.env("FLUX_OPERATOR_IMAGE", "example.com/mine:2").output().unwrap();
+        let objects = String::from_utf8(printed.stdout).unwrap();
+        assert!(objects.contains("image: example.com/mine:2"), "{words:?}: {objects}");
+    }
+}
+
+#[test]
+fn the_committed_manifest_names_an_image_that_cannot_exist() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/operator/flux-operator.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let images = text.lines().filter(|line| line.contains("image: ") || line.contains("-image="));
+    let images: Vec<&str> = images.collect();
+    assert_eq!(images.len(), 2, "{images:?}");
+    assert!(images.iter().all(|line| line.contains("flux-operator.invalid/")), "{images:?}");
+    assert!(text.contains("# No registry has this image"));
+}
