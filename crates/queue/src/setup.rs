@@ -102,6 +102,8 @@ pub struct Usage {
     pub admitted: usize,
     /// Why it admits nothing, if so.
     pub inactive: Option<Inactive>,
+    /// The setup that has taken its place, if one has.
+    pub successor: Option<SetupName>,
 }
 
 /// What Kubernetes' own quota leaves in a namespace: for each ResourceQuota, what may

@@ -9,8 +9,8 @@
 mod world;
 
 use flux_operator_queue::{
-    Kind, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName, Stop,
-    Strategy as Order, Uid, Workload,
+    Inactive, Kind, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName,
+    Stop, Strategy as Order, Uid, Workload,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -206,8 +206,12 @@ fn setup() -> impl Strategy<Value = Setup> {
         (Order::Strict, 0),
         (Order::Backfill, 0),
     ]);
-    let replaces =
-        select(vec![None, None, None, None, Some("a/one"), Some("a/two"), Some("operator/shared")]);
+    // Now and then themselves, each other, or what another replaces too.
+    let replaces = prop_oneof![
+        4 => Just(Vec::new()),
+        3 => prop::collection::vec(select(names.clone()), 1..3),
+    ];
+    let mistake = prop::bool::weighted(0.1);
     let serves = select(vec![
         OtherNamespaces::All,
         OtherNamespaces::All,
@@ -218,10 +222,12 @@ fn setup() -> impl Strategy<Value = Setup> {
     let over_quota = select(vec![OverQuota::Drain, OverQuota::Evict]);
     let sizes = (prop::option::weighted(0.2, 1..6_u32), 1..4_u32);
     let limits = (0..9_i64, prop::option::of(0..4_i64), sizes);
-    let rules = (order, stop, over_quota, prop::bool::weighted(0.1));
+    let rules = (order, stop, over_quota, prop::bool::weighted(0.1), mistake);
     (select(names), limits, rules, serves, replaces).prop_map(
         |(name, (nodes, gpus, (max_size, default_size)), rules, serves, replaces)| {
-            let ((strategy, patience), stop, over_quota, going) = rules;
+            let ((strategy, patience), stop, over_quota, going, mistake) = rules;
+            let mistake = mistake
+                .then(|| Inactive { reason: "NodesUnknown", message: "no nodes".to_owned() });
             let gpus = gpus.map(|gpus| (Resource::Gpus, gpus));
             Setup {
                 name: name.parse().unwrap(),
@@ -236,7 +242,7 @@ fn setup() -> impl Strategy<Value = Setup> {
                 over_quota,
                 replaces: replaces.into_iter().map(|name| name.parse().unwrap()).collect(),
                 going,
-                mistake: None,
+                mistake,
             }
         },
     )

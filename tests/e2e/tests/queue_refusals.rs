@@ -66,6 +66,33 @@ async fn q19_of_two_setups_that_replace_the_same_one_only_one_wins() -> Result<(
 }
 
 #[tokio::test]
+async fn q19_two_idle_setups_that_replace_each_other_stay_and_say_so() -> Result<()> {
+    on_stage(async |stage| {
+        let spec = |replaces: &str| json!({ "quota": { "nodes": "1" }, "replaces": [replaces] });
+        let one = stage.create_setup("one", spec("two")).await?;
+        let two = stage.create_setup("two", spec("one")).await?;
+        for (created, other) in [(&one, "two"), (&two, "one")] {
+            let in_conflict = |it: &FluxSetup| active(it).is_some_and(|it| it.reason == "Conflict");
+            let setup = stage.setup_becomes(&created.name_any(), in_conflict).await?;
+            assert_eq!(setup.uid(), created.uid(), "it was deleted");
+            assert_eq!(setup.metadata.deletion_timestamp, None);
+            let told = active(&setup).map(|told| told.message.clone()).unwrap_or_default();
+            assert!(told.contains("circle") && told.contains(other), "{told}");
+        }
+        stage.submit("waits", "hostname", json!({ "queue": "two" })).await?;
+        stage.job_becomes("waits", |status| status.reason == "Conflict").await?;
+        // Whoever takes one name out decides.
+        stage.change::<FluxSetup>("two", json!({ "replaces": [] })).await?;
+        let moved = stage.job_is("waits", "Finished").await?;
+        assert_eq!(moved.queue, format!("{}/one", stage.namespace));
+        stage.is_gone::<FluxSetup>("two").await?;
+        assert_eq!(stage.setups().get("one").await?.uid(), one.uid());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn q19_a_quota_below_what_is_used_lets_jobs_end_and_admits_nobody() -> Result<()> {
     on_stage(async |stage| {
         stage.create_setup("default", json!({ "quota": { "nodes": "2" } })).await?;

@@ -38,8 +38,6 @@ pub(crate) struct Ledger {
     setups: BTreeMap<SetupName, Arc<FluxSetup>>,
     /// The setups as the scheduler was told.
     read: HashMap<SetupName, Setup>,
-    /// Who takes whose place.
-    successors: HashMap<SetupName, SetupName>,
     /// Something has changed that setups are read with.
     unread: bool,
     /// Setups of whose jobs another number runs since the last cycle.
@@ -128,7 +126,6 @@ pub(crate) struct SetupFacts {
     pub(crate) read: Setup,
     pub(crate) usage: Usage,
     pub(crate) running: usize,
-    pub(crate) successor: Option<SetupName>,
 }
 
 impl Ledger {
@@ -144,7 +141,6 @@ impl Ledger {
             nodes: HashMap::new(),
             setups: BTreeMap::new(),
             read: HashMap::new(),
-            successors: HashMap::new(),
             unread: false,
             counted: HashSet::new(),
             freed: HashMap::new(),
@@ -345,7 +341,6 @@ impl Ledger {
             return false;
         }
         let mut read = HashMap::new();
-        let mut successors = HashMap::new();
         for (name, setup) in &self.setups {
             let around = Around {
                 home: &self.home,
@@ -353,10 +348,6 @@ impl Ledger {
                 nodes: self.nodes.get(name),
             };
             let now = setup::read(setup, around);
-            if now.mistake.is_none() {
-                let replaced = now.replaces.iter().cloned();
-                successors.extend(replaced.map(|replaced| (replaced, name.clone())));
-            }
             if self.read.get(name) != Some(&now) {
                 self.scheduler.put_setup(now.clone());
             }
@@ -365,7 +356,7 @@ impl Ledger {
         for gone in self.read.keys().filter(|name| !read.contains_key(name)) {
             self.scheduler.remove_setup(gone);
         }
-        (self.read, self.successors) = (read, successors);
+        self.read = read;
         true
     }
 
@@ -443,14 +434,17 @@ impl Ledger {
         Some((known.namespace.clone(), known.name.clone()))
     }
 
-    /// What a pass over a setup must know; None for one that was not read yet.
+    /// What a pass over a setup must know; None while something has changed that was not
+    /// read yet. Once it has been, all setups are passed over.
     pub(crate) fn setup(&self, name: &SetupName) -> Option<SetupFacts> {
+        if self.unread {
+            return None;
+        }
         let in_it = |uid: &&Uid| self.scheduler.queue_of(uid) == Some(name);
         Some(SetupFacts {
             read: self.read.get(name)?.clone(),
             usage: self.scheduler.usage(name)?,
             running: self.running.iter().filter(in_it).count(),
-            successor: self.successors.get(name).cloned(),
         })
     }
 

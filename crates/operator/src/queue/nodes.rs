@@ -82,7 +82,8 @@ where
     (watched, events)
 }
 
-/// The room of every setup that asks for it. Pods of its own jobs are no others'.
+/// The room of every setup that asks for it. Pods of its own jobs are no others', and
+/// neither are those of jobs that it takes over once its room is known.
 fn rooms(
     queues: &Queues,
     nodes: &Watched<Node>,
@@ -101,7 +102,10 @@ fn rooms(
         setup.spec.quota_from_nodes.as_ref().map(|quota| (name, &quota.node_selector))
     });
     let room = |(name, labels): (&SetupName, _)| {
-        let others = pods.iter().zip(&places).filter(|(_, place)| place.as_ref() != Some(name));
+        let is_own =
+            |place: &SetupName| place == name || ledger.scheduler().is_to_succeed(name, place);
+        let others =
+            pods.iter().zip(&places).filter(|(_, place)| !place.as_ref().is_some_and(is_own));
         let others = others.map(|(pod, _)| &**pod);
         (name.clone(), node_room(labels, nodes.iter().map(|node| &**node), others))
     };

@@ -116,7 +116,6 @@ impl Context {
             read: &facts.read,
             usage: &facts.usage,
             running: facts.running,
-            successor: facts.successor.as_ref(),
             now: Timestamp::now(),
         });
         if let Some(step) = plan.step

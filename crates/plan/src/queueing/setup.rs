@@ -173,8 +173,6 @@ pub struct SetupSeen<'a> {
     pub usage: &'a Usage,
     /// Its jobs whose command runs.
     pub running: usize,
-    /// The setup that takes its place, if one does.
-    pub successor: Option<&'a SetupName>,
     /// The time.
     pub now: Timestamp,
 }
@@ -201,7 +199,7 @@ fn step(seen: SetupSeen<'_>) -> Option<SetupStep> {
     match (seen.read.going, in_use) {
         (true, false) if is_kept(seen.setup) => Some(SetupStep::Release),
         (true, _) => None,
-        (false, false) if seen.successor.is_some() => Some(SetupStep::Delete),
+        (false, false) if seen.usage.successor.is_some() => Some(SetupStep::Delete),
         (false, _) if !is_kept(seen.setup) => Some(SetupStep::Keep),
         (false, _) => None,
     }
@@ -211,10 +209,9 @@ fn status(seen: SetupSeen<'_>) -> FluxSetupStatus {
     let SetupSeen { setup, read, usage, .. } = seen;
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let before = setup.status.as_ref().map(|status| status.conditions.as_slice());
-    let active = match (seen.successor, usage.inactive.as_ref().or(read.mistake.as_ref())) {
-        (Some(successor), _) => no("Replaced", &format!("{successor} has taken its place")),
-        (None, Some(Inactive { reason, message })) => no(reason, message),
-        (None, None) => yes("Active", "jobs are admitted as there is room"),
+    let active = match &usage.inactive {
+        Some(Inactive { reason, message }) => no(reason, message),
+        None => yes("Active", "jobs are admitted as there is room"),
     };
     let generation = setup.metadata.generation;
     let verdicts = [("Active", active)];

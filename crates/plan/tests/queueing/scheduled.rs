@@ -170,3 +170,16 @@ fn q19_two_setups_that_replace_the_same_are_told_apart_by_age() {
         [Some("Replaced"), None, Some("Conflict")]
     );
 }
+
+#[test]
+fn q19_a_setup_whose_nodes_are_not_known_yet_takes_no_place() {
+    let named = |name: &str, spec: Value| {
+        setup(json!({ "metadata": { "name": name, "uid": name }, "spec": spec }))
+    };
+    let spec = json!({ "quotaFromNodes": {}, "replaces": ["old"] });
+    let setups = [named("old", json!({})), named("new", spec)];
+    let cluster = Cluster::new(&setups, &[("a", json!({ "queue": "old" }))]);
+    let usage = |name: &str| cluster.scheduler.usage(&SetupName::new("hpc", name)).unwrap();
+    assert_eq!((usage("old").pending, usage("old").inactive), (1, None));
+    assert_eq!(usage("new").inactive.unwrap().reason, "NodesUnknown");
+}

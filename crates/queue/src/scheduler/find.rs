@@ -44,10 +44,10 @@ impl Queues {
     ///
     /// # Errors
     /// When there is none any more.
-    pub(super) fn heir(&self, setup: &SetupName) -> Result<SetupName, Reason> {
-        let heir = self.succession.heir(setup);
-        match self.get(heir).is_some() {
-            true => Ok(heir.clone()),
+    pub(super) fn current(&self, setup: &SetupName) -> Result<SetupName, Reason> {
+        let current = self.succession.current(setup);
+        match self.get(current).is_some() {
+            true => Ok(current.clone()),
             false => Err(Reason::UnknownQueue(setup.to_string().into())),
         }
     }
@@ -55,19 +55,13 @@ impl Queues {
     /// Why a queue admits nothing, if so.
     pub(super) fn inactive(&self, setup: &Setup) -> Option<Inactive> {
         let inactive = |reason, message| Some(Inactive { reason, message });
-        let heir = self.succession.heir(&setup.name);
-        if let Some(mistake) = &setup.mistake {
+        let current = self.succession.current(&setup.name);
+        if *current != setup.name {
+            inactive("Replaced", format!("FluxSetup \"{current}\" has taken its place"))
+        } else if let Some(mistake) = &setup.mistake {
             Some(mistake.clone())
-        } else if *heir != setup.name {
-            inactive("Replaced", format!("FluxSetup \"{heir}\" has taken its place"))
-        } else if let Some(older) = self.succession.conflict(&setup.name) {
-            inactive(
-                "Conflict",
-                format!(
-                    "it replaces a setup that \"{older}\", which is older, replaces or is: \
-                     change replaces of one of them"
-                ),
-            )
+        } else if let Some(contradiction) = self.succession.contradiction(&setup.name) {
+            inactive("Conflict", contradiction.to_string())
         } else if setup.going {
             inactive("Terminating", "FluxSetup is being deleted".to_owned())
         } else if setup.stop != Stop::No {
@@ -79,12 +73,12 @@ impl Queues {
 
     /// The queue of this name or its successor, if it is there and may be known.
     fn exactly(&self, namespace: &str, setup: &SetupName) -> Option<Result<SetupName, Reason>> {
-        let heir = self.succession.heir(setup);
-        let found = &self.get(heir)?.ledger.setup;
+        let current = self.succession.current(setup);
+        let found = &self.get(current)?.ledger.setup;
         if self.serves(found, namespace) {
-            Some(Ok(heir.clone()))
-        } else if heir.namespace == self.home {
-            Some(Err(Reason::NotServed(heir.clone())))
+            Some(Ok(current.clone()))
+        } else if current.namespace == self.home {
+            Some(Err(Reason::NotServed(current.clone())))
         } else {
             None
         }
@@ -98,7 +92,7 @@ impl Queues {
             .take(if *namespace == self.home { 1 } else { 2 })
             .flat_map(|place| self.of_namespace(place))
             .filter(|setup| self.serves(setup, namespace))
-            .filter(|setup| *self.succession.heir(&setup.name) == setup.name)
+            .filter(|setup| *self.succession.current(&setup.name) == setup.name)
             .collect();
         let staying: Vec<&Setup> = serving.iter().filter(|setup| !setup.going).copied().collect();
         let candidates = if staying.is_empty() { serving } else { staying };
@@ -231,24 +225,57 @@ mod tests {
     }
 
     #[test]
-    fn q19_setups_that_replace_each_other_are_said_to_be_in_conflict() {
-        let replacing = |name: &str, created, old| Setup {
-            created,
-            replaces: vec![SetupName::new("a", old)],
+    fn q19_setups_that_replace_each_other_keep_their_jobs_and_say_so() {
+        let replacing = |name: &str, old: &[&str]| Setup {
+            replaces: old.iter().map(|old| SetupName::new("a", old)).collect(),
             ..setup_of(name, 2)
         };
-        let mut scheduler =
-            scheduler([replacing("a/y", 2, "x"), replacing("a/x", 1, "y")], [asking("y")]);
-        assert_eq!(usage(&scheduler, "a/x"), (1, 0));
-        let reason = |scheduler: &Scheduler, name: &str| {
+        let mut scheduler = scheduler([setup_of("a/x", 2), setup_of("a/y", 2)], [asking("y")]);
+        scheduler.put(with_room(job("a/runs", 2), "a/y", 0));
+        scheduler.put_setup(replacing("a/x", &["y"]));
+        assert_eq!(usage(&scheduler, "a/x"), (1, 1));
+        scheduler.put_setup(replacing("a/y", &["x"]));
+        assert_eq!((usage(&scheduler, "a/x"), usage(&scheduler, "a/y")), ((0, 0), (1, 1)));
+        let told = |scheduler: &Scheduler, name: &str| {
             let usage = scheduler.usage(&name.parse().unwrap()).unwrap();
-            usage.inactive.map(|inactive| inactive.reason)
+            assert_eq!(usage.successor, None);
+            usage.inactive.map(|inactive| (inactive.reason, inactive.message))
         };
-        assert_eq!(reason(&scheduler, "a/x"), None);
-        assert_eq!(reason(&scheduler, "a/y"), Some("Replaced"));
-        scheduler.put_setup(replacing("a/z", 3, "y"));
-        assert_eq!(reason(&scheduler, "a/z"), Some("Conflict"));
-        assert_eq!(admitted(&mut scheduler, 1), ["job"]);
+        for (name, other) in [("a/x", "a/y"), ("a/y", "a/x")] {
+            let circle = format!(
+                "replaces leads in a circle, by way of \"{other}\": remove a name from replaces of one of them"
+            );
+            assert_eq!(told(&scheduler, name), Some(("Conflict", circle)));
+        }
+        assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
+        scheduler.put_setup(replacing("a/y", &["y"]));
+        let itself = "it replaces itself: remove its name from replaces";
+        assert_eq!(told(&scheduler, "a/y"), Some(("Conflict", itself.to_owned())));
+        scheduler.put_setup(replacing("a/y", &[]));
+        assert_eq!((usage(&scheduler, "a/x"), usage(&scheduler, "a/y")), ((1, 1), (0, 0)));
+        assert_eq!(told(&scheduler, "a/x"), None);
+    }
+
+    #[test]
+    fn q19_a_setup_takes_jobs_over_only_while_it_has_no_mistake() {
+        let unknown = Inactive { reason: "NodesUnknown", message: "no nodes".to_owned() };
+        let new = |mistake: Option<&Inactive>| Setup {
+            mistake: mistake.cloned(),
+            replaces: vec![SetupName::new("a", "old")],
+            ..setup_of("a/new", 3)
+        };
+        let mut scheduler = scheduler([setup_of("a/old", 2), new(Some(&unknown))], [asking("old")]);
+        scheduler.put(with_room(job("a/runs", 2), "a/old", 0));
+        assert_eq!((usage(&scheduler, "a/old"), usage(&scheduler, "a/new")), ((1, 1), (0, 0)));
+        let old = SetupName::new("a", "old");
+        assert_eq!(scheduler.successor(&old), None);
+        scheduler.put_setup(new(None));
+        assert_eq!((usage(&scheduler, "a/old"), usage(&scheduler, "a/new")), ((0, 0), (1, 1)));
+        // What runs is counted, also while the nodes are not known again.
+        scheduler.remove_setup(&old);
+        scheduler.put_setup(new(Some(&unknown)));
+        assert_eq!(usage(&scheduler, "a/new"), (1, 1));
+        assert_eq!(why(&scheduler, "job", 1).to_string(), "no nodes");
     }
 
     #[test]

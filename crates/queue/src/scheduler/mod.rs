@@ -70,8 +70,7 @@ impl Scheduler {
         if before == setup {
             return;
         }
-        let moves = (before.created, &before.serves, &before.replaces, before.going)
-            != (setup.created, &setup.serves, &setup.replaces, setup.going);
+        let moves = found_by(&before) != found_by(&setup);
         let relines =
             (before.strategy == Strategy::Backfill) != (setup.strategy == Strategy::Backfill);
         // What a job without a size asks for may be another now, and so what it is missing.
@@ -232,19 +231,25 @@ impl Scheduler {
 
     /// What is true of a setup.
     pub fn usage(&self, queue: &SetupName) -> Option<Usage> {
-        let queue = self.queues.get(queue)?;
+        let known = self.queues.get(queue)?;
         Some(Usage {
-            used: queue.ledger.used.clone(),
-            pending: queue.order.len(),
-            admitted: queue.admitted.len(),
-            inactive: self.queues.inactive(&queue.ledger.setup),
+            used: known.ledger.used.clone(),
+            pending: known.order.len(),
+            admitted: known.admitted.len(),
+            inactive: self.queues.inactive(&known.ledger.setup),
+            successor: self.successor(queue),
         })
     }
 
     /// The setup that has taken the place of another, the last of a chain.
     pub fn successor(&self, setup: &SetupName) -> Option<SetupName> {
-        let heir = self.queues.succession.heir(setup);
-        (heir != setup).then(|| heir.clone())
+        let current = self.queues.succession.current(setup);
+        (current != setup).then(|| current.clone())
+    }
+
+    /// Whether a setup has the place of another, or will have it as soon as it can be used.
+    pub fn is_to_succeed(&self, setup: &SetupName, other: &SetupName) -> bool {
+        self.queues.succession.is_to_succeed(setup, other)
     }
 
     /// The setups whose usage may have changed since this was last asked.
@@ -358,6 +363,12 @@ impl Scheduler {
             self.queues.wake(name);
         }
     }
+}
+
+/// What of a setup says which jobs are at it, and at others.
+fn found_by(setup: &Setup) -> impl PartialEq + '_ {
+    let Setup { created, serves, replaces, going, mistake, .. } = setup;
+    (created, serves, replaces, going, mistake.is_some())
 }
 
 #[cfg(test)]

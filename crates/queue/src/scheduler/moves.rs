@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Scheduler;
 use super::group::Group;
 use super::succession::Succession;
-use crate::{QueueName, Reason, Setup, SetupName, Uid};
+use crate::{QueueName, Reason, SetupName, Uid};
 
 /// Which group of jobs.
 #[derive(Clone, Debug)]
@@ -43,10 +43,8 @@ impl Scheduler {
     /// Who takes whose place now.
     fn succession(&self) -> Succession {
         let setups = self.queues.setups();
-        let mut replacing: Vec<&Setup> =
-            setups.filter(|setup| !setup.replaces.is_empty()).collect();
-        replacing.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
-        Succession::of(replacing.into_iter())
+        let replacing = setups.filter(|setup| !setup.replaces.is_empty()).collect();
+        Succession::of(replacing, |name| self.queues.get(name).is_some())
     }
 
     fn waiting(&self, namespace: &Arc<str>) -> impl Iterator<Item = Which> {
@@ -59,7 +57,7 @@ impl Scheduler {
     fn follow(&mut self, which: &Which) {
         let queue: Result<SetupName, Reason> = match which {
             Which::Waiting(namespace, asked) => self.queues.find(namespace, asked),
-            Which::Admitted(given) => self.queues.heir(given),
+            Which::Admitted(given) => self.queues.current(given),
         };
         let Some(group) = self.group_mut(which).filter(|group| group.queue != queue) else {
             return;

@@ -54,7 +54,7 @@ impl Roll {
                     known.starting.add(&admission.resources);
                 }
                 let group = self.admitted.entry(admission.queue.clone());
-                group.or_insert_with(|| Group::at(queues.heir(&admission.queue)))
+                group.or_insert_with(|| Group::at(queues.current(&admission.queue)))
             }
             None => {
                 let group = known.waiting.entry(queue.clone());

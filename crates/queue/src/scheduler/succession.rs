@@ -1,66 +1,183 @@
 //! Which setup takes the place of which.
+//!
+//! A setup takes the place of those that it names in `replaces` only if it is accepted whole:
+//!
+//! 1. `replaces` leads in no circle: not from the setup to itself, and not to others that
+//!    replace each other;
+//! 2. no older setup names one of them too;
+//! 3. it has no mistake and is not being deleted.
+//!
+//! While 1 or 2 is broken ([`Contradiction`]) the setup replaces nobody, and nobody younger
+//! takes what it names: nothing is moved or deleted until a user has resolved it.
+//!
+//! 3 comes and goes by itself, such as when an operator that has just started does not know the nodes
+//! yet. Meanwhile the setup takes no place of another that exists. A name that no setup has
+//! any more stays with it: what runs under that name is counted nowhere else.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use crate::{Setup, SetupName};
 
-/// Setups that were replaced, each with its successor. It has no circles: of two setups
-/// that contradict each other the older counts, and the other replaces nothing.
+/// Who takes whose place. It has no circles.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Succession {
+    /// Setups that are named in `replaces`, each with the one that is to take its place.
+    designated: HashMap<SetupName, SetupName>,
+    /// Those of them whose place is taken.
     successors: HashMap<SetupName, SetupName>,
-    /// Those that do not count, each with the one that does.
-    conflicts: HashMap<SetupName, SetupName>,
+    contradictions: HashMap<SetupName, Contradiction>,
+}
+
+/// Why a setup cannot replace what it names, whatever else is true of it. Its `Display` is
+/// for users: what is wrong, and what to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Contradiction {
+    /// It names itself.
+    Itself,
+    /// Its `replaces` leads in a circle, by way of this one.
+    Circle(SetupName),
+    /// An older one names the same.
+    Claimed { replaced: SetupName, older: SetupName },
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contradiction::Itself => {
+                f.write_str("it replaces itself: remove its name from replaces")
+            }
+            Contradiction::Circle(by) => write!(
+                f,
+                "replaces leads in a circle, by way of \"{by}\": remove a name from replaces of \
+                 one of them"
+            ),
+            Contradiction::Claimed { replaced, older } => write!(
+                f,
+                "\"{older}\", which is older, replaces \"{replaced}\" too: remove it from \
+                 replaces of one of them"
+            ),
+        }
+    }
 }
 
 impl Succession {
-    /// Who replaces whom among these setups, given from the oldest to the youngest.
-    pub(super) fn of<'a>(setups: impl Iterator<Item = &'a Setup>) -> Succession {
+    /// Who replaces whom among those setups that replace any; `exists` says whether there
+    /// is a setup of a name.
+    pub(super) fn of(mut replacing: Vec<&Setup>, exists: impl Fn(&SetupName) -> bool) -> Self {
+        replacing.sort_by_key(|setup| (setup.created, &setup.name));
+        let circles = circles(&replacing);
+        let mut oldest: HashMap<&SetupName, &SetupName> = HashMap::new();
+        for (setup, replaced) in replacing.iter().flat_map(|setup| named_by(setup)) {
+            oldest.entry(replaced).or_insert(&setup.name);
+        }
         let mut all = Succession::default();
-        for setup in setups {
-            let replaced = || setup.replaces.iter().filter(|replaced| **replaced != setup.name);
-            match replaced().find_map(|replaced| all.opponent(setup, replaced)) {
-                Some(older) => {
-                    all.conflicts.insert(setup.name.clone(), older);
+        for setup in replacing {
+            let name = &setup.name;
+            let claimed = || {
+                let mut older = setup.replaces.iter().map(|replaced| (replaced, oldest[replaced]));
+                older.find(|(_, older)| *older != name)
+            };
+            let contradiction = match (circles.get(name), claimed()) {
+                (Some(by), _) if *by == name => Some(Contradiction::Itself),
+                (Some(by), _) => Some(Contradiction::Circle((*by).clone())),
+                (None, Some((replaced, older))) => Some(Contradiction::Claimed {
+                    replaced: replaced.clone(),
+                    older: older.clone(),
+                }),
+                (None, None) => None,
+            };
+            if let Some(contradiction) = contradiction {
+                all.contradictions.insert(name.clone(), contradiction);
+                continue;
+            }
+            let is_ready = setup.mistake.is_none() && !setup.going;
+            for replaced in &setup.replaces {
+                all.designated.insert(replaced.clone(), name.clone());
+                if is_ready || !exists(replaced) {
+                    all.successors.insert(replaced.clone(), name.clone());
                 }
-                None => all
-                    .successors
-                    .extend(replaced().map(|replaced| (replaced.clone(), setup.name.clone()))),
             }
         }
         all
     }
 
-    /// The last in the chain of successors: the setup itself if nobody replaces it.
-    pub(super) fn heir<'a>(&'a self, name: &'a SetupName) -> &'a SetupName {
-        self.chain(name).last().unwrap_or(name)
+    /// The setup that has the place of this one: the last in the chain of its successors, or
+    /// itself.
+    pub(super) fn current<'a>(&'a self, name: &'a SetupName) -> &'a SetupName {
+        chain(&self.successors, name).last().unwrap_or(name)
     }
 
-    /// The older setup because of which this one does not count.
-    pub(super) fn conflict(&self, name: &SetupName) -> Option<&SetupName> {
-        self.conflicts.get(name)
+    /// Whether a setup has the place of another, or will have it as soon as it can be used.
+    pub(super) fn is_to_succeed(&self, setup: &SetupName, other: &SetupName) -> bool {
+        chain(&self.designated, other).any(|designated| designated == setup)
+    }
+
+    /// Why a setup replaces nobody although it wants to.
+    pub(super) fn contradiction(&self, name: &SetupName) -> Option<&Contradiction> {
+        self.contradictions.get(name)
     }
 
     /// Whether nobody takes another's place or wants to.
     pub(super) fn is_empty(&self) -> bool {
-        self.successors.is_empty() && self.conflicts.is_empty()
+        self.designated.is_empty() && self.contradictions.is_empty()
     }
+}
 
-    /// Who stands against one setup replacing another: who has done so already, or the
-    /// other itself, if it has come to the place of the first.
-    fn opponent(&self, setup: &Setup, replaced: &SetupName) -> Option<SetupName> {
-        let has_done_so = self.successors.get(replaced);
-        has_done_so.or_else(|| self.chain(&setup.name).find(|heir| *heir == replaced)).cloned()
-    }
+fn chain<'a>(
+    links: &'a HashMap<SetupName, SetupName>,
+    name: &SetupName,
+) -> impl Iterator<Item = &'a SetupName> {
+    std::iter::successors(links.get(name), |next| links.get(next))
+}
 
-    fn chain<'a>(&'a self, name: &'a SetupName) -> impl Iterator<Item = &'a SetupName> {
-        std::iter::successors(self.successors.get(name), |heir| self.successors.get(heir))
+/// A setup with each that it names.
+fn named_by(setup: &Setup) -> impl Iterator<Item = (&Setup, &SetupName)> {
+    setup.replaces.iter().map(move |replaced| (setup, replaced))
+}
+
+/// The setups whose `replaces` leads in a circle, each with the one that it names first on
+/// that way.
+///
+/// One that names none of those that may be on a circle is on none and leads into none. It
+/// is struck out, then those that name only such ones, and so on (Kahn's algorithm). This
+/// takes as many steps as there are names, however long the chains are.
+fn circles<'a>(replacing: &[&'a Setup]) -> HashMap<&'a SetupName, &'a SetupName> {
+    // How many that may be on a circle each one names.
+    let mut open: HashMap<&SetupName, usize> =
+        replacing.iter().map(|setup| (&setup.name, 0)).collect();
+    let mut named: HashMap<&SetupName, Vec<&SetupName>> = HashMap::new();
+    for (setup, replaced) in replacing.iter().flat_map(|setup| named_by(setup)) {
+        if open.contains_key(replaced) {
+            *open.entry(&setup.name).or_default() += 1;
+            named.entry(replaced).or_default().push(&setup.name);
+        }
     }
+    let mut sound: Vec<&SetupName> =
+        open.iter().filter(|(_, names)| **names == 0).map(|(name, _)| *name).collect();
+    while let Some(name) = sound.pop() {
+        open.remove(name);
+        for by in named.remove(name).unwrap_or_default() {
+            if let Some(names) = open.get_mut(by) {
+                *names -= 1;
+                if *names == 0 {
+                    sound.push(by);
+                }
+            }
+        }
+    }
+    let leads = |setup: &&'a Setup| {
+        let mut replaced = setup.replaces.iter();
+        let by = replaced.find(|replaced| open.contains_key(replaced))?;
+        open.contains_key(&setup.name).then_some((&setup.name, by))
+    };
+    replacing.iter().filter_map(leads).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Inactive;
     use crate::testing::setup;
 
     fn named(name: &str) -> SetupName {
@@ -72,36 +189,171 @@ mod tests {
         Setup { replaces, ..setup(&format!("team/{name}")) }
     }
 
+    fn plain(name: &str) -> Setup {
+        replacing(name, &[])
+    }
+
+    fn mistaken(setup: Setup) -> Setup {
+        let mistake = Inactive { reason: "NodesUnknown", message: String::new() };
+        Setup { mistake: Some(mistake), ..setup }
+    }
+
+    /// Who replaces whom among these setups, made in this order.
     fn succession(setups: &[Setup]) -> Succession {
-        Succession::of(setups.iter())
+        let aged: Vec<Setup> = setups
+            .iter()
+            .zip(0..)
+            .map(|(setup, created)| Setup { created, ..setup.clone() })
+            .collect();
+        let replacing = aged.iter().filter(|setup| !setup.replaces.is_empty()).collect();
+        Succession::of(replacing, |name| aged.iter().any(|setup| setup.name == *name))
+    }
+
+    /// The names whose place another has.
+    fn replaced(all: &Succession) -> Vec<String> {
+        let mut replaced: Vec<String> =
+            all.successors.keys().map(|name| name.name.to_string()).collect();
+        replaced.sort();
+        replaced
+    }
+
+    fn circle_by(name: &str) -> Contradiction {
+        Contradiction::Circle(named(name))
     }
 
     #[test]
     fn q19_a_chain_of_successors_ends_at_the_last() {
-        let all = succession(&[replacing("b", &["a"]), replacing("c", &["b", "x"])]);
+        let all = succession(&[
+            plain("a"),
+            replacing("b", &["a"]),
+            plain("x"),
+            replacing("c", &["b", "x"]),
+        ]);
         for name in ["a", "b", "c", "x"] {
-            assert_eq!(all.heir(&named(name)), &named("c"));
+            assert_eq!(all.current(&named(name)), &named("c"));
+            assert_eq!(all.contradiction(&named(name)), None);
         }
-        assert_eq!(all.heir(&named("other")), &named("other"));
+        assert_eq!(all.current(&named("other")), &named("other"));
     }
 
     #[test]
-    fn q19_of_two_successors_the_older_wins() {
-        let all = succession(&[replacing("b", &["a"]), replacing("c", &["x", "a"])]);
-        assert_eq!(all.heir(&named("a")), &named("b"));
-        assert_eq!(all.conflict(&named("c")), Some(&named("b")));
-        assert_eq!(all.conflict(&named("b")), None);
-        // The one in conflict takes nothing, because it admits nothing.
-        assert_eq!(all.heir(&named("x")), &named("x"));
+    fn q19_of_two_successors_the_older_wins_and_the_other_takes_nothing() {
+        let all = succession(&[
+            plain("a"),
+            plain("x"),
+            replacing("b", &["a"]),
+            replacing("c", &["x", "a"]),
+            replacing("d", &["x"]),
+        ]);
+        assert_eq!(all.current(&named("a")), &named("b"));
+        assert_eq!(all.contradiction(&named("b")), None);
+        let claimed = |replaced, older| {
+            Some(Contradiction::Claimed { replaced: named(replaced), older: named(older) })
+        };
+        assert_eq!(all.contradiction(&named("c")), claimed("a", "b").as_ref());
+        // Nobody takes what one in conflict wants: whoever resolves it decides.
+        assert_eq!(all.contradiction(&named("d")), claimed("x", "c").as_ref());
+        assert_eq!(replaced(&all), ["a"]);
     }
 
     #[test]
-    fn q19_a_circle_is_cut_at_the_youngest() {
+    fn q19_a_setup_that_names_itself_replaces_nobody() {
+        let all = succession(&[plain("old"), replacing("a", &["old", "a"])]);
+        assert_eq!(replaced(&all), [""; 0]);
+        assert_eq!(all.contradiction(&named("a")), Some(&Contradiction::Itself));
+    }
+
+    #[test]
+    fn q19_nobody_in_a_circle_replaces_anybody() {
+        let two = [plain("old"), replacing("a", &["b"]), replacing("b", &["old", "a"])];
+        let all = succession(&two);
+        assert_eq!(replaced(&all), [""; 0]);
+        assert_eq!(all.contradiction(&named("a")), Some(&circle_by("b")));
+        assert_eq!(all.contradiction(&named("b")), Some(&circle_by("a")));
+        let three = [replacing("a", &["c"]), replacing("b", &["a"]), replacing("c", &["b"])];
+        let all = succession(&three);
+        assert_eq!(replaced(&all), [""; 0]);
+        for (name, by) in [("a", "c"), ("b", "a"), ("c", "b")] {
+            assert_eq!(all.contradiction(&named(name)), Some(&circle_by(by)));
+        }
+    }
+
+    #[test]
+    fn q19_what_leads_into_a_circle_replaces_nobody_and_the_rest_does() {
+        let all = succession(&[
+            plain("old"),
+            plain("other"),
+            replacing("last", &["chain", "old"]),
+            replacing("chain", &["a"]),
+            replacing("a", &["b"]),
+            replacing("b", &["a"]),
+            replacing("apart", &["other"]),
+        ]);
+        assert_eq!(replaced(&all), ["other"]);
+        assert_eq!(all.contradiction(&named("last")), Some(&circle_by("chain")));
+        assert_eq!(all.contradiction(&named("chain")), Some(&circle_by("a")));
+        assert_eq!(all.contradiction(&named("apart")), None);
+    }
+
+    #[test]
+    fn q19_a_setup_that_cannot_be_used_takes_no_place_of_one_that_is_there() {
+        for unusable in [
+            mistaken(replacing("new", &["old", "gone"])),
+            Setup { going: true, ..replacing("new", &["old", "gone"]) },
+        ] {
+            let all = succession(&[plain("old"), unusable]);
+            assert_eq!(all.current(&named("old")), &named("old"));
+            assert!(all.is_to_succeed(&named("new"), &named("old")));
+            // What still runs under a name that nobody has any more counts there.
+            assert_eq!(all.current(&named("gone")), &named("new"));
+            assert_eq!(all.contradiction(&named("new")), None);
+        }
+    }
+
+    #[test]
+    fn q19_nobody_younger_takes_what_a_setup_with_a_mistake_is_to_take() {
+        let all = succession(&[
+            plain("old"),
+            mistaken(replacing("first", &["old"])),
+            replacing("second", &["old"]),
+        ]);
+        assert_eq!(replaced(&all), [""; 0]);
+        assert!(all.is_to_succeed(&named("first"), &named("old")));
+        assert!(!all.is_to_succeed(&named("second"), &named("old")));
+    }
+
+    #[test]
+    fn q19_a_chain_goes_on_behind_a_setup_with_a_mistake() {
         let all =
-            succession(&[replacing("b", &["a"]), replacing("c", &["b"]), replacing("a", &["c"])]);
-        assert_eq!(all.heir(&named("a")), &named("c"));
-        assert_eq!(all.conflict(&named("a")), Some(&named("c")));
-        let itself = succession(&[replacing("a", &["a"])]);
-        assert_eq!(itself, Succession::default());
+            succession(&[plain("a"), mistaken(replacing("b", &["a"])), replacing("c", &["b"])]);
+        assert_eq!(all.current(&named("a")), &named("a"));
+        assert_eq!(all.current(&named("b")), &named("c"));
+        assert!(all.is_to_succeed(&named("c"), &named("a")));
+    }
+
+    #[test]
+    fn names_that_are_given_twice_count_once() {
+        let all = succession(&[
+            plain("old"),
+            replacing("new", &["old", "old"]),
+            replacing("a", &["b", "b"]),
+            replacing("b", &["c", "c"]),
+        ]);
+        assert_eq!(all.current(&named("old")), &named("new"));
+        assert_eq!(all.current(&named("c")), &named("a"));
+    }
+
+    #[test]
+    fn a_long_chain_and_a_long_circle_are_read_without_recursion() {
+        let length = 20_000;
+        let link =
+            |number: usize| replacing(&number.to_string(), &[&((number + 1) % length).to_string()]);
+        let circle: Vec<Setup> = (0..length).map(link).collect();
+        let circle: Vec<&Setup> = circle.iter().collect();
+        let all = Succession::of(circle.clone(), |_| true);
+        assert_eq!((all.successors.len(), all.contradictions.len()), (0, length));
+        let all = Succession::of(circle[1..].to_vec(), |_| true);
+        assert_eq!((all.successors.len(), all.contradictions.len()), (length - 1, 0));
+        assert_eq!(all.current(&named("0")), &named("1"));
     }
 }

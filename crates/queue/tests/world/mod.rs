@@ -185,11 +185,12 @@ impl World {
     }
 
     fn admitted_at(&self, setup: &SetupName) -> impl Iterator<Item = (&Workload, &Admission)> {
-        self.admitted().filter(move |(_, admission)| self.heir(&admission.queue) == *setup)
+        self.admitted().filter(move |(_, admission)| self.current(&admission.queue) == *setup)
     }
 
-    pub fn heir(&self, setup: &SetupName) -> SetupName {
-        self.scheduler.successor(setup).unwrap_or_else(|| setup.clone())
+    /// The setup that has the place of this one, or itself.
+    fn current(&self, setup: &SetupName) -> SetupName {
+        reference::current(&self.setups, setup)
     }
 
     /// What a scheduler says about everything.
@@ -217,6 +218,8 @@ impl World {
         }
         for name in self.setups.keys() {
             let usage = self.scheduler.usage(name).unwrap();
+            let successor = Some(self.current(name)).filter(|current| current != name);
+            assert_eq!(usage.successor, successor, "who has the place of {name}");
             assert_eq!(usage.used, self.used(name), "what {name} has given");
             assert_eq!(usage.admitted, self.admitted_at(name).count());
             let pending = self.scheduler.pending(name);
@@ -230,7 +233,7 @@ impl World {
     /// Lets everybody run who can, until nothing happens any more.
     pub fn run_to_the_end(&mut self) {
         for setup in self.setups.clone().into_values() {
-            self.put_setup(Setup { stop: Stop::No, going: false, ..setup });
+            self.put_setup(Setup { stop: Stop::No, going: false, mistake: None, ..setup });
         }
         for job in self.jobs.clone().into_values() {
             self.record(Workload { suspended: false, ..job });
@@ -303,13 +306,16 @@ impl World {
         assert!(!finished && !suspended && admission.is_none(), "{job:?} was admitted");
         assert!(not_before.is_none_or(|time| time <= self.now), "{job:?} backs off");
         let setup = &self.setups[&admit.admission.queue];
-        assert!(setup.stop == Stop::No && !setup.going, "{setup:?} is stopped");
+        let Setup { name, stop, going, mistake, .. } = setup;
+        assert!(*stop == Stop::No && !going && mistake.is_none(), "{setup:?} is not active");
+        assert!(!reference::contradicts(&self.setups, setup), "{setup:?} replaces and cannot");
+        assert_eq!(self.current(name), *name, "{setup:?} is replaced");
     }
 
     fn check_evictions(&self, cycle: &Cycle) {
         for evict in &cycle.evict {
             let job = &self.jobs[&evict.uid];
-            let setup = &self.setups[&self.heir(&job.admission.as_ref().unwrap().queue)];
+            let setup = &self.setups[&self.current(&job.admission.as_ref().unwrap().queue)];
             match evict.reason {
                 EvictReason::QueueStopped => assert_eq!(setup.stop, Stop::HoldAndDrain),
                 EvictReason::OverQuota => {

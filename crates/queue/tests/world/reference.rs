@@ -1,7 +1,7 @@
 //! The scheduler once more, as a list that is gone through from the first to the last.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flux_operator_queue::{Cycle, Millis, Resources, Setup, SetupName, Strategy, Uid, Workload};
@@ -113,6 +113,48 @@ impl Expected {
         let (least, _) = sizes(job, setup);
         !self.fits(job, least, setup, &nothing)
     }
+}
+
+/// The setup that has the place of another, or itself: each step is asked of all setups.
+pub fn current(setups: &BTreeMap<SetupName, Setup>, name: &SetupName) -> SetupName {
+    let mut current = name.clone();
+    while let Some(next) = setups.values().find(|setup| has_place_of(setups, setup, &current)) {
+        current = next.name.clone();
+    }
+    current
+}
+
+fn has_place_of(setups: &BTreeMap<SetupName, Setup>, setup: &Setup, replaced: &SetupName) -> bool {
+    let can_be_used = setup.mistake.is_none() && !setup.going;
+    setup.replaces.contains(replaced)
+        && !contradicts(setups, setup)
+        && (can_be_used || !setups.contains_key(replaced))
+}
+
+/// Whether a setup cannot replace what it names: its way comes back to where it was, or an
+/// older one names the same.
+pub fn contradicts(setups: &BTreeMap<SetupName, Setup>, setup: &Setup) -> bool {
+    let mut way = reachable(setups, &setup.name);
+    way.insert(setup.name.clone());
+    let is_older = |other: &&Setup| (other.created, &other.name) < (setup.created, &setup.name);
+    let mut older = setups.values().filter(is_older);
+    way.iter().any(|name| reachable(setups, name).contains(name))
+        || older.any(|older| older.replaces.iter().any(|name| setup.replaces.contains(name)))
+}
+
+/// All that one comes to by following `replaces`.
+fn reachable(setups: &BTreeMap<SetupName, Setup>, name: &SetupName) -> BTreeSet<SetupName> {
+    let mut found = BTreeSet::new();
+    let mut to_follow = vec![name.clone()];
+    while let Some(next) = to_follow.pop() {
+        let replaces = setups.get(&next).map(|setup| setup.replaces.as_slice());
+        for replaced in replaces.unwrap_or_default() {
+            if found.insert(replaced.clone()) {
+                to_follow.push(replaced.clone());
+            }
+        }
+    }
+    found
 }
 
 /// Whether a job is too large for its setup or for the quota of its namespace.

@@ -126,3 +126,65 @@ fn a_mistake_is_told_and_takes_no_room() {
     assert_eq!(standing(&ledger), Standing::Queued);
     assert_eq!(admitted(&mut ledger).len(), 1);
 }
+
+/// A ledger that has read these setups, each with those it replaces and the rest of its spec.
+fn with_setups(setups: &[(&str, &[&str], Value)]) -> (Ledger, Vec<FluxSetup>) {
+    let mut ledger = Ledger::new("home", Metrics::new().queue().clone());
+    let setups = setups.iter().zip(1..).map(|((name, replaces, spec), second)| {
+        let mut setup = json!({
+            "apiVersion": "flux-framework.org/v1alpha2", "kind": "FluxSetup",
+            "metadata": {
+                "name": name, "namespace": "n", "uid": name, "generation": 1,
+                "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
+                "finalizers": [setup::FINALIZER],
+            },
+            "spec": spec,
+        });
+        setup["spec"]["replaces"] = json!(replaces);
+        serde_json::from_value(setup).unwrap()
+    });
+    let setups: Vec<FluxSetup> = setups.collect();
+    for setup in &setups {
+        assert!(ledger.put_setup(setup));
+    }
+    ledger.cycle(NOW);
+    (ledger, setups)
+}
+
+/// Which of these setups are deleted, when all are idle.
+fn deleted(setups: &[(&str, &[&str], Value)]) -> Vec<String> {
+    let (ledger, setups) = with_setups(setups);
+    let is_deleted = |it: &&FluxSetup| {
+        let facts = ledger.setup(&setup_name(*it)).unwrap();
+        let seen = setup::SetupSeen {
+            setup: it,
+            read: &facts.read,
+            usage: &facts.usage,
+            running: facts.running,
+            now: k8s_openapi::jiff::Timestamp::from_millisecond(NOW).unwrap(),
+        };
+        setup::plan(seen).step == Some(setup::SetupStep::Delete)
+    };
+    setups.iter().filter(is_deleted).map(|it| it.name_any()).collect()
+}
+
+#[test]
+fn q19_setups_that_replace_each_other_or_themselves_stay() {
+    let spec = || json!({ "quota": { "nodes": "1" } });
+    assert_eq!(deleted(&[("a", &["a"], spec())]), [""; 0]);
+    assert_eq!(deleted(&[("a", &["b"], spec()), ("b", &["a"], spec())]), [""; 0]);
+}
+
+#[test]
+fn q19_a_setup_with_a_conflict_or_a_mistake_deletes_nobody() {
+    let spec = || json!({ "quota": { "nodes": "1" } });
+    let conflict = [
+        ("old", &[][..], spec()),
+        ("victim", &[], spec()),
+        ("first", &["old"], spec()),
+        ("second", &["old", "victim"], spec()),
+    ];
+    assert_eq!(deleted(&conflict), ["old"]);
+    let unknown = json!({ "quotaFromNodes": {} });
+    assert_eq!(deleted(&[("old", &[], spec()), ("new", &["old"], unknown)]), [""; 0]);
+}
