@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::Rule;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,24 @@ use crate::unset::unset;
 pub(crate) const NAME_PATTERN: &str =
     r"^$|^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
 
+/// A setup that names itself in `replaces` is refused, unless it is stored already: a rule at
+/// the root of an object is asked again whenever its status or its finalizers are written,
+/// and those must be written to say what is wrong and to let it be deleted.
+///
+/// The offline check has no object that is stored, and for `oldSelf` a null, where the API
+/// server has an optional value.
+fn replaces_itself() -> Rule {
+    Rule::new(
+        "!has(self.spec.replaces) || !(self.metadata.name in self.spec.replaces) || \
+         (oldSelf != null && oldSelf.hasValue() && has(oldSelf.value().spec.replaces) && \
+          self.metadata.name in oldSelf.value().spec.replaces)",
+    )
+    .optional_old_self(true)
+    .message("a setup cannot replace itself: remove its name from replaces")
+    .field_path(".spec.replaces")
+}
+
 /// A queue of FluxJobs and MiniClusters, and the room they share.
-#[expect(clippy::duplicated_attributes, reason = "several columns are of one type")]
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "flux-framework.org",
@@ -61,7 +78,8 @@ pub(crate) const NAME_PATTERN: &str =
         json_path = ".status.usage",
         description = "Room in use, of the quota"
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = replaces_itself()
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -138,8 +156,10 @@ pub struct FluxSetupSpec {
     #[schemars(range(min = 0))]
     pub retention_seconds: Option<i32>,
 
-    /// Names of setups of the same namespace that this one takes the place of: it
-    /// takes their jobs over, waiting and running, and they are deleted.
+    /// Names of other setups of the same namespace that this one replaces: it takes
+    /// their jobs over, waiting and running, and they are deleted. While this setup
+    /// is not valid, or its replaces contradicts that of another, nothing is taken
+    /// over or deleted.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub replaces: Vec<String>,

@@ -1,7 +1,5 @@
 //! What the CRD of FluxSetup cannot say.
 
-use kube::ResourceExt;
-
 use super::labels::{check_labels, check_selector};
 use crate::FluxSetup;
 use crate::validate::Problem;
@@ -24,13 +22,6 @@ pub fn check(setup: &FluxSetup) -> Vec<Problem> {
     }
     if let Some(selector) = &spec.namespace_selector {
         check_selector(selector, "spec.namespaceSelector", &mut problems);
-    }
-    let name = setup.name_any();
-    for (index, _) in spec.replaces.iter().enumerate().filter(|(_, old)| **old == name) {
-        problems.push(Problem::new(
-            format!("spec.replaces[{index}]"),
-            "is the setup itself: name the one whose place it takes",
-        ));
     }
     problems
 }

@@ -1,0 +1,95 @@
+//! A FluxSetup that replaces itself, stored before the API server refused it. The schema is
+//! everybody's, so this file has one test: files are run one after the other.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use flux_operator_api::{FluxSetup, crd};
+use flux_operator_testkit::cluster::{install_crds, patiently};
+use flux_operator_tests_e2e::{Stage, on_stage};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{CustomResourceExt, ResourceExt};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn q19_a_stored_setup_that_replaces_itself_stays_says_so_and_can_be_deleted() -> Result<()> {
+    on_stage(async |stage| {
+        let old = stage.create_setup("old", json!({ "quota": { "nodes": "1" } })).await?;
+        let stored = store(stage, json!({ "replaces": ["own", "old"] })).await;
+        // The schema is strict again before anything can fail.
+        install_crds(&stage.client).await?;
+        let stored = stored?;
+        is_refused(stage, "old", json!({ "replaces": ["old"] })).await?;
+
+        // What is stored may be changed, and the operator can write what it has to say.
+        stage.change::<FluxSetup>("own", json!({ "patienceSeconds": 7 })).await?;
+        let told = |setup: &FluxSetup| {
+            let status = setup.status.clone().unwrap_or_default();
+            let generation = status.observed_generation == setup.metadata.generation;
+            generation && setup.spec.patience_seconds == Some(7) && !status.conditions.is_empty()
+        };
+        let own = stage.setup_becomes("own", told).await?;
+        assert_eq!(own.uid(), stored.uid());
+        let active = &own.status.context("no status")?.conditions[0];
+        assert_eq!((active.status.as_str(), active.reason.as_str()), ("False", "Conflict"));
+        assert!(active.message.contains("it replaces itself"), "{}", active.message);
+
+        let still_there = stage.setups().get("old").await?;
+        assert_eq!(still_there.uid(), old.uid());
+        assert_eq!(still_there.metadata.deletion_timestamp, None);
+        stage.delete_wholly::<FluxSetup>("own").await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Stores the setup `own` while the rule about names is left out.
+async fn store(stage: &Stage, spec: Value) -> Result<FluxSetup> {
+    let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
+    let mut lax = serde_json::to_value(crd::fluxsetup())?;
+    let schema = lax.pointer_mut("/spec/versions/0/schema/openAPIV3Schema");
+    let schema = schema.and_then(Value::as_object_mut).context("a schema is a map")?;
+    schema.remove("x-kubernetes-validations").context("there is no rule about names")?;
+    let parameters = PatchParams::apply("flux-operator-tests").force();
+    crds.patch(&FluxSetup::crd().name_any(), &parameters, &Patch::Apply(&lax)).await?;
+    // A new schema is served a moment after it is taken.
+    let stores = async {
+        loop {
+            match stage.create_setup("own", spec.clone()).await {
+                Ok(stored) => return Ok(stored),
+                Err(error) if is_invalid(&error) => a_moment().await,
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    patiently(stores).await?
+}
+
+/// Waits until the API server refuses a change because a setup cannot replace itself.
+async fn is_refused(stage: &Stage, name: &str, spec: Value) -> Result<()> {
+    let patch = json!({ "spec": spec });
+    let only_try = PatchParams { dry_run: true, ..PatchParams::default() };
+    let refuses = async {
+        loop {
+            match stage.setups().patch(name, &only_try, &Patch::Merge(&patch)).await {
+                Ok(_) => a_moment().await,
+                Err(kube::Error::Api(status)) if status.code == 422 => return Ok(status.message),
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    let message = patiently(refuses).await??;
+    assert!(message.contains("a setup cannot replace itself"), "{message}");
+    Ok(())
+}
+
+fn is_invalid(error: &anyhow::Error) -> bool {
+    let answer = error.downcast_ref::<kube::Error>();
+    matches!(answer, Some(kube::Error::Api(status)) if status.code == 422)
+}
+
+/// Nothing says when another schema is served.
+async fn a_moment() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
