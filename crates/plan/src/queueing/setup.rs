@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flux_operator_api::fluxsetup::{OverQuota as Over, QueueingStrategy, StopPolicy};
+use flux_operator_api::validate::{Checked, Problem};
 use flux_operator_api::{FluxSetup, FluxSetupSpec, FluxSetupStatus};
 use flux_operator_queue::{
     Inactive, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName, Stop,
@@ -14,6 +15,7 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
 use super::quantity;
+use crate::RefusalReason;
 use crate::verdict::{conditions, no, yes};
 
 /// How long a job that does not fit lets others pass, if the setup does not say.
@@ -42,13 +44,23 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
         let message = "cohorts are not supported yet: remove spec.cohort";
         mistakes.push(inactive("NotYetSupported", message.into()));
     }
-    let room = room(spec, around.nodes).unwrap_or_else(|mistake| {
+    let quota = quota(spec).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
         Resources::default()
     });
     let serves = serves(setup, around).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
         OtherNamespaces::None
+    });
+    let problems: Vec<String> =
+        setup.check_beyond_schema().iter().map(Problem::to_string).collect();
+    if !problems.is_empty() {
+        mistakes.push(inactive(RefusalReason::Invalid.as_str(), problems.join("; ")));
+    }
+    // Last, because it may pass: only the first is told.
+    let room = room(spec, quota, around.nodes).unwrap_or_else(|mistake| {
+        mistakes.push(mistake);
+        Resources::default()
     });
     let replaced = spec.replaces.iter();
     let seconds = spec.patience_seconds.unwrap_or(PATIENCE_SECONDS);
@@ -83,14 +95,21 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
 /// Namespaces that a selector matches.
 pub type Namespaces = BTreeSet<Arc<str>>;
 
-/// Quota, nodes, or the lesser of both; without either, the largest job.
-fn room(spec: &FluxSetupSpec, nodes: Option<&Resources>) -> Result<Resources, Inactive> {
-    let quota = quantity::amounts(&spec.quota).map_err(|name| {
+fn quota(spec: &FluxSetupSpec) -> Result<Resources, Inactive> {
+    quantity::amounts(&spec.quota).map_err(|name| {
         let message = format!(
-            "spec.quota.{name} is none: write a resource with a number, such as nodes: 4 or memory: 16Gi"
+            "spec.quota.{name} is not valid: write a resource with a number, such as nodes: 4 or memory: 16Gi"
         );
         inactive("BadQuota", message)
-    })?;
+    })
+}
+
+/// Quota, nodes, or the lesser of both; without either, the largest job.
+fn room(
+    spec: &FluxSetupSpec,
+    quota: Resources,
+    nodes: Option<&Resources>,
+) -> Result<Resources, Inactive> {
     if spec.quota_from_nodes.is_none() {
         let whole = spec.max_size().filter(|_| spec.quota.is_empty());
         return Ok(match whole {
@@ -124,7 +143,7 @@ fn serves(setup: &FluxSetup, around: Around<'_>) -> Result<OtherNamespaces, Inac
         return Err(inactive("SelectorNotHere", message));
     }
     let selector = Selector::try_from(selector.clone()).map_err(|error| {
-        inactive("BadSelector", format!("spec.namespaceSelector is none: {error}"))
+        inactive("BadSelector", format!("spec.namespaceSelector is not valid: {error}"))
     })?;
     if selector.selects_all() {
         return Ok(OtherNamespaces::All);

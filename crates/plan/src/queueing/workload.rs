@@ -2,6 +2,7 @@
 
 use flux_operator_api::fluxjob::Admission as Record;
 use flux_operator_api::fluxsetup::JobDefaults;
+use flux_operator_api::validate::{Checked, Problem};
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_queue::{Admission, Kind, Millis, SetupName, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -138,9 +139,16 @@ fn mistake(job: &FluxJob, beside: Beside<'_>, planned: &MiniCluster) -> Option<M
         });
     }
     let problems = refused_name(planned)
+        .or_else(|| beyond_schema(job))
         .or_else(|| Valid::check(planned.clone()).err().map(|refusal| refusal.to_string()))?;
     let message = format!("the MiniCluster of the template cannot be carried out: {problems}");
     Some(Mistake { reason: "InvalidTemplate", message })
+}
+
+/// What the API server could not check of the job when it was stored.
+fn beyond_schema(job: &FluxJob) -> Option<String> {
+    let problems: Vec<String> = job.check_beyond_schema().iter().map(Problem::to_string).collect();
+    (!problems.is_empty()).then(|| problems.join("; "))
 }
 
 /// What the API server would refuse when the MiniCluster is made: a template has no name yet,

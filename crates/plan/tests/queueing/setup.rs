@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flux_operator_api::FluxSetup;
+use flux_operator_api::{FluxSetup, validate};
 use flux_operator_plan::queueing::setup::{
     Around, FINALIZER, SetupPlan, SetupSeen, SetupStep, plan, read,
 };
@@ -10,6 +10,7 @@ use flux_operator_queue::{
     Inactive, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName, Stop, Strategy,
     Usage,
 };
+use flux_operator_testkit::bad::{self, Bad};
 use serde_json::{Value, json};
 
 use crate::objects::{after, nodes, setup};
@@ -104,8 +105,24 @@ fn q2_a_setup_that_cannot_be_used_says_why() {
     for (spec, expected) in [
         (json!({ "cohort": "all" }), "NotYetSupported"),
         (json!({ "quota": { "cpu": "many" } }), "BadQuota"),
+        (json!({ "quota": { "cpu": "-4" } }), "Invalid"),
     ] {
         assert_eq!(reason(&read_alone(json!({ "spec": spec }))), Some(expected));
+    }
+}
+
+#[test]
+fn whatever_the_offline_check_says_of_a_setup_the_operator_says_too() {
+    let bad = bad::refused_beyond_schema().into_iter();
+    let bad: Vec<Bad> = bad.filter(|bad| bad.manifest["kind"] == "FluxSetup").collect();
+    assert!(bad.len() >= 5, "only {} bad setups", bad.len());
+    for Bad { name, field, mut manifest, .. } in bad {
+        manifest["metadata"]["namespace"] = "flux-operator".into();
+        let mistake = read_with(&validate::read(&manifest).unwrap(), None).mistake;
+        let message = mistake.map(|mistake| mistake.message).unwrap_or_default();
+        // A selector that cannot be read at all has a reason of its own.
+        let field = field.split(".match").next().unwrap_or_default();
+        assert!(message.contains(field), "{name}: {message:?}");
     }
 }
 

@@ -1,10 +1,11 @@
 //! Jobs and MiniClusters as the queue sees them.
 
 use flux_operator_api::fluxsetup::JobDefaults;
-use flux_operator_api::{FluxJob, MiniCluster};
+use flux_operator_api::{FluxJob, MiniCluster, validate};
 use flux_operator_plan::queueing::minicluster_of;
 use flux_operator_plan::queueing::workload::{Beside, Mistake, of_job, of_minicluster};
 use flux_operator_queue::{Kind, QueueName, Resource, SetupName, Workload};
+use flux_operator_testkit::bad::{self, Bad};
 use flux_operator_testkit::merge;
 use serde_json::{Value, json};
 
@@ -152,6 +153,21 @@ fn q2_a_mistake_says_what_to_change() {
     let left = made(&job_with(owner), json!({}));
     let beside = Beside { minicluster: Some(&left), class_value: None };
     assert!(of_job(&job, beside).is_ok(), "what a namesake left behind goes by itself");
+}
+
+#[test]
+fn whatever_the_offline_check_says_of_a_job_the_operator_says_too() {
+    let bad = bad::refused_beyond_schema().into_iter();
+    let bad: Vec<Bad> = bad.filter(|bad| bad.manifest["kind"] == "FluxJob").collect();
+    assert!(bad.len() >= 3, "only {} bad jobs", bad.len());
+    for Bad { name, field, manifest, .. } in bad {
+        let read = of_job(&validate::read(&manifest).unwrap(), Beside::default());
+        let told = read.err().map(|mistake| (mistake.reason, mistake.message));
+        assert!(
+            matches!(&told, Some(("InvalidTemplate", message)) if message.contains(&field)),
+            "{name}: {told:?}"
+        );
+    }
 }
 
 #[test]
