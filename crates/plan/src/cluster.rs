@@ -1,6 +1,5 @@
 //! A cluster, before anybody decided where it runs.
 
-use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::{Container, Flux, Logging};
 use flux_operator_flux::BrokerConfig;
 use flux_operator_flux::broker_config::{Access, QueueManager};
@@ -91,10 +90,10 @@ impl Mode {
 
 impl Cluster {
     /// The cluster a MiniCluster means.
-    pub fn of(minicluster: &Valid<MiniCluster>) -> Result<Cluster, RankTableError> {
+    pub fn of(minicluster: &Valid) -> Result<Cluster, RankTableError> {
         let spec = &minicluster.spec;
         let name = minicluster.metadata.name.clone().unwrap_or_default();
-        let runner = runner(&spec.containers);
+        let runner = minicluster.runner();
         let mode = Mode::of(spec, runner);
         let flux = spec.flux.clone().unwrap_or_default();
         let logging = spec.logging.clone().unwrap_or_default();
@@ -104,7 +103,7 @@ impl Cluster {
             mode,
             program: program(spec, runner, mode),
             hooks: hooks(runner),
-            sidecars: sidecars(&spec.containers, &flux),
+            sidecars: sidecars(minicluster.sidecars(), &flux),
             broker: broker_options(&flux, &logging, spec),
             config: config(&flux),
             verbatim_config: Some(flux.broker_config.clone()).filter(|text| !text.is_empty()),
@@ -129,16 +128,6 @@ impl Cluster {
     }
 }
 
-/// The container that runs the broker: the one that says so, or the only one.
-pub(crate) fn runner(containers: &[Container]) -> &Container {
-    containers.iter().find(|container| container.run_flux).unwrap_or(&containers[0])
-}
-
-/// Whether a container is the runner.
-pub(crate) fn is_runner(containers: &[Container], index: usize) -> bool {
-    std::ptr::eq(runner(containers), &containers[index])
-}
-
 fn hooks(runner: &Container) -> Hooks {
     let commands = runner.commands.clone().unwrap_or_default();
     Hooks {
@@ -154,9 +143,8 @@ fn hooks(runner: &Container) -> Hooks {
 /// Sidecars that run a command or hooks of theirs. One without keeps its image's
 /// entrypoint; the Go operator started a script that ended at once.
 fn sidecars(containers: &[Container], flux: &Flux) -> Vec<Sidecar> {
-    (0..containers.len())
-        .filter(|index| !is_runner(containers, *index))
-        .map(|index| &containers[index])
+    containers
+        .iter()
         .filter(|container| is_wrapped(container))
         .map(|container| {
             let commands = container.commands.clone().unwrap_or_default();

@@ -23,7 +23,7 @@ impl Fingerprint {
         let mut fields = BTreeMap::new();
         for (name, value) in value.as_object().into_iter().flatten() {
             if !free.contains(&name.as_str()) {
-                walk(name, value, depth - 1, &mut fields);
+                walk(name, value, depth.saturating_sub(1), &mut fields);
             }
         }
         Fingerprint(fields)
@@ -56,7 +56,7 @@ fn walk(path: &str, value: &Value, depth: usize, fields: &mut BTreeMap<String, S
     match value {
         Value::Object(map) if depth > 0 => {
             for (name, value) in map {
-                walk(&format!("{path}.{name}"), value, depth - 1, fields);
+                walk(&format!("{path}.{name}"), value, depth.saturating_sub(1), fields);
             }
         }
         // An index does not count as a level.

@@ -18,7 +18,9 @@ const POD: i64 = 5;
 /// How long everything below an agent has, in seconds: as long as the user gives the pod.
 pub(crate) fn of_agent(spec: &MiniClusterSpec) -> u32 {
     match of_user(spec) {
-        Some(seconds) => u32::try_from(seconds - LAST_WORD).unwrap_or_default().max(SHORT),
+        Some(seconds) => {
+            u32::try_from(seconds.saturating_sub(LAST_WORD)).unwrap_or_default().max(SHORT)
+        }
         None if saves(spec) => SAVING,
         None => SHORT,
     }

@@ -13,6 +13,11 @@
 //!
 //! Same arguments, same results: no client, no clock, no randomness. Time, keys
 //! and settings arrive as arguments.
+//!
+//! What an object says is somebody else's to choose. So no arithmetic on it may overflow, and
+//! no index may be out of bounds.
+
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 mod batch;
 mod boot;
@@ -33,6 +38,7 @@ mod seen;
 mod stamp;
 pub mod status;
 mod steps;
+mod time;
 mod valid;
 mod verdict;
 

@@ -7,18 +7,19 @@
 use flux_operator_api::MiniCluster;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::kubernetes::{owns_secret, secret_name};
 use crate::seen::{Seen, is_going};
 use crate::status::{Trouble, condition};
+use crate::time::seconds_after;
 
 /// A Job that has just been started has its pods after this.
-const CREATION: SignedDuration = SignedDuration::from_secs(3);
+const CREATION_SECONDS: i64 = 3;
 
 /// A pod that has a place has its volumes after this; measured: below 2 s.
-const MOUNTING: SignedDuration = SignedDuration::from_secs(5);
+const MOUNTING_SECONDS: i64 = 5;
 
 /// Whose Events have the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ fn few_pods(job: &Job, seen: &Seen) -> Option<Question> {
     Some(Question {
         about: About::Job { uid: job.uid()? },
         since: newest.map_or(started, |newest| newest.max(started)),
-        worth_asking: started + CREATION,
+        worth_asking: seconds_after(started, CREATION_SECONDS),
     })
 }
 
@@ -136,7 +137,7 @@ fn stuck_pod(seen: &Seen) -> Option<Question> {
     Some(Question {
         about: About::Pod { name: pod.name_any(), uid: pod.uid()? },
         since: placed,
-        worth_asking: placed + MOUNTING,
+        worth_asking: seconds_after(placed, MOUNTING_SECONDS),
     })
 }
 
@@ -177,7 +178,7 @@ mod tests {
     const START: &str = "2026-01-01T00:00:00Z";
 
     fn after(seconds: i64) -> Timestamp {
-        START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+        seconds_after(START.parse().unwrap(), seconds)
     }
 
     fn job(patch: Value) -> Job {

@@ -63,9 +63,9 @@ fn hosts(name: &str, max_size: u32, spec: &MiniClusterSpec) -> String {
 }
 
 fn range(prefix: &str, count: u32) -> String {
-    match count {
-        1 => format!("{prefix}-0"),
-        count => format!("{prefix}-[0-{}]", count - 1),
+    match count.saturating_sub(1) {
+        0 => format!("{prefix}-0"),
+        last => format!("{prefix}-[0-{last}]"),
     }
 }
 

@@ -8,11 +8,12 @@
 use flux_operator_api::MiniCluster;
 use flux_operator_api::condition::ConditionType;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
 use crate::kubernetes::belongs_to_kueue;
+use crate::time::seconds_after;
 
 /// When the nodes were given back, on the Job.
 pub(crate) const GIVEN_BACK: &str = "flux-framework.org/given-back";
@@ -47,8 +48,7 @@ pub(crate) fn patience(
         // Kueue gives nodes back itself, and nobody else may suspend its Jobs.
         return Patience::Fine;
     }
-    let rested =
-        given_back(job).map(|since| since + SignedDuration::from_secs(rest(minicluster, since)));
+    let rested = given_back(job).map(|since| seconds_after(since, rest(minicluster, since)));
     let limit = minicluster.spec.ready_timeout_seconds.filter(|seconds| *seconds > 0);
     match (rested, limit) {
         (Some(until), Some(_)) if now < until => return Patience::Rests(until),
@@ -62,7 +62,7 @@ pub(crate) fn patience(
     };
     // A cluster that was ready once has its time from when it ceased to be.
     let since = unready_since(minicluster).map_or(started.0, |since| since.max(started.0));
-    let until = since + SignedDuration::from_secs(i64::from(limit));
+    let until = seconds_after(since, limit);
     if now < until { Patience::Until(until) } else { Patience::GiveBack }
 }
 
@@ -91,7 +91,8 @@ fn unready_since(minicluster: &MiniCluster) -> Option<Timestamp> {
 fn rest(minicluster: &MiniCluster, since: Timestamp) -> i64 {
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
     let digest = Sha256::digest(format!("{uid} {since}"));
-    REST + i64::from(digest[0]) % (2 * REST + 1)
+    let jitter = digest.first().map_or(0, |byte| i64::from(*byte) % (2 * REST + 1));
+    REST.saturating_add(jitter)
 }
 
 #[cfg(test)]
@@ -119,7 +120,7 @@ mod tests {
     }
 
     fn after(seconds: i64) -> Timestamp {
-        START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+        seconds_after(START.parse().unwrap(), seconds)
     }
 
     #[test]

@@ -7,12 +7,13 @@
 use flux_operator_flux::IdSet;
 use flux_operator_wire::{Drain, Drained};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::kubernetes::Rendering;
 use crate::seen::{Seen, index, is_going};
 use crate::status::ready_since;
+use crate::time::seconds_after;
 
 /// Since when ranks have been drained to leave, on the Job.
 pub(crate) const DRAINING: &str = "flux-framework.org/draining";
@@ -101,7 +102,7 @@ pub(crate) fn lead<'a>(rendering: &Rendering<'_>, seen: &'a Seen, job: &Job) -> 
     else {
         return Lead::Absent;
     };
-    let until = ready.max(seen.watching_since) + SignedDuration::from_secs(FIRST_REPORT);
+    let until = seconds_after(ready.max(seen.watching_since), FIRST_REPORT);
     match &seen.report {
         Some(report) => Lead::Reports(report.drained.as_ref()),
         None if seen.now < until => Lead::Expected(until),
@@ -124,7 +125,7 @@ pub(crate) fn resize(job: &Job, want: u32, lead: Lead<'_>, now: Timestamp) -> Re
         };
     }
     let ranks = IdSet::first_n(have).difference(&IdSet::first_n(want));
-    let until = since.unwrap_or(now) + SignedDuration::from_secs(LIMIT);
+    let until = seconds_after(since.unwrap_or(now), LIMIT);
     let drained = match lead {
         Lead::Absent => return Resize::Now,
         Lead::Expected(_) => None,
@@ -197,7 +198,7 @@ mod tests {
     const START: &str = "2026-01-01T00:00:00Z";
 
     fn after(seconds: i64) -> Timestamp {
-        START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+        seconds_after(START.parse().unwrap(), seconds)
     }
 
     fn job(size: i32, since: Option<&str>) -> Job {

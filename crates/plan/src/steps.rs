@@ -7,7 +7,7 @@ use flux_operator_wire::Drain;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 
@@ -18,6 +18,7 @@ use crate::ready_timeout::{Patience, patience};
 use crate::resize::{Resize, Shrinking, lead, resize};
 use crate::seen::{Seen, index, is_going};
 use crate::status::has_ended;
+use crate::time::seconds_after;
 use crate::valid::Valid;
 use crate::{drift, stamp};
 
@@ -140,18 +141,16 @@ pub struct Plan {
 /// The MiniCluster with the hosts its brokers were started with: the rank table is
 /// fixed at boot, and a pod that is replaced must be told of the same hosts. In a queue
 /// it has no more nodes than it was given.
-pub fn as_booted(minicluster: Valid<MiniCluster>, seen: &Seen) -> Valid<MiniCluster> {
-    let ranks = seen.job.as_deref().and_then(stamp::ranks);
-    minicluster.with(|minicluster| {
-        if let Some(ranks) = ranks {
-            let spec = &mut minicluster.spec;
-            spec.max_size = Some(ranks.max(spec.max_size.unwrap_or_default()));
-            spec.size = spec.size.min(ranks);
-        }
-        if let Some(room) = room(minicluster) {
-            minicluster.spec.size = minicluster.spec.size.min(room);
-        }
-    })
+pub fn as_booted(minicluster: Valid, seen: &Seen) -> Valid {
+    let (mut size, mut max_size) = (minicluster.spec.size, minicluster.spec.max_size);
+    if let Some(ranks) = seen.job.as_deref().and_then(stamp::ranks) {
+        max_size = Some(ranks.max(max_size.unwrap_or_default()));
+        size = size.min(ranks);
+    }
+    if let Some(room) = room(&minicluster) {
+        size = size.min(room);
+    }
+    minicluster.resized(size, max_size)
 }
 
 /// Computes the plan. `rendering` is of the MiniCluster [`as_booted`], `asked` what
@@ -292,10 +291,7 @@ fn labels(seen: &Seen) -> Option<Step> {
 
 /// `cleanup` and `ttlSecondsAfterFinished`.
 fn after_the_end(asked: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan {
-    let stays = asked.spec.ttl_seconds_after_finished.map(|seconds| {
-        let stays = SignedDuration::from_secs(i64::from(seconds));
-        since + stays
-    });
+    let stays = asked.spec.ttl_seconds_after_finished.map(|seconds| seconds_after(since, seconds));
     let until = if asked.spec.cleanup { Some(since) } else { stays };
     match until {
         Some(until) if now >= until => {
@@ -308,9 +304,9 @@ fn after_the_end(asked: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan 
 /// Whether a pod of the Job has run, so that the Job is no longer as it was made.
 fn has_started(seen: &Seen, job: &Job) -> bool {
     let status = job.status.clone().unwrap_or_default();
-    let ended = status.failed.unwrap_or_default() + status.succeeded.unwrap_or_default();
+    let ended = [status.failed, status.succeeded].into_iter().flatten().any(|count| count > 0);
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
-    ended > 0 || seen.job_pods().any(|pod| phase(pod).is_some_and(|phase| phase != "Pending"))
+    ended || seen.job_pods().any(|pod| phase(pod).is_some_and(|phase| phase != "Pending"))
 }
 
 fn is_owned(owners: &[OwnerReference], minicluster: &MiniCluster) -> bool {

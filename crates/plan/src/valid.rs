@@ -1,15 +1,22 @@
 //! Proof that a MiniCluster can be carried out.
 
 use flux_operator_api::MiniCluster;
-use flux_operator_api::minicluster::{Flux, StorageVolume};
-use flux_operator_api::validate::{Problem, check_beyond_schema};
+use flux_operator_api::minicluster::{Container, Flux, StorageVolume};
+use flux_operator_api::validate::{self, Checked, Problem};
 
 use crate::kubernetes::is_for_kueue;
 
-/// A MiniCluster that can be carried out. Made by [`Valid::check`] alone, so a
-/// function that takes one needs no checks of its own.
+/// The largest size that the schema allows.
+const MOST_HOSTS: i32 = 100_000;
+
+/// A MiniCluster that can be carried out, with its runner. Made by [`Valid::check`] alone,
+/// so a function that takes one needs no checks of its own.
 #[derive(Clone, Debug)]
-pub struct Valid<T>(T);
+pub struct Valid {
+    minicluster: MiniCluster,
+    runner: Container,
+    sidecars: Vec<Container>,
+}
 
 /// Why a MiniCluster cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,43 +56,93 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-impl Valid<MiniCluster> {
-    /// Checks what the API server could not. An object that it stored has passed
-    /// the schema and its rules.
+impl Valid {
+    /// Checks everything: that the object is stored says little, because it may have been
+    /// stored under another schema than ours.
     pub fn check(minicluster: MiniCluster) -> Result<Self, Refusal> {
-        let problems = check_beyond_schema(&minicluster);
-        if !problems.is_empty() {
-            return Err(Refusal { reason: RefusalReason::Invalid, problems });
-        }
-        let problems = not_yet_supported(&minicluster);
-        if !problems.is_empty() {
-            return Err(Refusal { reason: RefusalReason::NotYetSupported, problems });
-        }
-        let spec = &minicluster.spec;
-        if !spec.queue.is_empty() && is_for_kueue(&spec.job_labels) {
-            let message = "cannot go with Kueue's queue name in spec.jobLabels: a cluster waits in one \
-                queue, so keep one of them";
-            let problem = Problem { path: "spec.queue".into(), message: message.into() };
-            return Err(Refusal { reason: RefusalReason::TwoQueues, problems: vec![problem] });
-        }
-        Ok(Valid(minicluster))
+        refuse(RefusalReason::Invalid, validate::stored(&minicluster))?;
+        Valid::check_supported(minicluster)
     }
-}
 
-impl<T> Valid<T> {
-    /// The same with a change that keeps it valid.
-    pub(crate) fn with(mut self, change: impl FnOnce(&mut T)) -> Self {
-        change(&mut self.0);
+    /// Checks a MiniCluster that is not stored yet: what is left out, the API server checks
+    /// when it is created. A queue asks this of every job that waits, each time it changes.
+    pub(crate) fn check_planned(minicluster: MiniCluster) -> Result<Self, Refusal> {
+        refuse(RefusalReason::Invalid, minicluster.check_beyond_schema())?;
+        Valid::check_supported(minicluster)
+    }
+
+    fn check_supported(minicluster: MiniCluster) -> Result<Self, Refusal> {
+        refuse(RefusalReason::NotYetSupported, not_yet_supported(&minicluster))?;
+        refuse(RefusalReason::TwoQueues, two_queues(&minicluster))?;
+        Valid::with_runner(minicluster)
+    }
+
+    fn with_runner(minicluster: MiniCluster) -> Result<Self, Refusal> {
+        let containers = &minicluster.spec.containers;
+        let Some(runner) = runner(containers) else {
+            let problem = Problem { path: "spec.containers".into(), message: "is empty".into() };
+            return Err(Refusal { reason: RefusalReason::Invalid, problems: vec![problem] });
+        };
+        let beside = containers.iter().filter(|container| !std::ptr::eq(*container, runner));
+        let (runner, sidecars) = (runner.clone(), beside.cloned().collect());
+        Ok(Valid { minicluster, runner, sidecars })
+    }
+
+    /// The container that runs the broker and the command.
+    pub fn runner(&self) -> &Container {
+        &self.runner
+    }
+
+    /// The containers beside the runner.
+    pub fn sidecars(&self) -> &[Container] {
+        &self.sidecars
+    }
+
+    /// The same with other sizes. They come from annotations and statuses, so they are kept
+    /// within what the schema allows.
+    pub(crate) fn resized(mut self, size: i32, max_size: Option<i32>) -> Self {
+        let spec = &mut self.minicluster.spec;
+        spec.size = size.clamp(1, MOST_HOSTS);
+        spec.max_size = max_size.map(|most| most.clamp(0, MOST_HOSTS));
         self
     }
 }
 
-impl<T> std::ops::Deref for Valid<T> {
-    type Target = T;
+impl std::ops::Deref for Valid {
+    type Target = MiniCluster;
 
-    fn deref(&self) -> &T {
-        &self.0
+    fn deref(&self) -> &MiniCluster {
+        &self.minicluster
     }
+}
+
+/// The runner among containers, if there are any: the one that says so, or the first.
+pub(crate) fn runner(containers: &[Container]) -> Option<&Container> {
+    containers.get(runner_place(containers))
+}
+
+/// The same, to change it.
+pub(crate) fn runner_mut(containers: &mut [Container]) -> Option<&mut Container> {
+    containers.get_mut(runner_place(containers))
+}
+
+fn runner_place(containers: &[Container]) -> usize {
+    containers.iter().position(|container| container.run_flux).unwrap_or_default()
+}
+
+fn refuse(reason: RefusalReason, problems: Vec<Problem>) -> Result<(), Refusal> {
+    if problems.is_empty() { Ok(()) } else { Err(Refusal { reason, problems }) }
+}
+
+/// A cluster waits in one queue.
+fn two_queues(minicluster: &MiniCluster) -> Vec<Problem> {
+    let spec = &minicluster.spec;
+    if spec.queue.is_empty() || !is_for_kueue(&spec.job_labels) {
+        return Vec::new();
+    }
+    let message = "cannot go with Kueue's queue name in spec.jobLabels: a cluster waits in one \
+        queue, so keep one of them";
+    vec![Problem { path: "spec.queue".into(), message: message.into() }]
 }
 
 /// Fields that mean something this version cannot do. Silence would be worse.
@@ -132,7 +189,7 @@ mod tests {
     use flux_operator_testkit::{merge, smallest};
     use serde_json::json;
 
-    fn check(patch: serde_json::Value) -> Result<Valid<MiniCluster>, Refusal> {
+    fn check(patch: serde_json::Value) -> Result<Valid, Refusal> {
         let mut manifest = smallest("fs");
         merge(&mut manifest, &patch);
         Valid::check(flux_operator_api::validate::minicluster(&manifest).unwrap())

@@ -1,5 +1,5 @@
-//! Objects that are no MiniCluster, FluxJob or FluxSetup, stored under laxer schemas. The
-//! schemas are everybody's, so this file has one test: files are run one after the other.
+//! Objects that are no MiniCluster, FluxJob or FluxSetup, stored under laxer schemas: some
+//! cannot be read, and some can and are still not ours. The schemas are everybody's, so this file has one test: files are run one after the other.
 
 use anyhow::{Context, Result};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
@@ -16,13 +16,16 @@ use serde_json::{Value, json};
 #[tokio::test]
 async fn an_object_that_cannot_be_read_is_told_and_stops_nobody() -> Result<()> {
     on_stage(async |stage| {
-        let minicluster = smallest("bad");
-        let setup = queue_object("FluxSetup");
-        let job = queue_object("FluxJob");
         let stored = async {
-            store::<MiniCluster>(stage, minicluster, "tasks").await?;
-            store::<FluxSetup>(stage, setup, "maxSize").await?;
-            store::<FluxJob>(stage, job, "size").await
+            let number =
+                |schema: &mut Value| *schema = json!({ "x-kubernetes-int-or-string": true });
+            let word = json!("four");
+            store::<MiniCluster>(stage, smallest("bad"), "tasks", number, &word).await?;
+            store::<FluxSetup>(stage, queue_object("FluxSetup"), "maxSize", number, &word).await?;
+            store::<FluxJob>(stage, queue_object("FluxJob"), "size", number, &word).await?;
+            // This one can be read, and there is nothing to run in it.
+            let any = |schema: &mut Value| schema["minItems"] = json!(0);
+            store::<MiniCluster>(stage, smallest("empty"), "containers", any, &json!([])).await
         };
         let stored = stored.await;
         // The schemas are strict again before anything can fail.
@@ -35,9 +38,10 @@ async fn an_object_that_cannot_be_read_is_told_and_stops_nobody() -> Result<()> 
         stage.submit("better", "hostname", json!({})).await?;
         stage.job_is("better", "Finished").await?;
 
-        told::<MiniCluster>(stage, "Accepted", "Invalid").await?;
-        told::<FluxSetup>(stage, "Active", "Unreadable").await?;
-        told::<FluxJob>(stage, "Accepted", "Unreadable").await?;
+        told::<MiniCluster>(stage, "bad", ["Accepted", "Invalid", "four"]).await?;
+        told::<FluxSetup>(stage, "bad", ["Active", "Unreadable", "four"]).await?;
+        told::<FluxJob>(stage, "bad", ["Accepted", "Unreadable", "four"]).await?;
+        told::<MiniCluster>(stage, "empty", ["Accepted", "Invalid", "spec.containers: "]).await?;
         Ok(())
     })
     .await
@@ -60,18 +64,24 @@ impl<K> Kind for K where
 {
 }
 
-/// Stores an object one of whose numbers is a word.
-async fn store<K: Kind>(stage: &Stage, mut manifest: Value, field: &str) -> Result<()> {
+/// Stores an object with a value that our schema does not allow.
+async fn store<K: Kind>(
+    stage: &Stage,
+    mut manifest: Value,
+    field: &str,
+    allow: impl Fn(&mut Value),
+    value: &Value,
+) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
     let mut lax = serde_json::to_value(K::crd())?;
     let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
     let spec = lax.pointer_mut(schema).context("the schema has a spec")?;
-    spec["properties"][field] = json!({ "x-kubernetes-int-or-string": true });
-    // Rules compare the number.
+    allow(&mut spec["properties"][field]);
+    // Rules would not allow it either.
     spec.as_object_mut().context("a schema is a map")?.remove("x-kubernetes-validations");
     let parameters = PatchParams::apply("flux-operator-tests").force();
     crds.patch(&K::crd().name_any(), &parameters, &Patch::Apply(&lax)).await?;
-    manifest["spec"][field] = "four".into();
+    manifest["spec"][field] = value.clone();
     let bad: DynamicObject = serde_json::from_value(manifest)?;
     // A new schema is served a moment after it is taken.
     let stores = async {
@@ -88,19 +98,20 @@ async fn store<K: Kind>(stage: &Stage, mut manifest: Value, field: &str) -> Resu
     Ok(patiently(stores).await??)
 }
 
-/// Waits until the object is told why it cannot be read, and deletes it.
-async fn told<K: Kind>(stage: &Stage, kind: &str, reason: &str) -> Result<()> {
+/// Waits until a condition of the object says no, with a reason and a word of why, and
+/// deletes it.
+async fn told<K: Kind>(stage: &Stage, name: &str, [kind, reason, word]: [&str; 3]) -> Result<()> {
     let objects = untyped::<K>(stage);
     let is_told = |object: Option<&DynamicObject>| {
         object.and_then(|object| condition(object, kind)).is_some_and(|it| it["status"] == "False")
     };
-    let bad = patiently(await_condition(objects.clone(), "bad", is_told)).await??;
+    let bad = patiently(await_condition(objects.clone(), name, is_told)).await??;
     let bad = bad.context("it is gone")?;
     let told = condition(&bad, kind).context("no condition")?;
     assert_eq!(told["reason"], reason);
     let message = told["message"].as_str().unwrap_or_default();
-    assert!(message.contains("four"), "{message}");
-    objects.delete("bad", &DeleteParams::default()).await?;
+    assert!(message.contains(word), "{message}");
+    objects.delete(name, &DeleteParams::default()).await?;
     Ok(())
 }
 

@@ -2,14 +2,11 @@
 
 use std::sync::LazyLock;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::schema::Schema;
 use super::{Problem, beyond, structure};
-use crate::embedded::embedded;
 use crate::{FluxJob, FluxSetup, GROUP, MiniCluster, VERSION, crd};
 
 /// A kind that can be checked without a cluster.
@@ -20,8 +17,8 @@ pub trait Checked: DeserializeOwned {
     /// Everything wrong with an object that its CRD accepts.
     fn check_beyond_schema(&self) -> Vec<Problem>;
 
-    /// The schema that its objects are checked with.
-    fn schema() -> &'static Value;
+    /// What its objects are checked with.
+    fn schema() -> &'static Schema;
 }
 
 impl Checked for MiniCluster {
@@ -31,8 +28,8 @@ impl Checked for MiniCluster {
         beyond::minicluster::check(self)
     }
 
-    fn schema() -> &'static Value {
-        static SCHEMA: LazyLock<Value> = LazyLock::new(|| whole_schema(&crd::minicluster()));
+    fn schema() -> &'static Schema {
+        static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::of(&crd::minicluster()));
         &SCHEMA
     }
 }
@@ -44,8 +41,8 @@ impl Checked for FluxJob {
         beyond::fluxjob::check(self)
     }
 
-    fn schema() -> &'static Value {
-        static SCHEMA: LazyLock<Value> = LazyLock::new(|| whole_schema(&crd::fluxjob()));
+    fn schema() -> &'static Schema {
+        static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::of(&crd::fluxjob()));
         &SCHEMA
     }
 }
@@ -57,8 +54,8 @@ impl Checked for FluxSetup {
         beyond::fluxsetup::check(self)
     }
 
-    fn schema() -> &'static Value {
-        static SCHEMA: LazyLock<Value> = LazyLock::new(|| whole_schema(&crd::fluxsetup()));
+    fn schema() -> &'static Schema {
+        static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::of(&crd::fluxsetup()));
         &SCHEMA
     }
 }
@@ -66,7 +63,7 @@ impl Checked for FluxSetup {
 /// A row of the table: a kind whose type is not known at compile time.
 pub(super) struct Kind {
     name: &'static str,
-    pub(super) schema: fn() -> &'static Value,
+    pub(super) schema: fn() -> &'static Schema,
     pub(super) beyond: fn(&Value) -> Result<Vec<Problem>, serde_json::Error>,
 }
 
@@ -110,23 +107,4 @@ pub(super) fn of(object: &Value) -> Result<&'static Kind, Problem> {
 
 fn names() -> String {
     KINDS.map(|kind| kind.name).join(" or ")
-}
-
-/// The CRD's schema, with what the API server knows besides: the type fields
-/// and Kubernetes' metadata.
-fn whole_schema(crd: &CustomResourceDefinition) -> Value {
-    let mut schema = crd::schema(crd);
-    let mut generator = SchemaSettings::openapi3()
-        .with(|settings| settings.inline_subschemas = true)
-        .into_generator();
-    let mut metadata = embedded::<ObjectMeta>(&mut generator).to_value();
-    // Written by the server; a manifest exported from a cluster has them.
-    metadata["properties"]["managedFields"] = json!({
-        "type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-    });
-    schema["properties"]["apiVersion"] = json!({ "type": "string" });
-    schema["properties"]["kind"] = json!({ "type": "string" });
-    schema["properties"]["metadata"] = metadata;
-    schema["required"] = json!(["metadata", "spec"]);
-    schema
 }

@@ -8,15 +8,17 @@
 
 mod beyond;
 mod kind;
+mod schema;
 mod structure;
 
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::MiniCluster;
 use crate::manifest::Document;
 
-pub use beyond::minicluster::check as check_beyond_schema;
 pub use kind::Checked;
+pub use schema::Schema;
 
 /// One thing that is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +73,7 @@ pub fn schema_and_rules(object: &Value) -> Vec<Problem> {
 
 /// Reads an object, as the API server would store it.
 pub fn read<K: Checked>(object: &Value) -> Result<K, serde_json::Error> {
-    serde_json::from_value(as_stored(K::schema(), object))
+    serde_json::from_value(as_stored(&K::schema().structure, object))
 }
 
 /// Reads an object as a MiniCluster, as the API server would store it.
@@ -79,19 +81,42 @@ pub fn minicluster(object: &Value) -> Result<MiniCluster, serde_json::Error> {
     read(object)
 }
 
-fn against_crd(schema: &Value, object: &Value) -> Vec<Problem> {
-    let mut problems = structure::unknown_fields(schema, object);
-    let object = as_stored(schema, object);
-    problems.extend(structure::check(schema, &object));
+/// Everything wrong with an object that is stored already, maybe under another schema than
+/// ours: another operator's, or that of another version. Its status and what its metadata
+/// says besides the name are not checked.
+pub fn stored<K: Checked + Serialize>(object: &K) -> Vec<Problem> {
+    let value = match serde_json::to_value(object) {
+        Ok(value) => value,
+        Err(error) => return vec![Problem::new("spec", format!("cannot be read: {error}"))],
+    };
+    let value = json!({ "metadata": { "name": value["metadata"]["name"] }, "spec": value["spec"] });
+    let mut problems = structure::check(&K::schema().structure, &value);
+    if problems.is_empty() {
+        problems = name_and_rules(K::schema(), &value);
+    }
+    if problems.is_empty() {
+        problems = object.check_beyond_schema();
+    }
+    problems
+}
+
+fn against_crd(schema: &Schema, object: &Value) -> Vec<Problem> {
+    let mut problems = structure::unknown_fields(&schema.structure, object);
+    let object = as_stored(&schema.structure, object);
+    problems.extend(structure::check(&schema.structure, &object));
     // The API server leaves the rules out too when the structure is wrong:
     // they could only fail in confusing ways.
     if problems.is_empty() {
-        problems.extend(name(&object));
-    }
-    if problems.is_empty() {
-        problems.extend(rules(schema, &object));
+        problems = name_and_rules(schema, &object);
     }
     problems
+}
+
+fn name_and_rules(schema: &Schema, object: &Value) -> Vec<Problem> {
+    match name(object) {
+        Some(problem) => vec![problem],
+        None => schema.check_rules(object),
+    }
 }
 
 /// What the API server asks of every name, before a kind's own rules.
@@ -115,7 +140,7 @@ fn as_stored(schema: &Value, object: &Value) -> Value {
     structure::drop_nulls(schema, &mut object);
     let mut object = kube_cel::apply_defaults(schema, &object);
     // The server generates a name before it looks at rules about names.
-    if let Some(metadata) = object["metadata"].as_object_mut()
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
         && !metadata.contains_key("name")
         && let Some(prefix) = metadata.get("generateName").and_then(Value::as_str)
     {
@@ -123,15 +148,4 @@ fn as_stored(schema: &Value, object: &Value) -> Value {
         metadata.insert("name".into(), name.into());
     }
     object
-}
-
-fn rules(schema: &Value, object: &Value) -> Vec<Problem> {
-    let Err(errors) = kube_cel::Validator::new().validate(schema, object, None) else {
-        return Vec::new();
-    };
-    errors
-        .into_vec()
-        .into_iter()
-        .map(|error| Problem::new(error.field_path.trim_start_matches('.'), error.message))
-        .collect()
 }

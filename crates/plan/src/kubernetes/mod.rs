@@ -54,7 +54,7 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 pub struct Rendering<'a> {
     /// The MiniCluster.
-    pub minicluster: &'a Valid<MiniCluster>,
+    pub minicluster: &'a Valid,
     /// The cluster it means.
     pub cluster: &'a Cluster,
     /// The operator's settings.

@@ -16,17 +16,15 @@ use super::container::{runner, sidecar, volumes};
 use super::delivery::init_containers;
 use super::security::restrict;
 use super::{Rendering, labels};
-use crate::{cluster, grace};
+use crate::grace;
 
 /// The template of a cluster's pods.
 pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
     let spec = &rendering.minicluster.spec;
     let pod = spec.pod.clone().unwrap_or_default();
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    let containers = &spec.containers;
-    let sidecars = (0..containers.len())
-        .filter(|index| !cluster::is_runner(containers, *index))
-        .map(|index| sidecar(rendering, &containers[index]));
+    let sidecars = rendering.minicluster.sidecars().iter();
+    let sidecars = sidecars.map(|container| sidecar(rendering, container));
     // Sidecars run under the agent, so it must be there first.
     let first: Vec<_> = init_containers(rendering).into_iter().chain(sidecars).collect();
     let restart_policy = match pod.restart_policy {
@@ -41,7 +39,7 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
         }),
         spec: Some(PodSpec {
             init_containers: Some(first).filter(|containers| !containers.is_empty()),
-            containers: vec![runner(rendering, cluster::runner(containers))],
+            containers: vec![runner(rendering, rendering.minicluster.runner())],
             volumes: Some(volumes(rendering)),
             subdomain: Some(rendering.headless_name().to_owned()),
             set_hostname_as_fqdn: Some(false),

@@ -5,15 +5,12 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Rendering, labels};
-use crate::cluster;
 
 /// One Service for each container beside the runner that has ports, named after
 /// it. It reaches that port in every pod of the cluster.
 pub fn sidecar_services(rendering: &Rendering<'_>) -> Vec<Service> {
-    let containers = &rendering.minicluster.spec.containers;
-    (0..containers.len())
-        .filter(|index| !cluster::is_runner(containers, *index))
-        .map(|index| &containers[index])
+    let containers = rendering.minicluster.sidecars().iter();
+    containers
         .filter(|container| !container.ports.is_empty())
         .map(|container| service(rendering, container))
         .collect()

@@ -17,7 +17,7 @@ pub(super) fn back_off(policy: &RequeuePolicy, count: i32, chance: f64) -> Signe
     let base = i64::from(policy.base_seconds.unwrap_or(BASE_SECONDS));
     let most = i64::from(policy.max_seconds.unwrap_or(MAX_SECONDS));
     // Twice as long each time; 2^31 times any base is beyond any maximum.
-    let seconds = base.saturating_mul(1 << count.clamp(0, 31)).min(most);
+    let seconds = base.saturating_mul(1 << count.clamp(0, 31)).min(most).max(0);
     SignedDuration::from_secs(seconds).mul_f64(1.0 + JITTER * chance.clamp(0.0, 1.0))
 }
 

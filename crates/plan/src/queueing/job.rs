@@ -9,7 +9,7 @@ use flux_operator_api::fluxjob::{Admission, Requeue};
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
 use flux_operator_queue::{EvictReason, Reason, Waiting};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::job_status::{End, Records, Standing, status};
@@ -18,10 +18,11 @@ use super::minicluster::{belongs_to, changed_fields, is_left_behind};
 use super::workload::{Mistake, name_taken};
 use super::{Requests, back_off, minicluster_of, quantity, requests};
 use crate::status::has_ended;
+use crate::time::{after, seconds_after};
 use crate::verdict::find;
 
 /// How long a job that only waits is not written to: most are admitted before.
-const WAITING_IS_TOLD_AFTER: SignedDuration = SignedDuration::from_secs(5);
+const WAITING_IS_TOLD_AFTER_SECONDS: i64 = 5;
 
 /// Everything that is known of a job.
 #[derive(Clone, Debug)]
@@ -119,7 +120,7 @@ fn after_the_end(seen: &JobSeen<'_>, end: Timestamp) -> JobPlan {
     let spec = &seen.job.spec;
     let retention = seen.setup.and_then(|setup| setup.retention_seconds);
     let kept = spec.ttl_seconds_after_finished.or(retention);
-    let until = kept.map(|seconds| end + SignedDuration::from_secs(i64::from(seconds)));
+    let until = kept.map(|seconds| seconds_after(end, seconds));
     if until.is_some_and(|until| seen.now >= until) {
         return JobPlan { steps: vec![JobStep::DeleteJob], ..JobPlan::default() };
     }
@@ -164,7 +165,7 @@ fn waits(seen: &JobSeen<'_>, before: &FluxJobStatus, own: Option<&MiniCluster>) 
     // somebody has brought back: there is room for it soon. Only its user may stop it.
     let steps = if job.spec.suspend { delete(own) } else { Vec::new() };
     let created = job.creation_timestamp().map_or(seen.now, |created| created.0);
-    let tell_after = created + WAITING_IS_TOLD_AFTER;
+    let tell_after = seconds_after(created, WAITING_IS_TOLD_AFTER_SECONDS);
     let patient = seen.mistake.is_none() && !seen.waiting.is_some_and(is_final);
     if before.conditions.is_empty() && patient && seen.now < tell_after {
         return JobPlan { steps, status: None, look_again: Some(tell_after) };
@@ -290,8 +291,8 @@ fn leaves(
         SUSPENDED => Requeue { since: Some(Time(seen.now)), until: None, ..told },
         _ => {
             let stays_out = back_off(&policy, told.count, seen.chance);
-            let until = Some(Time(seen.now + stays_out));
-            Requeue { count: told.count + 1, since: Some(Time(seen.now)), until }
+            let until = Some(Time(after(seen.now, stays_out)));
+            Requeue { count: told.count.saturating_add(1), since: Some(Time(seen.now)), until }
         }
     };
     let records = Records { admission: None, start_time: None, ..Records::of(before) };

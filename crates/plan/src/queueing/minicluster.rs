@@ -7,8 +7,9 @@ use flux_operator_api::{FluxJob, FluxJobSpec, MiniCluster, MiniClusterSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 
-use crate::cluster::{or, runner};
+use crate::cluster::or;
 use crate::fingerprint::Fingerprint;
+use crate::valid::runner_mut;
 
 /// The label with the name of the job that a MiniCluster belongs to.
 pub const JOB_LABEL: &str = "flux-framework.org/fluxjob";
@@ -102,21 +103,10 @@ fn spec(job: &FluxJobSpec, defaults: &JobDefaults, size: i32) -> MiniClusterSpec
     if spec.containers.is_empty() {
         spec.containers.push(Container::default());
     }
-    let runner = runner_mut(&mut spec.containers);
-    let image = [&job.image, &runner.image, &defaults.image].into_iter().find(|i| !i.is_empty());
-    runner.image = or(image.map(String::as_str).unwrap_or_default(), DEFAULT_IMAGE);
-    if let Some(resources) = &job.resources {
-        runner.resources = Some(resources.clone());
+    if let Some(runner) = runner_mut(&mut spec.containers) {
+        fill(runner, job, defaults);
     }
-    if !job.command.trim().is_empty() {
-        runner.command.clone_from(&job.command);
-        // What else would say what to run.
-        runner.args.clear();
-        if let Some(commands) = &mut runner.commands {
-            commands.script.clear();
-        }
-        spec.interactive = false;
-    }
+    spec.interactive &= !has_command(job);
     spec.size = size;
     // It was given room for so many, and can have no more.
     spec.max_size = None;
@@ -138,8 +128,23 @@ fn spec(job: &FluxJobSpec, defaults: &JobDefaults, size: i32) -> MiniClusterSpec
     spec
 }
 
-fn runner_mut(containers: &mut [Container]) -> &mut Container {
-    let place = containers.iter().position(|container| container.run_flux).unwrap_or(0);
-    debug_assert!(std::ptr::eq(runner(containers), &containers[place]));
-    &mut containers[place]
+/// The job's own words, and then the setup's defaults.
+fn fill(runner: &mut Container, job: &FluxJobSpec, defaults: &JobDefaults) {
+    let image = [&job.image, &runner.image, &defaults.image].into_iter().find(|i| !i.is_empty());
+    runner.image = or(image.map(String::as_str).unwrap_or_default(), DEFAULT_IMAGE);
+    if let Some(resources) = &job.resources {
+        runner.resources = Some(resources.clone());
+    }
+    if has_command(job) {
+        runner.command.clone_from(&job.command);
+        // What else would say what to run.
+        runner.args.clear();
+        if let Some(commands) = &mut runner.commands {
+            commands.script.clear();
+        }
+    }
+}
+
+fn has_command(job: &FluxJobSpec) -> bool {
+    !job.command.trim().is_empty()
 }

@@ -21,10 +21,10 @@ pub fn node_room<'a>(
     let mut sum = BTreeMap::new();
     for node in nodes.filter(has_labels).filter(|node| takes_pods(node)) {
         names.insert(node.name_any());
-        *sum.entry(Resource::Nodes).or_default() += 1;
         let status = node.status.clone().unwrap_or_default();
         add(&mut sum, &status.allocatable);
     }
+    sum.insert(Resource::Nodes, i64::try_from(names.len()).unwrap_or(i64::MAX));
     sum.insert(Resource::Gpus, gpus_of(&sum));
     for pod in others.filter(|pod| is_on(pod, &names)) {
         let spec = pod.spec.clone().unwrap_or_default();

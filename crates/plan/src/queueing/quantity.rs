@@ -62,34 +62,50 @@ fn parse(text: &str, units: i128) -> Option<i64> {
         mantissa = mantissa.saturating_add(1);
     }
     let value = mantissa.saturating_mul(factor).saturating_mul(units);
-    let value = shift(value, exponent - i32::try_from(kept.len()).ok()?);
+    let value = shift(value, exponent.saturating_sub(i32::try_from(kept.len()).ok()?));
     let value = i64::try_from(value).unwrap_or(i64::MAX);
-    Some(if negative { -value } else { value })
+    Some(if negative { value.saturating_neg() } else { value })
 }
 
 /// A suffix as a factor and a power of ten.
 fn factor(suffix: &str) -> Option<(i128, i32)> {
-    let binary = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    if let Some(place) = binary.iter().position(|known| *known == suffix) {
-        return Some((1 << (10 * (place + 1)), 0));
-    }
-    let decimal = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-    if let Some(place) = decimal.iter().position(|known| *known == suffix) {
-        return Some((1, 3 * (i32::try_from(place).ok()? - 3)));
-    }
-    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    // Beyond that everything is nothing, or the largest there is.
-    Some((1, exponent.clamp(-99, 99)))
+    Some(match suffix {
+        "Ki" => (1 << 10, 0),
+        "Mi" => (1 << 20, 0),
+        "Gi" => (1 << 30, 0),
+        "Ti" => (1 << 40, 0),
+        "Pi" => (1 << 50, 0),
+        "Ei" => (1 << 60, 0),
+        "n" => (1, -9),
+        "u" => (1, -6),
+        "m" => (1, -3),
+        "" => (1, 0),
+        "k" => (1, 3),
+        "M" => (1, 6),
+        "G" => (1, 9),
+        "T" => (1, 12),
+        "P" => (1, 15),
+        "E" => (1, 18),
+        _ => {
+            let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+            // Beyond that everything is nothing, or the largest there is.
+            (1, exponent.clamp(-99, 99))
+        }
+    })
 }
 
 /// The digits that follow a number.
 fn digits(text: &str, number: i128) -> i128 {
     text.bytes().fold(number, |number, digit| {
-        number.saturating_mul(10).saturating_add(i128::from(digit - b'0'))
+        number.saturating_mul(10).saturating_add(i128::from(digit.saturating_sub(b'0')))
     })
 }
 
 /// Times a power of ten, rounded up.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a power of ten is not 0, and what has a remainder is larger than its quotient"
+)]
 fn shift(value: i128, exponent: i32) -> i128 {
     let power = 10_i128.checked_pow(exponent.unsigned_abs());
     match (power, exponent >= 0) {

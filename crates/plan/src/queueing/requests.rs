@@ -33,7 +33,7 @@ pub fn requests(minicluster: &MiniCluster) -> Requests {
 
 /// From the very pods that are made, so that the two cannot differ.
 fn of_pods(minicluster: &MiniCluster) -> Option<Requests> {
-    let valid = Valid::check(minicluster.clone()).ok()?;
+    let valid = Valid::check_planned(minicluster.clone()).ok()?;
     let cluster = Cluster::of(&valid).ok()?;
     let settings = Settings {
         agent_image: String::new(),

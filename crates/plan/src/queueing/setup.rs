@@ -75,7 +75,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
             QueueingStrategy::StrictFIFO => Strategy::Strict,
             QueueingStrategy::Backfill => Strategy::Backfill,
         },
-        patience: Millis::from(seconds) * 1000,
+        patience: Millis::from(seconds).saturating_mul(1000),
         stop: match spec.stop_policy {
             StopPolicy::None => Stop::No,
             StopPolicy::Hold => Stop::Hold,

@@ -138,9 +138,8 @@ fn mistake(job: &FluxJob, beside: Beside<'_>, planned: &MiniCluster) -> Option<M
             message: message.into(),
         });
     }
-    let problems = refused_name(planned)
-        .or_else(|| beyond_schema(job))
-        .or_else(|| Valid::check(planned.clone()).err().map(|refusal| refusal.to_string()))?;
+    let checked = || Valid::check_planned(planned.clone()).err().map(|refusal| refusal.to_string());
+    let problems = refused_name(planned).or_else(|| beyond_schema(job)).or_else(checked)?;
     let message = format!("the MiniCluster of the template cannot be carried out: {problems}");
     Some(Mistake { reason: "InvalidTemplate", message })
 }

@@ -18,13 +18,14 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use crate::cluster::Mode;
 use crate::kubernetes::selector;
 use crate::queueing::{admission_of, waits};
 use crate::ready_timeout::given_back;
 use crate::resize::Shrinking;
 use crate::seen::Seen;
 use crate::steps::Hold;
-use crate::valid::{Refusal, RefusalReason};
+use crate::valid::{Refusal, RefusalReason, runner};
 use crate::verdict::find;
 
 use conditions::conditions;
@@ -197,8 +198,7 @@ fn keeps_room(minicluster: &MiniCluster, job: Option<&Job>, facts: &Facts<'_>) -
 
 /// Whether nothing is run and the cluster waits for jobs.
 pub(crate) fn stays(spec: &flux_operator_api::MiniClusterSpec) -> bool {
-    let runner = crate::cluster::runner(&spec.containers);
-    crate::cluster::Mode::of(spec, runner) == crate::cluster::Mode::Interactive
+    runner(&spec.containers).is_some_and(|runner| Mode::of(spec, runner) == Mode::Interactive)
 }
 
 /// When the cluster has ended, if its status says so.

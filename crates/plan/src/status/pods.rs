@@ -51,18 +51,17 @@ impl Pods {
         // The newest pod of an index says how it is now.
         let mut pods: Vec<&Pod> = pods.collect();
         pods.sort_by_key(|pod| pod.creation_timestamp());
+        let is_over = |pod: &Pod| matches!(phase(pod), Some("Succeeded" | "Failed"));
+        let has_started = |pod: &Pod| phase(pod) == Some("Running") || is_over(pod);
+        let is_ready = |pod: &Pod| is_ready(pod) && !is_going(pod);
+        let count = |is: &dyn Fn(&Pod) -> bool| pods.iter().filter(|pod| is(pod)).count();
+        seen.started = count(&has_started);
+        seen.living = count(&|pod| !is_going(pod) && !is_over(pod));
+        seen.ready = u32::try_from(count(&is_ready)).unwrap_or(u32::MAX);
         for pod in pods {
             let index = index(pod).unwrap_or_default();
             let leads = index == "0";
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            if matches!(phase, Some("Running" | "Succeeded" | "Failed")) {
-                seen.started += 1;
-            }
-            let going = is_going(pod);
-            let over = matches!(phase, Some("Succeeded" | "Failed"));
-            seen.living += usize::from(!going && !over);
-            let ready = is_ready(pod) && !going;
-            seen.ready += u32::from(ready);
+            let (ready, going, over) = (is_ready(pod), is_going(pod), is_over(pod));
             let ended = runner_ended(pod);
             match ended.as_ref().and_then(|ended| ended.killed.clone()) {
                 Some(trouble) => drop(killed.insert(index, trouble)),
@@ -99,6 +98,10 @@ pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     let ready = trouble::condition(pod, "Ready").filter(|ready| ready.status == "True");
     let since = ready.and_then(|ready| ready.last_transition_time.as_ref());
     is_ready(pod).then(|| since.map_or(Timestamp::UNIX_EPOCH, |time| time.0))
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
 }
 
 /// The container that is called like the Job. Others may have been added to the pod.

@@ -54,7 +54,7 @@ impl World {
         let mut minicluster = smallest(name);
         let metadata = json!({ "namespace": "hpc", "uid": "0000-1111", "generation": 1 });
         merge(&mut minicluster, &json!({ "metadata": metadata, "spec": spec }));
-        flux_operator_api::validate::minicluster(&minicluster).unwrap();
+        assert_eq!(flux_operator_api::validate::schema_and_rules(&minicluster), []);
         World {
             minicluster: Some(minicluster),
             has_keys: false,
@@ -267,14 +267,10 @@ impl World {
             } });
             self.pods.insert(name, serde_json::from_value(pod).unwrap());
         }
+        let now = self.now;
         if let Lead::Is(phase) = self.lead {
-            let ready = json!([{ "type": "Ready", "status": "True" }]);
-            let status = match phase {
-                "Ready" => json!({ "phase": "Running", "conditions": ready }),
-                phase => json!({ "phase": phase }),
-            };
             let pod = self.pod_of_index(index).expect("made above");
-            pod.status = serde_json::from_value(status).unwrap();
+            pod.status = serde_json::from_value(pod_status(pod, phase, now)).unwrap();
         }
     }
 
@@ -309,7 +305,7 @@ impl World {
         let mut changed = minicluster.clone();
         merge(&mut changed["spec"], patch);
         if changed["spec"] != minicluster["spec"]
-            && flux_operator_api::validate::minicluster(&changed).is_ok()
+            && flux_operator_api::validate::schema_and_rules(&changed).is_empty()
         {
             changed["metadata"]["generation"] =
                 (changed["metadata"]["generation"].as_i64().unwrap() + 1).into();
@@ -429,6 +425,30 @@ impl World {
         let conditions = self.parsed().unwrap().status.unwrap().conditions;
         conditions.into_iter().find(|condition| condition.type_ == kind).unwrap()
     }
+}
+
+/// What the kubelet says of a pod that got as far as `phase`.
+fn pod_status(pod: &Pod, phase: &str, now: Timestamp) -> Value {
+    if phase == "Pending" {
+        return json!({ "phase": phase });
+    }
+    let ready = phase == "Ready";
+    let status = if ready { "True" } else { "False" };
+    // Its time moves when it does; that of one that was never ready is the pod's start.
+    let before = pod.status.as_ref().and_then(|status| status.conditions.as_ref()?.first());
+    let created = pod.creation_timestamp().unwrap();
+    let since = match before {
+        Some(before) if before.status == status => before.last_transition_time.clone().unwrap(),
+        None if !ready => created.clone(),
+        Some(_) | None => Time(now),
+    };
+    let state = json!({ "running": { "startedAt": created } });
+    json!({
+        "phase": "Running",
+        "conditions": [{ "type": "Ready", "status": status, "lastTransitionTime": since }],
+        "containerStatuses": [{ "name": "fs", "state": state, "image": "", "imageID": "",
+            "ready": ready, "restartCount": 0 }],
+    })
 }
 
 /// Server-side apply, as far as plans can tell: maps are merged, what others have set

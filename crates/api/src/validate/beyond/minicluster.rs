@@ -91,7 +91,7 @@ fn check_flux(flux: &Flux, size: i32, problems: &mut Vec<Problem>) {
     }
     for (index, cluster) in bursting.clusters.iter().enumerate() {
         let hosts = if cluster.size > 0 { cluster.size } else { size };
-        let longest = cluster.name.len() + 1 + (hosts - 1).to_string().len();
+        let longest = cluster.name.len() + 1 + hosts.saturating_sub(1).to_string().len();
         if longest > 63 {
             problems.push(Problem::new(
                 format!("spec.flux.bursting.clusters[{index}].name"),

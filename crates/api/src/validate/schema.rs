@@ -1,0 +1,59 @@
+//! What objects of a kind are checked with, made once from the kind's CRD.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_cel::{CompiledSchema, Validator};
+use schemars::generate::SchemaSettings;
+use serde_json::{Value, json};
+
+use super::Problem;
+use crate::crd;
+use crate::embedded::embedded;
+
+/// The schema of a kind, and its rules as programs: compiling them takes far longer than
+/// running them, and the operator runs them in every reconciliation.
+#[derive(Debug)]
+pub struct Schema {
+    /// Fields, types, limits and defaults.
+    pub(super) structure: Value,
+    rules: CompiledSchema,
+}
+
+impl Schema {
+    pub(super) fn of(crd: &CustomResourceDefinition) -> Schema {
+        let structure = whole_schema(crd);
+        let rules = kube_cel::compile_schema(&structure);
+        Schema { structure, rules }
+    }
+
+    /// Violations of the CEL rules by an object whose structure is right.
+    pub(super) fn check_rules(&self, object: &Value) -> Vec<Problem> {
+        let Err(errors) = Validator::new().validate_compiled(&self.rules, object, None) else {
+            return Vec::new();
+        };
+        errors
+            .into_vec()
+            .into_iter()
+            .map(|error| Problem::new(error.field_path.trim_start_matches('.'), error.message))
+            .collect()
+    }
+}
+
+/// The CRD's schema, with what the API server knows besides: the type fields
+/// and Kubernetes' metadata.
+fn whole_schema(crd: &CustomResourceDefinition) -> Value {
+    let mut schema = crd::schema(crd);
+    let mut generator = SchemaSettings::openapi3()
+        .with(|settings| settings.inline_subschemas = true)
+        .into_generator();
+    let mut metadata = embedded::<ObjectMeta>(&mut generator).to_value();
+    // Written by the server; a manifest exported from a cluster has them.
+    metadata["properties"]["managedFields"] = json!({
+        "type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+    });
+    schema["properties"]["apiVersion"] = json!({ "type": "string" });
+    schema["properties"]["kind"] = json!({ "type": "string" });
+    schema["properties"]["metadata"] = metadata;
+    schema["required"] = json!(["metadata", "spec"]);
+    schema
+}

@@ -1,0 +1,34 @@
+//! Arithmetic on times.
+//!
+//! A time in an annotation, a spec or a status is whatever somebody has written there, up to
+//! the last one that exists. `Timestamp + SignedDuration` panics beyond it, and would do so
+//! again in every reconciliation. So times are added up here, and stop at the last one.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// The time `duration` after `time`, or the last that there is.
+pub(crate) fn after(time: Timestamp, duration: SignedDuration) -> Timestamp {
+    // Only spans of days and more, which a duration is not, cannot be added.
+    time.saturating_add(duration).unwrap_or(Timestamp::MAX)
+}
+
+/// The time so many seconds after `time`, or the last that there is.
+pub(crate) fn seconds_after(time: Timestamp, seconds: impl Into<i64>) -> Timestamp {
+    after(time, SignedDuration::from_secs(seconds.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_no_time_after_the_last_nor_before_the_first() {
+        for seconds in [1, i64::from(i32::MAX), i64::MAX] {
+            assert_eq!(seconds_after(Timestamp::MAX, seconds), Timestamp::MAX);
+            assert!(seconds_after(Timestamp::MAX, -seconds) < Timestamp::MAX);
+            assert_eq!(seconds_after(Timestamp::MIN, -seconds), Timestamp::MIN);
+        }
+        assert_eq!(seconds_after(Timestamp::UNIX_EPOCH, 1).as_second(), 1);
+        assert_eq!(after(Timestamp::MIN, SignedDuration::MIN), Timestamp::MIN);
+    }
+}
