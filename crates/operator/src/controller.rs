@@ -96,11 +96,7 @@ pub async fn run(client: Client, listener: TcpListener, options: Options) -> Res
         metrics: metrics.clone(),
         queues,
     };
-    others.spawn(async {
-        if let Err(error) = serve(listener, served).await {
-            tracing::error!(%error, "the HTTP server has ended");
-        }
-    });
+    others.spawn(serve(listener, served));
     let context = Arc::new(Context {
         client: client.clone(),
         recorder: Recorder::new(client.clone(), Reporter::from("flux-operator")),

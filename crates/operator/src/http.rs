@@ -4,7 +4,7 @@
 //! that does not lead).
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -12,13 +12,11 @@ use kube::Client;
 use tokio::net::TcpListener;
 
 use crate::lease::Leadership;
+use crate::listener;
 use crate::metrics::Metrics;
 use crate::queue::{Queues, visibility};
 use crate::reports::{Reports, report};
 use crate::stores::Stores;
-
-/// More than any report has.
-const MAX_BODY: usize = 64 * 1024;
 
 /// What prometheus-client writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -35,34 +33,31 @@ pub(crate) struct Server {
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, server: Server) -> std::io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, server: Server) {
+    let metrics = server.metrics.clone();
     let router = Router::new()
         .route("/v1/report", post(report))
         .route("/v1/queues", get(visibility::queues))
         .route("/v1/queues/{namespace}/{name}/pending", get(visibility::pending))
         .route("/v1/namespaces/{namespace}/fluxjobs/{name}", get(visibility::why))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(show_metrics))
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(server);
-    axum::serve(listener, router).await
+    listener::serve(listener, router, metrics).await;
 }
 
 /// Serves the metrics of the queues alone, until it is dropped.
-pub(crate) async fn serve_metrics(
-    listener: TcpListener,
-    metrics: Metrics,
-    queues: Queues,
-) -> std::io::Result<()> {
+pub(crate) async fn serve_metrics(listener: TcpListener, metrics: Metrics, queues: Queues) {
+    let shown = metrics.clone();
     let text = move || async move {
-        let text = metrics.text(std::iter::empty(), queues.figures().into_iter());
+        let text = shown.text(std::iter::empty(), queues.figures().into_iter());
         ([(header::CONTENT_TYPE, OPEN_METRICS)], text)
     };
-    axum::serve(listener, Router::new().route("/metrics", get(text))).await
+    listener::serve(listener, Router::new().route("/metrics", get(text)), metrics).await;
 }
 
-async fn metrics(State(server): State<Server>) -> Response {
+async fn show_metrics(State(server): State<Server>) -> Response {
     let phases = server.stores.phases().into_iter();
     let text = server.metrics.text(phases, server.queues.figures().into_iter());
     ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()

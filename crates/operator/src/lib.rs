@@ -10,6 +10,7 @@
 
 mod apply;
 mod backoff;
+mod connections;
 mod controller;
 mod delivery;
 mod errors;
@@ -19,6 +20,7 @@ mod http;
 mod index;
 mod keys;
 mod lease;
+mod listener;
 mod look;
 mod metrics;
 mod publish;

@@ -44,6 +44,7 @@ pub(crate) struct Metrics {
     leader: Gauge,
     reports: Family<OutcomeLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
+    refused_connections: Family<ReasonLabels, Counter>,
     queue: QueueMetrics,
 }
 
@@ -89,6 +90,7 @@ impl Metrics {
         let leader = Gauge::default();
         let reports = Family::default();
         let requests = Family::default();
+        let refused_connections = Family::default();
         let mut registry = Registry::with_prefix("flux_operator");
         registry.register("reconciles", "Passes over a MiniCluster", passes.clone());
         registry.register("reconcile_seconds", "Time of a pass", pass_seconds.clone());
@@ -107,6 +109,11 @@ impl Metrics {
             "Requests to the API server, by resource and verb",
             requests.clone(),
         );
+        registry.register(
+            "http_refused_connections",
+            "Connections to the operator that were closed before their answer, by reason",
+            refused_connections.clone(),
+        );
         let build = Family::<BuildLabels, Gauge>::default();
         build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
         registry.register("build_info", "The version of the operator", build);
@@ -122,6 +129,7 @@ impl Metrics {
             leader,
             reports,
             requests,
+            refused_connections,
             queue,
         }
     }
@@ -162,6 +170,11 @@ impl Metrics {
     /// An agent has spoken, and this became of it.
     pub(crate) fn report(&self, outcome: &'static str) {
         self.reports.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    /// A client's connection was closed before its answer.
+    pub(crate) fn refused_connection(&self, reason: &'static str) {
+        self.refused_connections.get_or_create(&ReasonLabels { reason }).inc();
     }
 
     /// A request went to the API server.
@@ -216,6 +229,7 @@ mod tests {
         metrics.leads(true);
         metrics.report("heard");
         metrics.request("jobs".into(), "create");
+        metrics.refused_connection("too-slow");
         let running = metrics.pass_begins();
         let shown = text(&metrics);
         for line in [
@@ -228,6 +242,7 @@ mod tests {
             r#"flux_operator_leader 1"#,
             r#"flux_operator_reports_total{outcome="heard"} 1"#,
             r#"flux_operator_api_requests_total{resource="jobs",verb="create"} 1"#,
+            r#"flux_operator_http_refused_connections_total{reason="too-slow"} 1"#,
             r#"flux_operator_miniclusters{phase="Running"} 2"#,
             r#"flux_operator_reconciles_running 1"#,
         ] {

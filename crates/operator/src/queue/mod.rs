@@ -27,7 +27,7 @@ mod writer;
 
 use std::sync::Arc;
 
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
@@ -211,7 +211,7 @@ pub async fn run_queue(
     ));
     start.run(&mut tasks, &client, &options, &Leadership::always(), &metrics);
     if let Some(listener) = listener {
-        tasks.spawn(serve_metrics(listener, metrics, queues).map(drop));
+        tasks.spawn(serve_metrics(listener, metrics, queues));
     }
     stop.await;
 }

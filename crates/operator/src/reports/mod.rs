@@ -5,6 +5,8 @@
 //! replayed; a restarted operator or agent just starts a new exchange.
 
 mod exchange;
+#[cfg(test)]
+mod fixture;
 mod server;
 mod work;
 

@@ -1,8 +1,10 @@
 //! `POST /v1/report`: one request of an agent, from its headers to a sealed answer.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -15,14 +17,20 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 
 use super::exchange::{Outcome, Speaker};
+use super::work;
+use crate::connections::Slot;
 use crate::http::Server;
 
 /// How long an agent that waits for the lead's address is kept waiting: below
 /// the time-outs of what may be in between.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The longest report whose answer is held back: what it says is kept until then.
+const MAX_HELD: usize = 2048;
+
 pub(crate) async fn report(
     State(server): State<Server>,
+    Extension(slot): Extension<Arc<Slot>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
@@ -52,7 +60,8 @@ pub(crate) async fn report(
         }
         Outcome::Stale => {
             metrics.report("stale");
-            server.reply(StatusCode::UNAUTHORIZED, &key, &speaker, Reply::default())
+            let reply = Reply::default();
+            server.reply(StatusCode::UNAUTHORIZED, &key, &speaker, reply)
         }
         Outcome::Heard => {
             let Ok(said) = serde_json::from_slice::<Report>(&body) else {
@@ -60,8 +69,13 @@ pub(crate) async fn report(
                 return (StatusCode::BAD_REQUEST, "not a report").into_response();
             };
             metrics.report("heard");
-            let work = server.work(minicluster, &speaker, said).await;
-            server.reply(StatusCode::OK, &key, &speaker, Reply { work, ..Reply::default() })
+            let may_hold = body.len() <= MAX_HELD;
+            // An agent may be held for long: only what is needed stays.
+            drop((headers, body));
+            let hold = || may_hold && slot.hold(&speaker.cluster_uid);
+            let work = server.work(minicluster, &speaker, said, hold).await;
+            let reply = Reply { work, ..Reply::default() };
+            server.reply(StatusCode::OK, &key, &speaker, reply)
         }
     }
 }
@@ -95,22 +109,31 @@ impl Server {
         self.reply(status, key, speaker, Reply { leader, ..Reply::default() })
     }
 
-    /// Keeps what was said, and finds what the speaker waits for.
-    async fn work(&self, minicluster: &MiniCluster, speaker: &Speaker, said: Report) -> Vec<Work> {
+    /// Keeps what was said, and finds what the speaker waits for. If it must not `hold`
+    /// the answer back, that is what there is now.
+    async fn work(
+        &self,
+        minicluster: &MiniCluster,
+        speaker: &Speaker,
+        said: Report,
+        hold: impl FnOnce() -> bool,
+    ) -> Vec<Work> {
+        let patience = |longest| if hold() { longest } else { Duration::ZERO };
         let uid = &speaker.cluster_uid;
         if let Some(known) = &said.wants_work {
-            return self.reports.other_work(uid, known).await;
+            return self.reports.other_work(uid, known, patience(work::PATIENCE)).await;
         }
         let (rank, wants_lead) = (said.rank, said.wants_lead);
         self.reports.keep(minicluster, speaker, said);
         if wants_lead {
-            return self.lead(minicluster).await.map(Work::Lead).into_iter().collect();
+            let lead = self.lead(minicluster, patience(PATIENCE)).await;
+            return lead.map(Work::Lead).into_iter().collect();
         }
         if rank == 0 { self.reports.work(uid) } else { Vec::new() }
     }
 
-    /// The lead's address, waited for a while if it has none yet.
-    async fn lead(&self, minicluster: &MiniCluster) -> Option<IpAddr> {
+    /// The lead's address, waited for this long if it has none yet.
+    async fn lead(&self, minicluster: &MiniCluster, patience: Duration) -> Option<IpAddr> {
         let mut moved = self.reports.pods_moved.subscribe();
         let found = async {
             loop {
@@ -120,9 +143,8 @@ impl Server {
                 moved.changed().await.ok()?;
             }
         };
-        tokio::time::timeout(PATIENCE, found).await.ok().flatten()
+        tokio::time::timeout(patience, found).await.ok().flatten()
     }
-
     /// The cluster's key: remembered, or read from its Secret.
     async fn key(&self, minicluster: &MiniCluster, uid: &str) -> Option<SealKey> {
         if let Some(key) = self.reports.known_key(uid) {
@@ -155,94 +177,115 @@ fn speaker(headers: &HeaderMap) -> Option<Speaker> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filled::Watched;
-    use crate::index::Index;
+    use crate::connections::Connections;
     use crate::lease::Leadership;
-    use crate::metrics::Metrics;
-    use crate::reports::Reports;
-    use crate::stores::Stores;
+    use crate::reports::fixture::{key, server_with_key};
+    use flux_operator_wire::Drain;
     use flux_operator_wire::seal::Exchange;
-    use kube::client::Body;
-    use kube::core::DeserializeGuard;
-    use kube::runtime::watcher::Event;
+    use tokio::time::Instant;
 
-    const NONCE: &str = "";
+    const POD: &str = "pod";
 
-    fn key() -> SealKey {
-        SealKey::from_bytes([7; 32])
+    /// One request, with the right key or another one.
+    struct Ask<'a> {
+        key: SealKey,
+        pod: &'a str,
+        nonce: &'a str,
+        report: Report,
     }
 
-    /// A replica that knows one cluster and its key, and has no API server.
-    fn server(leadership: Leadership) -> Server {
-        let (miniclusters, mut writer) = Watched::new();
-        let minicluster: MiniCluster = serde_json::from_value(serde_json::json!({
-            "apiVersion": "flux-framework.org/v1alpha2",
-            "kind": "MiniCluster",
-            "metadata": { "name": "a", "namespace": "a", "uid": "uid" },
-            "spec": { "containers": [{ "image": "a" }] },
-        }))
-        .unwrap();
-        writer.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster))));
-        let nobody = tower::service_fn(async |_: axum::http::Request<Body>| {
-            Err::<axum::http::Response<Body>, _>(std::io::Error::other("there is no API server"))
-        });
-        let reports = Reports::new(tokio::sync::mpsc::unbounded_channel().0);
-        reports.remember_key("uid", key(), &std::iter::once("uid".to_owned()).collect());
-        let metrics = Metrics::new();
-        let queues = crate::queue::Start::new("default", miniclusters.clone(), &metrics).queues;
-        Server {
-            client: kube::Client::new(nobody, "default"),
-            stores: Stores {
-                miniclusters,
-                jobs: Index::new(),
-                pods: Index::new(),
-                config_maps: Index::new(),
-                services: Index::new(),
-            },
-            reports,
-            leadership,
-            metrics,
-            queues,
+    impl Default for Ask<'_> {
+        fn default() -> Self {
+            Ask { key: key(), pod: POD, nonce: "", report: Report::default() }
         }
     }
 
-    fn exchange(nonce: &str) -> Exchange<'_> {
-        Exchange { cluster_uid: "uid", pod_uid: "pod", nonce }
+    impl Ask<'_> {
+        /// The answer, and its reply if that is sealed for this request.
+        async fn of(&self, server: &Server, slot: Slot) -> (StatusCode, Option<Reply>) {
+            let exchange = Exchange { cluster_uid: "uid", pod_uid: self.pod, nonce: self.nonce };
+            let body = serde_json::to_vec(&self.report).unwrap();
+            let mut headers = HeaderMap::new();
+            for (name, value) in [
+                ("X-Flux-Cluster", "uid"),
+                ("X-Flux-Pod", self.pod),
+                ("X-Flux-Nonce", self.nonce),
+                ("X-Flux-Seal", &self.key.seal(exchange, &body)),
+            ] {
+                headers.insert(name, value.parse().unwrap());
+            }
+            let slot = Extension(Arc::new(slot));
+            let response = report(State(server.clone()), slot, headers, body.into()).await;
+            let status = response.status();
+            let seal = response.headers().get("X-Flux-Seal").cloned();
+            let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+            let sealed =
+                seal.is_some_and(|seal| self.key.verify(exchange, &body, seal.to_str().unwrap()));
+            (status, sealed.then(|| serde_json::from_slice(&body).unwrap()))
+        }
     }
 
-    /// Asks with the right key or another one; the reply, if it is sealed for this request.
-    async fn ask(server: &Server, key: &SealKey) -> (StatusCode, Option<Reply>) {
-        let body = serde_json::to_vec(&Report::default()).unwrap();
-        let mut headers = HeaderMap::new();
-        headers.insert("X-Flux-Cluster", "uid".parse().unwrap());
-        headers.insert("X-Flux-Pod", "pod".parse().unwrap());
-        headers.insert("X-Flux-Nonce", NONCE.parse().unwrap());
-        headers.insert("X-Flux-Seal", key.seal(exchange(NONCE), &body).parse().unwrap());
-        let response = report(State(server.clone()), headers, body.into()).await;
-        let status = response.status();
-        let seal = response.headers().get("X-Flux-Seal").cloned();
-        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
-        let sealed =
-            seal.is_some_and(|seal| key.verify(exchange(NONCE), &body, seal.to_str().unwrap()));
-        (status, sealed.then(|| serde_json::from_slice(&body).unwrap()))
+    fn slot(connections: &Connections) -> Slot {
+        connections.admit([127, 0, 0, 1].into(), Duration::from_secs(600)).0
+    }
+
+    fn new_slot() -> Slot {
+        slot(&Connections::new(10_000))
     }
 
     #[tokio::test]
     async fn a_replica_that_does_not_lead_sends_agents_on_to_the_one_that_does() {
         let leader = "10.0.0.1:8080";
-        let server = server(Leadership::elsewhere(leader.parse().unwrap()));
-        let (status, reply) = ask(&server, &key()).await;
+        let server = server_with_key(Leadership::elsewhere(leader.parse().unwrap()));
+        let (status, reply) = Ask::default().of(&server, new_slot()).await;
         assert_eq!(status, StatusCode::MISDIRECTED_REQUEST);
         assert_eq!(reply.unwrap().leader.as_deref(), Some(leader));
-        let (status, reply) = ask(&server, &SealKey::from_bytes([8; 32])).await;
+        let stranger = Ask { key: SealKey::from_bytes([8; 32]), ..Ask::default() };
+        let (status, reply) = stranger.of(&server, new_slot()).await;
         assert_eq!((status, reply), (StatusCode::FORBIDDEN, None), "a stranger learned it");
     }
 
     #[tokio::test]
     async fn the_leader_gives_a_nonce_to_who_has_none() {
-        let (status, reply) = ask(&server(Leadership::always()), &key()).await;
+        let server = server_with_key(Leadership::always());
+        let (status, reply) = Ask::default().of(&server, new_slot()).await;
         let reply = reply.unwrap();
         assert_eq!((status, reply.leader), (StatusCode::UNAUTHORIZED, None));
         assert!(!reply.nonce.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_is_held_when_its_seal_is_right_and_few_others_are() {
+        let server = server_with_key(Leadership::always());
+        let connections = Connections::new(10_000);
+        let report = Report { wants_work: Some(Vec::new()), ..Report::default() };
+        let start = Instant::now();
+        let stranger =
+            Ask { key: SealKey::from_bytes([8; 32]), report: report.clone(), ..Ask::default() };
+        assert_eq!(stranger.of(&server, slot(&connections)).await.0, StatusCode::FORBIDDEN);
+        let first = Ask { report: report.clone(), ..Ask::default() };
+        let (_, reply) = first.of(&server, slot(&connections)).await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "without a nonce nobody is held");
+        let nonce = reply.unwrap().nonce;
+        let ask = Ask { nonce: &nonce, report: report.clone(), ..Ask::default() };
+        let (status, reply) = ask.of(&server, slot(&connections)).await;
+        assert_eq!((status, start.elapsed()), (StatusCode::OK, work::PATIENCE));
+        let nonce = reply.unwrap().nonce;
+        let others: Vec<Slot> = std::iter::repeat_with(|| slot(&connections))
+            .take_while(|slot| slot.hold("uid"))
+            .collect();
+        let start = Instant::now();
+        let ask = Ask { nonce: &nonce, report, ..Ask::default() };
+        let (status, reply) = ask.of(&server, slot(&connections)).await;
+        assert_eq!((status, start.elapsed()), (StatusCode::OK, Duration::ZERO));
+        drop(others);
+        // What is kept while it is held is bounded too.
+        let ranks: Vec<String> = (0..1000).map(|rank| (2 * rank).to_string()).collect();
+        let ranks = ranks.join(",").parse().unwrap();
+        let known = vec![Work::Drain(Drain { ranks, since: String::new() })];
+        let report = Report { wants_work: Some(known), ..Report::default() };
+        let ask = Ask { nonce: &reply.unwrap().nonce, report, ..Ask::default() };
+        let (status, _) = ask.of(&server, slot(&connections)).await;
+        assert_eq!((status, start.elapsed()), (StatusCode::OK, Duration::ZERO));
     }
 }

@@ -11,7 +11,7 @@ use super::Reports;
 /// How long a lead that waits for work is kept waiting: long enough that asking
 /// costs nothing, and below the 30 seconds after which some networks forget a
 /// connection on which nothing is said.
-const PATIENCE: Duration = Duration::from_secs(25);
+pub(super) const PATIENCE: Duration = Duration::from_secs(25);
 
 impl Reports {
     /// What the lead of the cluster with this uid should make so from now on.
@@ -30,11 +30,16 @@ impl Reports {
         work(&self.follow(uid).borrow())
     }
 
-    /// The lead's work when it is other than `known`, waited for a while.
-    pub(super) async fn other_work(&self, uid: &str, known: &[Work]) -> Vec<Work> {
+    /// The lead's work when it is other than `known`, waited for this long.
+    pub(super) async fn other_work(
+        &self,
+        uid: &str,
+        known: &[Work],
+        patience: Duration,
+    ) -> Vec<Work> {
         let mut drain = self.follow(uid);
         let other = drain.wait_for(|drain| drain.is_some() && work(drain) != known);
-        match tokio::time::timeout(PATIENCE, other).await {
+        match tokio::time::timeout(patience, other).await {
             Ok(Ok(drain)) => work(&drain),
             // Nothing else, or the cluster is gone.
             Ok(Err(_)) | Err(_) => known.to_vec(),
@@ -69,7 +74,7 @@ mod tests {
         reports.set_drain("uid", drain("2"));
         let known = reports.work("uid");
         assert_eq!(known, work(&drain("2")));
-        let told = reports.other_work("uid", &[]).await;
+        let told = reports.other_work("uid", &[], PATIENCE).await;
         assert_eq!(told, known);
         let change = async {
             reports.set_drain("other", drain("7"));
@@ -78,7 +83,7 @@ mod tests {
             reports.set_drain("uid", drain("3"));
         };
         let start = tokio::time::Instant::now();
-        let (told, ()) = tokio::join!(reports.other_work("uid", &known), change);
+        let (told, ()) = tokio::join!(reports.other_work("uid", &known, PATIENCE), change);
         assert_eq!(told, work(&drain("3")));
         assert_eq!(start.elapsed().as_secs(), 1);
     }
@@ -86,6 +91,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_operator_that_does_not_know_yet_takes_nothing_back() {
         let known = work(&drain("2"));
-        assert_eq!(reports().other_work("uid", &known).await, known);
+        assert_eq!(reports().other_work("uid", &known, PATIENCE).await, known);
     }
 }

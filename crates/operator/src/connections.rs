@@ -1,0 +1,338 @@
+//! How many connections there may be, and which one is closed for another.
+//!
+//! Anybody in the Kubernetes cluster can connect, so a connection is worth nothing until
+//! an agent's seal has been verified on it. Until then it is *asking*: there are few of
+//! these, they end within seconds, and when there are too many the oldest is closed. An
+//! agent sends its request with the connection and is served long before it is the oldest.
+//! A connection whose seal was verified can be *held* until there is something to answer.
+//! When too many are held, further requests are answered at once, and their agents ask
+//! again after a pause.
+//!
+//! Memory, as measured: an asking connection takes at most 87 KiB, of which 64 are a body,
+//! and a held one at most 17. All together that is 56 MiB of the 128 that the shipped
+//! Deployment allows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+/// Connections that are asking. An honest one asks for some milliseconds.
+const MAX_ASKING: usize = 256;
+
+/// Connections of one address that are asking. A pod has an address of its own and needs
+/// two. The agents of a whole network may come through one address: those that are held do
+/// not count, and the others take turns.
+const MAX_ASKING_PER_PEER: usize = 64;
+
+/// What a request takes of a processor that has other work too. While none of those that
+/// are asking has had this time for each of them, new ones wait: they are agents that
+/// started together. The larger it is, the fewer silent clients can delay others.
+const TURN: Duration = Duration::from_micros(500);
+
+/// Connections that are held: one for each lead, and one for each worker that waits for
+/// its lead's address. What is above that costs a request per second, not memory.
+const MAX_HELD: usize = 2048;
+
+/// Connections of one MiniCluster that are held, so that others can be.
+const MAX_HELD_PER_CLUSTER: usize = 512;
+
+/// All connections. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    table: Arc<Mutex<Table>>,
+    /// Notified when one stops asking.
+    freed: Arc<Notify>,
+    max_held: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    /// In the order they came.
+    asking: BTreeMap<u64, Asking>,
+    /// How many, by the MiniCluster's uid.
+    held: HashMap<String, usize>,
+    next: u64,
+}
+
+struct Asking {
+    peer: Peer,
+    since: Instant,
+    close: Arc<Notify>,
+}
+
+/// An IPv4 address, or an IPv6 network: whoever has one address of a /64 has all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Peer(IpAddr);
+
+impl Peer {
+    fn new(address: IpAddr) -> Peer {
+        match address.to_canonical() {
+            IpAddr::V6(address) => Peer(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into()),
+            address => Peer(address),
+        }
+    }
+}
+
+/// Which limit a connection was closed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Surplus {
+    /// That of its own address.
+    Peer,
+    /// That of all.
+    Total,
+}
+
+impl Surplus {
+    fn limit(self) -> usize {
+        match self {
+            Surplus::Peer => MAX_ASKING_PER_PEER,
+            Surplus::Total => MAX_ASKING,
+        }
+    }
+
+    /// How long all connections within this limit have, to be served.
+    fn patience(self) -> Duration {
+        TURN * u32::try_from(self.limit()).expect("the limits are small")
+    }
+}
+
+impl Connections {
+    /// None yet. Of the files that this process may open, half are for other things.
+    pub(crate) fn new(max_files: usize) -> Connections {
+        let max_held = (max_files / 2).saturating_sub(MAX_ASKING).min(MAX_HELD);
+        Connections { table: Arc::default(), freed: Arc::default(), max_held }
+    }
+
+    /// Waits until one more from this address would close no other, or one that has had
+    /// its time.
+    pub(crate) async fn ready(&self, address: IpAddr) {
+        let peer = Peer::new(address);
+        let until = || {
+            let table = self.lock();
+            let (id, surplus) = table.surplus(peer)?;
+            Some(table.asking.get(&id)?.since + surplus.patience())
+        };
+        while let Some(until) = until() {
+            tokio::select! {
+                () = self.freed.notified() => {}
+                () = tokio::time::sleep_until(until) => return,
+            }
+        }
+    }
+
+    /// Takes one more from this address in, which has `limit` for its request. Says for
+    /// which limit another one was closed, if one was.
+    pub(crate) fn admit(&self, address: IpAddr, limit: Duration) -> (Slot, Option<Surplus>) {
+        let (peer, since, close) = (Peer::new(address), Instant::now(), Arc::new(Notify::new()));
+        let mut table = self.lock();
+        let surplus = table.surplus(peer).map(|(id, surplus)| {
+            if let Some(closed) = table.asking.remove(&id) {
+                closed.close.notify_one();
+            }
+            surplus
+        });
+        let id = table.next;
+        table.next += 1;
+        table.asking.insert(id, Asking { peer, since, close: Arc::clone(&close) });
+        let until = watch::Sender::new(since + limit);
+        (Slot { id, connections: self.clone(), close, until, held: Mutex::default() }, surplus)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Table {
+    /// The connection that has to make way for one more of this peer.
+    fn surplus(&self, peer: Peer) -> Option<(u64, Surplus)> {
+        let of_peer = || self.asking.iter().filter(|(_, asking)| asking.peer == peer);
+        if of_peer().count() >= Surplus::Peer.limit() {
+            return of_peer().next().map(|(id, _)| (*id, Surplus::Peer));
+        }
+        let is_full = self.asking.len() >= Surplus::Total.limit();
+        let oldest = self.asking.first_key_value().filter(|_| is_full);
+        oldest.map(|(id, _)| (*id, Surplus::Total))
+    }
+}
+
+/// The place of one connection. It is free again when this is dropped.
+pub(crate) struct Slot {
+    id: u64,
+    connections: Connections,
+    close: Arc<Notify>,
+    until: watch::Sender<Instant>,
+    /// The MiniCluster it is held for.
+    held: Mutex<Option<String>>,
+}
+
+/// Why a connection has to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// It made way for another.
+    Surplus,
+    /// It took too long.
+    Overdue,
+}
+
+impl Slot {
+    /// Gives the connection this long from now for what comes next.
+    pub(crate) fn allow(&self, limit: Duration) {
+        self.until.send_replace(Instant::now() + limit);
+    }
+
+    /// Lets the connection be held for a MiniCluster whose key sealed its request, to the
+    /// end of the connection. False if too many are.
+    pub(crate) fn hold(&self, cluster_uid: &str) -> bool {
+        let mut held = self.held.lock().expect("no holder of this lock panics");
+        if held.is_some() {
+            return true;
+        }
+        let mut table = self.connections.lock();
+        let of_cluster = table.held.get(cluster_uid).copied().unwrap_or_default();
+        let total: usize = table.held.values().sum();
+        if of_cluster >= MAX_HELD_PER_CLUSTER || total >= self.connections.max_held {
+            return false;
+        }
+        table.asking.remove(&self.id);
+        self.connections.freed.notify_one();
+        table.held.insert(cluster_uid.to_owned(), of_cluster + 1);
+        *held = Some(cluster_uid.to_owned());
+        true
+    }
+
+    /// Waits until the connection has to be closed.
+    pub(crate) async fn closed(&self) -> Closed {
+        let mut until = self.until.subscribe();
+        loop {
+            let limit = *until.borrow_and_update();
+            tokio::select! {
+                () = self.close.notified() => return Closed::Surplus,
+                () = tokio::time::sleep_until(limit) => return Closed::Overdue,
+                // The sender is ours, so it is there.
+                _ = until.changed() => {}
+            }
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let held = self.held.get_mut().expect("no holder of this lock panics").take();
+        let mut table = self.connections.lock();
+        table.asking.remove(&self.id);
+        self.connections.freed.notify_one();
+        let Some(cluster_uid) = held else { return };
+        if let Some(count) = table.held.get_mut(&cluster_uid) {
+            *count -= 1;
+            if *count == 0 {
+                table.held.remove(&cluster_uid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    fn connections() -> Connections {
+        Connections::new(1_000_000)
+    }
+
+    fn address(number: usize) -> IpAddr {
+        Ipv6Addr::from_bits((number as u128) << 64 | 1).into()
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_peer_and_so_is_an_ipv4_address() {
+        let peer = |text: &str| Peer::new(text.parse().unwrap());
+        assert_eq!(peer("::ffff:10.0.0.1"), peer("10.0.0.1"));
+        assert_ne!(peer("::ffff:10.0.0.1"), peer("10.0.0.2"));
+        assert_eq!(peer("fd00:1::1"), peer("fd00:1::ffff:ffff:ffff:ffff"));
+        assert_ne!(peer("fd00:1::1"), peer("fd00:1:0:1::1"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_makes_way_and_one_that_is_held_does_not() {
+        let connections = connections();
+        let (held, _) = connections.admit(address(0), LIMIT);
+        assert!(held.hold("uid"));
+        let (oldest, _) = connections.admit(address(0), LIMIT);
+        let mut others: Vec<Slot> =
+            (1..MAX_ASKING).map(|number| connections.admit(address(number), LIMIT).0).collect();
+        assert_eq!(oldest.closed().now_or_never(), None);
+        let (_new, surplus) = connections.admit(address(MAX_ASKING), LIMIT);
+        assert_eq!(surplus, Some(Surplus::Total));
+        assert_eq!(oldest.closed().now_or_never(), Some(Closed::Surplus));
+        assert_eq!(held.closed().now_or_never(), None);
+        others.pop();
+        let (_new, surplus) = connections.admit(address(MAX_ASKING), LIMIT);
+        assert_eq!(surplus, None, "what is dropped gives its place back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_ones_wait_until_others_are_served_or_have_had_their_time() {
+        let connections = connections();
+        connections.ready(address(1)).await;
+        let start = Instant::now();
+        let mut slots: Vec<Slot> =
+            (0..MAX_ASKING_PER_PEER).map(|_| connections.admit(address(1), LIMIT).0).collect();
+        connections.ready(address(2)).await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "another peer waited");
+        let free = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            slots.pop();
+        };
+        tokio::join!(connections.ready(address(1)), free);
+        assert_eq!(start.elapsed(), Duration::from_millis(1));
+        slots.push(connections.admit(address(1), LIMIT).0);
+        connections.ready(address(1)).await;
+        assert_eq!(start.elapsed(), Surplus::Peer.patience());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_overdue_when_its_last_limit_is() {
+        let (slot, _) = connections().admit(address(1), LIMIT);
+        let start = Instant::now();
+        let steps = async {
+            tokio::time::sleep(LIMIT / 2).await;
+            slot.allow(10 * LIMIT);
+            tokio::time::sleep(2 * LIMIT).await;
+            slot.allow(LIMIT);
+        };
+        let (closed, ()) = tokio::join!(slot.closed(), steps);
+        assert_eq!((closed, start.elapsed()), (Closed::Overdue, LIMIT / 2 + 3 * LIMIT));
+    }
+
+    #[test]
+    fn one_cluster_cannot_be_held_instead_of_all_others() {
+        let connections = connections();
+        let held = |cluster: &str| {
+            let (slot, _) = connections.admit(address(1), LIMIT);
+            slot.hold(cluster).then_some(slot)
+        };
+        let mut slots: Vec<Slot> = std::iter::from_fn(|| held("hostile")).collect();
+        assert_eq!(slots.len(), MAX_HELD_PER_CLUSTER);
+        slots.extend((0..).map_while(|number| held(&number.to_string())));
+        assert_eq!(slots.len(), MAX_HELD);
+        slots.pop();
+        assert!(held("another").is_some());
+        drop(slots);
+        assert!(connections.lock().held.is_empty() && connections.lock().asking.is_empty());
+    }
+
+    #[test]
+    fn few_are_held_where_few_files_may_be_open() {
+        let slot = |files| Connections::new(files).admit(address(1), LIMIT).0;
+        assert!(!slot(2 * MAX_ASKING).hold("uid"));
+        assert!(slot(2 * MAX_ASKING + 2).hold("uid"));
+    }
+}

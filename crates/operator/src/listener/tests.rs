@@ -1,0 +1,234 @@
+//! Clients of every kind, over real sockets on one machine.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+
+use axum::Extension;
+use axum::routing::{get, post};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+use tokio::time::timeout;
+
+use super::*;
+
+/// Until a test has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Longer than any test.
+const NEVER: Duration = Duration::from_secs(600);
+
+const SHORT: Duration = Duration::from_millis(300);
+
+const SLOW: Limits = Limits { request: NEVER, answer: NEVER, send: NEVER };
+
+/// Serves `/healthz`, `/echo`, `/large`, and `/held`, which takes much longer than `SHORT`.
+async fn server(limits: Limits) -> (SocketAddr, Metrics) {
+    let held = async |Extension(slot): Extension<Arc<Slot>>| {
+        assert!(slot.hold("uid"));
+        tokio::time::sleep(5 * SHORT).await;
+        "held"
+    };
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/echo", post(async |body: String| body))
+        .route("/large", get(|| async { vec![0; 64 << 20] }))
+        .route("/held", get(held));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let metrics = Metrics::new();
+    tokio::spawn(serve_within(limits, listener, router, metrics.clone()));
+    (address, metrics)
+}
+
+/// Connects from the last of 127.0.0.
+async fn connect_from(last: u8, address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::new(127, 0, 0, last), 0).into()).unwrap();
+    socket.connect(address).await.unwrap()
+}
+
+/// What a client reads until the server closes.
+async fn read(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    // A server that closes without having read everything resets the connection.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut text)).await.expect("it is never closed");
+    String::from_utf8(text).unwrap()
+}
+
+async fn ask(mut stream: TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    read(&mut stream).await
+}
+
+fn is_open(stream: &TcpStream) -> bool {
+    stream.try_read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Waits until so many connections were refused for this reason.
+async fn refused(metrics: &Metrics, reason: &str, count: u32) {
+    let name = "flux_operator_http_refused_connections_total";
+    let line = format!("{name}{{reason=\"{reason}\"}} {count}\n");
+    let counted = async {
+        while !metrics.text(std::iter::empty(), std::iter::empty()).contains(&line) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, counted).await.unwrap_or_else(|_| panic!("never counted: {line}"));
+}
+
+#[tokio::test]
+async fn a_request_is_answered_and_its_connection_closed() {
+    let (address, _) = server(SLOW).await;
+    let request = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
+    let answer = ask(connect_from(1, address).await, request).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("connection: close\r\n") && answer.ends_with("\r\n\r\nhello"));
+}
+
+#[tokio::test]
+async fn a_head_or_a_body_that_comes_slowly_is_cut_off() {
+    let (address, metrics) = server(Limits { request: SHORT, ..SLOW }).await;
+    let body = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n";
+    for (count, begin) in (1..).zip(["", "GET /healthz HTTP/1.1\r\nX: ", body]) {
+        let mut slow = connect_from(1, address).await;
+        slow.write_all(begin.as_bytes()).await.unwrap();
+        let drip = async {
+            let mut answer = [0; 100];
+            loop {
+                tokio::select! {
+                    read = slow.read(&mut answer) => break read,
+                    () = tokio::time::sleep(SHORT / 10) => {}
+                }
+                let _ = slow.write_all(b"x").await;
+            }
+        };
+        let closed = timeout(PATIENCE, drip).await.expect("it is never closed");
+        assert!(!closed.is_ok_and(|read| read > 0), "{begin:?} was answered");
+        refused(&metrics, "too-slow", count).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_reads_is_cut_off() {
+    let (address, metrics) = server(Limits { send: SHORT, ..SLOW }).await;
+    let mut stream = connect_from(1, address).await;
+    stream.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    refused(&metrics, "too-slow", 1).await;
+}
+
+#[tokio::test]
+async fn a_held_answer_outlives_the_limit_of_its_request() {
+    let (address, _) = server(Limits { request: SHORT, send: SHORT, ..SLOW }).await;
+    let request = "GET /held HTTP/1.1\r\nHost: x\r\n\r\n";
+    let answer = ask(connect_from(1, address).await, request).await;
+    assert!(answer.ends_with("\r\n\r\nheld"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn heads_and_bodies_that_are_too_large_are_refused() {
+    let (address, _) = server(SLOW).await;
+    let large = "x".repeat(MAX_BODY + 1);
+    let length = large.len();
+    for (request, status) in [
+        (format!("GET /healthz HTTP/1.1\r\nX: {}\r\n\r\n", &large[..MAX_HEAD]), "431"),
+        (format!("GET /healthz HTTP/1.1\r\n{}\r\n", "X: x\r\n".repeat(MAX_HEADERS + 1)), "431"),
+        (format!("POST /echo HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{large}"), "413"),
+    ] {
+        let mut stream = connect_from(1, address).await;
+        // It may be closed before all of it is sent.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let answer = read(&mut stream).await;
+        // A reset may take the answer back, if it comes at once.
+        let is_refused = answer.is_empty() || answer.starts_with(&format!("HTTP/1.1 {status} "));
+        assert!(is_refused, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_peer_with_too_many_connections_takes_none_of_another() {
+    let (address, metrics) = server(SLOW).await;
+    let other = connect_from(2, address).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(connect_from(1, address).await);
+    }
+    refused(&metrics, "peer-limit", 300 - 64).await;
+    assert!(is_open(&other));
+    assert_eq!(silent.iter().filter(|stream| is_open(stream)).count(), 64);
+    for last in [1, 2, 3] {
+        let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+        let answer = ask(connect_from(last, address).await, request).await;
+        assert!(answer.ends_with("\r\n\r\nok"), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn with_too_many_connections_of_many_peers_new_ones_are_still_answered() {
+    let (address, metrics) = server(SLOW).await;
+    let mut silent = Vec::new();
+    for number in 0..300 {
+        silent.push(connect_from(10 + (number % 100) as u8, address).await);
+    }
+    refused(&metrics, "total-limit", 300 - 256).await;
+    let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let answer = ask(connect_from(1, address).await, request).await;
+    assert!(answer.ends_with("\r\n\r\nok"), "{answer:?}");
+}
+
+/// 330 clients that each send 400 kB of a head and never end it once took 180 MB, and the
+/// shipped Deployment allows 128. Another process serves, so that its memory is its own.
+#[test]
+fn heads_without_end_take_no_memory() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "listener::tests::a_server_for_another_test", "--ignored"])
+        .args(["--nocapture", "--test-threads=1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut address = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut address).unwrap();
+    let address: SocketAddr = address.trim().parse().unwrap();
+    let before = resident_kilobytes(child.id());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let attack = async |_| {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let head = ["GET /healthz HTTP/1.1\r\nX: ", &"x".repeat(400_000)].concat();
+            let _ = stream.write_all(head.as_bytes()).await;
+            // Closed by the server, or else held for as long as this test has patience.
+            let _ = stream.read(&mut [0]).await;
+            stream
+        };
+        let all = futures::future::join_all((0..330).map(attack));
+        // Without limits nothing is ever closed: then it is time to measure.
+        let open = timeout(2 * LIMITS.request, all).await;
+        let grown = resident_kilobytes(child.id()).saturating_sub(before);
+        assert!(grown < 40_000, "the server has grown by {grown} kB");
+        drop(open);
+    });
+    // It serves until its input ends.
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
+#[ignore = "heads_without_end_take_no_memory runs it"]
+fn a_server_for_another_test() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (address, _) = server(LIMITS).await;
+        eprintln!("{address}");
+        let parent = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+        parent.await.unwrap().unwrap();
+    });
+}
+
+/// The most memory that a process ever had resident.
+fn resident_kilobytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}

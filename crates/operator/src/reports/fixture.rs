@@ -1,0 +1,63 @@
+//! A replica that knows one cluster, whose uid is `uid`, for tests.
+
+use axum::http::{Request, Response};
+use flux_operator_api::MiniCluster;
+use flux_operator_wire::seal::SealKey;
+use kube::Client;
+use kube::client::Body;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::Event;
+
+use super::Reports;
+use crate::filled::Watched;
+use crate::http::Server;
+use crate::index::Index;
+use crate::lease::Leadership;
+use crate::metrics::Metrics;
+use crate::stores::Stores;
+
+pub(super) fn key() -> SealKey {
+    SealKey::from_bytes([7; 32])
+}
+
+/// A replica that has the cluster's key, and no API server.
+pub(super) fn server_with_key(leadership: Leadership) -> Server {
+    let nobody = tower::service_fn(async |_: Request<Body>| {
+        Err::<Response<Body>, _>(std::io::Error::other("there is no API server"))
+    });
+    let server = server(leadership, Client::new(nobody, "default"));
+    server.reports.remember_key("uid", key(), &std::iter::once("uid".to_owned()).collect());
+    server
+}
+
+/// A replica that does not know the cluster's key yet.
+pub(super) fn server(leadership: Leadership, client: Client) -> Server {
+    let (miniclusters, mut writer) = Watched::new();
+    writer.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster()))));
+    let metrics = Metrics::new();
+    let queues = crate::queue::Start::new("default", miniclusters.clone(), &metrics).queues;
+    Server {
+        client,
+        stores: Stores {
+            miniclusters,
+            jobs: Index::new(),
+            pods: Index::new(),
+            config_maps: Index::new(),
+            services: Index::new(),
+        },
+        reports: Reports::new(tokio::sync::mpsc::unbounded_channel().0),
+        leadership,
+        metrics,
+        queues,
+    }
+}
+
+pub(super) fn minicluster() -> MiniCluster {
+    serde_json::from_value(serde_json::json!({
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "MiniCluster",
+        "metadata": { "name": "a", "namespace": "a", "uid": "uid" },
+        "spec": { "containers": [{ "image": "a" }] },
+    }))
+    .unwrap()
+}
