@@ -2,13 +2,19 @@
 
 use std::collections::HashSet;
 
+use axum::http::HeaderMap;
 use flux_operator_api::MiniCluster;
 use flux_operator_wire::Report;
 use flux_operator_wire::seal::{Exchange, SealKey};
 use kube::ResourceExt;
 
-use super::{MAX_AGENTS, Reports};
+use super::bounded::bounded;
+use super::{LookUp, Reports, nonces};
 use crate::stores::reference;
+
+/// The longest of what a speaker says of itself. Uids have 36 characters, nonces and
+/// seals 32 and 64, and an agent may add a word to its pod's uid.
+const MAX_BYTES: usize = 64;
 
 /// Who speaks, as its request says.
 #[derive(Clone, Debug)]
@@ -20,6 +26,20 @@ pub(super) struct Speaker {
 }
 
 impl Speaker {
+    /// Who speaks in a request with these headers. None if one is missing or too long.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Speaker> {
+        let header = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
+        let speaker = Speaker {
+            cluster_uid: header("X-Flux-Cluster")?,
+            pod_uid: header("X-Flux-Pod")?,
+            nonce: header("X-Flux-Nonce").unwrap_or_default(),
+            seal: header("X-Flux-Seal")?,
+        };
+        let Speaker { cluster_uid, pod_uid, nonce, seal } = &speaker;
+        let is_short = [cluster_uid, pod_uid, nonce, seal].iter().all(|s| s.len() <= MAX_BYTES);
+        is_short.then_some(speaker)
+    }
+
     /// What a seal is bound to.
     pub(super) fn exchange<'a>(&'a self, nonce: &'a str) -> Exchange<'a> {
         Exchange { cluster_uid: &self.cluster_uid, pod_uid: &self.pod_uid, nonce }
@@ -43,26 +63,23 @@ impl Reports {
         if !key.verify(speaker.exchange(&speaker.nonce), body, &speaker.seal) {
             return Outcome::Refused;
         }
-        let mut clusters = self.lock();
-        let cluster = clusters.entry(speaker.cluster_uid.clone()).or_default();
-        match cluster.nonces.remove(&speaker.pod_uid) {
+        match self.nonces().take(&speaker.cluster_uid, &speaker.pod_uid) {
             Some(given) if given == speaker.nonce => Outcome::Heard,
             _ => Outcome::Stale,
         }
     }
 
-    /// A fresh nonce for the agent's next request.
-    pub(super) fn give_nonce(&self, speaker: &Speaker) -> Option<String> {
+    /// A fresh nonce for the next request of an agent of this cluster.
+    pub(super) fn give_nonce(
+        &self,
+        minicluster: &MiniCluster,
+        speaker: &Speaker,
+    ) -> Option<String> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut clusters = self.lock();
-        let cluster = clusters.entry(speaker.cluster_uid.clone()).or_default();
-        if cluster.nonces.len() >= MAX_AGENTS {
-            // They ask again; better than memory without end.
-            cluster.nonces.clear();
-        }
-        cluster.nonces.insert(speaker.pod_uid.clone(), nonce.clone());
+        let Speaker { cluster_uid, pod_uid, .. } = speaker;
+        self.nonces().give(cluster_uid, pod_uid, &nonce, nonces::most(minicluster));
         Some(nonce)
     }
 
@@ -73,7 +90,7 @@ impl Reports {
         }
         let mut clusters = self.lock();
         let cluster = clusters.entry(speaker.cluster_uid.clone()).or_default();
-        let last = Some((speaker.pod_uid.clone(), report));
+        let last = Some((speaker.pod_uid.clone(), bounded(report)));
         if cluster.last != last {
             cluster.last = last;
             self.ask_for_a_pass(minicluster);
@@ -100,8 +117,14 @@ impl Reports {
         self.lock().get(uid)?.key.clone()
     }
 
+    /// Whoever looks for the cluster's key holds this.
+    pub(super) fn look_up(&self, uid: &str) -> LookUp {
+        self.lock().entry(uid.to_owned()).or_default().look_up.clone()
+    }
+
     /// Remembers a cluster's key, and forgets clusters that are not `there`.
     pub(super) fn remember_key(&self, uid: &str, key: SealKey, there: &HashSet<String>) {
+        self.nonces().retain(there);
         let mut clusters = self.lock();
         clusters.retain(|uid, _| there.contains(uid));
         let cluster = clusters.entry(uid.to_owned()).or_default();

@@ -4,9 +4,12 @@
 //! exchange has a nonce that the next one must echo, so nothing can be
 //! replayed; a restarted operator or agent just starts a new exchange.
 
+mod bounded;
 mod exchange;
 #[cfg(test)]
 mod fixture;
+mod look_up;
+mod nonces;
 mod server;
 mod work;
 
@@ -17,19 +20,18 @@ use flux_operator_wire::seal::SealKey;
 use flux_operator_wire::{Drain, Report};
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::watches::Changed;
+use nonces::Nonces;
 
 pub(crate) use server::report;
-
-/// Agents per cluster that are remembered. A cluster has at most 100,000 pods,
-/// but only those that speak at the same time need a nonce.
-const MAX_AGENTS: usize = 4096;
 
 /// What agents have said. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Reports {
     clusters: Arc<Mutex<HashMap<String, Cluster>>>,
+    nonces: Arc<Mutex<Nonces>>,
     /// Whose status may have changed.
     changed: Changed,
     /// Moves whenever a pod does, for agents that wait for an address.
@@ -38,13 +40,16 @@ pub(crate) struct Reports {
     since: Timestamp,
 }
 
+type LookUp = Arc<tokio::sync::Mutex<Option<Instant>>>;
+
 /// What is known of one cluster's agents.
 #[derive(Default)]
 struct Cluster {
     key: Option<SealKey>,
     /// The Secret with the key is gone.
     lost_key: bool,
-    nonces: HashMap<String, String>,
+    /// Held by the one who looks for the key: when it was not found last.
+    look_up: LookUp,
     /// What was said last, and the uid of the pod that said it.
     last: Option<(String, Report)>,
     /// What the lead should make so, for as long as it should be so.
@@ -55,7 +60,7 @@ impl Reports {
     /// Nothing said yet. `changed` is told whose status may have changed.
     pub(crate) fn new(changed: Changed) -> Reports {
         let (pods_moved, since) = (watch::channel(()).0, Timestamp::now());
-        Reports { clusters: Arc::default(), changed, pods_moved, since }
+        Reports { clusters: Arc::default(), nonces: Arc::default(), changed, pods_moved, since }
     }
 
     /// The lead's last report of the cluster with this uid, and its pod's uid.
@@ -80,5 +85,9 @@ impl Reports {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Cluster>> {
         self.clusters.lock().expect("no holder of this lock panics")
+    }
+
+    fn nonces(&self) -> MutexGuard<'_, Nonces> {
+        self.nonces.lock().expect("no holder of this lock panics")
     }
 }

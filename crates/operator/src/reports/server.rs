@@ -10,11 +10,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::kubernetes::{REPORT_KEY, secret_name};
 use flux_operator_wire::seal::SealKey;
 use flux_operator_wire::{Reply, Report, Work};
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt};
 
 use super::exchange::{Outcome, Speaker};
 use super::work;
@@ -35,9 +32,9 @@ pub(crate) async fn report(
     body: Bytes,
 ) -> Response {
     let metrics = &server.metrics;
-    let Some(speaker) = speaker(&headers) else {
+    let Some(speaker) = Speaker::of(&headers) else {
         metrics.report("malformed");
-        return (StatusCode::BAD_REQUEST, "a header is missing").into_response();
+        return (StatusCode::BAD_REQUEST, "a header is missing or too long").into_response();
     };
     let known = server.stores.by_uid(&speaker.cluster_uid);
     let Some(Ok(minicluster)) = known.as_deref().map(|known| &known.0) else {
@@ -56,12 +53,12 @@ pub(crate) async fn report(
         // Only who has the key learns where the leader is.
         Outcome::Stale | Outcome::Heard if !server.leadership.leads() => {
             metrics.report("sent-on");
-            server.send_on(&key, &speaker)
+            server.send_on(minicluster, &key, &speaker)
         }
         Outcome::Stale => {
             metrics.report("stale");
             let reply = Reply::default();
-            server.reply(StatusCode::UNAUTHORIZED, &key, &speaker, reply)
+            server.reply(StatusCode::UNAUTHORIZED, minicluster, &key, &speaker, reply)
         }
         Outcome::Heard => {
             let Ok(said) = serde_json::from_slice::<Report>(&body) else {
@@ -75,7 +72,7 @@ pub(crate) async fn report(
             let hold = || may_hold && slot.hold(&speaker.cluster_uid);
             let work = server.work(minicluster, &speaker, said, hold).await;
             let reply = Reply { work, ..Reply::default() };
-            server.reply(StatusCode::OK, &key, &speaker, reply)
+            server.reply(StatusCode::OK, minicluster, &key, &speaker, reply)
         }
     }
 }
@@ -85,11 +82,12 @@ impl Server {
     fn reply(
         &self,
         status: StatusCode,
+        minicluster: &MiniCluster,
         key: &SealKey,
         speaker: &Speaker,
         reply: Reply,
     ) -> Response {
-        let Some(nonce) = self.reports.give_nonce(speaker) else {
+        let Some(nonce) = self.reports.give_nonce(minicluster, speaker) else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
         let reply = Reply { nonce, ..reply };
@@ -100,13 +98,13 @@ impl Server {
 
     /// The answer of a replica that does not lead. Between two leaders nobody can
     /// be asked: the agent tries again later.
-    fn send_on(&self, key: &SealKey, speaker: &Speaker) -> Response {
+    fn send_on(&self, minicluster: &MiniCluster, key: &SealKey, speaker: &Speaker) -> Response {
         let leader = self.leadership.leader().map(|address| address.to_string());
         let status = match leader {
             Some(_) => StatusCode::MISDIRECTED_REQUEST,
             None => StatusCode::SERVICE_UNAVAILABLE,
         };
-        self.reply(status, key, speaker, Reply { leader, ..Reply::default() })
+        self.reply(status, minicluster, key, speaker, Reply { leader, ..Reply::default() })
     }
 
     /// Keeps what was said, and finds what the speaker waits for. If it must not `hold`
@@ -145,33 +143,6 @@ impl Server {
         };
         tokio::time::timeout(patience, found).await.ok().flatten()
     }
-    /// The cluster's key: remembered, or read from its Secret.
-    async fn key(&self, minicluster: &MiniCluster, uid: &str) -> Option<SealKey> {
-        if let Some(key) = self.reports.known_key(uid) {
-            return Some(key);
-        }
-        let namespace = minicluster.namespace()?;
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-        let Some(secret) = secrets.get_opt(&secret_name(minicluster)).await.ok()? else {
-            self.reports.lose_key(minicluster, uid);
-            return None;
-        };
-        let data = secret.data?;
-        let text = std::str::from_utf8(&data.get(REPORT_KEY)?.0).ok()?.to_owned();
-        let key = SealKey::parse(&text).ok()?;
-        self.reports.remember_key(uid, key.clone(), &self.stores.uids());
-        Some(key)
-    }
-}
-
-fn speaker(headers: &HeaderMap) -> Option<Speaker> {
-    let header = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
-    Some(Speaker {
-        cluster_uid: header("X-Flux-Cluster")?,
-        pod_uid: header("X-Flux-Pod")?,
-        nonce: header("X-Flux-Nonce").unwrap_or_default(),
-        seal: header("X-Flux-Seal")?,
-    })
 }
 
 #[cfg(test)]
@@ -252,6 +223,16 @@ mod tests {
         let reply = reply.unwrap();
         assert_eq!((status, reply.leader), (StatusCode::UNAUTHORIZED, None));
         assert!(!reply.nonce.is_empty());
+    }
+
+    #[tokio::test]
+    async fn names_that_no_pod_has_are_refused_although_they_are_sealed() {
+        let server = server_with_key(Leadership::always());
+        let long = "x".repeat(7000);
+        for ask in [Ask { pod: &long, ..Ask::default() }, Ask { nonce: &long, ..Ask::default() }] {
+            let (status, reply) = ask.of(&server, new_slot()).await;
+            assert_eq!((status, reply), (StatusCode::BAD_REQUEST, None));
+        }
     }
 
     #[tokio::test(start_paused = true)]

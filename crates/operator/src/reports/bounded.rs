@@ -1,0 +1,99 @@
+//! What is kept of a report: bounded, whatever its cluster has sent.
+
+use flux_operator_flux::IdSet;
+use flux_operator_wire::{Drain, Drained, Report};
+
+/// The longest error that is kept: what an agent cuts its own to.
+const MAX_ERROR: usize = 512;
+
+/// The longest text of a set of ranks that is kept as it is.
+const MAX_RANKS: usize = 1024;
+
+/// A time, as the operator writes it into a [`Drain`], has less.
+const MAX_TIME: usize = 64;
+
+/// The report with everything in it bounded.
+pub(super) fn bounded(report: Report) -> Report {
+    let Report {
+        rank,
+        wants_lead,
+        wants_work: _,
+        brokers,
+        program_started,
+        jobs,
+        drained,
+        mut last_error,
+    } = report;
+    last_error.truncate(last_error.floor_char_boundary(MAX_ERROR));
+    last_error.shrink_to_fit();
+    Report {
+        rank,
+        wants_lead,
+        // It is a question, and has been answered.
+        wants_work: None,
+        brokers,
+        program_started,
+        jobs,
+        drained: drained.and_then(bounded_drain),
+        last_error,
+    }
+}
+
+/// None if the operator has never asked for this: it asks for a few ranges.
+fn bounded_drain(drained: Drained) -> Option<Drained> {
+    let Drained { asked: Drain { ranks, since }, busy } = drained;
+    if since.len() > MAX_TIME || is_long(&ranks) {
+        return None;
+    }
+    // All that lies between the first and the last rank: jobs are rather waited for
+    // where there are none than not where they are.
+    let busy = if is_long(&busy) { span(&busy) } else { busy };
+    Some(Drained { asked: Drain { ranks, since }, busy })
+}
+
+fn is_long(ranks: &IdSet) -> bool {
+    ranks.to_string().len() > MAX_RANKS
+}
+
+fn span(ranks: &IdSet) -> IdSet {
+    let (first, last) = (ranks.first().unwrap_or_default(), ranks.last().unwrap_or_default());
+    IdSet::first_n(last.saturating_add(1)).difference(&IdSet::first_n(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drained(asked: &str, since: &str, busy: &str) -> Option<Drained> {
+        let asked = Drain { ranks: asked.parse().unwrap(), since: since.into() };
+        Some(Drained { asked, busy: busy.parse().unwrap() })
+    }
+
+    #[test]
+    fn an_honest_report_is_kept_as_it_is() {
+        let report = Report {
+            drained: drained("4-7", "2026-01-01T00:00:00Z", "5,7"),
+            last_error: "e".repeat(MAX_ERROR),
+            program_started: true,
+            ..Report::default()
+        };
+        assert_eq!(bounded(report.clone()), report);
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_long_sets_widened() {
+        let ranks: Vec<String> = (0..5000).map(|rank| (2 * rank + 3).to_string()).collect();
+        let report = Report {
+            last_error: format!("x{}", "é".repeat(30_000)),
+            drained: drained("4-7", "", &ranks.join(",")),
+            ..Report::default()
+        };
+        let kept = bounded(report);
+        assert_eq!(kept.last_error.len(), MAX_ERROR - 1);
+        assert_eq!(kept.drained.unwrap().busy.to_string(), "3-10001");
+        for (asked, since) in [(ranks.join(","), ""), ("1".into(), &*"1".repeat(65))] {
+            let report = Report { drained: drained(&asked, since, "1"), ..Report::default() };
+            assert_eq!(bounded(report).drained, None);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The key of a cluster: remembered, or read from its Secret.
+//!
+//! It is needed before a seal can be checked, so anybody who knows a cluster's uid can
+//! make the operator ask for it. One request at a time does, and after a failure none
+//! for a while.
+
+use std::time::Duration;
+
+use flux_operator_api::MiniCluster;
+use flux_operator_plan::kubernetes::{REPORT_KEY, secret_name};
+use flux_operator_wire::seal::SealKey;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt};
+use tokio::time::Instant;
+
+use crate::http::Server;
+
+/// How long a cluster without a key has none: less than its agents wait before they ask
+/// again.
+const NO_KEY: Duration = Duration::from_secs(2);
+
+impl Server {
+    /// The cluster's key.
+    pub(super) async fn key(&self, minicluster: &MiniCluster, uid: &str) -> Option<SealKey> {
+        if let Some(key) = self.reports.known_key(uid) {
+            return Some(key);
+        }
+        // A client that goes away must not cut off what others wait for.
+        let (server, minicluster, uid) = (self.clone(), minicluster.clone(), uid.to_owned());
+        let found = tokio::spawn(async move { server.find_key(&minicluster, &uid).await });
+        found.await.ok().flatten()
+    }
+
+    async fn find_key(&self, minicluster: &MiniCluster, uid: &str) -> Option<SealKey> {
+        let failed = self.reports.look_up(uid);
+        let mut failed = failed.lock().await;
+        if let Some(key) = self.reports.known_key(uid) {
+            return Some(key);
+        }
+        if failed.is_some_and(|at| at.elapsed() < NO_KEY) {
+            return None;
+        }
+        let key = self.read_key(minicluster, uid).await;
+        *failed = key.is_none().then(Instant::now);
+        key
+    }
+
+    async fn read_key(&self, minicluster: &MiniCluster, uid: &str) -> Option<SealKey> {
+        let namespace = minicluster.namespace()?;
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+        let Some(secret) = secrets.get_opt(&secret_name(minicluster)).await.ok()? else {
+            self.reports.lose_key(minicluster, uid);
+            return None;
+        };
+        let data = secret.data?;
+        let text = std::str::from_utf8(&data.get(REPORT_KEY)?.0).ok()?.to_owned();
+        let key = SealKey::parse(&text).ok()?;
+        self.reports.remember_key(uid, key.clone(), &self.stores.uids());
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::Leadership;
+    use crate::reports::fixture::{key, minicluster, server};
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A replica, and how often it has asked the API server for the key, which is there
+    /// from the second time on. Every answer takes a second.
+    fn counting() -> (Server, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let api = tower::service_fn(move |_: Request<Body>| {
+            let before = count.fetch_add(1, Ordering::Relaxed);
+            async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let (status, body) = if before == 0 {
+                    let body = serde_json::json!({ "kind": "Status", "apiVersion": "v1",
+                        "status": "Failure", "reason": "NotFound", "code": 404 });
+                    (404, body)
+                } else {
+                    let text = key().to_secret_text();
+                    let data = k8s_openapi::ByteString(text.as_bytes().to_vec());
+                    let body = serde_json::json!({ "kind": "Secret", "apiVersion": "v1",
+                        "metadata": { "name": "a" }, "data": { REPORT_KEY: data } });
+                    (200, body)
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Response::builder().status(status).body(body)
+            }
+        });
+        (server(Leadership::always(), kube::Client::new(api, "default")), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_requests_make_one_look_up_and_a_failure_is_remembered_for_a_while() {
+        let (server, asked) = counting();
+        let minicluster = minicluster();
+        let ask_often = async || {
+            let asks = (0..100).map(|_| server.key(&minicluster, "uid"));
+            futures::future::join_all(asks).await.iter().flatten().count()
+        };
+        assert_eq!((ask_often().await, asked.load(Ordering::Relaxed)), (0, 1));
+        assert_eq!((ask_often().await, asked.load(Ordering::Relaxed)), (0, 1));
+        tokio::time::advance(NO_KEY).await;
+        assert_eq!((ask_often().await, asked.load(Ordering::Relaxed)), (100, 2));
+        assert_eq!((ask_often().await, asked.load(Ordering::Relaxed)), (100, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_goes_away_does_not_make_the_next_ask_again() {
+        let (server, asked) = counting();
+        let minicluster = minicluster();
+        for _ in 0..100 {
+            let impatient = server.key(&minicluster, "uid");
+            assert!(tokio::time::timeout(Duration::from_millis(1), impatient).await.is_err());
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+}
