@@ -83,7 +83,10 @@ async fn a_request_is_answered_and_its_connection_closed() {
     let request = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
     let answer = ask(connect_from(1, address).await, request).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(answer.contains("connection: close\r\n") && answer.ends_with("\r\n\r\nhello"));
+    // Agents read no answer that comes in pieces with lengths of their own.
+    for part in ["connection: close\r\n", "content-length: 5\r\n", "\r\n\r\nhello"] {
+        assert!(answer.contains(part), "{part:?} is not in {answer:?}");
+    }
 }
 
 #[tokio::test]
