@@ -24,6 +24,7 @@ mod order;
 mod resources;
 mod scheduler;
 mod setup;
+mod sum;
 #[cfg(test)]
 mod testing;
 mod waiting;

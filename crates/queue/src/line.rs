@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::order::Key;
+use crate::sum::Sum;
 use crate::{Millis, Resource, Resources, Setup, Workload};
 
 /// What jobs of one line have in common: whether one fits, all do.
@@ -53,7 +54,7 @@ impl Shape {
     pub(crate) fn largest(
         &self,
         room: &Resources,
-        taken: &Resources,
+        taken: &Sum,
         (least, most): (u32, u32),
     ) -> Result<u32, Missing> {
         let mut largest = most;
@@ -107,6 +108,10 @@ mod tests {
         Resources::of([(Resource::Nodes, amount)])
     }
 
+    fn taken(amount: i64) -> Sum {
+        Sum::from(&nodes(amount))
+    }
+
     fn shape(each: Resources, once: Resources) -> Shape {
         Shape { size: None, min_size: None, each, once, max_runtime: None, namespace: None }
     }
@@ -119,19 +124,19 @@ mod tests {
         );
         let room = Resources::of([(Resource::Nodes, 10), (Resource::Cpu, 10_000)]);
         // (10000 - 1000) / 1500 = 6
-        assert_eq!(shape.largest(&room, &Resources::default(), (2, 8)), Ok(6));
-        assert_eq!(shape.largest(&room, &nodes(7), (2, 8)), Ok(3));
-        assert_eq!(shape.largest(&room, &nodes(8), (2, 8)), Ok(2));
-        let missing = shape.largest(&room, &nodes(9), (2, 8)).unwrap_err();
+        assert_eq!(shape.largest(&room, &Sum::default(), (2, 8)), Ok(6));
+        assert_eq!(shape.largest(&room, &taken(7), (2, 8)), Ok(3));
+        assert_eq!(shape.largest(&room, &taken(8), (2, 8)), Ok(2));
+        let missing = shape.largest(&room, &taken(9), (2, 8)).unwrap_err();
         assert_eq!((missing.resource.clone(), missing.amount()), (Resource::Nodes, 1));
         // Whole or not at all.
-        assert!(shape.largest(&room, &nodes(3), (8, 8)).is_err());
+        assert!(shape.largest(&room, &taken(3), (8, 8)).is_err());
     }
 
     #[test]
     fn a_resource_that_is_taken_too_much_holds_up_only_those_who_want_it() {
         let room = Resources::of([(Resource::Nodes, 4), (Resource::Gpus, 1)]);
-        let taken = Resources::of([(Resource::Gpus, 3)]);
+        let taken = Sum::from(&Resources::of([(Resource::Gpus, 3)]));
         let plain = shape(nodes(1), Resources::default());
         assert_eq!(plain.largest(&room, &taken, (1, 4)), Ok(4));
         let greedy = shape(Resources::of([(Resource::Gpus, 1)]), Resources::default());

@@ -79,10 +79,15 @@ impl Pace {
     }
 }
 
+/// The longest time between two writes, also for a rate of zero or less: times that are
+/// added up stay far from the end of what a clock can show.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 impl Bucket {
     fn new(rate: Rate) -> Bucket {
-        let interval = Duration::from_secs_f64(1.0 / rate.per_second);
-        let slack = interval * rate.burst.saturating_sub(1);
+        let interval = Duration::try_from_secs_f64(1.0 / rate.per_second).unwrap_or(LONGEST);
+        let interval = interval.min(LONGEST);
+        let slack = interval.saturating_mul(rate.burst.saturating_sub(1));
         let now = Instant::now();
         Bucket { interval, slack, next: Mutex::new(now.checked_sub(slack).unwrap_or(now)) }
     }
@@ -126,6 +131,18 @@ mod tests {
         assert_eq!(late, [false, false, false, false, false, true, true]);
         let later = now + Duration::from_millis(1000);
         assert!(bucket.take(later) <= later);
+    }
+
+    #[test]
+    fn a_rate_of_nothing_is_slow_whatever_its_burst() {
+        for per_second in [0.0, -1.0, f64::NAN, f64::MIN_POSITIVE] {
+            let bucket = Bucket::new(Rate { per_second, burst: 1 });
+            let now = Instant::now();
+            assert!(bucket.take(now) <= now);
+            assert_eq!(bucket.take(now).duration_since(now), LONGEST);
+            let bucket = Bucket::new(Rate { per_second, burst: u32::MAX });
+            assert!(bucket.take_unless(now, Duration::ZERO));
+        }
     }
 
     #[test]

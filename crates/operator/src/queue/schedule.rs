@@ -56,7 +56,8 @@ pub(super) async fn schedule(
             let _ = writes.send(write);
         }
         changed.into_iter().for_each(|setup| queues.stale.setup(setup));
-        let wait = wake.map(|wake| Duration::from_millis((wake - now()).max(0).unsigned_abs()));
+        let wait = wake
+            .map(|wake| Duration::from_millis(wake.saturating_sub(now()).max(0).unsigned_abs()));
         tokio::select! {
             () = queues.something_happens() => {}
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}

@@ -88,7 +88,8 @@ impl Writer {
             match self.send(&admit, &record).await {
                 Answer::Written => {
                     self.backoff.reset(&admit.uid);
-                    let waited = Duration::from_millis((now() - since).max(0).unsigned_abs());
+                    let waited = now().saturating_sub(since).max(0).unsigned_abs();
+                    let waited = Duration::from_millis(waited);
                     let freed = freed.map(|freed| freed.elapsed());
                     self.metrics.queue().admitted(&admit.admission.queue, waited, freed);
                     return;

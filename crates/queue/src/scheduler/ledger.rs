@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::namespace::Namespace;
 use crate::line::Shape;
 use crate::order::Key;
+use crate::sum::Sum;
 use crate::{Millis, Reason, Resources, Setup};
 
 /// A setup's room and what is taken of it.
@@ -13,7 +14,7 @@ use crate::{Millis, Reason, Resources, Setup};
 pub(super) struct Ledger {
     pub(super) setup: Setup,
     /// What admitted jobs take.
-    pub(super) used: Resources,
+    pub(super) used: Sum,
     /// For whom room is kept, in their order, since the last cycle.
     pub(super) kept: Vec<Kept>,
 }
@@ -32,7 +33,7 @@ pub(super) enum LetsPass {
     Nobody,
     /// Who fits beside what is taken, the kept room included, or has ended by then.
     Beside {
-        taken: Resources,
+        taken: Sum,
         ends_by: Option<Millis>,
     },
 }
@@ -49,7 +50,7 @@ impl LetsPass {
 
 impl Ledger {
     pub(super) fn new(setup: Setup) -> Ledger {
-        Ledger { setup, used: Resources::default(), kept: Vec::new() }
+        Ledger { setup, used: Sum::default(), kept: Vec::new() }
     }
 
     /// The size at which a job of this shape can be admitted at this place of the order.
@@ -73,7 +74,7 @@ impl Ledger {
             }
             most = most.min(max_size);
         }
-        let nothing = Resources::default();
+        let nothing = Sum::default();
         most = shape.largest(&setup.room, &nothing, (least, most)).map_err(|missing| {
             Reason::ExceedsQuota {
                 resource: missing.resource,

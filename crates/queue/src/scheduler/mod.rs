@@ -233,7 +233,7 @@ impl Scheduler {
     pub fn usage(&self, queue: &SetupName) -> Option<Usage> {
         let known = self.queues.get(queue)?;
         Some(Usage {
-            used: known.ledger.used.clone(),
+            used: known.ledger.used.resources(),
             pending: known.order.len(),
             admitted: known.admitted.len(),
             inactive: self.queues.inactive(&known.ledger.setup),

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::group::Group;
 use crate::line::Shape;
-use crate::{NamespaceRoom, QueueName, Reason, Resources};
+use crate::sum::Sum;
+use crate::{NamespaceRoom, QueueName, Reason};
 
 /// What is known of a namespace.
 #[derive(Debug, Default)]
@@ -12,7 +13,7 @@ pub(super) struct Namespace {
     /// What Kubernetes' own quota leaves.
     pub(super) room: NamespaceRoom,
     /// What those take whose pods that quota does not count yet.
-    pub(super) starting: Resources,
+    pub(super) starting: Sum,
     /// Those who wait, by what they ask for.
     pub(super) waiting: HashMap<QueueName, Group>,
 }
