@@ -17,17 +17,18 @@ use crate::unset::unset;
 pub(crate) const NAME_PATTERN: &str =
     r"^$|^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
 
-/// A setup that names itself in `replaces` is refused, unless it is stored already: a rule at
-/// the root of an object is asked again whenever its status or its finalizers are written,
-/// and those must be written to say what is wrong and to let it be deleted.
+/// A setup that names itself in `replaces` is refused, unless it is stored like that
+/// already: a rule at the root of an object is asked again whenever its status or its
+/// finalizers are written, and those must be written to say what is wrong and to let it be
+/// deleted.
 ///
-/// The offline check has no object that is stored, and for `oldSelf` a null, where the API
-/// server has an optional value.
+/// The lists are compared as a whole, because the API server cannot estimate what it costs
+/// to search one of `oldSelf`.
 fn replaces_itself() -> Rule {
     Rule::new(
         "!has(self.spec.replaces) || !(self.metadata.name in self.spec.replaces) || \
-         (oldSelf != null && oldSelf.hasValue() && has(oldSelf.value().spec.replaces) && \
-          self.metadata.name in oldSelf.value().spec.replaces)",
+         (oldSelf.hasValue() && has(oldSelf.value().spec.replaces) && \
+          self.spec.replaces == oldSelf.value().spec.replaces)",
     )
     .optional_old_self(true)
     .message("a setup cannot replace itself: remove its name from replaces")
