@@ -4,15 +4,19 @@
 //! Giving back is suspending the Job, with a note of the time; after a while it is
 //! resumed and tries again. How long differs from cluster to cluster, so that the
 //! two do not meet again.
+//!
+//! A command that has started is never stopped by this: its quorum was reached, and to run
+//! it a second time must be asked for. A cluster without a command, and one whose lead was
+//! replaced, has the whole time again from when it became unready.
 
 use flux_operator_api::MiniCluster;
-use flux_operator_api::condition::ConditionType;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
 use crate::kubernetes::belongs_to_kueue;
+use crate::status::Readiness;
 use crate::time::seconds_after;
 
 /// When the nodes were given back, on the Job.
@@ -37,11 +41,11 @@ pub(crate) enum Patience {
     TryAgain,
 }
 
-/// Looks at the clock. `ready` is whether the lead is.
+/// Looks at the clock.
 pub(crate) fn patience(
     minicluster: &MiniCluster,
     job: &Job,
-    ready: bool,
+    lead: Readiness,
     now: Timestamp,
 ) -> Patience {
     if belongs_to_kueue(job) {
@@ -57,11 +61,11 @@ pub(crate) fn patience(
     }
     let started = job.status.as_ref().and_then(|status| status.start_time.as_ref());
     let started = started.filter(|_| !is_suspended(job));
-    let (Some(limit), Some(started), false) = (limit, started, ready) else {
+    let waits = !lead.ready && !lead.command_started;
+    let (Some(limit), Some(started), true) = (limit, started, waits) else {
         return Patience::Fine;
     };
-    // A cluster that was ready once has its time from when it ceased to be.
-    let since = unready_since(minicluster).map_or(started.0, |since| since.max(started.0));
+    let since = lead.unready_since.map_or(started.0, |since| since.max(started.0));
     let until = seconds_after(since, limit);
     if now < until { Patience::Until(until) } else { Patience::GiveBack }
 }
@@ -80,12 +84,6 @@ fn is_suspended(job: &Job) -> bool {
         || conditions.any(|condition| condition.type_ == "Suspended" && condition.status == "True")
 }
 
-fn unready_since(minicluster: &MiniCluster) -> Option<Timestamp> {
-    let conditions = &minicluster.status.as_ref()?.conditions;
-    let ready = conditions.iter().find(|c| c.type_ == ConditionType::Ready.as_str())?;
-    (ready.status == "False").then_some(ready.last_transition_time.0)
-}
-
 /// Between [`REST`] and three times as long, by the cluster's identity and the time:
 /// two clusters that meet again by chance do not do so for ever.
 fn rest(minicluster: &MiniCluster, since: Timestamp) -> i64 {
@@ -102,6 +100,8 @@ mod tests {
     use serde_json::{Value, json};
 
     const START: &str = "2026-01-01T00:00:00Z";
+    const NEVER_READY: Readiness =
+        Readiness { ready: false, command_started: false, unready_since: None };
 
     fn minicluster(patch: Value) -> MiniCluster {
         let mut manifest = smallest("fs");
@@ -127,19 +127,20 @@ mod tests {
     fn nodes_are_given_back_when_time_is_up() {
         let minicluster = minicluster(json!({}));
         let job = job(json!({}));
-        let ask = |ready, seconds| patience(&minicluster, &job, ready, after(seconds));
-        assert_eq!(ask(false, 1), Patience::Until(after(60)));
-        assert_eq!(ask(false, 60), Patience::GiveBack);
-        assert_eq!(ask(true, 61), Patience::Fine);
+        let ask = |lead, seconds| patience(&minicluster, &job, lead, after(seconds));
+        assert_eq!(ask(NEVER_READY, 1), Patience::Until(after(60)));
+        assert_eq!(ask(NEVER_READY, 60), Patience::GiveBack);
+        assert_eq!(ask(Readiness { ready: true, ..NEVER_READY }, 61), Patience::Fine);
+        assert_eq!(ask(Readiness { command_started: true, ..NEVER_READY }, 61), Patience::Fine);
     }
 
     #[test]
     fn without_a_limit_or_a_start_there_is_nothing_to_wait_for() {
         let unlimited = minicluster(json!({ "spec": { "readyTimeoutSeconds": 0 } }));
-        assert_eq!(patience(&unlimited, &job(json!({})), false, after(900)), Patience::Fine);
+        assert_eq!(patience(&unlimited, &job(json!({})), NEVER_READY, after(900)), Patience::Fine);
         let unstarted = job(json!({ "status": null }));
         assert_eq!(
-            patience(&minicluster(json!({})), &unstarted, false, after(900)),
+            patience(&minicluster(json!({})), &unstarted, NEVER_READY, after(900)),
             Patience::Fine
         );
     }
@@ -148,16 +149,16 @@ mod tests {
     fn it_tries_again_after_a_rest_and_at_once_without_a_limit() {
         let rests = job(json!({ "metadata": { "annotations": { GIVEN_BACK: START } } }));
         let limited = minicluster(json!({}));
-        assert!(matches!(patience(&limited, &rests, false, after(9)), Patience::Rests(_)));
-        assert_eq!(patience(&limited, &rests, false, after(30)), Patience::TryAgain);
+        assert!(matches!(patience(&limited, &rests, NEVER_READY, after(9)), Patience::Rests(_)));
+        assert_eq!(patience(&limited, &rests, NEVER_READY, after(30)), Patience::TryAgain);
         let unlimited = minicluster(json!({ "spec": { "readyTimeoutSeconds": null } }));
-        assert_eq!(patience(&unlimited, &rests, false, after(1)), Patience::TryAgain);
+        assert_eq!(patience(&unlimited, &rests, NEVER_READY, after(1)), Patience::TryAgain);
     }
 
     #[test]
     fn time_stands_still_while_the_job_is_suspended_or_kueues() {
         let minicluster = minicluster(json!({}));
-        let ask = |patch| patience(&minicluster, &job(patch), false, after(900));
+        let ask = |patch| patience(&minicluster, &job(patch), NEVER_READY, after(900));
         assert_eq!(ask(json!({})), Patience::GiveBack);
         assert_eq!(ask(json!({ "spec": { "suspend": true, "template": {} } })), Patience::Fine);
         let noticed = json!({ "conditions": [{ "type": "Suspended", "status": "True" }] });
@@ -177,14 +178,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_was_ready_has_its_time_from_then() {
-        let condition = json!({ "type": "Ready", "status": "False", "reason": "A", "message": "",
-            "lastTransitionTime": "2026-01-01T00:05:00Z" });
-        let minicluster =
-            minicluster(json!({ "status": { "size": 1, "conditions": [condition] } }));
-        assert_eq!(
-            patience(&minicluster, &job(json!({})), false, after(310)),
-            Patience::Until(after(360))
-        );
+    fn a_cluster_that_was_ready_has_its_time_from_when_it_was_not() {
+        let lead = Readiness { unready_since: Some(after(300)), ..NEVER_READY };
+        let ask =
+            |seconds| patience(&minicluster(json!({})), &job(json!({})), lead, after(seconds));
+        assert_eq!(ask(310), Patience::Until(after(360)));
+        assert_eq!(ask(360), Patience::GiveBack);
+        // Before the Job was resumed, it was another run.
+        let earlier = Readiness { unready_since: Some(after(-300)), ..NEVER_READY };
+        let ask = patience(&minicluster(json!({})), &job(json!({})), earlier, after(1));
+        assert_eq!(ask, Patience::Until(after(60)));
     }
 }

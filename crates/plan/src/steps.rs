@@ -17,7 +17,7 @@ use crate::queueing::{room, waits};
 use crate::ready_timeout::{Patience, patience};
 use crate::resize::{Resize, Shrinking, lead, resize};
 use crate::seen::{Seen, index, is_going};
-use crate::status::has_ended;
+use crate::status::{has_ended, readiness};
 use crate::time::seconds_after;
 use crate::valid::Valid;
 use crate::{drift, stamp};
@@ -197,8 +197,7 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
     if (!changed.is_empty() || ranks.is_some()) && !has_started(seen, job) {
         return Plan { steps: vec![Step::DeleteJob], ..Plan::default() };
     }
-    let ready = seen.job_pods().any(|pod| index(pod) == Some("0") && crate::status::is_ready(pod));
-    let patience = patience(asked, job, ready, seen.now);
+    let patience = patience(asked, job, readiness(asked, seen), seen.now);
     // What runs was made from another spec; only what may change of it follows this one.
     let mut steps = match changed.is_empty() {
         true => beside_the_job(rendering, seen, stamp::is_ours(job)),

@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod patience;
 mod queued;
 mod world;
 

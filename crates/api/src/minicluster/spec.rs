@@ -187,7 +187,9 @@ pub struct MiniClusterSpec {
     pub deadline_seconds: i64,
 
     /// Seconds in which the brokers must reach the quorum. A cluster that does not
-    /// gives its nodes back and is marked failed. Unset or 0: wait for ever.
+    /// gives its nodes back and tries again after a while. It does not count once the
+    /// command has started; a cluster without a command has as long again whenever it
+    /// becomes unready. Unset or 0: wait for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ready_timeout_seconds: Option<i32>,

@@ -193,6 +193,11 @@ fn downward(container: &UserContainer) -> Vec<EnvVar> {
     variables
 }
 
+/// Asked every second, because readiness is what users wait for. A machine that is busy with
+/// the very jobs that run on it may be slow to answer: it has 5 s for an answer, and only
+/// six failures in a row count. So an agent that says no is believed after 6 s, and one
+/// that says nothing after 30 s. Nothing is cut off meanwhile: names of pods that are not
+/// ready are published too.
 fn readiness() -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
@@ -201,6 +206,8 @@ fn readiness() -> Probe {
             ..HTTPGetAction::default()
         }),
         period_seconds: Some(1),
+        timeout_seconds: Some(5),
+        failure_threshold: Some(6),
         ..Probe::default()
     }
 }

@@ -33,7 +33,7 @@ use ended::Ended;
 use pods::Pods;
 
 pub use news::{News, Urgency, news, urgency};
-pub(crate) use pods::{is_ready, ready_since};
+pub(crate) use pods::ready_since;
 pub use trouble::Trouble;
 pub(crate) use trouble::condition;
 
@@ -148,6 +148,37 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
         observed_generation: generation,
         conditions: conditions(&facts, generation, &[], now),
         ..MiniClusterStatus::default()
+    }
+}
+
+/// What is known of the lead's readiness.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Readiness {
+    /// Enough brokers are online.
+    pub(crate) ready: bool,
+    /// The lead that is there has started the command.
+    pub(crate) command_started: bool,
+    /// Since when it is not ready, if it was ready before.
+    pub(crate) unready_since: Option<Timestamp>,
+}
+
+/// The readiness of the lead: from its pods, which know it when the operator was away, and
+/// from the last status, which knows it when the pod of then is gone.
+pub(crate) fn readiness(minicluster: &MiniCluster, seen: &Seen) -> Readiness {
+    let pods = Pods::of(seen.job_pods());
+    let before = minicluster.status.clone().unwrap_or_default();
+    let was_ready = pods.lead_unready_since.is_some() || has_run(&pods, &before);
+    let told = find(&before.conditions, ConditionType::Ready);
+    let told = told.and_then(|ready| match ready.status.as_str() {
+        // The status of now is written after the plan is made.
+        "True" => Some(seen.now),
+        "False" => Some(ready.last_transition_time.0),
+        _ => None,
+    });
+    Readiness {
+        ready: pods.lead_ready,
+        command_started: was_ready && !stays(&minicluster.spec),
+        unready_since: pods.lead_unready_since.or(told),
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct Pods {
     pub(super) lead_ready: bool,
     /// When the lead's runner was started, whether or not it has ended since.
     pub(super) lead_started: Option<Timestamp>,
+    /// Since when the lead is not ready, if it was ready before.
+    pub(super) lead_unready_since: Option<Timestamp>,
     /// How the lead's runner ended, if it did.
     pub(super) lead_ended: Option<RunnerEnd>,
     /// Why Kubernetes ended the last lead that was ready, if it did.
@@ -72,6 +74,7 @@ impl Pods {
             if leads {
                 seen.lead_ready = ready;
                 seen.lead_started = runner_started(pod).filter(|_| !going);
+                seen.lead_unready_since = unready_since(pod).filter(|_| !going);
                 seen.lead_ended = ended;
             } else if ended.as_ref().is_some_and(|end| !matches!(end.code, 0 | 75 | 137 | 143)) {
                 seen.failed = ended;
@@ -98,6 +101,14 @@ pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     let ready = trouble::condition(pod, "Ready").filter(|ready| ready.status == "True");
     let since = ready.and_then(|ready| ready.last_transition_time.as_ref());
     is_ready(pod).then(|| since.map_or(Timestamp::UNIX_EPOCH, |time| time.0))
+}
+
+/// Since when a pod's broker is not ready although it was. The kubelet notes when readiness
+/// changes; for a pod that never was ready it does so before the runner starts.
+fn unready_since(pod: &Pod) -> Option<Timestamp> {
+    let unready = trouble::condition(pod, "Ready").filter(|ready| ready.status == "False")?;
+    let since = unready.last_transition_time.as_ref()?.0;
+    runner_started(pod).filter(|started| *started < since).map(|_| since)
 }
 
 fn phase(pod: &Pod) -> Option<&str> {

@@ -1,0 +1,109 @@
+//! `readyTimeoutSeconds`: who gives its nodes back, and who does not.
+
+use serde_json::{Value, json};
+
+use crate::world::{Lead, World};
+
+const LIMIT: i64 = 60;
+
+fn with_command() -> Value {
+    let command = json!([{ "image": "busybox", "command": "sleep 7200" }]);
+    json!({ "size": 2, "readyTimeoutSeconds": LIMIT, "containers": command })
+}
+
+fn interactive() -> Value {
+    json!({ "size": 2, "readyTimeoutSeconds": LIMIT, "interactive": true })
+}
+
+/// A cluster that was ready for an hour, and whose lead misses its probes now.
+fn unready_after_an_hour(spec: &Value) -> World {
+    let mut world = World::new(spec);
+    world.settle();
+    world.lead(Lead::Is("Ready"));
+    world.settle();
+    assert_eq!(world.condition("Ready").status, "True");
+    world.pass_time(3600);
+    world.lead(Lead::Is("Running"));
+    world
+}
+
+#[test]
+fn a_cluster_that_never_was_ready_gives_its_nodes_back() {
+    for spec in [with_command(), interactive()] {
+        let mut world = World::new(&spec);
+        world.settle();
+        world.lead(Lead::Is("Running"));
+        world.pass_time(LIMIT - 1);
+        world.settle();
+        assert!(!world.is_suspended());
+        world.pass_time(1);
+        world.settle();
+        assert!(world.is_suspended());
+        assert_eq!(world.condition("Ready").reason, "ReadyTimeout");
+    }
+}
+
+#[test]
+fn a_command_that_runs_is_not_stopped_for_missed_probes() {
+    let mut world = unready_after_an_hour(&with_command());
+    for seconds in [0, LIMIT, 10 * LIMIT] {
+        world.pass_time(seconds);
+        world.settle();
+        assert!(!world.is_suspended(), "after {seconds} more seconds");
+    }
+    assert_eq!(world.condition("Running").status, "True");
+}
+
+#[test]
+fn a_cluster_without_a_command_has_its_time_from_when_it_became_unready() {
+    let mut world = unready_after_an_hour(&interactive());
+    world.settle();
+    world.pass_time(LIMIT - 1);
+    world.settle();
+    assert!(!world.is_suspended());
+    world.lead(Lead::Is("Ready"));
+    world.settle();
+    world.lead(Lead::Is("Running"));
+    world.pass_time(LIMIT - 1);
+    world.settle();
+    assert!(!world.is_suspended(), "it was ready in between");
+    world.pass_time(1);
+    world.settle();
+    assert!(world.is_suspended());
+}
+
+/// The status says that it never was ready; its pod knows better.
+#[test]
+fn an_operator_that_was_away_does_not_stop_what_it_has_not_seen_start() {
+    for spec in [with_command(), interactive()] {
+        let mut world = World::new(&spec);
+        world.settle();
+        world.lead(Lead::Is("Running"));
+        world.settle();
+        world.pass_time(30);
+        world.lead(Lead::Is("Ready"));
+        world.pass_time(3600);
+        world.lead(Lead::Is("Running"));
+        world.settle();
+        assert!(!world.is_suspended());
+    }
+}
+
+#[test]
+fn a_lead_that_was_replaced_has_the_whole_time_to_reach_the_quorum() {
+    let mut spec = with_command();
+    spec["restart"] = json!({ "limit": 1 });
+    let mut world = unready_after_an_hour(&spec);
+    world.lead(Lead::Is("Ready"));
+    world.settle();
+    world.lose_lead();
+    world.lead(Lead::Is("Pending"));
+    world.settle();
+    assert!(!world.is_suspended());
+    world.pass_time(LIMIT - 1);
+    world.settle();
+    assert!(!world.is_suspended());
+    world.pass_time(1);
+    world.settle();
+    assert!(world.is_suspended());
+}
