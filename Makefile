@@ -86,11 +86,11 @@ on-cluster: testbed-build
 # Some tests run the program itself.
 test-k8s-here:
 	$(CARGO) build -p flux-operator
-	$(CARGO) test -p flux-operator-tests-k8s
+	$(CARGO) test -p flux-operator-tests-k8s --no-fail-fast
 # MiniClusters need images that only the testbed is given.
 test-e2e-here:
 	$(CARGO) build -p flux-operator
-	$(CARGO) test -p flux-operator-tests-e2e $(if $(filter off,$(TESTBED)),--test smoke)
+	$(CARGO) test -p flux-operator-tests-e2e --no-fail-fast $(if $(filter off,$(TESTBED)),--test smoke)
 
 ifeq ($(TESTBED),off)
 testbed-build:
