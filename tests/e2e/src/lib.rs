@@ -31,6 +31,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
+/// A command that runs until [`Stage::let_finish`].
+pub const UNTIL_TOLD: &str = "sh -c 'until [ -e /tmp/go ]; do sleep 0.1; done'";
+
 /// A namespace with an operator of its own, which looks at nothing else.
 pub struct Stage {
     /// The client.
@@ -264,6 +267,15 @@ impl Stage {
             Some("Success") => Ok(output),
             other => bail!("{line:?} ended with {other:?}: {output}{errors}"),
         }
+    }
+
+    /// Lets [`UNTIL_TOLD`] finish, which runs in every pod of a MiniCluster.
+    pub async fn let_finish(&self, name: &str) -> Result<()> {
+        for pod in self.pods(name).await? {
+            let index = index_of(&pod).context("a pod has no index")?;
+            self.exec(name, index, "touch /tmp/go").await?;
+        }
+        Ok(())
     }
 
     /// Waits for an Event with this reason.

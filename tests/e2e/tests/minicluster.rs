@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
 use flux_operator_testkit::cluster::busybox_image;
-use flux_operator_tests_e2e::{condition, index_of, on_stage};
+use flux_operator_tests_e2e::{UNTIL_TOLD, condition, index_of, on_stage};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
@@ -203,11 +203,11 @@ async fn a_missing_flux_is_told_and_not_waited_for() -> Result<()> {
 #[tokio::test]
 async fn an_operator_that_was_away_tells_the_truth_when_it_is_back() -> Result<()> {
     on_stage(async |stage| {
-        stage
-            .create("away", json!({ "size": 2, "containers": [{ "command": "sleep 5" }] }))
-            .await?;
+        let containers = json!([{ "command": UNTIL_TOLD }]);
+        stage.create("away", json!({ "size": 2, "tasks": 2, "containers": containers })).await?;
         stage.wait("away", ConditionType::Running, "True").await?;
         stage.stop_operator();
+        stage.let_finish("away").await?;
         stage.start_operator().await?;
         let ended = stage.wait_for_end("away").await?;
         assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0));

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_tests_e2e::queue::LONG;
-use flux_operator_tests_e2e::{Stage, on_empty_stage, on_stage};
+use flux_operator_tests_e2e::{Stage, UNTIL_TOLD, on_empty_stage, on_stage};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::ResourceExt;
@@ -112,7 +112,7 @@ async fn q19_a_setup_that_takes_anothers_place_takes_its_jobs() -> Result<()> {
 async fn q29_an_operator_that_is_killed_loses_nothing_whatever_a_job_was_doing() -> Result<()> {
     on_empty_stage(async |stage| {
         // Requested: nobody has seen it yet.
-        stage.submit("first", "sleep 5", json!({})).await?;
+        stage.submit("first", UNTIL_TOLD, json!({})).await?;
         stage.submit("second", "hostname", json!({})).await?;
         stage.start_operator().await?;
         // Waiting: no queue.
@@ -124,6 +124,7 @@ async fn q29_an_operator_that_is_killed_loses_nothing_whatever_a_job_was_doing()
         restart(stage).await?;
         stage.job_is("first", "Running").await?;
         restart(stage).await?;
+        stage.let_finish("first").await?;
         let finished = stage.job_is("first", "Finished").await?;
         assert_eq!(finished.admission, admitted.admission, "it was admitted twice");
         restart(stage).await?;

@@ -3,11 +3,12 @@
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
-use flux_operator_tests_e2e::on_stage;
 use flux_operator_tests_e2e::queue::LONG;
+use flux_operator_tests_e2e::{UNTIL_TOLD, on_stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use kube::api::DeleteParams;
 use serde_json::json;
 
 fn active(setup: &FluxSetup) -> Option<&Condition> {
@@ -154,10 +155,12 @@ async fn q16_a_queue_that_is_drained_takes_its_room_back_and_gives_it_again() ->
 async fn q19_a_setup_goes_when_its_last_job_has_ended_and_those_that_wait_stay() -> Result<()> {
     on_stage(async |stage| {
         stage.create_setup("default", json!({ "quota": { "nodes": "1" } })).await?;
-        stage.submit("a", "sleep 6", json!({})).await?;
+        stage.submit("a", UNTIL_TOLD, json!({})).await?;
         stage.job_is("a", "Running").await?;
         stage.submit("b", "hostname", json!({})).await?;
-        stage.delete_wholly::<FluxSetup>("default").await?;
+        stage.setups().delete("default", &DeleteParams::default()).await?;
+        stage.let_finish("a").await?;
+        stage.is_gone::<FluxSetup>("default").await?;
         let gone = Timestamp::now();
         // Room is free when a cluster has ended; that it has is told of its job after that.
         let ended = stage.job_is("a", "Finished").await?;
