@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use flux_operator_api::manifest::Document;
-use flux_operator_api::validate::{self, Checked};
-use flux_operator_api::{FluxJob, FluxSetup};
+use flux_operator_api::validate::{self, Checked, Problem};
+use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::queueing::setup;
 use flux_operator_plan::queueing::workload::{self, Beside};
 
@@ -55,12 +55,23 @@ fn check(file: &Path) -> Result<bool> {
         for problem in &problems {
             print::message(format_args!("{label}: {problem}"));
         }
+        for warning in warnings(document) {
+            eprintln!("{}: warning: {warning}", label(file, document, documents.len()));
+        }
         if problems.is_empty() {
             print::output(format!("{label}: ok\n"))?;
         }
         clean &= problems.is_empty();
     }
     Ok(clean)
+}
+
+/// What of a MiniCluster works, but hardly as it is meant.
+fn warnings(document: &Document) -> Vec<Problem> {
+    let minicluster = (document.kind() == Some(MiniCluster::KIND))
+        .then(|| validate::minicluster(&document.value).ok())
+        .flatten();
+    minicluster.map(|minicluster| validate::warnings(&minicluster)).unwrap_or_default()
 }
 
 /// What the operator would say of a job or a queue that the check finds nothing wrong with.

@@ -105,7 +105,7 @@ impl Cluster {
             hooks: hooks(runner),
             sidecars: sidecars(minicluster.sidecars(), &flux),
             broker: broker_options(&flux, &logging, spec),
-            config: config(&flux),
+            config: config(&flux, minicluster.has_spare_ranks()),
             verbatim_config: Some(flux.broker_config.clone()).filter(|text| !text.is_empty()),
             resources: resources(&flux, runner),
             logging: wire::Logging {
@@ -197,11 +197,16 @@ fn broker_options(
 
 /// What the Go operator's configuration says of access and queue; bootstrap,
 /// certificate and resources are filled in where they are known.
-fn config(flux: &Flux) -> BrokerConfig {
+///
+/// With `fcfs` Fluxion counts only what is up, and fails a job that is larger at once. Where
+/// ranks may be down for good reason such a job has to wait for them, as it does with
+/// `easy` and with Flux's simple scheduler, which does not read this.
+fn config(flux: &Flux, has_spare_ranks: bool) -> BrokerConfig {
     use flux_operator_api::minicluster::QueuePolicy;
     let policy =
         flux.scheduler.as_ref().map(|scheduler| scheduler.queue_policy).unwrap_or_default();
     let policy = match policy {
+        QueuePolicy::Unset if has_spare_ranks => "easy",
         QueuePolicy::Unset | QueuePolicy::Fcfs => "fcfs",
         QueuePolicy::Easy => "easy",
         QueuePolicy::Conservative => "conservative",
@@ -244,4 +249,46 @@ fn restart_limit(spec: &flux_operator_api::MiniClusterSpec, mode: Mode) -> u32 {
 
 pub(crate) fn or(text: &str, default: &str) -> String {
     if text.is_empty() { default.to_owned() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use flux_operator_testkit::{merge, smallest};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn policy(spec: Value) -> String {
+        let mut manifest = smallest("fs");
+        merge(&mut manifest, &json!({ "spec": spec }));
+        let valid = Valid::check(serde_json::from_value(manifest).unwrap()).unwrap();
+        // The table of a cluster that runs is what it was started with.
+        let booted = valid.clone().resized(1, Some(4));
+        let policies = [valid, booted].map(|valid| {
+            let config = Cluster::of(&valid).unwrap().config;
+            config.queue_manager.unwrap().queue_policy.unwrap()
+        });
+        assert_eq!(policies[0], policies[1], "a lead that is started again has the same");
+        policies[0].clone()
+    }
+
+    #[test]
+    fn a_job_that_is_too_large_waits_where_the_cluster_may_grow() {
+        let scheduler = |policy: &str| json!({ "scheduler": { "queuePolicy": policy } });
+        let clusters = json!({ "bursting": { "clusters": [{ "size": 2 }] } });
+        let hosts = json!({ "bursting": { "hostlist": "fs-[0-3],a-[0-1]" } });
+        for (spec, expected) in [
+            (json!({ "size": 4 }), "fcfs"),
+            (json!({ "size": 2, "maxSize": 0 }), "fcfs"),
+            (json!({ "size": 1, "maxSize": 1 }), "fcfs"),
+            (json!({ "size": 2, "maxSize": 4 }), "easy"),
+            (json!({ "size": 4, "maxSize": 4 }), "easy"),
+            (json!({ "size": 2, "flux": clusters }), "easy"),
+            (json!({ "size": 4, "flux": hosts }), "easy"),
+            (json!({ "size": 2, "maxSize": 4, "flux": scheduler("fcfs") }), "fcfs"),
+            (json!({ "size": 2, "flux": scheduler("conservative") }), "conservative"),
+        ] {
+            assert_eq!(policy(spec.clone()), expected, "{spec}");
+        }
+    }
 }

@@ -16,6 +16,7 @@ pub struct Valid {
     minicluster: MiniCluster,
     runner: Container,
     sidecars: Vec<Container>,
+    has_spare_ranks: bool,
 }
 
 /// Why a MiniCluster cannot be carried out.
@@ -85,7 +86,8 @@ impl Valid {
         };
         let beside = containers.iter().filter(|container| !std::ptr::eq(*container, runner));
         let (runner, sidecars) = (runner.clone(), beside.cloned().collect());
-        Ok(Valid { minicluster, runner, sidecars })
+        let has_spare_ranks = minicluster.spec.has_spare_ranks();
+        Ok(Valid { minicluster, runner, sidecars, has_spare_ranks })
     }
 
     /// The container that runs the broker and the command.
@@ -96,6 +98,12 @@ impl Valid {
     /// The containers beside the runner.
     pub fn sidecars(&self) -> &[Container] {
         &self.sidecars
+    }
+
+    /// Whether hosts are registered that may be down for good reason, by the spec as it was
+    /// before it was [`resized`](Self::resized).
+    pub(crate) fn has_spare_ranks(&self) -> bool {
+        self.has_spare_ranks
     }
 
     /// The same with other sizes. They come from annotations and statuses, so they are kept

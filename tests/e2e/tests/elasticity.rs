@@ -64,6 +64,26 @@ async fn a_cluster_shrinks_when_the_jobs_on_leaving_ranks_have_ended() -> Result
     .await
 }
 
+/// With Fluxion too, whose `fcfs` would fail it at once.
+#[tokio::test]
+async fn a_job_that_is_larger_than_what_is_up_waits_and_runs_when_the_cluster_has_grown()
+-> Result<()> {
+    on_stage(async |stage| {
+        stage.create("wide", json!({ "size": 1, "maxSize": 3, "interactive": true })).await?;
+        stage.wait("wide", ConditionType::Ready, "True").await?;
+        let line = format!("{FLUX} submit -N3 hostname");
+        let large = stage.exec("wide", 0, &line).await?.trim().to_owned();
+        // Pods take seconds; a scheduler that fails it does so at once.
+        scale(stage, "wide", 3)?;
+        let mut hosts: Vec<String> =
+            attach(stage, "wide", &large).await?.lines().map(str::to_owned).collect();
+        hosts.sort_unstable();
+        assert_eq!(hosts, ["wide-0", "wide-1", "wide-2"]);
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn who_changes_the_mind_keeps_ranks_and_jobs() -> Result<()> {
     on_stage(async |stage| {

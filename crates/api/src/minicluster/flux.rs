@@ -215,7 +215,9 @@ pub struct FluxContainer {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Scheduler {
-    /// Order of the queue. Unset: fcfs.
+    /// Order of Fluxion's queue. Unset: fcfs, or easy where maxSize or bursting register
+    /// hosts that may be down: with fcfs Fluxion fails a job that is larger than what is up,
+    /// and with the others the job waits.
     #[serde(default, skip_serializing_if = "unset")]
     pub queue_policy: QueuePolicy,
 
@@ -261,7 +263,7 @@ pub enum Delivery {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum QueuePolicy {
-    /// Not said: first come, first served.
+    /// Not said: first come, first served, or easy where hosts may be down.
     #[default]
     #[serde(rename = "")]
     Unset,

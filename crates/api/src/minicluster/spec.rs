@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Archive, Container, Flux, Logging, MiniClusterStatus, Network, PodSpec, StorageVolume,
+    Archive, Bursting, Container, Flux, Logging, MiniClusterStatus, Network, PodSpec, StorageVolume,
 };
 use crate::unset::unset;
 
@@ -250,6 +250,17 @@ pub struct MiniClusterSpec {
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(extend("maxProperties" = 64))]
     pub volumes: BTreeMap<String, StorageVolume>,
+}
+
+impl MiniClusterSpec {
+    /// Whether hosts are registered that may be down for good reason: size may be less than
+    /// maxSize, and others may join. It is decided by fields that cannot change once the
+    /// cluster has started, so that it stays the same for a lead that is started again.
+    pub fn has_spare_ranks(&self) -> bool {
+        let bursting = self.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
+        let joins = |it: &Bursting| !it.hostlist.is_empty() || !it.clusters.is_empty();
+        bursting.is_some_and(joins) || self.max_size.is_some_and(|most| most > 1)
+    }
 }
 
 impl Default for MiniClusterSpec {

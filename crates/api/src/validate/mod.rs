@@ -63,6 +63,11 @@ pub fn document(document: &Document) -> Vec<Problem> {
         .unwrap_or_else(|error| vec![Problem::new("spec", format!("cannot be read: {error}"))])
 }
 
+/// What of a MiniCluster works, but hardly as it is meant.
+pub fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
+    beyond::minicluster::warnings(minicluster)
+}
+
 /// What the API server refuses: the schema's limits and the CEL rules.
 pub fn schema_and_rules(object: &Value) -> Vec<Problem> {
     match kind::of(object) {

@@ -1,6 +1,7 @@
 //! The conditions: every one present from the first pass, each with a reason.
 
 use flux_operator_api::condition::ConditionType;
+use flux_operator_api::validate::Problem;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 
@@ -56,8 +57,13 @@ fn accepted(facts: &Facts<'_>) -> Verdict {
     }
     match hold {
         Some(hold) => no(hold.reason(), &hold.to_string()),
-        None => yes("Accepted", "the manifest can be carried out"),
+        None => yes("Accepted", &carried_out(&facts.warnings)),
     }
+}
+
+fn carried_out(warnings: &[Problem]) -> String {
+    let warnings = warnings.iter().map(|warning| format!(", but {warning}"));
+    std::iter::once("the manifest can be carried out".to_owned()).chain(warnings).collect()
 }
 
 fn admitted(facts: &Facts<'_>) -> Verdict {

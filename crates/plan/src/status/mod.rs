@@ -12,7 +12,7 @@ mod trouble;
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::Admission;
-use flux_operator_api::validate::Problem;
+use flux_operator_api::validate::{self, Problem};
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
@@ -56,6 +56,7 @@ pub struct Outcome<'a> {
 #[derive(Debug)]
 struct Facts<'a> {
     outcome: Outcome<'a>,
+    warnings: Vec<Problem>,
     suspended: bool,
     waits: bool,
     admission: Option<&'a Admission>,
@@ -81,6 +82,7 @@ pub fn status(minicluster: &MiniCluster, seen: &Seen, outcome: &Outcome<'_>) -> 
     let given_back = job.is_some_and(|job| given_back(job).is_some());
     let facts = Facts {
         outcome: *outcome,
+        warnings: validate::warnings(minicluster),
         suspended: spec.suspend,
         waits: waits(minicluster),
         admission: admission_of(minicluster),
@@ -131,6 +133,7 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
     let refusal = Refusal { reason: RefusalReason::Invalid, problems: vec![problem] };
     let facts = Facts {
         outcome: Outcome { refusal: Some(&refusal), ..Outcome::default() },
+        warnings: Vec::new(),
         suspended: false,
         waits: false,
         admission: None,
@@ -287,6 +290,24 @@ mod tests {
             let running = find(&status.conditions, ConditionType::Running).unwrap();
             assert_eq!(running.status, "True");
         }
+    }
+
+    #[test]
+    fn what_is_accepted_may_have_a_warning() {
+        let told = |spec: Value| {
+            let mut minicluster = smallest("fs");
+            merge(&mut minicluster, &json!({ "spec": spec }));
+            let seen = Seen::nothing("2026-01-01T00:00:00Z".parse().unwrap());
+            let minicluster = serde_json::from_value(minicluster).unwrap();
+            let status = status(&minicluster, &seen, &Outcome::default());
+            find(&status.conditions, ConditionType::Accepted).unwrap().clone()
+        };
+        let flux = json!({ "scheduler": { "queuePolicy": "fcfs" } });
+        let accepted = told(json!({ "size": 2, "maxSize": 4, "flux": flux }));
+        assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("True", "Accepted"));
+        let but = ", but spec.flux.scheduler.queuePolicy: is \"fcfs\"";
+        assert!(accepted.message.contains(but), "{}", accepted.message);
+        assert!(!told(json!({ "size": 2, "flux": flux })).message.contains("but"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use flux_operator_flux::{BrokerConfig, Certificate, HostList};
 
 use super::labels::{check_labels, is_label};
 use crate::MiniCluster;
-use crate::minicluster::{Container, Flux, Volume};
+use crate::minicluster::{Container, Flux, QueuePolicy, Volume};
 use crate::validate::Problem;
 
 /// Where an empty directory without a path is mounted, as the Go operator does.
@@ -33,6 +33,18 @@ pub fn check(minicluster: &MiniCluster) -> Vec<Problem> {
         check_flux(flux, spec.size, &mut problems);
     }
     problems
+}
+
+/// What works, but hardly as it is meant.
+pub fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
+    let spec = &minicluster.spec;
+    let scheduler = spec.flux.as_ref().and_then(|flux| flux.scheduler.as_ref());
+    let fcfs = scheduler.is_some_and(|it| it.queue_policy == QueuePolicy::Fcfs && !it.simple);
+    let fails = fcfs && spec.has_spare_ranks();
+    let message = "is \"fcfs\", with which Fluxion fails a job that is larger than what is up, \
+        although maxSize or bursting let the cluster grow: use easy, and the job waits";
+    let path = "spec.flux.scheduler.queuePolicy";
+    fails.then(|| Problem::new(path, message)).into_iter().collect()
 }
 
 fn check_container(container: &Container, path: &str, problems: &mut Vec<Problem>) {
@@ -140,4 +152,28 @@ fn chain(error: &dyn std::error::Error) -> String {
         .filter(|line| !line.trim().is_empty())
         .collect();
     lines.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn warned(spec: Value) -> Vec<String> {
+        let mut spec = spec;
+        spec["containers"] = json!([{}]);
+        let minicluster = MiniCluster::new("fs", serde_json::from_value(spec).unwrap());
+        warnings(&minicluster).into_iter().map(|warning| warning.path).collect()
+    }
+
+    #[test]
+    fn a_policy_with_which_large_jobs_fail_is_warned_of_where_the_cluster_may_grow() {
+        let flux =
+            |simple: bool| json!({ "scheduler": { "queuePolicy": "fcfs", "simple": simple } });
+        let path = "spec.flux.scheduler.queuePolicy";
+        assert_eq!(warned(json!({ "maxSize": 4, "flux": flux(false) })), [path]);
+        assert_eq!(warned(json!({ "maxSize": 4, "flux": flux(true) })), [""; 0]);
+        assert_eq!(warned(json!({ "size": 4, "flux": flux(false) })), [""; 0]);
+        assert_eq!(warned(json!({ "maxSize": 4 })), [""; 0]);
+    }
 }
