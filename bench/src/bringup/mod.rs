@@ -150,8 +150,9 @@ async fn one_round(
     ] {
         samples.add(run(options, client, &name, false).await?.lead);
     }
-    if let Some(seconds) = lead_lost(options, client, &format!("lost-{round}")).await? {
-        figures.lead_lost.add(seconds);
+    // Only of one that says how its clusters are.
+    if !figures.silent {
+        figures.lead_lost.add(lead_lost(options, client, &format!("lost-{round}")).await?);
     }
     Ok(())
 }
@@ -176,17 +177,15 @@ async fn run(options: &Options, client: &Client, name: &str, talks: bool) -> Res
 }
 
 /// Seconds from deleting the lead's pod of a cluster that stays until the cluster is Ready
-/// again. None for an operator that never says Ready.
-async fn lead_lost(options: &Options, client: &Client, name: &str) -> Result<Option<f64>> {
+/// again.
+async fn lead_lost(options: &Options, client: &Client, name: &str) -> Result<f64> {
     let mut manifest = options.minicluster(name, "");
     manifest["spec"]["interactive"] = true.into();
     create(client, &manifest).await?;
     let ready =
         first(miniclusters(client, NAMESPACE), named(name), |found| is_true(found, "Ready"));
-    let seconds = match within(LIMIT, "the cluster is Ready", ready).await {
-        Ok(_) => Some(lose_lead(client, name).await?),
-        Err(_) => None,
-    };
+    within(LIMIT, "the cluster is Ready", ready).await?;
+    let seconds = lose_lead(client, name).await?;
     delete(client, name).await?;
     Ok(seconds)
 }

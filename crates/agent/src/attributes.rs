@@ -1,6 +1,6 @@
 //! The command line of the broker, and what it needs in its environment.
 //!
-//! A broker refuses an attribute that it does not know, so what only some
+//! Recent brokers refuse an attribute that they do not know, so what only some
 //! versions of Flux have is given only where Flux has it.
 
 use std::path::Path;
@@ -71,8 +71,8 @@ pub fn host_name_variable(rank: &Rank, found: &Found) -> Option<(&'static str, S
 fn attributes(rank: &Rank, layout: &Layout, found: &Found) -> Vec<String> {
     let options = &rank.plan.broker;
     let mut attributes = Vec::new();
-    // A broker that does not have it takes any attribute, so it does no harm to one
-    // whose version is not known.
+    // Releases before 0.82 accept any attribute, so it does no harm where the version is
+    // not known.
     if found.version.is_none_or(Version::has_hostname_attribute) {
         attributes.push(format!("hostname={}", rank.host));
     }

@@ -22,7 +22,7 @@ use flux_operator_wire::{Report, Work};
 use crate::arguments::Place;
 use crate::delay::Delay;
 use crate::dns;
-use crate::lead_proof::{Found, LeadProof};
+use crate::lead_proof::{Answer, LeadProof};
 use crate::operator::Operator;
 use crate::rank::Rank;
 
@@ -184,12 +184,12 @@ impl Search {
     fn counts(&mut self, address: IpAddr) -> bool {
         let Some(proof) = &self.proof else { return true };
         match proof.ask(SocketAddr::new(address, self.port)) {
-            Found::Lead => true,
-            Found::Another => {
+            Answer::Lead => true,
+            Answer::Another => {
                 self.silent.remove(&address);
                 false
             }
-            Found::Silent => {
+            Answer::Silent => {
                 let since = *self.silent.entry(address).or_insert_with(Instant::now);
                 self.if_silent == IfSilent::UseLater && since.elapsed() > SILENCE
             }

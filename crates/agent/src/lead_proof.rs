@@ -33,7 +33,7 @@ pub struct LeadProof {
 
 /// What came of asking an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Answer {
     /// The lead of this run.
     Lead,
     /// An agent, but not the lead of this run.
@@ -71,18 +71,18 @@ impl LeadProof {
     }
 
     /// Asks the agent at `address`.
-    pub fn ask(&self, address: SocketAddr) -> Found {
-        let Ok(nonce) = nonce::fresh() else { return Found::Silent };
+    pub fn ask(&self, address: SocketAddr) -> Answer {
+        let Ok(nonce) = nonce::fresh() else { return Answer::Silent };
         let target = format!("{LEAD_PATH}?{NONCE}{nonce}");
-        let Ok(answer) = http::get(address, &target, LIMIT) else { return Found::Silent };
+        let Ok(answer) = http::get(address, &target, LIMIT) else { return Answer::Silent };
         if serde_json::from_slice::<LeadAnswer>(&answer.body).is_err() {
             // An agent of an older version, or another program.
-            return Found::Silent;
+            return Answer::Silent;
         }
         let (seal, key) = (answer.seal.as_deref(), self.key.as_ref());
         match self.run.is_led_by(&answer.body, seal, &nonce, key) {
-            true => Found::Lead,
-            false => Found::Another,
+            true => Answer::Lead,
+            false => Answer::Another,
         }
     }
 }
@@ -123,18 +123,18 @@ pub mod tests {
         let lead = proof("uid", true);
         let address = at(agent(lead.clone()));
         let worker = proof("uid", false);
-        assert_eq!(worker.ask(address), Found::Lead);
+        assert_eq!(worker.ask(address), Answer::Lead);
         lead.resign();
-        assert_eq!(worker.ask(address), Found::Another);
+        assert_eq!(worker.ask(address), Answer::Another);
     }
 
     #[test]
     fn another_cluster_and_another_key_do_not_count() {
         let lead = proof("uid", true);
         let address = at(agent(lead.clone()));
-        assert_eq!(proof("other", false).ask(address), Found::Another);
+        assert_eq!(proof("other", false).ask(address), Answer::Another);
         let key = Some(SealKey::from_bytes([8; 32]));
-        assert_eq!(LeadProof { key, ..proof("uid", false) }.ask(address), Found::Another);
+        assert_eq!(LeadProof { key, ..proof("uid", false) }.ask(address), Answer::Another);
     }
 
     #[test]
@@ -143,9 +143,9 @@ pub mod tests {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             listener.local_addr().unwrap()
         };
-        assert_eq!(proof("uid", false).ask(refuses), Found::Silent);
+        assert_eq!(proof("uid", false).ask(refuses), Answer::Silent);
         let older_agent = at(serve(|_| Response::new(200, "ready\n")));
-        assert_eq!(proof("uid", false).ask(older_agent), Found::Silent);
+        assert_eq!(proof("uid", false).ask(older_agent), Answer::Silent);
     }
 
     #[test]

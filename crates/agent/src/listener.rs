@@ -2,9 +2,9 @@
 //!
 //! Every pod of the Kubernetes cluster can connect. So one thread serves all connections
 //! and waits for none of them, and what one connection can take is bounded: memory by
-//! [`MAX_HEAD`], time by [`LIMIT`]. When there are too many, the oldest is closed. An
-//! honest client sends its request with the connection and is answered before its turn
-//! comes; silent ones make way, whoever opened them.
+//! [`MAX_HEAD`], time by [`LIMIT`]. When there are too many, the oldest is closed. A
+//! well-behaved client sends its request at once and is answered before it becomes the
+//! oldest, so silent connections are closed first.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};

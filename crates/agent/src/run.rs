@@ -184,8 +184,7 @@ fn worker_without_job(seen: &Seen) -> Ending {
     }
 }
 
-/// Answers the kubelet, whatever path it asks for.
-/// Answers the kubelet and other agents.
+/// Answers other agents at [`LEAD_PATH`], and the kubelet at every other path.
 fn serve(port: u16, readiness: Readiness, proof: Option<LeadProof>) {
     let answer = move |request: &Request<'_>| match &proof {
         Some(proof) if request.path == LEAD_PATH => proof.response(request.query),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::Config;
@@ -12,15 +12,22 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 /// The connection that a kubeconfig describes: `file`, else the one that kubectl would take.
 /// In a pod, where there is none, the one of the pod's service account.
 pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result<Config> {
-    match of_kubeconfig(file, context).await {
+    let (mut config, named) = match of_kubeconfig(file, context).await {
         Err(error) if file.is_none() && context.is_none() => {
-            Config::incluster().map_err(|no_pod| anyhow!("{error}; {no_pod}"))
+            return Config::incluster().map_err(|no_pod| anyhow!("{error}; {no_pod}"));
         }
-        outcome => outcome,
-    }
+        outcome => outcome?,
+    };
+    // kube has an answer too, but asks NO_PROXY about the proxy and not about the server.
+    config.proxy_url = proxy(&config.cluster_url, named, |name| std::env::var(name).ok())?;
+    Ok(config)
 }
 
-async fn of_kubeconfig(file: Option<&Path>, context: Option<&str>) -> Result<Config> {
+/// The connection, and the proxy that the kubeconfig names for it.
+async fn of_kubeconfig(
+    file: Option<&Path>,
+    context: Option<&str>,
+) -> Result<(Config, Option<String>)> {
     let kubeconfig = match file {
         Some(file) => Kubeconfig::read_from(file)?,
         None => Kubeconfig::read()?,
@@ -28,10 +35,7 @@ async fn of_kubeconfig(file: Option<&Path>, context: Option<&str>) -> Result<Con
     let named = named_proxy(&kubeconfig, context);
     let context = context.map(str::to_owned);
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    // kube has an answer too, but asks NO_PROXY about the proxy and not about the server.
-    config.proxy_url = proxy(&config.cluster_url, named, |name| std::env::var(name).ok())?;
-    Ok(config)
+    Ok((Config::from_custom_kubeconfig(kubeconfig, &options).await?, named))
 }
 
 /// The `proxy-url` of the context's cluster.
@@ -61,8 +65,8 @@ fn proxy(
     let Some(url) = named.or_else(of_environment) else { return Ok(None) };
     let with_scheme = if url.contains("://") { url } else { format!("http://{url}") };
     // The address itself is not shown: it may hold a password.
-    let parsed = with_scheme.parse().context("failed to read the address of the proxy")?;
-    Ok(Some(parsed))
+    let parsed = with_scheme.parse();
+    parsed.map(Some).map_err(|error| anyhow!("failed to read the address of the proxy: {error}"))
 }
 
 fn is_local(server: &Uri) -> bool {
@@ -125,6 +129,14 @@ mod tests {
         // It is about servers: which proxies are near does not matter.
         let environment = [("HTTPS_PROXY", "http://proxy.near:1"), ("no_proxy", "near")];
         assert!(chosen(SERVER, None, &environment).is_some());
+    }
+
+    #[test]
+    fn what_is_not_an_address_is_said_without_showing_it() {
+        let variable = |name: &str| (name == "HTTPS_PROXY").then(|| "http://u:pass word@p".into());
+        let error = proxy(&SERVER.parse().unwrap(), None, variable).unwrap_err().to_string();
+        assert!(error.starts_with("failed to read the address of the proxy: "), "{error}");
+        assert!(!error.contains("word"), "{error}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) const BUILT_IN: Option<&str> = match option_env!("FLUX_OPERATOR_DEFAU
 pub(crate) fn required(image: Option<&str>, option: &str) -> Result<String> {
     let image = image.filter(|image| !image.is_empty()).with_context(|| {
         format!(
-            "which image has the operator and the agent? This build has no default\n\
+            "no image is given, and this build has no default for operator and agent\n\
              hint: give {option} IMAGE or set FLUX_OPERATOR_IMAGE; `make image` builds one"
         )
     })?;

@@ -4,7 +4,7 @@
 //! it as the agent, and as `flux` where the machine has none; kubectl calls it as
 //! `kubectl-minicluster`.
 
-// They panic when nobody reads what is printed; `print` has what does not.
+// `println!` and `eprintln!` panic on a closed pipe; use `print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod connection;

@@ -68,8 +68,7 @@ impl Arguments {
     }
 }
 
-/// How names of images begin that stand for one that is still to be chosen. Nobody can have a
-/// registry below `invalid` (RFC 2606).
+/// Prefix of placeholder images. No registry can exist below `invalid` (RFC 2606).
 const PLACEHOLDERS: &str = "flux-operator.invalid/";
 
 fn write(directory: &Path, settings: &Settings) -> Result<()> {

@@ -56,7 +56,7 @@ fn check(file: &Path) -> Result<bool> {
             print::message(format_args!("{label}: {problem}"));
         }
         for warning in warnings(document) {
-            eprintln!("{}: warning: {warning}", label(file, document, documents.len()));
+            print::message(format_args!("{label}: warning: {warning}"));
         }
         if problems.is_empty() {
             print::output(format!("{label}: ok\n"))?;
@@ -66,7 +66,7 @@ fn check(file: &Path) -> Result<bool> {
     Ok(clean)
 }
 
-/// What of a MiniCluster works, but hardly as it is meant.
+/// Settings of a MiniCluster that are valid and probably a mistake.
 fn warnings(document: &Document) -> Vec<Problem> {
     let minicluster = (document.kind() == Some(MiniCluster::KIND))
         .then(|| validate::minicluster(&document.value).ok())

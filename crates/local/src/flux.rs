@@ -99,6 +99,7 @@ mod tests {
         let root = FluxChoice::find(Some(Path::new("/opt")), Some(folder.path().as_os_str()), here);
         assert_eq!(root, FluxChoice::Installed("/opt/bin/flux".into()));
     }
+
     #[test]
     fn an_old_flux_is_refused_with_its_version_and_place() {
         let folder = tempfile::tempdir().unwrap();

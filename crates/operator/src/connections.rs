@@ -28,16 +28,16 @@ const MAX_ASKING: usize = 256;
 /// not count, and the others take turns.
 const MAX_ASKING_PER_PEER: usize = 64;
 
-/// What a request takes of a processor that has other work too. While none of those that
-/// are asking has had this time for each of them, new ones wait: they are agents that
-/// started together. The larger it is, the fewer silent clients can delay others.
+/// Time to serve one request on a busy processor. At a limit, a new connection waits until
+/// the oldest has had this time for each connection within the limit: agents that start
+/// together are served within it. A larger value lets silent clients delay others for longer.
 const TURN: Duration = Duration::from_micros(500);
 
 /// Connections that are held: one for each lead, and one for each worker that waits for
 /// its lead's address. What is above that costs a request per second, not memory.
 const MAX_HELD: usize = 2048;
 
-/// Connections of one MiniCluster that are held, so that others can be.
+/// Connections of one MiniCluster that are held: a quarter, so that others can be.
 const MAX_HELD_PER_CLUSTER: usize = 512;
 
 /// All connections. Cheap to clone.
@@ -108,7 +108,8 @@ impl Connections {
     }
 
     /// Waits until one more from this address would close no other, or one that has had
-    /// its time.
+    /// its time. The accept loop waits here, so other addresses wait too: 32 ms at most for
+    /// a connection of an address that is at its limit.
     pub(crate) async fn ready(&self, address: IpAddr) {
         let peer = Peer::new(address);
         let until = || {

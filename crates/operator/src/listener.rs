@@ -36,7 +36,8 @@ struct Limits {
 }
 
 /// Clients send the whole request at once, and read the answer at once; a busy machine or
-/// a lost packet may cost seconds. No answer is held longer than 25 seconds.
+/// a lost packet may cost seconds. A long poll takes 25 s at most, to which a busy machine
+/// may add some.
 const LIMITS: Limits = Limits {
     request: Duration::from_secs(5),
     answer: Duration::from_secs(40),
@@ -76,15 +77,15 @@ async fn serve_within(limits: Limits, listener: TcpListener, router: Router, met
         connections.ready(address.ip()).await;
         let (slot, surplus) = connections.admit(address.ip(), limits.request);
         match surplus {
-            Some(Surplus::Peer) => metrics.refused_connection("peer-limit"),
-            Some(Surplus::Total) => metrics.refused_connection("total-limit"),
+            Some(Surplus::Peer) => metrics.closed_connection("peer-limit"),
+            Some(Surplus::Total) => metrics.closed_connection("total-limit"),
             None => {}
         }
         let served = connection(stream, Arc::new(slot), limits, router.clone());
         let metrics = metrics.clone();
         tokio::spawn(async move {
             if served.await == Some(Closed::Overdue) {
-                metrics.refused_connection("too-slow");
+                metrics.closed_connection("too-slow");
             }
         });
     }

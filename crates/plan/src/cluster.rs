@@ -199,7 +199,7 @@ fn broker_options(
 /// certificate and resources are filled in where they are known.
 ///
 /// With `fcfs` Fluxion counts only what is up, and fails a job that is larger at once. Where
-/// ranks may be down for good reason such a job has to wait for them, as it does with
+/// ranks may be down on purpose such a job has to wait for them, as it does with
 /// `easy` and with Flux's simple scheduler, which does not read this.
 fn config(flux: &Flux, has_spare_ranks: bool) -> BrokerConfig {
     use flux_operator_api::minicluster::QueuePolicy;

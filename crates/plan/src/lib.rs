@@ -14,8 +14,8 @@
 //! Same arguments, same results: no client, no clock, no randomness. Time, keys
 //! and settings arrive as arguments.
 //!
-//! What an object says is somebody else's to choose. So no arithmetic on it may overflow, and
-//! no index may be out of bounds.
+//! Objects are written by users, so arithmetic on their values must not overflow and no index
+//! may be out of bounds.
 
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 

@@ -9,8 +9,9 @@ use crate::kubernetes::is_for_kueue;
 /// The largest size that the schema allows.
 const MOST_HOSTS: i32 = 100_000;
 
-/// A MiniCluster that can be carried out, with its runner. Made by [`Valid::check`] alone,
-/// so a function that takes one needs no checks of its own.
+/// A MiniCluster that can be run, with its runner, so that a function that takes one needs
+/// no checks of its own. [`Valid::check`] checks everything; [`Valid::check_planned`] leaves
+/// schema and rules to the API server.
 #[derive(Clone, Debug)]
 pub struct Valid {
     minicluster: MiniCluster,
@@ -100,7 +101,7 @@ impl Valid {
         &self.sidecars
     }
 
-    /// Whether hosts are registered that may be down for good reason, by the spec as it was
+    /// Whether hosts are registered that may be down on purpose, by the spec as it was
     /// before it was [`resized`](Self::resized).
     pub(crate) fn has_spare_ranks(&self) -> bool {
         self.has_spare_ranks

@@ -1,5 +1,6 @@
-//! Objects that are no MiniCluster, FluxJob or FluxSetup, stored under laxer schemas: some
-//! cannot be read, and some can and are still not ours. The schemas are everybody's, so this file has one test: files are run one after the other.
+//! Objects that our schemas refuse, stored under looser ones: some cannot be read, others can
+//! and are not valid. Schemas are shared by all tests, so this file has one test: files run
+//! one after the other.
 
 use anyhow::{Context, Result};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};

@@ -253,7 +253,7 @@ pub struct MiniClusterSpec {
 }
 
 impl MiniClusterSpec {
-    /// Whether hosts are registered that may be down for good reason: size may be less than
+    /// Whether hosts are registered that may be down on purpose: size may be less than
     /// maxSize, and others may join. It is decided by fields that cannot change once the
     /// cluster has started, so that it stays the same for a lead that is started again.
     pub fn has_spare_ranks(&self) -> bool {

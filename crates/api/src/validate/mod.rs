@@ -63,7 +63,7 @@ pub fn document(document: &Document) -> Vec<Problem> {
         .unwrap_or_else(|error| vec![Problem::new("spec", format!("cannot be read: {error}"))])
 }
 
-/// What of a MiniCluster works, but hardly as it is meant.
+/// Valid settings of a MiniCluster that are probably a mistake.
 pub fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
     beyond::minicluster::warnings(minicluster)
 }

@@ -62,7 +62,7 @@ fn whole_schema(crd: &CustomResourceDefinition) -> Value {
 }
 
 /// Offline there is never a stored object. The API server then has an optional without a
-/// value for `oldSelf`; the evaluator used here has a null, which cannot be asked.
+/// value for `oldSelf`; the evaluator used here has a null, on which `hasValue()` fails.
 fn without_stored_object(rule: &mut Value) {
     if let Some(text) = rule["rule"].as_str().map(|text| text.replace(HAS_OLD, "false")) {
         rule["rule"] = text.into();

@@ -182,7 +182,7 @@ async fn interrupted() -> Result<u8> {
 fn leave(session: &Session, name: &str) {
     let logs = session.command(&format!("logs -f {name}"));
     let delete = session.command(&format!("delete {name}"));
-    print::message(format_args!("{name} goes on without us: follow it with `{logs}`"));
+    print::message(format_args!("{name} keeps running: follow it with `{logs}`"));
     print::message(format_args!("hint: end it with `{delete}`"));
 }
 

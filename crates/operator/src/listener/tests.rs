@@ -67,7 +67,7 @@ fn is_open(stream: &TcpStream) -> bool {
 
 /// Waits until so many connections were refused for this reason.
 async fn refused(metrics: &Metrics, reason: &str, count: u32) {
-    let name = "flux_operator_http_refused_connections_total";
+    let name = "flux_operator_http_closed_connections_total";
     let line = format!("{name}{{reason=\"{reason}\"}} {count}\n");
     let counted = async {
         while !metrics.text(std::iter::empty(), std::iter::empty()).contains(&line) {

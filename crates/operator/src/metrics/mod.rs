@@ -44,7 +44,7 @@ pub(crate) struct Metrics {
     leader: Gauge,
     reports: Family<OutcomeLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
-    refused_connections: Family<ReasonLabels, Counter>,
+    closed_connections: Family<ReasonLabels, Counter>,
     queue: QueueMetrics,
 }
 
@@ -90,7 +90,7 @@ impl Metrics {
         let leader = Gauge::default();
         let reports = Family::default();
         let requests = Family::default();
-        let refused_connections = Family::default();
+        let closed_connections = Family::default();
         let mut registry = Registry::with_prefix("flux_operator");
         registry.register("reconciles", "Passes over a MiniCluster", passes.clone());
         registry.register("reconcile_seconds", "Time of a pass", pass_seconds.clone());
@@ -110,9 +110,9 @@ impl Metrics {
             requests.clone(),
         );
         registry.register(
-            "http_refused_connections",
-            "Connections to the operator that were closed before their answer, by reason",
-            refused_connections.clone(),
+            "http_closed_connections",
+            "Connections to the operator that were closed for a limit, by reason",
+            closed_connections.clone(),
         );
         let build = Family::<BuildLabels, Gauge>::default();
         build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
@@ -129,7 +129,7 @@ impl Metrics {
             leader,
             reports,
             requests,
-            refused_connections,
+            closed_connections,
             queue,
         }
     }
@@ -173,8 +173,8 @@ impl Metrics {
     }
 
     /// A client's connection was closed before its answer.
-    pub(crate) fn refused_connection(&self, reason: &'static str) {
-        self.refused_connections.get_or_create(&ReasonLabels { reason }).inc();
+    pub(crate) fn closed_connection(&self, reason: &'static str) {
+        self.closed_connections.get_or_create(&ReasonLabels { reason }).inc();
     }
 
     /// A request went to the API server.
@@ -229,7 +229,7 @@ mod tests {
         metrics.leads(true);
         metrics.report("heard");
         metrics.request("jobs".into(), "create");
-        metrics.refused_connection("too-slow");
+        metrics.closed_connection("too-slow");
         let running = metrics.pass_begins();
         let shown = text(&metrics);
         for line in [
@@ -242,7 +242,7 @@ mod tests {
             r#"flux_operator_leader 1"#,
             r#"flux_operator_reports_total{outcome="heard"} 1"#,
             r#"flux_operator_api_requests_total{resource="jobs",verb="create"} 1"#,
-            r#"flux_operator_http_refused_connections_total{reason="too-slow"} 1"#,
+            r#"flux_operator_http_closed_connections_total{reason="too-slow"} 1"#,
             r#"flux_operator_miniclusters{phase="Running"} 2"#,
             r#"flux_operator_reconciles_running 1"#,
         ] {

@@ -434,8 +434,8 @@ impl Ledger {
         Some((known.namespace.clone(), known.name.clone()))
     }
 
-    /// What a pass over a setup must know; None while something has changed that was not
-    /// read yet. Once it has been, all setups are passed over.
+    /// Facts for reconciling a setup. None while changes have not been read; all setups are
+    /// reconciled after that.
     pub(crate) fn setup(&self, name: &SetupName) -> Option<SetupFacts> {
         if self.unread {
             return None;

@@ -82,8 +82,8 @@ where
     (watched, events)
 }
 
-/// The room of every setup that asks for it. Pods of its own jobs are no others', and
-/// neither are those of jobs that it takes over once its room is known.
+/// The capacity of each setup with `quotaFromNodes`. Pods of its own jobs, and of jobs that
+/// it will take over, do not reduce it.
 fn rooms(
     queues: &Queues,
     nodes: &Watched<Node>,

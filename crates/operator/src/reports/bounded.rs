@@ -9,7 +9,7 @@ const MAX_ERROR: usize = 512;
 /// The longest text of a set of ranks that is kept as it is.
 const MAX_RANKS: usize = 1024;
 
-/// A time, as the operator writes it into a [`Drain`], has less.
+/// Longer than any time that the operator writes into a [`Drain`].
 const MAX_TIME: usize = 64;
 
 /// The report with everything in it bounded.
@@ -45,8 +45,8 @@ fn bounded_drain(drained: Drained) -> Option<Drained> {
     if since.len() > MAX_TIME || is_long(&ranks) {
         return None;
     }
-    // All that lies between the first and the last rank: jobs are rather waited for
-    // where there are none than not where they are.
+    // Widened to the whole range: waiting for an idle rank is safe, not waiting for a busy
+    // one is not.
     let busy = if is_long(&busy) { span(&busy) } else { busy };
     Some(Drained { asked: Drain { ranks, since }, busy })
 }

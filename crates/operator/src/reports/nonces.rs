@@ -1,7 +1,7 @@
 //! The nonces that agents were given, each for one request.
 //!
-//! Only a cluster's own agents are given any, but a cluster can be somebody's to attack
-//! with. So there are at most as many as its pods can use, and a bound on all of them.
+//! Only agents with the cluster's key get nonces, but a cluster's owner may be hostile. So
+//! there are at most as many as its pods can use, and a bound on all of them.
 //! A nonce that was forgotten costs its agent one more exchange.
 
 use std::collections::{HashMap, HashSet};
@@ -64,7 +64,7 @@ impl Nonces {
 
 /// How many nonces the agents of a cluster can use: each pod has one, the lead two, and
 /// pods are replaced.
-pub(super) fn most(minicluster: &MiniCluster) -> usize {
+pub(super) fn max_nonces(minicluster: &MiniCluster) -> usize {
     let spec = &minicluster.spec;
     let size = spec.max_size.unwrap_or_default().max(spec.size);
     let size = usize::try_from(size).unwrap_or_default();
@@ -123,7 +123,7 @@ mod tests {
         let most = |size, max_size| {
             let mut minicluster = MiniCluster::new("a", Default::default());
             (minicluster.spec.size, minicluster.spec.max_size) = (size, max_size);
-            super::most(&minicluster)
+            max_nonces(&minicluster)
         };
         assert_eq!(most(1, None), 18);
         assert_eq!(most(1, Some(10)), 36);

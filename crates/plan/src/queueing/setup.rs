@@ -57,7 +57,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     if !problems.is_empty() {
         mistakes.push(inactive(RefusalReason::Invalid.as_str(), problems.join("; ")));
     }
-    // Last, because it may pass: only the first is told.
+    // Last, because it may resolve itself; only the first mistake is reported.
     let room = room(spec, quota, around.nodes).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
         Resources::default()

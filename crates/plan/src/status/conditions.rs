@@ -62,8 +62,8 @@ fn accepted(facts: &Facts<'_>) -> Verdict {
 }
 
 fn carried_out(warnings: &[Problem]) -> String {
-    let warnings = warnings.iter().map(|warning| format!(", but {warning}"));
-    std::iter::once("the manifest can be carried out".to_owned()).chain(warnings).collect()
+    let warnings = warnings.iter().map(|warning| format!("; warning: {warning}"));
+    std::iter::once("the manifest is valid".to_owned()).chain(warnings).collect()
 }
 
 fn admitted(facts: &Facts<'_>) -> Verdict {

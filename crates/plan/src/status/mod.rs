@@ -165,15 +165,15 @@ pub(crate) struct Readiness {
     pub(crate) unready_since: Option<Timestamp>,
 }
 
-/// The readiness of the lead: from its pods, which know it when the operator was away, and
-/// from the last status, which knows it when the pod of then is gone.
+/// The readiness of the lead. From its pod, which is right even if the operator was down;
+/// from the last status if that pod was deleted.
 pub(crate) fn readiness(minicluster: &MiniCluster, seen: &Seen) -> Readiness {
     let pods = Pods::of(seen.job_pods());
     let before = minicluster.status.clone().unwrap_or_default();
     let was_ready = pods.lead_unready_since.is_some() || has_run(&pods, &before);
     let told = find(&before.conditions, ConditionType::Ready);
     let told = told.and_then(|ready| match ready.status.as_str() {
-        // The status of now is written after the plan is made.
+        // The stored status is older than this plan: it became unready just now.
         "True" => Some(seen.now),
         "False" => Some(ready.last_transition_time.0),
         _ => None,

@@ -70,7 +70,7 @@ impl Scheduler {
         if before == setup {
             return;
         }
-        let moves = found_by(&before) != found_by(&setup);
+        let moves = placement(&before) != placement(&setup);
         let relines =
             (before.strategy == Strategy::Backfill) != (setup.strategy == Strategy::Backfill);
         // What a job without a size asks for may be another now, and so what it is missing.
@@ -365,8 +365,8 @@ impl Scheduler {
     }
 }
 
-/// What of a setup says which jobs are at it, and at others.
-fn found_by(setup: &Setup) -> impl PartialEq + '_ {
+/// The fields that decide which jobs belong to a setup.
+fn placement(setup: &Setup) -> impl PartialEq + '_ {
     let Setup { created, serves, replaces, going, mistake, .. } = setup;
     (created, serves, replaces, going, mistake.is_some())
 }

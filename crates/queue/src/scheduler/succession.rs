@@ -10,8 +10,8 @@
 //! While 1 or 2 is broken ([`Contradiction`]) the setup replaces nobody, and nobody younger
 //! takes what it names: nothing is moved or deleted until a user has resolved it.
 //!
-//! 3 comes and goes by itself, such as when an operator that has just started does not know the nodes
-//! yet. Meanwhile the setup takes no place of another that exists. A name that no setup has
+//! Rule 3 can break and recover without a user, for example while a restarted operator does
+//! not know the nodes. Meanwhile the setup takes no place of another that exists. A name that no setup has
 //! any more stays with it: what runs under that name is counted nowhere else.
 
 use std::collections::HashMap;

@@ -35,7 +35,7 @@ pub fn check(minicluster: &MiniCluster) -> Vec<Problem> {
     problems
 }
 
-/// What works, but hardly as it is meant.
+/// Valid settings that are probably a mistake.
 pub fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
     let spec = &minicluster.spec;
     let scheduler = spec.flux.as_ref().and_then(|flux| flux.scheduler.as_ref());
