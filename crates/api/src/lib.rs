@@ -15,6 +15,7 @@ pub mod fluxjob;
 pub mod fluxsetup;
 pub mod manifest;
 pub mod minicluster;
+pub mod shell;
 mod unset;
 pub mod validate;
 

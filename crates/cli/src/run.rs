@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     advertise: Option<IpAddr>,
 
     /// Writes per second that the queues may make: admissions first. Unset: no limit.
-    #[arg(long, value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
     admission_rate: Option<f64>,
 
     /// Writes that the queues may make at once after a pause, with --admission-rate.
@@ -112,4 +112,9 @@ impl Arguments {
             identity: Identity { name, address },
         }
     }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().map_err(|error| format!("{error}"))?;
+    if rate > 0.0 { Ok(rate) } else { Err("a rate is above 0; leave it out for no limit".into()) }
 }

@@ -6,7 +6,7 @@ use flux_operator_api::MiniClusterSpec;
 use flux_operator_api::minicluster::Container;
 use flux_operator_wire::Batch;
 
-use crate::program::{command, flags, option_flags, prefix};
+use crate::program::{flags, lines, option_flags, prefix};
 
 /// The batch of a runner.
 pub(crate) fn batch(spec: &MiniClusterSpec, runner: &Container) -> Batch {
@@ -17,10 +17,10 @@ pub(crate) fn batch(spec: &MiniClusterSpec, runner: &Container) -> Batch {
         options.push("--quiet".into());
     }
     // Last, so that the user's count.
-    options.push(option_flags(spec.flux.as_ref()).to_owned());
-    let text = command(runner);
+    options.push(option_flags(spec.flux.as_ref()));
+    let text = lines(runner);
     Batch {
-        prefix: prefix(runner).to_owned(),
+        prefix: prefix(runner),
         options: options.join(" ").trim_end().to_owned(),
         script: if runner.batch_raw { format!("{text}\n") } else { script(text) },
     }

@@ -1,12 +1,13 @@
 //! What the lead runs: the command of the runner, by mode.
 //!
 //! `command` is the user's own shell text and is run as if it had been typed at
-//! a prompt; `args` are words that no shell looks at. So the line is text, and
-//! the words travel beside it as `"$@"`. Where there is no text at all, no
-//! shell is needed either.
+//! a prompt, as one command however many lines it has; `args` are words that no
+//! shell looks at. So the line is text, and the words travel beside it as `"$@"`.
+//! Where there is no text at all, no shell is needed either.
 
 use flux_operator_api::MiniClusterSpec;
 use flux_operator_api::minicluster::{Container, Flux};
+use flux_operator_api::shell::one_line;
 use flux_operator_wire::Program;
 
 use crate::batch::batch;
@@ -27,7 +28,7 @@ pub(crate) fn program(spec: &MiniClusterSpec, runner: &Container, mode: Mode) ->
     let prefix = prefix(runner);
     let command = command(runner);
     let Submit { text, flags, option_flags, watch } = submit;
-    if [prefix, command, text, option_flags].iter().all(|part| part.is_empty()) {
+    if [&prefix, &command, &text, &option_flags].iter().all(|part| part.is_empty()) {
         let submit = if mode == Mode::Submit { &["flux", "submit"][..] } else { &[] };
         let words = submit.iter().map(|word| word.to_string());
         let watch = watch.iter().map(|word| word.to_string());
@@ -35,40 +36,54 @@ pub(crate) fn program(spec: &MiniClusterSpec, runner: &Container, mode: Mode) ->
             words.chain(flags).chain(watch).chain(runner.args.iter().cloned()).collect(),
         );
     }
-    let submit = if mode == Mode::Submit && text.is_empty() { "flux submit" } else { text };
+    let submit = if mode == Mode::Submit && text.is_empty() { "flux submit" } else { &text };
     let flags = flags.join(" ");
     let watch = watch.join(" ");
     let rest = if runner.args.is_empty() { "" } else { "\"$@\"" };
-    let parts = [prefix, submit, &flags, option_flags, &watch, command, rest];
+    let parts = [&prefix, submit, &flags, &option_flags, &watch, &command, rest];
     let line = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
     Program::Line { line, words: runner.args.clone() }
 }
 
 /// What the user runs: a text of theirs, or their script.
-pub(crate) fn command(runner: &Container) -> &str {
-    match runner.commands.as_ref().filter(|commands| !commands.script.is_empty()) {
-        Some(_) => SCRIPT,
-        None => runner.command.trim_end(),
+fn command(runner: &Container) -> String {
+    match has_script(runner) {
+        true => SCRIPT.to_owned(),
+        false => joined(&runner.command),
     }
 }
 
+/// The same for a batch, in which each line is a job.
+pub(crate) fn lines(runner: &Container) -> &str {
+    if has_script(runner) { SCRIPT } else { runner.command.trim_end() }
+}
+
+fn has_script(runner: &Container) -> bool {
+    runner.commands.as_ref().is_some_and(|commands| !commands.script.is_empty())
+}
+
 /// What stands before the command that is run beside the lead's broker.
-pub(crate) fn prefix(runner: &Container) -> &str {
-    runner.commands.as_ref().map(|commands| commands.prefix.trim()).unwrap_or_default()
+pub(crate) fn prefix(runner: &Container) -> String {
+    runner.commands.as_ref().map(|commands| joined(&commands.prefix)).unwrap_or_default()
+}
+
+/// A text as part of a line. What cannot be is refused before.
+fn joined(text: &str) -> String {
+    one_line(text).unwrap_or_else(|_| text.trim().to_owned())
 }
 
 /// The words that submit a command. Flags are ours and need no quoting.
 #[derive(Default)]
-struct Submit<'a> {
-    text: &'a str,
+struct Submit {
+    text: String,
     flags: Vec<String>,
-    option_flags: &'a str,
-    watch: &'a [&'a str],
+    option_flags: String,
+    watch: &'static [&'static str],
 }
 
-fn submit<'a>(spec: &MiniClusterSpec, flux: Option<&'a Flux>) -> Submit<'a> {
+fn submit(spec: &MiniClusterSpec, flux: Option<&Flux>) -> Submit {
     Submit {
-        text: flux.map(|flux| flux.submit_command.trim()).unwrap_or_default(),
+        text: flux.map(|flux| joined(&flux.submit_command)).unwrap_or_default(),
         flags: flags(spec),
         option_flags: option_flags(flux),
         watch: &["--quiet", "--watch"],
@@ -85,8 +100,8 @@ pub(crate) fn flags(spec: &MiniClusterSpec) -> Vec<String> {
 }
 
 /// The user's options of a job, which are shell text.
-pub(crate) fn option_flags(flux: Option<&Flux>) -> &str {
-    flux.map(|flux| flux.option_flags.trim()).unwrap_or_default()
+pub(crate) fn option_flags(flux: Option<&Flux>) -> String {
+    flux.map(|flux| joined(&flux.option_flags)).unwrap_or_default()
 }
 
 /// How many nodes and tasks, by the Go operator's rule: fewer tasks than nodes

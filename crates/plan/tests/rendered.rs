@@ -212,7 +212,7 @@ fn the_same_manifest_gives_the_same_objects() {
 
 #[test]
 fn no_field_can_break_out_of_the_boot_plan() {
-    let nasty = "\"}],\n$(touch /tmp/x) `id` '\u{0}'";
+    let nasty = "\"\"}],\n$(touch /tmp/x) `id` '\u{0}'";
     let manifest = json!({ "spec": {
         "containers": [{ "command": nasty, "args": [nasty], "commands": { "pre": nasty } }],
         "flux": { "environment": { "A": nasty }, "optionFlags": nasty },

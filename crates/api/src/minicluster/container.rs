@@ -41,7 +41,8 @@ pub struct Container {
     pub name: String,
 
     /// What to run, as it would be typed at a shell prompt. On the runner it is
-    /// the job; empty there means that the cluster stays up.
+    /// the job; empty there means that the cluster stays up. There it is one command
+    /// and its lines are joined, unless it is a batch; elsewhere it is a script.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 131_072))]
     pub command: String,

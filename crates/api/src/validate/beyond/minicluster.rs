@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use flux_operator_flux::{BrokerConfig, Certificate, HostList};
 
 use super::labels::{check_labels, is_label};
-use crate::MiniCluster;
 use crate::minicluster::{Container, Flux, QueuePolicy, Volume};
+use crate::shell::one_line;
 use crate::validate::Problem;
+use crate::{MiniCluster, MiniClusterSpec};
 
 /// Where an empty directory without a path is mounted, as the Go operator does.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -21,6 +22,7 @@ pub fn check(minicluster: &MiniCluster) -> Vec<Problem> {
             check_container(container, &format!("spec.{field}[{index}]"), &mut problems);
         }
     }
+    check_one_line(spec, &mut problems);
     for name in spec.volumes.keys() {
         check_volume_name(name, "spec.volumes", &mut problems);
     }
@@ -33,6 +35,28 @@ pub fn check(minicluster: &MiniCluster) -> Vec<Problem> {
         check_flux(flux, spec.size, &mut problems);
     }
     problems
+}
+
+/// Texts that become part of the line by which the command is run. Lines of a batch are jobs
+/// each, and what runs beside the cluster is a script.
+fn check_one_line(spec: &MiniClusterSpec, problems: &mut Vec<Problem>) {
+    let mut check = |path: String, text: &str| {
+        problems.extend(one_line(text).err().map(|error| Problem::new(path, error.to_string())));
+    };
+    for (index, container) in spec.containers.iter().enumerate() {
+        let runs = container.run_flux || spec.containers.len() == 1;
+        let path = format!("spec.containers[{index}]");
+        if runs && !spec.interactive && (container.launcher || !container.batch) {
+            check(format!("{path}.command"), &container.command);
+        }
+        if let Some(commands) = container.commands.as_ref().filter(|_| runs) {
+            check(format!("{path}.commands.prefix"), &commands.prefix);
+        }
+    }
+    if let Some(flux) = &spec.flux {
+        check("spec.flux.submitCommand".into(), &flux.submit_command);
+        check("spec.flux.optionFlags".into(), &flux.option_flags);
+    }
 }
 
 /// Valid settings that are probably a mistake.

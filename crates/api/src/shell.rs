@@ -1,0 +1,298 @@
+//! Shell text as one line.
+//!
+//! A command is pasted behind words of ours (`flux submit -N4 ... COMMAND`), so a line break
+//! in it would end that command and start another: on the lead, outside Flux, with an exit
+//! code of its own. People break long commands all the same, and the Go operator splits them
+//! at any blank. So lines are joined here, by the rules by which a shell finds its words
+//! (POSIX.1-2024, Shell Command Language, 2.2 and 2.3), and what cannot be joined is refused.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// Why a text is not one command.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OneLineError {
+    /// A quote or the like that goes on to the end.
+    #[error("has {0} that is not closed")]
+    Open(&'static str),
+    /// Lines that are input, and not words.
+    #[error("has a here-document, which cannot be part of one command: use commands.script")]
+    HereDocument,
+    /// An operator between commands, in a text of several lines.
+    #[error(
+        "has several lines and {0:?} outside of quotes: lines are joined to one command, so it is \
+         not clear which part is meant to run where. Use commands.script for a script, or \
+         batch: true if each line is a job"
+    )]
+    Operator(char),
+    /// Nothing but comments.
+    #[error("has only comments: there is nothing to run")]
+    Nothing,
+}
+
+/// The text as one line: blanks and line breaks outside of quotes become one blank, and
+/// comments are left out.
+pub fn one_line(text: &str) -> Result<String, OneLineError> {
+    let mut scanner = Scanner::new(text);
+    while let Some(next) = scanner.rest.next() {
+        scanner.take(next)?;
+    }
+    scanner.finish(text)
+}
+
+/// What a character is inside of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// `'...'`
+    Single,
+    /// `$'...'`
+    Ansi,
+    /// `"..."`
+    Double,
+    /// `` `...` ``
+    Backquote,
+    /// `$(...)`, and parentheses within
+    Parenthesis,
+    /// `${...}`
+    Brace,
+}
+
+struct Scanner<'a> {
+    rest: Peekable<Chars<'a>>,
+    open: Vec<Open>,
+    line: String,
+    /// Where the last word ends in the line.
+    end: usize,
+    /// The word may go on: a `#` here begins no comment.
+    in_word: bool,
+    /// A line break was met after the last word.
+    broken: bool,
+    /// Words follow a line break.
+    several: bool,
+    operator: Option<char>,
+}
+
+impl<'a> Scanner<'a> {
+    fn new(text: &'a str) -> Self {
+        Scanner {
+            rest: text.chars().peekable(),
+            open: Vec::new(),
+            line: String::with_capacity(text.len()),
+            end: 0,
+            in_word: false,
+            broken: false,
+            several: false,
+            operator: None,
+        }
+    }
+
+    fn take(&mut self, next: char) -> Result<(), OneLineError> {
+        match (self.open.last(), next) {
+            (Some(Open::Single), '\'') | (Some(Open::Ansi), '\'') => self.close(next),
+            (Some(Open::Single), _) => self.push(next),
+            (_, '\\') => self.escape(),
+            (Some(Open::Ansi), _) => self.push(next),
+            (Some(Open::Backquote), '`')
+            | (Some(Open::Double), '"')
+            | (Some(Open::Parenthesis), ')')
+            | (Some(Open::Brace), '}') => self.close(next),
+            (Some(Open::Backquote), _) => self.push(next),
+            (_, '`') => self.enter(Open::Backquote, next),
+            (_, '$') => self.dollar(),
+            (Some(Open::Double), _) => self.push(next),
+            (_, '"') => self.enter(Open::Double, next),
+            (_, '\'') => self.enter(Open::Single, next),
+            (Some(Open::Parenthesis), '(') => self.enter(Open::Parenthesis, next),
+            (Some(Open::Parenthesis), '#') if !self.in_word => self.keep_comment(),
+            (Some(Open::Parenthesis), _) => {
+                self.push(next);
+                self.in_word = !" \t\n;&|".contains(next);
+            }
+            (Some(Open::Brace), _) => self.push(next),
+            (None, '#') if !self.in_word => self.drop_comment(),
+            (None, '\n') => self.break_line(),
+            (None, '<') if self.rest.peek() == Some(&'<') => return self.less(),
+            (None, ';' | '&' | '|' | '(' | ')') => self.operate(next),
+            (None, ' ' | '\t') => self.space(),
+            (None, _) => self.push(next),
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, text: &str) -> Result<String, OneLineError> {
+        if let Some(open) = self.open.last() {
+            return Err(OneLineError::Open(match open {
+                Open::Single | Open::Ansi => "a single quote",
+                Open::Double => "a double quote",
+                Open::Backquote => "a backquote",
+                Open::Parenthesis => "a parenthesis",
+                Open::Brace => "a brace",
+            }));
+        }
+        if let Some(operator) = self.operator.filter(|_| self.several) {
+            return Err(OneLineError::Operator(operator));
+        }
+        self.line.truncate(self.end);
+        if self.line.is_empty() && !text.trim().is_empty() {
+            return Err(OneLineError::Nothing);
+        }
+        Ok(self.line)
+    }
+
+    /// Part of a word.
+    fn push(&mut self, next: char) {
+        if self.end == 0 {
+            self.line.clear();
+        }
+        self.several |= self.broken && self.end > 0;
+        self.broken = false;
+        self.line.push(next);
+        self.end = self.line.len();
+        self.in_word = true;
+    }
+
+    /// Between words, where one blank is as good as many.
+    fn space(&mut self) {
+        if self.end == self.line.len() {
+            self.line.push(' ');
+        }
+        self.in_word = false;
+    }
+
+    fn enter(&mut self, open: Open, next: char) {
+        self.push(next);
+        self.open.push(open);
+        self.in_word = open != Open::Parenthesis;
+    }
+
+    fn close(&mut self, next: char) {
+        self.push(next);
+        self.open.pop();
+    }
+
+    /// A backslash takes the next character's meaning. With a line break it is nothing at
+    /// all, also where the text ends: what we put behind it must not lose its meaning.
+    fn escape(&mut self) {
+        match self.rest.next() {
+            None | Some('\n') if self.open.is_empty() => {}
+            next => {
+                self.push('\\');
+                next.into_iter().for_each(|next| self.push(next));
+            }
+        }
+    }
+
+    fn dollar(&mut self) {
+        let in_double = self.open.last() == Some(&Open::Double);
+        let open = match self.rest.peek() {
+            Some('(') => Open::Parenthesis,
+            Some('{') => Open::Brace,
+            Some('\'') if !in_double => Open::Ansi,
+            _ => return self.push('$'),
+        };
+        self.push('$');
+        if let Some(next) = self.rest.next() {
+            self.enter(open, next);
+        }
+    }
+
+    fn drop_comment(&mut self) {
+        while self.rest.next_if(|next| *next != '\n').is_some() {}
+    }
+
+    fn keep_comment(&mut self) {
+        self.push('#');
+        while let Some(next) = self.rest.next_if(|next| *next != '\n') {
+            self.push(next);
+        }
+    }
+
+    fn break_line(&mut self) {
+        self.broken = true;
+        self.space();
+    }
+
+    /// `<<`, which begins a here-document, or `<<<`, which does not.
+    fn less(&mut self) -> Result<(), OneLineError> {
+        self.rest.next();
+        if self.rest.next_if_eq(&'<').is_none() {
+            return Err(OneLineError::HereDocument);
+        }
+        "<<<".chars().for_each(|next| self.push(next));
+        Ok(())
+    }
+
+    /// An operator between commands, or part of a redirection such as `2>&1`, `&>` or `>|`.
+    fn operate(&mut self, next: char) {
+        let redirects = self.line.ends_with(['>', '<']) && matches!(next, '&' | '|')
+            || next == '&' && self.rest.peek() == Some(&'>');
+        if !redirects {
+            self.operator.get_or_insert(next);
+        }
+        self.push(next);
+        self.in_word = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OneLineError::{HereDocument, Nothing, Open, Operator};
+    use super::*;
+
+    #[test]
+    fn lines_are_joined_and_what_is_in_quotes_stays() {
+        for (text, line) in [
+            ("", ""),
+            ("\n\n", ""),
+            ("hostname", "hostname"),
+            ("  hostname \n", "hostname"),
+            ("lmp -in a\n  -var x 1\n", "lmp -in a -var x 1"),
+            ("lmp \\\n  -in a \\\n", "lmp -in a"),
+            ("lmp\\\nx", "lmpx"),
+            ("\n\n# what it does\nhostname\n# done\n", "hostname"),
+            ("hostname # where\n -f", "hostname -f"),
+            ("hostname # don't", "hostname"),
+            ("echo a#b $# ${#a} '#' \"#\" \\#", "echo a#b $# ${#a} '#' \"#\" \\#"),
+            ("python -c \"\na = 1\nprint(a)\n\"\n", "python -c \"\na = 1\nprint(a)\n\""),
+            ("python -c 'a;\n# b\nc'\n -v", "python -c 'a;\n# b\nc' -v"),
+            ("echo $'it\\'s\n' b", "echo $'it\\'s\n' b"),
+            ("echo \"$(date; echo \")\"\n)\"\n-n", "echo \"$(date; echo \")\"\n)\" -n"),
+            ("echo $(a # don't )\nb; c)\n-n", "echo $(a # don't )\nb; c) -n"),
+            ("echo `a\nb`\n-n", "echo `a\nb` -n"),
+            ("echo `a`#b $(a)#b \\ #b \\;#b", "echo `a`#b $(a)#b \\ #b \\;#b"),
+            ("echo ${a:-b # c}\n-n", "echo ${a:-b # c} -n"),
+            ("echo \\\"a\nb\\\"", "echo \\\"a b\\\""),
+            ("lmp\n> out 2>&1\n&> all\n>| more", "lmp > out 2>&1 &> all >| more"),
+            ("cat <<<a\nb", "cat <<<a b"),
+            // On one line it is what it would be at a prompt.
+            ("a; b && c | d & (e)", "a; b && c | d & (e)"),
+            ("echo $((1<<2))", "echo $((1<<2))"),
+            // What follows is not escaped by what does not end.
+            ("echo a\\", "echo a"),
+            ("echo a\\ ", "echo a\\ "),
+        ] {
+            assert_eq!(one_line(text).as_deref(), Ok(line), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_one_command_is_refused_by_name() {
+        for (text, error) in [
+            ("echo 'a\nb", Open("a single quote")),
+            ("echo \"a", Open("a double quote")),
+            ("echo `a\n", Open("a backquote")),
+            ("echo $(a\n", Open("a parenthesis")),
+            ("echo ${a\n", Open("a brace")),
+            ("cat <<EOF\na\nEOF\n", HereDocument),
+            ("cat <<-'EOF' | sh\na\nEOF\n", HereDocument),
+            ("hostname;\necho done", Operator(';')),
+            ("hostname &&\necho done", Operator('&')),
+            ("hostname\n| wc", Operator('|')),
+            ("(a\nb)", Operator('(')),
+            ("# nothing\n\n  # at all", Nothing),
+            ("#", Nothing),
+        ] {
+            assert_eq!(one_line(text), Err(error), "{text:?}");
+        }
+    }
+}
