@@ -49,7 +49,8 @@ const OPERATOR_AGAIN: Delay = Delay::new(Duration::from_secs(1), Duration::from_
 /// a usual name server caches an address, so that it is no longer an old one.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What to do about an address whose agent does not answer.
+/// What to do about an address from DNS whose agent does not answer. The operator's word
+/// is sealed and about this Job, so its address is used after [`SILENCE`] in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfSilent {
     /// Use it after [`SILENCE`].
@@ -95,7 +96,7 @@ pub fn find(
     };
     let operator = rank.plan.report.as_ref().and_then(|target| Operator::new(place, target));
     if let Some(operator) = operator {
-        let mut search = search.clone();
+        let mut search = Search { if_silent: IfSilent::UseLater, ..search.clone() };
         let report = Report { rank: rank.number, wants_lead: true, ..Report::default() };
         thread::spawn(move || search.ask_operator(operator, &report));
     }

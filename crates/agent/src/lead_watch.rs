@@ -60,7 +60,10 @@ fn watch_with(
         };
         search.end();
         match found {
-            Some(address) if address != lead.ip() => return Some(address),
+            // With two families the lead has two addresses, and one of them is enough.
+            Some(address) if address.is_ipv4() == lead.is_ipv4() && address != lead.ip() => {
+                return Some(address);
+            }
             Some(_) => pause = delay.grow(),
             None => {}
         }

@@ -39,7 +39,12 @@ pub(crate) enum ApplyError {
 impl ApplyError {
     /// Whether it passes by itself in a moment, and is nothing to tell.
     pub(crate) fn passes(&self) -> bool {
-        matches!(self, ApplyError::Leftover { .. })
+        match self {
+            ApplyError::Leftover { .. } => true,
+            // The object has changed since it was seen; the next pass sees that.
+            ApplyError::Change { source: kube::Error::Api(status), .. } => status.code == 409,
+            _ => false,
+        }
     }
 
     /// Short and bounded: the metric's label.

@@ -13,7 +13,7 @@
 //! Deployment allows.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -25,13 +25,8 @@ const MAX_ASKING: usize = 256;
 
 /// Connections of one address that are asking. A pod has an address of its own and needs
 /// two. The agents of a whole network may come through one address: those that are held do
-/// not count, and the others take turns.
-const MAX_ASKING_PER_PEER: usize = 64;
-
-/// Time to serve one request on a busy processor. At a limit, a new connection waits until
-/// the oldest has had this time for each connection within the limit: agents that start
-/// together are served within it. A larger value lets silent clients delay others for longer.
-const TURN: Duration = Duration::from_micros(500);
+/// not count, and one that was closed asks again within a second.
+pub(crate) const MAX_ASKING_PER_PEER: usize = 128;
 
 /// Connections that are held: one for each lead, and one for each worker that waits for
 /// its lead's address. What is above that costs a request per second, not memory.
@@ -44,8 +39,6 @@ const MAX_HELD_PER_CLUSTER: usize = 512;
 #[derive(Clone)]
 pub(crate) struct Connections {
     table: Arc<Mutex<Table>>,
-    /// Notified when one stops asking.
-    freed: Arc<Notify>,
     max_held: usize,
 }
 
@@ -59,22 +52,8 @@ struct Table {
 }
 
 struct Asking {
-    peer: Peer,
-    since: Instant,
+    peer: IpAddr,
     close: Arc<Notify>,
-}
-
-/// An IPv4 address, or an IPv6 network: whoever has one address of a /64 has all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Peer(IpAddr);
-
-impl Peer {
-    fn new(address: IpAddr) -> Peer {
-        match address.to_canonical() {
-            IpAddr::V6(address) => Peer(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into()),
-            address => Peer(address),
-        }
-    }
 }
 
 /// Which limit a connection was closed for.
@@ -93,42 +72,19 @@ impl Surplus {
             Surplus::Total => MAX_ASKING,
         }
     }
-
-    /// How long all connections within this limit have, to be served.
-    fn patience(self) -> Duration {
-        TURN * u32::try_from(self.limit()).expect("the limits are small")
-    }
 }
 
 impl Connections {
     /// None yet. Of the files that this process may open, half are for other things.
     pub(crate) fn new(max_files: usize) -> Connections {
         let max_held = (max_files / 2).saturating_sub(MAX_ASKING).min(MAX_HELD);
-        Connections { table: Arc::default(), freed: Arc::default(), max_held }
-    }
-
-    /// Waits until one more from this address would close no other, or one that has had
-    /// its time. The accept loop waits here, so other addresses wait too: 32 ms at most for
-    /// a connection of an address that is at its limit.
-    pub(crate) async fn ready(&self, address: IpAddr) {
-        let peer = Peer::new(address);
-        let until = || {
-            let table = self.lock();
-            let (id, surplus) = table.surplus(peer)?;
-            Some(table.asking.get(&id)?.since + surplus.patience())
-        };
-        while let Some(until) = until() {
-            tokio::select! {
-                () = self.freed.notified() => {}
-                () = tokio::time::sleep_until(until) => return,
-            }
-        }
+        Connections { table: Arc::default(), max_held }
     }
 
     /// Takes one more from this address in, which has `limit` for its request. Says for
     /// which limit another one was closed, if one was.
     pub(crate) fn admit(&self, address: IpAddr, limit: Duration) -> (Slot, Option<Surplus>) {
-        let (peer, since, close) = (Peer::new(address), Instant::now(), Arc::new(Notify::new()));
+        let (peer, close) = (address.to_canonical(), Arc::new(Notify::new()));
         let mut table = self.lock();
         let surplus = table.surplus(peer).map(|(id, surplus)| {
             if let Some(closed) = table.asking.remove(&id) {
@@ -138,8 +94,8 @@ impl Connections {
         });
         let id = table.next;
         table.next += 1;
-        table.asking.insert(id, Asking { peer, since, close: Arc::clone(&close) });
-        let until = watch::Sender::new(since + limit);
+        table.asking.insert(id, Asking { peer, close: Arc::clone(&close) });
+        let until = watch::Sender::new(Instant::now() + limit);
         (Slot { id, connections: self.clone(), close, until, held: Mutex::default() }, surplus)
     }
 
@@ -150,7 +106,7 @@ impl Connections {
 
 impl Table {
     /// The connection that has to make way for one more of this peer.
-    fn surplus(&self, peer: Peer) -> Option<(u64, Surplus)> {
+    fn surplus(&self, peer: IpAddr) -> Option<(u64, Surplus)> {
         let of_peer = || self.asking.iter().filter(|(_, asking)| asking.peer == peer);
         if of_peer().count() >= Surplus::Peer.limit() {
             return of_peer().next().map(|(id, _)| (*id, Surplus::Peer));
@@ -187,8 +143,8 @@ impl Slot {
     }
 
     /// Lets the connection be held for a MiniCluster whose key sealed its request, to the
-    /// end of the connection. False if too many are.
-    pub(crate) fn hold(&self, cluster_uid: &str) -> bool {
+    /// end of the connection. False if too many are, or more than `most` of this one.
+    pub(crate) fn hold(&self, cluster_uid: &str, most: usize) -> bool {
         let mut held = self.held.lock().expect("no holder of this lock panics");
         if held.is_some() {
             return true;
@@ -196,11 +152,10 @@ impl Slot {
         let mut table = self.connections.lock();
         let of_cluster = table.held.get(cluster_uid).copied().unwrap_or_default();
         let total: usize = table.held.values().sum();
-        if of_cluster >= MAX_HELD_PER_CLUSTER || total >= self.connections.max_held {
+        if of_cluster >= most.min(MAX_HELD_PER_CLUSTER) || total >= self.connections.max_held {
             return false;
         }
         table.asking.remove(&self.id);
-        self.connections.freed.notify_one();
         table.held.insert(cluster_uid.to_owned(), of_cluster + 1);
         *held = Some(cluster_uid.to_owned());
         true
@@ -226,7 +181,6 @@ impl Drop for Slot {
         let held = self.held.get_mut().expect("no holder of this lock panics").take();
         let mut table = self.connections.lock();
         table.asking.remove(&self.id);
-        self.connections.freed.notify_one();
         let Some(cluster_uid) = held else { return };
         if let Some(count) = table.held.get_mut(&cluster_uid) {
             *count -= 1;
@@ -241,6 +195,7 @@ impl Drop for Slot {
 mod tests {
     use super::*;
     use futures::FutureExt;
+    use std::net::Ipv6Addr;
 
     const LIMIT: Duration = Duration::from_secs(5);
 
@@ -252,20 +207,11 @@ mod tests {
         Ipv6Addr::from_bits((number as u128) << 64 | 1).into()
     }
 
-    #[test]
-    fn an_ipv6_network_is_one_peer_and_so_is_an_ipv4_address() {
-        let peer = |text: &str| Peer::new(text.parse().unwrap());
-        assert_eq!(peer("::ffff:10.0.0.1"), peer("10.0.0.1"));
-        assert_ne!(peer("::ffff:10.0.0.1"), peer("10.0.0.2"));
-        assert_eq!(peer("fd00:1::1"), peer("fd00:1::ffff:ffff:ffff:ffff"));
-        assert_ne!(peer("fd00:1::1"), peer("fd00:1:0:1::1"));
-    }
-
     #[tokio::test(start_paused = true)]
     async fn the_oldest_makes_way_and_one_that_is_held_does_not() {
         let connections = connections();
         let (held, _) = connections.admit(address(0), LIMIT);
-        assert!(held.hold("uid"));
+        assert!(held.hold("uid", 9));
         let (oldest, _) = connections.admit(address(0), LIMIT);
         let mut others: Vec<Slot> =
             (1..MAX_ASKING).map(|number| connections.admit(address(number), LIMIT).0).collect();
@@ -277,26 +223,6 @@ mod tests {
         others.pop();
         let (_new, surplus) = connections.admit(address(MAX_ASKING), LIMIT);
         assert_eq!(surplus, None, "what is dropped gives its place back");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn new_ones_wait_until_others_are_served_or_have_had_their_time() {
-        let connections = connections();
-        connections.ready(address(1)).await;
-        let start = Instant::now();
-        let mut slots: Vec<Slot> =
-            (0..MAX_ASKING_PER_PEER).map(|_| connections.admit(address(1), LIMIT).0).collect();
-        connections.ready(address(2)).await;
-        assert_eq!(start.elapsed(), Duration::ZERO, "another peer waited");
-        let free = async {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            slots.pop();
-        };
-        tokio::join!(connections.ready(address(1)), free);
-        assert_eq!(start.elapsed(), Duration::from_millis(1));
-        slots.push(connections.admit(address(1), LIMIT).0);
-        connections.ready(address(1)).await;
-        assert_eq!(start.elapsed(), Surplus::Peer.patience());
     }
 
     #[tokio::test(start_paused = true)]
@@ -318,7 +244,7 @@ mod tests {
         let connections = connections();
         let held = |cluster: &str| {
             let (slot, _) = connections.admit(address(1), LIMIT);
-            slot.hold(cluster).then_some(slot)
+            slot.hold(cluster, usize::MAX).then_some(slot)
         };
         let mut slots: Vec<Slot> = std::iter::from_fn(|| held("hostile")).collect();
         assert_eq!(slots.len(), MAX_HELD_PER_CLUSTER);
@@ -331,9 +257,16 @@ mod tests {
     }
 
     #[test]
+    fn a_small_cluster_is_held_for_few_agents() {
+        let connections = connections();
+        let slots: Vec<Slot> = (0..10).map(|_| connections.admit(address(1), LIMIT).0).collect();
+        assert_eq!(slots.iter().filter(|slot| slot.hold("uid", 4)).count(), 4);
+    }
+
+    #[test]
     fn few_are_held_where_few_files_may_be_open() {
         let slot = |files| Connections::new(files).admit(address(1), LIMIT).0;
-        assert!(!slot(2 * MAX_ASKING).hold("uid"));
-        assert!(slot(2 * MAX_ASKING + 2).hold("uid"));
+        assert!(!slot(2 * MAX_ASKING).hold("uid", 9));
+        assert!(slot(2 * MAX_ASKING + 2).hold("uid", 9));
     }
 }

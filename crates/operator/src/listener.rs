@@ -74,7 +74,6 @@ async fn serve_within(limits: Limits, listener: TcpListener, router: Router, met
                 continue;
             }
         };
-        connections.ready(address.ip()).await;
         let (slot, surplus) = connections.admit(address.ip(), limits.request);
         match surplus {
             Some(Surplus::Peer) => metrics.closed_connection("peer-limit"),

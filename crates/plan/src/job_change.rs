@@ -57,6 +57,11 @@ pub(crate) fn job_change(
             metadata.insert(name.into(), entries.into());
         }
     }
+    if let (Patience::GiveBack, Some(version)) = (patience, current.resource_version()) {
+        // A lead that has become ready since then has changed the Job's status: its command
+        // must not be stopped by what was seen before.
+        metadata.insert("resourceVersion".into(), version.into());
+    }
     let parts = [("metadata", metadata), ("spec", spec)];
     let parts = parts.into_iter().filter(|(_, part)| !part.is_empty());
     let patch: Map<String, Value> =
@@ -156,5 +161,17 @@ mod tests {
         let after = json!({ "metadata": { "labels": { "a": "2" } }, "spec": { "template": {} } });
         let patch = json!({ "metadata": { "labels": { "a": "2" } } });
         assert_eq!(change(before, after, Patience::Fine), Some(patch));
+    }
+
+    #[test]
+    fn nodes_are_given_back_only_if_the_job_is_as_it_was_seen() {
+        let mut current = spec(json!({}));
+        current["metadata"] = json!({ "resourceVersion": "7" });
+        let patch = change(current.clone(), spec(json!({})), Patience::GiveBack).unwrap();
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+        assert_eq!(patch["spec"]["suspend"], true);
+        current["spec"]["suspend"] = true.into();
+        let patch = change(current, spec(json!({})), Patience::TryAgain).unwrap();
+        assert!(patch["metadata"].get("resourceVersion").is_none(), "{patch}");
     }
 }

@@ -2,6 +2,7 @@
 //! version that made it, and how many hosts its brokers were told of.
 
 use flux_operator_api::MiniClusterSpec;
+use flux_operator_wire::BOOT_PLAN_VERSION;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
@@ -30,16 +31,19 @@ const FREE: [&str; 10] = [
 /// How deep fields are told apart: `containers[0].image`, `flux.container`.
 const DEPTH: usize = 2;
 
-/// This program's version.
-const THIS_VERSION: &str = env!("CARGO_PKG_VERSION");
-
 /// Writes the annotations of a Job that is about to be made.
 pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>) {
     let fingerprint = fingerprint(&rendering.minicluster.spec);
     let annotations = job.annotations_mut();
     annotations.insert(SPEC.into(), fingerprint.to_text());
-    annotations.insert(VERSION.into(), THIS_VERSION.into());
+    annotations.insert(VERSION.into(), this_version());
     annotations.insert(RANKS.into(), rendering.cluster.ranks.max_size.to_string());
+}
+
+/// This program's version, and that of the boot plan: an agent refuses a plan that has a
+/// field it does not know, so builds of one release may differ too.
+fn this_version() -> String {
+    format!("{}+plan{BOOT_PLAN_VERSION}", env!("CARGO_PKG_VERSION"))
 }
 
 /// Fields of a spec that differ from what the Job was made from.
@@ -51,7 +55,7 @@ pub(crate) fn changed_fields(job: &Job, now: &MiniClusterSpec) -> Vec<String> {
 /// Whether this version made the Job. What another one's agents read must not be
 /// rewritten in our words.
 pub(crate) fn is_ours(job: &Job) -> bool {
-    job.annotations().get(VERSION).is_some_and(|version| version == THIS_VERSION)
+    job.annotations().get(VERSION).is_some_and(|version| *version == this_version())
 }
 
 /// How many hosts of its own the cluster was started with, or may grow to.

@@ -11,6 +11,7 @@ use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
 use super::*;
+use crate::connections::MAX_ASKING_PER_PEER;
 
 /// Until a test has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,7 +26,7 @@ const SLOW: Limits = Limits { request: NEVER, answer: NEVER, send: NEVER };
 /// Serves `/healthz`, `/echo`, `/large`, and `/held`, which takes much longer than `SHORT`.
 async fn server(limits: Limits) -> (SocketAddr, Metrics) {
     let held = async |Extension(slot): Extension<Arc<Slot>>| {
-        assert!(slot.hold("uid"));
+        assert!(slot.hold("uid", 9));
         tokio::time::sleep(5 * SHORT).await;
         "held"
     };
@@ -156,9 +157,9 @@ async fn a_peer_with_too_many_connections_takes_none_of_another() {
     for _ in 0..300 {
         silent.push(connect_from(1, address).await);
     }
-    refused(&metrics, "peer-limit", 300 - 64).await;
+    refused(&metrics, "peer-limit", 300 - u32::try_from(MAX_ASKING_PER_PEER).unwrap()).await;
     assert!(is_open(&other));
-    assert_eq!(silent.iter().filter(|stream| is_open(stream)).count(), 64);
+    assert_eq!(silent.iter().filter(|stream| is_open(stream)).count(), MAX_ASKING_PER_PEER);
     for last in [1, 2, 3] {
         let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
         let answer = ask(connect_from(last, address).await, request).await;

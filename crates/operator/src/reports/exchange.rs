@@ -79,7 +79,7 @@ impl Reports {
         getrandom::fill(&mut bytes).ok()?;
         let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let Speaker { cluster_uid, pod_uid, .. } = speaker;
-        self.nonces().give(cluster_uid, pod_uid, &nonce, nonces::max_nonces(minicluster));
+        self.nonces().give(cluster_uid, pod_uid, &nonce, nonces::max_agents(minicluster));
         Some(nonce)
     }
 

@@ -62,9 +62,9 @@ impl Nonces {
     }
 }
 
-/// How many nonces the agents of a cluster can use: each pod has one, the lead two, and
-/// pods are replaced.
-pub(super) fn max_nonces(minicluster: &MiniCluster) -> usize {
+/// How many requests the agents of a cluster can make at the same time: each pod one, the
+/// lead two, and pods are replaced.
+pub(super) fn max_agents(minicluster: &MiniCluster) -> usize {
     let spec = &minicluster.spec;
     let size = spec.max_size.unwrap_or_default().max(spec.size);
     let size = usize::try_from(size).unwrap_or_default();
@@ -123,7 +123,7 @@ mod tests {
         let most = |size, max_size| {
             let mut minicluster = MiniCluster::new("a", Default::default());
             (minicluster.spec.size, minicluster.spec.max_size) = (size, max_size);
-            max_nonces(&minicluster)
+            max_agents(&minicluster)
         };
         assert_eq!(most(1, None), 18);
         assert_eq!(most(1, Some(10)), 36);

@@ -14,6 +14,7 @@ use flux_operator_wire::seal::SealKey;
 use flux_operator_wire::{Reply, Report, Work};
 
 use super::exchange::{Outcome, Speaker};
+use super::nonces::max_agents;
 use super::work;
 use crate::connections::Slot;
 use crate::http::Server;
@@ -69,7 +70,7 @@ pub(crate) async fn report(
             let may_hold = body.len() <= MAX_HELD;
             // An agent may be held for long: only what is needed stays.
             drop((headers, body));
-            let hold = || may_hold && slot.hold(&speaker.cluster_uid);
+            let hold = || may_hold && slot.hold(&speaker.cluster_uid, max_agents(minicluster));
             let work = server.work(minicluster, &speaker, said, hold).await;
             let reply = Reply { work, ..Reply::default() };
             server.reply(StatusCode::OK, minicluster, &key, &speaker, reply)
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!((status, start.elapsed()), (StatusCode::OK, work::PATIENCE));
         let nonce = reply.unwrap().nonce;
         let others: Vec<Slot> = std::iter::repeat_with(|| slot(&connections))
-            .take_while(|slot| slot.hold("uid"))
+            .take_while(|slot| slot.hold("uid", usize::MAX))
             .collect();
         let start = Instant::now();
         let ask = Ask { nonce: &nonce, report, ..Ask::default() };

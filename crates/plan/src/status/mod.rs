@@ -159,7 +159,7 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
 pub(crate) struct Readiness {
     /// Enough brokers are online.
     pub(crate) ready: bool,
-    /// The lead that is there has started the command.
+    /// The lead that is there has started the command, or may still end it in its grace.
     pub(crate) command_started: bool,
     /// Since when it is not ready, if it was ready before.
     pub(crate) unready_since: Option<Timestamp>,
@@ -170,7 +170,8 @@ pub(crate) struct Readiness {
 pub(crate) fn readiness(minicluster: &MiniCluster, seen: &Seen) -> Readiness {
     let pods = Pods::of(seen.job_pods());
     let before = minicluster.status.clone().unwrap_or_default();
-    let was_ready = pods.lead_unready_since.is_some() || has_run(&pods, &before);
+    let reported = seen.report.as_ref().is_some_and(|report| report.program_started);
+    let was_ready = pods.lead_unready_since.is_some() || has_run(&pods, &before) || reported;
     let told = find(&before.conditions, ConditionType::Ready);
     let told = told.and_then(|ready| match ready.status.as_str() {
         // The stored status is older than this plan: it became unready just now.
@@ -180,7 +181,7 @@ pub(crate) fn readiness(minicluster: &MiniCluster, seen: &Seen) -> Readiness {
     });
     Readiness {
         ready: pods.lead_ready,
-        command_started: was_ready && !stays(&minicluster.spec),
+        command_started: (was_ready || pods.lead_terminating) && !stays(&minicluster.spec),
         unready_since: pods.lead_unready_since.or(told),
     }
 }
@@ -208,9 +209,9 @@ fn too_late() -> Trouble {
 /// One word for people.
 fn phase(facts: &Facts<'_>) -> &'static str {
     match &facts.ended {
-        _ if facts.outcome.refusal.is_some() => "Refused",
         Some(ended) if ended.succeeded => "Succeeded",
         Some(_) => "Failed",
+        None if facts.outcome.refusal.is_some() => "Refused",
         None if facts.suspended => "Suspended",
         None if facts.given_back || facts.waits => "Waiting",
         None if facts.outcome.failure.is_some() => "Blocked",
@@ -305,9 +306,9 @@ mod tests {
         let flux = json!({ "scheduler": { "queuePolicy": "fcfs" } });
         let accepted = told(json!({ "size": 2, "maxSize": 4, "flux": flux }));
         assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("True", "Accepted"));
-        let but = ", but spec.flux.scheduler.queuePolicy: is \"fcfs\"";
-        assert!(accepted.message.contains(but), "{}", accepted.message);
-        assert!(!told(json!({ "size": 2, "flux": flux })).message.contains("but"));
+        let warning = "; warning: spec.flux.scheduler.queuePolicy: is \"fcfs\"";
+        assert!(accepted.message.contains(warning), "{}", accepted.message);
+        assert!(!told(json!({ "size": 2, "flux": flux })).message.contains("warning"));
     }
 
     #[test]

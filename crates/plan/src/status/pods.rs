@@ -25,6 +25,8 @@ pub(super) struct Pods {
     pub(super) lead_started: Option<Timestamp>,
     /// Since when the lead is not ready, if it was ready before.
     pub(super) lead_unready_since: Option<Timestamp>,
+    /// The lead is being deleted, and may still work for as long as its grace lasts.
+    pub(super) lead_terminating: bool,
     /// How the lead's runner ended, if it did.
     pub(super) lead_ended: Option<RunnerEnd>,
     /// Why Kubernetes ended the last lead that was ready, if it did.
@@ -75,6 +77,7 @@ impl Pods {
                 seen.lead_ready = ready;
                 seen.lead_started = runner_started(pod).filter(|_| !going);
                 seen.lead_unready_since = unready_since(pod).filter(|_| !going);
+                seen.lead_terminating = going && !over;
                 seen.lead_ended = ended;
             } else if ended.as_ref().is_some_and(|end| !matches!(end.code, 0 | 75 | 137 | 143)) {
                 seen.failed = ended;
