@@ -201,6 +201,30 @@ async fn a_missing_flux_is_told_and_not_waited_for() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_old_flux_is_refused_with_its_version() -> Result<()> {
+    on_stage(async |stage| {
+        let flux = json!({ "container": { "disable": true } });
+        // A hook brings it, so that no image has to.
+        let script = r"#!/bin/sh\necho commands: 0.46.1\n";
+        let pre = format!(
+            "mkdir -p /tmp/old && printf '{script}' >/tmp/old/flux && \
+             chmod +x /tmp/old/flux && export PATH=/tmp/old:$PATH"
+        );
+        let containers = json!([{
+            "command": "hostname", "image": busybox_image(), "commands": { "pre": pre },
+        }]);
+        stage.create("old", json!({ "flux": flux, "containers": containers })).await?;
+        let ended = stage.wait_for_end("old").await?;
+        let succeeded = condition(&ended, ConditionType::Succeeded).context("no condition")?;
+        assert_eq!(succeeded.reason, "FluxTooOld", "{succeeded:?}");
+        let message = &succeeded.message;
+        assert!(message.contains("0.46.1") && message.contains("/tmp/old/flux"), "{message}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn an_operator_that_was_away_tells_the_truth_when_it_is_back() -> Result<()> {
     on_stage(async |stage| {
         let containers = json!([{ "command": UNTIL_TOLD }]);
