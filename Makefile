@@ -42,6 +42,7 @@ MANIFESTS = $(BIN)/flux-operator manifests --namespace $(OPERATOR_NAMESPACE) \
 NO_IMAGE = flux-operator.invalid/flux-operator:dev
 # Of the programs in the image. With `release` it has 26 MB; `dev` builds fastest.
 PROFILE ?= small
+PROGRAMS = $(TARGET)/$(TRIPLE)/$(PROFILE:dev=debug)
 
 STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRIPLE)
 
@@ -108,19 +109,22 @@ testbed-down: ## Remove every trace of it
 	$(BIN)/testbed down --name $(TESTBED_NAME)
 
 image: ## Write the operator's image, from scratch, to target/image/flux-operator.tar (IMAGE=, PROFILE=)
-	$(STATIC) --profile $(PROFILE) -p flux-operator -p flux-operator-agent
+	$(STATIC) --profile $(PROFILE) -p flux-operator -p flux-operator-agent $(SAMPLES_FLUX)
 	$(CARGO) build -q -p flux-operator-testbed
 	@mkdir -p $(TARGET)/image
 	$(BIN)/testbed image build --tag $(or $(IMAGE),flux-operator:dev) --output $(TARGET)/image/flux-operator.tar \
-		--add $(TARGET)/$(TRIPLE)/$(PROFILE:dev=debug)/flux-operator:/flux-operator \
-		--add $(TARGET)/$(TRIPLE)/$(PROFILE:dev=debug)/flux-operator-agent:/flux-operator-agent \
+		--add $(PROGRAMS)/flux-operator:/flux-operator \
+		--add $(PROGRAMS)/flux-operator-agent:/flux-operator-agent \
 		--entrypoint /flux-operator --user 65532:65532
 	@ls -l $(TARGET)/image/flux-operator.tar | awk '{ printf "%s: %.1f MB\n", $$NF, $$5 / 1e6 }'
 
 .PHONY: image-there
 ifdef ON_TESTBED
-image-there: testbed-up image
+# The samples' image has it, unless it has a real Flux.
+image-there: SAMPLES_FLUX = $(if $(FLUX_ROOT),,-p flux-operator-fluxlet)
+image-there: testbed-up image build
 	$(BIN)/testbed image import --name $(TESTBED_NAME) $(TARGET)/image/flux-operator.tar
+	STATIC_PROGRAMS=$(PROGRAMS) $(BIN)/testbed-samples import $(TESTBED_NAME)
 else
 image-there:
 endif
@@ -149,13 +153,21 @@ TESTBED_REPORT_URL = $(if $(ON_TESTBED),$(shell sed -n 's|.*"server": "https\(.*
 SETUP ?= examples/queue/setup.yaml
 JOB ?= examples/queue/job.yaml
 SAMPLES = app.kubernetes.io/part-of=flux-operator-sample
+# The testbed's node can pull nothing: there a job runs in the image that `make install` and
+# `make run` bring, with fluxlet or the Flux of FLUX_ROOT in it.
+SAMPLE_JOB = $(if $(ON_TESTBED),$(BIN)/testbed-samples manifest,cat) $(JOB)
+PLUGIN = $(if $(ON_TESTBED),KUBECONFIG=$(ON_TESTBED)) $(BIN)/kubectl-minicluster
 
 apply: build ## Create the sample queue (SETUP=)
 	$(BIN)/flux-operator crd | $(KUBECTL) apply --server-side --force-conflicts -f -
 	$(KUBECTL) apply -f $(SETUP)
 
-job: ## Submit one more sample job to it (JOB=)
-	$(KUBECTL) create -f $(JOB)
+job: build ## Submit one more sample job to it, wait for its end and show what it has printed (JOB=)
+	@created=$$($(SAMPLE_JOB) | $(KUBECTL) create --output name -f -) && for it in $$created; do \
+		echo "$$it created"; case $$it in fluxjob*) \
+		$(KUBECTL) wait --for jsonpath='{.status.exitCode}' --timeout 5m $$it || exit 1; \
+		$(PLUGIN) logs $${it##*/} || echo "a job with 'keepCluster: true' keeps what it has printed";; \
+		esac; done
 
 redo: build ## Remove the sample queue with its jobs, and create it anew
 	$(BIN)/flux-operator crd | $(KUBECTL) apply --server-side --force-conflicts -f -

@@ -111,6 +111,14 @@ pub fn flux_root() -> Option<PathBuf> {
     std::env::var_os("FLUX_ROOT").map(PathBuf::from)
 }
 
+/// An image with a shell and the Flux to test with, on the search path.
+pub(crate) fn with_own_flux(tag: &str) -> Result<Image> {
+    match flux_root() {
+        Some(root) => real_flux(tag, &root),
+        None => Ok(Image::busybox(tag)?.file(&static_program("fluxlet")?, "/usr/bin/flux", 0o755)),
+    }
+}
+
 fn import() -> Result<()> {
     import_to(&testbed()?)
 }
@@ -163,12 +171,17 @@ fn base(root: &Path) -> Result<Image> {
 /// Where a view keeps our Flux.
 const SOFTWARE: &str = "/opt/software/flux";
 
-/// A program that needs nothing of the image it runs in, built by `make static`.
+/// A program that needs nothing of the image it runs in, built by `make static`. It is in the
+/// folder `STATIC_PROGRAMS`, else where Cargo builds.
 pub fn static_program(name: &str) -> Result<PathBuf> {
-    let folder = std::env::var_os("STATIC_PROGRAMS").map(PathBuf::from).unwrap_or_else(|| {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/x86_64-unknown-linux-gnu/debug")
-    });
-    let program = folder.join(name);
+    let folder = |name| std::env::var_os(name).map(PathBuf::from);
+    let target = || {
+        let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        folder("CARGO_TARGET_DIR").unwrap_or_else(usual)
+    };
+    let program = folder("STATIC_PROGRAMS")
+        .unwrap_or_else(|| target().join("x86_64-unknown-linux-gnu/debug"))
+        .join(name);
     ensure!(
         program.is_file(),
         "{} is missing: run `make static`, or `make bench` to measure",
@@ -252,7 +265,7 @@ fn libraries(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
     Ok(libraries)
 }
 
-fn bring(testbed: &Testbed, image: Image) -> Result<()> {
+pub(crate) fn bring(testbed: &Testbed, image: Image) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("image.tar");
     image.write(&archive)?;

@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod corpus;
 pub mod images;
 pub mod limits;
+pub mod samples;
 
 use serde_json::{Value, json};
 

@@ -1,16 +1,20 @@
 //! The operator in the cluster: installed as users install it, with its own
 //! image, roles and Lease.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use flux_operator_api::FluxJob;
 use flux_operator_api::condition::ConditionType;
+use flux_operator_api::{FluxJob, FluxSetup, MiniCluster, manifest};
+use flux_operator_testkit::cluster::testbed;
+use flux_operator_testkit::samples;
 use flux_operator_tests_e2e::install::Install;
 use flux_operator_tests_e2e::queue::LONG;
-use flux_operator_tests_e2e::{Stage, on_empty_stage};
+use flux_operator_tests_e2e::{Stage, on_empty_stage, on_stage};
 use kube::ResourceExt;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 /// How long a Lease lasts that is not given back.
@@ -24,6 +28,42 @@ async fn an_installed_operator_runs_miniclusters_and_hands_over() -> Result<()> 
         install.end(outcome).await
     })
     .await
+}
+
+/// As `make apply job` does it on the testbed.
+#[tokio::test]
+async fn samples_run_to_their_end_on_a_node_that_can_pull_nothing() -> Result<()> {
+    on_stage(async |stage| {
+        samples::import_to(&testbed()?)?;
+        let queue: FluxSetup = sample("queue/setup.yaml")?;
+        stage.setups().create(&PostParams::default(), &queue).await?;
+        let job: FluxJob = sample("queue/job.yaml")?;
+        let job = stage.fluxjobs().create(&PostParams::default(), &job).await?.name_any();
+        let hello: MiniCluster = sample("hello.yaml")?;
+        let hello = stage.miniclusters().create(&PostParams::default(), &hello).await?.name_any();
+        let finished = stage.job_is(&job, "Finished").await?;
+        ensure!(finished.exit_code == Some(0), "{job} failed: {finished:?}");
+        let finished = stage.wait_for_end(&hello).await?.status.unwrap_or_default();
+        ensure!(finished.exit_code == Some(0), "{hello} failed: {finished:?}");
+        // The sample job keeps its cluster so that its users can see what it has printed.
+        for (name, size) in [(job, 2), (hello, 4)] {
+            let log = stage.log(&name, 0).await?;
+            let hosts = (0..size).map(|index| format!("{name}-{index}"));
+            let missing: Vec<String> = hosts.filter(|host| !log.contains(host)).collect();
+            ensure!(missing.is_empty(), "{missing:?} are not in\n{log}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// A sample, as the testbed can run it.
+fn sample<K: DeserializeOwned>(file: &str) -> Result<K> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(file);
+    let read = manifest::read(&std::fs::read(&file)?)?;
+    let mut document = read.documents.into_iter().next().context("there is no document")?.value;
+    samples::adapt(&mut document);
+    Ok(serde_json::from_value(document)?)
 }
 
 async fn runs_and_hands_over(stage: &Stage, install: &Install) -> Result<()> {
