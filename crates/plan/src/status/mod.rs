@@ -247,6 +247,7 @@ pub fn has_ended(minicluster: &MiniCluster) -> Option<Timestamp> {
 mod tests {
     use super::*;
     use flux_operator_testkit::{merge, smallest};
+    use flux_operator_wire::Report;
     use serde_json::{Value, json};
     use std::sync::Arc;
 
@@ -309,6 +310,37 @@ mod tests {
         let warning = "; warning: spec.flux.scheduler.queuePolicy: is \"fcfs\"";
         assert!(accepted.message.contains(warning), "{}", accepted.message);
         assert!(!told(json!({ "size": 2, "flux": flux })).message.contains("warning"));
+    }
+
+    /// Its grace may be hours, and the command may end well within it.
+    #[test]
+    fn a_lead_that_terminates_may_still_run_its_command() {
+        let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "u" });
+        let mut pod = json!({
+            "metadata": { "ownerReferences": [owner], "annotations": { crate::seen::INDEX: "0" } },
+            "status": { "phase": "Running" },
+        });
+        let started = |pod: &Value, program_started, command: &str| {
+            let mut minicluster = smallest("fs");
+            let containers = json!([{ "image": "a", "command": command }]);
+            merge(&mut minicluster, &json!({ "spec": { "containers": containers } }));
+            let job = json!({ "metadata": { "uid": "u" } });
+            let report = Report { program_started, ..Report::default() };
+            let seen = Seen {
+                job: Some(Arc::new(serde_json::from_value(job).unwrap())),
+                pods: vec![Arc::new(serde_json::from_value(pod.clone()).unwrap())],
+                report: Some(report),
+                ..Seen::nothing("2026-01-01T00:00:00Z".parse().unwrap())
+            };
+            readiness(&serde_json::from_value(minicluster).unwrap(), &seen).command_started
+        };
+        assert!(!started(&pod, false, "hostname"));
+        assert!(started(&pod, true, "hostname"), "its agent has reported it");
+        assert!(!started(&pod, true, ""), "there is no command");
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert!(started(&pod, false, "hostname"));
+        pod["status"]["phase"] = json!("Failed");
+        assert!(!started(&pod, false, "hostname"), "it is over");
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn the_last_time_there_is_panics_nothing() {
                 ..Seen::nothing(now())
             };
             let plan = decide(&minicluster, &seen).unwrap();
-            assert_eq!(plan.look_again, Some(Timestamp::MAX), "{name}");
+            assert!(plan.look_again.is_some(), "{name}");
         }
     }
 }

@@ -72,19 +72,6 @@ fn a_cluster_without_a_command_has_its_time_from_when_it_became_unready() {
     assert!(world.is_suspended());
 }
 
-/// Its grace may be hours, and the command may end well within it.
-#[test]
-fn a_command_is_not_stopped_while_its_lead_terminates() {
-    let mut world = unready_after_an_hour(&with_command());
-    world.terminate_lead();
-    for _ in 0..3 {
-        world.settle();
-        world.pass_time(LIMIT);
-        world.settle();
-        assert!(!world.is_suspended());
-    }
-}
-
 /// The status says that it never was ready; its pod knows better.
 #[test]
 fn an_operator_that_was_away_does_not_stop_what_it_has_not_seen_start() {

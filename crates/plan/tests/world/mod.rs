@@ -326,13 +326,6 @@ impl World {
         status.failed = Some(status.failed.unwrap_or_default() + 1);
     }
 
-    /// The lead is told to stop, and has its grace.
-    pub fn terminate_lead(&mut self) {
-        let Some(name) = self.pod_of_index(0).map(|pod| pod.name_any()) else { return };
-        let pod = self.pods.get_mut(&name).expect("it was just found");
-        pod.metadata.deletion_timestamp = Some(Time(self.now));
-    }
-
     pub fn pass_time(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
     }
