@@ -50,6 +50,18 @@ fn hooks_reach_a_launcher_and_post_runs_last() {
 }
 
 #[test]
+fn a_quiet_batch_prints_nothing_of_flux_and_runs_its_lines() {
+    let home = Home::new();
+    let file = home.folder.path().join("ran");
+    let command = format!("touch {}", file.display());
+    let container = json!({ "batch": true, "command": command });
+    let result = home.run(json!({ "logging": { "quiet": true }, "containers": [container] }));
+    assert_eq!(output(&result), "", "{}", errors(&result));
+    assert_eq!(result.status.code(), Some(0), "{}", errors(&result));
+    assert!(file.exists(), "{}", errors(&result));
+}
+
+#[test]
 fn arguments_arrive_byte_for_byte() {
     let home = Home::new();
     let nasty = [
