@@ -12,6 +12,10 @@ pub(crate) const BUILT_IN: Option<&str> = match option_env!("FLUX_OPERATOR_DEFAU
     _ => None,
 };
 
+/// Stands for an image that is still to be chosen. No registry can exist below `invalid`
+/// (RFC 2606).
+pub(crate) const PLACEHOLDER: &str = "flux-operator.invalid/flux-operator:dev";
+
 /// The image to use: what the user said by `option`, which defaults to [`BUILT_IN`].
 pub(crate) fn required(image: Option<&str>, option: &str) -> Result<String> {
     let image = image.filter(|image| !image.is_empty()).with_context(|| {

@@ -42,21 +42,35 @@ pub(crate) struct RenderSettings {
 }
 
 impl RenderSettings {
-    /// Without a cluster to ask, agent and Flux are copied, which works everywhere.
+    /// For objects that are looked at: without an image they name one that cannot be pulled.
+    fn offline(&self) -> Settings {
+        let image = self.agent_image.as_deref().filter(|image| !image.is_empty());
+        if image.is_none() {
+            print::message(format_args!(
+                "note: no image is given, so the objects name {}: give --agent-image IMAGE to apply them",
+                image::PLACEHOLDER
+            ));
+        }
+        self.settings(image.unwrap_or(image::PLACEHOLDER).to_owned(), None)
+    }
+
+    /// For objects that are created. Agents report to this address.
     pub(crate) fn with_reports(&self, report_url: Option<String>) -> Result<Settings> {
-        Ok(Settings {
-            agent_image: image::required(self.agent_image.as_deref(), "--agent-image")?,
-            cluster_domain: self.cluster_domain.clone(),
-            delivery: DeliveryMethod::Init,
-            report_url,
-        })
+        let image = image::required(self.agent_image.as_deref(), "--agent-image")?;
+        Ok(self.settings(image, report_url))
+    }
+
+    /// Without a cluster to ask, agent and Flux are copied, which works everywhere.
+    fn settings(&self, agent_image: String, report_url: Option<String>) -> Settings {
+        let (cluster_domain, delivery) = (self.cluster_domain.clone(), DeliveryMethod::Init);
+        Settings { agent_image, cluster_domain, delivery, report_url }
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let name = input::display_name(&arguments.filename);
     let manifest = input::manifest(&arguments.filename)?;
-    let settings = arguments.settings.with_reports(None)?;
+    let settings = arguments.settings.offline();
     let keys = Keys { certificate: certificate(arguments.certificate.as_deref())?, report: None };
     for document in &manifest.documents {
         let problems = validate::document(document);

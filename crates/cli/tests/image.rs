@@ -18,11 +18,7 @@ fn a_build_without_a_name_for_its_image_asks_for_one() {
         assert!(String::from_utf8(printed.stdout).unwrap().contains(published));
         return;
     }
-    for (words, option) in [
-        (&["manifests"][..], "--image"),
-        (&["render", "-f", EXAMPLE], "--agent-image"),
-        (&["run"], "--agent-image"),
-    ] {
+    for (words, option) in [(&["manifests"][..], "--image"), (&["run"], "--agent-image")] {
         let asked = command(words).output().unwrap();
         let errors = String::from_utf8(asked.stderr).unwrap();
         assert_eq!(asked.status.code(), Some(1), "{words:?}: {errors}");
@@ -30,6 +26,19 @@ fn a_build_without_a_name_for_its_image_asks_for_one() {
         let hint = format!("hint: give {option} IMAGE or set FLUX_OPERATOR_IMAGE");
         assert!(errors.contains(&hint), "{words:?}: {errors}");
     }
+}
+
+#[test]
+fn objects_that_are_only_looked_at_need_no_image() {
+    if option_env!("FLUX_OPERATOR_DEFAULT_IMAGE").is_some_and(|name| !name.is_empty()) {
+        return;
+    }
+    let printed = command(&["render", "-f", EXAMPLE]).output().unwrap();
+    assert!(printed.status.success());
+    let objects = String::from_utf8(printed.stdout).unwrap();
+    assert!(objects.contains("image: flux-operator.invalid/flux-operator:dev"), "{objects}");
+    let errors = String::from_utf8(printed.stderr).unwrap();
+    assert!(errors.contains("give --agent-image IMAGE to apply them"), "{errors}");
 }
 
 #[test]
@@ -46,7 +55,10 @@ fn the_environment_can_name_the_image() {
 fn the_committed_manifest_names_an_image_that_cannot_exist() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/operator/flux-operator.yaml");
     let text = std::fs::read_to_string(file).unwrap();
-    let images = text.lines().filter(|line| line.contains("image: ") || line.contains("-image="));
+    let images = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("image: ") || line.starts_with("- --agent-image="));
     let images: Vec<&str> = images.collect();
     assert_eq!(images.len(), 2, "{images:?}");
     assert!(images.iter().all(|line| line.contains("flux-operator.invalid/")), "{images:?}");

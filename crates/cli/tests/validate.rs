@@ -39,6 +39,17 @@ fn each_problem_is_a_line_with_the_path_of_its_field() {
 }
 
 #[test]
+fn what_is_probably_a_mistake_is_a_warning_and_still_ok() {
+    let manifest =
+        GOOD.replace("size: 4", "size: 2, maxSize: 4, flux: {scheduler: {queuePolicy: fcfs}}");
+    let result = validate_input(manifest.as_bytes());
+    assert_eq!(result.status.code(), Some(0));
+    let errors = errors(&result);
+    let warning = "standard input: warning: spec.flux.scheduler.queuePolicy: ";
+    assert!(errors.starts_with(warning), "{errors}");
+}
+
+#[test]
 fn of_two_documents_the_bad_one_is_named() {
     let bad = GOOD.replace("size: 4", "size: 0").replace("good", "second");
     let result = validate_input(format!("{GOOD}---{bad}").as_bytes());
