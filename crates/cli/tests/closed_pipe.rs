@@ -55,6 +55,16 @@ fn help_ends_quietly_when_the_reader_has_left() {
 }
 
 #[test]
+fn a_local_cluster_goes_on_when_nobody_reads_its_progress() {
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let local = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/local.yaml");
+    let mut command = run(&["local", "run", "-f", local], folder.path());
+    let output = command.env("XDG_STATE_HOME", folder.path()).stderr(closed()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!output.stdout.is_empty());
+}
+
+#[test]
 fn messages_that_nobody_reads_do_not_change_the_outcome() {
     let folder = tempfile::tempdir().unwrap();
     for words in [&["validate", "-f", WRONG][..], &["render", "-f", WRONG], &["local", "down", "x"]]

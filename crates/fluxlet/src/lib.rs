@@ -14,6 +14,10 @@
 //!
 //! What it must never know: Kubernetes.
 
+// First, so that its macros are known everywhere.
+#[macro_use]
+mod print;
+
 mod broker;
 mod bytes;
 mod client;

@@ -19,6 +19,20 @@ fn skip() -> bool {
     support::real_flux().is_some()
 }
 
+#[test]
+fn a_reader_that_leaves_early_ends_a_command_quietly() {
+    if skip() {
+        return;
+    }
+    for words in [&["version"][..], &["help"], &["submit", "--dry-run", "true"]] {
+        let nobody_reads = std::io::pipe().unwrap().1;
+        let output = command().args(words).stdout(nobody_reads).output().unwrap();
+        assert_eq!(output.stderr, b"", "{words:?}");
+        // What shells show for a program that SIGPIPE has ended.
+        assert_eq!(output.status.code(), Some(141), "{words:?}");
+    }
+}
+
 /// The lead takes nobody in who cannot prove that it belongs, and says why.
 #[test]
 fn strangers_are_refused_and_the_lead_goes_on() {

@@ -1,7 +1,7 @@
 //! Progress on standard error: a line per phase with its time, and on a
 //! terminal a spinner for the phase that is under way.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -60,9 +60,11 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
+        // The cluster goes on when nobody reads this any more.
+        let write = || drop(writeln!(std::io::stderr(), "{text}"));
         match &self.spinner {
-            Some(spinner) if !spinner.is_finished() => spinner.suspend(|| eprintln!("{text}")),
-            _ => eprintln!("{text}"),
+            Some(spinner) if !spinner.is_finished() => spinner.suspend(write),
+            _ => write(),
         }
     }
 }

@@ -1,0 +1,43 @@
+//! `println!` and its like for this crate: those of the standard library panic when nobody
+//! reads any more, as behind `flux jobs | head -1`.
+//!
+//! Output that nobody reads ends the command, as SIGPIPE would. A message that nobody reads is
+//! lost: brokers write them too, and must go on.
+
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Write};
+
+/// What shells show for a program that SIGPIPE has ended.
+const READER_LEFT: i32 = 128 + 13;
+
+pub fn output(text: Arguments<'_>) {
+    match std::io::stdout().write_fmt(text) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(READER_LEFT),
+        Err(error) => {
+            message(format_args!("flux: failed to print: {error}\n"));
+            std::process::exit(1);
+        }
+        Ok(()) => {}
+    }
+}
+
+pub fn message(text: Arguments<'_>) {
+    let _nobody_reads = std::io::stderr().write_fmt(text);
+}
+
+macro_rules! print {
+    ($($text:tt)*) => { $crate::print::output(format_args!($($text)*)) };
+}
+
+macro_rules! println {
+    () => { $crate::print::output(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::print::output(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+macro_rules! eprint {
+    ($($text:tt)*) => { $crate::print::message(format_args!($($text)*)) };
+}
+
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::print::message(format_args!("{}\n", format_args!($($text)*))) };
+}
