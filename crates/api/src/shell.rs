@@ -21,10 +21,19 @@ pub enum OneLineError {
     /// An operator between commands, in a text of several lines.
     #[error(
         "has several lines and {0:?} outside of quotes: lines are joined to one command, so it is \
-         not clear which part is meant to run where. Use commands.script for a script, or \
-         batch: true if each line is a job"
+         not clear what is meant. Quote it if it belongs to a word, use commands.script for a \
+         script, or batch: true if each line is a job"
     )]
     Operator(char),
+    /// An `&` that would put the command in the background, where its end is lost.
+    #[error(
+        "has \"&\" outside of quotes, which would not wait for the command: remove it, or quote \
+         it if it belongs to a word"
+    )]
+    Background,
+    /// A script, whose lines are commands of their own.
+    #[error("begins with \"#!\", as a script does: use commands.script")]
+    Script,
     /// Nothing but comments.
     #[error("has only comments: there is nothing to run")]
     Nothing,
@@ -33,6 +42,9 @@ pub enum OneLineError {
 /// The text as one line: blanks and line breaks outside of quotes become one blank, and
 /// comments are left out.
 pub fn one_line(text: &str) -> Result<String, OneLineError> {
+    if text.trim_start().starts_with("#!") {
+        return Err(OneLineError::Script);
+    }
     let mut scanner = Scanner::new(text);
     while let Some(next) = scanner.rest.next() {
         scanner.take(next)?;
@@ -70,6 +82,9 @@ struct Scanner<'a> {
     /// Words follow a line break.
     several: bool,
     operator: Option<char>,
+    /// The last character is an operator of the shell: `>`, `<`, `|` or `&`.
+    last: Option<char>,
+    background: bool,
 }
 
 impl<'a> Scanner<'a> {
@@ -83,6 +98,8 @@ impl<'a> Scanner<'a> {
             broken: false,
             several: false,
             operator: None,
+            last: None,
+            background: false,
         }
     }
 
@@ -113,6 +130,10 @@ impl<'a> Scanner<'a> {
             (None, '\n') => self.break_line(),
             (None, '<') if self.rest.peek() == Some(&'<') => return self.less(),
             (None, ';' | '&' | '|' | '(' | ')') => self.operate(next),
+            (None, '<' | '>') => {
+                self.push(next);
+                self.last = Some(next);
+            }
             (None, ' ' | '\t') => self.space(),
             (None, _) => self.push(next),
         }
@@ -128,6 +149,9 @@ impl<'a> Scanner<'a> {
                 Open::Parenthesis => "a parenthesis",
                 Open::Brace => "a brace",
             }));
+        }
+        if self.background {
+            return Err(OneLineError::Background);
         }
         if let Some(operator) = self.operator.filter(|_| self.several) {
             return Err(OneLineError::Operator(operator));
@@ -149,6 +173,7 @@ impl<'a> Scanner<'a> {
         self.line.push(next);
         self.end = self.line.len();
         self.in_word = true;
+        self.last = None;
     }
 
     /// Between words, where one blank is as good as many.
@@ -157,6 +182,7 @@ impl<'a> Scanner<'a> {
             self.line.push(' ');
         }
         self.in_word = false;
+        self.last = None;
     }
 
     fn enter(&mut self, open: Open, next: char) {
@@ -174,7 +200,8 @@ impl<'a> Scanner<'a> {
     /// all, also where the text ends: what we put behind it must not lose its meaning.
     fn escape(&mut self) {
         match self.rest.next() {
-            None | Some('\n') if self.open.is_empty() => {}
+            None if self.open.is_empty() => {}
+            Some('\n') if self.open.is_empty() => self.broken = true,
             next => {
                 self.push('\\');
                 next.into_iter().for_each(|next| self.push(next));
@@ -224,19 +251,23 @@ impl<'a> Scanner<'a> {
 
     /// An operator between commands, or part of a redirection such as `2>&1`, `&>` or `>|`.
     fn operate(&mut self, next: char) {
-        let redirects = self.line.ends_with(['>', '<']) && matches!(next, '&' | '|')
+        let redirects = matches!((self.last, next), (Some('>' | '<'), '&' | '|'))
             || next == '&' && self.rest.peek() == Some(&'>');
         if !redirects {
             self.operator.get_or_insert(next);
+            // Neither `&&` nor `|&`.
+            let is_double = self.rest.peek() == Some(&'&') || matches!(self.last, Some('&' | '|'));
+            self.background |= next == '&' && !is_double;
         }
         self.push(next);
         self.in_word = false;
+        self.last = Some(next).filter(|_| !redirects);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::OneLineError::{HereDocument, Nothing, Open, Operator};
+    use super::OneLineError::{Background, HereDocument, Nothing, Open, Operator, Script};
     use super::*;
 
     #[test]
@@ -265,7 +296,8 @@ mod tests {
             ("lmp\n> out 2>&1\n&> all\n>| more", "lmp > out 2>&1 &> all >| more"),
             ("cat <<<a\nb", "cat <<<a b"),
             // On one line it is what it would be at a prompt.
-            ("a; b && c | d & (e)", "a; b && c | d & (e)"),
+            ("a; b && c | d |& (e)", "a; b && c | d |& (e)"),
+            ("echo a\\&b '&' \"a&b\"", "echo a\\&b '&' \"a&b\""),
             ("echo $((1<<2))", "echo $((1<<2))"),
             // What follows is not escaped by what does not end.
             ("echo a\\", "echo a"),
@@ -289,6 +321,17 @@ mod tests {
             ("hostname &&\necho done", Operator('&')),
             ("hostname\n| wc", Operator('|')),
             ("(a\nb)", Operator('(')),
+            // A line that goes on is a line all the same.
+            ("hostname; \\\n echo done", Operator(';')),
+            ("hostname && \\\n echo done", Operator('&')),
+            // What is escaped redirects nothing.
+            ("echo \\>|\necho done", Operator('|')),
+            ("echo \\>&\necho done", Background),
+            ("sleep 9 &", Background),
+            ("sleep 9 & sleep 1", Background),
+            ("curl http://x/?a=1&b=2", Background),
+            ("#!/bin/bash\necho a\nexit 7", Script),
+            ("\n #!/bin/sh\necho a", Script),
             ("# nothing\n\n  # at all", Nothing),
             ("#", Nothing),
         ] {
