@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 /// The connection that a kubeconfig describes: `file`, else the one that kubectl would take.
 /// In a pod, where there is none, the one of the pod's service account.
@@ -35,7 +35,13 @@ async fn of_kubeconfig(
     let named = named_proxy(&kubeconfig, context);
     let context = context.map(str::to_owned);
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    Ok((Config::from_custom_kubeconfig(kubeconfig, &options).await?, named))
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    // kube reads the address too, and fails before we can.
+    let config = config.map_err(|error| match error {
+        KubeconfigError::ParseProxyUrl(error) => unreadable(&error),
+        error => error.into(),
+    })?;
+    Ok((config, named))
 }
 
 /// The `proxy-url` of the context's cluster.
@@ -65,8 +71,15 @@ fn proxy(
     let Some(url) = named.or_else(of_environment) else { return Ok(None) };
     let with_scheme = if url.contains("://") { url } else { format!("http://{url}") };
     // The address itself is not shown: it may hold a password.
-    let parsed = with_scheme.parse();
-    parsed.map(Some).map_err(|error| anyhow!("failed to read the address of the proxy: {error}"))
+    let parsed: Uri = with_scheme.parse().map_err(|error| unreadable(&error))?;
+    if !matches!(parsed.scheme_str(), Some("http" | "https" | "socks5")) {
+        return Err(unreadable(&"it must begin with http, https or socks5"));
+    }
+    Ok(Some(parsed))
+}
+
+fn unreadable(why: &dyn std::fmt::Display) -> anyhow::Error {
+    anyhow!("failed to read the address of the proxy (proxy-url, HTTPS_PROXY, HTTP_PROXY): {why}")
 }
 
 fn is_local(server: &Uri) -> bool {
@@ -75,9 +88,29 @@ fn is_local(server: &Uri) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
+/// Whether `NO_PROXY` has the server, by the rules of Go's programs: `*` is every server,
+/// `*.example.com` is every name below, and an entry may have a port.
 fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
-    let others = Matcher::builder().all("http://proxy").no(no_proxy).build();
+    let entries: Vec<&str> = no_proxy.split(',').map(str::trim).collect();
+    if entries.contains(&"*") {
+        return true;
+    }
+    let plain: Vec<&str> = entries.into_iter().filter_map(|entry| of_port(server, entry)).collect();
+    let others = Matcher::builder().all("http://proxy").no(plain.join(",")).build();
     others.intercept(server).is_none()
+}
+
+/// An entry without wildcard and port; none if it is about another port.
+fn of_port<'a>(server: &Uri, entry: &'a str) -> Option<&'a str> {
+    let entry = entry.strip_prefix('*').unwrap_or(entry);
+    let usual = if server.scheme_str() == Some("http") { 80 } else { 443 };
+    match entry.rsplit_once(':') {
+        // More colons are an IPv6 address.
+        Some((host, port)) if !host.contains(':') => {
+            (port.parse() == Ok(server.port_u16().unwrap_or(usual))).then_some(host)
+        }
+        _ => Some(entry),
+    }
 }
 
 #[cfg(test)]
@@ -119,6 +152,10 @@ mod tests {
             (SERVER, "other.com, example.com"),
             (SERVER, "*"),
             ("https://10.1.2.3:6443", "10.0.0.0/8"),
+            ("https://10.1.2.3:6443", "*"),
+            (SERVER, "*.example.com"),
+            (SERVER, "api.example.com:6443"),
+            ("https://api.example.com", "api.example.com:443"),
             ("https://localhost:6443", ""),
             ("https://127.0.0.2:6443", ""),
             ("https://[::1]:6443", ""),
@@ -126,6 +163,8 @@ mod tests {
             let environment = [("HTTPS_PROXY", "http://proxy:1"), ("NO_PROXY", no_proxy)];
             assert_eq!(chosen(server, None, &environment), None, "{server}");
         }
+        let other_port = [("HTTPS_PROXY", "http://proxy:1"), ("NO_PROXY", "api.example.com:1")];
+        assert!(chosen(SERVER, None, &other_port).is_some());
         // It is about servers: which proxies are near does not matter.
         let environment = [("HTTPS_PROXY", "http://proxy.near:1"), ("no_proxy", "near")];
         assert!(chosen(SERVER, None, &environment).is_some());
@@ -133,10 +172,12 @@ mod tests {
 
     #[test]
     fn what_is_not_an_address_is_said_without_showing_it() {
-        let variable = |name: &str| (name == "HTTPS_PROXY").then(|| "http://u:pass word@p".into());
-        let error = proxy(&SERVER.parse().unwrap(), None, variable).unwrap_err().to_string();
-        assert!(error.starts_with("failed to read the address of the proxy: "), "{error}");
-        assert!(!error.contains("word"), "{error}");
+        for address in ["http://u:pass word@p", "ftp://u:password@p", "socks4://u:password@p"] {
+            let variable = |name: &str| (name == "HTTPS_PROXY").then(|| address.to_owned());
+            let error = proxy(&SERVER.parse().unwrap(), None, variable).unwrap_err().to_string();
+            assert!(error.starts_with("failed to read the address of the proxy "), "{error}");
+            assert!(!error.contains("word"), "{error}");
+        }
     }
 
     #[test]

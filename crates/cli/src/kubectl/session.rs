@@ -127,7 +127,7 @@ impl Session {
                 _ => return api_error(what, error),
             },
             kube::Error::Service(_) | kube::Error::HyperError(_) => {
-                "is the API server of the kubeconfig's context up? Try `kubectl version`"
+                "is the API server of the kubeconfig's context up, and its proxy, if it has one? Try `kubectl version`"
             }
             _ => return api_error(what, error),
         };
