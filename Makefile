@@ -84,33 +84,31 @@ test-e2e: static ## Tests that need a real kubelet (root); FLUX_ROOT=PREFIX runs
 .PHONY: on-cluster test-k8s-here test-e2e-here
 on-cluster: testbed-build
 	$(ON_CLUSTER) $(MAKE) --no-print-directory $(RUN)
+# The files of tests in a folder, for a `cargo test` of the whole workspace. Of one package alone
+# Cargo would build most dependencies again, with the features that this one asks for.
+FILES = $(patsubst tests/$(1)/tests/%.rs,--test %,$(wildcard tests/$(1)/tests/*.rs))
 # Some tests run the program itself.
-test-k8s-here:
-	$(CARGO) build -p flux-operator
-	$(CARGO) test -p flux-operator-tests-k8s --no-fail-fast
+test-k8s-here: build
+	$(CARGO) test --workspace --no-fail-fast $(call FILES,k8s)
 # MiniClusters need images that only the testbed is given.
-test-e2e-here:
-	$(CARGO) build -p flux-operator
-	$(CARGO) test -p flux-operator-tests-e2e --no-fail-fast $(if $(filter off,$(TESTBED)),--test smoke)
+test-e2e-here: build
+	$(CARGO) test --workspace --no-fail-fast $(if $(filter off,$(TESTBED)),--test smoke,$(call FILES,e2e))
 
 ifeq ($(TESTBED),off)
 testbed-build:
 else
-testbed-build: ## Build Kubernetes, etcd, containerd and CoreDNS for the testbed
-	$(CARGO) build -p flux-operator-testbed
+testbed-build: build ## Build Kubernetes, etcd, containerd and CoreDNS for the testbed
 	$(BIN)/testbed build --level $(LEVEL)
 endif
 
 testbed-up: testbed-build ## Start a real Kubernetes on this machine (TESTBED_NAME=, LEVEL=api-server|control-plane|node)
 	$(BIN)/testbed up --name $(TESTBED_NAME) --level $(LEVEL)
 
-testbed-down: ## Remove every trace of it
-	$(CARGO) build -q -p flux-operator-testbed
+testbed-down: build ## Remove every trace of it
 	$(BIN)/testbed down --name $(TESTBED_NAME)
 
-image: ## Write the operator's image, from scratch, to target/image/flux-operator.tar (IMAGE=, PROFILE=)
+image: build ## Write the operator's image, from scratch, to target/image/flux-operator.tar (IMAGE=, PROFILE=)
 	$(STATIC) --profile $(PROFILE) -p flux-operator -p flux-operator-agent $(SAMPLES_FLUX)
-	$(CARGO) build -q -p flux-operator-testbed
 	@mkdir -p $(TARGET)/image
 	$(BIN)/testbed image build --tag $(or $(IMAGE),flux-operator:dev) --output $(TARGET)/image/flux-operator.tar \
 		--add $(PROGRAMS)/flux-operator:/flux-operator \
@@ -122,7 +120,7 @@ image: ## Write the operator's image, from scratch, to target/image/flux-operato
 ifdef ON_TESTBED
 # The samples' image has it, unless it has a real Flux.
 image-there: SAMPLES_FLUX = $(if $(FLUX_ROOT),,-p flux-operator-fluxlet)
-image-there: testbed-up image build
+image-there: testbed-up image
 	$(BIN)/testbed image import --name $(TESTBED_NAME) $(TARGET)/image/flux-operator.tar
 	STATIC_PROGRAMS=$(PROGRAMS) $(BIN)/testbed-samples import $(TESTBED_NAME)
 else
@@ -212,12 +210,12 @@ lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies feat
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
-manifests: ## Write the generated files: config, docs/reference
-	$(CARGO) run -q -p flux-operator -- manifests --image $(NO_IMAGE) --output config
+manifests: build ## Write the generated files: config, docs/reference
+	$(BIN)/flux-operator manifests --image $(NO_IMAGE) --output config
 	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-plan --test fields the_reference_is_current
 
-check-manifests: ## Fail when a generated file is stale
-	$(CARGO) run -q -p flux-operator -- manifests --image $(NO_IMAGE) --output $(TARGET)/manifests
+check-manifests: build ## Fail when a generated file is stale
+	$(BIN)/flux-operator manifests --image $(NO_IMAGE) --output $(TARGET)/manifests
 	@for part in crd operator; do diff -r config/$$part $(TARGET)/manifests/$$part || \
 		{ echo "config/$$part is stale: run 'make manifests' and commit it"; exit 1; }; done
 
