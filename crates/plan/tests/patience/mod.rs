@@ -27,18 +27,23 @@ fn unready_after_an_hour(spec: &Value) -> World {
     world
 }
 
+/// Not a second before, counted from now.
+fn gives_back_after_the_limit(world: &mut World) {
+    world.pass_time(LIMIT - 1);
+    world.settle();
+    assert!(!world.is_suspended(), "it had a second left");
+    world.pass_time(1);
+    world.settle();
+    assert!(world.is_suspended(), "its time was up");
+}
+
 #[test]
 fn a_cluster_that_never_was_ready_gives_its_nodes_back() {
     for spec in [with_command(), interactive()] {
         let mut world = World::new(&spec);
         world.settle();
         world.lead(Lead::Is("Running"));
-        world.pass_time(LIMIT - 1);
-        world.settle();
-        assert!(!world.is_suspended());
-        world.pass_time(1);
-        world.settle();
-        assert!(world.is_suspended());
+        gives_back_after_the_limit(&mut world);
         assert_eq!(world.condition("Ready").reason, "ReadyTimeout");
     }
 }
@@ -64,12 +69,7 @@ fn a_cluster_without_a_command_has_its_time_from_when_it_became_unready() {
     world.lead(Lead::Is("Ready"));
     world.settle();
     world.lead(Lead::Is("Running"));
-    world.pass_time(LIMIT - 1);
-    world.settle();
-    assert!(!world.is_suspended(), "it was ready in between");
-    world.pass_time(1);
-    world.settle();
-    assert!(world.is_suspended());
+    gives_back_after_the_limit(&mut world);
 }
 
 /// The status says that it never was ready; its pod knows better.
@@ -100,10 +100,5 @@ fn a_lead_that_was_replaced_has_the_whole_time_to_reach_the_quorum() {
     world.lead(Lead::Is("Pending"));
     world.settle();
     assert!(!world.is_suspended());
-    world.pass_time(LIMIT - 1);
-    world.settle();
-    assert!(!world.is_suspended());
-    world.pass_time(1);
-    world.settle();
-    assert!(world.is_suspended());
+    gives_back_after_the_limit(&mut world);
 }
