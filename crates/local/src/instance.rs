@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -141,11 +141,14 @@ impl Instance {
         Ok(Held { _lock: lock })
     }
 
-    /// Removes all files.
+    /// Removes all files. The lock's file goes last, and only once nothing else is
+    /// left: a process that is still ending may write while we remove, and the next
+    /// command finds what stays by its lock.
     pub(crate) fn remove(&self) {
         self.clear();
-        // The lock's file last: who finds it free finds nothing else.
-        let _ = fs::remove_dir_all(&self.state);
+        if !self.runtime.exists() {
+            let _ = fs::remove_dir_all(&self.state);
+        }
     }
 
     /// Removes the files of an instance that nobody holds; whether it did.
@@ -198,6 +201,8 @@ impl Instance {
             OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
         let lock = options.map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            // Whoever removed the instance meanwhile removed this file with it.
+            Ok(()) if !is_at(&lock, &path) => self.lock(),
             Ok(()) => Ok(Some(lock)),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(failed(error.into())),
@@ -214,6 +219,15 @@ impl Instance {
             // What cannot be removed now is tried again by the next command.
             let _ = removed;
         }
+    }
+}
+
+/// Whether this open file is still the one at the path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(named)) => identity(open) == identity(named),
+        _ => false,
     }
 }
 

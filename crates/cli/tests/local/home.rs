@@ -83,6 +83,11 @@ impl Home {
 
     /// Neither files nor processes. Those that were told to end may take a moment.
     pub fn assert_nothing_left(&self) {
+        self.await_nothing_left(|| ());
+    }
+
+    /// The same, with something to do before each look.
+    pub fn await_nothing_left(&self, before: impl Fn()) {
         let left = || {
             let files = ["state/flux-operator/local", "run/flux-operator"]
                 .into_iter()
@@ -93,8 +98,12 @@ impl Home {
             (files, self.processes())
         };
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while left() != (0, Vec::new()) {
-            assert!(std::time::Instant::now() < deadline, "left: {:?}", left());
+        loop {
+            before();
+            match left() {
+                (0, processes) if processes.is_empty() => return,
+                left => assert!(std::time::Instant::now() < deadline, "left: {left:?}"),
+            }
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     }
