@@ -14,7 +14,7 @@ fn pair(phase: &str, reason: &str) -> (String, String) {
 #[test]
 fn q10_a_good_run_is_told_step_by_step_and_leaves_nothing() {
     let mut world = World::new(json!({ "size": 2 }));
-    world.pass();
+    world.reconcile();
     assert_eq!(world.writes, 0, "the first write is the admission");
     world.admit(2);
     world.settle();
@@ -28,7 +28,7 @@ fn q10_a_good_run_is_told_step_by_step_and_leaves_nothing() {
     assert_eq!(world.told(), pair("Running", ""));
     assert_eq!(world.status().start_time.unwrap().0, after(30));
     world.end(0);
-    assert_eq!(world.pass(), [], "it is deleted when its end is written down");
+    assert_eq!(world.reconcile().steps, [], "it is deleted when its end is written down");
     assert_eq!(world.told(), pair("Finished", ""));
     world.settle();
     assert_eq!((world.minicluster(), world.runs, world.writes), (None, 1, 2));
@@ -107,7 +107,7 @@ fn q11_what_keeps_a_cluster_from_being_made_is_told() {
     let mut world = World::new(json!({}));
     world.admit(2);
     world.fail("miniclusters is forbidden: exceeded quota");
-    world.pass();
+    world.reconcile();
     assert_eq!(world.told(), pair("Waiting", "CreateFailed"));
     assert!(world.condition("Ready").message.contains("exceeded quota"));
     assert_eq!(world.job().unwrap().spec.command, "lmp", "the spec is never blanked");
@@ -189,9 +189,9 @@ fn q16_a_suspended_job_gives_its_room_back_when_its_cluster_is_gone() {
     world.settle();
     world.pass_time(60);
     world.change(&json!({ "suspend": true }));
-    assert_eq!(world.pass(), [], "first it is written down");
+    assert_eq!(world.reconcile().steps, [], "first it is written down");
     assert_eq!(world.told(), pair("Suspended", "Suspended"));
-    assert_eq!(world.pass(), [JobStep::DeleteMiniCluster]);
+    assert_eq!(world.reconcile().steps, [JobStep::DeleteMiniCluster]);
     assert!(world.status().admission.is_some(), "its nodes still count");
     world.settle();
     let status = world.status();
@@ -262,7 +262,7 @@ fn q16_an_end_that_comes_before_the_eviction_counts() {
     world.cluster("Quorum");
     world.settle();
     world.evict(EvictReason::OverQuota);
-    world.pass();
+    world.reconcile();
     world.end(0);
     world.settle();
     assert_eq!(world.told(), pair("Finished", ""));

@@ -4,9 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod admission;
+mod happenings;
 mod life;
 mod minicluster;
 mod objects;
+#[path = "../common/record.rs"]
+mod record;
+mod recorded;
 mod scheduled;
 mod settles;
 mod setup;

@@ -1,90 +1,15 @@
 //! What is true of every plan, tried on made-up histories: a settled job is quiet, a crash
 //! after any step heals, and no command is run twice.
 
-use flux_operator_queue::{EvictReason, Reason};
+use flux_operator_queue::EvictReason;
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::objects::{no_quota, waits};
+use crate::happenings::{Happening, histories};
 use crate::world::World;
 
 /// As many as take a few seconds together without optimization.
 const CASES: u32 = 40;
-
-/// Something that happens to a job.
-#[derive(Clone, Debug)]
-enum Happening {
-    Change(Value),
-    Admit,
-    Evict(EvictReason),
-    Waits(i64),
-    Behind,
-    Cluster(&'static str),
-    Ends(i32),
-    LosesItsCluster,
-    Seconds(i64),
-}
-
-impl Happening {
-    fn happen(&self, world: &mut World) {
-        match self {
-            Happening::Change(patch) => world.change(patch),
-            Happening::Admit => world.admit(2),
-            Happening::Evict(reason) => world.evict(*reason),
-            Happening::Waits(missing) => world.wait(no_quota(*missing)),
-            Happening::Behind => world.wait(waits(Reason::BehindOthers { job: "a".into() })),
-            Happening::Cluster(reason) => world.cluster(reason),
-            Happening::Ends(code) => world.end(*code),
-            Happening::LosesItsCluster => world.lose_cluster(),
-            Happening::Seconds(seconds) => world.pass_time(*seconds),
-        }
-    }
-}
-
-fn specs() -> impl Strategy<Value = Value> {
-    let parts = vec![
-        json!({ "command": "" }),
-        json!({ "suspend": true }),
-        json!({ "keepCluster": true }),
-        json!({ "ttlSecondsAfterFinished": 30 }),
-        json!({ "template": { "spec": { "containers": [{}], "services": [{ "name": "db" }] } } }),
-    ];
-    proptest::sample::subsequence(parts, 0..3).prop_map(|parts| {
-        let mut spec = json!({ "size": 2 });
-        parts.iter().for_each(|part| flux_operator_testkit::merge(&mut spec, part));
-        spec
-    })
-}
-
-fn changes() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        any::<bool>().prop_map(|suspend| json!({ "suspend": suspend })),
-        any::<bool>().prop_map(|keep| json!({ "keepCluster": keep })),
-        (1..4).prop_map(|size| json!({ "size": size })),
-        Just(json!({ "image": "other" })),
-        Just(json!({ "ttlSecondsAfterFinished": 5 })),
-    ]
-}
-
-fn happenings() -> impl Strategy<Value = Happening> {
-    let reasons = vec![EvictReason::OverQuota, EvictReason::QueueStopped];
-    prop_oneof![
-        3 => changes().prop_map(Happening::Change),
-        5 => Just(Happening::Admit),
-        2 => proptest::sample::select(reasons).prop_map(Happening::Evict),
-        1 => (1_i64..4).prop_map(Happening::Waits),
-        1 => Just(Happening::Behind),
-        4 => proptest::sample::select(&["PodsPending", "ReadyTimeout", "Quorum"][..])
-            .prop_map(Happening::Cluster),
-        1 => proptest::sample::select(&[0, 7][..]).prop_map(Happening::Ends),
-        1 => Just(Happening::LosesItsCluster),
-        2 => proptest::sample::select(&[1, 6, 70][..]).prop_map(Happening::Seconds),
-    ]
-}
-
-fn histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
-    (specs(), proptest::collection::vec(happenings(), 0..10))
-}
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
@@ -97,7 +22,7 @@ proptest! {
             happening.happen(&mut world);
             world.settle();
             let settled = world.clone();
-            prop_assert_eq!(world.pass(), []);
+            prop_assert_eq!(world.reconcile().steps, []);
             prop_assert_eq!(&world, &settled, "somebody still moves after {:?}", happening);
         }
     }
@@ -203,7 +128,7 @@ fn settle_in_spite_of_crashes(world: &mut World) {
         let steps = world.plan().steps;
         for count in 0..=steps.len() {
             let mut other = world.clone();
-            other.carry_out(&steps[..count]);
+            other.crash_after(&steps[..count]);
             crashed.push((steps[..count].to_vec(), other.clone()));
             other.control();
             crashed.push((steps[..count].to_vec(), other));
@@ -215,7 +140,6 @@ fn settle_in_spite_of_crashes(world: &mut World) {
     world.settle();
     for (done, mut other) in crashed {
         other.settle();
-        other.writes = world.writes;
-        assert_eq!(other, *world, "a crash after {done:?} left something else");
+        assert_eq!(other.essence(), world.essence(), "a crash after {done:?} left something else");
     }
 }

@@ -97,7 +97,7 @@ fn q4_a_cluster_without_a_record_is_left_alone_unless_its_user_stops_it() {
     assert_eq!((world.told().0.as_str(), world.made, world.runs), ("Running", 1, 1));
     world.forget();
     world.change(&json!({ "suspend": true }));
-    assert_eq!(world.pass(), [JobStep::DeleteMiniCluster]);
+    assert_eq!(world.reconcile().steps, [JobStep::DeleteMiniCluster]);
 }
 
 #[test]

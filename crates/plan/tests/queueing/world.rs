@@ -1,24 +1,59 @@
 //! A Kubernetes for one job, in memory: what it does with steps, and what the job's
 //! MiniCluster and its queue do.
+//!
+//! Objects have uids and resource versions, the watches may show an older state than there
+//! is, and a step may fail.
 
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
 use flux_operator_plan::queueing::admission;
 use flux_operator_plan::queueing::job::{JobPlan, JobSeen, JobStep, plan};
-use flux_operator_plan::queueing::merge_patch;
 use flux_operator_plan::queueing::workload::{Beside, of_job};
+use flux_operator_plan::queueing::{merge_patch, news};
 use flux_operator_queue::{EvictReason, Waiting, Workload};
 use flux_operator_testkit::merge;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::objects::{admit, after, job, setup};
+
+/// How a step fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Failure {
+    /// It works in a moment.
+    Transient,
+    /// An object of this name belongs to another owner.
+    NotOurs,
+    /// The API server does not take it.
+    Refused,
+    /// It did not answer, although it has taken the step.
+    Unknown,
+}
+
+/// What one reconciliation has done and said.
+#[derive(Clone, Debug)]
+pub struct Reconciliation {
+    /// The steps that were to be done.
+    pub steps: Vec<JobStep>,
+    /// All of it, for a record.
+    pub said: Value,
+}
 
 /// Everything there is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
     job: Option<Value>,
     minicluster: Option<Value>,
+    /// The job and its MiniCluster as the watches show them, while they lag behind.
+    shown: Option<(Option<Value>, Option<Value>)>,
+    /// The operator has written something that the watches do not show yet.
+    expects: bool,
+    /// How the first step fails that is taken next.
+    failing: Option<Failure>,
+    /// Whether a status counts only if it was computed from the job as it is.
+    strict: bool,
+    version: u64,
     setup: FluxSetupSpec,
     waiting: Option<Waiting>,
     evicted: Option<EvictReason>,
@@ -41,6 +76,11 @@ impl World {
         World {
             job: Some(serde_json::to_value(job(spec)).unwrap()),
             minicluster: None,
+            shown: None,
+            expects: false,
+            failing: None,
+            strict: true,
+            version: 1,
             setup: setup(json!({})).spec,
             waiting: None,
             evicted: None,
@@ -50,6 +90,11 @@ impl World {
             writes: 0,
             now: after(0),
         }
+    }
+
+    /// The same, in which a status is taken whatever it was computed from.
+    pub fn lenient(spec: Value) -> World {
+        World { strict: false, ..World::new(spec) }
     }
 
     /// A job with room, whose MiniCluster is made.
@@ -64,8 +109,12 @@ impl World {
 
     /// What the operator would do now.
     pub fn plan(&self) -> JobPlan {
-        let Some(job) = self.job() else { return JobPlan::default() };
-        let minicluster = self.minicluster();
+        self.plan_with(self.failure.as_deref())
+    }
+
+    fn plan_with(&self, failure: Option<&str>) -> JobPlan {
+        let (job, minicluster) = self.view();
+        let Some(job) = job else { return JobPlan::default() };
         let beside = Beside { minicluster: minicluster.as_ref(), class_value: None };
         let mistake = of_job(&job, beside).err();
         plan(&JobSeen {
@@ -75,47 +124,143 @@ impl World {
             mistake: mistake.as_ref(),
             waiting: self.waiting.as_ref(),
             evicted: self.evicted,
-            failure: self.failure.as_deref(),
+            failure,
             chance: 0.0,
             now: self.now,
         })
     }
 
-    /// One pass of the operator. Returns the steps it took.
-    pub fn pass(&mut self) -> Vec<JobStep> {
-        let plan = self.plan();
-        self.carry_out(&plan.steps);
-        self.write(plan.status.as_ref());
-        plan.steps
+    /// Reconciles once.
+    pub fn reconcile(&mut self) -> Reconciliation {
+        if std::mem::take(&mut self.expects) {
+            // Nothing is decided before the watches show what was written.
+            self.catch_up();
+        }
+        let before = self.view().0;
+        let mut planned = self.plan();
+        let steps = planned.steps.clone();
+        let (mut failure, mut again) = (None, planned.look_again);
+        let failing = self.failing.take_if(|_| !steps.is_empty());
+        for (index, step) in steps.iter().enumerate() {
+            let fails = failing.filter(|how| index == 0 && can_fail(step, *how));
+            let done = match fails {
+                None => self.take(step),
+                Some(Failure::Unknown) => self.take(step).and(Err(Failure::Unknown)),
+                Some(how) => Err(how),
+            };
+            match done {
+                Ok(()) => self.expects = true,
+                Err(Failure::Transient) => {
+                    again = Some(self.now + SignedDuration::from_millis(250));
+                    break;
+                }
+                Err(how) => {
+                    failure = Some(format!("{how:?}"));
+                    break;
+                }
+            }
+        }
+        if let Some(failure) = &failure {
+            planned = self.plan_with(Some(failure));
+            again = planned.look_again;
+        }
+        let status = planned.status.filter(|_| !planned.steps.contains(&JobStep::DeleteJob));
+        let told = before.as_ref().and_then(|job| job.status.clone()).unwrap_or_default();
+        let urgency = match &status {
+            Some(status) if told == *status || told.finish_time.is_some() => "None",
+            None => "None",
+            Some(status)
+                if told.admission.is_none()
+                    && status.admission.is_none()
+                    && status.finish_time.is_none() =>
+            {
+                "Paced"
+            }
+            Some(_) => "Now",
+        };
+        let events = status.as_ref().map(|status| news(&told.conditions, &status.conditions));
+        let events = events.unwrap_or_default();
+        let events = events.iter().map(|it| format!("{} {} {}", it.good, it.reason, it.note));
+        let said = json!({
+            "steps": steps.iter().map(shown).collect::<Vec<_>>(),
+            "failure": failure,
+            "status": status,
+            "urgency": urgency,
+            "events": events.collect::<Vec<_>>(),
+            "again": again.map(|again| again.to_string()),
+        });
+        if let (Some(job), "Paced" | "Now") = (&before, urgency) {
+            self.write(job, status.as_ref());
+        }
+        Reconciliation { steps, said }
     }
 
     /// Writes a status as the operator does: only what has changed.
-    fn write(&mut self, status: Option<&FluxJobStatus>) {
+    fn write(&mut self, computed_from: &FluxJob, status: Option<&FluxJobStatus>) {
         let Some((job, status)) = self.job().zip(status) else { return };
+        if self.strict && job.resource_version() != computed_from.resource_version() {
+            return;
+        }
         if let Some(patch) = merge_patch(&job.status.unwrap_or_default(), status) {
-            merge(&mut self.job.as_mut().unwrap()["status"], &patch);
+            let version = self.next_version();
+            let job = self.job.as_mut().unwrap();
+            merge(&mut job["status"], &patch);
+            job["metadata"]["resourceVersion"] = version.into();
             self.writes += 1;
+            self.expects = true;
         }
     }
 
-    /// Carries steps out. A step that Kubernetes would refuse is a failure.
-    pub fn carry_out(&mut self, steps: &[JobStep]) {
+    /// Does the first of these steps, and then the operator ends.
+    pub fn crash_after(&mut self, steps: &[JobStep]) {
         for step in steps {
-            match step {
-                JobStep::CreateMiniCluster(made) => {
-                    if self.minicluster.is_none() {
-                        self.made += 1;
-                        let mut made = serde_json::to_value(made).unwrap();
-                        made["metadata"]["uid"] = json!(format!("mc-{}", self.made));
-                        self.minicluster = Some(made);
-                    }
+            let _ = self.take(step);
+        }
+        self.catch_up();
+    }
+
+    /// Does a step, as the API server would.
+    fn take(&mut self, step: &JobStep) -> Result<(), Failure> {
+        match step {
+            JobStep::CreateMiniCluster(made) => {
+                if self.minicluster.is_none() {
+                    self.made += 1;
+                    let mut made = serde_json::to_value(made).unwrap();
+                    made["metadata"]["uid"] = json!(format!("mc-{}", self.made));
+                    made["metadata"]["resourceVersion"] = self.next_version().into();
+                    self.minicluster = Some(made);
                 }
-                JobStep::DeleteMiniCluster => {
-                    let minicluster = self.minicluster.as_mut().expect("what is deleted was seen");
-                    minicluster["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
-                }
-                JobStep::DeleteJob => self.job = None,
             }
+            JobStep::DeleteMiniCluster => {
+                let seen = self.view().1.and_then(|seen| seen.metadata.uid);
+                let version = self.next_version();
+                let there = self.minicluster.as_mut();
+                // One that is gone, or another one of its name, is left alone.
+                if let Some(there) =
+                    there.filter(|it| it["metadata"]["uid"].as_str() == seen.as_deref())
+                {
+                    there["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
+                    there["metadata"]["resourceVersion"] = version.into();
+                }
+            }
+            JobStep::DeleteJob => self.job = None,
+        }
+        Ok(())
+    }
+
+    fn next_version(&mut self) -> String {
+        self.version += 1;
+        self.version.to_string()
+    }
+
+    /// What the watches show.
+    fn view(&self) -> (Option<FluxJob>, Option<MiniCluster>) {
+        match &self.shown {
+            Some((job, minicluster)) => (
+                job.clone().map(|job| serde_json::from_value(job).unwrap()),
+                minicluster.clone().map(|it| serde_json::from_value(it).unwrap()),
+            ),
+            None => (self.job(), self.minicluster()),
         }
     }
 
@@ -130,16 +275,17 @@ impl World {
         }
     }
 
-    /// A pass, and then the others. Returns whether anything has moved.
+    /// A reconciliation, and then the others. Returns whether anything has moved.
     pub fn turn(&mut self) -> bool {
         let before = self.clone();
-        self.pass();
+        self.reconcile();
         self.control();
         *self != before
     }
 
-    /// Lets everybody work until nothing moves any more.
+    /// Lets everybody work until nothing moves any more. The watches catch up.
     pub fn settle(&mut self) {
+        (self.shown, self.failing) = (None, None);
         for _ in 0..World::LONG {
             if !self.turn() {
                 return;
@@ -148,7 +294,41 @@ impl World {
         panic!("it never settles; next would be {:?} of {self:#?}", self.plan());
     }
 
+    /// The world without what depends on how often something was written.
+    pub fn essence(&self) -> World {
+        let mut world = World { version: 0, writes: 0, expects: false, ..self.clone() };
+        for object in [&mut world.job, &mut world.minicluster].into_iter().flatten() {
+            object["metadata"]["resourceVersion"] = Value::Null;
+        }
+        world
+    }
+
     // What happens.
+
+    /// The watches show nothing new from now on.
+    pub fn stall(&mut self) {
+        if self.shown.is_none() {
+            self.shown = Some((self.job.clone(), self.minicluster.clone()));
+        }
+    }
+
+    /// The watches show what there is.
+    pub fn catch_up(&mut self) {
+        self.shown = None;
+    }
+
+    /// The next step fails.
+    pub fn fail_step(&mut self, failure: Failure) {
+        self.failing = Some(failure);
+    }
+
+    /// Something of an object was written by somebody else.
+    fn touch(&mut self) {
+        let version = self.next_version();
+        for object in [&mut self.job, &mut self.minicluster].into_iter().flatten() {
+            object["metadata"]["resourceVersion"] = version.clone().into();
+        }
+    }
 
     /// The queue gives room, if it may.
     pub fn admit(&mut self, size: u32) {
@@ -160,6 +340,7 @@ impl World {
             let patch = admission::of_job(&self.job().unwrap(), &admit(size), self.now);
             merge(&mut self.job.as_mut().unwrap()["status"], &patch["status"]);
             self.waiting = None;
+            self.touch();
         }
     }
 
@@ -190,6 +371,7 @@ impl World {
             let generation = changed["metadata"]["generation"].as_i64().unwrap();
             changed["metadata"]["generation"] = json!(generation + 1);
             *job = changed;
+            self.touch();
         }
     }
 
@@ -213,6 +395,7 @@ impl World {
             condition("JobFinished", "False", "NotFinished"),
         ] });
         self.runs += u32::from(runs == "True" && !was);
+        self.touch();
     }
 
     /// The command ends with this code.
@@ -230,6 +413,7 @@ impl World {
             condition("Succeeded", succeeded, reason),
             condition("JobFinished", "True", reason),
         ] });
+        self.touch();
     }
 
     fn living(&mut self) -> Option<&mut Value> {
@@ -302,4 +486,20 @@ impl World {
 fn condition(kind: &str, status: &str, reason: &str) -> Value {
     json!({ "type": kind, "status": status, "reason": reason, "message": format!("{reason} it is"),
         "lastTransitionTime": "2026-01-01T00:00:30Z" })
+}
+
+/// Whether a step can fail like this.
+fn can_fail(step: &JobStep, how: Failure) -> bool {
+    match how {
+        Failure::NotOurs | Failure::Transient => matches!(step, JobStep::CreateMiniCluster(_)),
+        Failure::Refused | Failure::Unknown => true,
+    }
+}
+
+fn shown(step: &JobStep) -> String {
+    match step {
+        JobStep::CreateMiniCluster(made) => format!("create MiniCluster {}", json!(made)),
+        JobStep::DeleteMiniCluster => "delete MiniCluster".into(),
+        JobStep::DeleteJob => "delete FluxJob".into(),
+    }
 }

@@ -69,7 +69,7 @@ fn q16_a_minicluster_that_its_user_stops_gives_its_room_back() {
     world.lead(Lead::Is("Ready"));
     world.settle();
     world.change(&json!({ "suspend": true }));
-    world.pass();
+    world.reconcile();
     assert_eq!(world.status()["admission"], admission(2)["admission"], "its pods are still there");
     world.settle();
     assert_eq!(world.status()["admission"], Value::Null);
@@ -88,7 +88,7 @@ fn q16_a_minicluster_that_loses_its_room_stops_and_waits() {
     world.lead(Lead::Is("Ready"));
     world.settle();
     world.take_room();
-    world.pass();
+    world.reconcile();
     assert_eq!(world.condition("Admitted").reason, "OverQuota");
     assert_eq!(world.status()["admission"]["size"], 2, "it counts while its pods are there");
     world.settle();

@@ -7,128 +7,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod happenings;
 mod patience;
 mod queued;
+#[path = "../common/record.rs"]
+mod record;
+mod recorded;
 mod world;
 
 use flux_operator_plan::{Hold, Step};
+use happenings::{histories, specs};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use world::{Lead, World};
 
 /// As many as take a few seconds together without optimization.
 const CASES: u32 = 48;
-
-/// Something that happens to a cluster.
-#[derive(Clone, Debug)]
-enum Happening {
-    /// The user changes the spec.
-    Change(Value),
-    /// The pods get as far as this.
-    Pods(&'static str),
-    /// The lead ends with this code.
-    Ends(i32),
-    /// The lead is lost.
-    LosesItsLead,
-    /// Time passes.
-    Seconds(i64),
-    /// Somebody deletes an object.
-    Deletes(&'static str),
-    /// Somebody changes an object.
-    Spoils(&'static str),
-    /// The queue gives it room for so many nodes, or takes it back.
-    Queue(Option<i32>),
-}
-
-impl Happening {
-    fn happen(&self, world: &mut World) {
-        match self {
-            Happening::Change(patch) => world.change(patch),
-            Happening::Pods(phase) => world.lead(Lead::Is(phase)),
-            Happening::Ends(code) => world.lead(Lead::Ended(*code)),
-            Happening::LosesItsLead => world.lose_lead(),
-            Happening::Seconds(seconds) => world.pass_time(*seconds),
-            Happening::Deletes(kind) => world.lose(kind),
-            Happening::Spoils(kind) => world.spoil(kind),
-            Happening::Queue(Some(room)) => world.write_status(&queued::admission(*room)),
-            Happening::Queue(None) => world.take_room(),
-        }
-    }
-}
-
-/// A spec to begin with: a few of everything that steps depend on.
-fn specs() -> impl Strategy<Value = Value> {
-    let sizes = prop_oneof![
-        (1..4).prop_map(|size| json!({ "size": size })),
-        (1..3, 3..5).prop_map(|(size, most)| json!({ "size": size, "maxSize": most })),
-    ];
-    let program = prop_oneof![
-        Just(json!({ "interactive": true })),
-        Just(json!({ "containers": [{ "image": "busybox", "command": "hostname" }] })),
-    ];
-    let more = proptest::sample::subsequence(
-        vec![
-            json!({ "suspend": true }),
-            json!({ "readyTimeoutSeconds": 60 }),
-            json!({ "cleanup": true }),
-            json!({ "ttlSecondsAfterFinished": 30 }),
-            json!({ "deadlineSeconds": 600 }),
-            json!({ "jobLabels": { "team": "a" } }),
-            json!({ "jobLabels": { "kueue.x-k8s.io/queue-name": "batch" } }),
-            json!({ "queue": "batch" }),
-            json!({ "network": { "headlessName": "net" } }),
-            json!({ "flux": { "curveCertSecret": "mine" } }),
-        ],
-        0..3,
-    );
-    (sizes, program, more).prop_map(|(sizes, program, more)| {
-        let mut spec = json!({});
-        for part in [sizes, program].iter().chain(&more) {
-            flux_operator_testkit::merge(&mut spec, part);
-        }
-        if !spec["jobLabels"]["kueue.x-k8s.io/queue-name"].is_null() {
-            // A cluster waits in one queue.
-            spec["queue"] = Value::Null;
-        }
-        spec
-    })
-}
-
-/// Changes that a running cluster follows, and changes that it cannot.
-fn changes() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        (1..5).prop_map(|size| json!({ "size": size })),
-        any::<bool>().prop_map(|suspend| json!({ "suspend": suspend })),
-        Just(json!({ "jobLabels": { "team": "b" } })),
-        Just(json!({ "deadlineSeconds": 900 })),
-        Just(json!({ "readyTimeoutSeconds": 20 })),
-        Just(json!({ "readyTimeoutSeconds": 0 })),
-        Just(json!({ "restart": { "limit": 2 } })),
-        Just(json!({ "cleanup": true })),
-        Just(json!({ "tasks": 3 })),
-        Just(json!({ "network": { "headlessName": "other" } })),
-    ]
-}
-
-fn happenings() -> impl Strategy<Value = Happening> {
-    prop_oneof![
-        4 => changes().prop_map(Happening::Change),
-        4 => proptest::sample::select(&["Pending", "Running", "Ready"][..])
-            .prop_map(Happening::Pods),
-        1 => proptest::sample::select(&[0, 1, 7][..]).prop_map(Happening::Ends),
-        1 => Just(Happening::LosesItsLead),
-        2 => proptest::sample::select(&[1, 15, 31, 100][..]).prop_map(Happening::Seconds),
-        1 => proptest::sample::select(&["ConfigMap", "Service", "Job"][..])
-            .prop_map(Happening::Deletes),
-        2 => proptest::sample::select(&["ConfigMap", "Service", "labels"][..])
-            .prop_map(Happening::Spoils),
-        2 => proptest::option::weighted(0.8, 1..5).prop_map(Happening::Queue),
-    ]
-}
-
-fn histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
-    (specs(), proptest::collection::vec(happenings(), 0..6))
-}
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
@@ -141,7 +35,7 @@ proptest! {
             happening.happen(&mut world);
             world.settle();
             let settled = world.clone();
-            prop_assert_eq!(world.pass(), []);
+            prop_assert_eq!(world.reconcile().steps, []);
             world.control();
             prop_assert_eq!(&world, &settled, "somebody still moves after {:?}", happening);
         }
@@ -165,7 +59,7 @@ proptest! {
         let mut world = World::new(&spec);
         for happening in happenings {
             prop_assert_eq!(world.plan(), world.clone().plan());
-            world.pass();
+            world.reconcile();
             world.control();
             happening.happen(&mut world);
         }
@@ -177,7 +71,7 @@ proptest! {
         let mut world = World::new(&spec);
         for happening in happenings {
             // Without settling: steps must be right in the middle of things too.
-            world.pass();
+            world.reconcile();
             happening.happen(&mut world);
             world.control();
         }
@@ -275,8 +169,8 @@ fn pods_of_a_job_that_was_replaced_are_not_the_new_ones() {
     world.lead(Lead::Is("Ready"));
     world.settle();
     world.lose("Job");
-    world.pass();
-    world.pass();
+    world.reconcile();
+    world.reconcile();
     assert_eq!(world.jobs_made(), 2);
     assert_eq!(world.condition("Ready").reason, "PodsPending");
 }
@@ -304,7 +198,7 @@ fn settle_in_spite_of_crashes(world: &mut World) {
         let steps = world.plan().steps;
         for count in 0..=steps.len() {
             let mut other = world.clone();
-            other.carry_out(&steps[..count]);
+            other.crash_after(&steps[..count]);
             crashed.push((steps[..count].to_vec(), other));
         }
         if !world.turn() {
@@ -314,6 +208,6 @@ fn settle_in_spite_of_crashes(world: &mut World) {
     world.settle();
     for (done, mut other) in crashed {
         other.settle();
-        assert_eq!(other, *world, "a crash after {done:?} left something else");
+        assert_eq!(other.essence(), world.essence(), "a crash after {done:?} left something else");
     }
 }

@@ -1,0 +1,26 @@
+//! What was decided about MiniClusters before, and is decided now.
+
+use serde_json::{Value, json};
+
+use crate::happenings::{Happening, hard_histories};
+use crate::record::compare;
+use crate::world::World;
+
+#[test]
+fn what_is_decided_is_what_was_recorded() {
+    compare("minicluster", include_str!("recorded.txt"), hard_histories(), live);
+}
+
+/// Everything that is decided in a history.
+fn live((spec, happenings): (Value, Vec<Happening>)) -> Value {
+    let mut world = World::lenient(&spec);
+    let mut said = Vec::new();
+    for happening in &happenings {
+        happening.happen(&mut world);
+        for _ in 0..2 {
+            said.push(world.reconcile().said);
+            world.control();
+        }
+    }
+    json!({ "spec": spec, "happenings": format!("{happenings:?}"), "said": said })
+}

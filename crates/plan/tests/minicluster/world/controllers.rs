@@ -1,0 +1,138 @@
+//! What Kubernetes' own controllers do.
+
+use flux_operator_testkit::merge;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{INDEX, Lead, Objects, World};
+
+impl World {
+    /// Everything that Kubernetes' own controllers have to do.
+    pub fn control(&mut self) {
+        if self.there.minicluster.is_none() {
+            // The garbage collector.
+            (self.there, self.work) = (Objects::default(), None);
+        }
+        self.there.pods.retain(|_, pod| pod.metadata.deletion_timestamp.is_none());
+        let Some(mut job) = self.there.job.clone() else { return };
+        self.run(&mut job);
+        if self.there.job.as_ref() != Some(&job) {
+            job.metadata.resource_version = Some(self.next_version());
+            self.there.job = Some(job);
+        }
+    }
+
+    fn run(&mut self, job: &mut Job) {
+        let mut status = serde_json::to_value(&job.status).unwrap();
+        let spec = job.spec.clone().unwrap();
+        let pods = &mut self.there.pods;
+        let ended = has(&status, "Complete") || has(&status, "Failed");
+        if ended {
+            pods.retain(|_, pod| pod.annotations().get(INDEX).is_none_or(|index| index == "0"));
+            return;
+        }
+        if spec.suspend == Some(true) {
+            merge(&mut status, &json!({ "conditions": [condition("Suspended")] }));
+            pods.retain(|_, pod| !pod.annotations().contains_key(INDEX));
+        } else {
+            // The start counts from the last resumption, and only once it is noticed.
+            if status["startTime"].is_null() || has(&status, "Suspended") {
+                let resumed = json!({ "conditions": [], "startTime": self.now.to_string() });
+                merge(&mut status, &resumed);
+            }
+            let count = usize::try_from(spec.parallelism.unwrap()).unwrap();
+            let index = |pod: &Pod| pod.annotations().get(INDEX)?.parse::<usize>().ok();
+            pods.retain(|_, pod| index(pod).is_none_or(|index| index < count));
+            for index in 0..count {
+                self.start_pod(job, index);
+            }
+            if let Lead::Ended(code) = self.lead {
+                let condition = condition(if code == 0 { "Complete" } else { "Failed" });
+                merge(&mut status, &json!({ "conditions": [condition] }));
+                let version = self.next_version();
+                let pod = self.pod_of_index(0).expect("made above");
+                let end = json!({ "terminated": { "exitCode": code } });
+                pod.status = serde_json::from_value(json!({
+                    "phase": if code == 0 { "Succeeded" } else { "Failed" },
+                    "containerStatuses": [{ "name": "fs", "state": end, "image": "", "imageID": "", "ready": false, "restartCount": 0 }],
+                }))
+                .unwrap();
+                pod.metadata.resource_version = Some(version);
+            }
+        }
+        job.status = serde_json::from_value(status).unwrap();
+    }
+
+    /// A pod of the Job, unless it is there.
+    fn start_pod(&mut self, job: &Job, index: usize) {
+        if self.pod_of_index(index).is_none() {
+            self.pods_made += 1;
+            let name = format!("{}-{index}-{}", job.name_any(), self.pods_made);
+            let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "controller": true,
+                "name": job.name_any(), "uid": job.uid() });
+            let template = job.spec.as_ref().unwrap().template.metadata.clone().unwrap();
+            let pod = json!({ "metadata": {
+                "name": name,
+                "uid": format!("pod-{}", self.pods_made),
+                "resourceVersion": self.next_version(),
+                "labels": template.labels,
+                "annotations": { INDEX: index.to_string() },
+                "ownerReferences": [owner],
+                "creationTimestamp": self.now.to_string(),
+            } });
+            self.there.pods.insert(name, serde_json::from_value(pod).unwrap());
+        }
+        let (now, version) = (self.now, self.version + 1);
+        if let Lead::Is(phase) = self.lead {
+            let pod = self.pod_of_index(index).expect("made above");
+            let status = serde_json::from_value(pod_status(pod, phase, now)).unwrap();
+            if pod.status != status {
+                pod.status = status;
+                pod.metadata.resource_version = Some(version.to_string());
+                self.version = version;
+            }
+        }
+    }
+
+    pub(super) fn pod_of_index(&mut self, index: usize) -> Option<&mut Pod> {
+        let index = index.to_string();
+        self.there.pods.values_mut().find(|pod| pod.annotations().get(INDEX) == Some(&index))
+    }
+}
+
+/// What the kubelet says of a pod that got as far as `phase`.
+fn pod_status(pod: &Pod, phase: &str, now: Timestamp) -> Value {
+    if phase == "Pending" {
+        return json!({ "phase": phase });
+    }
+    let ready = phase == "Ready";
+    let status = if ready { "True" } else { "False" };
+    // Its time moves when it does; that of one that was never ready is the pod's start.
+    let before = pod.status.as_ref().and_then(|status| status.conditions.as_ref()?.first());
+    let created = pod.creation_timestamp().unwrap();
+    let since = match before {
+        Some(before) if before.status == status => before.last_transition_time.clone().unwrap(),
+        None if !ready => created.clone(),
+        Some(_) | None => Time(now),
+    };
+    let state = json!({ "running": { "startedAt": created } });
+    json!({
+        "phase": "Running",
+        "conditions": [{ "type": "Ready", "status": status, "lastTransitionTime": since }],
+        "containerStatuses": [{ "name": "fs", "state": state, "image": "", "imageID": "",
+            "ready": ready, "restartCount": 0 }],
+    })
+}
+
+fn condition(kind: &str) -> Value {
+    json!({ "type": kind, "status": "True" })
+}
+
+fn has(status: &Value, kind: &str) -> bool {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == kind)
+}

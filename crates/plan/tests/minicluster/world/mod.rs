@@ -1,0 +1,279 @@
+//! A Kubernetes for one MiniCluster, in memory: what it does with steps, and what
+//! its Job controller and garbage collector do then.
+//!
+//! Objects have uids and resource versions, the watches may show an older state than there
+//! is, and a step may fail. What is written on conditions that do not hold any more is
+//! refused, as the API server does.
+
+mod controllers;
+mod operator;
+mod server;
+
+use std::collections::BTreeMap;
+
+use flux_operator_api::MiniCluster;
+use flux_operator_testkit::{merge, smallest};
+use flux_operator_wire::{BrokerCount, Drain, Drained, Report};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+pub use server::Failure;
+
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// What the pods do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lead {
+    /// They get as far as this: `Pending`, `Running`, or `Ready`.
+    Is(&'static str),
+    /// The lead's command ended with this code.
+    Ended(i32),
+}
+
+/// The objects of the API server, or an older state of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Objects {
+    minicluster: Option<Value>,
+    has_keys: bool,
+    config_map: Option<ConfigMap>,
+    services: BTreeMap<String, Service>,
+    job: Option<Job>,
+    pods: BTreeMap<String, Pod>,
+}
+
+/// Everything there is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct World {
+    there: Objects,
+    /// What the watches show, while they lag behind.
+    shown: Option<Objects>,
+    /// The operator has written something that the watches do not show yet.
+    expects: bool,
+    /// The step that fails in the next reconciliation that has any, by its index.
+    failing: Option<(usize, Failure)>,
+    /// Whether a status counts only if it was computed from the object as it is.
+    strict: bool,
+    /// What the lead was asked to do.
+    work: Option<Drain>,
+    /// The last report, and the uid of the pod that sent it.
+    report: Option<(String, Report)>,
+    lead: Lead,
+    jobs_made: u32,
+    pods_made: u32,
+    version: u64,
+    start: Timestamp,
+    now: Timestamp,
+}
+
+impl World {
+    /// More turns than any history needs to settle.
+    pub const LONG: usize = 12;
+
+    pub fn new(spec: &Value) -> World {
+        World::named("fs", spec)
+    }
+
+    pub fn named(name: &str, spec: &Value) -> World {
+        let mut minicluster = smallest(name);
+        let metadata = json!({ "namespace": "hpc", "uid": "0000-1111", "generation": 1,
+            "resourceVersion": "1" });
+        merge(&mut minicluster, &json!({ "metadata": metadata, "spec": spec }));
+        assert_eq!(flux_operator_api::validate::schema_and_rules(&minicluster), []);
+        let start = "2026-01-01T00:00:00Z".parse().unwrap();
+        World {
+            there: Objects { minicluster: Some(minicluster), ..Objects::default() },
+            shown: None,
+            expects: false,
+            failing: None,
+            strict: true,
+            work: None,
+            report: None,
+            lead: Lead::Is("Pending"),
+            jobs_made: 0,
+            pods_made: 0,
+            version: 1,
+            start,
+            now: start,
+        }
+    }
+
+    /// The same, in which a status is taken whatever it was computed from.
+    pub fn lenient(spec: &Value) -> World {
+        World { strict: false, ..World::new(spec) }
+    }
+
+    /// A reconciliation, and then the controllers. Returns whether anything has moved.
+    pub fn turn(&mut self) -> bool {
+        let before = self.clone();
+        self.reconcile();
+        self.control();
+        *self != before
+    }
+
+    /// Lets everybody work until nothing moves any more. The watches catch up.
+    pub fn settle(&mut self) {
+        (self.shown, self.failing) = (None, None);
+        for _ in 0..World::LONG {
+            if !self.turn() {
+                return;
+            }
+        }
+        panic!("it never settles: {self:#?}");
+    }
+
+    /// The world without what depends on how often something was written.
+    pub fn essence(&self) -> World {
+        let mut world = World { version: 0, expects: false, ..self.clone() };
+        let Objects { minicluster, has_keys: _, config_map, services, job, pods } =
+            &mut world.there;
+        if let Some(minicluster) = minicluster {
+            minicluster["metadata"]["resourceVersion"] = Value::Null;
+        }
+        let metadata = (config_map.iter_mut().map(|it| &mut it.metadata))
+            .chain(services.values_mut().map(|it| &mut it.metadata))
+            .chain(job.iter_mut().map(|it| &mut it.metadata))
+            .chain(pods.values_mut().map(|it| &mut it.metadata));
+        metadata.for_each(|metadata| metadata.resource_version = None);
+        world
+    }
+
+    // What others do.
+
+    /// Changes the spec, unless the API server refuses that.
+    pub fn change(&mut self, patch: &Value) {
+        let Some(minicluster) = &self.there.minicluster else { return };
+        let mut changed = minicluster.clone();
+        merge(&mut changed["spec"], patch);
+        if changed["spec"] != minicluster["spec"]
+            && flux_operator_api::validate::schema_and_rules(&changed).is_empty()
+        {
+            let generation = changed["metadata"]["generation"].as_i64().unwrap();
+            changed["metadata"]["generation"] = (generation + 1).into();
+            changed["metadata"]["resourceVersion"] = self.next_version().into();
+            self.there.minicluster = Some(changed);
+        }
+    }
+
+    pub fn lead(&mut self, lead: Lead) {
+        self.lead = lead;
+        self.control();
+    }
+
+    pub fn lose_lead(&mut self) {
+        let Some(name) = self.pod_of_index(0).map(|pod| pod.name_any()) else { return };
+        self.there.pods.remove(&name);
+        let version = self.next_version();
+        let Some(job) = &mut self.there.job else { return };
+        job.metadata.resource_version = Some(version);
+        let status = job.status.get_or_insert_default();
+        status.failed = Some(status.failed.unwrap_or_default() + 1);
+    }
+
+    /// The lead reports how many brokers are online, and what became of its work.
+    pub fn reports(&mut self, busy: bool) {
+        let ready = |pod: &Pod| {
+            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+            conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
+        };
+        let online = self.there.pods.values().filter(|pod| ready(pod)).count();
+        let online = u32::try_from(online).unwrap();
+        let drained = self.work.clone().map(|asked| {
+            let busy = if busy { asked.ranks.clone() } else { Default::default() };
+            Drained { asked, busy }
+        });
+        let Some(lead) = self.pod_of_index(0).filter(|lead| ready(lead)) else { return };
+        let report = Report {
+            brokers: Some(BrokerCount { online, total: online }),
+            program_started: true,
+            drained,
+            ..Report::default()
+        };
+        self.report = lead.uid().map(|uid| (uid, report));
+    }
+
+    /// The watches show nothing new from now on.
+    pub fn stall(&mut self) {
+        if self.shown.is_none() {
+            self.shown = Some(self.there.clone());
+        }
+    }
+
+    /// The watches show what there is.
+    pub fn catch_up(&mut self) {
+        self.shown = None;
+    }
+
+    /// A step of the next reconciliation that has any fails.
+    pub fn fail(&mut self, step: usize, failure: Failure) {
+        self.failing = Some((step, failure));
+    }
+
+    pub fn pass_time(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    /// The queue writes a status: a merge patch, as the API server takes it.
+    pub fn write_status(&mut self, patch: &Value) {
+        let version = self.next_version();
+        if let Some(minicluster) = &mut self.there.minicluster {
+            merge(&mut minicluster["status"], patch);
+            minicluster["metadata"]["resourceVersion"] = version.into();
+        }
+    }
+
+    /// The queue wants the room back, if it has given any.
+    pub fn take_room(&mut self) {
+        let status = self.there.minicluster.as_ref().map(|minicluster| &minicluster["status"]);
+        if status.is_some_and(|status| status["admission"].is_object()) {
+            self.write_status(&json!({ "admission": { "leaving": "OverQuota" } }));
+        }
+    }
+
+    // What tests ask.
+
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    pub fn jobs_made(&self) -> u32 {
+        self.jobs_made
+    }
+
+    /// The names of everything, and the host names of pods.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.there.services.keys().cloned().collect();
+        names.extend(self.there.config_map.iter().map(|map| map.name_any()));
+        if let Some(job) = &self.there.job {
+            let size = job.spec.as_ref().unwrap().completions.unwrap();
+            names.push(format!("{}-{}", job.name_any(), size - 1));
+            let pod = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+            let all = pod.containers.iter().chain(pod.init_containers.iter().flatten());
+            names.extend(all.map(|container| container.name.clone()));
+            names.extend(pod.volumes.iter().flatten().map(|volume| volume.name.clone()));
+        }
+        names
+    }
+
+    pub fn pods(&self) -> usize {
+        self.there.pods.len()
+    }
+
+    pub fn is_suspended(&self) -> bool {
+        self.there.job.as_ref().unwrap().spec.as_ref().unwrap().suspend == Some(true)
+    }
+
+    pub fn status(&self) -> &Value {
+        &self.there.minicluster.as_ref().unwrap()["status"]
+    }
+
+    pub fn condition(&self, kind: &str) -> Condition {
+        let minicluster = self.there.minicluster.clone().unwrap();
+        let minicluster: MiniCluster = serde_json::from_value(minicluster).unwrap();
+        let conditions = minicluster.status.unwrap().conditions;
+        conditions.into_iter().find(|condition| condition.type_ == kind).unwrap()
+    }
+}

@@ -1,0 +1,199 @@
+//! What the API server does with steps, and what others do to objects.
+
+use flux_operator_plan::Step;
+use flux_operator_testkit::merge;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{INDEX, World};
+
+/// How a step fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Failure {
+    /// It works in a moment.
+    Transient,
+    /// The object has changed.
+    Conflict,
+    /// An object of this name belongs to another owner.
+    NotOurs,
+    /// The API server does not take it.
+    Refused,
+    /// It did not answer, although it has taken the step.
+    Unknown,
+}
+
+impl World {
+    pub(super) fn next_version(&mut self) -> String {
+        self.version += 1;
+        self.version.to_string()
+    }
+
+    /// Does a step. One that Kubernetes would never take is a failure of the test.
+    pub(super) fn take(&mut self, step: &Step) -> Result<(), Failure> {
+        match step {
+            Step::CreateKeys => self.there.has_keys = true,
+            Step::CreateConfigMap(map) | Step::ApplyConfigMap(map) => {
+                let before = self.there.config_map.take();
+                let map = applied(before.as_ref(), &**map);
+                self.there.config_map = Some(self.written(before.as_ref(), map, "map"));
+            }
+            Step::CreateService(service) | Step::ApplyService { service, .. } => {
+                let name = service.name_any();
+                let before = self.there.services.remove(&name);
+                let service = applied(before.as_ref(), &**service);
+                let service = self.written(before.as_ref(), service, &name);
+                self.there.services.insert(name, service);
+            }
+            Step::CreatePod(pod) => {
+                let name = pod.name_any();
+                if !self.there.pods.contains_key(&name) {
+                    let pod = self.written(None, (**pod).clone(), &name);
+                    self.there.pods.insert(name, pod);
+                }
+            }
+            Step::CreateJob(job) => self.create_job(job),
+            Step::PatchJob(patch) => return self.patch_job(patch),
+            Step::LabelPod { pod, index } => {
+                let version = self.next_version();
+                // One that is gone needs no label.
+                if let Some(pod) = self.there.pods.get_mut(pod) {
+                    pod.labels_mut().insert("job-index".into(), index.clone());
+                    pod.metadata.resource_version = Some(version);
+                }
+            }
+            Step::DeleteJob => self.delete_job(),
+            Step::DeleteService(name) => drop(self.there.services.remove(name)),
+            Step::DeleteMiniCluster => self.there.minicluster = None,
+        }
+        Ok(())
+    }
+
+    /// An object as the API server keeps it: a write that changes nothing is none.
+    fn written<K>(&mut self, before: Option<&K>, mut object: K, name: &str) -> K
+    where
+        K: kube::Resource + PartialEq + Clone,
+    {
+        if before == Some(&object) {
+            return object;
+        }
+        let version = self.next_version();
+        let metadata: &mut ObjectMeta = object.meta_mut();
+        metadata.uid.get_or_insert_with(|| format!("uid-of-{name}"));
+        metadata.resource_version = Some(version);
+        object
+    }
+
+    fn create_job(&mut self, job: &Job) {
+        assert!(self.there.has_keys || job_names_secret(job), "a Job before its keys");
+        assert!(self.there.config_map.is_some(), "a Job before its ConfigMap");
+        assert!(!self.there.services.is_empty(), "a Job before its Service");
+        // One that is there stays as it is.
+        if self.there.job.is_none() {
+            self.jobs_made += 1;
+            let mut job = job.clone();
+            job.metadata.uid = Some(format!("job-{}", self.jobs_made));
+            job.metadata.resource_version = Some(self.next_version());
+            let spec = job.spec.as_mut().unwrap();
+            spec.suspend.get_or_insert(false);
+            self.there.job = Some(job);
+        }
+    }
+
+    fn patch_job(&mut self, patch: &Value) -> Result<(), Failure> {
+        let changeable = ["parallelism", "completions", "suspend", "activeDeadlineSeconds"];
+        for field in patch["spec"].as_object().into_iter().flatten().map(|(name, _)| name) {
+            assert!(changeable.contains(&field.as_str()), "spec.{field} of a Job is immutable");
+        }
+        let Some(job) = &self.there.job else { return Ok(()) };
+        let computed_from = patch["metadata"]["resourceVersion"].as_str();
+        if computed_from.is_some() && computed_from != job.metadata.resource_version.as_deref() {
+            return Err(Failure::Conflict);
+        }
+        let kueue = job.labels().contains_key("kueue.x-k8s.io/queue-name");
+        for field in ["suspend", "parallelism", "completions"] {
+            assert!(!kueue || patch["spec"][field].is_null(), "spec.{field} is Kueue's");
+        }
+        let mut value = serde_json::to_value(job).unwrap();
+        merge(&mut value, patch);
+        let patched: Job = serde_json::from_value(value).unwrap();
+        let spec = patched.spec.as_ref().unwrap();
+        assert_eq!(spec.parallelism, spec.completions, "an elastic Job takes both together");
+        let before = self.there.job.take();
+        self.there.job = Some(self.written(before.as_ref(), patched, "job"));
+        Ok(())
+    }
+
+    /// In the background: its pods are still there for a while.
+    fn delete_job(&mut self) {
+        let now = self.now;
+        self.there.job = None;
+        let version = self.next_version();
+        let of_job = |pod: &&mut _| ResourceExt::annotations(*pod).contains_key(INDEX);
+        for pod in self.there.pods.values_mut().filter(of_job) {
+            pod.metadata.deletion_timestamp = Some(Time(now));
+            pod.metadata.resource_version = Some(version.clone());
+        }
+    }
+
+    /// Somebody deletes an object.
+    pub fn lose(&mut self, kind: &str) {
+        match kind {
+            "ConfigMap" => self.there.config_map = None,
+            "Service" => self.there.services.clear(),
+            "Job" => self.delete_job(),
+            "MiniCluster" => self.there.minicluster = None,
+            other => panic!("no {other} to lose"),
+        }
+    }
+
+    /// Somebody changes an object.
+    pub fn spoil(&mut self, kind: &str) {
+        let version = self.next_version();
+        match kind {
+            "ConfigMap" => {
+                let theirs = [("boot.json", "{}"), ("theirs", "1")];
+                let theirs = theirs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+                if let Some(map) = &mut self.there.config_map {
+                    map.data.get_or_insert_default().extend(theirs);
+                    map.metadata.resource_version = Some(version);
+                }
+            }
+            "Service" => {
+                let port = json!({ "port": 8080, "name": "theirs" });
+                for service in self.there.services.values_mut() {
+                    let spec = service.spec.get_or_insert_default();
+                    spec.selector = None;
+                    spec.ports = Some(vec![serde_json::from_value(port.clone()).unwrap()]);
+                    service.metadata.resource_version = Some(version.clone());
+                }
+            }
+            "labels" => {
+                if let Some(map) = &mut self.there.config_map {
+                    map.labels_mut().clear();
+                }
+                for service in self.there.services.values_mut() {
+                    service.labels_mut().clear();
+                }
+            }
+            other => panic!("no {other} to spoil"),
+        }
+    }
+}
+
+/// Server-side apply, as far as plans can tell: maps are merged, what others have set
+/// beside stays.
+fn applied<K>(there: Option<&K>, wanted: &K) -> K
+where
+    K: serde::Serialize + serde::de::DeserializeOwned,
+{
+    let mut value = serde_json::to_value(there).unwrap();
+    merge(&mut value, &serde_json::to_value(wanted).unwrap());
+    serde_json::from_value(value).unwrap()
+}
+
+/// Whether the keys are the user's own.
+fn job_names_secret(job: &Job) -> bool {
+    serde_json::to_string(job).unwrap().contains("\"mine\"")
+}

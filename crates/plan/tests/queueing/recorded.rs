@@ -1,0 +1,92 @@
+//! What was decided about FluxJobs and FluxSetups before, and is decided now.
+
+use std::collections::BTreeMap;
+
+use flux_operator_plan::queueing::setup::{Around, FINALIZER, SetupSeen, plan, read};
+use flux_operator_queue::{Inactive, SetupName, Usage};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::happenings::{Happening, hard_histories};
+use crate::objects::{CREATED, after, nodes, setup};
+use crate::record::compare;
+use crate::world::World;
+
+#[test]
+fn what_is_decided_about_a_job_is_what_was_recorded() {
+    compare("fluxjob", include_str!("recorded_jobs.txt"), hard_histories(), live);
+}
+
+/// Everything that is decided in a history.
+fn live((spec, happenings): (Value, Vec<Happening>)) -> Value {
+    let mut world = World::lenient(spec.clone());
+    let mut said = Vec::new();
+    for happening in &happenings {
+        happening.happen(&mut world);
+        for _ in 0..2 {
+            said.push(world.reconcile().said);
+            world.control();
+        }
+    }
+    json!({ "spec": spec, "happenings": format!("{happenings:?}"), "said": said })
+}
+
+#[test]
+fn what_is_decided_about_a_setup_is_what_was_recorded() {
+    compare("fluxsetup", include_str!("recorded_setups.txt"), setups(), decided);
+}
+
+/// A moment in the life of a setup: a change of its manifest, what the queue says of it, and
+/// seconds since its creation.
+type Moment = (Value, (usize, usize, usize), bool, bool, i64);
+
+fn setups() -> impl Strategy<Value = Vec<Moment>> {
+    let parts = vec![
+        json!({ "metadata": { "finalizers": [FINALIZER] } }),
+        json!({ "metadata": { "finalizers": ["other.example/a", FINALIZER] } }),
+        json!({ "metadata": { "deletionTimestamp": CREATED } }),
+        json!({ "metadata": { "generation": 2 } }),
+        json!({ "spec": { "replaces": ["old"] } }),
+        json!({ "spec": { "cohort": "all" } }),
+        json!({ "spec": { "quota": { "cpu": "8", "memory": "4Gi" } } }),
+        json!({ "spec": { "quota": { "nodes": "many" } } }),
+        json!({ "spec": { "stopPolicy": "HoldAndDrain" } }),
+        json!({ "spec": { "quotaFromNodes": { "nodeSelector": { "a": "b" } } } }),
+    ];
+    let patch = proptest::sample::subsequence(parts, 0..5).prop_map(|parts| {
+        let mut patch = json!({});
+        parts.iter().for_each(|part| flux_operator_testkit::merge(&mut patch, part));
+        patch
+    });
+    let counts = (0_usize..3, 0_usize..3, 0_usize..3);
+    let moment = (patch, counts, any::<bool>(), any::<bool>(), 0_i64..100);
+    proptest::collection::vec(moment, 1..4)
+}
+
+/// Everything that is decided about a setup, its status kept from moment to moment.
+fn decided(moments: Vec<Moment>) -> Value {
+    let mut status = Value::Null;
+    let mut said = Vec::new();
+    for (patch, (pending, admitted, running), stopped, replaced, seconds) in &moments {
+        let mut patch = patch.clone();
+        patch["status"] = status;
+        let setup = setup(patch);
+        let around = Around { home: "hpc", namespaces: &BTreeMap::new(), nodes: None };
+        let read = read(&setup, around);
+        let message = "it is stopped".to_owned();
+        let usage = Usage {
+            used: nodes(i64::try_from(*admitted).unwrap()),
+            pending: *pending,
+            admitted: *admitted,
+            inactive: stopped.then_some(Inactive { reason: "Stopped", message }),
+            successor: replaced.then(|| SetupName::new("hpc", "new")),
+        };
+        let now = after(*seconds);
+        let seen = SetupSeen { setup: &setup, read: &read, usage: &usage, running: *running, now };
+        let planned = plan(seen);
+        let step = planned.step.map(|step| format!("{step:?}"));
+        status = json!(planned.status);
+        said.push(json!({ "step": step, "status": status }));
+    }
+    json!({ "moments": format!("{moments:?}"), "said": said })
+}
