@@ -1,6 +1,6 @@
 //! What the operator serves: `POST /v1/report` for agents, `/v1/queues` and more of
 //! [`visibility`] for those who wait, `/metrics` for Prometheus, and for the kubelet
-//! `/healthz` (the process lives) and `/readyz` (the caches are filled, also on a replica
+//! `/healthz` (reconciliations end) and `/readyz` (the caches are filled, also on a replica
 //! that does not lead).
 
 use axum::Router;
@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use kube::Client;
 use tokio::net::TcpListener;
 
+use crate::health::Health;
 use crate::lease::Leadership;
 use crate::listener;
 use crate::metrics::Metrics;
@@ -28,6 +29,7 @@ pub(crate) struct Server {
     pub(crate) stores: Stores,
     pub(crate) reports: Reports,
     pub(crate) leadership: Leadership,
+    pub(crate) health: Health,
     pub(crate) metrics: Metrics,
     pub(crate) queues: Queues,
 }
@@ -41,7 +43,7 @@ pub(crate) async fn serve(listener: TcpListener, server: Server) {
         .route("/v1/queues/{namespace}/{name}/pending", get(visibility::pending))
         .route("/v1/namespaces/{namespace}/fluxjobs/{name}", get(visibility::why))
         .route("/metrics", get(show_metrics))
-        .route("/healthz", get(|| async { "ok" }))
+        .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .with_state(server);
     listener::serve(listener, router, metrics).await;
@@ -61,6 +63,13 @@ async fn show_metrics(State(server): State<Server>) -> Response {
     let phases = server.stores.phases().into_iter();
     let text = server.metrics.text(phases, server.queues.figures().into_iter());
     ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
+}
+
+async fn healthy(State(server): State<Server>) -> Response {
+    match server.health.complaint() {
+        None => "ok".into_response(),
+        Some(complaint) => (StatusCode::INTERNAL_SERVER_ERROR, complaint).into_response(),
+    }
 }
 
 async fn ready(State(server): State<Server>) -> Response {

@@ -10,12 +10,16 @@
 
 mod apply;
 mod backoff;
+mod client;
 mod connections;
 mod controller;
 mod delivery;
 mod errors;
 mod expected;
 mod filled;
+mod gate;
+mod hand_over;
+mod health;
 mod http;
 mod index;
 mod keys;
@@ -30,8 +34,10 @@ mod reports;
 mod status;
 mod stop;
 mod stores;
+mod tasks;
 mod watches;
 
-pub use controller::{Options, run};
+pub use controller::{Options, RunError, run};
 pub use delivery::delivery;
 pub use lease::{Election, Identity, Lost};
+pub use tasks::TaskEnded;

@@ -21,7 +21,7 @@ use prometheus_client::registry::Registry;
 
 pub(crate) use bring_up::first_ready;
 pub(crate) use queue::{QueueFigures, QueueMetrics, Stations};
-pub(crate) use requests::counting;
+pub(crate) use requests::verb;
 
 /// Seconds of a pass: a quiet one takes microseconds, one that makes a cluster
 /// some tens of milliseconds, one at a slow API server seconds.

@@ -39,17 +39,19 @@ use kube::runtime::reflector::store::Writer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::backoff::Backoff;
+use crate::controller::{Common, discard_until, once_and_no_more};
 use crate::expected::Expected;
 use crate::filled::Watched;
+use crate::health::Health;
 use crate::http::serve_metrics;
 use crate::lease::Leadership;
-use crate::metrics::{Metrics, counting};
+use crate::metrics::Metrics;
 use crate::status::Unreadable;
 use crate::stores::Guarded;
+use crate::tasks::{TaskEnded, Tasks};
 
 use pace::Pace;
 pub use pace::Rate;
@@ -103,46 +105,40 @@ impl Start {
     }
 
     /// Starts everything. It ends with `tasks`.
-    pub(crate) fn run(
-        self,
-        tasks: &mut JoinSet<()>,
-        client: &Client,
-        options: &Options,
-        leadership: &Leadership,
-        metrics: &Metrics,
-    ) {
+    pub(crate) fn run(self, tasks: &mut Tasks, options: &Options, common: &Common) {
         let Start { queues, changes, unkept, jobs, setups } = self;
+        let Common { client, leadership, health, metrics } = common;
+        let namespace = options.namespace.as_deref();
         let pace = Arc::new(Pace::new(options.rate));
-        watches::start(tasks, client, options.namespace.as_deref(), &queues, jobs, setups);
+        watches::start(tasks, client, namespace, leadership, &queues, jobs, setups);
         if options.namespace.is_none() {
-            tasks.spawn(nodes::count(queues.clone(), client.clone()));
+            tasks.spawn("quota from nodes", nodes::count(queues.clone(), client.clone()));
         }
         let (writes, to_write) = mpsc::unbounded_channel();
-        tasks.spawn(schedule::schedule(
-            queues.clone(),
-            leadership.clone(),
-            client.clone(),
-            options.namespace.clone(),
-            writes,
-        ));
+        let scheduler =
+            schedule::schedule(queues.clone(), leadership.clone(), health.clone(), writes);
+        tasks.spawn("scheduler", scheduler);
         let writer = writer::Writer {
             client: client.clone(),
             queues: queues.clone(),
+            leadership: leadership.clone(),
+            health: health.clone(),
             pace: pace.clone(),
             metrics: metrics.clone(),
             backoff: Backoff::default(),
         };
-        tasks.spawn(writer::write_all(to_write, Arc::new(writer)));
+        tasks.spawn("writer of admissions", writer::write_all(to_write, Arc::new(writer)));
         let setups = Arc::new(setups::Context {
             client: client.clone(),
             queues: queues.clone(),
             leadership: leadership.clone(),
+            health: health.clone(),
             pace: pace.clone(),
             unreadable: Unreadable::default(),
         });
-        tasks.spawn(setups::keep_new_ones(setups.clone(), unkept));
-        tasks.spawn(setups::pass_over_all(setups));
-        tasks.spawn(untold::give_turns(queues.clone(), pace));
+        tasks.spawn("finalizers of FluxSetups", setups::keep_new_ones(setups.clone(), unkept));
+        tasks.spawn("FluxSetups", setups::pass_over_all(setups));
+        tasks.spawn("turns of waiting FluxJobs", untold::give_turns(queues.clone(), pace));
         let context = Arc::new(job::Context {
             client: client.clone(),
             recorder: Recorder::new(client.clone(), Reporter::from("flux-operator")),
@@ -153,28 +149,31 @@ impl Start {
             metrics: metrics.clone(),
             make_miniclusters: options.make_miniclusters,
         });
-        tasks.spawn(pass_over_jobs(context, changes, leadership.clone()));
+        let jobs = reconcile_jobs(context, changes, leadership.clone(), health.clone());
+        tasks.spawn("FluxJobs", jobs);
     }
 }
 
-/// Passes over jobs when they are asked for, while this replica leads.
-async fn pass_over_jobs(
+/// Reconciles jobs when it is asked for, while this replica leads.
+async fn reconcile_jobs(
     context: Arc<job::Context>,
-    changes: mpsc::UnboundedReceiver<ObjectRef<PackedJob>>,
+    mut changes: mpsc::UnboundedReceiver<ObjectRef<PackedJob>>,
     leadership: Leadership,
+    health: Health,
 ) {
-    // A pass that sees only part of what is there would make it a second time.
-    context.queues.filled().await;
-    let gained = leadership.gained();
+    let term = discard_until(leadership.until_it_leads(), &mut changes).await;
+    // A reconciliation that sees only part of what is there would make it a second time.
+    context.queues.filled(term).await;
     Controller::for_stream(futures::stream::pending(), (*context.queues.jobs).clone())
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(UnboundedReceiverStream::new(changes))
-        .reconcile_all_on(gained)
+        .reconcile_all_on(once_and_no_more())
         .run(
             move |job, context| {
-                let leads = leadership.leads();
+                let (leadership, health) = (leadership.clone(), health.clone());
                 async move {
-                    match leads {
+                    let _under_way = health.begin("FluxJob");
+                    match leadership.decides() {
                         true => job::reconcile(job, context).await,
                         false => Ok(Action::await_change()),
                     }
@@ -183,7 +182,7 @@ async fn pass_over_jobs(
             job::retry,
             context,
         )
-        // What a pass had to say it has said.
+        // What a reconciliation had to say it has said.
         .for_each(|_| std::future::ready(()))
         .await;
 }
@@ -195,25 +194,29 @@ pub async fn run_queue(
     options: Options,
     listener: Option<TcpListener>,
     stop: impl Future<Output = ()>,
-) {
-    let metrics = Metrics::new();
-    let client = counting(client, metrics.clone());
+) -> Result<(), TaskEnded> {
+    let common = Common::new(client, Leadership::always(), Metrics::new());
     let (miniclusters, writer) = Watched::new();
-    let start = Start::new(&options.home, miniclusters.clone(), &metrics);
+    let start = Start::new(&options.home, miniclusters.clone(), &common.metrics);
     let queues = start.queues.clone();
-    let mut tasks = JoinSet::new();
+    let mut tasks = Tasks::default();
     let take = queues.clone();
-    tasks.spawn(crate::watches::miniclusters(
-        client.clone(),
+    let watch = crate::watches::miniclusters(
+        common.client.clone(),
         options.namespace.clone(),
+        common.leadership.clone(),
         (miniclusters, writer),
         move |event| take.take_minicluster(event),
-    ));
-    start.run(&mut tasks, &client, &options, &Leadership::always(), &metrics);
+    );
+    tasks.spawn("watch of MiniClusters", watch);
+    start.run(&mut tasks, &options, &common);
     if let Some(listener) = listener {
-        tasks.spawn(serve_metrics(listener, metrics, queues));
+        tasks.spawn("metrics", serve_metrics(listener, common.metrics, queues));
     }
-    stop.await;
+    tokio::select! {
+        () = stop => Ok(()),
+        ended = tasks.first_end() => Err(ended),
+    }
 }
 
 /// The status of an object that could not be read: why not.

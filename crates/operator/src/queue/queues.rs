@@ -21,6 +21,7 @@ use super::untold::Untold;
 use super::watches::{Labelled, by_name, by_namespace};
 use crate::filled::Watched;
 use crate::index::Index;
+use crate::lease::Term;
 use crate::metrics::{Metrics, QueueFigures};
 use crate::stores::Guarded;
 
@@ -82,14 +83,14 @@ impl Queues {
         }
     }
 
-    /// Waits until everything that was there at the start has been seen.
-    pub(crate) async fn filled(&self) {
-        self.jobs.filled().await;
-        self.setups.filled().await;
-        self.miniclusters.filled().await;
-        self.quotas.filled().await;
-        self.namespaces.filled().await;
-        self.classes.filled().await;
+    /// Waits until everything has been listed in this term.
+    pub(crate) async fn filled(&self, term: Term) {
+        self.jobs.filled(term).await;
+        self.setups.filled(term).await;
+        self.miniclusters.filled(term).await;
+        self.quotas.filled(term).await;
+        self.namespaces.filled(term).await;
+        self.classes.filled(term).await;
     }
 
     /// What is known. It is never held across an `await`.

@@ -21,6 +21,7 @@ use super::queues::{GuardedSetup, Queues};
 use super::unreadable;
 use crate::apply::{ApplyError, delete};
 use crate::errors::chain;
+use crate::health::Health;
 use crate::lease::Leadership;
 use crate::status::{Unreadable, patch_status};
 
@@ -35,6 +36,7 @@ pub(super) struct Context {
     pub(super) client: Client,
     pub(super) queues: Queues,
     pub(super) leadership: Leadership,
+    pub(super) health: Health,
     pub(super) pace: Arc<Pace>,
     pub(super) unreadable: Unreadable,
 }
@@ -56,9 +58,11 @@ pub(super) async fn keep_new_ones(
     context: Arc<Context>,
     mut unkept: UnboundedReceiver<ObjectRef<GuardedSetup>>,
 ) {
-    context.queues.filled().await;
-    context.leadership.until_it_leads().await;
+    context.queues.filled(context.leadership.until_it_leads().await).await;
     while let Some(reference) = unkept.recv().await {
+        if !context.leadership.decides() {
+            continue;
+        }
         let Some(guarded) = context.queues.setups.get(&reference) else { continue };
         let Ok(setup) = &guarded.0 else { continue };
         if let Some(step) = first_step(setup)
@@ -71,8 +75,7 @@ pub(super) async fn keep_new_ones(
 
 /// Passes over setups of which something else has become true, for ever.
 pub(super) async fn pass_over_all(context: Arc<Context>) {
-    context.queues.filled().await;
-    context.leadership.until_it_leads().await;
+    context.queues.filled(context.leadership.until_it_leads().await).await;
     loop {
         let what = context.queues.stale.take().await;
         if what.all_jobs {
@@ -97,6 +100,10 @@ impl Context {
     }
 
     async fn pass(&self, name: &SetupName) -> Result<Done, SetupError> {
+        let _under_way = self.health.begin("FluxSetup");
+        if !self.leadership.decides() {
+            return Ok(Done::Later);
+        }
         let reference = ObjectRef::new(&name.name).within(&name.namespace);
         let Some(guarded) = self.queues.setups.get(&reference) else { return Ok(Done::Yes) };
         let setup = match &guarded.0 {

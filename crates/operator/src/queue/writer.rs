@@ -1,11 +1,13 @@
 //! Writes down what was decided: one request each, several at a time.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_plan::queueing::admission;
 use flux_operator_queue::{Admit, EvictReason, Kind, Uid};
+use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
@@ -19,9 +21,13 @@ use super::pace::Pace;
 use super::queues::Queues;
 use super::schedule::now;
 use crate::backoff::Backoff;
+use crate::client::is_unknown;
 use crate::errors::chain;
+use crate::health::Health;
+use crate::lease::Leadership;
 use crate::metrics::Metrics;
 use crate::status::{patch_status, replace_status};
+use crate::tasks::panic_message;
 
 /// Writes that are under way at the same time. An API server on two cores answers
 /// no faster to more.
@@ -31,6 +37,8 @@ const IN_FLIGHT: usize = 64;
 pub(super) struct Writer {
     pub(super) client: Client,
     pub(super) queues: Queues,
+    pub(super) leadership: Leadership,
+    pub(super) health: Health,
     pub(super) pace: Arc<Pace>,
     pub(super) metrics: Metrics,
     pub(super) backoff: Backoff<Uid>,
@@ -54,12 +62,7 @@ pub(super) async fn write_all(mut to_write: UnboundedReceiver<Write>, writer: Ar
         writer.pace.turn().await;
         let writer = writer.clone();
         writes.spawn(async move {
-            match write {
-                Write::Admit(admitted) => writer.admit(admitted).await,
-                Write::Withdraw { namespace, name, reason } => {
-                    writer.withdraw(&namespace, &name, reason).await;
-                }
-            }
+            writer.write(write).await;
             drop(permit);
         });
         while writes.try_join_next().is_some() {}
@@ -78,13 +81,40 @@ enum Answer {
 }
 
 impl Writer {
+    /// Writes one thing down. A panic costs that object alone: its admission is taken back, and
+    /// decided again after a while.
+    async fn write(&self, write: Write) {
+        let (what, uid) = match &write {
+            Write::Admit(admitted) => (
+                format!("{}/{}", admitted.admit.namespace, admitted.admit.name),
+                Some(admitted.admit.uid.clone()),
+            ),
+            Write::Withdraw { namespace, name, .. } => (format!("{namespace}/{name}"), None),
+        };
+        let written = async {
+            match write {
+                Write::Admit(admitted) => self.admit(admitted).await,
+                Write::Withdraw { namespace, name, reason } => {
+                    self.withdraw(&namespace, &name, reason).await;
+                }
+            }
+        };
+        let Err(panic) = AssertUnwindSafe(written).catch_unwind().await else { return };
+        tracing::error!(object = what, panic = panic_message(&*panic), "a write panicked");
+        if let Some(uid) = uid {
+            self.take_back(&uid).await;
+        }
+    }
+
     async fn admit(&self, admitted: Admitted) {
         let Admitted { admit, version, since, freed } = admitted;
         let Some(record) = self.record(&admit, version) else {
             // The watch has shown its end, and says so in a moment.
             return self.outdated(&admit.uid);
         };
-        loop {
+        // What was decided and not sent is dropped when this replica stops: the next leader
+        // decides anew.
+        while self.leadership.decides() {
             match self.send(&admit, &record).await {
                 Answer::Written => {
                     self.backoff.reset(&admit.uid);
@@ -97,10 +127,7 @@ impl Writer {
                 Answer::Outdated => return self.outdated(&admit.uid),
                 Answer::Refused(error) => {
                     self.warn(&admit, &error);
-                    // Its room stays taken meanwhile, or it would be the next again at once.
-                    tokio::time::sleep(self.backoff.next(admit.uid.clone())).await;
-                    self.queues.ledger().take_back(&admit.uid);
-                    return self.queues.happened();
+                    return self.take_back(&admit.uid).await;
                 }
                 // If it was taken after all, the next is outdated, because its version is
                 // the same; so nothing can be given twice.
@@ -116,7 +143,11 @@ impl Writer {
         let patch = admission::taken_from_minicluster(reason);
         let uid = Uid::from(format!("{namespace}/{name}").as_str());
         let client = &self.client;
-        while let Err(error) = patch_status::<MiniCluster>(client, namespace, name, &patch).await {
+        while self.leadership.decides() {
+            let under_way = self.health.begin("withdrawal");
+            let sent = patch_status::<MiniCluster>(client, namespace, name, &patch).await;
+            drop(under_way);
+            let Err(error) = sent else { break };
             // It is gone, or has no room any more.
             if matches!(&error, kube::Error::Api(status) if [404, 422].contains(&status.code)) {
                 break;
@@ -130,6 +161,14 @@ impl Writer {
             tokio::time::sleep(self.backoff.next(uid.clone())).await;
         }
         self.backoff.reset(&uid);
+    }
+
+    /// Takes an admission back that could not be written, after a while: its quota stays taken
+    /// meanwhile, or it would be the next again at once.
+    async fn take_back(&self, uid: &Uid) {
+        tokio::time::sleep(self.backoff.next(uid.clone())).await;
+        self.queues.ledger().take_back(uid);
+        self.queues.happened();
     }
 
     /// The job is looked at again as soon as the watch shows what has changed.
@@ -164,6 +203,7 @@ impl Writer {
     }
 
     async fn send(&self, admit: &Admit, record: &Value) -> Answer {
+        let _under_way = self.health.begin("admission");
         let (namespace, name) = (&*admit.namespace, &*admit.name);
         let client = &self.client;
         let sent = match admit.kind {
@@ -173,12 +213,8 @@ impl Writer {
         match sent {
             Ok(()) => Answer::Written,
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Answer::Outdated,
-            Err(error) => match &error {
-                kube::Error::Api(status) if status.code < 500 && status.code != 429 => {
-                    Answer::Refused(error)
-                }
-                _ => Answer::Unknown(error),
-            },
+            Err(error) if is_unknown(&error) => Answer::Unknown(error),
+            Err(error) => Answer::Refused(error),
         }
     }
 }

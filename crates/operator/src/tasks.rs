@@ -1,0 +1,99 @@
+//! The tasks of the operator. None of them is meant to end, so the first one that does ends
+//! the operator: one that runs without its scheduler or a watch would look healthy and do half
+//! of its work.
+
+use std::any::Any;
+use std::collections::HashMap;
+
+use tokio::task::{Id, JoinSet};
+
+/// Tasks with names. They end when this is dropped.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    set: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+}
+
+/// A task that should have run for ever has ended.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum TaskEnded {
+    /// It panicked.
+    #[error("task {name:?} panicked: {message}")]
+    Panicked {
+        /// The name of the task.
+        name: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// It returned.
+    #[error("task {name:?} ended, which is a bug")]
+    Returned {
+        /// The name of the task.
+        name: &'static str,
+    },
+}
+
+impl Tasks {
+    /// Starts a task.
+    pub(crate) fn spawn(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let id = self.set.spawn(task).id();
+        self.names.insert(id, name);
+    }
+
+    /// Waits until a task ends, and says which.
+    pub(crate) async fn first_end(&mut self) -> TaskEnded {
+        let name = |id| self.names.get(&id).copied().unwrap_or_default();
+        match self.set.join_next_with_id().await {
+            None => std::future::pending().await,
+            Some(Ok((id, ()))) => TaskEnded::Returned { name: name(id) },
+            Some(Err(error)) => {
+                let name = name(error.id());
+                match error.try_into_panic() {
+                    Ok(panic) => TaskEnded::Panicked { name, message: panic_message(&*panic) },
+                    Err(_cancelled) => TaskEnded::Returned { name },
+                }
+            }
+        }
+    }
+
+    /// Ends all tasks at their next `await`.
+    pub(crate) fn cancel(&mut self) {
+        self.set.abort_all();
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        (None, None) => "no message".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_task_that_panics_is_named_with_what_it_said() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("watch of Jobs", std::future::pending());
+        tasks.spawn("scheduler", async { panic!("no {}", "quota") });
+        let message = "no quota".to_owned();
+        assert_eq!(tasks.first_end().await, TaskEnded::Panicked { name: "scheduler", message });
+    }
+
+    #[tokio::test]
+    async fn a_task_that_returns_is_named_too() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("scheduler", std::future::pending());
+        tasks.spawn("watch of Jobs", async {});
+        let ended = tasks.first_end().await;
+        assert_eq!(ended, TaskEnded::Returned { name: "watch of Jobs" });
+    }
+}
