@@ -48,7 +48,18 @@ pub(crate) struct UnderWay {
 impl Health {
     /// Work of this name begins.
     pub(crate) fn begin(&self, name: &'static str) -> UnderWay {
-        let work = Some(Work { name, since: Instant::now() });
+        self.begin_at(name, Instant::now())
+    }
+
+    /// Work of this name has been under way for too long.
+    #[cfg(test)]
+    pub(crate) fn begin_long_ago(&self, name: &'static str) -> UnderWay {
+        let since = Instant::now().checked_sub(STUCK * 2).expect("the machine runs for longer");
+        self.begin_at(name, since)
+    }
+
+    fn begin_at(&self, name: &'static str, since: Instant) -> UnderWay {
+        let work = Some(Work { name, since });
         let mut slots = self.lock();
         let slot = match slots.free.pop() {
             Some(slot) => {
