@@ -43,6 +43,9 @@ NO_IMAGE = flux-operator.invalid/flux-operator:dev
 # Of the programs in the image. With `release` it has 26 MB; `dev` builds fastest.
 PROFILE ?= small
 PROGRAMS = $(TARGET)/$(TRIPLE)/$(PROFILE:dev=debug)
+# The operator's own is like `small`, but unwinds.
+OPERATOR_PROFILE = $(PROFILE:small=operator)
+OPERATOR = $(TARGET)/$(TRIPLE)/$(OPERATOR_PROFILE:dev=debug)/flux-operator
 
 STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRIPLE)
 
@@ -108,10 +111,11 @@ testbed-down: build ## Remove every trace of it
 	$(BIN)/testbed down --name $(TESTBED_NAME)
 
 image: build ## Write the operator's image, from scratch, to target/image/flux-operator.tar (IMAGE=, PROFILE=)
-	$(STATIC) --profile $(PROFILE) -p flux-operator -p flux-operator-agent $(SAMPLES_FLUX)
+	$(STATIC) --profile $(OPERATOR_PROFILE) -p flux-operator
+	$(STATIC) --profile $(PROFILE) -p flux-operator-agent $(SAMPLES_FLUX)
 	@mkdir -p $(TARGET)/image
 	$(BIN)/testbed image build --tag $(or $(IMAGE),flux-operator:dev) --output $(TARGET)/image/flux-operator.tar \
-		--add $(PROGRAMS)/flux-operator:/flux-operator \
+		--add $(OPERATOR):/flux-operator \
 		--add $(PROGRAMS)/flux-operator-agent:/flux-operator-agent \
 		--entrypoint /flux-operator --user 65532:65532
 	@ls -l $(TARGET)/image/flux-operator.tar | awk '{ printf "%s: %.1f MB\n", $$NF, $$5 / 1e6 }'
@@ -192,15 +196,15 @@ BENCH_ARGS ?= --check bench/limits.yaml
 bench: testbed-build ## Measure our operator beside the machine's ceiling (BENCH=, BENCH_ARGS=, FLUX_ROOT=)
 	$(CARGO) build --profile bench -p flux-operator-bench
 ifneq ($(filter-out queue,$(BENCH)),)
-	$(STATIC) --profile small -p flux-operator
+	$(STATIC) --profile operator -p flux-operator
 endif
 ifneq ($(filter queue all,$(BENCH)),)
-	$(STATIC) --profile small -p flux-operator-queue-controller
+	$(STATIC) --profile operator -p flux-operator-queue-controller
 endif
 ifneq ($(filter-out throughput queue,$(BENCH)),)
 	$(STATIC) --profile small -p flux-operator-agent -p flux-operator-fluxlet
 endif
-	STATIC_PROGRAMS=$(BIN)/../$(TRIPLE)/small $(BIN)/../release/bench $(BENCH) $(BENCH_ARGS)
+	STATIC_PROGRAMS=$(BIN)/../$(TRIPLE)/operator:$(BIN)/../$(TRIPLE)/small $(BIN)/../release/bench $(BENCH) $(BENCH_ARGS)
 
 lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies features
 	$(CARGO) fmt --all --check
