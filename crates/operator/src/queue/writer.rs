@@ -218,3 +218,73 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::{Request, Response};
+    use flux_operator_api::FluxSetup;
+    use kube::client::Body;
+    use kube::core::DeserializeGuard;
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use crate::filled::Watched;
+    use crate::queue::Start;
+
+    /// A writer whose requests panic and are counted, and an admission for it to write.
+    fn writer() -> (Writer, Admitted, Arc<AtomicUsize>) {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = sent.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::SeqCst);
+            async { panic!("on purpose") as Result<Response<Body>, kube::Error> }
+        });
+        let metrics = Metrics::new();
+        let (store, mut miniclusters) = Watched::new();
+        let queues = Start::new("home", store, &metrics).queues;
+        let setup: FluxSetup = serde_json::from_value(json!({
+            "metadata": { "name": "main", "namespace": "a", "uid": "s", "resourceVersion": "1" },
+            "spec": { "quota": { "nodes": 1 } },
+        }))
+        .unwrap();
+        let minicluster: MiniCluster = serde_json::from_value(json!({
+            "metadata": { "name": "b", "namespace": "a", "uid": "b", "resourceVersion": "2" },
+            "spec": { "queue": "main", "size": 1, "containers": [{ "image": "c" }] },
+        }))
+        .unwrap();
+        queues.ledger().put_setup(&setup);
+        queues.ledger().put_minicluster(&minicluster);
+        miniclusters.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster))));
+        let admitted = queues.ledger().cycle(now()).admit.pop().expect("there is quota");
+        let writer = Writer {
+            client: Client::new(service, "default"),
+            queues,
+            leadership: Leadership::always(),
+            health: Health::default(),
+            pace: Arc::new(Pace::new(None)),
+            metrics,
+            backoff: Backoff::default(),
+        };
+        (writer, admitted, sent)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_panics_costs_its_own_admission_and_is_decided_again() {
+        let (writer, admitted, sent) = writer();
+        assert!(writer.queues.ledger().cycle(now()).admit.is_empty(), "it is being written");
+        writer.write(Write::Admit(admitted)).await;
+        assert_eq!(sent.load(Ordering::SeqCst), 1);
+        assert_eq!(writer.queues.ledger().cycle(now()).admit.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_admission_that_was_not_sent_is_dropped_when_the_replica_stops() {
+        let (writer, admitted, sent) = writer();
+        writer.leadership.stop_deciding();
+        writer.write(Write::Admit(admitted)).await;
+        assert_eq!(sent.load(Ordering::SeqCst), 0);
+    }
+}
