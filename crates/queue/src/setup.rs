@@ -104,6 +104,9 @@ pub struct Usage {
     pub inactive: Option<Inactive>,
     /// The setup that has taken its place, if one has.
     pub successor: Option<SetupName>,
+    /// Whether the setup must not be deleted although it may be idle: an admission record names
+    /// it, or a job or an older setup has its successor by way of it.
+    pub is_needed: bool,
 }
 
 /// What Kubernetes' own quota leaves in a namespace: for each ResourceQuota, what may

@@ -18,17 +18,9 @@ impl Queues {
         match asked {
             QueueName::Any => self.any(namespace),
             QueueName::Named(name) => {
-                let named = |namespace: &Arc<str>| SetupName {
-                    namespace: namespace.clone(),
-                    name: name.clone(),
-                };
-                let own = self.exactly(namespace, &named(namespace));
-                match own {
-                    None => self
-                        .exactly(namespace, &named(&self.home))
-                        .unwrap_or_else(|| Err(Reason::UnknownQueue(name.clone()))),
-                    Some(found) => found,
-                }
+                let meant = self.meant(namespace, asked);
+                let mut found = meant.iter().filter_map(|setup| self.exactly(namespace, setup));
+                found.next().unwrap_or_else(|| Err(Reason::UnknownQueue(name.clone())))
             }
             QueueName::Exactly(setup) => self.exactly(namespace, setup).unwrap_or_else(|| {
                 // Of other people's namespaces nobody learns what is there.
@@ -50,6 +42,23 @@ impl Queues {
             true => Ok(current.clone()),
             false => Err(Reason::UnknownQueue(setup.to_string().into())),
         }
+    }
+
+    /// The setups that a name may mean to a job of a namespace.
+    fn meant(&self, namespace: &Arc<str>, asked: &QueueName) -> Vec<SetupName> {
+        match asked {
+            QueueName::Any => Vec::new(),
+            QueueName::Named(name) => [namespace, &self.home]
+                .map(|namespace| SetupName { namespace: namespace.clone(), name: name.clone() })
+                .into(),
+            QueueName::Exactly(setup) => vec![setup.clone()],
+        }
+    }
+
+    /// The setups by way of which a job that asks for a queue may come to it.
+    pub(super) fn links(&self, namespace: &Arc<str>, asked: &QueueName) -> Vec<SetupName> {
+        let meant = self.meant(namespace, asked);
+        meant.iter().flat_map(|setup| self.succession.successors_of(setup)).cloned().collect()
     }
 
     /// Why a queue admits nothing, if so.
