@@ -203,10 +203,7 @@ fn seen<'a>(
         job,
         minicluster,
         setup: facts.setup.as_ref().map(|setup| &setup.spec),
-        mistake: match &facts.standing {
-            Standing::Mistaken(mistake) => Some(mistake),
-            Standing::Queued | Standing::Foreign => None,
-        },
+        mistake: facts.standing.mistake(),
         waiting: facts.waiting.as_ref(),
         evicted: facts.evicted,
         failure: None,

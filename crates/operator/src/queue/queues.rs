@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use flux_operator_api::{FluxJob, FluxSetup};
 use flux_operator_plan::queueing::setup::first_step;
-use flux_operator_queue::{Kind, Resources, SetupName, Uid};
+use flux_operator_queue::{Kind, Resources, SetupName};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::DeserializeGuard;
@@ -267,10 +267,7 @@ impl Queues {
     /// The setup of which a MiniCluster has room, its own or its job's.
     pub(super) fn queue_of_cluster(&self, namespace: &str, name: &str) -> Option<SetupName> {
         let minicluster = self.miniclusters.get(&ObjectRef::new(name).within(namespace))?;
-        let ledger = self.ledger();
-        let owners = minicluster.owner_references().iter().map(|owner| owner.uid.as_str());
-        let mut uids = owners.chain(minicluster.meta().uid.as_deref()).map(Uid::from);
-        uids.find_map(|uid| ledger.scheduler().queue_of(&uid).cloned())
+        self.ledger().queue_of_cluster(minicluster.meta()).cloned()
     }
 
     /// What is true of every queue, for `/metrics`.
@@ -280,8 +277,7 @@ impl Queues {
             let (setup, usage) = (ledger.read(name)?, ledger.scheduler().usage(name)?);
             let mut asked = Resources::default();
             for workload in ledger.scheduler().pending(name) {
-                asked.add(&workload.once);
-                asked.add(&workload.each.times(workload.size.unwrap_or(setup.default_size)));
+                asked.add(&workload.request_at(Some(setup)));
             }
             Some(QueueFigures {
                 name: name.clone(),

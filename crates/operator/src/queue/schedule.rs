@@ -40,9 +40,9 @@ pub(super) async fn schedule(
     }
     queues.stale.all_jobs();
     loop {
-        let Decided { admit, evict, changed, wake } = queues.ledger().cycle(now());
+        let Decided { admit, evict, changed, wake, .. } = queues.ledger().cycle(now());
         let mut to_write: Vec<Write> = admit.into_iter().map(Write::Admit).collect();
-        for Evicted { kind, namespace, name, reason } in evict {
+        for Evicted { kind, namespace, name, reason, .. } in evict {
             match kind {
                 // Its pass takes the record away, when its MiniCluster is gone.
                 Kind::FluxJob => queues.look_at_job(&namespace, &name),

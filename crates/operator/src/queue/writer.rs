@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_plan::queueing::admission;
-use flux_operator_queue::{Admit, EvictReason, Kind, Uid};
+use flux_operator_queue::{Admit, EvictReason, Kind, Millis, Uid};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
@@ -88,9 +88,8 @@ impl Writer {
             match self.send(&admit, &record).await {
                 Answer::Written => {
                     self.backoff.reset(&admit.uid);
-                    let waited = now().saturating_sub(since).max(0).unsigned_abs();
-                    let waited = Duration::from_millis(waited);
-                    let freed = freed.map(|freed| freed.elapsed());
+                    let waited = elapsed(since);
+                    let freed = freed.map(elapsed);
                     self.metrics.queue().admitted(&admit.admission.queue, waited, freed);
                     return;
                 }
@@ -181,4 +180,9 @@ impl Writer {
             },
         }
     }
+}
+
+/// How long ago a time is.
+fn elapsed(since: Millis) -> Duration {
+    Duration::from_millis(now().saturating_sub(since).max(0).unsigned_abs())
 }

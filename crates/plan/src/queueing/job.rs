@@ -16,7 +16,7 @@ use super::job_status::{End, Records, Standing, status};
 use super::leaving::{self, CHANGED, NOT_READY, SUSPENDED, because};
 use super::minicluster::{belongs_to, changed_fields, is_left_behind};
 use super::workload::{Mistake, name_taken};
-use super::{Requests, back_off, minicluster_of, quantity, requests};
+use super::{Requests, back_off, minicluster_at, quantity, requests};
 use crate::status::has_ended;
 use crate::time::{after, seconds_after};
 use crate::verdict::find;
@@ -197,7 +197,7 @@ fn has_room(
     own: Option<&MiniCluster>,
 ) -> JobPlan {
     let records = Records { admission: Some(admission.clone()), ..Records::of(before) };
-    let planned = own.is_none().then(|| planned(seen, &admission));
+    let planned = own.is_none().then(|| minicluster_at(seen.job, seen.setup, admission.size));
     if let Some(cause) = cause_to_leave(seen, &admission, own, planned.as_ref()) {
         // Written down before it is done.
         let admission = Admission { leaving: cause.into(), ..admission };
@@ -223,15 +223,6 @@ fn has_room(
         None => vec![JobStep::CreateMiniCluster(Box::new(planned))],
     };
     JobPlan { steps, ..plan }
-}
-
-/// The MiniCluster that the room is for.
-fn planned(seen: &JobSeen<'_>, admission: &Admission) -> MiniCluster {
-    let defaults = seen.setup.map(FluxSetupSpec::defaults).unwrap_or_default();
-    let mut planned = minicluster_of(seen.job, &defaults, admission.size);
-    let timeout = seen.setup.and_then(|setup| setup.ready_timeout_seconds);
-    planned.spec.ready_timeout_seconds = planned.spec.ready_timeout_seconds.or(timeout);
-    planned
 }
 
 /// Why a job cannot keep its room, in one word.

@@ -65,7 +65,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     let replaced = spec.replaces.iter();
     let seconds = spec.patience_seconds.unwrap_or(PATIENCE_SECONDS);
     Setup {
-        created: setup.creation_timestamp().map_or(0, |created| created.0.as_millisecond()),
+        created: created(setup),
         room,
         max_size: spec.max_size().and_then(|size| u32::try_from(size).ok()),
         default_size: spec.defaults().size.and_then(|size| u32::try_from(size).ok()).unwrap_or(1),
@@ -88,6 +88,31 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
         replaces: replaced.map(|old| SetupName::new(&name.namespace, old)).collect(),
         going: setup.metadata.deletion_timestamp.is_some(),
         mistake: mistakes.into_iter().next(),
+        name,
+    }
+}
+
+/// A setup whose reading panicked. It admits nothing, and keeps its jobs.
+pub(super) fn unreadable(setup: &FluxSetup, panic: &str) -> Setup {
+    let name = name(setup);
+    let replaced = setup.spec.replaces.iter();
+    let message = format!(
+        "the operator failed to read the object, so no job is admitted until it changes; please \
+         report this: {panic}"
+    );
+    Setup {
+        created: created(setup),
+        room: Resources::default(),
+        max_size: None,
+        default_size: 1,
+        serves: OtherNamespaces::None,
+        strategy: Strategy::default(),
+        patience: 0,
+        stop: Stop::No,
+        over_quota: OverQuota::Drain,
+        replaces: replaced.map(|old| SetupName::new(&name.namespace, old)).collect(),
+        going: setup.metadata.deletion_timestamp.is_some(),
+        mistake: Some(inactive("Unreadable", message)),
         name,
     }
 }
@@ -155,6 +180,10 @@ fn serves(setup: &FluxSetup, around: Around<'_>) -> Result<OtherNamespaces, Inac
 
 fn inactive(reason: &'static str, message: String) -> Inactive {
     Inactive { reason, message }
+}
+
+fn created(setup: &FluxSetup) -> Millis {
+    setup.creation_timestamp().map_or(0, |created| created.0.as_millisecond())
 }
 
 fn name(setup: &FluxSetup) -> SetupName {

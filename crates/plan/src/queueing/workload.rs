@@ -108,6 +108,37 @@ pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
     })
 }
 
+/// The quota that the record of a job says it has, for a job that cannot be read as a whole.
+pub(super) fn of_job_record(job: &FluxJob) -> Option<Workload> {
+    let status = job.status.as_ref().filter(|_| job.spec.managed_by.is_empty())?;
+    let finished = status.finish_time.is_some();
+    Some(of_record(Kind::FluxJob, &job.metadata, status.admission.as_ref()?, finished))
+}
+
+/// The quota that the record of a MiniCluster says it has, for one that cannot be read as a
+/// whole.
+pub(super) fn of_minicluster_record(minicluster: &MiniCluster) -> Option<Workload> {
+    let status = minicluster.status.as_ref()?;
+    let finished = has_ended(minicluster).is_some();
+    let record = status.admission.as_ref()?;
+    Some(of_record(Kind::MiniCluster, &minicluster.metadata, record, finished))
+}
+
+fn of_record(kind: Kind, metadata: &ObjectMeta, record: &Record, finished: bool) -> Workload {
+    let admission = Some(admission(record, metadata));
+    let Requests { each, once } = Requests::default();
+    Workload { admission, finished, ..identity(kind, metadata, each, once) }
+}
+
+/// Reading a job panicked.
+pub(super) fn unreadable(panic: &str) -> Mistake {
+    let message = format!(
+        "the operator failed to read the object, so nothing is done about it until it changes; \
+         please report this: {panic}"
+    );
+    Mistake { reason: "Unreadable", message }
+}
+
 /// The nodes a job asks for; none if that is for the setup to say.
 fn size(job: &FluxJob) -> Option<i32> {
     // 1 is also what Kubernetes writes into a template that says nothing.
