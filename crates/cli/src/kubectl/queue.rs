@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::lookout::{Seen, look};
 use super::session::Session;
 use super::table::{age, table};
-use super::view::{Standing, View, amounts_text, size, strategy};
+use super::view::{Standing, View, amounts_text, strategy};
 use crate::print;
 
 /// List queues with their use, and the jobs that wait at them with their places.
@@ -208,7 +208,7 @@ fn pending(view: &View, job: &Workload) -> Pending {
         namespace: job.namespace.to_string(),
         name: job.name.to_string(),
         priority: job.priority,
-        size: size(job, queue.and_then(|queue| view.setup(queue))),
+        size: job.size_at(view.setup_of(job)),
         asks: amounts_text(&view.asks(job)),
         reason,
         message,
