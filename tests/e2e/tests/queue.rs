@@ -103,6 +103,15 @@ async fn q19_a_setup_that_takes_anothers_place_takes_its_jobs() -> Result<()> {
         });
         setup.await.context("the job that runs was not taken over")?;
         assert_eq!(stage.pod("runs", 0).await?.uid(), pod, "it was started anew");
+        // It counts there also when nothing says any more that it came from elsewhere.
+        let runs = stage.job_is("runs", "Running").await?;
+        let queue = runs.admission.map(|admission| admission.queue);
+        assert_eq!(queue, Some(format!("{}/new", stage.namespace)));
+        let alone = json!({ "quota": { "nodes": "1" }, "replaces": null });
+        stage.change::<FluxSetup>("new", alone).await?;
+        stage.submit("next", "hostname", json!({})).await?;
+        let next = stage.job_becomes("next", |status| status.reason == "WaitingForQuota").await?;
+        assert_eq!(next.admission, None);
         Ok(())
     })
     .await

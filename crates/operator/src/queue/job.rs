@@ -203,6 +203,7 @@ fn seen<'a>(
         job,
         minicluster,
         setup: facts.setup.as_ref().map(|setup| &setup.spec),
+        record: facts.record.as_ref(),
         mistake: facts.standing.mistake(),
         waiting: facts.waiting.as_ref(),
         evicted: facts.evicted,

@@ -15,7 +15,7 @@ use super::schedule::now;
 use crate::metrics::QueueMetrics;
 
 pub(crate) use flux_operator_plan::queueing::ledger::{
-    Admitted, Decided, Evicted, JobFacts, Standing, setup_name, uid_of,
+    Admitted, Decided, Evicted, JobFacts, Renamed, Standing, setup_name, uid_of,
 };
 
 /// All that is known of queues. What it only answers it answers as the pure one does.

@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::ledger::{Decided, Evicted};
+use super::ledger::{Decided, Evicted, Renamed};
 use super::queues::{GuardedJob, Queues};
 use super::writer::Write;
 use crate::errors::chain;
@@ -40,7 +40,7 @@ pub(super) async fn schedule(
     }
     queues.stale.all_jobs();
     loop {
-        let Decided { admit, evict, changed, wake, .. } = queues.ledger().cycle(now());
+        let Decided { admit, evict, rename, changed, wake } = queues.ledger().cycle(now());
         let mut to_write: Vec<Write> = admit.into_iter().map(Write::Admit).collect();
         for Evicted { kind, namespace, name, reason, .. } in evict {
             match kind {
@@ -48,6 +48,15 @@ pub(super) async fn schedule(
                 Kind::FluxJob => queues.look_at_job(&namespace, &name),
                 Kind::MiniCluster => {
                     to_write.push(Write::Withdraw { namespace, name, reason });
+                }
+            }
+        }
+        for Renamed { kind, namespace, name, version, queue } in rename {
+            match kind {
+                // Its reconciliation rewrites the record, with the rest of the status.
+                Kind::FluxJob => queues.look_at_job(&namespace, &name),
+                Kind::MiniCluster => {
+                    to_write.push(Write::Rename { namespace, name, version, queue });
                 }
             }
         }

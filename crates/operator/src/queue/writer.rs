@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_plan::queueing::admission;
-use flux_operator_queue::{Admit, EvictReason, Kind, Millis, Uid};
+use flux_operator_queue::{Admit, EvictReason, Kind, Millis, SetupName, Uid};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
@@ -43,6 +43,8 @@ pub(super) enum Write {
     /// A MiniCluster that names a queue itself loses its room: it is stopped as if it were
     /// suspended.
     Withdraw { namespace: Arc<str>, name: Arc<str>, reason: EvictReason },
+    /// The record of such a MiniCluster is to name the setup that has replaced its own.
+    Rename { namespace: Arc<str>, name: Arc<str>, version: u64, queue: SetupName },
 }
 
 /// Writes down whatever comes, in order as far as the API server keeps it.
@@ -58,6 +60,9 @@ pub(super) async fn write_all(mut to_write: UnboundedReceiver<Write>, writer: Ar
                 Write::Admit(admitted) => writer.admit(admitted).await,
                 Write::Withdraw { namespace, name, reason } => {
                     writer.withdraw(&namespace, &name, reason).await;
+                }
+                Write::Rename { namespace, name, version, queue } => {
+                    writer.rename(&namespace, &name, version, &queue).await;
                 }
             }
             drop(permit);
@@ -126,6 +131,24 @@ impl Writer {
                 error = chain(&error),
                 "failed to take room back"
             );
+            tokio::time::sleep(self.backoff.next(uid.clone())).await;
+        }
+        self.backoff.reset(&uid);
+    }
+
+    /// Has a record name another setup. If the object has changed, this is decided again when
+    /// the watch shows that.
+    async fn rename(&self, namespace: &str, name: &str, version: u64, queue: &SetupName) {
+        let patch = admission::renamed_minicluster(version, queue);
+        let uid = Uid::from(format!("{namespace}/{name}").as_str());
+        let client = &self.client;
+        while let Err(error) = patch_status::<MiniCluster>(client, namespace, name, &patch).await {
+            if matches!(&error, kube::Error::Api(status) if [404, 409, 422].contains(&status.code))
+            {
+                break;
+            }
+            let error = chain(&error);
+            tracing::warn!(cluster = name, namespace, error, "failed to rewrite an admission");
             tokio::time::sleep(self.backoff.next(uid.clone())).await;
         }
         self.backoff.reset(&uid);

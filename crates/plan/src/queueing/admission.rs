@@ -2,7 +2,7 @@
 
 use flux_operator_api::fluxjob::Admission as Record;
 use flux_operator_api::{FluxJob, FluxJobStatus, MiniCluster};
-use flux_operator_queue::{Admit, EvictReason};
+use flux_operator_queue::{Admit, EvictReason, SetupName};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
@@ -39,6 +39,13 @@ pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) 
 /// because a record names its queue.
 pub fn taken_from_minicluster(reason: EvictReason) -> Value {
     json!({ "status": { "admission": { "leaving": leaving::word(reason) } } })
+}
+
+/// The merge patch that has the record of a MiniCluster name the setup that has replaced its
+/// own, for this version of the object.
+pub fn renamed_minicluster(version: u64, queue: &SetupName) -> Value {
+    let metadata = ObjectMeta { resource_version: Some(version.to_string()), ..Default::default() };
+    exactly(&metadata, json!({ "admission": { "queue": queue.to_string() } }))
 }
 
 fn record(admit: &Admit, now: Timestamp) -> Record {

@@ -7,7 +7,7 @@
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::{Admission, Requeue};
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
-use flux_operator_queue::{EvictReason, Reason, Waiting};
+use flux_operator_queue::{EvictReason, Reason, SetupName, Waiting};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -33,6 +33,8 @@ pub struct JobSeen<'a> {
     pub minicluster: Option<&'a MiniCluster>,
     /// The setup it waits at or was admitted by, if that is there.
     pub setup: Option<&'a FluxSetupSpec>,
+    /// The setup that its record should name: the one it names, or what has replaced that.
+    pub record: Option<&'a SetupName>,
     /// Why it cannot be queued, if so.
     pub mistake: Option<&'a Mistake>,
     /// Why it waits, if it does.
@@ -77,9 +79,13 @@ pub fn plan(seen: &JobSeen<'_>) -> JobPlan {
         // Somebody else's, or Kubernetes deletes what it owns.
         return JobPlan::default();
     }
-    let before = job.status.clone().unwrap_or_default();
+    let mut before = job.status.clone().unwrap_or_default();
     if let Some(end) = &before.finish_time {
         return after_the_end(seen, end.0);
+    }
+    if let Some((admission, setup)) = before.admission.as_mut().zip(seen.record) {
+        // It counts there from now on, also when nothing says any more who replaced whom.
+        admission.queue = setup.to_string();
     }
     let own = seen.minicluster.filter(|minicluster| belongs_to(minicluster, job));
     if let Some(end) = own.and_then(end_of) {

@@ -32,7 +32,7 @@ pub struct Around<'a> {
     pub nodes: Option<&'a Resources>,
 }
 
-/// The finalizer that keeps a setup while jobs have room of it.
+/// The finalizer that keeps a setup while jobs have room of it, or records name it.
 pub const FINALIZER: &str = "flux-framework.org/jobs";
 
 /// A setup as the queue sees it. What is wrong with it is in its `mistake`.
@@ -243,7 +243,7 @@ pub fn first_step(setup: &FluxSetup) -> Option<SetupStep> {
 }
 
 fn step(seen: SetupSeen<'_>) -> Option<SetupStep> {
-    let in_use = seen.usage.admitted > 0;
+    let in_use = seen.usage.admitted > 0 || seen.usage.is_needed;
     match (seen.read.going, in_use) {
         (true, false) if is_kept(seen.setup) => Some(SetupStep::Release),
         (true, _) => None,

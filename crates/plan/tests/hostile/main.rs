@@ -189,6 +189,7 @@ fn decide_job(fluxjob: &FluxJob) {
         job: fluxjob,
         minicluster: None,
         setup: None,
+        record: None,
         mistake: mistake.as_ref(),
         waiting: None,
         evicted: None,

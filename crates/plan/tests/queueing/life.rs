@@ -267,3 +267,25 @@ fn q16_an_end_that_comes_before_the_eviction_counts() {
     world.settle();
     assert_eq!(world.told(), pair("Finished", ""));
 }
+
+#[test]
+fn q19_the_record_of_a_job_names_the_setup_that_has_replaced_its_own() {
+    let mut world = World::admitted(json!({ "size": 2 }));
+    world.cluster("Quorum");
+    world.settle();
+    let before = world.status().admission.unwrap();
+    let writes = world.writes;
+    world.replace_setup("new");
+    world.settle();
+    let status = world.status();
+    assert_eq!((status.queue.as_str(), world.writes), ("hpc/new", writes + 1));
+    let after = status.admission.unwrap();
+    assert_eq!(after, flux_operator_api::fluxjob::Admission { queue: "hpc/new".into(), ..before });
+    // Also while its room is taken back.
+    world.evict(EvictReason::QueueStopped);
+    world.pass();
+    world.replace_setup("newer");
+    world.pass();
+    let leaving = world.status().admission.unwrap();
+    assert_eq!((leaving.queue.as_str(), leaving.leaving.as_str()), ("hpc/newer", "QueueStopped"));
+}

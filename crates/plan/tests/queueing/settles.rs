@@ -22,6 +22,7 @@ enum Happening {
     Cluster(&'static str),
     Ends(i32),
     LosesItsCluster,
+    Replaced(&'static str),
     Seconds(i64),
 }
 
@@ -36,6 +37,7 @@ impl Happening {
             Happening::Cluster(reason) => world.cluster(reason),
             Happening::Ends(code) => world.end(*code),
             Happening::LosesItsCluster => world.lose_cluster(),
+            Happening::Replaced(name) => world.replace_setup(name),
             Happening::Seconds(seconds) => world.pass_time(*seconds),
         }
     }
@@ -78,6 +80,7 @@ fn happenings() -> impl Strategy<Value = Happening> {
             .prop_map(Happening::Cluster),
         1 => proptest::sample::select(&[0, 7][..]).prop_map(Happening::Ends),
         1 => Just(Happening::LosesItsCluster),
+        1 => proptest::sample::select(&["new", "newer"][..]).prop_map(Happening::Replaced),
         2 => proptest::sample::select(&[1, 6, 70][..]).prop_map(Happening::Seconds),
     ]
 }

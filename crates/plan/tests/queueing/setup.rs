@@ -178,6 +178,7 @@ fn q19_a_setup_is_kept_while_jobs_have_room_of_it() {
     let idle = Usage::default();
     let successor = Some(SetupName::new("hpc", "new"));
     let replaced_in_use = Usage { successor: successor.clone(), ..used.clone() };
+    let named = Usage { successor: successor.clone(), is_needed: true, ..idle.clone() };
     let replaced = Usage { successor, ..idle.clone() };
     let kept = json!({ "metadata": { "finalizers": [FINALIZER] } });
     let going = json!({ "metadata": { "finalizers": [FINALIZER],
@@ -190,6 +191,8 @@ fn q19_a_setup_is_kept_while_jobs_have_room_of_it() {
         ("deleted in use", going.clone(), &used, None),
         ("deleted", going.clone(), &idle, Some(SetupStep::Release)),
         ("replaced in use", kept.clone(), &replaced_in_use, None),
+        ("replaced, and records name it", kept.clone(), &named, None),
+        ("replaced, deleted, and records name it", going.clone(), &named, None),
         ("replaced", kept, &replaced, Some(SetupStep::Delete)),
         ("replaced and deleted", going, &replaced, Some(SetupStep::Release)),
     ] {

@@ -6,7 +6,7 @@ use flux_operator_plan::queueing::admission;
 use flux_operator_plan::queueing::job::{JobPlan, JobSeen, JobStep, plan};
 use flux_operator_plan::queueing::merge_patch;
 use flux_operator_plan::queueing::workload::{Beside, of_job};
-use flux_operator_queue::{EvictReason, Waiting, Workload};
+use flux_operator_queue::{EvictReason, SetupName, Waiting, Workload};
 use flux_operator_testkit::merge;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -20,6 +20,8 @@ pub struct World {
     job: Option<Value>,
     minicluster: Option<Value>,
     setup: FluxSetupSpec,
+    /// What has replaced the setup that admitted the job.
+    record: Option<SetupName>,
     waiting: Option<Waiting>,
     evicted: Option<EvictReason>,
     failure: Option<String>,
@@ -42,6 +44,7 @@ impl World {
             job: Some(serde_json::to_value(job(spec)).unwrap()),
             minicluster: None,
             setup: setup(json!({})).spec,
+            record: None,
             waiting: None,
             evicted: None,
             failure: None,
@@ -72,6 +75,7 @@ impl World {
             job: &job,
             minicluster: minicluster.as_ref(),
             setup: Some(&self.setup),
+            record: self.record.as_ref(),
             mistake: mistake.as_ref(),
             waiting: self.waiting.as_ref(),
             evicted: self.evicted,
@@ -198,6 +202,11 @@ impl World {
         let mut changed = serde_json::to_value(&self.setup).unwrap();
         merge(&mut changed, patch);
         self.setup = serde_json::from_value(changed).unwrap();
+    }
+
+    /// Another setup takes the place of the job's.
+    pub fn replace_setup(&mut self, name: &str) {
+        self.record = Some(SetupName::new("hpc", name));
     }
 
     /// The MiniCluster gets as far as this: `PodsPending`, `ReadyTimeout`, or `Quorum`.
