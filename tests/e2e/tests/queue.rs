@@ -118,6 +118,23 @@ async fn q19_a_setup_that_takes_anothers_place_takes_its_jobs() -> Result<()> {
 }
 
 #[tokio::test]
+async fn q19_a_minicluster_that_is_taken_over_names_its_new_queue() -> Result<()> {
+    on_stage(async |stage| {
+        setup(stage, "old", 1).await?;
+        stage.create("mc", json!({ "queue": "old", "interactive": true })).await?;
+        let queue = |mc: &MiniCluster| Some(mc.status.as_ref()?.admission.as_ref()?.queue.clone());
+        let named = |name: &str| Some(format!("{}/{name}", stage.namespace));
+        stage.becomes("mc", |mc| queue(mc) == named("old")).await?;
+        let spec = json!({ "quota": { "nodes": "1" }, "replaces": ["old"] });
+        stage.create_setup("new", spec).await?;
+        stage.is_gone::<FluxSetup>("old").await?;
+        stage.becomes("mc", |mc| queue(mc) == named("new")).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn q29_an_operator_that_is_killed_loses_nothing_whatever_a_job_was_doing() -> Result<()> {
     on_empty_stage(async |stage| {
         // Requested: nobody has seen it yet.
