@@ -163,7 +163,9 @@ impl Happening {
                     world.scheduler.remove_setup(&name);
                 }
             }
-            Happening::SetupsReconciled => world.reconcile_setups(),
+            Happening::SetupsReconciled => {
+                world.reconcile_setups(world.setups.keys().cloned().collect());
+            }
             Happening::Rewritten(which) => world.rewrite(which),
             Happening::NamespaceQuota(namespace, nodes) => {
                 let quota = nodes.map(|nodes| Resources::of([(Resource::Nodes, nodes)]));

@@ -276,7 +276,13 @@ impl World {
             assert!(self.can_never_fit(job, &why), "{job:?} never ends: {why:?}");
         }
         if self.jobs.values().all(|job| job.finished) {
-            self.reconcile_setups();
+            // First all of them, then those of which the scheduler says that they have changed.
+            self.scheduler.take_changed();
+            let mut changed: Vec<SetupName> = self.setups.keys().cloned().collect();
+            while !changed.is_empty() {
+                self.reconcile_setups(changed);
+                changed = self.scheduler.take_changed();
+            }
             let is_replaced = |name: &&SetupName| self.current(name) != **name;
             let left: Vec<&SetupName> = self.setups.keys().filter(is_replaced).collect();
             assert!(left.is_empty(), "{left:?} are replaced and idle");

@@ -21,10 +21,10 @@ impl World {
         self.record(Workload { admission, ..job });
     }
 
-    /// The operator deletes the setups that are replaced or to be deleted, and idle. None of
-    /// their jobs loses its queue by that.
-    pub fn reconcile_setups(&mut self) {
-        for name in self.setups.keys().cloned().collect::<Vec<_>>() {
+    /// The operator reconciles some setups: it deletes those that are replaced or to be deleted,
+    /// and idle. No job loses its queue by that.
+    pub fn reconcile_setups(&mut self, names: Vec<SetupName>) {
+        for name in names {
             let usage = self.scheduler.usage(&name).unwrap();
             let is_going = self.setups[&name].going;
             if usage.admitted > 0 || usage.is_needed || !is_going && usage.successor.is_none() {
