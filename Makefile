@@ -210,9 +210,10 @@ lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies feat
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
-manifests: build ## Write the generated files: config, docs/reference
+manifests: build ## Write the generated files: config, docs/reference, docs/guide/troubleshooting.md
 	$(BIN)/flux-operator manifests --image $(NO_IMAGE) --output config
 	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-plan --test fields the_reference_is_current
+	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-api --test troubleshooting is_current
 
 check-manifests: build ## Fail when a generated file is stale
 	$(BIN)/flux-operator manifests --image $(NO_IMAGE) --output $(TARGET)/manifests
