@@ -33,6 +33,7 @@ mod question;
 pub mod queueing;
 mod rank_table;
 mod ready_timeout;
+pub mod reason;
 mod resize;
 mod seen;
 mod stamp;

@@ -4,7 +4,7 @@
 //! pod whose volumes cannot be mounted by its own. Nobody watches Events or Secrets
 //! for that: there are too many of the ones, and the others are none of our business.
 
-use flux_operator_api::MiniCluster;
+use flux_operator_api::{MiniCluster, Reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
@@ -64,22 +64,22 @@ pub fn refusal(events: &[Event], since: Timestamp) -> Option<Trouble> {
     let why = said.split_once("is forbidden: ").map_or(said, |(_, why)| why);
     Some(if why.starts_with("exceeded quota") {
         Trouble::new(
-            "QuotaExceeded",
+            Reason::QuotaExceeded,
             format!("a pod was refused: {why}: it waits for others to end, or for a larger quota"),
         )
     } else if why.starts_with("violates PodSecurity") {
         let hint = "change securityContext, or the namespace's label";
-        Trouble::new("PodSecurity", format!("pods are refused: {why}: {hint}"))
+        Trouble::new(Reason::PodSecurity, format!("pods are refused: {why}: {hint}"))
     } else {
-        Trouble::new("PodsRefused", format!("pods are refused: {why}"))
+        Trouble::new(Reason::PodsRefused, format!("pods are refused: {why}"))
     })
 }
 
 /// Why a pod does not start, by its Events.
 pub fn obstacle(pod: &str, events: &[Event]) -> Option<Trouble> {
-    let known = ["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"];
-    let event = latest(events, &known)?;
-    let reason = known.into_iter().find(|known| event.reason.as_deref() == Some(known))?;
+    let known = [Reason::FailedMount, Reason::FailedAttachVolume, Reason::FailedCreatePodSandBox];
+    let event = latest(events, &known.map(Reason::as_str))?;
+    let reason = known.into_iter().find(|known| event.reason.as_deref() == Some(known.as_str()))?;
     let said = event.message.as_deref().unwrap_or_default();
     Some(Trouble::new(reason, format!("pod {pod:?} does not start: {said}")))
 }
@@ -95,7 +95,7 @@ pub fn keys_lost(minicluster: &MiniCluster) -> Trouble {
     let message = format!(
         "Secret {name:?} with the cluster's keys is gone, so no pod can be started: {hint}"
     );
-    Trouble::new("KeysLost", message)
+    Trouble::new(Reason::KeysLost, message)
 }
 
 /// Whether the Job should have pods.
@@ -274,7 +274,7 @@ mod tests {
         let first = refusal(&[event("FailedCreate", 5, &said("fs-1-abcde"))], after(1)).unwrap();
         let second = refusal(&[event("FailedCreate", 9, &said("fs-1-fghij"))], after(1)).unwrap();
         assert_eq!(first, second);
-        assert_eq!(first.reason, "QuotaExceeded");
+        assert_eq!(first.reason, Reason::QuotaExceeded);
         assert!(first.message.contains("exceeded quota: few"), "{}", first.message);
     }
 
@@ -283,13 +283,16 @@ mod tests {
         for (said, reason) in [
             (
                 "Error creating: pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot != true",
-                "PodSecurity",
+                Reason::PodSecurity,
             ),
             (
                 "Error creating: pods \"a\" is forbidden: minimum cpu usage per Container is 1, but request is 100m",
-                "PodsRefused",
+                Reason::PodsRefused,
             ),
-            ("Error creating: admission webhook \"a.b\" denied the request: no", "PodsRefused"),
+            (
+                "Error creating: admission webhook \"a.b\" denied the request: no",
+                Reason::PodsRefused,
+            ),
         ] {
             let events = [event("FailedCreate", 5, said), event("SuccessfulCreate", 6, "Created")];
             assert_eq!(refusal(&events, after(5)).unwrap().reason, reason, "{said}");
@@ -301,7 +304,7 @@ mod tests {
     fn what_cannot_be_mounted_is_named() {
         let said = "MountVolume.SetUp failed for volume \"v\" : secret \"nothere\" not found";
         let trouble = obstacle("fs-1", &[event("FailedMount", 5, said)]).unwrap();
-        assert_eq!(trouble.reason, "FailedMount");
+        assert_eq!(trouble.reason, Reason::FailedMount);
         assert!(trouble.message.contains("secret \"nothere\" not found"), "{}", trouble.message);
         assert_eq!(obstacle("fs-1", &[event("Unhealthy", 5, "no")]), None);
     }

@@ -2,7 +2,7 @@
 //! plan; a settled cluster has no steps, and a crash after any of them heals,
 //! because the next plan starts from what is there.
 
-use flux_operator_api::MiniCluster;
+use flux_operator_api::{MiniCluster, Reason};
 use flux_operator_wire::Drain;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
@@ -89,13 +89,13 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// One word, for the condition.
-    pub fn reason(&self) -> &'static str {
+    /// The condition's reason.
+    pub fn reason(&self) -> Reason {
         match self {
-            Hold::Immutable(_) => "Immutable",
-            Hold::TooLarge { .. } => "TooLarge",
-            Hold::NoRoom { .. } => "NoRoom",
-            Hold::NotOurs => "NotOurs",
+            Hold::Immutable(_) => Reason::Immutable,
+            Hold::TooLarge { .. } => Reason::TooLarge,
+            Hold::NoRoom { .. } => Reason::NoRoom,
+            Hold::NotOurs => Reason::NotOurs,
         }
     }
 }

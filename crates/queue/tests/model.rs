@@ -9,8 +9,8 @@
 mod world;
 
 use flux_operator_queue::{
-    Inactive, Kind, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName,
-    Stop, Strategy as Order, Uid, Workload,
+    Inactive, Kind, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupMistake,
+    SetupName, Stop, Strategy as Order, Uid, Workload,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -226,8 +226,8 @@ fn setup() -> impl Strategy<Value = Setup> {
     (select(names), limits, rules, serves, replaces).prop_map(
         |(name, (nodes, gpus, (max_size, default_size)), rules, serves, replaces)| {
             let ((strategy, patience), stop, over_quota, going, mistake) = rules;
-            let mistake = mistake
-                .then(|| Inactive { reason: "NodesUnknown", message: "no nodes".to_owned() });
+            let mistake =
+                mistake.then(|| Inactive::mistaken(SetupMistake::NodesUnknown, "no nodes"));
             let gpus = gpus.map(|gpus| (Resource::Gpus, gpus));
             Setup {
                 name: name.parse().unwrap(),

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use flux_operator_api::{FluxJob, MiniCluster};
+use flux_operator_plan::reason::of_waiting;
 use flux_operator_queue::{Admission, Kind, Reason, Resource, SetupName, Uid, Workload};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -119,7 +120,7 @@ pub(super) fn explain(view: &View, uid: &Uid) -> Option<Explanation> {
             namespace: namespace.clone(),
             name: name.clone(),
             state: "Refused",
-            reason: mistake.reason.into(),
+            reason: mistake.reason.to_string(),
             message: mistake.message.clone(),
             ..Explanation::default()
         });
@@ -148,7 +149,7 @@ pub(super) fn explain(view: &View, uid: &Uid) -> Option<Explanation> {
         }
         Standing::Waits(waiting) => {
             explained.state = "Waiting";
-            explained.reason = waiting.reason.word().into();
+            explained.reason = of_waiting(&waiting.reason).to_string();
             explained.message = waiting.reason.to_string();
             explained.position = queue.and_then(|queue| {
                 let pending = view.usage(queue).pending;

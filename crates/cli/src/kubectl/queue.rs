@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use flux_operator_queue::{Setup, SetupName, Workload};
+use flux_operator_plan::reason::{of_inactive, of_waiting};
+use flux_operator_queue::{Setup, SetupName, Waiting, Workload};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -180,7 +181,7 @@ fn queue(view: &View, setup: &Setup) -> Queue {
     });
     let used: Vec<String> = used.collect();
     let (state, message) = match usage.inactive {
-        Some(inactive) => (inactive.reason.to_owned(), inactive.message),
+        Some(inactive) => (of_inactive(inactive.reason).to_string(), inactive.message),
         None => ("Active".into(), String::new()),
     };
     Queue {
@@ -197,7 +198,9 @@ fn queue(view: &View, setup: &Setup) -> Queue {
 
 fn pending(view: &View, job: &Workload) -> Pending {
     let (reason, message) = match view.standing(&job.uid) {
-        Standing::Waits(waiting) => (waiting.reason.word().into(), waiting.reason.to_string()),
+        Standing::Waits(Waiting { reason, .. }) => {
+            (of_waiting(&reason).to_string(), reason.to_string())
+        }
         _ => ("Admissible".into(), "there is room for it: it is about to be admitted".into()),
     };
     let queue = view.queue_of(&job.uid);

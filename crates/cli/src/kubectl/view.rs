@@ -371,7 +371,7 @@ pub(super) mod tests {
         .unwrap();
         let view = View::of(&objects, "operator-system", now());
         let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has room") };
-        assert_eq!(waiting.reason.word(), "NamespaceQuota");
+        assert!(matches!(waiting.reason, Reason::NamespaceQuota { .. }), "{waiting:?}");
     }
 
     #[test]
@@ -380,6 +380,6 @@ pub(super) mod tests {
         setup["status"] = json!({ "room": { "nodes": "2", "cpu": "4" } });
         let view = view(&[setup, job("a", json!({ "size": 3 }))]);
         let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has room") };
-        assert_eq!(waiting.reason.word(), "ExceedsMaxQuota");
+        assert!(matches!(waiting.reason, Reason::ExceedsQuota { .. }), "{waiting:?}");
     }
 }

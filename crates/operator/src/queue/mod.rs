@@ -27,6 +27,7 @@ mod writer;
 
 use std::sync::Arc;
 
+use flux_operator_api::Reason;
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -221,7 +222,7 @@ fn unreadable(condition: &str, invalid: &InvalidObject) -> Value {
     let told = Condition {
         type_: condition.into(),
         status: "False".into(),
-        reason: "Unreadable".into(),
+        reason: Reason::Unreadable.to_string(),
         message: format!(
             "the object cannot be read, so nothing is done about it: {}",
             invalid.error

@@ -8,7 +8,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use serde_json::{Value, json};
 
-use super::{job, leaving, quantity};
+use super::{job, quantity};
+use crate::reason::of_eviction;
 
 /// What admits a FluxJob: the record, the conditions and the phase, with the resource version
 /// that was decided on, so that it fails if the job has changed since.
@@ -38,7 +39,7 @@ pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) 
 /// Job, and the record goes when its pods have. One that has no room any more refuses it,
 /// because a record names its queue.
 pub fn taken_from_minicluster(reason: EvictReason) -> Value {
-    json!({ "status": { "admission": { "leaving": leaving::word(reason) } } })
+    json!({ "status": { "admission": { "leaving": of_eviction(reason).as_str() } } })
 }
 
 fn record(admit: &Admit, now: Timestamp) -> Record {

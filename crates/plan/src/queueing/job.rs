@@ -6,17 +6,20 @@
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::{Admission, Requeue};
-use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
-use flux_operator_queue::{EvictReason, Reason, Waiting};
+use flux_operator_api::reason::AnyReason;
+use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster, Reason};
+use flux_operator_queue as queue;
+use flux_operator_queue::{EvictReason, Waiting};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::job_status::{End, Records, Standing, status};
-use super::leaving::{self, CHANGED, NOT_READY, SUSPENDED, because};
+use super::leaving::because;
 use super::minicluster::{belongs_to, changed_fields, is_left_behind};
 use super::workload::{Mistake, name_taken};
 use super::{Requests, back_off, minicluster_of, quantity, requests};
+use crate::reason::{of_eviction, of_waiting};
 use crate::status::has_ended;
 use crate::time::{after, seconds_after};
 use crate::verdict::find;
@@ -110,7 +113,7 @@ fn end_of(minicluster: &MiniCluster) -> Option<End> {
         at,
         succeeded: succeeded.status == "True",
         exit_code: status.exit_code,
-        reason: succeeded.reason.clone(),
+        reason: AnyReason::read(&succeeded.reason),
         message: succeeded.message.clone(),
     })
 }
@@ -142,21 +145,25 @@ fn waits(seen: &JobSeen<'_>, before: &FluxJobStatus, own: Option<&MiniCluster>) 
     let until = before.requeue.as_ref().and_then(|requeue| requeue.until.as_ref());
     let until = until.map(|until| until.0).filter(|until| *until > seen.now);
     let (phase, reason, mut message) = match (seen.mistake, seen.waiting) {
-        (Some(mistake), _) => ("Waiting", mistake.reason, mistake.message.clone()),
-        _ if job.spec.suspend => ("Suspended", "Suspended", Reason::Suspended.to_string()),
+        (Some(mistake), _) => ("Waiting", mistake.reason.into(), mistake.message.clone()),
+        _ if job.spec.suspend => {
+            ("Suspended", Reason::Suspended.into(), queue::Reason::Suspended.to_string())
+        }
         // Why it lost its room is told until it may have another.
         _ if until.is_some() && before.phase == "Evicted" => {
             let message = told_before.map(|told| told.message.clone()).unwrap_or_default();
-            ("Evicted", before.reason.as_str(), message)
+            ("Evicted", AnyReason::read(&before.reason), message)
         }
-        (None, Some(Waiting { reason: Reason::Pending, .. }) | None) => {
-            ("Requested", Reason::Pending.word(), Reason::Pending.to_string())
+        (None, Some(Waiting { reason: queue::Reason::Pending, .. }) | None) => {
+            ("Requested", Reason::Pending.into(), queue::Reason::Pending.to_string())
         }
-        (None, Some(waiting)) => ("Waiting", waiting.reason.word(), waiting.reason.to_string()),
+        (None, Some(Waiting { reason, .. })) => {
+            ("Waiting", of_waiting(reason).into(), reason.to_string())
+        }
     };
     // Amounts change with every other job; they are served, and not written.
     let same = told_before.filter(|told| {
-        told.reason == reason && told.observed_generation == job.metadata.generation
+        told.reason == reason.as_str() && told.observed_generation == job.metadata.generation
     });
     if let Some(same) = same {
         message.clone_from(&same.message);
@@ -166,27 +173,23 @@ fn waits(seen: &JobSeen<'_>, before: &FluxJobStatus, own: Option<&MiniCluster>) 
     let steps = if job.spec.suspend { delete(own) } else { Vec::new() };
     let created = job.creation_timestamp().map_or(seen.now, |created| created.0);
     let tell_after = seconds_after(created, WAITING_IS_TOLD_AFTER_SECONDS);
-    let patient = seen.mistake.is_none() && !seen.waiting.is_some_and(is_final);
+    let patient =
+        seen.mistake.is_none() && !seen.waiting.is_some_and(|waiting| is_final(&waiting.reason));
     if before.conditions.is_empty() && patient && seen.now < tell_after {
         return JobPlan { steps, status: None, look_again: Some(tell_after) };
     }
     let queue = seen.waiting.and_then(|waiting| waiting.queue.as_ref());
     let queue = queue.map(|queue| queue.to_string()).unwrap_or_default();
-    let standing = Standing::Waits { phase, reason: reason.to_owned(), message, queue };
+    let standing = Standing::Waits { phase, reason, message, queue };
     let plan = tell(seen, standing, Records::of(before));
     JobPlan { steps, look_again: until, ..plan }
 }
 
-/// Whether time alone cannot help.
-fn is_final(waiting: &Waiting) -> bool {
-    matches!(
-        waiting.reason,
-        Reason::TooLarge { .. }
-            | Reason::ExceedsQuota { .. }
-            | Reason::UnknownQueue(_)
-            | Reason::AmbiguousQueue(_)
-            | Reason::NotServed(_)
-    )
+/// Whether time alone cannot help. A job without a queue is given a moment: its FluxSetup is
+/// often created right after it.
+fn is_final(reason: &queue::Reason) -> bool {
+    let reason = of_waiting(reason);
+    reason.needs_user_of_job() && reason != Reason::NoQueue
 }
 
 /// It has room, and nobody wanted it back yet.
@@ -200,7 +203,7 @@ fn has_room(
     let planned = own.is_none().then(|| planned(seen, &admission));
     if let Some(cause) = cause_to_leave(seen, &admission, own, planned.as_ref()) {
         // Written down before it is done.
-        let admission = Admission { leaving: cause.into(), ..admission };
+        let admission = Admission { leaving: cause.to_string(), ..admission };
         return tell(seen, Standing::Leaves, Records { admission: Some(admission), ..records });
     }
     let Some(planned) = planned else {
@@ -212,10 +215,10 @@ fn has_room(
         // A second run of somebody's simulation must be asked for.
         let message = "its MiniCluster is gone although the command had been started, and it is \
             not run a second time: create the job anew to run it again";
-        let end = End::failed(seen.now, "ClusterLost", message.into());
+        let end = End::failed(seen.now, Reason::ClusterLost, message.into());
         return tell(seen, Standing::Ended(end), records);
     }
-    let trouble = seen.failure.map(|failure| ("CreateFailed".to_owned(), failure.to_owned()));
+    let trouble = seen.failure.map(|failure| (Reason::CreateFailed, failure.to_owned()));
     let plan = tell(seen, Standing::HasRoom { minicluster: None, trouble }, records);
     // One of a namesake is waited for: it goes with its job.
     let steps = match seen.minicluster {
@@ -234,27 +237,29 @@ fn planned(seen: &JobSeen<'_>, admission: &Admission) -> MiniCluster {
     planned
 }
 
-/// Why a job cannot keep its room, in one word.
+/// Why a job cannot keep its quota.
 fn cause_to_leave(
     seen: &JobSeen<'_>,
     admission: &Admission,
     own: Option<&MiniCluster>,
     planned: Option<&MiniCluster>,
-) -> Option<&'static str> {
+) -> Option<Reason> {
     if seen.job.spec.suspend {
-        return Some(SUSPENDED);
+        return Some(Reason::Suspended);
     }
-    let evicted = seen.evicted.map(leaving::word);
+    let evicted = seen.evicted.map(of_eviction);
     let status = own.and_then(|own| own.status.as_ref());
     let ready = status.and_then(|status| find(&status.conditions, ConditionType::Ready));
-    let late = ready.is_some_and(|ready| ready.status == "False" && ready.reason == "ReadyTimeout");
+    let late = ready.is_some_and(|ready| {
+        ready.status == "False" && AnyReason::read(&ready.reason) == Reason::ReadyTimeout
+    });
     let foreign = seen.minicluster.filter(|_| own.is_none());
     let foreign = foreign.is_some_and(|foreign| !is_left_behind(foreign, seen.job));
     let outgrown = planned.is_some_and(|planned| outgrows(planned, admission));
     evicted
-        .or(late.then_some(NOT_READY))
+        .or(late.then_some(Reason::NotReady))
         .or(foreign.then(|| name_taken(seen.job).reason))
-        .or(outgrown.then_some(CHANGED))
+        .or(outgrown.then_some(Reason::Changed))
 }
 
 /// Whether a MiniCluster takes more than the job was given: the job was changed between.
@@ -278,17 +283,17 @@ fn leaves(
     admission: Admission,
     own: Option<&MiniCluster>,
 ) -> JobPlan {
-    let cause = admission.leaving.clone();
+    let cause = AnyReason::read(&admission.leaving);
     if own.is_some() {
         let plan = tell(seen, Standing::Leaves, Records::of(before));
         return JobPlan { steps: delete(own), ..plan };
     }
     let told = before.requeue.clone().unwrap_or_default();
     let policy = seen.setup.and_then(|setup| setup.requeue.clone()).unwrap_or_default();
-    let requeue = match cause.as_str() {
+    let requeue = match cause.known() {
         // Nobody's fault: it keeps its place.
-        CHANGED => Requeue { until: None, ..told },
-        SUSPENDED => Requeue { since: Some(Time(seen.now)), until: None, ..told },
+        Some(Reason::Changed) => Requeue { until: None, ..told },
+        Some(Reason::Suspended) => Requeue { since: Some(Time(seen.now)), until: None, ..told },
         _ => {
             let stays_out = back_off(&policy, told.count, seen.chance);
             let until = Some(Time(after(seen.now, stays_out)));
@@ -304,20 +309,20 @@ fn leaves(
             requeue.count,
             because(&cause)
         );
-        let end = End::failed(seen.now, "RequeueLimit", message);
+        let end = End::failed(seen.now, Reason::RequeueLimit, message);
         return tell(seen, Standing::Ended(end), records);
     }
-    let standing = match cause.as_str() {
-        SUSPENDED => Standing::Waits {
+    let standing = match cause.known() {
+        Some(Reason::Suspended) => Standing::Waits {
             phase: "Suspended",
-            message: Reason::Suspended.to_string(),
+            message: queue::Reason::Suspended.to_string(),
             reason: cause,
             queue: admission.queue,
         },
-        cause => Standing::Waits {
-            phase: if cause == CHANGED { "Waiting" } else { "Evicted" },
-            reason: cause.to_owned(),
-            message: format!("it lost its room because {}: it waits again", because(cause)),
+        known => Standing::Waits {
+            phase: if known == Some(Reason::Changed) { "Waiting" } else { "Evicted" },
+            message: format!("it lost its room because {}: it waits again", because(&cause)),
+            reason: cause,
             queue: admission.queue,
         },
     };
@@ -339,7 +344,7 @@ fn tell(seen: &JobSeen<'_>, standing: Standing<'_>, records: Records) -> JobPlan
 
 fn immutable(fields: Vec<String>) -> Option<Mistake> {
     (!fields.is_empty()).then(|| Mistake {
-        reason: "Immutable",
+        reason: Reason::Immutable,
         message: format!(
             "{} cannot change while the job has room: change it back, suspend the job, or create it anew",
             fields.join(", ")

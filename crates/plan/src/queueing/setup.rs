@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use flux_operator_api::fluxsetup::{OverQuota as Over, QueueingStrategy, StopPolicy};
 use flux_operator_api::validate::{Checked, Problem};
-use flux_operator_api::{FluxSetup, FluxSetupSpec, FluxSetupStatus};
+use flux_operator_api::{FluxSetup, FluxSetupSpec, FluxSetupStatus, Reason};
 use flux_operator_queue::{
-    Inactive, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName, Stop,
-    Strategy, Usage,
+    Inactive, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupMistake,
+    SetupName, Stop, Strategy, Usage,
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
 use super::quantity;
-use crate::RefusalReason;
+use crate::reason::of_inactive;
 use crate::verdict::{conditions, no, yes};
 
 /// How long a job that does not fit lets others pass, if the setup does not say.
@@ -42,7 +42,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     let mut mistakes = Vec::new();
     if !spec.cohort.is_empty() {
         let message = "cohorts are not supported yet: remove spec.cohort";
-        mistakes.push(inactive("NotYetSupported", message.into()));
+        mistakes.push(Inactive::mistaken(SetupMistake::NotYetSupported, message));
     }
     let quota = quota(spec).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
@@ -55,7 +55,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     let problems: Vec<String> =
         setup.check_beyond_schema().iter().map(Problem::to_string).collect();
     if !problems.is_empty() {
-        mistakes.push(inactive(RefusalReason::Invalid.as_str(), problems.join("; ")));
+        mistakes.push(Inactive::mistaken(SetupMistake::Invalid, problems.join("; ")));
     }
     // Last, because it may resolve itself; only the first mistake is reported.
     let room = room(spec, quota, around.nodes).unwrap_or_else(|mistake| {
@@ -100,7 +100,7 @@ fn quota(spec: &FluxSetupSpec) -> Result<Resources, Inactive> {
         let message = format!(
             "spec.quota.{name} is not valid: write a resource with a number, such as nodes: 4 or memory: 16Gi"
         );
-        inactive("BadQuota", message)
+        Inactive::mistaken(SetupMistake::BadQuota, message)
     })
 }
 
@@ -120,7 +120,7 @@ fn room(
     let Some(nodes) = nodes else {
         let message = "the operator does not know the nodes of the cluster: it must be allowed to \
             list nodes and pods, or give spec.quota instead of spec.quotaFromNodes";
-        return Err(inactive("NodesUnknown", message.into()));
+        return Err(Inactive::mistaken(SetupMistake::NodesUnknown, message));
     };
     let mut least: BTreeMap<Resource, i64> =
         nodes.iter().map(|(resource, amount)| (resource.clone(), amount)).collect();
@@ -140,10 +140,11 @@ fn serves(setup: &FluxSetup, around: Around<'_>) -> Result<OtherNamespaces, Inac
              setup serves its own namespace",
             around.home
         );
-        return Err(inactive("SelectorNotHere", message));
+        return Err(Inactive::mistaken(SetupMistake::SelectorNotHere, message));
     }
     let selector = Selector::try_from(selector.clone()).map_err(|error| {
-        inactive("BadSelector", format!("spec.namespaceSelector is not valid: {error}"))
+        let message = format!("spec.namespaceSelector is not valid: {error}");
+        Inactive::mistaken(SetupMistake::BadSelector, message)
     })?;
     if selector.selects_all() {
         return Ok(OtherNamespaces::All);
@@ -151,10 +152,6 @@ fn serves(setup: &FluxSetup, around: Around<'_>) -> Result<OtherNamespaces, Inac
     let matching = around.namespaces.iter().filter(|(_, labels)| selector.matches(labels));
     let matching: Namespaces = matching.map(|(name, _)| name.clone()).collect();
     Ok(OtherNamespaces::Some(matching))
-}
-
-fn inactive(reason: &'static str, message: String) -> Inactive {
-    Inactive { reason, message }
 }
 
 fn name(setup: &FluxSetup) -> SetupName {
@@ -229,8 +226,8 @@ fn status(seen: SetupSeen<'_>) -> FluxSetupStatus {
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let before = setup.status.as_ref().map(|status| status.conditions.as_slice());
     let active = match &usage.inactive {
-        Some(Inactive { reason, message }) => no(reason, message),
-        None => yes("Active", "jobs are admitted as there is room"),
+        Some(Inactive { reason, message }) => no(of_inactive(*reason), message),
+        None => yes(Reason::Active, "jobs are admitted as there is room"),
     };
     let generation = setup.metadata.generation;
     let verdicts = [("Active", active)];

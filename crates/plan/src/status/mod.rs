@@ -13,7 +13,7 @@ mod trouble;
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::Admission;
 use flux_operator_api::validate::{self, Problem};
-use flux_operator_api::{MiniCluster, MiniClusterStatus};
+use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -203,7 +203,7 @@ impl Facts<'_> {
 
 fn too_late() -> Trouble {
     let message = "too few brokers were online within spec.readyTimeoutSeconds: the nodes were given back, and it is tried again soon";
-    Trouble::new("ReadyTimeout", message)
+    Trouble::new(Reason::ReadyTimeout, message)
 }
 
 /// One word for people.

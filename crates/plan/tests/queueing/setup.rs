@@ -6,9 +6,10 @@ use flux_operator_api::{FluxSetup, validate};
 use flux_operator_plan::queueing::setup::{
     Around, FINALIZER, SetupPlan, SetupSeen, SetupStep, plan, read,
 };
+use flux_operator_plan::reason::of_inactive;
 use flux_operator_queue::{
-    Inactive, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName, Stop, Strategy,
-    Usage,
+    Inactive, InactiveReason, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName,
+    Stop, Strategy, Usage,
 };
 use flux_operator_testkit::bad::{self, Bad};
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ fn read_alone(patch: Value) -> Setup {
 }
 
 fn reason(setup: &Setup) -> Option<&'static str> {
-    setup.mistake.as_ref().map(|mistake| mistake.reason)
+    setup.mistake.as_ref().map(|mistake| of_inactive(mistake.reason).as_str())
 }
 
 #[test]
@@ -166,7 +167,7 @@ fn q17_use_is_told_of_the_first_resource_with_a_limit() {
 
 #[test]
 fn q17_a_setup_says_why_it_admits_nothing() {
-    let stopped = Inactive { reason: "Stopped", message: "why".into() };
+    let stopped = Inactive { reason: InactiveReason::Stopped, message: "why".into() };
     let usage = Usage { inactive: Some(stopped), ..Usage::default() };
     let active = planned(json!({}), &usage).status.conditions[0].clone();
     assert_eq!((active.status.as_str(), active.reason.as_str()), ("False", "Stopped"));

@@ -1,6 +1,7 @@
 //! What is told of a job that waits, and when.
 
 use flux_operator_plan::queueing::job::{JobPlan, JobStep};
+use flux_operator_plan::reason::of_waiting;
 use flux_operator_queue::{Reason, Resource};
 use serde_json::json;
 
@@ -32,7 +33,7 @@ fn q7_what_time_cannot_mend_is_told_at_once() {
         Reason::NotServed(flux_operator_queue::SetupName::new("a", "b")),
     ] {
         let mut world = World::new(json!({}));
-        let word = reason.word();
+        let word = of_waiting(&reason).as_str();
         world.wait(waits(reason));
         world.settle();
         assert_eq!(world.told(), ("Waiting".into(), word.into()));

@@ -206,7 +206,7 @@ impl Scheduler {
         let reason = if let Some(suspended) = suspended {
             suspended
         } else if let Some(inactive) = self.queues.inactive(&queue.ledger.setup) {
-            Reason::QueueInactive { reason: inactive.reason, message: inactive.message }
+            Reason::QueueInactive(inactive)
         } else if let Some(until) = job.workload.not_before.filter(|until| *until > now) {
             Reason::BackingOff { until }
         } else {

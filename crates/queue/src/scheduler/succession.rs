@@ -177,8 +177,8 @@ fn circles<'a>(replacing: &[&'a Setup]) -> HashMap<&'a SetupName, &'a SetupName>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Inactive;
     use crate::testing::setup;
+    use crate::{Inactive, SetupMistake};
 
     fn named(name: &str) -> SetupName {
         SetupName::new("team", name)
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn mistaken(setup: Setup) -> Setup {
-        let mistake = Inactive { reason: "NodesUnknown", message: String::new() };
+        let mistake = Inactive::mistaken(SetupMistake::NodesUnknown, "no nodes");
         Setup { mistake: Some(mistake), ..setup }
     }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flux_operator_queue::{
-    Admission, Admit, Cycle, EvictReason, Millis, NamespaceRoom, Reason, Resources, Scheduler,
-    Setup, SetupName, Stop, Uid, Waiting, Workload,
+    Admission, Admit, Cycle, EvictReason, InactiveReason, Millis, NamespaceRoom, Reason, Resources,
+    Scheduler, Setup, SetupName, Stop, Uid, Waiting, Workload,
 };
 
 /// The operator's namespace.
@@ -273,7 +273,9 @@ impl World {
                 | Reason::AmbiguousQueue(_),
                 None,
             ) => true,
-            (Reason::QueueInactive { reason, .. }, Some(_)) => *reason == "Conflict",
+            (Reason::QueueInactive(inactive), Some(_)) => {
+                inactive.reason == InactiveReason::Conflict
+            }
             (
                 Reason::TooLarge { .. }
                 | Reason::ExceedsQuota { .. }

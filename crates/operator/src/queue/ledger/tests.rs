@@ -1,3 +1,4 @@
+use flux_operator_queue::Reason;
 use serde_json::{Value, json};
 
 use super::*;
@@ -109,7 +110,7 @@ fn what_went_unseen_is_forgotten_when_all_is_listed_again() {
     put(&mut ledger, "c", 3, json!({}));
     admitted(&mut ledger);
     let why = ledger.job(&"c".into(), None, NOW).unwrap().waiting.unwrap();
-    assert_eq!(why.reason.word(), "NoQueue");
+    assert_eq!(why.reason, Reason::NoQueue);
 }
 
 #[test]
