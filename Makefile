@@ -7,6 +7,8 @@ BIN = $(TARGET)/debug
 # `TESTBED=off` runs the tests on the cluster that KUBECONFIG names.
 TESTBED ?= on
 TESTBED_NAME ?= default
+# Manifests of users, with what the Go operator made of them. Tests of them are left out without.
+CORPUS ?= $(wildcard ../shared/corpus)
 
 # A real node needs root; without it the tests that need one are left out.
 ifeq ($(shell id -u),0)
@@ -43,6 +45,9 @@ NO_IMAGE = flux-operator.invalid/flux-operator:dev
 # Of the programs in the image. With `release` it has 26 MB; `dev` builds fastest.
 PROFILE ?= small
 PROGRAMS = $(TARGET)/$(TRIPLE)/$(PROFILE:dev=debug)
+# The operator's own is like `small`, but unwinds.
+OPERATOR_PROFILE = $(PROFILE:small=operator)
+OPERATOR = $(TARGET)/$(TRIPLE)/$(OPERATOR_PROFILE:dev=debug)/flux-operator
 
 STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRIPLE)
 
@@ -71,6 +76,11 @@ endif
 
 test-unit: ## Unit and property tests: no cluster, no root
 	$(CARGO) test
+ifneq ($(CORPUS),)
+	$(CARGO) test corpus -- --ignored
+else
+	@echo "left out: tests of users' manifests, because CORPUS names none"
+endif
 
 static: ## Build the programs that run in any image, linked statically: operator, agent, fluxlet
 	$(STATIC) -p flux-operator -p flux-operator-agent -p flux-operator-fluxlet
@@ -89,10 +99,11 @@ on-cluster: testbed-build
 FILES = $(patsubst tests/$(1)/tests/%.rs,--test %,$(wildcard tests/$(1)/tests/*.rs))
 # Some tests run the program itself.
 test-k8s-here: build
-	$(CARGO) test --workspace --no-fail-fast $(call FILES,k8s)
+	$(CARGO) test --workspace --no-fail-fast $(call FILES,k8s) $(if $(CORPUS),-- --include-ignored)
 # MiniClusters need images that only the testbed is given.
 test-e2e-here: build
-	$(CARGO) test --workspace --no-fail-fast $(if $(filter off,$(TESTBED)),--test smoke,$(call FILES,e2e))
+	$(CARGO) test --workspace --no-fail-fast $(if $(filter off,$(TESTBED)),--test smoke,$(call FILES,e2e)) \
+		$(if $(FLUX_ROOT),-- --include-ignored)
 
 ifeq ($(TESTBED),off)
 testbed-build:
@@ -108,10 +119,11 @@ testbed-down: build ## Remove every trace of it
 	$(BIN)/testbed down --name $(TESTBED_NAME)
 
 image: build ## Write the operator's image, from scratch, to target/image/flux-operator.tar (IMAGE=, PROFILE=)
-	$(STATIC) --profile $(PROFILE) -p flux-operator -p flux-operator-agent $(SAMPLES_FLUX)
+	$(STATIC) --profile $(OPERATOR_PROFILE) -p flux-operator
+	$(STATIC) --profile $(PROFILE) -p flux-operator-agent $(SAMPLES_FLUX)
 	@mkdir -p $(TARGET)/image
 	$(BIN)/testbed image build --tag $(or $(IMAGE),flux-operator:dev) --output $(TARGET)/image/flux-operator.tar \
-		--add $(PROGRAMS)/flux-operator:/flux-operator \
+		--add $(OPERATOR):/flux-operator \
 		--add $(PROGRAMS)/flux-operator-agent:/flux-operator-agent \
 		--entrypoint /flux-operator --user 65532:65532
 	@ls -l $(TARGET)/image/flux-operator.tar | awk '{ printf "%s: %.1f MB\n", $$NF, $$5 / 1e6 }'
@@ -192,15 +204,15 @@ BENCH_ARGS ?= --check bench/limits.yaml
 bench: testbed-build ## Measure our operator beside the machine's ceiling (BENCH=, BENCH_ARGS=, FLUX_ROOT=)
 	$(CARGO) build --profile bench -p flux-operator-bench
 ifneq ($(filter-out queue,$(BENCH)),)
-	$(STATIC) --profile small -p flux-operator
+	$(STATIC) --profile operator -p flux-operator
 endif
 ifneq ($(filter queue all,$(BENCH)),)
-	$(STATIC) --profile small -p flux-operator-queue-controller
+	$(STATIC) --profile operator -p flux-operator-queue-controller
 endif
 ifneq ($(filter-out throughput queue,$(BENCH)),)
 	$(STATIC) --profile small -p flux-operator-agent -p flux-operator-fluxlet
 endif
-	STATIC_PROGRAMS=$(BIN)/../$(TRIPLE)/small $(BIN)/../release/bench $(BENCH) $(BENCH_ARGS)
+	STATIC_PROGRAMS=$(BIN)/../$(TRIPLE)/operator:$(BIN)/../$(TRIPLE)/small $(BIN)/../release/bench $(BENCH) $(BENCH_ARGS)
 
 lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies features
 	$(CARGO) fmt --all --check
@@ -210,9 +222,10 @@ lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies feat
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
-manifests: build ## Write the generated files: config, docs/reference
+manifests: build ## Write the generated files: config, docs/reference, docs/guide/troubleshooting.md
 	$(BIN)/flux-operator manifests --image $(NO_IMAGE) --output config
 	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-plan --test fields the_reference_is_current
+	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-api --test troubleshooting is_current
 
 check-manifests: build ## Fail when a generated file is stale
 	$(BIN)/flux-operator manifests --image $(NO_IMAGE) --output $(TARGET)/manifests

@@ -45,7 +45,7 @@ fn main() -> Result<()> {
     runtime.block_on(async {
         let client = Client::try_default().await.context("failed to find the cluster")?;
         let listener = TcpListener::bind(options.bind).await.context("failed to listen")?;
-        run_queue(client, queue, Some(listener), std::future::pending()).await;
-        Ok(())
+        let ended = run_queue(client, queue, Some(listener), std::future::pending()).await;
+        ended.context("the queues have ended")
     })
 }

@@ -167,18 +167,23 @@ mod tests {
 
     /// Makes an answer from the nonce of a request: status, body, and the nonce
     /// that it is sealed over.
-    type Answer = fn(&str) -> (u16, Reply, String);
+    type Answer = Box<dyn Fn(&str) -> (u16, Reply, String) + Send>;
+
+    /// This status and next nonce, sealed as it should be.
+    fn answers(status: u16, next: &'static str) -> Answer {
+        Box::new(move |nonce| (status, reply(next), nonce.into()))
+    }
 
     /// One request after the other gets its answer. Returns their nonces.
     fn serve(answers: Vec<Answer>) -> (ReportTarget, thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked =
-            thread::spawn(move || answers.iter().map(|answer| one(&listener, *answer)).collect());
+            thread::spawn(move || answers.iter().map(|answer| one(&listener, answer)).collect());
         (ReportTarget { url, uid: "uid".into() }, asked)
     }
 
-    fn one(listener: &TcpListener, answer: Answer) -> String {
+    fn one(listener: &TcpListener, answer: &Answer) -> String {
         let (mut stream, _) = listener.accept().unwrap();
         let mut text = String::new();
         while !text.ends_with('}') {
@@ -215,11 +220,8 @@ mod tests {
 
     #[test]
     fn the_first_request_learns_a_nonce_and_each_later_one_has_a_new_one() {
-        let (target, asked) = serve(vec![
-            |nonce| (401, reply("one"), nonce.into()),
-            |nonce| (200, reply("two"), nonce.into()),
-            |nonce| (200, reply("three"), nonce.into()),
-        ]);
+        let (target, asked) =
+            serve(vec![answers(401, "one"), answers(200, "two"), answers(200, "three")]);
         let mut operator = operator(&target);
         assert_eq!(operator.exchange(&Report::default(), LIMIT).unwrap().nonce, "two");
         assert_eq!(operator.exchange(&Report::default(), LIMIT).unwrap().nonce, "three");
@@ -230,10 +232,10 @@ mod tests {
     #[test]
     fn an_answer_to_another_request_is_refused() {
         let (target, asked) = serve(vec![
-            |nonce| (401, reply("one"), nonce.into()),
-            |_| (200, reply("two"), "an older one".into()),
-            |nonce| (401, reply("three"), nonce.into()),
-            |nonce| (503, reply("four"), nonce.into()),
+            answers(401, "one"),
+            Box::new(|_| (200, reply("two"), "an older one".into())),
+            answers(401, "three"),
+            answers(503, "four"),
         ]);
         let mut operator = operator(&target);
         let refused = operator.exchange(&Report::default(), LIMIT);
@@ -245,10 +247,64 @@ mod tests {
         assert_ne!(asked[0], asked[2], "an own nonce is used once too");
     }
 
+    /// A replica that names the leader, as often as it is asked.
+    fn follower(leader: &str) -> Answer {
+        let leader = leader.to_owned();
+        Box::new(move |nonce| {
+            (503, Reply { leader: Some(leader.clone()), ..reply("follower's") }, nonce.into())
+        })
+    }
+
     #[test]
-    fn a_replica_that_does_not_lead_sends_us_on_but_not_for_ever() {
-        let loops: Answer = |nonce| (401, reply("x"), nonce.into());
-        let (leader, _) = serve(vec![loops; MAX_TRIES as usize]);
+    fn a_replica_that_does_not_lead_sends_us_to_the_leader() {
+        let (leader, asked) =
+            serve(vec![answers(401, "one"), answers(200, "two"), answers(200, "three")]);
+        let address = leader.url.strip_prefix("http://").unwrap();
+        // As an address, and as a whole URL.
+        for named in [address, &leader.url] {
+            let (target, asked_first) = serve(vec![follower(named)]);
+            let mut operator = operator(&target);
+            assert!(operator.exchange(&Report::default(), LIMIT).is_ok(), "{named}");
+            assert_eq!(operator.url, leader.url, "it is asked first the next time");
+            assert_eq!(asked_first.join().unwrap().len(), 1);
+            if named == leader.url {
+                assert_eq!(asked.join().unwrap()[1..], ["one", "follower's"]);
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_leader_that_is_gone_is_looked_for_anew() {
+        // Nothing listens there any more.
+        let gone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let (target, _) = serve(vec![follower(&gone.to_string()), answers(200, "one")]);
+        let mut operator = operator(&target);
+        let failed = operator.exchange(&Report::default(), LIMIT);
+        assert!(matches!(failed, Err(ExchangeError::Http { .. })));
+        assert_eq!(operator.exchange(&Report::default(), LIMIT).unwrap().nonce, "one");
+    }
+
+    #[test]
+    fn replicas_that_send_us_to_each_other_do_not_keep_us() {
+        let (target, asked) = {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let itself = url.clone();
+            let asked = thread::spawn(move || {
+                (0..MAX_TRIES).map(|_| one(&listener, &follower(&itself))).collect::<Vec<_>>()
+            });
+            (ReportTarget { url, uid: "uid".into() }, asked)
+        };
+        let mut operator = operator(&target);
+        let refused = operator.exchange(&Report::default(), LIMIT);
+        assert!(matches!(refused, Err(ExchangeError::Refused { status: 503 })));
+        assert_eq!(asked.join().unwrap().len(), MAX_TRIES as usize);
+    }
+
+    #[test]
+    fn an_operator_that_never_knows_our_nonce_does_not_keep_us() {
+        let (leader, _) = serve((0..MAX_TRIES).map(|_| answers(401, "x")).collect());
         let mut operator = operator(&leader);
         let refused = operator.exchange(&Report::default(), LIMIT);
         assert!(matches!(refused, Err(ExchangeError::Refused { status: 401 })));

@@ -15,6 +15,7 @@ pub mod fluxjob;
 pub mod fluxsetup;
 pub mod manifest;
 pub mod minicluster;
+pub mod reason;
 pub mod shell;
 mod unset;
 pub mod validate;
@@ -22,6 +23,7 @@ pub mod validate;
 pub use fluxjob::{FluxJob, FluxJobSpec, FluxJobStatus};
 pub use fluxsetup::{FluxSetup, FluxSetupSpec, FluxSetupStatus};
 pub use minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
+pub use reason::Reason;
 
 /// The API group of every kind.
 pub const GROUP: &str = "flux-framework.org";

@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use flux_operator_api::validate;
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
-use flux_operator_plan::kubernetes::{self, DeliveryMethod, Keys, Rendering, Settings};
-use flux_operator_plan::{Cluster, Valid};
+use flux_operator_plan::kubernetes::{DeliveryMethod, Keys, Settings};
+use flux_operator_plan::{Object, Seen, Step, decide};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{image, input, print};
@@ -80,26 +81,39 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         let minicluster =
             validate::minicluster(&document.value).context("failed to read the manifest")?;
-        let valid = match Valid::check(minicluster) {
-            Ok(valid) => valid,
-            Err(refusal) => bail!("{name}: {refusal}"),
-        };
-        let cluster = Cluster::of(&valid)?;
-        let rendering = Rendering { minicluster: &valid, cluster: &cluster, settings: &settings };
-        if rendering.owns_secret() {
-            show(&kubernetes::secret(&rendering, &keys))?;
+        // What the operator would do about a MiniCluster that was just created.
+        let seen = Seen::nothing(Timestamp::UNIX_EPOCH);
+        let decision = decide(&minicluster, &seen, &settings);
+        if let Some(refusal) = decision.refusal() {
+            bail!("{name}: {refusal}");
         }
-        show(&kubernetes::config_map(&rendering))?;
-        show(&kubernetes::cluster_service(&rendering))?;
-        for service in kubernetes::sidecar_services(&rendering) {
-            show(&service)?;
+        for step in &decision.steps {
+            show_created(step, &keys)?;
         }
-        if let Some(pod) = kubernetes::services_pod(&rendering) {
-            show(&pod)?;
-        }
-        show(&kubernetes::job(&rendering))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what a step creates.
+fn show_created(step: &Step, keys: &Keys) -> Result<()> {
+    match step {
+        Step::CreateKeys(new) => {
+            let given = new.certificate.clone();
+            let certificate = given.unwrap_or_else(|| keys.certificate.clone());
+            show(&new.secret(&Keys { certificate, ..keys.clone() }))
+        }
+        Step::Create(object) | Step::CreateOrApply(object) | Step::Apply { object, .. } => {
+            match object {
+                Object::ConfigMap(object) => show(object),
+                Object::Service(object) => show(object),
+                Object::Pod(object) => show(object),
+                Object::Job(object) => show(object),
+                Object::MiniCluster(object) => show(object),
+            }
+        }
+        // There is nothing to change or delete yet.
+        Step::Patch { .. } | Step::Delete(_) | Step::PatchSelf(_) | Step::DeleteSelf => Ok(()),
+    }
 }
 
 fn show(object: &impl Serialize) -> Result<()> {

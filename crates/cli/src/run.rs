@@ -53,13 +53,14 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).init();
+    flux_operator_operator::report_panics_where_caught();
     // Before a cluster is looked for.
     let settings = arguments.settings.with_reports(arguments.report_url.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         // Its message holds all causes already.
         let no_cluster = |error| {
             anyhow!("failed to find a cluster: {error}\nhint: set KUBECONFIG to a kubeconfig file")
@@ -80,11 +81,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             listen(address).await.with_context(|| format!("failed to listen on {address}"))?;
         tracing::info!(%address, "serving reports");
         let ended = flux_operator_operator::run(client, listener, options).await;
-        ended.context("the operator must not write any more")?;
+        ended.context("the operator has ended")?;
         tracing::info!("stopped as told");
         anyhow::Ok(())
-    })?;
-    Ok(ExitCode::SUCCESS)
+    });
+    // A thread that hangs must not keep the process from ending.
+    runtime.shutdown_background();
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 /// Listens at an address. "Everywhere" includes machines without IPv6.

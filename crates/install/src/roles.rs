@@ -50,9 +50,13 @@ fn manager() -> Vec<PolicyRule> {
         // A FluxSetup is patched, to keep it while jobs have room of it.
         rule(FLUX, &["fluxjobs"], &["list", "watch", "delete"]),
         rule(FLUX, &["fluxsetups"], &["list", "watch", "patch", "delete"]),
-        rule(FLUX, &["miniclusters/status", "fluxjobs/status", "fluxsetups/status"], &["patch"]),
-        // Of a FluxJob the whole status is put in the place of the last one.
-        rule(FLUX, &["fluxjobs/status"], &["update"]),
+        // A reconciliation puts a whole status in the place of the last one; records of
+        // admissions, and what is said of an object that cannot be read, are patched in.
+        rule(
+            FLUX,
+            &["miniclusters/status", "fluxjobs/status", "fluxsetups/status"],
+            &["patch", "update"],
+        ),
         // Ours name their owner and hold up its deletion. Where the admission plugin
         // OwnerReferencesPermissionEnforcement is on, that takes this right.
         rule(FLUX, &["miniclusters/finalizers", "fluxjobs/finalizers"], &["update"]),

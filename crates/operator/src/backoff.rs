@@ -1,15 +1,22 @@
-//! How long to wait after a failed pass: longer after each, for each object.
+//! How long to wait after a failure: longer after each.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::lock::lock;
+
 /// After the first failure: most are conflicts that are over at once.
 const FIRST: Duration = Duration::from_millis(250);
 
 /// After many.
 const LONGEST: Duration = Duration::from_secs(60);
+
+/// How long to wait after so many failures in a row and one more.
+pub(crate) fn delay(failures: u32) -> Duration {
+    FIRST.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST)
+}
 
 /// Failures in a row, by object.
 pub(crate) struct Backoff<T>(Mutex<HashMap<T, u32>>);
@@ -25,8 +32,8 @@ impl<T: Eq + Hash> Backoff<T> {
     pub(crate) fn next(&self, object: T) -> Duration {
         let mut failures = self.lock();
         let count = failures.entry(object).or_default();
-        let delay = FIRST.saturating_mul(2_u32.saturating_pow(*count)).min(LONGEST);
-        *count += 1;
+        let delay = delay(*count);
+        *count = count.saturating_add(1);
         delay
     }
 
@@ -36,7 +43,7 @@ impl<T: Eq + Hash> Backoff<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<T, u32>> {
-        self.0.lock().expect("no holder of this lock panics")
+        lock(&self.0)
     }
 }
 

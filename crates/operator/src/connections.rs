@@ -14,11 +14,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
+
+use crate::lock::lock;
 
 /// Connections that are asking. An honest one asks for some milliseconds.
 const MAX_ASKING: usize = 256;
@@ -100,7 +102,7 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().expect("no holder of this lock panics")
+        lock(&self.table)
     }
 }
 
@@ -145,7 +147,7 @@ impl Slot {
     /// Lets the connection be held for a MiniCluster whose key sealed its request, to the
     /// end of the connection. False if too many are, or more than `most` of this one.
     pub(crate) fn hold(&self, cluster_uid: &str, most: usize) -> bool {
-        let mut held = self.held.lock().expect("no holder of this lock panics");
+        let mut held = lock(&self.held);
         if held.is_some() {
             return true;
         }
@@ -178,7 +180,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let held = self.held.get_mut().expect("no holder of this lock panics").take();
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let mut table = self.connections.lock();
         table.asking.remove(&self.id);
         let Some(cluster_uid) = held else { return };

@@ -1,41 +1,34 @@
-//! Starts everything: watches, the HTTP server, the passes.
+//! Starts everything: watches, the HTTP server, the controllers; and ends it in order.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flux_operator_plan::kubernetes::Settings;
-use futures::{FutureExt, StreamExt};
-use kube::Client;
-use kube::runtime::controller::{Action, Config, Controller};
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::watcher::Event;
+use kube::{Client, Resource};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use crate::backoff::Backoff;
-use crate::expected::Expected;
+use crate::client::{LIMITS, for_all, for_leader};
 use crate::filled::Watched;
+use crate::gate::Gate;
+use crate::hand_over::{end_writes, wind_down};
+use crate::health::Health;
 use crate::http::{Server, serve};
 use crate::lease::{Candidate, Election, Leadership, Lost};
-use crate::look::Looks;
-use crate::metrics::{Metrics, counting};
-use crate::publish::Publisher;
+use crate::metrics::Metrics;
+use crate::minicluster::MiniClusters;
 use crate::queue::{self, Rate};
-use crate::reconcile::{Context, ReconcileError, reconcile, retry};
+use crate::reconciler::{Memory, Pacing, Reconciler};
 use crate::reports::Reports;
 use crate::stop::told_to_stop;
-use crate::stores::Guarded;
-use crate::watches;
+use crate::tasks::{TaskEnded, Tasks};
+use crate::watches::{self, Asked};
 
-/// Passes that run at the same time. They mostly wait for the API server.
-const CONCURRENCY: u16 = 16;
-
-/// Changes that come together are looked at once.
-const DEBOUNCE: Duration = Duration::from_millis(20);
-
-/// How long passes that run may take to end when the operator is told to stop.
-/// With this and the Lease it has ended well before the kubelet's patience has.
-const LAST_PASSES: Duration = Duration::from_secs(5);
+/// MiniClusters. Reconciliations mostly wait for the API server, and changes that come
+/// together are reconciled once.
+const MINICLUSTERS: Pacing = Pacing { concurrency: 16, debounce: Duration::from_millis(20) };
 
 /// How the operator is run.
 #[derive(Clone, Debug)]
@@ -50,20 +43,111 @@ pub struct Options {
     pub rate: Option<Rate>,
 }
 
-/// Runs until SIGTERM or SIGINT: then it takes nothing new, lets passes end that
-/// run, and gives the Lease back. Fails when it loses the Lease. Reports, metrics
-/// and health are served at `listener`.
-pub async fn run(client: Client, listener: TcpListener, options: Options) -> Result<(), Lost> {
+/// Why the operator ended without being asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Another replica may lead.
+    #[error(transparent)]
+    Lost(Lost),
+    /// A part of the operator does not run any more.
+    #[error(transparent)]
+    TaskEnded(TaskEnded),
+}
+
+/// What all reconcilers use. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Common {
+    /// Writes only while this replica leads.
+    pub(crate) client: Client,
+    pub(crate) leadership: Leadership,
+    pub(crate) health: Health,
+    pub(crate) metrics: Metrics,
+}
+
+impl Common {
+    pub(crate) fn new(client: Client, leadership: Leadership, metrics: Metrics) -> Common {
+        let health = Health::default();
+        let gate = Gate::new(leadership.clone(), health.clone());
+        let client = for_leader(client, metrics.clone(), LIMITS, gate);
+        Common { client, leadership, health, metrics }
+    }
+}
+
+/// Runs until SIGTERM or SIGINT: then it begins nothing new, lets the work under way end, and
+/// releases the Lease. Fails when it loses the Lease, or when a part of it ends. Reports,
+/// metrics and health are served at `listener`.
+pub async fn run(client: Client, listener: TcpListener, options: Options) -> Result<(), RunError> {
+    let election = options.election.clone();
+    lead(client, election, told_to_stop(), |common, for_all| {
+        start(common, for_all, listener, options)
+    })
+    .await
+}
+
+/// Runs what `start` starts until `stop`: then nothing new is begun, the work under way ends,
+/// and the Lease is released. Fails when the Lease is lost, or when a task ends.
+pub(crate) async fn lead(
+    client: Client,
+    election: Option<Election>,
+    stop: impl Future<Output = ()>,
+    start: impl FnOnce(&Common, Client) -> Tasks,
+) -> Result<(), RunError> {
     let metrics = Metrics::new();
-    let client = counting(client, metrics.clone());
-    let (mut candidate, leadership) = match &options.election {
+    let for_all = for_all(client.clone(), metrics.clone(), LIMITS);
+    let (mut candidate, leadership) = match &election {
         Some(election) => {
-            let (candidate, leadership) = Candidate::new(client.clone(), election, metrics.clone());
+            let (candidate, leadership) =
+                Candidate::new(for_all.clone(), election, metrics.clone());
             (Some(candidate), leadership)
         }
         None => (None, Leadership::always()),
     };
     metrics.leads(leadership.leads());
+    let common = Common::new(client, leadership.clone(), metrics);
+    let mut tasks = start(&common, for_all);
+    let ended = {
+        let mut lost = pin!(async {
+            match &mut candidate {
+                Some(candidate) => candidate.campaign().await,
+                None => std::future::pending().await,
+            }
+        });
+        // Another replica may write any moment: writes under way are cut off.
+        let give_up = |lost| {
+            leadership.close();
+            Err(RunError::Lost(lost))
+        };
+        let ended = tokio::select! {
+            biased;
+            () = stop => None,
+            lost = &mut lost => return give_up(lost),
+            ended = tasks.first_end() => Some(ended),
+        };
+        // The Lease is renewed meanwhile.
+        tokio::select! {
+            () = async {
+                if ended.is_some() {
+                    tasks.cancel();
+                    end_writes(&leadership, &common.health).await;
+                } else {
+                    wind_down(&leadership, &common.health).await;
+                }
+            } => {}
+            lost = lost => return give_up(lost),
+        }
+        ended
+    };
+    drop(tasks);
+    if let Some(candidate) = &mut candidate {
+        candidate.release().await;
+    }
+    ended.map_or(Ok(()), |ended| Err(RunError::TaskEnded(ended)))
+}
+
+/// Starts all tasks. They wait themselves until this replica leads.
+fn start(common: &Common, for_all: Client, listener: TcpListener, options: Options) -> Tasks {
+    let Common { client, leadership, health, metrics } = common;
+    let mut tasks = Tasks::default();
     let (changed, changes) = mpsc::unbounded_channel();
     let reports = Reports::new(changed.clone());
     let (miniclusters, writer) = Watched::new();
@@ -74,97 +158,61 @@ pub async fn run(client: Client, listener: TcpListener, options: Options) -> Res
         make_miniclusters: true,
         rate: options.rate,
     };
-    let start = queue::Start::new(&queue_options.home, miniclusters.clone(), &metrics);
+    let start = queue::Start::new(&queue_options.home, miniclusters.clone(), metrics);
     let queues = start.queues.clone();
-    // What runs beside the passes ends with this function, however that ends.
     let namespace = options.namespace.as_deref();
-    let (stores, mut others) =
-        watches::start(&client, namespace, miniclusters.clone(), &changed, &reports);
-    let (take, tell) = (queues.clone(), changed.clone());
-    let watched = options.namespace.clone();
-    let filling = (miniclusters, writer);
-    others.spawn(watches::miniclusters(client.clone(), watched, filling, move |event| {
-        take.take_minicluster(event);
-        watches::pass_over(&tell, event);
-    }));
-    start.run(&mut others, &client, &queue_options, &leadership, &metrics);
+    let store = miniclusters.clone();
+    let stores = watches::start(
+        &mut tasks,
+        client,
+        namespace,
+        leadership,
+        miniclusters.clone(),
+        &changed,
+        &reports,
+    );
+    let memory: Arc<Memory> = Arc::default();
+    let forgotten = memory.clone();
+    let (take, mut asked) = (queues.clone(), Asked::default());
+    let watch = watches::miniclusters(
+        client.clone(),
+        options.namespace.clone(),
+        leadership.clone(),
+        (miniclusters, writer),
+        move |event| {
+            take.take_minicluster(event);
+            if let Event::Delete(minicluster) = event {
+                forgotten.forget(minicluster.meta().uid.as_deref().unwrap_or_default());
+            }
+            for reference in asked.after(event, &store) {
+                // Nobody receives while the operator stops; then it does not matter.
+                let _ = changed.send(reference);
+            }
+        },
+    );
+    tasks.spawn("watch of MiniClusters", watch);
+    start.run(&mut tasks, &queue_options, common);
     let served = Server {
-        client: client.clone(),
+        client: for_all,
         stores: stores.clone(),
         reports: reports.clone(),
         leadership: leadership.clone(),
+        health: health.clone(),
         metrics: metrics.clone(),
-        queues,
+        queues: queues.clone(),
     };
-    others.spawn(serve(listener, served));
-    let context = Arc::new(Context {
-        client: client.clone(),
-        recorder: Recorder::new(client.clone(), Reporter::from("flux-operator")),
+    tasks.spawn("HTTP server", serve(listener, served));
+    let kind = MiniClusters {
         settings: options.settings,
         stores: stores.clone(),
         reports,
-        publisher: Publisher::new(client),
-        backoff: Backoff::default(),
-        expected: Expected::default(),
+        queues,
         metrics: metrics.clone(),
-        looks: Looks::default(),
-    });
-    let stop = told_to_stop().shared();
-    let gained = leadership.gained();
-    let passes = async {
-        // A pass that sees only part of what is there would make it a second time.
-        stores.filled().await;
-        // The watches say whose objects have changed; nothing else starts a pass.
-        Controller::for_stream(futures::stream::pending(), (*stores.miniclusters).clone())
-            .with_config(Config::default().concurrency(CONCURRENCY).debounce(DEBOUNCE))
-            .reconcile_on(UnboundedReceiverStream::new(changes))
-            .reconcile_all_on(gained)
-            .graceful_shutdown_on(stop.clone())
-            .run(
-                move |minicluster, context| {
-                    pass(minicluster, context, leadership.clone(), metrics.clone())
-                },
-                retry,
-                context,
-            )
-            // What a pass had to say it has said.
-            .for_each(|_| std::future::ready(()))
-            .await;
+        memory: memory.clone(),
     };
-    let too_long = stop.clone().then(|()| tokio::time::sleep(LAST_PASSES));
-    let lost = async {
-        match &mut candidate {
-            Some(candidate) => candidate.campaign().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = passes => {}
-        () = too_long => tracing::warn!("passes were cut off that took too long to end"),
-        lost = lost => return Err(lost),
-    }
-    if let Some(candidate) = &mut candidate {
-        candidate.release().await;
-    }
-    Ok(())
-}
-
-/// A pass, if this replica leads. Whoever comes to lead looks at everything.
-async fn pass(
-    minicluster: Arc<Guarded>,
-    context: Arc<Context>,
-    leadership: Leadership,
-    metrics: Metrics,
-) -> Result<Action, ReconcileError> {
-    if !leadership.leads() {
-        return Ok(Action::await_change());
-    }
-    let _running = metrics.pass_begins();
-    let begun = Instant::now();
-    let outcome = reconcile(minicluster, context).await;
-    metrics.pass(begun.elapsed(), outcome.is_ok());
-    if let Err(error) = &outcome {
-        metrics.failed(error.reason());
-    }
-    outcome
+    let reconciler = Reconciler::new(kind, common, memory);
+    let store = (*stores.miniclusters).clone();
+    let filled = async move |term| stores.filled(term).await;
+    tasks.spawn("MiniClusters", reconciler.run(store, changes, MINICLUSTERS, filled));
+    tasks
 }

@@ -5,10 +5,15 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
 use kube::{Client, Error};
 
+use crate::client::{LIMITS, for_all};
+use crate::metrics::Metrics;
+
 /// The method for clusters that do not say one. Copies where the server or the
 /// nodes cannot be asked, which works everywhere.
 pub async fn delivery(client: &Client) -> DeliveryMethod {
-    match ask(client).await {
+    // Nobody reads what is counted before the operator runs.
+    let client = for_all(client.clone(), Metrics::new(), LIMITS);
+    match ask(&client).await {
         Ok(method) => method,
         Err(error) => {
             tracing::info!(%error, "delivering by init container: the nodes cannot be asked");

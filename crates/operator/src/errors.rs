@@ -10,6 +10,11 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     while let Some(error) = next {
         let said = match error.downcast_ref::<kube::Error>() {
             Some(kube::Error::Api(status)) => Some(status.message.clone()),
+            // It adds nothing to its cause.
+            Some(kube::Error::Service(cause)) => {
+                next = Some(&**cause);
+                continue;
+            }
             _ => None,
         };
         next = if said.is_some() { None } else { error.source() };

@@ -10,30 +10,52 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
-/// Whether everything that was there at the start has been seen. Cheap to clone.
+use crate::lease::Term;
+
+/// Whether a watch has listed everything, and in which [`Term`] it began to. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Filled(watch::Sender<bool>);
+pub(crate) struct Filled(watch::Sender<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// The term in which the watch began.
+    listing: Term,
+    /// The term of the last list that is complete.
+    listed: Option<Term>,
+}
 
 impl Filled {
     /// Not yet.
     pub(crate) fn not_yet() -> Filled {
-        Filled(watch::channel(false).0)
+        Filled(watch::Sender::default())
     }
 
-    /// From now on.
+    /// A list begins.
+    pub(crate) fn begins(&self, term: Term) {
+        self.0.send_modify(|progress| progress.listing = term);
+    }
+
+    /// The list is complete.
     pub(crate) fn now(&self) {
-        self.0.send_replace(true);
+        self.0.send_modify(|progress| {
+            progress.listed = progress.listed.max(Some(progress.listing));
+        });
     }
 
-    /// Whether it is.
+    /// There will be no list: nothing has to be waited for.
+    pub(crate) fn never(&self) {
+        self.0.send_modify(|progress| progress.listed = Some(Term::LAST));
+    }
+
+    /// Whether there was a complete list, in whatever term.
     pub(crate) fn is(&self) -> bool {
-        *self.0.borrow()
+        self.0.borrow().listed.is_some()
     }
 
-    /// Waits until it is.
-    pub(crate) async fn wait(&self) {
+    /// Waits until a list is complete that began in this term or later.
+    pub(crate) async fn wait(&self, term: Term) {
         // The sender is ours, so it cannot be gone.
-        let _ = self.0.subscribe().wait_for(|filled| *filled).await;
+        let _ = self.0.subscribe().wait_for(|progress| progress.listed >= Some(term)).await;
     }
 }
 
@@ -78,20 +100,26 @@ where
         }
     }
 
-    /// Whether everything that was there at the start has been seen.
+    /// Whether everything has been listed once.
     pub(crate) fn is_filled(&self) -> bool {
         self.filled.is()
     }
 
-    /// Waits until everything that was there at the start has been seen.
-    pub(crate) async fn filled(&self) {
-        self.filled.wait().await;
+    /// Waits until everything has been listed in this term.
+    pub(crate) async fn filled(&self, term: Term) {
+        self.filled.wait(term).await;
+    }
+
+    /// For the watch that fills the store.
+    pub(crate) fn progress(&self) -> Filled {
+        self.filled.clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
     use k8s_openapi::api::core::v1::Pod;
 
     #[tokio::test]
@@ -100,7 +128,7 @@ mod tests {
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let watched = watched.clone();
-                tokio::spawn(async move { watched.filled().await })
+                tokio::spawn(async move { watched.filled(Term::default()).await })
             })
             .collect();
         tokio::task::yield_now().await;
@@ -109,5 +137,20 @@ mod tests {
         for task in waiting {
             task.await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn a_list_of_an_earlier_term_does_not_count() {
+        let filled = Filled::not_yet();
+        let (before, term) = (Term::default(), Term::LAST);
+        filled.begins(before);
+        filled.now();
+        filled.wait(before).await;
+        assert!(filled.is());
+        filled.begins(term);
+        assert!(filled.is(), "what was listed before can be read meanwhile");
+        assert!(filled.wait(term).now_or_never().is_none());
+        filled.now();
+        filled.wait(term).await;
     }
 }

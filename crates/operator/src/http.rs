@@ -1,6 +1,6 @@
 //! What the operator serves: `POST /v1/report` for agents, `/v1/queues` and more of
 //! [`visibility`] for those who wait, `/metrics` for Prometheus, and for the kubelet
-//! `/healthz` (the process lives) and `/readyz` (the caches are filled, also on a replica
+//! `/healthz` (reconciliations end) and `/readyz` (the caches are filled, also on a replica
 //! that does not lead).
 
 use axum::Router;
@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use kube::Client;
 use tokio::net::TcpListener;
 
+use crate::health::Health;
 use crate::lease::Leadership;
 use crate::listener;
 use crate::metrics::Metrics;
@@ -28,6 +29,7 @@ pub(crate) struct Server {
     pub(crate) stores: Stores,
     pub(crate) reports: Reports,
     pub(crate) leadership: Leadership,
+    pub(crate) health: Health,
     pub(crate) metrics: Metrics,
     pub(crate) queues: Queues,
 }
@@ -41,7 +43,7 @@ pub(crate) async fn serve(listener: TcpListener, server: Server) {
         .route("/v1/queues/{namespace}/{name}/pending", get(visibility::pending))
         .route("/v1/namespaces/{namespace}/fluxjobs/{name}", get(visibility::why))
         .route("/metrics", get(show_metrics))
-        .route("/healthz", get(|| async { "ok" }))
+        .route("/healthz", get(healthy).with_state(server.health.clone()))
         .route("/readyz", get(ready))
         .with_state(server);
     listener::serve(listener, router, metrics).await;
@@ -63,10 +65,46 @@ async fn show_metrics(State(server): State<Server>) -> Response {
     ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
 }
 
+async fn healthy(State(health): State<Health>) -> Response {
+    match health.complaint() {
+        None => "ok".into_response(),
+        Some(complaint) => (StatusCode::INTERNAL_SERVER_ERROR, complaint).into_response(),
+    }
+}
+
 async fn ready(State(server): State<Server>) -> Response {
     if server.stores.are_filled() {
         "ok".into_response()
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet").into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::{Body, to_bytes};
+    use axum::http::Request;
+    use tower::ServiceExt;
+
+    #[tokio::test]
+    async fn healthz_fails_while_a_reconciliation_does_not_end() {
+        let health = Health::default();
+        let ask = async || {
+            let route = Router::new().route("/", get(healthy).with_state(health.clone()));
+            let response = route.oneshot(Request::new(Body::empty())).await.unwrap();
+            let status = response.status();
+            let said = to_bytes(response.into_body(), 1024).await.unwrap();
+            (status, String::from_utf8(said.to_vec()).unwrap())
+        };
+        let working = health.begin("MiniCluster");
+        assert_eq!(ask().await, (StatusCode::OK, "ok".to_owned()));
+        let hung = health.begin_long_ago("FluxJob");
+        let (status, said) = ask().await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(said.contains("FluxJob"), "{said}");
+        drop(hung);
+        assert_eq!(ask().await.0, StatusCode::OK);
+        drop(working);
     }
 }

@@ -9,6 +9,8 @@ use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
 use crate::filled::Filled;
+use crate::lease::Term;
+use crate::lock::lock;
 
 /// A namespace and a name: a MiniCluster's, where nothing else is said.
 pub(crate) type Owner = (String, String);
@@ -44,14 +46,24 @@ impl<K: ResourceExt> Index<K> {
         Index { inner: Arc::new(Mutex::new(inner)), filled: Filled::not_yet(), owners }
     }
 
-    /// Nothing will be seen, because nobody may look.
+    /// Nothing will be listed, because the operator may not.
     pub(crate) fn give_up(&self) {
-        self.filled.now();
+        self.filled.never();
     }
 
-    /// Waits until everything that was there at the start has been seen.
-    pub(crate) async fn filled(&self) {
-        self.filled.wait().await;
+    /// Whether everything has been listed once.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.filled.is()
+    }
+
+    /// Waits until everything has been listed in this term.
+    pub(crate) async fn filled(&self, term: Term) {
+        self.filled.wait(term).await;
+    }
+
+    /// For the watch that fills the index.
+    pub(crate) fn progress(&self) -> Filled {
+        self.filled.clone()
     }
 
     /// The objects of a MiniCluster, by name.
@@ -60,8 +72,17 @@ impl<K: ResourceExt> Index<K> {
         inner.by_owner.get(owner).map(|all| all.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Takes an event of the watch, and returns whose objects have changed.
-    pub(crate) fn take(&self, event: Event<K>) -> Vec<Owner> {
+    /// Takes an event of the watch, and reports those whose objects have changed. The index is
+    /// filled when all of them have been reported.
+    pub(crate) fn take(&self, event: Event<K>, changed: impl FnMut(&Owner)) {
+        let is_complete = matches!(event, Event::InitDone);
+        self.apply(event).iter().for_each(changed);
+        if is_complete {
+            self.filled.now();
+        }
+    }
+
+    fn apply(&self, event: Event<K>) -> Vec<Owner> {
         let mut inner = self.lock();
         match event {
             Event::Init => {
@@ -79,7 +100,6 @@ impl<K: ResourceExt> Index<K> {
                     inner.by_owner.keys().chain(before.keys()).cloned().collect();
                 owners.sort();
                 owners.dedup();
-                self.filled.now();
                 owners
             }
             Event::Apply(object) => insert(&mut inner.by_owner, object, self.owners),
@@ -99,7 +119,7 @@ impl<K: ResourceExt> Index<K> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<K>> {
-        self.inner.lock().expect("no holder of this lock panics")
+        lock(&self.inner)
     }
 }
 
@@ -148,18 +168,24 @@ mod tests {
         index.of(&owner(cluster)).iter().map(|pod| pod.name_any()).collect()
     }
 
+    fn take(index: &Index<Pod>, event: Event<Pod>) -> Vec<Owner> {
+        let mut changed = Vec::new();
+        index.take(event, |owner| changed.push(owner.clone()));
+        changed
+    }
+
     #[test]
     fn a_list_replaces_everything_at_once_and_changes_follow() {
         let index = Index::new();
-        assert_eq!(index.take(Event::Apply(pod("old", "a"))), [owner("a")]);
-        index.take(Event::Init);
-        index.take(Event::InitApply(pod("b-0", "b")));
+        assert_eq!(take(&index, Event::Apply(pod("old", "a"))), [owner("a")]);
+        take(&index, Event::Init);
+        take(&index, Event::InitApply(pod("b-0", "b")));
         assert_eq!(names(&index, "a"), ["old"], "a list that is not complete changes nothing");
-        assert_eq!(index.take(Event::InitDone), [owner("a"), owner("b")]);
+        assert_eq!(take(&index, Event::InitDone), [owner("a"), owner("b")]);
         assert_eq!(names(&index, "a"), [""; 0]);
-        index.take(Event::Apply(pod("b-1", "b")));
+        take(&index, Event::Apply(pod("b-1", "b")));
         assert_eq!(names(&index, "b"), ["b-0", "b-1"]);
-        assert_eq!(index.take(Event::Delete(pod("b-0", "b"))), [owner("b")]);
+        assert_eq!(take(&index, Event::Delete(pod("b-0", "b"))), [owner("b")]);
         assert_eq!(names(&index, "b"), ["b-1"]);
     }
 
@@ -169,7 +195,21 @@ mod tests {
         let metadata = json!({ "name": "shared", "namespace": "n", "ownerReferences": [reference("a"), reference("b")] });
         let shared: Pod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
         let index = Index::new();
-        assert_eq!(index.take(Event::Apply(shared)), [owner("a"), owner("b")]);
+        assert_eq!(take(&index, Event::Apply(shared)), [owner("a"), owner("b")]);
         assert_eq!(names(&index, "b"), ["shared"]);
+    }
+
+    #[test]
+    fn a_list_is_complete_when_all_it_brought_was_reported() {
+        let index = Index::new();
+        take(&index, Event::Init);
+        take(&index, Event::InitApply(pod("b-0", "b")));
+        let mut reported = 0;
+        index.take(Event::InitDone, |_| {
+            assert!(!index.is_filled(), "somebody may decide without it");
+            reported += 1;
+        });
+        assert_eq!(reported, 1);
+        assert!(index.is_filled());
     }
 }

@@ -1,8 +1,7 @@
 //! Fresh keys for a cluster, from the system's randomness.
 
-use flux_operator_api::MiniCluster;
-use flux_operator_flux::{Certificate, CertificateError, Metadata, SecretKey};
-use flux_operator_plan::kubernetes::Keys;
+use flux_operator_flux::{Certificate, Metadata, SecretKey};
+use flux_operator_plan::kubernetes::{Keys, NewKeys};
 use flux_operator_wire::seal::SealKey;
 
 /// Why there are no keys.
@@ -10,16 +9,13 @@ use flux_operator_wire::seal::SealKey;
 pub(crate) enum KeyError {
     #[error("the system gives no randomness")]
     Randomness,
-    #[error("spec.flux.curveCert is no certificate")]
-    Given(#[source] CertificateError),
 }
 
 /// The keys of a cluster that has none yet: the user's certificate or a fresh
 /// one, and a fresh key for reports.
-pub(crate) fn new_keys(minicluster: &MiniCluster) -> Result<Keys, KeyError> {
-    let given = minicluster.spec.flux.as_ref().map(|flux| flux.curve_cert.as_str());
-    let certificate = match given.filter(|text| !text.is_empty()) {
-        Some(text) => Certificate::parse(text).map_err(KeyError::Given)?,
+pub(crate) fn new_keys(new: &NewKeys) -> Result<Keys, KeyError> {
+    let certificate = match &new.certificate {
+        Some(given) => given.clone(),
         None => fresh_certificate()?,
     };
     let mut bytes = [0; 32];

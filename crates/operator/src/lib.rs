@@ -1,37 +1,40 @@
-//! The operator: watches MiniClusters and queues, carries plans out, tells the truth.
+//! The operator: watches MiniClusters and queues, applies what is decided, reports status.
 //!
 //! ```text
-//! watch ──► observe ──► validate ──► plan ──► apply ──► report
+//! watches ──► reconciler (observe, decide, apply, conclude) ──► API server
+//! agents ───► reports ──────┘
 //! ```
 //!
-//! This is the thin shell around `plan`: clients, clocks and sockets are here,
-//! decisions are not. A pass does not ask why it was called, may be cut off
-//! after any `await`, and changes nothing when there is nothing to change.
+//! This is the thin shell around `plan`: clients, clocks and sockets are here, decisions are
+//! not. Every kind has the same [`reconciler`].
 
-mod apply;
 mod backoff;
+mod client;
 mod connections;
 mod controller;
 mod delivery;
 mod errors;
-mod expected;
 mod filled;
+mod gate;
+mod hand_over;
+mod health;
 mod http;
 mod index;
 mod keys;
 mod lease;
 mod listener;
-mod look;
+mod lock;
 mod metrics;
-mod publish;
+mod minicluster;
 pub mod queue;
-mod reconcile;
+pub mod reconciler;
 mod reports;
-mod status;
 mod stop;
 mod stores;
+mod tasks;
 mod watches;
 
-pub use controller::{Options, run};
+pub use controller::{Options, RunError, run};
 pub use delivery::delivery;
 pub use lease::{Election, Identity, Lost};
+pub use tasks::{TaskEnded, report_panics_where_caught};

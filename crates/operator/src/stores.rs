@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::{Seen, lead_address};
-use futures::FutureExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
@@ -14,9 +13,10 @@ use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
-use crate::expected::Written;
 use crate::filled::Watched;
 use crate::index::{Index, Owner};
+use crate::lease::Term;
+use crate::reconciler::Written;
 use crate::reports::Reports;
 
 /// A MiniCluster, or why it is none: one that does not parse must not stop the rest.
@@ -33,13 +33,13 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// Waits until everything that was there at the start has been seen.
-    pub(crate) async fn filled(&self) {
-        self.miniclusters.filled().await;
-        self.jobs.filled().await;
-        self.pods.filled().await;
-        self.config_maps.filled().await;
-        self.services.filled().await;
+    /// Waits until everything has been listed in this term.
+    pub(crate) async fn filled(&self, term: Term) {
+        self.miniclusters.filled(term).await;
+        self.jobs.filled(term).await;
+        self.pods.filled(term).await;
+        self.config_maps.filled(term).await;
+        self.services.filled(term).await;
     }
 
     /// What is seen of a MiniCluster now. Asks nobody.
@@ -67,8 +67,10 @@ impl Stores {
             services: self.services.of(&owner),
             report: report.map(|(_, report)| report),
             watching_since: reports.since(),
-            namespace_is_going: false,
-            told: None,
+            keys_lost: reports
+                .has_lost_key(minicluster.metadata.uid.as_deref().unwrap_or_default()),
+            unreadable: None,
+            answers: Vec::new(),
             now,
         }
     }
@@ -97,9 +99,13 @@ impl Stores {
         self.miniclusters.find(|found| found.meta().uid.as_deref() == Some(uid))
     }
 
-    /// Whether everything that is there has been seen once.
+    /// Whether everything has been listed once.
     pub(crate) fn are_filled(&self) -> bool {
-        self.filled().now_or_never().is_some()
+        self.miniclusters.is_filled()
+            && self.jobs.is_filled()
+            && self.pods.is_filled()
+            && self.config_maps.is_filled()
+            && self.services.is_filled()
     }
 
     /// The phase of every MiniCluster.

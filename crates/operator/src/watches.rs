@@ -1,41 +1,60 @@
-//! The watches: what is looked at, how much of it is kept, and who is to be passed
-//! over when it changes. They run whether or not this replica leads.
+//! The watches: what is watched, how much of it is kept, and which MiniClusters are to be
+//! reconciled when it changes. They run whether or not this replica leads; when it comes to
+//! lead, each begins with a new list.
+
+use std::collections::HashSet;
+use std::pin::Pin;
 
 use flux_operator_plan::kubernetes::CLUSTER_LABEL;
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use kube::api::Api;
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::JoinSet;
 
-use crate::filled::Watched;
+use crate::filled::{Filled, Watched};
 use crate::index::Index;
+use crate::lease::{Leadership, Term};
 use crate::reports::Reports;
 use crate::stores::{Guarded, Stores, reference};
+use crate::tasks::Tasks;
 
 /// What a large `kubectl apply` leaves on an object, and nobody here reads.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// After how many seconds the API server ends a watch, which is then continued where it was.
+/// A connection that is silent for 5 s longer is dead, and the watch continues on another; so a
+/// dead one is noticed within 15 s. Only an answer of the API server itself shows that it is
+/// there: the kernel of a machine whose API server hangs, and a proxy whose backend is gone,
+/// still answer TCP's probes. It costs each replica one request per second for ten watches, on
+/// connections that are open already.
+const WATCH_SECONDS: u32 = 10;
+
 /// Where names of MiniClusters go whose objects have changed.
 pub(crate) type Changed = UnboundedSender<ObjectRef<Guarded>>;
 
-/// Starts the watches of what MiniClusters own. They end with the returned set.
+/// How everything is watched.
+pub(crate) fn config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_SECONDS)
+}
+
+/// Starts the watches of what MiniClusters own.
 pub(crate) fn start(
+    tasks: &mut Tasks,
     client: &Client,
     namespace: Option<&str>,
+    leadership: &Leadership,
     miniclusters: Watched<Guarded>,
     changed: &Changed,
     reports: &Reports,
-) -> (Stores, JoinSet<()>) {
-    let mut tasks = JoinSet::new();
+) -> Stores {
     let stores = Stores {
         miniclusters,
         jobs: Index::new(),
@@ -44,28 +63,27 @@ pub(crate) fn start(
         services: Index::new(),
     };
     let moved = reports.clone();
-    follow(&mut tasks, client, namespace, &stores.jobs, changed, prune_job, || {});
-    follow(&mut tasks, client, namespace, &stores.pods, changed, prune_pod, move || {
-        moved.pods_moved()
-    });
-    follow(&mut tasks, client, namespace, &stores.config_maps, changed, prune, || {});
-    follow(&mut tasks, client, namespace, &stores.services, changed, prune, || {});
-    (stores, tasks)
+    let from = From { client, namespace, leadership, changed };
+    tasks.spawn("watch of Jobs", from.follow(&stores.jobs, prune_job, || {}));
+    tasks.spawn("watch of pods", from.follow(&stores.pods, prune_pod, move || moved.pods_moved()));
+    tasks.spawn("watch of ConfigMaps", from.follow(&stores.config_maps, prune, || {}));
+    tasks.spawn("watch of Services", from.follow(&stores.services, prune, || {}));
+    stores
 }
 
-/// Watches MiniClusters, and gives every event to `take`.
+/// Watches MiniClusters, and gives every event to `take` when the store has it.
 pub(crate) async fn miniclusters(
     client: Client,
     namespace: Option<String>,
+    leadership: Leadership,
     (store, writer): (Watched<Guarded>, Writer<Guarded>),
-    take: impl Fn(&Event<Guarded>),
+    mut take: impl FnMut(&Event<Guarded>),
 ) {
-    let mut events =
-        watcher(api::<Guarded>(&client, namespace.as_deref()), watcher::Config::default())
-            .default_backoff()
-            .modify(prune)
-            .reflect(writer)
-            .boxed();
+    let begin = || watcher(api(&client, namespace.as_deref()), config()).default_backoff();
+    let mut events = anew_in_each_term(leadership, store.progress(), begin)
+        .modify(prune)
+        .reflect(writer)
+        .boxed();
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
@@ -77,50 +95,114 @@ pub(crate) async fn miniclusters(
     }
 }
 
-/// Asks for a pass over a MiniCluster that an event is about.
-pub(crate) fn pass_over(changed: &Changed, event: &Event<Guarded>) {
-    if let Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) = event {
-        // Nobody receives while the operator stops; then it does not matter.
-        let _ = changed.send(ObjectRef::from_obj(object));
+/// Begins a watch, and again, with a new list, whenever this replica comes to lead. It waits until
+/// it is known who leads: a replica that leads from the start lists once.
+pub(crate) fn anew_in_each_term<S: Stream + Send>(
+    leadership: Leadership,
+    filled: Filled,
+    begin: impl Fn() -> S + Send,
+) -> impl Stream<Item = S::Item> + Send {
+    let watch: Option<(Term, Pin<Box<S>>)> = None;
+    stream::unfold((watch, leadership, filled, begin), |state| async {
+        let (mut watch, leadership, filled, begin) = state;
+        loop {
+            let (term, mut events) = match watch.take() {
+                Some(watch) => watch,
+                None => {
+                    let term = leadership.until_it_is_known().await;
+                    filled.begins(term);
+                    (term, Box::pin(begin()))
+                }
+            };
+            tokio::select! {
+                biased;
+                () = leadership.until_after(term) => {}
+                event = events.next() => {
+                    let watch = Some((term, events));
+                    return event.map(|event| (event, (watch, leadership, filled, begin)));
+                }
+            }
+        }
+    })
+}
+
+/// Which MiniClusters are to be reconciled because the watch of MiniClusters shows something.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// What there was before the list that is under way.
+    before: Vec<ObjectRef<Guarded>>,
+}
+
+impl Asked {
+    /// Those to reconcile after `event`, which the store has. What a list brings is in the store
+    /// when the list is complete, and not before.
+    pub(crate) fn after(
+        &mut self,
+        event: &Event<Guarded>,
+        store: &Store<Guarded>,
+    ) -> Vec<ObjectRef<Guarded>> {
+        let all = || store.state().into_iter().map(|object| ObjectRef::from_obj(&*object));
+        match event {
+            Event::Apply(object) | Event::Delete(object) => vec![ObjectRef::from_obj(object)],
+            Event::Init => {
+                self.before = all().collect();
+                Vec::new()
+            }
+            Event::InitApply(_) => Vec::new(),
+            Event::InitDone => {
+                let now: HashSet<_> = all().collect();
+                let mut before = std::mem::take(&mut self.before);
+                before.retain(|reference| !now.contains(reference));
+                now.into_iter().chain(before).collect()
+            }
+        }
     }
 }
 
-/// Watches all objects of a kind that carry our label.
-fn follow<K>(
-    tasks: &mut JoinSet<()>,
-    client: &Client,
-    namespace: Option<&str>,
-    index: &Index<K>,
-    changed: &Changed,
-    prune: fn(&mut K),
-    then: impl Fn() + Send + Sync + 'static,
-) where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
-    let labelled = watcher::Config::default().labels(CLUSTER_LABEL);
-    let events = watcher(api::<K>(client, namespace), labelled).default_backoff().modify(prune);
-    let (index, changed) = (index.clone(), changed.clone());
-    tasks.spawn(events.into_stream().for_each(move |event| {
-        match event {
-            Ok(event) => {
-                for owner in index.take(event) {
-                    // Nobody receives while the operator stops; then it does not matter.
-                    let _ = changed.send(reference(&owner));
+/// What the watches of owned objects share.
+struct From<'a> {
+    client: &'a Client,
+    namespace: Option<&'a str>,
+    leadership: &'a Leadership,
+    changed: &'a Changed,
+}
+
+impl From<'_> {
+    /// Watches all objects of a kind that carry our label.
+    fn follow<K, T>(
+        &self,
+        index: &Index<K>,
+        prune: fn(&mut K),
+        then: T,
+    ) -> impl Future<Output = ()> + Send + use<K, T>
+    where
+        T: Fn() + Send + 'static,
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        let api = api::<K>(self.client, self.namespace);
+        let begin = move || watcher(api.clone(), config().labels(CLUSTER_LABEL)).default_backoff();
+        let events = anew_in_each_term(self.leadership.clone(), index.progress(), begin);
+        let (index, changed) = (index.clone(), self.changed.clone());
+        events.modify(prune).into_stream().for_each(move |event| {
+            match event {
+                Ok(event) => {
+                    index.take(event, |owner| {
+                        // Nobody receives while the operator stops; then it does not matter.
+                        let _ = changed.send(reference(owner));
+                    });
+                    then();
                 }
-                then();
+                Err(error) => tracing::warn!(%error, kind = %K::kind(&()), "a watch failed"),
             }
-            Err(error) => {
-                tracing::warn!(%error, kind = %K::kind(&()), "a watch failed");
-            }
-        }
-        std::future::ready(())
-    }));
+            std::future::ready(())
+        })
+    }
 }
 
 /// The API of a kind in the only namespace, or in all.
@@ -156,3 +238,6 @@ fn prune_job(job: &mut Job) {
         spec.pod_failure_policy = None;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,10 +3,13 @@
 //! ```text
 //! MiniCluster ──► Valid ──► Cluster ──► boot plan for every agent
 //!                                  └──► kubernetes: Secret, ConfigMap, Service, Job
-//! Rendering, Seen ──► steps: what to change now, and when to look again
-//! Seen            ──► question: what only the API server can answer
-//! Seen, Outcome   ──► status: conditions, phase, exit code; what is news
+//! queries: what only the API server can answer
+//! decide:  object, what was observed, settings ──► Decision { steps, lead_work }
+//! Decision::conclude: how far the steps came ──► status, Events, when to reconcile again
 //! ```
+//!
+//! There is one `decide` for each kind: [`decide()`] for MiniClusters,
+//! [`queueing::job::decide`] for FluxJobs, [`queueing::setup::decide`] for FluxSetups.
 //!
 //! [`Cluster`] is neutral: the operator renders it to Kubernetes objects, the
 //! local runner to processes, and both show the same ranks and programs.
@@ -22,6 +25,8 @@
 mod batch;
 mod boot;
 mod cluster;
+mod decide;
+mod decision;
 mod drift;
 mod fingerprint;
 mod gpus;
@@ -29,14 +34,16 @@ mod grace;
 mod job_change;
 pub mod kubernetes;
 mod program;
-mod question;
+mod query;
 pub mod queueing;
 mod rank_table;
 mod ready_timeout;
+pub mod reason;
 mod resize;
 mod seen;
 mod stamp;
 pub mod status;
+mod step;
 mod steps;
 mod time;
 mod valid;
@@ -44,9 +51,12 @@ mod verdict;
 
 pub use boot::{Place, boot_plan};
 pub use cluster::{Cluster, Mode};
-pub use question::{About, Question, keys_lost, obstacle, questions, refusal};
+pub use decide::{MiniClusterFacts, decide};
+pub use decision::{Conclude, Conclusion, Decision, Failure, FailureKind, Outcome};
+pub use query::{Answer, Query, Reply, Subject, queries};
 pub use rank_table::{RankTable, RankTableError};
 pub use resize::Shrinking;
 pub use seen::{Seen, lead_address};
-pub use steps::{Hold, MANAGER, Plan, Step, as_booted, plan};
+pub use step::{MANAGER, Object, Step, Target, TargetKind};
+pub use steps::Hold;
 pub use valid::{Refusal, RefusalReason, Valid};

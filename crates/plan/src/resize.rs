@@ -4,6 +4,7 @@
 //! when those that run there have ended, or after [`LIMIT`], the Job is made smaller.
 //! Since when is noted on the Job, so that an operator that comes back knows.
 
+use flux_operator_api::Reason;
 use flux_operator_flux::IdSet;
 use flux_operator_wire::{Drain, Drained};
 use k8s_openapi::api::batch::v1::Job;
@@ -57,9 +58,9 @@ pub struct Shrinking {
 }
 
 impl Shrinking {
-    /// One word, for the condition.
-    pub fn reason(&self) -> &'static str {
-        if self.forced { "DrainTimeout" } else { "Draining" }
+    /// The condition's reason.
+    pub fn reason(&self) -> Reason {
+        if self.forced { Reason::DrainTimeout } else { Reason::Draining }
     }
 }
 

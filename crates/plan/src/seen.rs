@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-use crate::status::Trouble;
+use crate::query::Answer;
 
 /// Where Kubernetes keeps the index of a Job's pod.
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -30,10 +30,12 @@ pub struct Seen {
     pub report: Option<Report>,
     /// Since when reports have been taken: before, nobody could tell us anything.
     pub watching_since: Timestamp,
-    /// The namespace is being deleted.
-    pub namespace_is_going: bool,
-    /// What the API server answered to a [`Question`](crate::Question).
-    pub told: Option<Trouble>,
+    /// A report came that could not be checked, because the Secret with its key is gone.
+    pub keys_lost: bool,
+    /// Why its queue cannot read it, if so.
+    pub unreadable: Option<String>,
+    /// What the API server answered to [`queries`](crate::queries()).
+    pub answers: Vec<Answer>,
     /// The time.
     pub now: Timestamp,
 }
@@ -48,16 +50,11 @@ impl Seen {
             services: Vec::new(),
             report: None,
             watching_since: now,
-            namespace_is_going: false,
-            told: None,
+            keys_lost: false,
+            unreadable: None,
+            answers: Vec::new(),
             now,
         }
-    }
-
-    /// Whether it matters that the namespace might be going: Kubernetes deletes its
-    /// pods first, so a pod that goes may be a sign of it.
-    pub fn may_lose_its_namespace(&self) -> bool {
-        self.job.is_some() && self.pods.iter().any(|pod| is_going(pod))
     }
 
     /// The pods of the Job. Those of a Job that it has replaced, or of a MiniCluster

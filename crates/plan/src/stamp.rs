@@ -1,8 +1,7 @@
 //! What a Job says of its own making, in annotations: the spec it was made from, the
-//! version that made it, and how many hosts its brokers were told of.
+//! build that made it, and how many hosts its brokers were told of.
 
 use flux_operator_api::MiniClusterSpec;
-use flux_operator_wire::BOOT_PLAN_VERSION;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
@@ -40,10 +39,10 @@ pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>) {
     annotations.insert(RANKS.into(), rendering.cluster.ranks.max_size.to_string());
 }
 
-/// This program's version, and that of the boot plan: an agent refuses a plan that has a
-/// field it does not know, so builds of one release may differ too.
+/// This program's release and build. Builds of one release may write other objects, and an
+/// agent refuses a plan that has a field it does not know.
 fn this_version() -> String {
-    format!("{}+plan{BOOT_PLAN_VERSION}", env!("CARGO_PKG_VERSION"))
+    format!("{}+{}", env!("CARGO_PKG_VERSION"), env!("BUILD"))
 }
 
 /// Fields of a spec that differ from what the Job was made from.
@@ -52,7 +51,7 @@ pub(crate) fn changed_fields(job: &Job, now: &MiniClusterSpec) -> Vec<String> {
     made_from.map(|then| then.differences(&fingerprint(now))).unwrap_or_default()
 }
 
-/// Whether this version made the Job. What another one's agents read must not be
+/// Whether this very build made the Job. What another one's agents read must not be
 /// rewritten in our words.
 pub(crate) fn is_ours(job: &Job) -> bool {
     job.annotations().get(VERSION).is_some_and(|version| *version == this_version())

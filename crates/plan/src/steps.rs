@@ -2,68 +2,26 @@
 //! plan; a settled cluster has no steps, and a crash after any of them heals,
 //! because the next plan starts from what is there.
 
-use flux_operator_api::MiniCluster;
+use flux_operator_api::{MiniCluster, Reason};
 use flux_operator_wire::Drain;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use serde_json::Value;
+use serde_json::json;
 
 use crate::job_change::job_change;
-use crate::kubernetes::{self, Rendering, belongs_to_kueue};
+use crate::kubernetes::{self, NewKeys, Rendering, belongs_to_kueue};
 use crate::queueing::{room, waits};
 use crate::ready_timeout::{Patience, patience};
 use crate::resize::{Resize, Shrinking, lead, resize};
 use crate::seen::{Seen, index, is_going};
 use crate::status::{has_ended, readiness};
+use crate::step::{MANAGER, Object, Step, Target, TargetKind};
 use crate::time::seconds_after;
 use crate::valid::Valid;
 use crate::{drift, stamp};
-
-/// The field manager of the objects we make.
-pub const MANAGER: &str = "flux-operator";
-
-/// One change of an object. Whoever carries it out has no choice left.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// Make the Secret with fresh keys, unless it is there. It is never rewritten.
-    CreateKeys,
-    /// Create the ConfigMap, which costs the API server less than to apply it; correct
-    /// it if it is there and was only not seen.
-    CreateConfigMap(Box<ConfigMap>),
-    /// Create a Service of this cluster alone, or correct it.
-    CreateService(Box<Service>),
-    /// Correct the ConfigMap.
-    ApplyConfigMap(Box<ConfigMap>),
-    /// Create or correct a Service.
-    ApplyService {
-        /// The Service.
-        service: Box<Service>,
-        /// Who writes it: where several share one, each says only its own part.
-        manager: String,
-    },
-    /// Create the pod of the services.
-    CreatePod(Box<Pod>),
-    /// Create the Job.
-    CreateJob(Box<Job>),
-    /// Change the Job by a merge patch.
-    PatchJob(Value),
-    /// Give a pod the label by which users find it.
-    LabelPod {
-        /// The pod.
-        pod: String,
-        /// The label's value.
-        index: String,
-    },
-    /// Delete the Job with its pods.
-    DeleteJob,
-    /// Delete a Service that is no longer wanted.
-    DeleteService(String),
-    /// Delete the MiniCluster, and with it everything it owns.
-    DeleteMiniCluster,
-}
 
 /// Why a spec is not carried out as it stands, although it is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,13 +47,13 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// One word, for the condition.
-    pub fn reason(&self) -> &'static str {
+    /// The condition's reason.
+    pub fn reason(&self) -> Reason {
         match self {
-            Hold::Immutable(_) => "Immutable",
-            Hold::TooLarge { .. } => "TooLarge",
-            Hold::NoRoom { .. } => "NoRoom",
-            Hold::NotOurs => "NotOurs",
+            Hold::Immutable(_) => Reason::Immutable,
+            Hold::TooLarge { .. } => Reason::TooLarge,
+            Hold::NoRoom { .. } => Reason::NoRoom,
+            Hold::NotOurs => Reason::NotOurs,
         }
     }
 }
@@ -125,23 +83,23 @@ impl std::fmt::Display for Hold {
 
 /// What to do now, and when to look again though nothing has changed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The steps, in order.
-    pub steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
     /// Why the spec is not carried out as it stands.
-    pub hold: Option<Hold>,
+    pub(crate) hold: Option<Hold>,
     /// What the lead should make so, if it can be said.
-    pub drain: Option<Drain>,
+    pub(crate) drain: Option<Drain>,
     /// Which ranks leave, and what they wait for.
-    pub shrinking: Option<Shrinking>,
+    pub(crate) shrinking: Option<Shrinking>,
     /// When time alone changes the plan.
-    pub look_again: Option<Timestamp>,
+    pub(crate) look_again: Option<Timestamp>,
 }
 
 /// The MiniCluster with the hosts its brokers were started with: the rank table is
 /// fixed at boot, and a pod that is replaced must be told of the same hosts. In a queue
 /// it has no more nodes than it was given.
-pub fn as_booted(minicluster: Valid, seen: &Seen) -> Valid {
+pub(crate) fn as_booted(minicluster: Valid, seen: &Seen) -> Valid {
     let (mut size, mut max_size) = (minicluster.spec.size, minicluster.spec.max_size);
     if let Some(ranks) = seen.job.as_deref().and_then(stamp::ranks) {
         max_size = Some(ranks.max(max_size.unwrap_or_default()));
@@ -155,7 +113,7 @@ pub fn as_booted(minicluster: Valid, seen: &Seen) -> Valid {
 
 /// Computes the plan. `rendering` is of the MiniCluster [`as_booted`], `asked` what
 /// the user has written.
-pub fn plan(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen) -> Plan {
+pub(crate) fn plan(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen) -> Plan {
     if let Some(since) = has_ended(asked) {
         // A Job that was deleted after the end is not run again: that must be asked for.
         return after_the_end(asked, since, seen.now);
@@ -170,32 +128,38 @@ pub fn plan(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen) -> Plan
         // Kubernetes deletes a namespace's pods first and waits for them, but a Job
         // keeps its last failed pods until it has replaced them, which it cannot do
         // there any more: without us that would be for ever.
-        Some(_) if seen.namespace_is_going => {
-            Plan { steps: vec![Step::DeleteJob], ..Plan::default() }
+        Some(job) if seen.namespace_is_terminating() => {
+            Plan { steps: vec![delete(job)], ..Plan::default() }
         }
         Some(job) => maintain(asked, rendering, seen, job),
     }
+}
+
+fn delete(job: &Job) -> Step {
+    Step::Delete(Target::of(TargetKind::Job, job))
 }
 
 /// Everything that is missing, the Job last: its pods need the rest.
 fn create(rendering: &Rendering<'_>, seen: &Seen) -> Vec<Step> {
     let mut steps = Vec::new();
     if rendering.owns_secret() {
-        steps.push(Step::CreateKeys);
+        steps.push(Step::CreateKeys(Box::new(NewKeys::of(rendering))));
     }
     steps.extend(beside_the_job(rendering, seen, true));
     let mut job = kubernetes::job(rendering);
     stamp::stamp(&mut job, rendering);
-    steps.push(Step::CreateJob(Box::new(job)));
+    steps.push(Step::Create(Object::Job(Box::new(job))));
     steps
 }
 
 /// Repairs what has drifted and follows what may change of a Job.
 fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &Job) -> Plan {
     let changed = stamp::changed_fields(job, &asked.spec);
-    let ranks = stamp::ranks(job).filter(|ranks| asked.spec.size > *ranks);
+    // A queue may have given it fewer nodes than it asks for, and it starts with those.
+    let size = room(asked).map_or(asked.spec.size, |room| asked.spec.size.min(room));
+    let ranks = stamp::ranks(job).filter(|ranks| size > *ranks);
     if (!changed.is_empty() || ranks.is_some()) && !has_started(seen, job) {
-        return Plan { steps: vec![Step::DeleteJob], ..Plan::default() };
+        return Plan { steps: vec![delete(job)], ..Plan::default() };
     }
     let patience = patience(asked, job, readiness(asked, seen), seen.now);
     // What runs was made from another spec; only what may change of it follows this one.
@@ -218,7 +182,10 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
         true => Resize::Keep,
         false => resize(job, hosts.size, lead, seen.now),
     };
-    steps.extend(job_change(job, &wanted, patience, &resize, seen.now).map(Step::PatchJob));
+    let change = job_change(job, &wanted, patience, &resize, seen.now);
+    steps.extend(
+        change.map(|patch| Step::Patch { target: Target::of(TargetKind::Job, job), patch }),
+    );
     steps.extend(labels(seen));
     Plan {
         steps,
@@ -235,23 +202,26 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
 /// ConfigMap, Services and the services' pod, where they differ from what is wanted.
 fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) -> Vec<Step> {
     let mut steps = Vec::new();
-    let map = Box::new(kubernetes::config_map(rendering));
-    match seen.config_map.as_deref() {
-        None => steps.push(Step::CreateConfigMap(map)),
-        Some(found) if same_version && !drift::config_map_is(found, &map) => {
-            steps.push(Step::ApplyConfigMap(map));
+    let map = kubernetes::config_map(rendering);
+    let same = seen.config_map.as_deref().map(|found| drift::config_map_is(found, &map));
+    let map = Object::ConfigMap(Box::new(map));
+    match same {
+        None => steps.push(Step::CreateOrApply(map)),
+        Some(false) if same_version => {
+            steps.push(Step::Apply { object: map, manager: MANAGER.into() });
         }
         Some(_) => {}
     }
     let services = services(rendering);
     for (service, manager) in &services {
         let found = seen.services.iter().find(|found| found.name_any() == service.name_any());
-        let (service, manager) = (Box::new(service.clone()), manager.clone());
-        match found {
+        let same = found.map(|found| drift::service_is(found, service));
+        let (object, manager) = (Object::Service(Box::new(service.clone())), manager.clone());
+        match same {
             // What others may have made already is applied.
-            None if manager == MANAGER => steps.push(Step::CreateService(service)),
-            Some(found) if drift::service_is(found, &service) => {}
-            _ => steps.push(Step::ApplyService { service, manager }),
+            None if manager == MANAGER => steps.push(Step::CreateOrApply(object)),
+            Some(true) => {}
+            None | Some(false) => steps.push(Step::Apply { object, manager }),
         }
     }
     let pod = kubernetes::services_pod(rendering);
@@ -259,12 +229,13 @@ fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) ->
     let pod = pod.filter(|_| !waits(rendering.minicluster));
     // One that goes is waited for; only then is there room for the next.
     let pod = pod.filter(|pod| !seen.pods.iter().any(|seen| seen.name_any() == pod.name_any()));
-    steps.extend(pod.map(|pod| Step::CreatePod(Box::new(pod))));
+    steps.extend(pod.map(|pod| Step::Create(Object::Pod(Box::new(pod)))));
     let unwanted = seen.services.iter().filter(|found| {
         is_controlled(found.owner_references(), rendering.minicluster)
             && !services.iter().any(|(service, _)| service.name_any() == found.name_any())
     });
-    steps.extend(unwanted.map(|service| Step::DeleteService(service.name_any())));
+    let targets = unwanted.map(|service| Target::of(TargetKind::Service, &**service));
+    steps.extend(targets.map(Step::Delete));
     steps
 }
 
@@ -285,7 +256,8 @@ fn labels(seen: &Seen) -> Option<Step> {
     let lead = seen.job_pods().find(|pod| {
         index(pod) == Some("0") && !is_going(pod) && !pod.labels().contains_key("job-index")
     })?;
-    Some(Step::LabelPod { pod: lead.name_any(), index: "0".into() })
+    let patch = json!({ "metadata": { "labels": { "job-index": "0" } } });
+    Some(Step::Patch { target: Target::of(TargetKind::Pod, lead), patch })
 }
 
 /// `cleanup` and `ttlSecondsAfterFinished`.
@@ -293,9 +265,7 @@ fn after_the_end(asked: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan 
     let stays = asked.spec.ttl_seconds_after_finished.map(|seconds| seconds_after(since, seconds));
     let until = if asked.spec.cleanup { Some(since) } else { stays };
     match until {
-        Some(until) if now >= until => {
-            Plan { steps: vec![Step::DeleteMiniCluster], ..Plan::default() }
-        }
+        Some(until) if now >= until => Plan { steps: vec![Step::DeleteSelf], ..Plan::default() },
         until => Plan { look_again: until, ..Plan::default() },
     }
 }

@@ -1,8 +1,8 @@
 //! Proof that a MiniCluster can be carried out.
 
-use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::{Container, Flux, StorageVolume};
 use flux_operator_api::validate::{self, Checked, Problem};
+use flux_operator_api::{MiniCluster, Reason};
 
 use crate::kubernetes::is_for_kueue;
 
@@ -38,15 +38,17 @@ pub enum RefusalReason {
     NotYetSupported,
     /// It names a queue of ours and one of Kueue's.
     TwoQueues,
+    /// Reading it for its queue failed, by a defect of the operator.
+    Unreadable,
 }
 
-impl RefusalReason {
-    /// The word, as it stands in the condition.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RefusalReason::Invalid => "Invalid",
-            RefusalReason::NotYetSupported => "NotYetSupported",
-            RefusalReason::TwoQueues => "TwoQueues",
+impl From<RefusalReason> for Reason {
+    fn from(reason: RefusalReason) -> Reason {
+        match reason {
+            RefusalReason::Invalid => Reason::Invalid,
+            RefusalReason::NotYetSupported => Reason::NotYetSupported,
+            RefusalReason::TwoQueues => Reason::TwoQueues,
+            RefusalReason::Unreadable => Reason::Unreadable,
         }
     }
 }

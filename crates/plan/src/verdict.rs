@@ -1,6 +1,7 @@
 //! Conditions of any object: a verdict each, and the time of its last change.
 
 use flux_operator_api::condition::ConditionType;
+use flux_operator_api::reason::AnyReason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -8,22 +9,22 @@ use k8s_openapi::jiff::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) status: &'static str,
-    pub(crate) reason: String,
+    pub(crate) reason: AnyReason,
     pub(crate) message: String,
 }
 
 /// It holds.
-pub(crate) fn yes(reason: &str, message: &str) -> Verdict {
+pub(crate) fn yes(reason: impl Into<AnyReason>, message: &str) -> Verdict {
     Verdict { status: "True", reason: reason.into(), message: message.into() }
 }
 
 /// It does not hold.
-pub(crate) fn no(reason: &str, message: &str) -> Verdict {
+pub(crate) fn no(reason: impl Into<AnyReason>, message: &str) -> Verdict {
     Verdict { status: "False", reason: reason.into(), message: message.into() }
 }
 
 /// Nobody can know yet.
-pub(crate) fn unknown(reason: &str, message: &str) -> Verdict {
+pub(crate) fn unknown(reason: impl Into<AnyReason>, message: &str) -> Verdict {
     Verdict { status: "Unknown", reason: reason.into(), message: message.into() }
 }
 
@@ -34,7 +35,7 @@ pub(crate) fn as_told(condition: &Condition) -> Verdict {
         "False" => no,
         _ => unknown,
     };
-    told(&condition.reason, &condition.message)
+    told(AnyReason::read(&condition.reason), &condition.message)
 }
 
 /// The conditions of these verdicts. The time of one moves only when its status does.
@@ -50,7 +51,7 @@ pub(crate) fn conditions<'a>(
         Condition {
             type_: kind.into(),
             status: status.into(),
-            reason,
+            reason: reason.to_string(),
             message,
             observed_generation: generation,
             last_transition_time: same.map_or(Time(now), |c| c.last_transition_time.clone()),

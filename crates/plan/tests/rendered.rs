@@ -169,7 +169,7 @@ fn a_job_with_a_queue_of_kueues_belongs_to_it() {
 fn keys_are_in_the_secret_and_nowhere_else() {
     render(json!({ "spec": { "containers": [{ "command": "hostname" }] } }), |rendering| {
         let keys = keys();
-        let secret = kubernetes::secret(rendering, &keys);
+        let secret = kubernetes::NewKeys::of(rendering).secret(&keys);
         assert_eq!(secret.immutable, Some(true));
         let text = keys.certificate.to_secret_text();
         let data = secret.data.unwrap();

@@ -5,12 +5,14 @@
 use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::kubernetes::{DeliveryMethod, Rendering, Settings};
-use flux_operator_plan::{Cluster, Hold, Plan, Seen, Step, Valid, as_booted, plan};
+use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
+use flux_operator_plan::{
+    Answer, Hold, Object, Outcome, Reply, Seen, Step, Subject, Target, TargetKind, decide, queries,
+};
 use flux_operator_testkit::{merge, smallest};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 const NOW: &str = "2026-01-01T00:01:00Z";
@@ -26,7 +28,7 @@ fn everything_is_made_and_the_job_last() {
 fn a_secret_of_the_users_is_not_made() {
     let flux = json!({ "spec": { "flux": { "curveCertSecret": "mine" } } });
     let plan = steps_of(&minicluster(flux), &nothing());
-    assert!(!plan.steps.contains(&Step::CreateKeys));
+    assert_eq!(plan.steps.first().map(kind), Some("config map"));
 }
 
 #[test]
@@ -65,7 +67,7 @@ fn services_wait_for_room_with_the_cluster_they_serve() {
 }
 
 fn manager(step: &Step) -> Option<&str> {
-    if let Step::ApplyService { manager, .. } = step { Some(manager) } else { None }
+    if let Step::Apply { manager, .. } = step { Some(manager) } else { None }
 }
 
 #[test]
@@ -82,8 +84,10 @@ fn what_somebody_has_changed_is_put_back() {
 
 #[test]
 fn what_another_version_made_is_not_rewritten() {
-    // The second is of this release, and its agents read another boot plan.
-    for version in ["0.0.1", env!("CARGO_PKG_VERSION")] {
+    // All but the first are other builds of this release.
+    let release = env!("CARGO_PKG_VERSION");
+    let builds = [format!("{release}+plan2"), format!("{release}+0123456789abcdef")];
+    for version in ["0.0.1", release].map(str::to_owned).into_iter().chain(builds) {
         let minicluster = minicluster(json!({}));
         let mut seen = settled(&minicluster);
         change_job(
@@ -102,7 +106,7 @@ fn a_change_before_the_start_replaces_the_job_and_after_it_is_refused_by_name() 
     let before = minicluster(json!({}));
     let after = minicluster(json!({ "spec": { "containers": [{ "image": "other" }] } }));
     let mut seen = settled(&before);
-    assert_eq!(steps_of(&after, &seen).steps, [Step::DeleteJob]);
+    assert_eq!(steps_of(&after, &seen).steps, [delete_job()]);
     seen.pods = vec![pod("fs-0-x", json!({ "status": { "phase": "Running" } }))];
     let fields = vec!["spec.containers[0].image".to_owned()];
     let plan = steps_of(&after, &seen);
@@ -128,11 +132,43 @@ fn a_job_that_goes_is_waited_for_and_one_of_somebody_else_left_alone() {
 }
 
 #[test]
-fn a_job_in_a_namespace_that_goes_is_deleted() {
+fn a_job_in_a_namespace_that_is_being_deleted_is_deleted() {
     let minicluster = minicluster(json!({}));
     let mut seen = settled(&minicluster);
-    seen.namespace_is_going = true;
-    assert_eq!(steps_of(&minicluster, &seen).steps, [Step::DeleteJob]);
+    assert_eq!(queries(&minicluster, &seen), []);
+    seen.pods = vec![pod("fs-0-x", json!({ "metadata": { "deletionTimestamp": NOW } }))];
+    assert_eq!(ask(&minicluster, &mut seen, Reply::Gone), [Subject::Namespace]);
+    assert_eq!(steps_of(&minicluster, &seen).steps, [delete_job()]);
+    seen.answers.clear();
+    ask(&minicluster, &mut seen, Reply::Exists);
+    assert_eq!(steps_of(&minicluster, &seen).steps, []);
+}
+
+/// The Job may have gone with its owner, while the watch of MiniClusters lags behind.
+#[test]
+fn a_job_that_vanished_is_made_again_only_for_an_owner_that_exists() {
+    let status = json!({ "status": { "size": 1, "conditions": [{ "type": "Ready",
+        "status": "True", "reason": "Quorum", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z" }] } });
+    let running = minicluster(status);
+    let mut seen = nothing();
+    assert_eq!(ask(&running, &mut seen, Reply::Gone), [Subject::Itself]);
+    let decided = steps_of(&running, &seen);
+    assert_eq!((decided.steps, decided.status), (vec![], false));
+    seen.answers.clear();
+    ask(&running, &mut seen, Reply::Exists);
+    assert_eq!(steps_of(&running, &seen).steps.last().map(kind), Some("job"));
+    assert_eq!(queries(&minicluster(json!({})), &nothing()), [], "a new one is not asked about");
+}
+
+/// Asks what has to be asked, and gives this reply to all of it.
+fn ask(minicluster: &MiniCluster, seen: &mut Seen, reply: Reply) -> Vec<Subject> {
+    let queries = queries(minicluster, seen);
+    let subjects = queries.iter().map(|query| query.subject.clone()).collect();
+    let answer = |query| Answer::new(minicluster, query, Some(reply.clone()), seen.now);
+    let answers: Vec<Answer> = queries.into_iter().map(answer).collect();
+    seen.answers.extend(answers);
+    subjects
 }
 
 #[test]
@@ -140,8 +176,9 @@ fn the_lead_gets_the_label_that_users_select_by() {
     let minicluster = minicluster(json!({}));
     let mut seen = settled(&minicluster);
     seen.pods = vec![pod("fs-0-x", json!({}))];
-    let label = Step::LabelPod { pod: "fs-0-x".into(), index: "0".into() };
-    assert_eq!(steps_of(&minicluster, &seen).steps, [label]);
+    let patch = json!({ "metadata": { "labels": { "job-index": "0" } } });
+    let target = Target { kind: TargetKind::Pod, name: "fs-0-x".into(), uid: None };
+    assert_eq!(steps_of(&minicluster, &seen).steps, [Step::Patch { target, patch }]);
     seen.pods = vec![pod("fs-0-x", json!({ "metadata": { "labels": { "job-index": "0" } } }))];
     assert_eq!(steps_of(&minicluster, &seen).steps, []);
 }
@@ -157,7 +194,7 @@ fn hosts_are_those_of_the_start() {
     let steps = steps_of(&less, &seen).steps;
     let kinds: Vec<&str> = steps.iter().map(kind).collect();
     assert_eq!(kinds, ["config map", "patch job"]);
-    let Step::ApplyConfigMap(map) = &steps[0] else { panic!() };
+    let Step::Apply { object: Object::ConfigMap(map), .. } = &steps[0] else { panic!() };
     assert!(map.data.as_ref().unwrap()["boot.json"].contains("fs-[0-3]"));
     let more = minicluster(json!({ "spec": { "size": 5 } }));
     let plan = steps_of(&more, &seen);
@@ -166,13 +203,14 @@ fn hosts_are_those_of_the_start() {
 
 #[test]
 fn after_its_end_nothing_is_made_again() {
-    assert_eq!(steps_of(&ended(json!({})), &nothing()), Plan::default());
+    let decided = steps_of(&ended(json!({})), &nothing());
+    assert_eq!((decided.steps, decided.look_again), (vec![], None));
 }
 
 #[test]
 fn an_ended_cluster_is_deleted_when_asked_for() {
     let cleanup = ended(json!({ "spec": { "cleanup": true } }));
-    assert_eq!(steps_of(&cleanup, &nothing()).steps, [Step::DeleteMiniCluster]);
+    assert_eq!(steps_of(&cleanup, &nothing()).steps, [Step::DeleteSelf]);
     let stays = ended(json!({ "spec": { "ttlSecondsAfterFinished": 61 } }));
     let plan = steps_of(&stays, &nothing());
     assert_eq!(
@@ -180,7 +218,7 @@ fn an_ended_cluster_is_deleted_when_asked_for() {
         (0, Some("2026-01-01T00:01:01Z".parse().unwrap()))
     );
     let leaves = ended(json!({ "spec": { "ttlSecondsAfterFinished": 60 } }));
-    assert_eq!(steps_of(&leaves, &nothing()).steps, [Step::DeleteMiniCluster]);
+    assert_eq!(steps_of(&leaves, &nothing()).steps, [Step::DeleteSelf]);
 }
 
 fn minicluster(patch: Value) -> MiniCluster {
@@ -208,16 +246,19 @@ fn settled(minicluster: &MiniCluster) -> Seen {
     let mut seen = nothing();
     for step in steps_of(minicluster, &seen).steps {
         match step {
-            Step::CreateConfigMap(map) => seen.config_map = Some(map.into()),
-            Step::CreateService(service) => seen.services.push(service.into()),
-            Step::ApplyConfigMap(map) => seen.config_map = Some(map.into()),
-            Step::ApplyService { service, .. } => seen.services.push(service.into()),
-            Step::CreatePod(pod) => seen.pods.push(pod.into()),
-            Step::CreateJob(mut job) => {
-                job.metadata.uid = Some("job".into());
-                seen.job = Some(job.into());
+            Step::Create(object) | Step::CreateOrApply(object) | Step::Apply { object, .. } => {
+                match object {
+                    Object::ConfigMap(map) => seen.config_map = Some(map.into()),
+                    Object::Service(service) => seen.services.push(service.into()),
+                    Object::Pod(pod) => seen.pods.push(pod.into()),
+                    Object::Job(mut job) => {
+                        job.metadata.uid = Some("job".into());
+                        seen.job = Some(job.into());
+                    }
+                    Object::MiniCluster(_) => panic!("a MiniCluster makes no other"),
+                }
             }
-            Step::CreateKeys => {}
+            Step::CreateKeys(_) => {}
             other => panic!("{other:?} is not for a new cluster"),
         }
     }
@@ -241,31 +282,50 @@ fn pod(name: &str, patch: Value) -> Arc<Pod> {
     Arc::new(serde_json::from_value(value).unwrap())
 }
 
-fn steps_of(minicluster: &MiniCluster, seen: &Seen) -> Plan {
-    let valid = as_booted(Valid::check(minicluster.clone()).unwrap(), seen);
-    let cluster = Cluster::of(&valid).unwrap();
+/// What is decided, as far as these tests look at it.
+struct Decided {
+    steps: Vec<Step>,
+    hold: Option<Hold>,
+    look_again: Option<Timestamp>,
+    /// Whether there is one to show.
+    status: bool,
+}
+
+fn steps_of(minicluster: &MiniCluster, seen: &Seen) -> Decided {
     let settings = Settings {
         agent_image: "example.org/flux-operator:1".into(),
         cluster_domain: "cluster.local".into(),
         report_url: None,
         delivery: DeliveryMethod::ImageVolume,
     };
-    plan(
-        minicluster,
-        &Rendering { minicluster: &valid, cluster: &cluster, settings: &settings },
-        seen,
-    )
+    let decision = decide(minicluster, seen, &settings);
+    let conclusion = decision.conclude(&Outcome::all(&decision.steps));
+    Decided {
+        hold: decision.hold().cloned(),
+        steps: decision.steps,
+        look_again: conclusion.requeue_at,
+        status: conclusion.status.is_some(),
+    }
+}
+
+fn delete_job() -> Step {
+    Step::Delete(Target { kind: TargetKind::Job, name: "fs".into(), uid: Some("job".into()) })
 }
 
 fn kind(step: &Step) -> &'static str {
     match step {
-        Step::CreateKeys => "keys",
-        Step::CreateConfigMap(_) | Step::ApplyConfigMap(_) => "config map",
-        Step::CreateService(_) | Step::ApplyService { .. } => "service",
-        Step::CreatePod(_) => "pod",
-        Step::CreateJob(job) if job.name_any() == "fs" => "job",
-        Step::PatchJob(_) => "patch job",
-        Step::LabelPod { .. } => "label",
+        Step::CreateKeys(_) => "keys",
+        Step::Create(object) | Step::CreateOrApply(object) | Step::Apply { object, .. } => {
+            match object {
+                Object::ConfigMap(_) => "config map",
+                Object::Service(_) => "service",
+                Object::Pod(_) => "pod",
+                Object::Job(_) => "job",
+                Object::MiniCluster(_) => "MiniCluster",
+            }
+        }
+        Step::Patch { target, .. } if target.kind == TargetKind::Job => "patch job",
+        Step::Patch { target, .. } if target.kind == TargetKind::Pod => "label",
         other => panic!("{other:?}"),
     }
 }

@@ -34,7 +34,8 @@ pub use names::{NotASetup, QueueName, SetupName, Uid};
 pub use resources::{NotAResource, Resource, Resources};
 pub use scheduler::{Admit, Cycle, Evict, EvictReason, Scheduler};
 pub use setup::{
-    Inactive, NamespaceRoom, OtherNamespaces, OverQuota, Setup, Stop, Strategy, Usage,
+    Inactive, InactiveReason, NamespaceRoom, OtherNamespaces, OverQuota, Setup, SetupMistake, Stop,
+    Strategy, Usage,
 };
 pub use waiting::{Reason, Waiting};
 pub use workload::{Admission, Kind, Workload};

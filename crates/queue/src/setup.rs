@@ -85,10 +85,52 @@ pub struct Setup {
 /// Why a setup admits nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inactive {
-    /// In one word.
-    pub reason: &'static str,
+    /// What is the matter.
+    pub reason: InactiveReason,
     /// What to do about it.
     pub message: String,
+}
+
+impl Inactive {
+    /// The rules of a setup cannot be used.
+    pub fn mistaken(mistake: SetupMistake, message: impl Into<String>) -> Inactive {
+        Inactive { reason: InactiveReason::Mistaken(mistake), message: message.into() }
+    }
+}
+
+/// What is the matter with a setup that admits nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InactiveReason {
+    /// Another has taken its place.
+    Replaced,
+    /// Its rules cannot be used.
+    Mistaken(SetupMistake),
+    /// Which setups it replaces contradicts itself or another setup.
+    Conflict,
+    /// It is being deleted.
+    Terminating,
+    /// It is stopped.
+    Stopped,
+}
+
+/// Why the rules of a setup cannot be used, as its reader found out. The scheduler only
+/// passes it on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetupMistake {
+    /// They are not valid.
+    Invalid,
+    /// They ask for what this version cannot do.
+    NotYetSupported,
+    /// An amount of the quota is not valid.
+    BadQuota,
+    /// The selector of other namespaces is not valid.
+    BadSelector,
+    /// It selects other namespaces, and only setups of the home namespace may.
+    SelectorNotHere,
+    /// Its quota is that of the nodes, which are not known.
+    NodesUnknown,
+    /// Reading them failed, by a defect of the reader.
+    Unreadable,
 }
 
 /// What is true of a setup.
@@ -104,6 +146,9 @@ pub struct Usage {
     pub inactive: Option<Inactive>,
     /// The setup that has taken its place, if one has.
     pub successor: Option<SetupName>,
+    /// Whether the setup must not be deleted although it may be idle: an admission record names
+    /// it, or a job or an older setup has its successor by way of it.
+    pub is_needed: bool,
 }
 
 /// What Kubernetes' own quota leaves in a namespace: for each ResourceQuota, what may

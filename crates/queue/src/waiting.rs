@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Millis, Resource, SetupName};
+use crate::{Inactive, Millis, Resource, SetupName};
 
 /// A job that waits: where, at which place, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,12 +32,7 @@ pub enum Reason {
     /// Several setups serve its namespace, and it names none.
     AmbiguousQueue(Vec<SetupName>),
     /// The setup is stopped, going, or cannot be used.
-    QueueInactive {
-        /// In one word.
-        reason: &'static str,
-        /// What to do about it.
-        message: String,
-    },
+    QueueInactive(Inactive),
     /// It is larger than the setup allows one job to be.
     TooLarge {
         /// What it asks for.
@@ -82,27 +77,6 @@ pub enum Reason {
     },
 }
 
-impl Reason {
-    /// In one word, for a condition.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Reason::Pending => "Pending",
-            Reason::Suspended => "Suspended",
-            Reason::NoQueue => "NoQueue",
-            Reason::UnknownQueue(_) => "UnknownQueue",
-            Reason::NotServed(_) => "NotServed",
-            Reason::AmbiguousQueue(_) => "AmbiguousQueue",
-            Reason::QueueInactive { reason, .. } => reason,
-            Reason::TooLarge { .. } => "TooLarge",
-            Reason::ExceedsQuota { .. } => "ExceedsMaxQuota",
-            Reason::WaitingForQuota { .. } => "WaitingForQuota",
-            Reason::BehindOthers { .. } => "BehindOthers",
-            Reason::NamespaceQuota { .. } => "NamespaceQuota",
-            Reason::BackingOff { .. } => "BackingOff",
-        }
-    }
-}
-
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -129,7 +103,7 @@ impl fmt::Display for Reason {
                 let names = names.join(", ");
                 write!(f, "several FluxSetups serve its namespace, {names}: name one in queue")
             }
-            Reason::QueueInactive { message, .. } => f.write_str(message),
+            Reason::QueueInactive(Inactive { message, .. }) => f.write_str(message),
             Reason::TooLarge { size, max_size } => write!(
                 f,
                 "it asks for {}, and its queue gives one job at most {max_size}: make it smaller",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Millis, QueueName, Resources, SetupName, Uid};
+use crate::{Millis, QueueName, Resources, Setup, SetupName, Uid};
 
 /// The kind of object that a workload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +50,20 @@ pub struct Workload {
     pub started: bool,
     /// It has ended, and its room is free.
     pub finished: bool,
+}
+
+impl Workload {
+    /// The nodes it asks for at a setup, which gives a size to those that have none.
+    pub fn size_at(&self, setup: Option<&Setup>) -> u32 {
+        self.size.or(setup.map(|setup| setup.default_size)).unwrap_or(1)
+    }
+
+    /// The resources it asks for at a setup.
+    pub fn request_at(&self, setup: Option<&Setup>) -> Resources {
+        let mut request = self.each.times(self.size_at(setup));
+        request.add(&self.once);
+        request
+    }
 }
 
 /// Room that was given.

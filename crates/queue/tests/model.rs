@@ -1,5 +1,6 @@
 //! What is true of every history (Q39): no job is lost, none is admitted twice, no quota is
-//! exceeded, every job that can ever fit ends, and a restart changes nothing.
+//! exceeded, every job that can ever fit ends, room in use is counted whoever replaces whom,
+//! and a restart changes nothing.
 //!
 //! Histories are made up of whatever users, administrators and bad luck do. The [`World`]
 //! beside this file is the record that survives a crash.
@@ -9,7 +10,7 @@
 mod world;
 
 use flux_operator_queue::{
-    Inactive, Kind, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName,
+    Inactive, Kind, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupMistake,
     Stop, Strategy as Order, Uid, Workload,
 };
 use proptest::prelude::*;
@@ -36,7 +37,16 @@ enum Happening {
     /// not know, and the job backs off for so long.
     LosesRoom(usize, Millis),
     Setup(Box<Setup>),
+    /// A setup replaces nobody any more.
+    ReplacesTakenOut(usize),
+    /// A user deletes a setup, and the operator keeps it while it must.
+    SetupDeleted(usize),
+    /// A setup is gone, whoever needs it.
     SetupRemoved(usize),
+    /// The operator deletes the setups that have a successor or are to be deleted.
+    SetupsReconciled,
+    /// The record of an admission is rewritten.
+    Rewritten(usize),
     NamespaceQuota(&'static str, Option<i64>),
     /// So much time passes, and a cycle decides.
     Cycle(Millis),
@@ -130,17 +140,33 @@ impl Happening {
                 }
             }
             Happening::Setup(setup) => {
-                // What was made once keeps its time.
-                let created = world.setups.get(&setup.name).map(|before| before.created);
-                world.put_setup(Setup { created: created.unwrap_or(world.now), ..*setup });
+                // What was made once keeps its time, and what is being deleted stays so.
+                let before = world.setups.get(&setup.name);
+                let created = before.map_or(world.now, |before| before.created);
+                let going = setup.going || before.is_some_and(|before| before.going);
+                world.put_setup(Setup { created, going, ..*setup });
             }
-            Happening::SetupRemoved(which) => {
-                let names: Vec<SetupName> = world.setups.keys().cloned().collect();
-                if let Some(name) = names.get(which % names.len().max(1)) {
-                    world.setups.remove(name);
-                    world.scheduler.remove_setup(name);
+            Happening::ReplacesTakenOut(which) => {
+                if let Some(setup) = a_setup(world, which, |setup| !setup.replaces.is_empty()) {
+                    world.put_setup(Setup { replaces: Vec::new(), ..setup });
                 }
             }
+            Happening::SetupDeleted(which) => {
+                if let Some(setup) = a_setup(world, which, |_| true) {
+                    world.put_setup(Setup { going: true, ..setup });
+                }
+            }
+            Happening::SetupRemoved(which) => {
+                if let Some(Setup { name, .. }) = a_setup(world, which, |_| true) {
+                    world.forced = true;
+                    world.setups.remove(&name);
+                    world.scheduler.remove_setup(&name);
+                }
+            }
+            Happening::SetupsReconciled => {
+                world.reconcile_setups(world.setups.keys().cloned().collect());
+            }
+            Happening::Rewritten(which) => world.rewrite(which),
             Happening::NamespaceQuota(namespace, nodes) => {
                 let quota = nodes.map(|nodes| Resources::of([(Resource::Nodes, nodes)]));
                 world.put_quota(namespace, quota);
@@ -172,6 +198,11 @@ fn has_room(job: &Workload) -> bool {
 
 fn one_of(world: &World, which: usize, of: impl Fn(&Workload) -> bool) -> Option<Workload> {
     let all: Vec<&Workload> = world.jobs.values().filter(|job| of(job)).collect();
+    all.get(which % all.len().max(1)).copied().cloned()
+}
+
+fn a_setup(world: &World, which: usize, of: impl Fn(&Setup) -> bool) -> Option<Setup> {
+    let all: Vec<&Setup> = world.setups.values().filter(|setup| of(setup)).collect();
     all.get(which % all.len().max(1)).copied().cloned()
 }
 
@@ -226,8 +257,8 @@ fn setup() -> impl Strategy<Value = Setup> {
     (select(names), limits, rules, serves, replaces).prop_map(
         |(name, (nodes, gpus, (max_size, default_size)), rules, serves, replaces)| {
             let ((strategy, patience), stop, over_quota, going, mistake) = rules;
-            let mistake = mistake
-                .then(|| Inactive { reason: "NodesUnknown", message: "no nodes".to_owned() });
+            let mistake =
+                mistake.then(|| Inactive::mistaken(SetupMistake::NodesUnknown, "no nodes"));
             let gpus = gpus.map(|gpus| (Resource::Gpus, gpus));
             Setup {
                 name: name.parse().unwrap(),
@@ -252,7 +283,18 @@ fn order() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(0..64_usize, 16)
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+/// How setups go: as Kubernetes lets them, or whoever needs them.
+#[derive(Clone, Copy, Debug)]
+enum Removal {
+    Kept,
+    Forced,
+}
+
+fn happening(removal: Removal) -> impl Strategy<Value = Happening> {
+    let removed = move |which| match removal {
+        Removal::Kept => Happening::SetupDeleted(which),
+        Removal::Forced => Happening::SetupRemoved(which),
+    };
     prop_oneof![
         8 => wish().prop_map(Happening::Created),
         2 => (any::<usize>(), wish()).prop_map(|(which, wish)| Happening::Changed(which, wish)),
@@ -262,7 +304,10 @@ fn happening() -> impl Strategy<Value = Happening> {
         4 => any::<usize>().prop_map(Happening::Finished),
         2 => (any::<usize>(), 0..3000_i64).prop_map(|(which, time)| Happening::LosesRoom(which, time)),
         4 => setup().prop_map(|setup| Happening::Setup(Box::new(setup))),
-        1 => any::<usize>().prop_map(Happening::SetupRemoved),
+        1 => any::<usize>().prop_map(removed),
+        2 => any::<usize>().prop_map(Happening::ReplacesTakenOut),
+        3 => Just(Happening::SetupsReconciled),
+        3 => any::<usize>().prop_map(Happening::Rewritten),
         1 => (select(vec!["a", "b"]), prop::option::of(0..8_i64))
             .prop_map(|(namespace, nodes)| Happening::NamespaceQuota(namespace, nodes)),
         8 => (0..1500_i64).prop_map(Happening::Cycle),
@@ -272,8 +317,8 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-fn history() -> impl Strategy<Value = Vec<Happening>> {
-    prop::collection::vec(happening(), 1..LONGEST)
+fn history(removal: Removal) -> impl Strategy<Value = Vec<Happening>> {
+    prop::collection::vec(happening(removal), 1..LONGEST)
 }
 
 fn live(history: Vec<Happening>) -> World {
@@ -292,13 +337,22 @@ proptest! {
     })]
 
     #[test]
-    fn q39_nobody_is_lost_or_admitted_twice_and_everybody_ends(history in history()) {
+    fn q39_nobody_is_lost_or_admitted_twice_and_everybody_ends(
+        history in history(Removal::Forced),
+    ) {
+        live(history).run_to_the_end();
+    }
+
+    #[test]
+    fn q19_room_in_use_is_counted_whatever_happens_to_the_setups(
+        history in history(Removal::Kept),
+    ) {
         live(history).run_to_the_end();
     }
 
     #[test]
     fn q4_told_the_same_in_any_order_it_knows_and_does_the_same(
-        history in history(), one in order(), other in order(),
+        history in history(Removal::Forced), one in order(), other in order(),
     ) {
         let world = live(history);
         let (mut one, mut other) = (world.told(&one), world.told(&other));

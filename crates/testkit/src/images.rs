@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use flux_operator_testbed::{Image, Testbed};
 use serde_json::{Value, json};
 
@@ -172,22 +172,21 @@ fn base(root: &Path) -> Result<Image> {
 const SOFTWARE: &str = "/opt/software/flux";
 
 /// A program that needs nothing of the image it runs in, built by `make static`. It is in the
-/// folder `STATIC_PROGRAMS`, else where Cargo builds.
+/// first of the folders `STATIC_PROGRAMS` that has it, which are separated as in `PATH`; without
+/// them, where Cargo builds.
 pub fn static_program(name: &str) -> Result<PathBuf> {
-    let folder = |name| std::env::var_os(name).map(PathBuf::from);
     let target = || {
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-        folder("CARGO_TARGET_DIR").unwrap_or_else(usual)
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, PathBuf::from)
     };
-    let program = folder("STATIC_PROGRAMS")
-        .unwrap_or_else(|| target().join("x86_64-unknown-linux-gnu/debug"))
-        .join(name);
-    ensure!(
-        program.is_file(),
-        "{} is missing: run `make static`, or `make bench` to measure",
-        program.display()
-    );
-    Ok(program)
+    let folders: Vec<PathBuf> = match std::env::var_os("STATIC_PROGRAMS") {
+        Some(folders) => std::env::split_paths(&folders).collect(),
+        None => vec![target().join("x86_64-unknown-linux-gnu/debug")],
+    };
+    let program = folders.iter().map(|folder| folder.join(name)).find(|program| program.is_file());
+    program.with_context(|| {
+        format!("{name} is not in {folders:?}: run `make static`, or `make bench` to measure")
+    })
 }
 
 fn real_flux(tag: &str, root: &Path) -> Result<Image> {

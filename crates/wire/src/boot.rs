@@ -9,12 +9,8 @@ use std::collections::BTreeMap;
 use flux_operator_flux::{BrokerConfig, HostList};
 use serde::{Deserialize, Serialize};
 
-/// Changes with every field that [`BootPlan`] gains or loses: an agent that does not know a
-/// field refuses the plan, so an operator must not rewrite the plan of a cluster that was
-/// made with another one. 1 had no `uid`.
-pub const BOOT_PLAN_VERSION: u32 = 2;
-
-/// What the agents of one cluster do.
+/// What the agents of one cluster do. An agent that does not know a field refuses the plan, so
+/// an operator must not rewrite the plan of a cluster that another build has made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BootPlan {

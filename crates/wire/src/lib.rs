@@ -17,8 +17,8 @@ mod report;
 pub mod seal;
 
 pub use boot::{
-    BOOT_PLAN_VERSION, Batch, BootPlan, BrokerOptions, FluxHome, Hooks, Logging, Program,
-    ReportTarget, Resources, Sidecar,
+    Batch, BootPlan, BrokerOptions, FluxHome, Hooks, Logging, Program, ReportTarget, Resources,
+    Sidecar,
 };
 pub use ending::{Ending, EndingReason, REPLACE_ME, TERMINATED, exit_code_of_lead};
 pub use lead::{LEAD_PATH, LeadAnswer, RunId};

@@ -1,6 +1,6 @@
 //! A proxy between an operator and the API server: it counts what passes, and can
 //! keep back the answer to a write, which is then carried out without the operator
-//! knowing.
+//! knowing; deliver admissions late; and let watches go silent.
 //!
 //! Every POST, PUT, PATCH and DELETE counts as a write: those of objects, of the
 //! status and of Events.
@@ -16,7 +16,9 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use flux_operator_testkit::cluster::PATIENCE;
+use futures::{StreamExt, stream};
 use kube::{Client, Config};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -29,7 +31,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 const WATCHES: usize = 8;
 
 /// What becomes of answers to writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// They arrive.
     None,
@@ -37,7 +39,16 @@ pub enum Trouble {
     CutAfter(usize),
     /// Every second is lost on its way.
     Lossy,
+    /// Writes to the status of FluxJobs reach the API server so much later, also when the
+    /// operator does not wait for the answer.
+    Late(Duration),
+    /// Right before the next write to the status of the object at this path, another client
+    /// changes the object by this merge patch.
+    BeforeStatus(String, Value),
 }
+
+/// What a release of the Lease is called in [`Proxy::landed`].
+pub const RELEASED: &str = "released";
 
 /// A proxy. It ends when it is dropped.
 pub struct Proxy {
@@ -49,13 +60,17 @@ pub struct Proxy {
 /// What has passed.
 #[derive(Debug)]
 struct Traffic {
-    /// Requests that are no watches, as method and path.
+    /// Requests that are neither watches nor about the Lease, as method and path.
     requests: Vec<String>,
     watches: usize,
     /// Writes since there is trouble.
     writes: usize,
     trouble: Trouble,
     cut: bool,
+    /// Writes that the API server has answered, as method and path.
+    landed: Vec<String>,
+    /// How often all watches were silenced.
+    silenced: usize,
 }
 
 impl Proxy {
@@ -69,6 +84,8 @@ impl Proxy {
             writes: 0,
             trouble: Trouble::None,
             cut: false,
+            landed: Vec::new(),
+            silenced: 0,
         };
         let traffic = watch::Sender::new(nothing);
         let router = Router::new()
@@ -82,6 +99,17 @@ impl Proxy {
     /// A client that goes through the proxy.
     pub fn client(&self) -> Result<Client> {
         Ok(Client::try_from(Config::new(self.url.parse()?))?)
+    }
+
+    /// A kubeconfig for a program that goes through the proxy.
+    pub fn kubeconfig(&self, namespace: &str) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "proxy",
+            "contexts": [{ "name": "proxy", "context": { "cluster": "proxy", "namespace": namespace } }],
+            "clusters": [{ "name": "proxy", "cluster": { "server": self.url } }],
+        })
     }
 
     /// Makes trouble from now on, and counts writes from here.
@@ -100,6 +128,24 @@ impl Proxy {
     /// Requests that were no watches, as method and path.
     pub fn requests(&self) -> Vec<String> {
         self.traffic.borrow().requests.clone()
+    }
+
+    /// Writes that the API server has answered, in their order, as method and path; a release of
+    /// the Lease as [`RELEASED`].
+    pub fn landed(&self) -> Vec<String> {
+        self.traffic.borrow().landed.clone()
+    }
+
+    /// Waits until requests that were no watches and writes that were answered are as wanted.
+    pub async fn until_traffic(&self, wanted: impl Fn(&[String], &[String]) -> bool) -> Result<()> {
+        let found = |traffic: &Traffic| wanted(&traffic.requests, &traffic.landed);
+        self.until("the operator never asked for it", found).await
+    }
+
+    /// Lets nothing more through on watches that are open now, and leaves them open: as if their
+    /// backend were gone without a word.
+    pub fn silence_watches(&self) {
+        self.traffic.send_modify(|traffic| traffic.silenced += 1);
     }
 
     /// Waits until an operator has looked at everything and watches it.
@@ -148,8 +194,11 @@ async fn pass_on(State(between): State<Arc<Between>>, request: Request) -> Respo
     if between.traffic.borrow().cut {
         return std::future::pending().await;
     }
-    let answer = between.note(&request);
-    let forwarded = match between.forward(request).await {
+    let (answer, late) = (between.note(&request), between.late(&request));
+    // A task of its own, because what was sent arrives, whatever becomes of the sender.
+    let forwarding = between.clone();
+    let forwarded = tokio::spawn(async move { forwarding.forward(request, late).await });
+    let forwarded = match forwarded.await.map_err(anyhow::Error::from).flatten() {
         Ok(response) => response,
         Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}")).into_response(),
     };
@@ -167,28 +216,77 @@ impl Between {
     fn note(&self, request: &Request) -> Answer {
         let query = request.uri().query().unwrap_or_default();
         let mut answer = Answer::Arrives;
-        self.traffic.send_modify(|traffic| {
-            if query.split('&').any(|part| part == "watch=true") {
+        self.traffic.send_if_modified(|traffic| {
+            if is_watch(query) {
                 traffic.watches += 1;
-                return;
+                // They are renewed all the time; that is silence too.
+                return traffic.watches <= WATCHES;
+            }
+            if is_lease(request.uri().path()) {
+                return false;
             }
             traffic.requests.push(format!("{} {}", request.method(), request.uri().path()));
             if *request.method() == Method::GET {
-                return;
+                return true;
             }
             traffic.writes += 1;
-            answer = match traffic.trouble {
-                Trouble::CutAfter(last) if traffic.writes >= last => Answer::IsTheLast,
+            answer = match &traffic.trouble {
+                Trouble::CutAfter(last) if traffic.writes >= *last => Answer::IsTheLast,
                 Trouble::Lossy if traffic.writes % 2 == 1 => Answer::IsLost,
-                Trouble::None | Trouble::CutAfter(_) | Trouble::Lossy => Answer::Arrives,
+                Trouble::None
+                | Trouble::CutAfter(_)
+                | Trouble::Lossy
+                | Trouble::Late(_)
+                | Trouble::BeforeStatus(..) => Answer::Arrives,
             };
+            true
         });
         answer
     }
 
+    /// How late a request is to arrive.
+    fn late(&self, request: &Request) -> Duration {
+        let path = request.uri().path();
+        match &self.traffic.borrow().trouble {
+            Trouble::Late(late)
+                if *request.method() != Method::GET
+                    && path.contains("/fluxjobs/")
+                    && path.ends_with("/status") =>
+            {
+                *late
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Changes an object whose status is about to be written, once, if that is the trouble.
+    async fn meddle(&self, target: &str) -> Result<()> {
+        let mut change = None;
+        self.traffic.send_if_modified(|traffic| {
+            if let Trouble::BeforeStatus(path, patch) = &traffic.trouble
+                && target.strip_suffix("/status") == Some(path)
+            {
+                change = Some((path.clone(), patch.clone()));
+                traffic.trouble = Trouble::None;
+            }
+            false
+        });
+        let Some((path, patch)) = change else { return Ok(()) };
+        let request = axum::http::Request::patch(path)
+            .header(CONTENT_TYPE, "application/merge-patch+json")
+            .body(kube::client::Body::from(serde_json::to_vec(&patch)?))?;
+        let response = self.client.send(request).await?;
+        anyhow::ensure!(response.status().is_success(), "{}", response.status());
+        Ok(())
+    }
+
     /// Asks the API server. The answer is passed on as it comes: a watch has no end.
-    async fn forward(&self, request: Request) -> Result<Response> {
+    async fn forward(&self, request: Request, late: Duration) -> Result<Response> {
+        let silenced = self.traffic.borrow().silenced;
         let (head, body) = request.into_parts();
+        let is_watch = is_watch(head.uri.query().unwrap_or_default());
+        let write = (head.method != Method::GET).then(|| head.method.clone());
+        let target = head.uri.path().to_owned();
         let path = head.uri.path_and_query().context("a request without a path")?;
         let mut request = axum::http::Request::builder().method(head.method).uri(path.as_str());
         for name in [ACCEPT, CONTENT_TYPE] {
@@ -197,12 +295,55 @@ impl Between {
             }
         }
         let body = to_bytes(body, usize::MAX).await?;
+        tokio::time::sleep(late).await;
+        if write.is_some() {
+            self.meddle(&target).await?;
+        }
+        let lease = is_lease(&target).then(|| holds_nothing(&body));
         let request = request.body(kube::client::Body::from(body))?;
         let (head, body) = self.client.send(request).await?.into_parts();
+        let landed = write.and_then(|method| match lease {
+            None => Some(format!("{method} {target}")),
+            Some(true) => Some(RELEASED.to_owned()),
+            Some(false) => None,
+        });
+        if let Some(landed) = landed {
+            self.traffic.send_modify(|traffic| traffic.landed.push(landed));
+        }
         let mut response = Response::builder().status(head.status);
         if let Some(value) = head.headers.get(CONTENT_TYPE) {
             response = response.header(CONTENT_TYPE, value);
         }
-        Ok(response.body(Body::new(body))?)
+        if !is_watch {
+            return Ok(response.body(Body::new(body))?);
+        }
+        let shown = (Body::new(body).into_data_stream(), self.traffic.subscribe());
+        let shown = stream::unfold(shown, move |(mut shown, mut traffic)| async move {
+            let is_silenced =
+                async { traffic.wait_for(|traffic| traffic.silenced > silenced).await.map(drop) };
+            let next = tokio::select! {
+                biased;
+                // It stays open.
+                _ = is_silenced => std::future::pending().await,
+                next = shown.next() => next?,
+            };
+            Some((next, (shown, traffic)))
+        });
+        Ok(response.body(Body::from_stream(shown))?)
     }
+}
+
+fn is_watch(query: &str) -> bool {
+    query.split('&').any(|part| part == "watch=true")
+}
+
+/// Whether a request is about the Lease, which a replica asks for all the time.
+fn is_lease(path: &str) -> bool {
+    path.split('/').any(|part| part == "leases")
+}
+
+/// Whether a Lease is written that has no holder.
+fn holds_nothing(lease: &[u8]) -> bool {
+    let lease: Value = serde_json::from_slice(lease).unwrap_or_default();
+    lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
 }

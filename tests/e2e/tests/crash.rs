@@ -119,7 +119,7 @@ async fn survives(scenario: Scenario) -> Result<()> {
     ensure!(peaceful.writes > 0, "the operator has written nothing");
     let troubles = (1..=peaceful.writes).map(Trouble::CutAfter).chain([Trouble::Lossy]);
     let runs = join_all(troubles.map(async |trouble| {
-        let outcome = run(&scenario, trouble, Some(&peaceful.picture)).await;
+        let outcome = run(&scenario, trouble.clone(), Some(&peaceful.picture)).await;
         (trouble, outcome)
     }))
     .await;
@@ -153,7 +153,7 @@ async fn run(scenario: &Scenario, trouble: Trouble, expected: Option<&Value>) ->
         let mut proxy = Proxy::start(stage.client.clone()).await?;
         stage.start_operator_through(proxy.client()?).await?;
         if scenario.then.is_none() {
-            proxy.trouble(trouble);
+            proxy.trouble(trouble.clone());
         }
         stage.create(NAME, scenario.spec.clone()).await?;
         if let Some((milestone, change)) = &scenario.then {

@@ -128,7 +128,7 @@ async fn survives(scenario: Scenario) -> Result<()> {
     ensure!(writes > 0, "the operator has written nothing");
     let troubles = (1..=writes).map(Trouble::CutAfter).chain([Trouble::Lossy]);
     let runs = join_all(troubles.map(async |trouble| {
-        let outcome = run(scenario, trouble, Some(&expected)).await;
+        let outcome = run(scenario, trouble.clone(), Some(&expected)).await;
         outcome.err().map(|error| format!("{trouble:?}: {error:#}"))
     }))
     .await;

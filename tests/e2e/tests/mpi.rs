@@ -10,21 +10,13 @@ use flux_operator_tests_e2e::on_stage;
 use serde_json::json;
 
 #[tokio::test]
+#[ignore = "needs a real Flux: FLUX_ROOT=PREFIX make test-e2e"]
 async fn processes_of_four_pods_add_up_their_ranks() -> Result<()> {
-    if images::flux_root().is_none() {
-        eprintln!("left out: MPI needs a real Flux; set FLUX_ROOT");
-        return Ok(());
-    }
     let program = std::env::temp_dir().join(format!("allreduce-{}", std::process::id()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/allreduce.c");
     let compiled = Command::new("mpicc").arg("-o").arg(&program).arg(source).status();
-    match compiled {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("left out: there is no mpicc; install libmpich-dev");
-            return Ok(());
-        }
-        other => ensure!(other?.success(), "mpicc failed"),
-    }
+    let compiled = compiled.context("failed to run mpicc: install libmpich-dev")?;
+    ensure!(compiled.success(), "mpicc failed");
     on_stage(async |stage| {
         let image = images::with_program(&program, "/opt/mpi/allreduce")?;
         std::fs::remove_file(&program)?;

@@ -103,6 +103,32 @@ async fn q19_a_setup_that_takes_anothers_place_takes_its_jobs() -> Result<()> {
         });
         setup.await.context("the job that runs was not taken over")?;
         assert_eq!(stage.pod("runs", 0).await?.uid(), pod, "it was started anew");
+        // It counts there also when nothing says any more that it came from elsewhere.
+        let runs = stage.job_is("runs", "Running").await?;
+        let queue = runs.admission.map(|admission| admission.queue);
+        assert_eq!(queue, Some(format!("{}/new", stage.namespace)));
+        let alone = json!({ "quota": { "nodes": "1" }, "replaces": null });
+        stage.change::<FluxSetup>("new", alone).await?;
+        stage.submit("next", "hostname", json!({})).await?;
+        let next = stage.job_becomes("next", |status| status.reason == "WaitingForQuota").await?;
+        assert_eq!(next.admission, None);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn q19_a_minicluster_that_is_taken_over_names_its_new_queue() -> Result<()> {
+    on_stage(async |stage| {
+        setup(stage, "old", 1).await?;
+        stage.create("mc", json!({ "queue": "old", "interactive": true })).await?;
+        let queue = |mc: &MiniCluster| Some(mc.status.as_ref()?.admission.as_ref()?.queue.clone());
+        let named = |name: &str| Some(format!("{}/{name}", stage.namespace));
+        stage.becomes("mc", |mc| queue(mc) == named("old")).await?;
+        let spec = json!({ "quota": { "nodes": "1" }, "replaces": ["old"] });
+        stage.create_setup("new", spec).await?;
+        stage.is_gone::<FluxSetup>("old").await?;
+        stage.becomes("mc", |mc| queue(mc) == named("new")).await?;
         Ok(())
     })
     .await

@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::follow::{Printer, Source};
-use super::outcome::{Outcome, line, outcome, stays};
+use super::outcome::{Cause, Outcome, line, outcome, stays};
 use super::progress::Progress;
 use super::session::Session;
 use super::watch::{self, Seen};
@@ -118,7 +118,10 @@ async fn wait(
     created: &MiniCluster,
     progress: &mut Progress,
 ) -> Result<Outcome> {
-    let deleted = || Outcome::Failed("it was deleted before it ended".into());
+    let deleted = || {
+        let message = "it was deleted before it ended".into();
+        Outcome::Failed(Cause { message, remedy: None })
+    };
     let ended = watch::minicluster(session.miniclusters(), created, |seen| {
         let (minicluster, gone) = match seen {
             Seen::Now(now) => (now, false),
@@ -151,19 +154,33 @@ fn end(session: &Session, name: &str, outcome: Outcome) -> ExitCode {
             print::message(format_args!("error: {name} failed: {message}"));
             exit_code(code)
         }
-        Outcome::Failed(message) => {
-            print::message(format_args!("error: {name} failed: {message}"));
-            ExitCode::FAILURE
+        Outcome::Failed(cause) => fail(name, "failed", &cause),
+        Outcome::Refused(cause) => {
+            let code = fail(name, "was refused", &cause);
+            hint_delete(session, name);
+            code
         }
-        Outcome::Refused(message) => {
-            let delete = session.command(&format!("delete {name}"));
-            print::message(format_args!("error: {name} was refused: {message}"));
-            print::message(format_args!(
-                "hint: change the manifest; remove this one with `{delete}`"
-            ));
-            ExitCode::FAILURE
+        Outcome::Stuck(cause) => {
+            let code = fail(name, "does not start", &cause);
+            hint_delete(session, name);
+            code
         }
     }
+}
+
+/// Says why it does not run, and what to do about that.
+fn fail(name: &str, what: &str, cause: &Cause) -> ExitCode {
+    let Cause { message, remedy } = cause;
+    print::message(format_args!("error: {name} {what}: {message}"));
+    if let Some(remedy) = remedy {
+        print::message(format_args!("hint: {}", remedy.replace("NAME", name)));
+    }
+    ExitCode::FAILURE
+}
+
+fn hint_delete(session: &Session, name: &str) {
+    let delete = session.command(&format!("delete {name}"));
+    print::message(format_args!("hint: remove this MiniCluster with `{delete}`"));
 }
 
 /// Waits for a signal that asks this program to end; returns the exit code that

@@ -3,13 +3,15 @@
 use std::fmt;
 
 use flux_operator_api::{FluxJob, MiniCluster};
+use flux_operator_plan::queueing::ledger::Identity;
+use flux_operator_plan::reason::of_waiting;
 use flux_operator_queue::{Admission, Kind, Reason, Resource, SetupName, Uid, Workload};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde::Serialize;
 
-use super::view::{Refused, Standing, View, amounts_text, missing, strategy};
+use super::view::{Standing, View, amounts_text, missing, strategy};
 
 /// How a job stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -113,30 +115,26 @@ impl fmt::Display for Explanation {
 /// How a job stands by its queue; None if it is for no queue.
 pub(super) fn explain(view: &View, uid: &Uid) -> Option<Explanation> {
     let standing = view.standing(uid);
-    if let Standing::Refused(Refused { namespace, name, mistake }) = standing {
-        return Some(Explanation {
-            kind: "FluxJob",
-            namespace: namespace.clone(),
-            name: name.clone(),
-            state: "Refused",
-            reason: mistake.reason.into(),
-            message: mistake.message.clone(),
-            ..Explanation::default()
-        });
-    }
-    let workload = view.workload(uid)?;
-    let queue = view.queue_of(uid);
+    let Identity { kind: what, namespace, name } = view.identity(uid)?;
     let mut explained = Explanation {
-        kind: kind(workload.kind),
-        namespace: workload.namespace.to_string(),
-        name: workload.name.to_string(),
-        asks: amounts_text(&view.asks(workload)),
-        queue: queue.map(|queue| queue_text(view, queue)).unwrap_or_default(),
+        kind: kind(what),
+        namespace: namespace.to_string(),
+        name: name.to_string(),
         ..Explanation::default()
     };
+    let queue = view.queue_of(uid);
+    if let Some(workload) = view.workload(uid) {
+        explained.asks = amounts_text(&view.asks(workload));
+        explained.queue = queue.map(|queue| queue_text(view, queue)).unwrap_or_default();
+    }
     match standing {
         Standing::Ended => explained.state = "Ended",
-        Standing::Refused(_) | Standing::NotQueued => return None,
+        Standing::NotQueued => return None,
+        Standing::Refused(mistake) => {
+            explained.state = "Refused";
+            explained.reason = mistake.reason.to_string();
+            explained.message = mistake.message.clone();
+        }
         Standing::Admitted(admission) => {
             explained.state = "Admitted";
             explained.message = admitted(admission);
@@ -148,7 +146,7 @@ pub(super) fn explain(view: &View, uid: &Uid) -> Option<Explanation> {
         }
         Standing::Waits(waiting) => {
             explained.state = "Waiting";
-            explained.reason = waiting.reason.word().into();
+            explained.reason = of_waiting(&waiting.reason).to_string();
             explained.message = waiting.reason.to_string();
             explained.position = queue.and_then(|queue| {
                 let pending = view.usage(queue).pending;

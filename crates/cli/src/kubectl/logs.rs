@@ -80,8 +80,12 @@ pub(super) fn check_rank(minicluster: &MiniCluster, rank: u32) -> Result<()> {
 /// Waits until nothing more will be printed.
 async fn wait_for_end(session: &Session, minicluster: &MiniCluster) -> Result<()> {
     watch::minicluster(session.miniclusters(), minicluster, |seen| match seen {
-        Seen::Now(now) if matches!(outcome(&now), Outcome::Going | Outcome::Up) => None,
-        Seen::Now(_) | Seen::Gone(_) => Some(()),
+        Seen::Now(now) => match outcome(&now) {
+            // What is stuck may be put right while its log is followed.
+            Outcome::Going | Outcome::Up | Outcome::Stuck(_) => None,
+            Outcome::Refused(_) | Outcome::Ended(..) | Outcome::Failed(_) => Some(()),
+        },
+        Seen::Gone(_) => Some(()),
     })
     .await
 }

@@ -1,7 +1,8 @@
 //! How far a MiniCluster is, from its status.
 
 use flux_operator_api::condition::ConditionType;
-use flux_operator_api::{MiniCluster, MiniClusterStatus};
+use flux_operator_api::reason::{Blocked, blocked};
+use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use flux_operator_plan::{Cluster, Mode, Valid};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -12,36 +13,55 @@ pub(super) enum Outcome {
     Going,
     /// It is up and takes jobs; it has no command of its own.
     Up,
-    /// It will never start: why.
-    Refused(String),
+    /// Its manifest is not accepted.
+    Refused(Cause),
+    /// It was accepted, and does not start until its user acts.
+    Stuck(Cause),
     /// Its command ended with this code.
     Ended(i32, String),
-    /// It failed before or beside its command: why.
-    Failed(String),
+    /// It failed before or beside its command.
+    Failed(Cause),
+}
+
+/// Why it does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cause {
+    /// What is wrong.
+    pub(super) message: String,
+    /// What to do; none for a reason of another version.
+    pub(super) remedy: Option<&'static str>,
 }
 
 /// How far it is.
 pub(super) fn outcome(minicluster: &MiniCluster) -> Outcome {
     let Some(status) = current(minicluster) else { return Outcome::Going };
-    let accepted = condition(status, ConditionType::Accepted);
-    // What could not be applied is tried again; everything else waits for the user.
-    if let Some(accepted) = accepted.filter(|c| c.status == "False" && c.reason != "ApplyFailed") {
-        return Outcome::Refused(accepted.message.clone());
-    }
     let is_true = |kind| condition(status, kind).is_some_and(|c| c.status == "True");
     if is_true(ConditionType::JobFinished) {
         let succeeded = condition(status, ConditionType::Succeeded);
-        let message = succeeded.map(|c| format!("{}: {}", c.reason, c.message)).unwrap_or_default();
+        let message = succeeded.map(words).unwrap_or_default();
         return match status.exit_code {
             Some(code) => Outcome::Ended(code, message),
             None if is_true(ConditionType::Succeeded) => Outcome::Ended(0, message),
-            None => Outcome::Failed(message),
+            None => {
+                let reason = succeeded.and_then(|c| c.reason.parse().ok());
+                Outcome::Failed(Cause { message, remedy: reason.map(Reason::remedy) })
+            }
         };
     }
     if is_true(ConditionType::Ready) && stays(minicluster) {
         return Outcome::Up;
     }
-    Outcome::Going
+    match blocked(&status.conditions) {
+        None => Outcome::Going,
+        Some(Blocked { condition, reason }) => {
+            let remedy = reason.map(Reason::remedy);
+            // Of a manifest the message alone says what is wrong.
+            match condition.type_ == ConditionType::Accepted.as_str() {
+                true => Outcome::Refused(Cause { message: condition.message.clone(), remedy }),
+                false => Outcome::Stuck(Cause { message: words(condition), remedy }),
+            }
+        }
+    }
 }
 
 /// One line on how it is: phase, brokers online, and what it waits for.
@@ -86,6 +106,11 @@ fn current(minicluster: &MiniCluster) -> Option<&MiniClusterStatus> {
     (status.observed_generation == minicluster.metadata.generation).then_some(status)
 }
 
+/// Reason and message.
+fn words(condition: &Condition) -> String {
+    format!("{}: {}", condition.reason, condition.message)
+}
+
 fn condition(status: &MiniClusterStatus, kind: ConditionType) -> Option<&Condition> {
     status.conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }
@@ -100,7 +125,7 @@ pub(super) fn waits_for(status: &MiniClusterStatus) -> Option<String> {
         Some(ended) => Some(ended).filter(|condition| condition.status != "True"),
         None => way.find(|condition| condition.status != "True"),
     }?;
-    Some(format!("{}: {}", held.reason, held.message))
+    Some(words(held))
 }
 
 #[cfg(test)]
@@ -180,15 +205,53 @@ pub(super) mod tests {
             "JobFinished": ["True", "", ""],
             "Succeeded": ["False", "FluxMissing", "no flux"],
         }});
-        assert_eq!(shown(failed).0, Outcome::Failed("FluxMissing: no flux".into()));
+        let remedy = Some(Reason::FluxMissing.remedy());
+        let cause = Cause { message: "FluxMissing: no flux".into(), remedy };
+        assert_eq!(shown(failed).0, Outcome::Failed(cause));
     }
 
     #[test]
-    fn a_refusal_is_final_and_a_failure_to_apply_is_not() {
-        let accepted =
-            |reason: &str| json!({ "conditions": { "Accepted": ["False", reason, "spec.x: no"] } });
-        assert_eq!(shown(accepted("Invalid")).0, Outcome::Refused("spec.x: no".into()));
-        assert_eq!(shown(accepted("ApplyFailed")).0, Outcome::Going);
+    fn what_needs_the_user_ends_the_wait_with_the_remedy_and_what_is_retried_does_not() {
+        let status =
+            |kind: &str, reason: &str| json!({ "conditions": { kind: ["False", reason, "why"] } });
+        let cause = |message: &str, reason: Reason| {
+            let remedy = Some(reason.remedy());
+            Cause { message: message.into(), remedy }
+        };
+        for reason in [Reason::Invalid, Reason::NotOurs, Reason::TooLarge] {
+            let outcome = shown(status("Accepted", reason.as_str())).0;
+            assert_eq!(outcome, Outcome::Refused(cause("why", reason)));
+        }
+        for reason in [Reason::InvalidImageName, Reason::PodSecurity, Reason::KeysLost] {
+            let outcome = shown(status("Ready", reason.as_str())).0;
+            assert_eq!(outcome, Outcome::Stuck(cause(&format!("{reason}: why"), reason)));
+        }
+        for (kind, reason) in [
+            ("Accepted", "ApplyFailed"),
+            ("Admitted", "WaitingForQueue"),
+            ("Ready", "ErrImagePull"),
+            ("Ready", "Unschedulable"),
+        ] {
+            assert_eq!(shown(status(kind, reason)).0, Outcome::Going, "{reason}");
+        }
+        let from_the_future = shown(status("Accepted", "FromTheFuture")).0;
+        let cause = Cause { message: "why".into(), remedy: None };
+        assert_eq!(from_the_future, Outcome::Refused(cause));
+    }
+
+    #[test]
+    fn a_change_that_is_refused_does_not_end_the_wait_for_a_command_that_runs() {
+        let immutable = ["False", "Immutable", "spec.x cannot change"];
+        let runs = json!({ "conditions": {
+            "Accepted": immutable, "Running": ["True", "CommandStarted", ""],
+        }});
+        assert_eq!(shown(runs).0, Outcome::Going);
+        let ended = json!({ "exitCode": 0, "conditions": {
+            "Accepted": immutable,
+            "Succeeded": ["True", "Completed", "done"],
+            "JobFinished": ["True", "Completed", "done"],
+        }});
+        assert_eq!(shown(ended).0, Outcome::Ended(0, "Completed: done".into()));
     }
 
     #[test]

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use flux_operator_queue::{Setup, SetupName, Workload};
+use flux_operator_plan::reason::{of_inactive, of_waiting};
+use flux_operator_queue::{Setup, SetupName, Waiting, Workload};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::lookout::{Seen, look};
 use super::session::Session;
 use super::table::{age, table};
-use super::view::{Standing, View, amounts_text, size, strategy};
+use super::view::{Standing, View, amounts_text, strategy};
 use crate::print;
 
 /// List queues with their use, and the jobs that wait at them with their places.
@@ -180,7 +181,7 @@ fn queue(view: &View, setup: &Setup) -> Queue {
     });
     let used: Vec<String> = used.collect();
     let (state, message) = match usage.inactive {
-        Some(inactive) => (inactive.reason.to_owned(), inactive.message),
+        Some(inactive) => (of_inactive(inactive.reason).to_string(), inactive.message),
         None => ("Active".into(), String::new()),
     };
     Queue {
@@ -197,7 +198,9 @@ fn queue(view: &View, setup: &Setup) -> Queue {
 
 fn pending(view: &View, job: &Workload) -> Pending {
     let (reason, message) = match view.standing(&job.uid) {
-        Standing::Waits(waiting) => (waiting.reason.word().into(), waiting.reason.to_string()),
+        Standing::Waits(Waiting { reason, .. }) => {
+            (of_waiting(&reason).to_string(), reason.to_string())
+        }
         _ => ("Admissible".into(), "there is room for it: it is about to be admitted".into()),
     };
     let queue = view.queue_of(&job.uid);
@@ -208,7 +211,7 @@ fn pending(view: &View, job: &Workload) -> Pending {
         namespace: job.namespace.to_string(),
         name: job.name.to_string(),
         priority: job.priority,
-        size: size(job, queue.and_then(|queue| view.setup(queue))),
+        size: job.size_at(view.setup_of(job)),
         asks: amounts_text(&view.asks(job)),
         reason,
         message,

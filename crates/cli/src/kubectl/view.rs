@@ -1,22 +1,20 @@
-//! Queues as the operator sees them, computed here by the same scheduler from the same
-//! objects.
+//! Queues as the operator sees them, computed here by the same ledger from the same objects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_plan::queueing::ledger::{self, Identity, Ledger, setup_name};
 use flux_operator_plan::queueing::namespace_room;
 use flux_operator_plan::queueing::quantity::amounts;
-use flux_operator_plan::queueing::setup;
-use flux_operator_plan::queueing::workload::{Beside, Mistake, of_job, of_minicluster};
+use flux_operator_plan::queueing::workload::Mistake;
 use flux_operator_queue::{
-    Admit, Millis, Reason, Resource, Resources, Scheduler, Setup, SetupName, Strategy, Uid, Usage,
-    Waiting, Workload,
+    Admit, Millis, Reason, Resource, Resources, Setup, SetupName, Strategy, Uid, Usage, Waiting,
+    Workload,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt;
 
 /// What there is, as far as its user may list it.
 #[derive(Default)]
@@ -36,10 +34,7 @@ pub(super) struct Objects {
 
 /// All queues at one moment.
 pub(super) struct View {
-    scheduler: Scheduler,
-    setups: Vec<Setup>,
-    workloads: BTreeMap<Uid, Workload>,
-    refused: BTreeMap<Uid, Refused>,
+    ledger: Ledger,
     /// Places in the queues before anybody was admitted.
     positions: BTreeMap<Uid, usize>,
     /// Those that the operator is about to admit.
@@ -47,16 +42,9 @@ pub(super) struct View {
     now: Millis,
 }
 
-/// A job that cannot be queued.
-pub(super) struct Refused {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) mistake: Mistake,
-}
-
 /// How a job stands.
 pub(super) enum Standing<'a> {
-    /// It has ended, and its room is free.
+    /// It has finished, and its quota is free.
     Ended,
     /// It has room.
     Admitted(&'a flux_operator_queue::Admission),
@@ -65,79 +53,66 @@ pub(super) enum Standing<'a> {
     /// It waits.
     Waits(Waiting),
     /// It cannot be queued.
-    Refused(&'a Refused),
+    Refused(&'a Mistake),
     /// It is not for a queue: somebody else manages it.
     NotQueued,
 }
 
 impl View {
-    /// Tells a scheduler everything and lets it decide once. Setups in `home` serve
-    /// other namespaces.
+    /// Puts everything into a ledger, which decides once. Setups in `home` serve other
+    /// namespaces.
     pub(super) fn of(objects: &Objects, home: &str, now: Timestamp) -> View {
-        let setups = read_setups(objects, home);
-        let mut view = View {
-            scheduler: Scheduler::new(home),
-            setups,
-            workloads: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            positions: BTreeMap::new(),
-            admitted_now: BTreeMap::new(),
-            now: now.as_millisecond(),
-        };
-        for setup in &view.setups {
-            view.scheduler.put_setup(setup.clone());
+        let now = now.as_millisecond();
+        let mut ledger = Ledger::new(home);
+        for (name, labels) in &objects.namespaces {
+            ledger.put_namespace(name, Some(labels.clone()));
+        }
+        for (name, value) in &objects.classes {
+            ledger.put_class(name, Some(*value));
         }
         for (namespace, quotas) in by_namespace(&objects.quotas) {
-            view.scheduler.put_namespace_room(namespace, namespace_room(quotas.into_iter()));
+            ledger.put_namespace_room(namespace, namespace_room(quotas.into_iter()));
         }
-        let made: HashMap<(Option<&String>, Option<&String>), &MiniCluster> =
-            objects.miniclusters.iter().map(|made| (place(&made.metadata), made)).collect();
+        for setup in &objects.setups {
+            ledger.put_setup(setup);
+        }
+        ledger.put_nodes(nodes(objects));
+        for minicluster in &objects.miniclusters {
+            ledger.put_minicluster(minicluster, now);
+        }
+        let named: HashMap<(Option<&String>, Option<&String>), &MiniCluster> =
+            objects.miniclusters.iter().map(|named| (place(&named.metadata), named)).collect();
         for job in &objects.jobs {
-            let made = made.get(&place(&job.metadata)).copied();
-            let class_value = objects.classes.get(&job.spec.priority_class_name).copied();
-            match of_job(job, Beside { minicluster: made, class_value }) {
-                Ok(workload) => view.put(workload),
-                Err(mistake) => {
-                    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-                    view.refused.insert(uid(job), Refused { namespace, name, mistake });
-                }
-            }
+            ledger.put_job(job, named.get(&place(&job.metadata)).copied(), now);
         }
-        objects.miniclusters.iter().for_each(|made| view.put(of_minicluster(made)));
-        view.decide();
-        view
+        View::decided(ledger, now)
     }
 
-    fn put(&mut self, workload: Option<Workload>) {
-        if let Some(workload) = workload {
-            self.workloads.insert(workload.uid.clone(), workload.clone());
-            self.scheduler.put(workload);
+    fn decided(mut ledger: Ledger, now: Millis) -> View {
+        ledger.read_setups();
+        let mut positions = BTreeMap::new();
+        for (setup, _) in ledger.setups() {
+            let waiting = ledger.scheduler().pending(setup).into_iter().zip(0..);
+            positions.extend(waiting.map(|(job, place)| (job.uid.clone(), place)));
         }
-    }
-
-    fn decide(&mut self) {
-        for setup in &self.setups {
-            let waiting = self.scheduler.pending(&setup.name).into_iter().zip(0..);
-            self.positions.extend(waiting.map(|(job, place)| (job.uid.clone(), place)));
-        }
-        let cycle = self.scheduler.cycle(self.now);
-        self.admitted_now =
-            cycle.admit.into_iter().map(|admit| (admit.uid.clone(), admit)).collect();
+        let admit = ledger.cycle(now).admit.into_iter().map(|admitted| admitted.admit);
+        let admitted_now = admit.map(|admit| (admit.uid.clone(), admit)).collect();
+        View { ledger, positions, admitted_now, now }
     }
 
     /// The setups, in the order of their names.
     pub(super) fn setups(&self) -> impl Iterator<Item = &Setup> {
-        self.setups.iter()
+        self.ledger.setups().filter_map(|(name, _)| self.setup(name))
     }
 
     /// A setup by name.
     pub(super) fn setup(&self, name: &SetupName) -> Option<&Setup> {
-        self.setups.iter().find(|setup| setup.name == *name)
+        self.ledger.read(name)
     }
 
     /// What is true of a setup. Who is about to be admitted still waits.
     pub(super) fn usage(&self, name: &SetupName) -> Usage {
-        let mut usage = self.scheduler.usage(name).unwrap_or_default();
+        let mut usage = self.ledger.scheduler().usage(name).unwrap_or_default();
         let now = self.admitted_now.values().filter(|admit| admit.admission.queue == *name);
         for admit in now {
             usage.admitted -= 1;
@@ -149,7 +124,7 @@ impl View {
 
     /// The jobs that have not ended.
     pub(super) fn unfinished(&self) -> impl Iterator<Item = &Workload> {
-        self.workloads.values().filter(|job| !job.finished)
+        self.ledger.scheduler().workloads()
     }
 
     /// The jobs that wait, by queue and place; those without a queue last.
@@ -174,7 +149,7 @@ impl View {
 
     /// The queue a job waits at or was admitted by.
     pub(super) fn queue_of(&self, uid: &Uid) -> Option<&SetupName> {
-        self.scheduler.queue_of(uid)
+        self.ledger.scheduler().queue_of(uid)
     }
 
     /// How many of its queue come before a job.
@@ -182,24 +157,30 @@ impl View {
         self.positions.get(uid).copied()
     }
 
-    /// A job as its queue sees it.
+    /// A job that has not finished, as its queue sees it.
     pub(super) fn workload(&self, uid: &Uid) -> Option<&Workload> {
-        self.workloads.get(uid)
+        self.ledger.scheduler().workload(uid)
+    }
+
+    /// Kind and name of a job.
+    pub(super) fn identity(&self, uid: &Uid) -> Option<Identity> {
+        self.ledger.identity(uid)
     }
 
     /// How a job stands.
     pub(super) fn standing(&self, uid: &Uid) -> Standing<'_> {
-        if let Some(refused) = self.refused.get(uid) {
-            return Standing::Refused(refused);
+        let mistake = self.ledger.standing(uid).and_then(ledger::Standing::mistake);
+        if let Some(mistake) = mistake {
+            return Standing::Refused(mistake);
         }
-        let Some(workload) = self.workloads.get(uid) else { return Standing::NotQueued };
-        if workload.finished {
+        if self.ledger.is_finished(uid) {
             return Standing::Ended;
         }
+        let Some(workload) = self.workload(uid) else { return Standing::NotQueued };
         if let Some(admission) = &workload.admission {
             return Standing::Admitted(admission);
         }
-        match (self.admitted_now.get(uid), self.scheduler.why(uid, self.now)) {
+        match (self.admitted_now.get(uid), self.ledger.scheduler().why(uid, self.now)) {
             (Some(admit), _) => Standing::Next(admit),
             (None, Some(waiting)) => Standing::Waits(waiting),
             (None, None) => Standing::NotQueued,
@@ -208,21 +189,13 @@ impl View {
 
     /// What a job asks for in all.
     pub(super) fn asks(&self, workload: &Workload) -> Resources {
-        let setup = self.queue_of(&workload.uid).and_then(|queue| self.setup(queue));
-        let mut asked = workload.each.times(size(workload, setup));
-        asked.add(&workload.once);
-        asked
+        workload.request_at(self.setup_of(workload))
     }
-}
 
-/// Nodes that a job asks for.
-pub(super) fn size(workload: &Workload, setup: Option<&Setup>) -> u32 {
-    workload.size.or(setup.map(|setup| setup.default_size)).unwrap_or(1)
-}
-
-/// An object's uid, as queues have it.
-pub(super) fn uid(object: &impl ResourceExt) -> Uid {
-    object.uid().unwrap_or_default().as_str().into()
+    /// The setup at which a job waits or counts.
+    pub(super) fn setup_of(&self, workload: &Workload) -> Option<&Setup> {
+        self.queue_of(&workload.uid).and_then(|queue| self.setup(queue))
+    }
 }
 
 /// The word of the API for a strategy.
@@ -266,21 +239,14 @@ fn place(metadata: &ObjectMeta) -> (Option<&String>, Option<&String>) {
     (metadata.namespace.as_ref(), metadata.name.as_ref())
 }
 
-fn read_setups(objects: &Objects, home: &str) -> Vec<Setup> {
-    let mut setups: Vec<Setup> = objects
-        .setups
-        .iter()
-        .map(|setup| {
-            // Nodes are for the operator to look at; what it found is in the status.
-            let room = setup.status.as_ref().and_then(|status| amounts(&status.room).ok());
-            let nodes = room.filter(|_| setup.spec.quota_from_nodes.is_some());
-            let around =
-                setup::Around { home, namespaces: &objects.namespaces, nodes: nodes.as_ref() };
-            setup::read(setup, around)
-        })
-        .collect();
-    setups.sort_by(|one, other| one.name.cmp(&other.name));
-    setups
+/// The capacity of nodes. To count them is the operator's; what it found is in the status.
+fn nodes(objects: &Objects) -> HashMap<SetupName, Resources> {
+    let asking = objects.setups.iter().filter(|setup| setup.spec.quota_from_nodes.is_some());
+    let counted = asking.filter_map(|setup| {
+        let room = setup.status.as_ref().and_then(|status| amounts(&status.room).ok())?;
+        Some((setup_name(&**setup), room))
+    });
+    counted.collect()
 }
 
 #[cfg(test)]
@@ -371,7 +337,7 @@ pub(super) mod tests {
         .unwrap();
         let view = View::of(&objects, "operator-system", now());
         let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has room") };
-        assert_eq!(waiting.reason.word(), "NamespaceQuota");
+        assert!(matches!(waiting.reason, Reason::NamespaceQuota { .. }), "{waiting:?}");
     }
 
     #[test]
@@ -380,6 +346,6 @@ pub(super) mod tests {
         setup["status"] = json!({ "room": { "nodes": "2", "cpu": "4" } });
         let view = view(&[setup, job("a", json!({ "size": 3 }))]);
         let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has room") };
-        assert_eq!(waiting.reason.word(), "ExceedsMaxQuota");
+        assert!(matches!(waiting.reason, Reason::ExceedsQuota { .. }), "{waiting:?}");
     }
 }

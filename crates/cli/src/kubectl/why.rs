@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use flux_operator_api::{FluxJob, MiniCluster};
+use flux_operator_plan::queueing::ledger::uid_of;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
@@ -15,7 +16,7 @@ use super::lookout::{Seen, look};
 use super::queue::Operator;
 use super::session::Session;
 use super::target::{Found, Kind, Target, find};
-use super::view::{Objects, View, uid};
+use super::view::{Objects, View};
 use crate::{input, print};
 
 /// Say why a job waits: its queue, its place there, what is missing and what would free
@@ -67,11 +68,11 @@ async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<
     let (mut told, uid, conditions) = match found {
         Found::Job(job) => {
             let status = job.status.clone().unwrap_or_default();
-            (of_job(&job), uid(&*job), status.conditions)
+            (of_job(&job), uid_of(&*job), status.conditions)
         }
         Found::MiniCluster(minicluster) => {
             let status = minicluster.status.clone().unwrap_or_default();
-            (of_minicluster(&minicluster), uid(&*minicluster), status.conditions)
+            (of_minicluster(&minicluster), uid_of(&*minicluster), status.conditions)
         }
         Found::Setup(setup) => {
             let look = session.command(&format!("queue {}", setup.name_any()));

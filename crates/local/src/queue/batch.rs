@@ -1,13 +1,12 @@
 //! What is to be run: queues, and the jobs and MiniClusters that wait at them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use flux_operator_api::fluxjob::DEFAULT_IMAGE;
 use flux_operator_api::{FluxJob, FluxSetup, FluxSetupSpec, MiniCluster};
-use flux_operator_plan::queueing::workload::{Beside, of_job, of_minicluster};
-use flux_operator_plan::queueing::{minicluster_of, setup};
-use flux_operator_queue::{Admission, Millis, Scheduler, Uid, Workload};
+use flux_operator_plan::queueing::ledger::{Ledger, Standing, uid_of};
+use flux_operator_plan::queueing::minicluster_at;
+use flux_operator_queue::{Millis, Uid};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -15,22 +14,14 @@ use kube::ResourceExt;
 /// Queues and jobs, checked.
 #[derive(Debug)]
 pub struct Batch {
-    setups: Vec<Arc<FluxSetup>>,
-    entries: Vec<(Workload, Entry)>,
+    pub(super) ledger: Ledger,
+    pub(super) entries: BTreeMap<Uid, Entry>,
     pub(super) notes: Vec<String>,
 }
 
-/// Something that waits for room.
+/// Something that waits for a queue.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    what: What,
-    /// The setups, for their defaults.
-    setups: Vec<Arc<FluxSetup>>,
-    max_runtime: Option<Millis>,
-}
-
-#[derive(Clone, Debug)]
-enum What {
+pub(super) enum Entry {
     Job(Box<FluxJob>),
     MiniCluster(Box<MiniCluster>),
 }
@@ -78,111 +69,93 @@ impl Batch {
     ) -> Result<Batch, BatchError> {
         let mut notes = Vec::new();
         let setups = prepared(setups, now, &mut notes);
-        let mut batch = Batch { setups, entries: Vec::new(), notes };
-        for mut job in jobs {
-            complete(&mut job.metadata, batch.entries.len(), now);
-            if !job.spec.priority_class_name.is_empty() {
-                batch.notes.push(format!(
-                    "job {}: PriorityClass {:?} is not known here: its priority is 0",
-                    job.name_any(),
-                    job.spec.priority_class_name
-                ));
-            }
-            let class_value = (!job.spec.priority_class_name.is_empty()).then_some(0);
-            let read = of_job(&job, Beside { minicluster: None, class_value });
-            let workload = read.map_err(|mistake| BatchError::Refused {
-                kind: "FluxJob",
-                name: job.name_any(),
-                message: mistake.message,
-            })?;
-            match workload {
-                Some(workload) => batch.push(workload, What::Job(Box::new(job)))?,
-                None => batch.notes.push(format!(
-                    "job {} is not run: {:?} manages it",
-                    job.name_any(),
-                    job.spec.managed_by
-                )),
-            }
+        let mut ledger = Ledger::new(&home(&setups));
+        for setup in &setups {
+            ledger.put_setup(setup);
         }
-        for mut minicluster in miniclusters {
-            complete(&mut minicluster.metadata, batch.entries.len(), now);
-            let name = minicluster.name_any();
-            let workload = of_minicluster(&minicluster).ok_or(BatchError::NotQueued { name })?;
-            batch.push(workload, What::MiniCluster(Box::new(minicluster)))?;
+        let mut batch = Batch { ledger, entries: BTreeMap::new(), notes };
+        let count = jobs.len();
+        for (index, mut job) in jobs.into_iter().enumerate() {
+            complete(&mut job.metadata, index, now);
+            batch.put_job(job, now.as_millisecond())?;
+        }
+        for (index, mut minicluster) in miniclusters.into_iter().enumerate() {
+            complete(&mut minicluster.metadata, count + index, now);
+            batch.put_minicluster(minicluster, now.as_millisecond())?;
         }
         Ok(batch)
     }
 
-    fn push(&mut self, workload: Workload, what: What) -> Result<(), BatchError> {
-        if self.entries.iter().any(|(other, _)| other.name == workload.name) {
-            return Err(BatchError::Twice { name: workload.name.to_string() });
+    fn put_job(&mut self, job: FluxJob, now: Millis) -> Result<(), BatchError> {
+        let (uid, name, class) = (uid_of(&job), job.name_any(), &job.spec.priority_class_name);
+        if !class.is_empty() {
+            self.notes.push(format!(
+                "job {name}: PriorityClass {class:?} is not known here: its priority is 0"
+            ));
+            self.ledger.put_class(class, Some(0));
         }
-        let entry = Entry { what, setups: self.setups.clone(), max_runtime: workload.max_runtime };
-        self.entries.push((workload, entry));
-        Ok(())
+        self.ledger.put_namespace(&job.namespace().unwrap_or_default(), Some(BTreeMap::new()));
+        self.ledger.put_job(&job, None, now);
+        match self.ledger.standing(&uid) {
+            Some(Standing::Mistaken(mistake) | Standing::Unreadable(mistake)) => {
+                let (kind, message) = ("FluxJob", mistake.message.clone());
+                Err(BatchError::Refused { kind, name, message })
+            }
+            Some(Standing::Queued) => self.push(uid, Entry::Job(Box::new(job))),
+            Some(Standing::Foreign) | None => {
+                let manager = &job.spec.managed_by;
+                self.notes.push(format!("job {name} is not run: {manager:?} manages it"));
+                Ok(())
+            }
+        }
     }
 
-    /// A scheduler that was told everything, and what waits.
-    pub(super) fn schedule(self) -> (Scheduler, BTreeMap<Uid, Entry>) {
-        let namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>> = self
-            .entries
-            .iter()
-            .map(|(workload, _)| (workload.namespace.clone(), BTreeMap::new()))
-            .collect();
-        let home = home(&self.setups);
-        let mut scheduler = Scheduler::new(&home);
-        for setup in &self.setups {
-            let around = setup::Around { home: &home, namespaces: &namespaces, nodes: None };
-            scheduler.put_setup(setup::read(setup, around));
+    fn put_minicluster(&mut self, minicluster: MiniCluster, now: Millis) -> Result<(), BatchError> {
+        let (uid, name) = (uid_of(&minicluster), minicluster.name_any());
+        let namespace = minicluster.namespace().unwrap_or_default();
+        self.ledger.put_namespace(&namespace, Some(BTreeMap::new()));
+        self.ledger.put_minicluster(&minicluster, now);
+        match self.ledger.standing(&uid) {
+            Some(_) => self.push(uid, Entry::MiniCluster(Box::new(minicluster))),
+            None => Err(BatchError::NotQueued { name }),
         }
-        let mut waiting = BTreeMap::new();
-        for (workload, entry) in self.entries {
-            waiting.insert(workload.uid.clone(), entry);
-            scheduler.put(workload);
+    }
+
+    fn push(&mut self, uid: Uid, entry: Entry) -> Result<(), BatchError> {
+        let name = entry.name();
+        if self.entries.values().any(|other| other.name() == name) {
+            return Err(BatchError::Twice { name });
         }
-        (scheduler, waiting)
+        self.entries.insert(uid, entry);
+        Ok(())
     }
 }
 
 impl Entry {
     pub(super) fn name(&self) -> String {
-        match &self.what {
-            What::Job(job) => job.name_any(),
-            What::MiniCluster(minicluster) => minicluster.name_any(),
+        match self {
+            Entry::Job(job) => job.name_any(),
+            Entry::MiniCluster(minicluster) => minicluster.name_any(),
         }
     }
 
-    pub(super) fn max_runtime(&self) -> Option<Millis> {
-        self.max_runtime
-    }
-
-    /// The MiniCluster to run with the room that was given.
-    pub(super) fn minicluster(&self, admission: &Admission) -> MiniCluster {
-        match &self.what {
-            What::Job(job) => {
-                let setup = self.setups.iter().find(|setup| {
-                    setup.name_any() == *admission.queue.name
-                        && setup.namespace().as_deref() == Some(&*admission.queue.namespace)
-                });
-                let defaults = setup.map(|setup| setup.spec.defaults()).unwrap_or_default();
-                let size = i32::try_from(admission.size).unwrap_or(i32::MAX);
-                let mut made = minicluster_of(job, &defaults, size);
+    /// The MiniCluster to run with the nodes that a setup has given.
+    pub(super) fn minicluster(self, size: u32, setup: Option<&FluxSetupSpec>) -> MiniCluster {
+        match self {
+            Entry::Job(job) => {
+                let mut made = minicluster_at(&job, setup, size.try_into().unwrap_or(i32::MAX));
                 // Nobody asked for it, so that it is not used need not be said.
                 let containers = made.spec.containers.iter_mut();
                 containers.filter(|c| c.image == DEFAULT_IMAGE).for_each(|c| c.image.clear());
                 made
             }
-            What::MiniCluster(minicluster) => MiniCluster::clone(minicluster),
+            Entry::MiniCluster(minicluster) => *minicluster,
         }
     }
 }
 
 /// The setups as this machine can have them; one without limits if there is none.
-fn prepared(
-    setups: Vec<FluxSetup>,
-    now: Timestamp,
-    notes: &mut Vec<String>,
-) -> Vec<Arc<FluxSetup>> {
+fn prepared(setups: Vec<FluxSetup>, now: Timestamp, notes: &mut Vec<String>) -> Vec<FluxSetup> {
     let mut setups = setups;
     if setups.is_empty() {
         notes.push("there is no FluxSetup: every job runs at once".into());
@@ -195,7 +168,7 @@ fn prepared(
             let name = setup.name_any();
             notes.push(format!("quotaFromNodes of {name} is not used: its quota alone counts"));
         }
-        prepared.push(Arc::new(setup));
+        prepared.push(setup);
     }
     prepared
 }
@@ -212,7 +185,7 @@ fn complete(metadata: &mut ObjectMeta, index: usize, now: Timestamp) {
 }
 
 /// The operator's namespace: where a setup speaks for others.
-fn home(setups: &[Arc<FluxSetup>]) -> String {
+fn home(setups: &[FluxSetup]) -> String {
     let speaking = setups.iter().find(|setup| setup.spec.namespace_selector.is_some());
     speaking.and_then(|setup| setup.namespace()).unwrap_or_else(|| NAMESPACE.into())
 }

@@ -1,10 +1,10 @@
-//! FluxJobs on one machine: the scheduler of the operator decides who gets room, and each
+//! FluxJobs on one machine: the operator's own ledger decides which are admitted, and each
 //! admitted job is a cluster of processes.
 //!
 //! ```text
-//! Batch ──put──► queue::Scheduler ──cycle──► admit ──► a thread with the job's front
-//!                      ▲                                   │ ready, ended
-//!                      └────────────── remove ◄────────────┘
+//! Batch ──put──► the ledger of plan ──cycle──► admit ──► a thread with the job's front
+//!                      ▲                                     │ ready, ended
+//!                      └─────────────── remove ◄─────────────┘
 //! ```
 
 mod batch;
@@ -14,7 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use flux_operator_queue::{Admit, Millis, Scheduler, Uid};
+use flux_operator_api::MiniCluster;
+use flux_operator_plan::queueing::ledger::Ledger;
+use flux_operator_queue::{Admission, Admit, Millis, Uid};
 
 use crate::flux::Programs;
 use crate::front::watch_signals;
@@ -51,23 +53,22 @@ pub fn run_batch(
     for note in &batch.notes {
         progress.note(note);
     }
-    let (scheduler, waiting) = batch.schedule();
     let queue = Queue {
-        scheduler,
-        waiting,
+        ledger: batch.ledger,
+        waiting: batch.entries,
         running: BTreeMap::new(),
         said: BTreeMap::new(),
         noted: BTreeSet::new(),
         worst: 0,
     };
-    Ok(queue.run(&events, progress, |admit, entry| {
-        Running::start(home, entry, admit, programs, sender.clone())
+    Ok(queue.run(&events, progress, |admit, minicluster, deadline| {
+        Running::start(home, minicluster, admit, deadline, programs, sender.clone())
     }))
 }
 
 /// What there is, and what was said of it.
 struct Queue {
-    scheduler: Scheduler,
+    ledger: Ledger,
     waiting: BTreeMap<Uid, Entry>,
     running: BTreeMap<Uid, Running>,
     said: BTreeMap<Uid, String>,
@@ -81,18 +82,18 @@ impl Queue {
         mut self,
         events: &Receiver<Event>,
         progress: &Progress,
-        start: impl Fn(&Admit, Entry) -> Result<Running, String>,
+        start: impl Fn(&Admit, MiniCluster, Option<Millis>) -> Result<Running, String>,
     ) -> u8 {
         let mut told = None;
         loop {
             let mut wake = None;
             if told.is_none() {
-                let cycle = self.scheduler.cycle(now());
-                wake = cycle.wake;
+                let decided = self.ledger.cycle(now());
+                wake = decided.wake;
                 // One that could not be started has freed its room again.
                 let mut failed = false;
-                for admit in &cycle.admit {
-                    failed |= !self.admit(admit, progress, &start);
+                for admitted in &decided.admit {
+                    failed |= !self.admit(&admitted.admit, progress, &start);
                 }
                 if failed {
                     continue;
@@ -123,13 +124,18 @@ impl Queue {
         &mut self,
         admit: &Admit,
         progress: &Progress,
-        start: impl Fn(&Admit, Entry) -> Result<Running, String>,
+        start: impl Fn(&Admit, MiniCluster, Option<Millis>) -> Result<Running, String>,
     ) -> bool {
         let Some(entry) = self.waiting.remove(&admit.uid) else { return true };
         let name = &admit.name;
         let (queue, nodes) = (&admit.admission.queue.name, nodes(admit.admission.size));
         progress.done(&format!("job {name} is admitted by {queue} with {nodes}"));
-        match start(admit, entry) {
+        let Admission { queue, size, at, .. } = &admit.admission;
+        let setup = self.ledger.job(&admit.uid, Some(queue), *at).and_then(|facts| facts.setup);
+        let minicluster = entry.minicluster(*size, setup.as_ref().map(|setup| &setup.spec));
+        let workload = self.ledger.scheduler().workload(&admit.uid);
+        let limit = workload.and_then(|workload| workload.max_runtime);
+        match start(admit, minicluster, limit.map(|limit| at.saturating_add(limit))) {
             Ok(running) => {
                 for note in &running.notes {
                     if self.noted.insert(note.clone()) {
@@ -142,7 +148,7 @@ impl Queue {
             Err(reason) => {
                 progress.done(&format!("job {name} failed: {reason}"));
                 self.worst = self.worst.max(NOT_RUN);
-                self.scheduler.remove(&admit.uid);
+                self.ledger.remove(&admit.uid, now());
                 false
             }
         }
@@ -151,7 +157,7 @@ impl Queue {
     /// Says why each waiting job waits, when that has changed.
     fn tell_waiting(&mut self, progress: &Progress) {
         for (uid, entry) in &self.waiting {
-            let Some(waiting) = self.scheduler.why(uid, now()) else { continue };
+            let Some(waiting) = self.ledger.scheduler().why(uid, now()) else { continue };
             let position = waiting.position.map(|place| format!("; position {place}"));
             let text = format!("{}{}", waiting.reason, position.unwrap_or_default());
             if self.said.get(uid) != Some(&text) {
@@ -197,7 +203,7 @@ impl Queue {
             }
         };
         self.worst = self.worst.max(code);
-        self.scheduler.remove(uid);
+        self.ledger.remove(uid, now());
     }
 
     fn end_those_that_ran_too_long(&mut self) {

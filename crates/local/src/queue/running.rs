@@ -3,11 +3,11 @@
 use std::sync::mpsc::Sender;
 use std::thread;
 
+use flux_operator_api::MiniCluster;
 use flux_operator_queue::{Admit, Millis};
 use signal_hook::consts::SIGTERM;
 
 use super::Event;
-use super::batch::Entry;
 use crate::flux::Programs;
 use crate::front::{self, Ears, run_one_of_several};
 use crate::home::Home;
@@ -26,16 +26,16 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts the cluster of an admitted job; `sender` is told how it goes.
+    /// Starts the cluster of an admitted job, which must have ended by `deadline`; `sender` is
+    /// told how it goes.
     pub(super) fn start(
         home: &Home,
-        entry: Entry,
+        minicluster: MiniCluster,
         admit: &Admit,
+        deadline: Option<Millis>,
         programs: &Programs,
         sender: Sender<Event>,
     ) -> Result<Running, String> {
-        let deadline = entry.max_runtime().map(|time| admit.admission.at + time);
-        let minicluster = entry.minicluster(&admit.admission);
         let mut request = Request::of(minicluster).map_err(|error| error.to_string())?;
         // What is going on is told by the queue; the rest is the command's.
         request.quieten();

@@ -11,11 +11,10 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
-use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout};
 
 use super::decision::{Decision, RENEW_WITHIN, RETRY, Seen, decide, held, released};
-use super::{Election, Leadership, Standing, address_of};
+use super::{Election, Leadership, address_of};
 use crate::errors::chain;
 use crate::metrics::Metrics;
 
@@ -41,7 +40,7 @@ pub(crate) struct Candidate {
     seen: Option<Seen>,
     /// When the Lease was last written by us, counted from before the request.
     renewed: Option<Instant>,
-    standing: watch::Sender<Standing>,
+    leadership: Leadership,
     metrics: Metrics,
 }
 
@@ -52,17 +51,17 @@ impl Candidate {
         election: &Election,
         metrics: Metrics,
     ) -> (Candidate, Leadership) {
-        let (standing, leadership) = watch::channel(Standing::default());
+        let leadership = Leadership::unknown();
         let candidate = Candidate {
             api: Api::namespaced(client, &election.namespace),
             name: election.lease.clone(),
             me: election.identity.to_holder(),
             seen: None,
             renewed: None,
-            standing,
+            leadership: leadership.clone(),
             metrics,
         };
-        (candidate, Leadership(leadership))
+        (candidate, leadership)
     }
 
     /// Takes the Lease when it can be had and keeps it. Returns when it is lost.
@@ -81,9 +80,10 @@ impl Candidate {
         }
     }
 
-    /// Gives the Lease back if it is ours, so that another replica need not wait.
+    /// Releases the Lease if it is ours, so that another replica need not wait. Nothing may
+    /// be under way any more.
     pub(crate) async fn release(&mut self) {
-        self.standing.send_replace(Standing::default());
+        self.leadership.close();
         self.metrics.leads(false);
         if self.renewed.take().is_none() {
             return;
@@ -98,11 +98,11 @@ impl Candidate {
         };
         // Others take it after its term in any case.
         match timeout(RETRY, released).await {
-            Ok(Ok(())) => tracing::info!("gave the Lease back"),
+            Ok(Ok(())) => tracing::info!("released the Lease"),
             Ok(Err(error)) => {
-                tracing::warn!(error = chain(&error), "failed to give the Lease back");
+                tracing::warn!(error = chain(&error), "failed to release the Lease");
             }
-            Err(_) => tracing::warn!("failed to give the Lease back in time"),
+            Err(_) => tracing::warn!("failed to release the Lease in time"),
         }
     }
 
@@ -179,15 +179,10 @@ impl Candidate {
     /// Tells everybody how this replica stands.
     fn stand(&self) {
         let holder = self.seen.as_ref().and_then(Seen::holder);
-        let leads = self.renewed.is_some() && holder == Some(&self.me);
+        let held = self.renewed.filter(|_| holder == Some(&self.me));
         let leader = holder.filter(|holder| *holder != self.me).and_then(address_of);
-        let now = Standing { leads, leader };
-        self.standing.send_if_modified(|before| {
-            let changed = *before != now;
-            *before = now;
-            changed
-        });
-        self.metrics.leads(leads);
+        self.leadership.set(held.map(|renewed| renewed + RENEW_WITHIN), leader);
+        self.metrics.leads(held.is_some());
     }
 }
 

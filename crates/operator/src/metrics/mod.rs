@@ -21,11 +21,11 @@ use prometheus_client::registry::Registry;
 
 pub(crate) use bring_up::first_ready;
 pub(crate) use queue::{QueueFigures, QueueMetrics, Stations};
-pub(crate) use requests::counting;
+pub(crate) use requests::verb;
 
-/// Seconds of a pass: a quiet one takes microseconds, one that makes a cluster
+/// Seconds of a reconciliation: a quiet one takes microseconds, one that makes a cluster
 /// some tens of milliseconds, one at a slow API server seconds.
-const PASS_SECONDS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
+const RECONCILE_SECONDS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 
 /// Seconds from creation to quorum: 3 with everything there, minutes where images
 /// are pulled or nodes are made. Kubernetes tells creation times in whole seconds.
@@ -35,9 +35,9 @@ const BRING_UP_SECONDS: [f64; 11] = [1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 30.0, 6
 #[derive(Clone)]
 pub(crate) struct Metrics {
     registry: Arc<Registry>,
-    passes: Family<PassLabels, Counter>,
+    passes: Family<ReconcileLabels, Counter>,
     pass_seconds: Histogram,
-    failures: Family<ReasonLabels, Counter>,
+    failures: Family<FailureLabels, Counter>,
     passes_running: Gauge,
     miniclusters: Family<PhaseLabels, Gauge>,
     bring_up_seconds: Histogram,
@@ -49,8 +49,15 @@ pub(crate) struct Metrics {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct PassLabels {
+struct ReconcileLabels {
+    kind: String,
     result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct FailureLabels {
+    kind: String,
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -82,7 +89,7 @@ struct BuildLabels {
 impl Metrics {
     pub(crate) fn new() -> Metrics {
         let passes = Family::default();
-        let pass_seconds = Histogram::new(PASS_SECONDS);
+        let pass_seconds = Histogram::new(RECONCILE_SECONDS);
         let failures = Family::default();
         let passes_running = Gauge::default();
         let miniclusters = Family::default();
@@ -92,10 +99,18 @@ impl Metrics {
         let requests = Family::default();
         let closed_connections = Family::default();
         let mut registry = Registry::with_prefix("flux_operator");
-        registry.register("reconciles", "Passes over a MiniCluster", passes.clone());
-        registry.register("reconcile_seconds", "Time of a pass", pass_seconds.clone());
-        registry.register("reconcile_errors", "Passes that failed, by reason", failures.clone());
-        registry.register("reconciles_running", "Passes that run now", passes_running.clone());
+        registry.register("reconciles", "Reconciliations, by kind and result", passes.clone());
+        registry.register("reconcile_seconds", "Time of a reconciliation", pass_seconds.clone());
+        registry.register(
+            "reconcile_errors",
+            "Reconciliations that failed, by kind and reason",
+            failures.clone(),
+        );
+        registry.register(
+            "reconciles_running",
+            "Reconciliations under way",
+            passes_running.clone(),
+        );
         registry.register("miniclusters", "MiniClusters by phase", miniclusters.clone());
         registry.register(
             "bring_up_seconds",
@@ -139,22 +154,22 @@ impl Metrics {
         &self.queue
     }
 
-    /// A pass has begun. It ends when the guard is dropped, also when it is cut off.
-    pub(crate) fn pass_begins(&self) -> RunningPass {
+    /// A reconciliation has begun. It ends when the guard is dropped, also when it is cut off.
+    pub(crate) fn reconcile_begins(&self) -> Reconciling {
         self.passes_running.inc();
-        RunningPass(self.passes_running.clone())
+        Reconciling(self.passes_running.clone())
     }
 
-    /// A pass came to an end.
-    pub(crate) fn pass(&self, duration: Duration, succeeded: bool) {
+    /// A reconciliation of an object of this kind came to an end.
+    pub(crate) fn reconciled(&self, kind: &str, duration: Duration, succeeded: bool) {
         let result = if succeeded { "success" } else { "error" };
-        self.passes.get_or_create(&PassLabels { result }).inc();
+        self.passes.get_or_create(&ReconcileLabels { kind: kind.into(), result }).inc();
         self.pass_seconds.observe(duration.as_secs_f64());
     }
 
-    /// A pass failed for this reason.
-    pub(crate) fn failed(&self, reason: &'static str) {
-        self.failures.get_or_create(&ReasonLabels { reason }).inc();
+    /// A reconciliation of an object of this kind failed for this reason.
+    pub(crate) fn failed(&self, kind: &str, reason: &'static str) {
+        self.failures.get_or_create(&FailureLabels { kind: kind.into(), reason }).inc();
     }
 
     /// A MiniCluster is Ready for the first time, this long after its creation.
@@ -199,10 +214,10 @@ impl Metrics {
     }
 }
 
-/// A pass that runs.
-pub(crate) struct RunningPass(Gauge);
+/// A reconciliation under way.
+pub(crate) struct Reconciling(Gauge);
 
-impl Drop for RunningPass {
+impl Drop for Reconciling {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -222,21 +237,21 @@ mod tests {
     #[test]
     fn what_happened_is_in_the_text() {
         let metrics = Metrics::new();
-        metrics.pass(Duration::from_millis(7), true);
-        metrics.pass(Duration::from_millis(7), false);
-        metrics.failed("Apply");
+        metrics.reconciled("MiniCluster", Duration::from_millis(7), true);
+        metrics.reconciled("MiniCluster", Duration::from_millis(7), false);
+        metrics.failed("MiniCluster", "Apply");
         metrics.brought_up(Duration::from_secs(4));
         metrics.leads(true);
         metrics.report("heard");
         metrics.request("jobs".into(), "create");
         metrics.closed_connection("too-slow");
-        let running = metrics.pass_begins();
+        let running = metrics.reconcile_begins();
         let shown = text(&metrics);
         for line in [
-            r#"flux_operator_reconciles_total{result="success"} 1"#,
-            r#"flux_operator_reconciles_total{result="error"} 1"#,
+            r#"flux_operator_reconciles_total{kind="MiniCluster",result="success"} 1"#,
+            r#"flux_operator_reconciles_total{kind="MiniCluster",result="error"} 1"#,
             r#"flux_operator_reconcile_seconds_bucket{le="0.01"} 2"#,
-            r#"flux_operator_reconcile_errors_total{reason="Apply"} 1"#,
+            r#"flux_operator_reconcile_errors_total{kind="MiniCluster",reason="Apply"} 1"#,
             r#"flux_operator_bring_up_seconds_bucket{le="4.0"} 1"#,
             r#"flux_operator_bring_up_seconds_bucket{le="3.0"} 0"#,
             r#"flux_operator_leader 1"#,

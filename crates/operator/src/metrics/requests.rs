@@ -2,26 +2,21 @@
 //! has to.
 
 use axum::http::{Method, Request, header};
-use kube::Client;
 use kube::client::Body;
 
 use super::Metrics;
 
-/// The same client, with every request counted.
-pub(crate) fn counting(client: Client, metrics: Metrics) -> Client {
-    let namespace = client.default_namespace().to_owned();
-    let counted = tower::service_fn(move |request: Request<Body>| {
+impl Metrics {
+    /// Counts a request.
+    pub(crate) fn request_of(&self, request: &Request<Body>) {
         if let Some(resource) = resource(request.uri().path()) {
-            metrics.request(resource, verb(&request));
+            self.request(resource, verb(request));
         }
-        let client = client.clone();
-        async move { client.send(request).await }
-    });
-    Client::new(counted, namespace)
+    }
 }
 
 /// What a request does, in the words of roles.
-fn verb(request: &Request<Body>) -> &'static str {
+pub(crate) fn verb(request: &Request<Body>) -> &'static str {
     let has_name = || has_name(request.uri().path());
     let query = request.uri().query().unwrap_or_default();
     match *request.method() {

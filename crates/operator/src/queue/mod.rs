@@ -3,7 +3,7 @@
 //! ```text
 //! watches ──► ledger (the scheduler, and what it was told)
 //!               │ cycle: schedule ──► writer: one status write per admission
-//!               ├──► job: a pass over a FluxJob makes and deletes its MiniCluster
+//!               ├──► job: a FluxJob's reconciliation makes and deletes its MiniCluster
 //!               ├──► untold: jobs stand in line to be told why they wait
 //!               ├──► setups: what is true of each FluxSetup, once a second
 //!               └──► visibility: who waits where, over HTTP
@@ -26,30 +26,28 @@ mod watches;
 mod writer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::StreamExt;
+use flux_operator_api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::core::error_boundary::InvalidObject;
-use kube::runtime::controller::{Action, Config, Controller};
-use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::backoff::Backoff;
-use crate::expected::Expected;
+use crate::controller::Common;
 use crate::filled::Watched;
 use crate::http::serve_metrics;
 use crate::lease::Leadership;
-use crate::metrics::{Metrics, counting};
-use crate::status::Unreadable;
+use crate::metrics::Metrics;
+use crate::reconciler::{Pacing, Reconciler};
 use crate::stores::Guarded;
+use crate::tasks::{TaskEnded, Tasks};
 
 use pace::Pace;
 pub use pace::Rate;
@@ -57,8 +55,11 @@ use packed::PackedJob;
 use queues::GuardedSetup;
 pub(crate) use queues::Queues;
 
-/// Passes over FluxJobs that run at the same time. They mostly wait for the API server.
-const CONCURRENCY: u16 = 32;
+/// FluxJobs. Reconciliations mostly wait for the API server.
+const JOBS: Pacing = Pacing { concurrency: 32, debounce: Duration::ZERO };
+
+/// FluxSetups.
+const SETUPS: Pacing = Pacing { concurrency: 8, debounce: Duration::ZERO };
 
 /// How the queues are run.
 #[derive(Clone, Debug)]
@@ -77,7 +78,7 @@ pub struct Options {
 pub(crate) struct Start {
     pub(crate) queues: Queues,
     changes: mpsc::UnboundedReceiver<ObjectRef<PackedJob>>,
-    unkept: mpsc::UnboundedReceiver<ObjectRef<GuardedSetup>>,
+    changed_setups: mpsc::UnboundedReceiver<ObjectRef<GuardedSetup>>,
     jobs: Writer<PackedJob>,
     setups: Writer<GuardedSetup>,
 }
@@ -87,7 +88,7 @@ impl Start {
     /// by [`Queues::take_minicluster`].
     pub(crate) fn new(home: &str, miniclusters: Watched<Guarded>, metrics: &Metrics) -> Start {
         let (changed, changes) = mpsc::unbounded_channel();
-        let (unkept_sender, unkept) = mpsc::unbounded_channel();
+        let (changed_setup, changed_setups) = mpsc::unbounded_channel();
         let (job_store, jobs) = Watched::new();
         let (setup_store, setups) = Watched::new();
         let queues = Queues::new(
@@ -96,96 +97,54 @@ impl Start {
             setup_store,
             miniclusters,
             changed,
-            unkept_sender,
+            changed_setup,
             metrics,
         );
-        Start { queues, changes, unkept, jobs, setups }
+        Start { queues, changes, changed_setups, jobs, setups }
     }
 
     /// Starts everything. It ends with `tasks`.
-    pub(crate) fn run(
-        self,
-        tasks: &mut JoinSet<()>,
-        client: &Client,
-        options: &Options,
-        leadership: &Leadership,
-        metrics: &Metrics,
-    ) {
-        let Start { queues, changes, unkept, jobs, setups } = self;
+    pub(crate) fn run(self, tasks: &mut Tasks, options: &Options, common: &Common) {
+        let Start { queues, changes, changed_setups, jobs, setups } = self;
+        let Common { client, leadership, health, metrics } = common;
+        let namespace = options.namespace.as_deref();
         let pace = Arc::new(Pace::new(options.rate));
-        watches::start(tasks, client, options.namespace.as_deref(), &queues, jobs, setups);
+        watches::start(tasks, client, namespace, leadership, &queues, jobs, setups);
         if options.namespace.is_none() {
-            tasks.spawn(nodes::count(queues.clone(), client.clone()));
+            tasks.spawn("quota from nodes", nodes::count(queues.clone(), client.clone()));
         }
         let (writes, to_write) = mpsc::unbounded_channel();
-        tasks.spawn(schedule::schedule(
-            queues.clone(),
-            leadership.clone(),
-            client.clone(),
-            options.namespace.clone(),
-            writes,
-        ));
+        let scheduler =
+            schedule::schedule(queues.clone(), leadership.clone(), health.clone(), writes);
+        tasks.spawn("scheduler", scheduler);
         let writer = writer::Writer {
             client: client.clone(),
             queues: queues.clone(),
+            leadership: leadership.clone(),
+            health: health.clone(),
             pace: pace.clone(),
             metrics: metrics.clone(),
             backoff: Backoff::default(),
         };
-        tasks.spawn(writer::write_all(to_write, Arc::new(writer)));
-        let setups = Arc::new(setups::Context {
-            client: client.clone(),
+        tasks.spawn("writer of admissions", writer::write_all(to_write, Arc::new(writer)));
+        let stale = setups::ask_for_stale(queues.clone(), leadership.clone());
+        tasks.spawn("stale FluxSetups", stale);
+        let kind = setups::Setups { queues: queues.clone(), pace: pace.clone() };
+        let setups = Reconciler::new(kind, common, queues.setup_memory.clone());
+        let (to, store) = (queues.clone(), (*queues.setups).clone());
+        let filled = async move |term| to.filled(term).await;
+        tasks.spawn("FluxSetups", setups.run(store, changed_setups, SETUPS, filled));
+        tasks.spawn("turns of waiting FluxJobs", untold::give_turns(queues.clone(), pace));
+        let kind = job::Jobs {
             queues: queues.clone(),
-            leadership: leadership.clone(),
-            pace: pace.clone(),
-            unreadable: Unreadable::default(),
-        });
-        tasks.spawn(setups::keep_new_ones(setups.clone(), unkept));
-        tasks.spawn(setups::pass_over_all(setups));
-        tasks.spawn(untold::give_turns(queues.clone(), pace));
-        let context = Arc::new(job::Context {
-            client: client.clone(),
-            recorder: Recorder::new(client.clone(), Reporter::from("flux-operator")),
-            queues,
-            backoff: Backoff::default(),
-            expected: Expected::default(),
-            unreadable: Unreadable::default(),
             metrics: metrics.clone(),
             make_miniclusters: options.make_miniclusters,
-        });
-        tasks.spawn(pass_over_jobs(context, changes, leadership.clone()));
+        };
+        let jobs = Reconciler::new(kind, common, queues.job_memory.clone());
+        let store = (*queues.jobs).clone();
+        let filled = async move |term| queues.filled(term).await;
+        tasks.spawn("FluxJobs", jobs.run(store, changes, JOBS, filled));
     }
-}
-
-/// Passes over jobs when they are asked for, while this replica leads.
-async fn pass_over_jobs(
-    context: Arc<job::Context>,
-    changes: mpsc::UnboundedReceiver<ObjectRef<PackedJob>>,
-    leadership: Leadership,
-) {
-    // A pass that sees only part of what is there would make it a second time.
-    context.queues.filled().await;
-    let gained = leadership.gained();
-    Controller::for_stream(futures::stream::pending(), (*context.queues.jobs).clone())
-        .with_config(Config::default().concurrency(CONCURRENCY))
-        .reconcile_on(UnboundedReceiverStream::new(changes))
-        .reconcile_all_on(gained)
-        .run(
-            move |job, context| {
-                let leads = leadership.leads();
-                async move {
-                    match leads {
-                        true => job::reconcile(job, context).await,
-                        false => Ok(Action::await_change()),
-                    }
-                }
-            },
-            job::retry,
-            context,
-        )
-        // What a pass had to say it has said.
-        .for_each(|_| std::future::ready(()))
-        .await;
 }
 
 /// Runs the queues alone, without the controller of MiniClusters, until `stop`. With
@@ -195,39 +154,43 @@ pub async fn run_queue(
     options: Options,
     listener: Option<TcpListener>,
     stop: impl Future<Output = ()>,
-) {
-    let metrics = Metrics::new();
-    let client = counting(client, metrics.clone());
+) -> Result<(), TaskEnded> {
+    let common = Common::new(client, Leadership::always(), Metrics::new());
     let (miniclusters, writer) = Watched::new();
-    let start = Start::new(&options.home, miniclusters.clone(), &metrics);
+    let start = Start::new(&options.home, miniclusters.clone(), &common.metrics);
     let queues = start.queues.clone();
-    let mut tasks = JoinSet::new();
+    let mut tasks = Tasks::default();
     let take = queues.clone();
-    tasks.spawn(crate::watches::miniclusters(
-        client.clone(),
+    let watch = crate::watches::miniclusters(
+        common.client.clone(),
         options.namespace.clone(),
+        common.leadership.clone(),
         (miniclusters, writer),
         move |event| take.take_minicluster(event),
-    ));
-    start.run(&mut tasks, &client, &options, &Leadership::always(), &metrics);
+    );
+    tasks.spawn("watch of MiniClusters", watch);
+    start.run(&mut tasks, &options, &common);
     if let Some(listener) = listener {
-        tasks.spawn(serve_metrics(listener, metrics, queues));
+        tasks.spawn("metrics", serve_metrics(listener, common.metrics, queues));
     }
-    stop.await;
+    tokio::select! {
+        () = stop => Ok(()),
+        ended = tasks.first_end() => Err(ended),
+    }
 }
 
 /// The status of an object that could not be read: why not.
-fn unreadable(condition: &str, invalid: &InvalidObject) -> Value {
+fn unreadable(condition: &str, invalid: &InvalidObject, now: Timestamp) -> Value {
     let told = Condition {
         type_: condition.into(),
         status: "False".into(),
-        reason: "Unreadable".into(),
+        reason: Reason::Unreadable.to_string(),
         message: format!(
             "the object cannot be read, so nothing is done about it: {}",
             invalid.error
         ),
         observed_generation: invalid.metadata.generation,
-        last_transition_time: Time(Timestamp::now()),
+        last_transition_time: Time(now),
     };
     json!({ "conditions": [told] })
 }

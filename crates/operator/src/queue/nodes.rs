@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::queues::Queues;
 use crate::filled::Watched;
-use crate::watches::prune;
+use crate::watches::{config, prune};
 
 /// How often the room is counted again: pods come and go all the time.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync,
 {
     let (watched, writer) = Watched::new();
-    let shown = watcher(api, watcher::Config::default()).default_backoff().modify(prune);
+    let shown = watcher(api, config()).default_backoff().modify(prune);
     let note = watched.clone();
     let events = shown.reflect(writer).filter_map(move |event| {
         let told = match event {

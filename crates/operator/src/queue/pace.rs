@@ -4,6 +4,8 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::lock::lock;
+
 /// A limit of the queue's writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
@@ -92,7 +94,7 @@ impl Bucket {
     }
 
     fn take(&self, now: Instant) -> Instant {
-        let mut next = self.next.lock().expect("no holder of this lock panics");
+        let mut next = lock(&self.next);
         let turn = self.earliest(*next, now);
         *next = turn + self.interval;
         turn
@@ -100,7 +102,7 @@ impl Bucket {
 
     /// Takes a turn unless less than `kept` would be left of what is saved up.
     fn take_unless(&self, now: Instant, kept: Duration) -> bool {
-        let mut next = self.next.lock().expect("no holder of this lock panics");
+        let mut next = lock(&self.next);
         let turn = self.earliest(*next, now);
         let is_spare = turn + kept <= now;
         if is_spare {

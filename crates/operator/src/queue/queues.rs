@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use flux_operator_api::{FluxJob, FluxSetup};
-use flux_operator_plan::queueing::setup::first_step;
-use flux_operator_queue::{Kind, Resources, SetupName, Uid};
+use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_plan::queueing::setup::is_to_be_kept;
+use flux_operator_queue::{Kind, Resources, SetupName};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::DeserializeGuard;
@@ -15,13 +15,16 @@ use kube::{Resource, ResourceExt};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
 
-use super::ledger::{Ledger, setup_name, uid_of};
+use super::ledger::{Ledger, Standing, setup_name, uid_of};
 use super::packed::PackedJob;
 use super::untold::Untold;
 use super::watches::{Labelled, by_name, by_namespace};
 use crate::filled::Watched;
 use crate::index::Index;
+use crate::lease::Term;
+use crate::lock::lock;
 use crate::metrics::{Metrics, QueueFigures};
+use crate::reconciler::Memory;
 use crate::stores::Guarded;
 
 /// A FluxJob, or why it is none.
@@ -44,12 +47,16 @@ pub(crate) struct Queues {
     happened: Arc<Notify>,
     /// Jobs that are to be passed over.
     changed: UnboundedSender<ObjectRef<PackedJob>>,
-    /// Setups that are to be kept before anybody has room of them.
-    unkept: UnboundedSender<ObjectRef<GuardedSetup>>,
+    /// Setups that are to be reconciled.
+    changed_setups: UnboundedSender<ObjectRef<GuardedSetup>>,
     /// Setups that are to be passed over.
     pub(super) stale: Stale,
     /// Jobs of which is still to be told why they wait.
     pub(super) untold: Untold,
+    /// What the reconciler remembers of jobs.
+    pub(super) job_memory: Arc<Memory>,
+    /// What the reconciler remembers of setups.
+    pub(super) setup_memory: Arc<Memory>,
     /// Whether some setup takes its quota from nodes.
     pub(super) nodes_wanted: watch::Sender<bool>,
 }
@@ -62,7 +69,7 @@ impl Queues {
         setups: Watched<GuardedSetup>,
         miniclusters: Watched<Guarded>,
         changed: UnboundedSender<ObjectRef<PackedJob>>,
-        unkept: UnboundedSender<ObjectRef<GuardedSetup>>,
+        changed_setups: UnboundedSender<ObjectRef<GuardedSetup>>,
         metrics: &Metrics,
     ) -> Queues {
         Queues {
@@ -75,26 +82,28 @@ impl Queues {
             ledger: Arc::new(Mutex::new(Ledger::new(home, metrics.queue().clone()))),
             happened: Arc::default(),
             changed,
-            unkept,
+            changed_setups,
             stale: Stale::default(),
             untold: Untold::default(),
+            job_memory: Arc::default(),
+            setup_memory: Arc::default(),
             nodes_wanted: watch::channel(false).0,
         }
     }
 
-    /// Waits until everything that was there at the start has been seen.
-    pub(crate) async fn filled(&self) {
-        self.jobs.filled().await;
-        self.setups.filled().await;
-        self.miniclusters.filled().await;
-        self.quotas.filled().await;
-        self.namespaces.filled().await;
-        self.classes.filled().await;
+    /// Waits until everything has been listed in this term.
+    pub(crate) async fn filled(&self, term: Term) {
+        self.jobs.filled(term).await;
+        self.setups.filled(term).await;
+        self.miniclusters.filled(term).await;
+        self.quotas.filled(term).await;
+        self.namespaces.filled(term).await;
+        self.classes.filled(term).await;
     }
 
     /// What is known. It is never held across an `await`.
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().expect("no holder of this lock panics")
+        lock(&self.ledger)
     }
 
     /// Makes the scheduler look.
@@ -120,10 +129,24 @@ impl Queues {
         }
     }
 
+    /// Asks for the reconciliation of a setup.
+    pub(super) fn look_at_setup(&self, setup: ObjectRef<GuardedSetup>) {
+        // The receiver is gone while the operator stops; then it does not matter.
+        let _ = self.changed_setups.send(setup);
+    }
+
     /// The MiniCluster of a job's name, whoever it belongs to.
     pub(crate) fn minicluster_named_as(&self, job: &FluxJob) -> Option<Arc<Guarded>> {
         let namespace = job.namespace().unwrap_or_default();
         self.miniclusters.get(&ObjectRef::new(&job.name_any()).within(&namespace))
+    }
+
+    /// Why a MiniCluster cannot be read for its queue, if so.
+    pub(crate) fn unreadable(&self, minicluster: &MiniCluster) -> Option<String> {
+        match self.ledger().standing(&uid_of(minicluster))? {
+            Standing::Unreadable(mistake) => Some(mistake.message.clone()),
+            Standing::Queued | Standing::Mistaken(_) | Standing::Foreign => None,
+        }
     }
 
     /// Takes what the watch of FluxJobs shows.
@@ -139,6 +162,7 @@ impl Queues {
             Event::Delete(job) => {
                 self.ledger().remove(&uid_of(job));
                 self.untold.forget(&uid_of(job));
+                self.job_memory.forget(job.meta().uid.as_deref().unwrap_or_default());
             }
         }
         self.happened();
@@ -181,17 +205,19 @@ impl Queues {
                 left.into_iter().for_each(|name| self.stale.setup(name));
             }
             Event::Apply(setup) => {
-                if setup.0.as_ref().is_ok_and(|setup| first_step(setup).is_some()) {
-                    let _ = self.unkept.send(ObjectRef::from_obj(setup));
+                // At once: before a job is admitted by it.
+                if setup.0.as_ref().is_ok_and(is_to_be_kept) {
+                    self.look_at_setup(ObjectRef::from_obj(setup));
                 }
                 let counts = setup.0.as_ref().map_or(true, |setup| self.ledger().put_setup(setup));
                 if counts {
                     self.stale.all_jobs();
-                    self.stale.setup(setup_name(setup));
                 }
+                self.stale.setup(setup_name(setup));
             }
             Event::Delete(setup) => {
                 self.ledger().remove_setup(&setup_name(setup));
+                self.setup_memory.forget(setup.meta().uid.as_deref().unwrap_or_default());
                 self.stale.all_jobs();
             }
         }
@@ -267,10 +293,7 @@ impl Queues {
     /// The setup of which a MiniCluster has room, its own or its job's.
     pub(super) fn queue_of_cluster(&self, namespace: &str, name: &str) -> Option<SetupName> {
         let minicluster = self.miniclusters.get(&ObjectRef::new(name).within(namespace))?;
-        let ledger = self.ledger();
-        let owners = minicluster.owner_references().iter().map(|owner| owner.uid.as_str());
-        let mut uids = owners.chain(minicluster.meta().uid.as_deref()).map(Uid::from);
-        uids.find_map(|uid| ledger.scheduler().queue_of(&uid).cloned())
+        self.ledger().queue_of_cluster(minicluster.meta()).cloned()
     }
 
     /// What is true of every queue, for `/metrics`.
@@ -280,8 +303,7 @@ impl Queues {
             let (setup, usage) = (ledger.read(name)?, ledger.scheduler().usage(name)?);
             let mut asked = Resources::default();
             for workload in ledger.scheduler().pending(name) {
-                asked.add(&workload.once);
-                asked.add(&workload.each.times(workload.size.unwrap_or(setup.default_size)));
+                asked.add(&workload.request_at(Some(setup)));
             }
             Some(QueueFigures {
                 name: name.clone(),
@@ -336,6 +358,6 @@ impl Stale {
     }
 
     fn lock(&self) -> MutexGuard<'_, What> {
-        self.what.lock().expect("no holder of this lock panics")
+        lock(&self.what)
     }
 }

@@ -1,167 +1,99 @@
-//! Passes over FluxSetups: what is true of each is written at most once a second, beside
-//! the way of admissions.
+//! FluxSetups, as the reconciler needs them. What is true of a setup changes with every job,
+//! so setups are reconciled at most once a second.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flux_operator_api::FluxSetup;
-use flux_operator_plan::queueing::merge_patch;
-use flux_operator_plan::queueing::setup::{FINALIZER, SetupSeen, SetupStep, first_step, plan};
-use flux_operator_queue::SetupName;
-use futures::StreamExt;
+use flux_operator_api::{FluxSetup, FluxSetupStatus};
+use flux_operator_plan::Decision;
+use flux_operator_plan::queueing::ledger::{SetupFacts, setup_name};
+use flux_operator_plan::queueing::setup::{Facts, SetupSeen, SetupUse, decide};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, Patch, PatchParams};
+use kube::core::error_boundary::InvalidObject;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Client, ResourceExt};
-use serde_json::json;
-use tokio::sync::mpsc::UnboundedReceiver;
+use serde_json::Value;
 
 use super::pace::{News, Pace};
 use super::queues::{GuardedSetup, Queues};
 use super::unreadable;
-use crate::apply::{ApplyError, delete};
-use crate::errors::chain;
 use crate::lease::Leadership;
-use crate::status::{Unreadable, patch_status};
+use crate::reconciler::{Kind, Turn, Written};
 
-/// How often what is true of a setup is written.
+/// How often setups are reconciled of which something else has become true.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Setups that are passed over at the same time.
-const CONCURRENCY: usize = 8;
-
-/// What a pass works with.
-pub(super) struct Context {
-    pub(super) client: Client,
+/// Where FluxSetups and what belongs to them are found.
+pub(super) struct Setups {
     pub(super) queues: Queues,
-    pub(super) leadership: Leadership,
     pub(super) pace: Arc<Pace>,
-    pub(super) unreadable: Unreadable,
 }
 
-/// Why a pass failed; it is tried again.
-#[derive(Debug, thiserror::Error)]
-enum SetupError {
-    #[error("failed to write the status")]
-    Publish { source: kube::Error },
-    #[error("failed to change the finalizers")]
-    Finalizers { source: kube::Error },
-    #[error(transparent)]
-    Delete(ApplyError),
+/// What is known of a setup.
+pub(super) struct Observed {
+    queue: Option<SetupFacts>,
+    now: Timestamp,
 }
 
-/// Keeps new setups, at once: before anybody has room of them. What fails here the next
-/// pass does.
-pub(super) async fn keep_new_ones(
-    context: Arc<Context>,
-    mut unkept: UnboundedReceiver<ObjectRef<GuardedSetup>>,
-) {
-    context.queues.filled().await;
-    context.leadership.until_it_leads().await;
-    while let Some(reference) = unkept.recv().await {
-        let Some(guarded) = context.queues.setups.get(&reference) else { continue };
-        let Ok(setup) = &guarded.0 else { continue };
-        if let Some(step) = first_step(setup)
-            && let Err(error) = context.carry_out(setup, step).await
-        {
-            tracing::warn!(setup = %reference, error = chain(&error), "failed to keep a FluxSetup");
-        }
+impl Kind for Setups {
+    type Stored = GuardedSetup;
+    type Object = FluxSetup;
+    type Status = FluxSetupStatus;
+    type Observed = Observed;
+    type Facts<'a> = Facts<'a>;
+
+    const NAME: &'static str = "FluxSetup";
+    const CONDITION: &'static str = "Active";
+
+    fn open(stored: &GuardedSetup) -> Result<Cow<'_, FluxSetup>, &InvalidObject> {
+        stored.0.as_ref().map(Cow::Borrowed)
+    }
+
+    fn observe(&self, setup: &FluxSetup, now: Timestamp) -> Option<Observed> {
+        Some(Observed { queue: self.queues.ledger().setup(&setup_name(setup)), now })
+    }
+
+    fn decide<'a>(&'a self, setup: &'a FluxSetup, observed: &'a Observed) -> Decision<Facts<'a>> {
+        let queue = observed.queue.as_ref().map(|SetupFacts { read, usage, running }| SetupUse {
+            read,
+            usage,
+            running: *running,
+        });
+        decide(SetupSeen { setup, queue, now: observed.now })
+    }
+
+    /// Nothing but itself is written for a setup.
+    fn shown(&self, _: &FluxSetup, _: &Written) -> Option<String> {
+        None
+    }
+
+    fn turn(&self, _: &FluxSetup) -> Turn {
+        if self.pace.spare(News::Setup) { Turn::Now } else { Turn::In(INTERVAL) }
+    }
+
+    fn conditions(setup: &FluxSetup) -> &[Condition] {
+        setup.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn unreadable(invalid: &InvalidObject, now: Timestamp) -> Value {
+        unreadable(Self::CONDITION, invalid, now)
     }
 }
 
-/// Passes over setups of which something else has become true, for ever.
-pub(super) async fn pass_over_all(context: Arc<Context>) {
-    context.queues.filled().await;
-    context.leadership.until_it_leads().await;
+/// Asks for the reconciliation of setups of which something else has become true, and of all
+/// jobs where that concerns them, once a second.
+pub(super) async fn ask_for_stale(queues: Queues, leadership: Leadership) {
+    let term = leadership.until_it_leads().await;
+    queues.filled(term).await;
     loop {
-        let what = context.queues.stale.take().await;
+        let what = queues.stale.take().await;
         if what.all_jobs {
-            context.queues.look_at_all_jobs();
+            queues.look_at_all_jobs();
         }
-        let passes = what.setups.into_iter().map(|name| context.try_pass(name));
-        futures::stream::iter(passes).buffer_unordered(CONCURRENCY).collect::<()>().await;
+        for name in what.setups {
+            queues.look_at_setup(ObjectRef::new(&name.name).within(&name.namespace));
+        }
         tokio::time::sleep(INTERVAL).await;
     }
-}
-
-impl Context {
-    async fn try_pass(&self, name: SetupName) {
-        match self.pass(&name).await {
-            Ok(Done::Yes) => {}
-            Ok(Done::Later) => self.queues.stale.setup(name),
-            Err(error) => {
-                tracing::warn!(setup = %name, error = chain(&error), "a pass over a FluxSetup failed");
-                self.queues.stale.setup(name);
-            }
-        }
-    }
-
-    async fn pass(&self, name: &SetupName) -> Result<Done, SetupError> {
-        let reference = ObjectRef::new(&name.name).within(&name.namespace);
-        let Some(guarded) = self.queues.setups.get(&reference) else { return Ok(Done::Yes) };
-        let setup = match &guarded.0 {
-            Ok(setup) => setup,
-            Err(invalid) => {
-                let status = unreadable("Active", invalid);
-                let told = self.unreadable.tell::<FluxSetup>(&self.client, invalid, status).await;
-                told.map_err(|source| SetupError::Publish { source })?;
-                return Ok(Done::Yes);
-            }
-        };
-        let facts = self.queues.ledger().setup(name);
-        // One that the scheduler has not read yet is told of when it has.
-        let Some(facts) = facts else { return Ok(Done::Yes) };
-        let plan = plan(SetupSeen {
-            setup,
-            read: &facts.read,
-            usage: &facts.usage,
-            running: facts.running,
-            now: Timestamp::now(),
-        });
-        if let Some(step) = plan.step
-            && let Done::Later = self.carry_out(setup, step).await?
-        {
-            return Ok(Done::Later);
-        }
-        let before = setup.status.clone().unwrap_or_default();
-        let Some(patch) = merge_patch(&before, &plan.status) else { return Ok(Done::Yes) };
-        if !self.pace.spare(News::Setup) {
-            return Ok(Done::Later);
-        }
-        let patch = json!({ "status": patch });
-        match patch_status::<FluxSetup>(&self.client, &name.namespace, &name.name, &patch).await {
-            Ok(()) => Ok(Done::Yes),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Done::Yes),
-            Err(source) => Err(SetupError::Publish { source }),
-        }
-    }
-
-    async fn carry_out(&self, setup: &FluxSetup, step: SetupStep) -> Result<Done, SetupError> {
-        let (namespace, name) = (setup.namespace().unwrap_or_default(), setup.name_any());
-        let others = setup.finalizers().iter().filter(|name| *name != FINALIZER).cloned();
-        let finalizers: Vec<String> = match step {
-            SetupStep::Delete => {
-                let deleted = delete::<FluxSetup>(&self.client, &namespace, &name, setup.uid());
-                return deleted.await.map(|_| Done::Yes).map_err(SetupError::Delete);
-            }
-            SetupStep::Keep => others.chain([FINALIZER.to_owned()]).collect(),
-            SetupStep::Release => others.collect(),
-        };
-        // A merge patch replaces a list as a whole, so it must be of this very version.
-        let version = &setup.metadata.resource_version;
-        let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": finalizers } });
-        let setups: Api<FluxSetup> = Api::namespaced(self.client.clone(), &namespace);
-        match setups.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(_) => Ok(Done::Yes),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Done::Yes),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Done::Later),
-            Err(source) => Err(SetupError::Finalizers { source }),
-        }
-    }
-}
-
-/// Whether a pass has said all there is.
-enum Done {
-    Yes,
-    Later,
 }

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::pace::{News, Pace};
 use super::queues::Queues;
+use crate::lock::lock;
 
 /// The line. Cheap to clone.
 #[derive(Clone, Default)]
@@ -78,7 +79,7 @@ impl Untold {
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().expect("no holder of this lock panics")
+        lock(&self.line)
     }
 }
 

@@ -11,6 +11,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use flux_operator_api::{FluxJob, FluxSetup};
+use flux_operator_plan::reason::{of_inactive, of_waiting};
 use flux_operator_queue::{Kind, SetupName, Uid, Waiting, Workload};
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
@@ -86,7 +87,7 @@ fn queue(ledger: &Ledger, name: &SetupName) -> Option<Value> {
         "room": setup.room.to_string(),
         "used": usage.used.to_string(),
         "active": usage.inactive.is_none(),
-        "reason": usage.inactive.as_ref().map(|inactive| inactive.reason),
+        "reason": usage.inactive.as_ref().map(|inactive| of_inactive(inactive.reason).as_str()),
         "message": usage.inactive.as_ref().map(|inactive| &inactive.message),
     }))
 }
@@ -154,7 +155,8 @@ fn told(ledger: &Ledger, uid: &Uid) -> Option<Value> {
     Some(match workload {
         Some(workload) => json!(item(workload, &why)),
         None => {
-            json!({ "kind": "FluxJob", "reason": why.reason.word(), "message": why.reason.to_string() })
+            let reason = of_waiting(&why.reason).as_str();
+            json!({ "kind": "FluxJob", "reason": reason, "message": why.reason.to_string() })
         }
     })
 }
@@ -170,7 +172,7 @@ fn item(workload: &Workload, why: &Waiting) -> Item {
         priority: workload.priority,
         queue: why.queue.as_ref().map(ToString::to_string),
         position: why.position,
-        reason: why.reason.word().to_owned(),
+        reason: of_waiting(&why.reason).to_string(),
         message: why.reason.to_string(),
     }
 }

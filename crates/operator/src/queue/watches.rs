@@ -9,97 +9,129 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client, ResourceExt};
-use tokio::task::JoinSet;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 
 use super::packed::{PackedJob, pack};
 use super::queues::{GuardedJob, GuardedSetup, Queues};
+use crate::filled::Filled;
 use crate::index::{Index, Owner};
-use crate::watches::{api, prune};
+use crate::lease::Leadership;
+use crate::tasks::Tasks;
+use crate::watches::{anew_in_each_term, api, config, prune};
 
-/// Starts the watches. They end with `tasks`.
+/// Starts the watches.
 pub(super) fn start(
-    tasks: &mut JoinSet<()>,
+    tasks: &mut Tasks,
     client: &Client,
     namespace: Option<&str>,
+    leadership: &Leadership,
     queues: &Queues,
     mut jobs: Writer<PackedJob>,
     setups: Writer<GuardedSetup>,
 ) {
-    let config = watcher::Config::default;
-    let shown =
-        watch(api::<GuardedJob>(client, namespace), config()).default_backoff().modify(prune_job);
+    let shown = all(api::<GuardedJob>(client, namespace), leadership, queues.jobs.progress());
     let to = queues.clone();
-    tasks.spawn(follow(
-        "FluxJob",
-        shown,
-        move |event| {
-            let packed = pack(&event);
-            jobs.apply_watcher_event(&packed);
-            to.take_job(&event);
-            to.jobs.note(&packed);
-        },
-        || {},
-    ));
-    let shown = watch(api::<GuardedSetup>(client, namespace), config())
-        .default_backoff()
-        .modify(prune)
-        .reflect(setups);
+    tasks.spawn(
+        "watch of FluxJobs",
+        follow(
+            "FluxJob",
+            shown.modify(prune_job),
+            move |event| {
+                let packed = pack(&event);
+                jobs.apply_watcher_event(&packed);
+                to.take_job(&event);
+                to.jobs.note(&packed);
+            },
+            || {},
+        ),
+    );
+    let shown = all(api::<GuardedSetup>(client, namespace), leadership, queues.setups.progress());
     let to = queues.clone();
-    tasks.spawn(follow(
-        "FluxSetup",
-        shown,
-        move |event| {
-            to.take_setup(&event);
-            to.setups.note(&event);
-        },
-        || {},
-    ));
-    let shown = watch(api::<ResourceQuota>(client, namespace), config()).default_backoff();
-    keep(tasks, "ResourceQuota", shown.modify(prune), &queues.quotas, queues, |queues, owner| {
-        let quotas = queues.quotas.of(owner);
-        let room = namespace_room(quotas.iter().map(|quota| &**quota));
-        queues.ledger().put_namespace_room(&owner.0, room);
-    });
+    tasks.spawn(
+        "watch of FluxSetups",
+        follow(
+            "FluxSetup",
+            shown.modify(prune).reflect(setups),
+            move |event| {
+                to.take_setup(&event);
+                to.setups.note(&event);
+            },
+            || {},
+        ),
+    );
+    let shown = all(api::<ResourceQuota>(client, namespace), leadership, queues.quotas.progress());
+    tasks.spawn(
+        "watch of ResourceQuotas",
+        keep("ResourceQuota", shown.modify(prune), &queues.quotas, queues, |queues, owner| {
+            let quotas = queues.quotas.of(owner);
+            let room = namespace_room(quotas.iter().map(|quota| &**quota));
+            queues.ledger().put_namespace_room(&owner.0, room);
+        }),
+    );
     if namespace.is_some() {
         queues.namespaces.give_up();
         queues.classes.give_up();
         return;
     }
-    let shown = watch(Api::<Labelled>::all(client.clone()), config()).default_backoff();
-    keep(tasks, "Namespace", shown.modify(prune), &queues.namespaces, queues, |queues, owner| {
-        let found = queues.namespaces.of(owner).into_iter().next();
-        let labels = found.map(|namespace| namespace.labels().clone());
-        queues.ledger().put_namespace(&owner.1, labels);
-    });
-    let shown = watch(Api::<PriorityClass>::all(client.clone()), config()).default_backoff();
-    keep(tasks, "PriorityClass", shown.modify(prune), &queues.classes, queues, |queues, owner| {
-        let found = queues.classes.of(owner).into_iter().next();
-        queues.ledger().put_class(&owner.1, found.and_then(|class| class.value));
-        queues.put_jobs_of_class(&owner.1);
-    });
+    let namespaces = Api::<Labelled>::all(client.clone());
+    let shown = all(namespaces, leadership, queues.namespaces.progress());
+    tasks.spawn(
+        "watch of Namespaces",
+        keep("Namespace", shown.modify(prune), &queues.namespaces, queues, |queues, owner| {
+            let found = queues.namespaces.of(owner).into_iter().next();
+            let labels = found.map(|namespace| namespace.labels().clone());
+            queues.ledger().put_namespace(&owner.1, labels);
+        }),
+    );
+    let classes = Api::<PriorityClass>::all(client.clone());
+    let shown = all(classes, leadership, queues.classes.progress());
+    tasks.spawn(
+        "watch of PriorityClasses",
+        keep("PriorityClass", shown.modify(prune), &queues.classes, queues, |queues, owner| {
+            let found = queues.classes.of(owner).into_iter().next();
+            queues.ledger().put_class(&owner.1, found.and_then(|class| class.value));
+            queues.put_jobs_of_class(&owner.1);
+        }),
+    );
+}
+
+/// All objects of an API, listed anew in each term.
+fn all<K>(
+    api: Api<K>,
+    leadership: &Leadership,
+    filled: Filled,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static
+where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let begin = move || watch(api.clone(), config()).default_backoff();
+    anew_in_each_term(leadership.clone(), filled, begin)
 }
 
 /// Keeps objects by what they belong to, and tells whose have changed.
 fn keep<K>(
-    tasks: &mut JoinSet<()>,
     kind: &'static str,
     shown: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
     index: &Index<K>,
     queues: &Queues,
     changed: fn(&Queues, &Owner),
-) where
+) -> impl Future<Output = ()> + Send + 'static
+where
     K: ResourceExt + Send + Sync + 'static,
 {
     let (index, queues, unseen) = (index.clone(), queues.clone(), index.clone());
     let take = move |event| {
-        let owners = index.take(event);
-        owners.iter().for_each(|owner| changed(&queues, owner));
-        if !owners.is_empty() {
+        let mut happened = false;
+        index.take(event, |owner| {
+            changed(&queues, owner);
+            happened = true;
+        });
+        if happened {
             queues.happened();
         }
     };
-    tasks.spawn(follow(kind, shown, take, move || unseen.give_up()));
+    follow(kind, shown, take, move || unseen.give_up())
 }
 
 /// Takes all events of a watch; `forbidden` is called when it may not look.

@@ -1,11 +1,13 @@
 //! Writes down what was decided: one request each, several at a time.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_plan::queueing::admission;
-use flux_operator_queue::{Admit, EvictReason, Kind, Uid};
+use flux_operator_queue::{Admit, EvictReason, Kind, Millis, SetupName, Uid};
+use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
@@ -19,9 +21,13 @@ use super::pace::Pace;
 use super::queues::Queues;
 use super::schedule::now;
 use crate::backoff::Backoff;
+use crate::client::is_unknown;
 use crate::errors::chain;
+use crate::health::Health;
+use crate::lease::Leadership;
 use crate::metrics::Metrics;
-use crate::status::{patch_status, replace_status};
+use crate::reconciler::{patch_status, replace_status};
+use crate::tasks::panic_message;
 
 /// Writes that are under way at the same time. An API server on two cores answers
 /// no faster to more.
@@ -31,6 +37,8 @@ const IN_FLIGHT: usize = 64;
 pub(super) struct Writer {
     pub(super) client: Client,
     pub(super) queues: Queues,
+    pub(super) leadership: Leadership,
+    pub(super) health: Health,
     pub(super) pace: Arc<Pace>,
     pub(super) metrics: Metrics,
     pub(super) backoff: Backoff<Uid>,
@@ -43,6 +51,8 @@ pub(super) enum Write {
     /// A MiniCluster that names a queue itself loses its room: it is stopped as if it were
     /// suspended.
     Withdraw { namespace: Arc<str>, name: Arc<str>, reason: EvictReason },
+    /// The record of such a MiniCluster is to name the setup that has replaced its own.
+    Rename { namespace: Arc<str>, name: Arc<str>, version: u64, queue: SetupName },
 }
 
 /// Writes down whatever comes, in order as far as the API server keeps it.
@@ -54,12 +64,7 @@ pub(super) async fn write_all(mut to_write: UnboundedReceiver<Write>, writer: Ar
         writer.pace.turn().await;
         let writer = writer.clone();
         writes.spawn(async move {
-            match write {
-                Write::Admit(admitted) => writer.admit(admitted).await,
-                Write::Withdraw { namespace, name, reason } => {
-                    writer.withdraw(&namespace, &name, reason).await;
-                }
-            }
+            writer.write(write).await;
             drop(permit);
         });
         while writes.try_join_next().is_some() {}
@@ -78,29 +83,57 @@ enum Answer {
 }
 
 impl Writer {
+    /// Writes one thing down. A panic costs that object alone: its admission is taken back, and
+    /// decided again after a while.
+    async fn write(&self, write: Write) {
+        let (what, uid) = match &write {
+            Write::Admit(admitted) => (
+                format!("{}/{}", admitted.admit.namespace, admitted.admit.name),
+                Some(admitted.admit.uid.clone()),
+            ),
+            Write::Withdraw { namespace, name, .. } | Write::Rename { namespace, name, .. } => {
+                (format!("{namespace}/{name}"), None)
+            }
+        };
+        let written = async {
+            match write {
+                Write::Admit(admitted) => self.admit(admitted).await,
+                Write::Withdraw { namespace, name, reason } => {
+                    self.withdraw(&namespace, &name, reason).await;
+                }
+                Write::Rename { namespace, name, version, queue } => {
+                    self.rename(&namespace, &name, version, &queue).await;
+                }
+            }
+        };
+        let Err(panic) = AssertUnwindSafe(written).catch_unwind().await else { return };
+        tracing::error!(object = what, panic = panic_message(&*panic), "a write panicked");
+        if let Some(uid) = uid {
+            self.take_back(&uid).await;
+        }
+    }
+
     async fn admit(&self, admitted: Admitted) {
         let Admitted { admit, version, since, freed } = admitted;
         let Some(record) = self.record(&admit, version) else {
             // The watch has shown its end, and says so in a moment.
             return self.outdated(&admit.uid);
         };
-        loop {
+        // What was decided and not sent is dropped when this replica stops: the next leader
+        // decides anew.
+        while self.leadership.decides() {
             match self.send(&admit, &record).await {
                 Answer::Written => {
                     self.backoff.reset(&admit.uid);
-                    let waited = now().saturating_sub(since).max(0).unsigned_abs();
-                    let waited = Duration::from_millis(waited);
-                    let freed = freed.map(|freed| freed.elapsed());
+                    let waited = elapsed(since);
+                    let freed = freed.map(elapsed);
                     self.metrics.queue().admitted(&admit.admission.queue, waited, freed);
                     return;
                 }
                 Answer::Outdated => return self.outdated(&admit.uid),
                 Answer::Refused(error) => {
                     self.warn(&admit, &error);
-                    // Its room stays taken meanwhile, or it would be the next again at once.
-                    tokio::time::sleep(self.backoff.next(admit.uid.clone())).await;
-                    self.queues.ledger().take_back(&admit.uid);
-                    return self.queues.happened();
+                    return self.take_back(&admit.uid).await;
                 }
                 // If it was taken after all, the next is outdated, because its version is
                 // the same; so nothing can be given twice.
@@ -116,7 +149,11 @@ impl Writer {
         let patch = admission::taken_from_minicluster(reason);
         let uid = Uid::from(format!("{namespace}/{name}").as_str());
         let client = &self.client;
-        while let Err(error) = patch_status::<MiniCluster>(client, namespace, name, &patch).await {
+        while self.leadership.decides() {
+            let under_way = self.health.begin("withdrawal");
+            let sent = patch_status::<MiniCluster>(client, namespace, name, &patch).await;
+            drop(under_way);
+            let Err(error) = sent else { break };
             // It is gone, or has no room any more.
             if matches!(&error, kube::Error::Api(status) if [404, 422].contains(&status.code)) {
                 break;
@@ -127,6 +164,34 @@ impl Writer {
                 error = chain(&error),
                 "failed to take room back"
             );
+            tokio::time::sleep(self.backoff.next(uid.clone())).await;
+        }
+        self.backoff.reset(&uid);
+    }
+
+    /// Takes an admission back that could not be written, after a while: its quota stays taken
+    /// meanwhile, or it would be the next again at once.
+    async fn take_back(&self, uid: &Uid) {
+        tokio::time::sleep(self.backoff.next(uid.clone())).await;
+        self.queues.ledger().take_back(uid);
+        self.queues.happened();
+    }
+
+    /// Has a record name another setup. If the object has changed, this is decided again when
+    /// the watch shows that.
+    async fn rename(&self, namespace: &str, name: &str, version: u64, queue: &SetupName) {
+        let patch = admission::renamed_minicluster(version, queue);
+        let uid = Uid::from(format!("{namespace}/{name}").as_str());
+        let client = &self.client;
+        while self.leadership.decides()
+            && let Err(error) = patch_status::<MiniCluster>(client, namespace, name, &patch).await
+        {
+            if matches!(&error, kube::Error::Api(status) if [404, 409, 422].contains(&status.code))
+            {
+                break;
+            }
+            let error = chain(&error);
+            tracing::warn!(cluster = name, namespace, error, "failed to rewrite an admission");
             tokio::time::sleep(self.backoff.next(uid.clone())).await;
         }
         self.backoff.reset(&uid);
@@ -164,6 +229,7 @@ impl Writer {
     }
 
     async fn send(&self, admit: &Admit, record: &Value) -> Answer {
+        let _under_way = self.health.begin("admission");
         let (namespace, name) = (&*admit.namespace, &*admit.name);
         let client = &self.client;
         let sent = match admit.kind {
@@ -171,14 +237,85 @@ impl Writer {
             Kind::MiniCluster => patch_status::<MiniCluster>(client, namespace, name, record).await,
         };
         match sent {
-            Ok(()) => Answer::Written,
+            Ok(_) => Answer::Written,
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Answer::Outdated,
-            Err(error) => match &error {
-                kube::Error::Api(status) if status.code < 500 && status.code != 429 => {
-                    Answer::Refused(error)
-                }
-                _ => Answer::Unknown(error),
-            },
+            Err(error) if is_unknown(&error) => Answer::Unknown(error),
+            Err(error) => Answer::Refused(error),
         }
+    }
+}
+
+/// How long ago a time is.
+fn elapsed(since: Millis) -> Duration {
+    Duration::from_millis(now().saturating_sub(since).max(0).unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::{Request, Response};
+    use flux_operator_api::FluxSetup;
+    use kube::client::Body;
+    use kube::core::DeserializeGuard;
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use crate::filled::Watched;
+    use crate::queue::Start;
+
+    /// A writer whose requests panic and are counted, and an admission for it to write.
+    fn writer() -> (Writer, Admitted, Arc<AtomicUsize>) {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = sent.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::SeqCst);
+            async { panic!("on purpose") as Result<Response<Body>, kube::Error> }
+        });
+        let metrics = Metrics::new();
+        let (store, mut miniclusters) = Watched::new();
+        let queues = Start::new("home", store, &metrics).queues;
+        let setup: FluxSetup = serde_json::from_value(json!({
+            "metadata": { "name": "main", "namespace": "a", "uid": "s", "resourceVersion": "1" },
+            "spec": { "quota": { "nodes": 1 } },
+        }))
+        .unwrap();
+        let minicluster: MiniCluster = serde_json::from_value(json!({
+            "metadata": { "name": "b", "namespace": "a", "uid": "b", "resourceVersion": "2" },
+            "spec": { "queue": "main", "size": 1, "containers": [{ "image": "c" }] },
+        }))
+        .unwrap();
+        queues.ledger().put_setup(&setup);
+        queues.ledger().put_minicluster(&minicluster);
+        miniclusters.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster))));
+        let admitted = queues.ledger().cycle(now()).admit.pop().expect("there is quota");
+        let writer = Writer {
+            client: Client::new(service, "default"),
+            queues,
+            leadership: Leadership::always(),
+            health: Health::default(),
+            pace: Arc::new(Pace::new(None)),
+            metrics,
+            backoff: Backoff::default(),
+        };
+        (writer, admitted, sent)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_panics_costs_its_own_admission_and_is_decided_again() {
+        let (writer, admitted, sent) = writer();
+        assert!(writer.queues.ledger().cycle(now()).admit.is_empty(), "it is being written");
+        writer.write(Write::Admit(admitted)).await;
+        assert_eq!(sent.load(Ordering::SeqCst), 1);
+        assert_eq!(writer.queues.ledger().cycle(now()).admit.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_admission_that_was_not_sent_is_dropped_when_the_replica_stops() {
+        let (writer, admitted, sent) = writer();
+        writer.leadership.stop_deciding();
+        writer.write(Write::Admit(admitted)).await;
+        assert_eq!(sent.load(Ordering::SeqCst), 0);
     }
 }

@@ -10,6 +10,7 @@ use kube::runtime::watcher::Event;
 
 use super::Reports;
 use crate::filled::Watched;
+use crate::health::Health;
 use crate::http::Server;
 use crate::index::Index;
 use crate::lease::Leadership;
@@ -47,6 +48,7 @@ pub(super) fn server(leadership: Leadership, client: Client) -> Server {
         },
         reports: Reports::new(tokio::sync::mpsc::unbounded_channel().0),
         leadership,
+        health: Health::default(),
         metrics,
         queues,
     }

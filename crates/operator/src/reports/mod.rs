@@ -22,6 +22,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::lock::lock;
 use crate::watches::Changed;
 use nonces::Nonces;
 
@@ -84,10 +85,10 @@ impl Reports {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Cluster>> {
-        self.clusters.lock().expect("no holder of this lock panics")
+        lock(&self.clusters)
     }
 
     fn nonces(&self) -> MutexGuard<'_, Nonces> {
-        self.nonces.lock().expect("no holder of this lock panics")
+        lock(&self.nonces)
     }
 }

@@ -8,6 +8,7 @@ use flux_operator_flux::Certificate;
 use flux_operator_wire::seal::SealKey;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use super::Rendering;
@@ -42,18 +43,51 @@ fn given(minicluster: &MiniCluster) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// The Secret of a cluster.
-pub fn secret(rendering: &Rendering<'_>, keys: &Keys) -> Secret {
-    let certificate = (CERTIFICATE_KEY, keys.certificate.to_secret_text());
-    let report = keys.report.as_ref().map(|key| (REPORT_KEY, key.to_secret_text()));
-    let data = std::iter::once(certificate)
-        .chain(report)
-        .map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));
-    Secret {
-        metadata: rendering.metadata(rendering.secret_name()),
-        immutable: Some(true),
-        data: Some(BTreeMap::from_iter(data)),
-        type_: Some("Opaque".into()),
-        ..Secret::default()
+/// Keys that are still to be made: everything of their Secret that needs no randomness.
+#[derive(Clone, Debug)]
+pub struct NewKeys {
+    metadata: ObjectMeta,
+    /// The certificate that the user has given; a fresh one if there is none.
+    pub certificate: Option<Certificate>,
+}
+
+/// A certificate cannot be compared, so that no comparison can leak it by its time. Plans
+/// are compared only where nobody watches.
+impl PartialEq for NewKeys {
+    fn eq(&self, other: &NewKeys) -> bool {
+        let text = |keys: &NewKeys| {
+            let certificate = keys.certificate.as_ref();
+            certificate.map(|certificate| certificate.to_secret_text().as_bytes().to_vec())
+        };
+        self.metadata == other.metadata && text(self) == text(other)
+    }
+}
+
+impl NewKeys {
+    /// The keys of a cluster.
+    pub fn of(rendering: &Rendering<'_>) -> NewKeys {
+        let flux = rendering.minicluster.spec.flux.as_ref();
+        let given = flux.map(|flux| flux.curve_cert.as_str()).filter(|text| !text.is_empty());
+        NewKeys {
+            metadata: rendering.metadata(rendering.secret_name()),
+            // One that cannot be read was refused.
+            certificate: given.and_then(|text| Certificate::parse(text).ok()),
+        }
+    }
+
+    /// The Secret with these keys.
+    pub fn secret(&self, keys: &Keys) -> Secret {
+        let certificate = (CERTIFICATE_KEY, keys.certificate.to_secret_text());
+        let report = keys.report.as_ref().map(|key| (REPORT_KEY, key.to_secret_text()));
+        let data = std::iter::once(certificate)
+            .chain(report)
+            .map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));
+        Secret {
+            metadata: self.metadata.clone(),
+            immutable: Some(true),
+            data: Some(BTreeMap::from_iter(data)),
+            type_: Some("Opaque".into()),
+            ..Secret::default()
+        }
     }
 }

@@ -2,13 +2,14 @@
 
 use flux_operator_api::fluxjob::Admission as Record;
 use flux_operator_api::{FluxJob, FluxJobStatus, MiniCluster};
-use flux_operator_queue::{Admit, EvictReason};
+use flux_operator_queue::{Admit, EvictReason, SetupName};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use serde_json::{Value, json};
 
-use super::{job, leaving, quantity};
+use super::{job, quantity};
+use crate::reason::of_eviction;
 
 /// What admits a FluxJob: the record, the conditions and the phase, with the resource version
 /// that was decided on, so that it fails if the job has changed since.
@@ -38,7 +39,14 @@ pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) 
 /// Job, and the record goes when its pods have. One that has no room any more refuses it,
 /// because a record names its queue.
 pub fn taken_from_minicluster(reason: EvictReason) -> Value {
-    json!({ "status": { "admission": { "leaving": leaving::word(reason) } } })
+    json!({ "status": { "admission": { "leaving": of_eviction(reason).as_str() } } })
+}
+
+/// The merge patch that has the record of a MiniCluster name the setup that has replaced its
+/// own, for this version of the object.
+pub fn renamed_minicluster(version: u64, queue: &SetupName) -> Value {
+    let metadata = ObjectMeta { resource_version: Some(version.to_string()), ..Default::default() };
+    exactly(&metadata, json!({ "admission": { "queue": queue.to_string() } }))
 }
 
 fn record(admit: &Admit, now: Timestamp) -> Record {

@@ -6,23 +6,33 @@
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::{Admission, Requeue};
-use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
-use flux_operator_queue::{EvictReason, Reason, Waiting};
+use flux_operator_api::reason::AnyReason;
+use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster, Reason};
+use flux_operator_queue as queue;
+use flux_operator_queue::{EvictReason, SetupName, Waiting};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::job_status::{End, Records, Standing, status};
-use super::leaving::{self, CHANGED, NOT_READY, SUSPENDED, because};
+use super::leaving::because;
 use super::minicluster::{belongs_to, changed_fields, is_left_behind};
 use super::workload::{Mistake, name_taken};
-use super::{Requests, back_off, minicluster_of, quantity, requests};
-use crate::status::has_ended;
+use super::{Requests, back_off, minicluster_at, news, quantity, requests};
+use crate::decision::{
+    Conclude, Conclusion, Decision, Failure, FailureKind, Outcome, reported, requeue_at,
+};
+use crate::reason::{of_eviction, of_waiting};
+use crate::status::{Urgency, has_ended};
+use crate::step::{Object, Step, Target, TargetKind};
 use crate::time::{after, seconds_after};
 use crate::verdict::find;
 
 /// How long a job that only waits is not written to: most are admitted before.
 const WAITING_IS_TOLD_AFTER_SECONDS: i64 = 5;
+
+/// How often a job that waits is reconciled for another reason than before.
+const REFRESH_SECONDS: i64 = 60;
 
 /// Everything that is known of a job.
 #[derive(Clone, Debug)]
@@ -33,53 +43,102 @@ pub struct JobSeen<'a> {
     pub minicluster: Option<&'a MiniCluster>,
     /// The setup it waits at or was admitted by, if that is there.
     pub setup: Option<&'a FluxSetupSpec>,
+    /// The setup that its record should name: the one it names, or what has replaced that.
+    pub record: Option<&'a SetupName>,
     /// Why it cannot be queued, if so.
     pub mistake: Option<&'a Mistake>,
     /// Why it waits, if it does.
     pub waiting: Option<&'a Waiting>,
     /// Its queue takes its room back.
     pub evicted: Option<EvictReason>,
-    /// What the last pass could not do, in words.
-    pub failure: Option<&'a str>,
-    /// Chance, from 0 to 1, for the back-off.
-    pub chance: f64,
+    /// Whether admitted jobs are run here, and not by another controller.
+    pub runs_jobs: bool,
+    /// Jitter, from 0 to 1, for the back-off.
+    pub jitter: f64,
     /// The time.
     pub now: Timestamp,
 }
 
-/// One change of an object.
-#[derive(Clone, Debug, PartialEq)]
-pub enum JobStep {
-    /// Create the MiniCluster, unless it is there and belongs to this job.
-    CreateMiniCluster(Box<MiniCluster>),
-    /// Delete the MiniCluster with everything it owns.
-    DeleteMiniCluster,
-    /// Delete the job itself: its time is over.
-    DeleteJob,
-}
-
 /// What to do about a job, and what to say of it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct JobPlan {
+struct JobPlan {
     /// In this order.
-    pub steps: Vec<JobStep>,
+    steps: Vec<Step>,
     /// The status to show; None while there is nothing to say yet, so that a job that is
     /// admitted at once is written once.
-    pub status: Option<FluxJobStatus>,
+    status: Option<FluxJobStatus>,
     /// When to look again, if nothing happens before.
-    pub look_again: Option<Timestamp>,
+    look_again: Option<Timestamp>,
 }
 
-/// Decides what to do about a job. Same arguments, same plan.
-pub fn plan(seen: &JobSeen<'_>) -> JobPlan {
+/// What the conclusion about a FluxJob is drawn from.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    seen: JobSeen<'a>,
+    plan: JobPlan,
+}
+
+/// Decides what to do about a job. Same arguments, same decision.
+pub fn decide(seen: JobSeen<'_>) -> Decision<Facts<'_>> {
+    let plan = plan(&seen, None);
+    Decision::new(plan.steps.clone(), Facts { seen, plan })
+}
+
+impl Conclude for Facts<'_> {
+    type Status = FluxJobStatus;
+
+    fn conclude(&self, _: &[Step], outcome: &Outcome) -> Conclusion<FluxJobStatus> {
+        let failure = reported(outcome);
+        let failed = failure.map(|failure| plan(&self.seen, Some(failure)));
+        let JobPlan { status, look_again, .. } = failed.as_ref().unwrap_or(&self.plan);
+        let before = self.seen.job.status.clone().unwrap_or_default();
+        let urgency = status.as_ref().map_or(Urgency::None, |status| urgency(&before, status));
+        // Whether it waits for another reason than before. What changes for one job alone is
+        // reported at once.
+        let stands = status.is_some() && urgency == Urgency::None;
+        let refresh = (stands && self.seen.waiting.is_some())
+            .then(|| seconds_after(self.seen.now, REFRESH_SECONDS));
+        Conclusion {
+            events: status
+                .as_ref()
+                .map(|status| news(&before.conditions, &status.conditions))
+                .unwrap_or_default(),
+            urgency,
+            status: status.clone(),
+            requeue_at: requeue_at(outcome, self.seen.now, [*look_again, refresh]),
+            retry: failure.is_some(),
+        }
+    }
+}
+
+/// How soon a status must be written. That a job waits is written when there is time for it:
+/// who wants to know at once asks.
+fn urgency(before: &FluxJobStatus, now: &FluxJobStatus) -> Urgency {
+    // What has finished is kept without its conditions, and stays as it was reported.
+    if before == now || before.finish_time.is_some() {
+        return Urgency::None;
+    }
+    let waits = before.admission.is_none() && now.admission.is_none() && now.finish_time.is_none();
+    if waits { Urgency::Later } else { Urgency::Now }
+}
+
+fn plan(seen: &JobSeen<'_>, failure: Option<&Failure>) -> JobPlan {
     let job = seen.job;
+    if !seen.runs_jobs && job.status.as_ref().is_some_and(has_room_or_ended) {
+        // Another controller sees to it.
+        return JobPlan::default();
+    }
     if !job.spec.managed_by.is_empty() || job.metadata.deletion_timestamp.is_some() {
         // Somebody else's, or Kubernetes deletes what it owns.
         return JobPlan::default();
     }
-    let before = job.status.clone().unwrap_or_default();
+    let mut before = job.status.clone().unwrap_or_default();
     if let Some(end) = &before.finish_time {
         return after_the_end(seen, end.0);
+    }
+    if let Some((admission, setup)) = before.admission.as_mut().zip(seen.record) {
+        // It counts there from now on, also when nothing says any more who replaced whom.
+        admission.queue = setup.to_string();
     }
     let own = seen.minicluster.filter(|minicluster| belongs_to(minicluster, job));
     if let Some(end) = own.and_then(end_of) {
@@ -88,9 +147,15 @@ pub fn plan(seen: &JobSeen<'_>) -> JobPlan {
     }
     match before.admission.clone() {
         None => waits(seen, &before, own),
-        Some(admission) if admission.leaving.is_empty() => has_room(seen, &before, admission, own),
+        Some(admission) if admission.leaving.is_empty() => {
+            has_room(seen, failure, &before, admission, own)
+        }
         Some(admission) => leaves(seen, &before, admission, own),
     }
+}
+
+fn has_room_or_ended(status: &FluxJobStatus) -> bool {
+    status.admission.is_some() || status.finish_time.is_some()
 }
 
 /// The status of a job that is just given room.
@@ -110,7 +175,7 @@ fn end_of(minicluster: &MiniCluster) -> Option<End> {
         at,
         succeeded: succeeded.status == "True",
         exit_code: status.exit_code,
-        reason: succeeded.reason.clone(),
+        reason: AnyReason::read(&succeeded.reason),
         message: succeeded.message.clone(),
     })
 }
@@ -122,7 +187,7 @@ fn after_the_end(seen: &JobSeen<'_>, end: Timestamp) -> JobPlan {
     let kept = spec.ttl_seconds_after_finished.or(retention);
     let until = kept.map(|seconds| seconds_after(end, seconds));
     if until.is_some_and(|until| seen.now >= until) {
-        return JobPlan { steps: vec![JobStep::DeleteJob], ..JobPlan::default() };
+        return JobPlan { steps: vec![Step::DeleteSelf], ..JobPlan::default() };
     }
     let own = seen.minicluster.filter(|minicluster| belongs_to(minicluster, seen.job));
     let steps = if spec.keep_cluster { Vec::new() } else { delete(own) };
@@ -130,9 +195,10 @@ fn after_the_end(seen: &JobSeen<'_>, end: Timestamp) -> JobPlan {
     JobPlan { steps, status: seen.job.status.clone(), look_again: until }
 }
 
-fn delete(own: Option<&MiniCluster>) -> Vec<JobStep> {
-    let stays = own.is_some_and(|own| own.metadata.deletion_timestamp.is_none());
-    stays.then_some(JobStep::DeleteMiniCluster).into_iter().collect()
+fn delete(own: Option<&MiniCluster>) -> Vec<Step> {
+    let own = own.filter(|own| own.metadata.deletion_timestamp.is_none());
+    let target = own.map(|own| Target::of(TargetKind::MiniCluster, own));
+    target.map(Step::Delete).into_iter().collect()
 }
 
 /// It has no room.
@@ -142,21 +208,25 @@ fn waits(seen: &JobSeen<'_>, before: &FluxJobStatus, own: Option<&MiniCluster>) 
     let until = before.requeue.as_ref().and_then(|requeue| requeue.until.as_ref());
     let until = until.map(|until| until.0).filter(|until| *until > seen.now);
     let (phase, reason, mut message) = match (seen.mistake, seen.waiting) {
-        (Some(mistake), _) => ("Waiting", mistake.reason, mistake.message.clone()),
-        _ if job.spec.suspend => ("Suspended", "Suspended", Reason::Suspended.to_string()),
+        (Some(mistake), _) => ("Waiting", mistake.reason.into(), mistake.message.clone()),
+        _ if job.spec.suspend => {
+            ("Suspended", Reason::Suspended.into(), queue::Reason::Suspended.to_string())
+        }
         // Why it lost its room is told until it may have another.
         _ if until.is_some() && before.phase == "Evicted" => {
             let message = told_before.map(|told| told.message.clone()).unwrap_or_default();
-            ("Evicted", before.reason.as_str(), message)
+            ("Evicted", AnyReason::read(&before.reason), message)
         }
-        (None, Some(Waiting { reason: Reason::Pending, .. }) | None) => {
-            ("Requested", Reason::Pending.word(), Reason::Pending.to_string())
+        (None, Some(Waiting { reason: queue::Reason::Pending, .. }) | None) => {
+            ("Requested", Reason::Pending.into(), queue::Reason::Pending.to_string())
         }
-        (None, Some(waiting)) => ("Waiting", waiting.reason.word(), waiting.reason.to_string()),
+        (None, Some(Waiting { reason, .. })) => {
+            ("Waiting", of_waiting(reason).into(), reason.to_string())
+        }
     };
     // Amounts change with every other job; they are served, and not written.
     let same = told_before.filter(|told| {
-        told.reason == reason && told.observed_generation == job.metadata.generation
+        told.reason == reason.as_str() && told.observed_generation == job.metadata.generation
     });
     if let Some(same) = same {
         message.clone_from(&same.message);
@@ -166,41 +236,38 @@ fn waits(seen: &JobSeen<'_>, before: &FluxJobStatus, own: Option<&MiniCluster>) 
     let steps = if job.spec.suspend { delete(own) } else { Vec::new() };
     let created = job.creation_timestamp().map_or(seen.now, |created| created.0);
     let tell_after = seconds_after(created, WAITING_IS_TOLD_AFTER_SECONDS);
-    let patient = seen.mistake.is_none() && !seen.waiting.is_some_and(is_final);
+    let patient =
+        seen.mistake.is_none() && !seen.waiting.is_some_and(|waiting| is_final(&waiting.reason));
     if before.conditions.is_empty() && patient && seen.now < tell_after {
         return JobPlan { steps, status: None, look_again: Some(tell_after) };
     }
     let queue = seen.waiting.and_then(|waiting| waiting.queue.as_ref());
     let queue = queue.map(|queue| queue.to_string()).unwrap_or_default();
-    let standing = Standing::Waits { phase, reason: reason.to_owned(), message, queue };
+    let standing = Standing::Waits { phase, reason, message, queue };
     let plan = tell(seen, standing, Records::of(before));
     JobPlan { steps, look_again: until, ..plan }
 }
 
-/// Whether time alone cannot help.
-fn is_final(waiting: &Waiting) -> bool {
-    matches!(
-        waiting.reason,
-        Reason::TooLarge { .. }
-            | Reason::ExceedsQuota { .. }
-            | Reason::UnknownQueue(_)
-            | Reason::AmbiguousQueue(_)
-            | Reason::NotServed(_)
-    )
+/// Whether time alone cannot help. A job without a queue is given a moment: its FluxSetup is
+/// often created right after it.
+fn is_final(reason: &queue::Reason) -> bool {
+    let reason = of_waiting(reason);
+    reason.needs_user_of_job() && reason != Reason::NoQueue
 }
 
 /// It has room, and nobody wanted it back yet.
 fn has_room(
     seen: &JobSeen<'_>,
+    failure: Option<&Failure>,
     before: &FluxJobStatus,
     admission: Admission,
     own: Option<&MiniCluster>,
 ) -> JobPlan {
     let records = Records { admission: Some(admission.clone()), ..Records::of(before) };
-    let planned = own.is_none().then(|| planned(seen, &admission));
+    let planned = own.is_none().then(|| minicluster_at(seen.job, seen.setup, admission.size));
     if let Some(cause) = cause_to_leave(seen, &admission, own, planned.as_ref()) {
         // Written down before it is done.
-        let admission = Admission { leaving: cause.into(), ..admission };
+        let admission = Admission { leaving: cause.to_string(), ..admission };
         return tell(seen, Standing::Leaves, Records { admission: Some(admission), ..records });
     }
     let Some(planned) = planned else {
@@ -212,49 +279,45 @@ fn has_room(
         // A second run of somebody's simulation must be asked for.
         let message = "its MiniCluster is gone although the command had been started, and it is \
             not run a second time: create the job anew to run it again";
-        let end = End::failed(seen.now, "ClusterLost", message.into());
+        let end = End::failed(seen.now, Reason::ClusterLost, message.into());
         return tell(seen, Standing::Ended(end), records);
     }
-    let trouble = seen.failure.map(|failure| ("CreateFailed".to_owned(), failure.to_owned()));
+    let trouble = failure.map(|failure| match failure.kind {
+        FailureKind::NotOurs => (Reason::NameTaken, name_taken(seen.job).message),
+        _ => (Reason::CreateFailed, failure.message.clone()),
+    });
     let plan = tell(seen, Standing::HasRoom { minicluster: None, trouble }, records);
     // One of a namesake is waited for: it goes with its job.
     let steps = match seen.minicluster {
         Some(_) => Vec::new(),
-        None => vec![JobStep::CreateMiniCluster(Box::new(planned))],
+        None => vec![Step::Create(Object::MiniCluster(Box::new(planned)))],
     };
     JobPlan { steps, ..plan }
 }
 
-/// The MiniCluster that the room is for.
-fn planned(seen: &JobSeen<'_>, admission: &Admission) -> MiniCluster {
-    let defaults = seen.setup.map(FluxSetupSpec::defaults).unwrap_or_default();
-    let mut planned = minicluster_of(seen.job, &defaults, admission.size);
-    let timeout = seen.setup.and_then(|setup| setup.ready_timeout_seconds);
-    planned.spec.ready_timeout_seconds = planned.spec.ready_timeout_seconds.or(timeout);
-    planned
-}
-
-/// Why a job cannot keep its room, in one word.
+/// Why a job cannot keep its quota.
 fn cause_to_leave(
     seen: &JobSeen<'_>,
     admission: &Admission,
     own: Option<&MiniCluster>,
     planned: Option<&MiniCluster>,
-) -> Option<&'static str> {
+) -> Option<Reason> {
     if seen.job.spec.suspend {
-        return Some(SUSPENDED);
+        return Some(Reason::Suspended);
     }
-    let evicted = seen.evicted.map(leaving::word);
+    let evicted = seen.evicted.map(of_eviction);
     let status = own.and_then(|own| own.status.as_ref());
     let ready = status.and_then(|status| find(&status.conditions, ConditionType::Ready));
-    let late = ready.is_some_and(|ready| ready.status == "False" && ready.reason == "ReadyTimeout");
+    let late = ready.is_some_and(|ready| {
+        ready.status == "False" && AnyReason::read(&ready.reason) == Reason::ReadyTimeout
+    });
     let foreign = seen.minicluster.filter(|_| own.is_none());
     let foreign = foreign.is_some_and(|foreign| !is_left_behind(foreign, seen.job));
     let outgrown = planned.is_some_and(|planned| outgrows(planned, admission));
     evicted
-        .or(late.then_some(NOT_READY))
+        .or(late.then_some(Reason::NotReady))
         .or(foreign.then(|| name_taken(seen.job).reason))
-        .or(outgrown.then_some(CHANGED))
+        .or(outgrown.then_some(Reason::Changed))
 }
 
 /// Whether a MiniCluster takes more than the job was given: the job was changed between.
@@ -278,19 +341,19 @@ fn leaves(
     admission: Admission,
     own: Option<&MiniCluster>,
 ) -> JobPlan {
-    let cause = admission.leaving.clone();
+    let cause = AnyReason::read(&admission.leaving);
     if own.is_some() {
         let plan = tell(seen, Standing::Leaves, Records::of(before));
         return JobPlan { steps: delete(own), ..plan };
     }
     let told = before.requeue.clone().unwrap_or_default();
     let policy = seen.setup.and_then(|setup| setup.requeue.clone()).unwrap_or_default();
-    let requeue = match cause.as_str() {
+    let requeue = match cause.known() {
         // Nobody's fault: it keeps its place.
-        CHANGED => Requeue { until: None, ..told },
-        SUSPENDED => Requeue { since: Some(Time(seen.now)), until: None, ..told },
+        Some(Reason::Changed) => Requeue { until: None, ..told },
+        Some(Reason::Suspended) => Requeue { since: Some(Time(seen.now)), until: None, ..told },
         _ => {
-            let stays_out = back_off(&policy, told.count, seen.chance);
+            let stays_out = back_off(&policy, told.count, seen.jitter);
             let until = Some(Time(after(seen.now, stays_out)));
             Requeue { count: told.count.saturating_add(1), since: Some(Time(seen.now)), until }
         }
@@ -304,20 +367,20 @@ fn leaves(
             requeue.count,
             because(&cause)
         );
-        let end = End::failed(seen.now, "RequeueLimit", message);
+        let end = End::failed(seen.now, Reason::RequeueLimit, message);
         return tell(seen, Standing::Ended(end), records);
     }
-    let standing = match cause.as_str() {
-        SUSPENDED => Standing::Waits {
+    let standing = match cause.known() {
+        Some(Reason::Suspended) => Standing::Waits {
             phase: "Suspended",
-            message: Reason::Suspended.to_string(),
+            message: queue::Reason::Suspended.to_string(),
             reason: cause,
             queue: admission.queue,
         },
-        cause => Standing::Waits {
-            phase: if cause == CHANGED { "Waiting" } else { "Evicted" },
-            reason: cause.to_owned(),
-            message: format!("it lost its room because {}: it waits again", because(cause)),
+        known => Standing::Waits {
+            phase: if known == Some(Reason::Changed) { "Waiting" } else { "Evicted" },
+            message: format!("it lost its room because {}: it waits again", because(&cause)),
+            reason: cause,
             queue: admission.queue,
         },
     };
@@ -339,7 +402,7 @@ fn tell(seen: &JobSeen<'_>, standing: Standing<'_>, records: Records) -> JobPlan
 
 fn immutable(fields: Vec<String>) -> Option<Mistake> {
     (!fields.is_empty()).then(|| Mistake {
-        reason: "Immutable",
+        reason: Reason::Immutable,
         message: format!(
             "{} cannot change while the job has room: change it back, suspend the job, or create it anew",
             fields.join(", ")

@@ -2,13 +2,14 @@
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::{Admission, Requeue};
-use flux_operator_api::{FluxJob, FluxJobStatus, MiniCluster};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use flux_operator_api::reason::AnyReason;
+use flux_operator_api::{FluxJob, FluxJobStatus, MiniCluster, Reason};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::given;
-use super::leaving::{SUSPENDED, is_taken_back};
+use super::leaving::is_taken_back;
 use super::workload::Mistake;
 use crate::status::stays;
 use crate::verdict::{Verdict, as_told, conditions, find, no, unknown, yes};
@@ -35,8 +36,8 @@ pub(super) enum Standing<'a> {
     Waits {
         /// One word for people.
         phase: &'static str,
-        /// Why, in one word.
-        reason: String,
+        /// Why, for the condition.
+        reason: AnyReason,
         /// Why, in a sentence.
         message: String,
         /// At which setup, if at one.
@@ -47,7 +48,7 @@ pub(super) enum Standing<'a> {
         /// Its MiniCluster, once that is there.
         minicluster: Option<&'a MiniCluster>,
         /// What keeps it from being made: reason and message.
-        trouble: Option<(String, String)>,
+        trouble: Option<(Reason, String)>,
     },
     /// Its room is taken back.
     Leaves,
@@ -61,13 +62,13 @@ pub(super) struct End {
     pub(super) at: Timestamp,
     pub(super) succeeded: bool,
     pub(super) exit_code: Option<i32>,
-    pub(super) reason: String,
+    pub(super) reason: AnyReason,
     pub(super) message: String,
 }
 
 impl End {
     /// The command did not come to an end of its own.
-    pub(super) fn failed(at: Timestamp, reason: &str, message: String) -> End {
+    pub(super) fn failed(at: Timestamp, reason: Reason, message: String) -> End {
         End { at, succeeded: false, exit_code: None, reason: reason.into(), message }
     }
 }
@@ -141,77 +142,85 @@ fn id(job: &FluxJob) -> String {
 /// One word for people, and why in another.
 fn phase(standing: &Standing<'_>, admission: Option<&Admission>) -> (&'static str, String) {
     match standing {
-        Standing::Waits { phase, reason, .. } => (phase, reason.clone()),
+        Standing::Waits { phase, reason, .. } => (phase, reason.to_string()),
         Standing::HasRoom { minicluster, .. } => {
             let ready = ready(standing, admission);
             match minicluster.filter(|_| has_started(&ready, standing)) {
                 Some(minicluster) if stays(&minicluster.spec) => ("Ready", String::new()),
                 Some(_) => ("Running", String::new()),
-                None => ("Waiting", ready.reason),
+                None => ("Waiting", ready.reason.to_string()),
             }
         }
-        Standing::Leaves => match leaving(admission) {
-            SUSPENDED => ("Suspended", SUSPENDED.into()),
-            cause => ("Evicted", cause.into()),
-        },
+        Standing::Leaves => {
+            let cause = leaving(admission);
+            let phase = if cause == Reason::Suspended { "Suspended" } else { "Evicted" };
+            (phase, cause.to_string())
+        }
         Standing::Ended(end) if end.succeeded => ("Finished", String::new()),
-        Standing::Ended(end) => ("Failed", end.reason.clone()),
+        Standing::Ended(end) => ("Failed", end.reason.to_string()),
     }
 }
 
-fn leaving(admission: Option<&Admission>) -> &str {
-    admission.map(|admission| admission.leaving.as_str()).unwrap_or_default()
+/// Why quota is taken back, as it was recorded.
+fn leaving(admission: Option<&Admission>) -> AnyReason {
+    AnyReason::read(admission.map(|admission| admission.leaving.as_str()).unwrap_or_default())
 }
 
 fn verdict(kind: ConditionType, standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
     match kind {
-        ConditionType::Accepted => yes("Accepted", "the job can be carried out"),
+        ConditionType::Accepted => yes(Reason::Accepted, "the job can be carried out"),
         ConditionType::Admitted => admitted(standing, admission),
         ConditionType::Ready | ConditionType::JobMiniClusterReady => ready(standing, admission),
         ConditionType::Running | ConditionType::JobRunning => running(standing),
         ConditionType::Succeeded => match standing {
-            Standing::Ended(end) if end.succeeded => yes(&end.reason, &end.message),
-            Standing::Ended(end) => no(&end.reason, &end.message),
-            _ => unknown("NotFinished", "the command has not ended"),
+            Standing::Ended(end) if end.succeeded => yes(end.reason.clone(), &end.message),
+            Standing::Ended(end) => no(end.reason.clone(), &end.message),
+            _ => unknown(Reason::NotFinished, "the command has not ended"),
         },
-        ConditionType::JobRequested => yes("Created", "the job was created"),
+        ConditionType::JobRequested => yes(Reason::Created, "the job was created"),
         ConditionType::JobWaitingForResources => waiting(standing, admission),
         ConditionType::JobFinished => match standing {
-            Standing::Ended(end) => yes(&end.reason, &end.message),
-            _ => no("NotFinished", "the job has not ended"),
+            Standing::Ended(end) => yes(end.reason.clone(), &end.message),
+            _ => no(Reason::NotFinished, "the job has not ended"),
         },
     }
 }
 
 fn admitted(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
     match (standing, admission) {
-        (Standing::Waits { reason, message, .. }, _) => no(reason, message),
-        (_, Some(Admission { leaving, .. })) if !leaving.is_empty() => {
-            no(leaving, &is_taken_back(leaving))
+        (Standing::Waits { reason, message, .. }, _) => no(reason.clone(), message),
+        (_, Some(admission)) if !admission.leaving.is_empty() => {
+            let cause = AnyReason::read(&admission.leaving);
+            let message = is_taken_back(&cause);
+            no(cause, &message)
         }
-        (_, Some(admission)) => yes("Admitted", &given(admission)),
-        (_, None) => no("NoRoom", "the job has no room"),
+        (_, Some(admission)) => yes(Reason::Admitted, &given(admission)),
+        (_, None) => no(Reason::NoRoom, "the job has no room"),
     }
 }
 
 fn ready(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
-    let starts = || no("Starting", "its MiniCluster is being started");
+    let starts = || no(Reason::Starting, "its MiniCluster is being started");
     match standing {
-        Standing::Waits { reason, .. } => no(reason, "the job waits for room"),
-        Standing::HasRoom { trouble: Some((reason, message)), .. } => no(reason, message),
+        Standing::Waits { reason, .. } => no(reason.clone(), "the job waits for room"),
+        Standing::HasRoom { trouble: Some((reason, message)), .. } => no(*reason, message),
         Standing::HasRoom { minicluster, .. } => {
             let told = minicluster.and_then(|minicluster| minicluster.status.as_ref());
             let told = told.and_then(|status| find(&status.conditions, ConditionType::Ready));
             // That pods come one after the other is told by the MiniCluster.
-            let dull = ["NotCreated", "PodsPending", "BrokersStarting"];
-            match told.filter(|told| !dull.contains(&told.reason.as_str())) {
-                Some(told) => as_told(told),
-                None => starts(),
+            match told {
+                Some(told) if !is_starting(told) => as_told(told),
+                _ => starts(),
             }
         }
         Standing::Leaves => no(leaving(admission), "its nodes are given back"),
-        Standing::Ended(end) => no(&end.reason, "the job has ended"),
+        Standing::Ended(end) => no(end.reason.clone(), "the job has ended"),
     }
+}
+
+/// Whether a condition says no more than that a cluster comes up.
+fn is_starting(condition: &Condition) -> bool {
+    AnyReason::read(&condition.reason).known().is_some_and(Reason::is_starting)
 }
 
 fn running(standing: &Standing<'_>) -> Verdict {
@@ -221,9 +230,9 @@ fn running(standing: &Standing<'_>) -> Verdict {
     };
     let told = told.and_then(|status| find(&status.conditions, ConditionType::Running));
     match (standing, told) {
-        (Standing::Ended(end), _) => no(&end.reason, "the job has ended"),
+        (Standing::Ended(end), _) => no(end.reason.clone(), "the job has ended"),
         (_, Some(told)) if told.status == "True" => as_told(told),
-        _ => no("NotStarted", "the command has not been started"),
+        _ => no(Reason::NotStarted, "the command has not been started"),
     }
 }
 
@@ -233,13 +242,13 @@ fn has_started(ready: &Verdict, standing: &Standing<'_>) -> bool {
 }
 
 fn waiting(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
-    let not = no("NotWaiting", "the job does not wait for room");
+    let not = no(Reason::NotWaiting, "the job does not wait for room");
     match standing {
         Standing::Waits { phase: "Suspended", .. } | Standing::Leaves | Standing::Ended(_) => not,
-        Standing::Waits { reason, message, .. } => yes(reason, message),
+        Standing::Waits { reason, message, .. } => yes(reason.clone(), message),
         Standing::HasRoom { .. } => match ready(standing, admission) {
             ready if has_started(&ready, standing) => not,
-            ready => yes(&ready.reason, &ready.message),
+            ready => yes(ready.reason, &ready.message),
         },
     }
 }

@@ -3,7 +3,7 @@
 use flux_operator_api::fluxjob::DEFAULT_IMAGE;
 use flux_operator_api::fluxsetup::JobDefaults;
 use flux_operator_api::minicluster::Container;
-use flux_operator_api::{FluxJob, FluxJobSpec, MiniCluster, MiniClusterSpec};
+use flux_operator_api::{FluxJob, FluxJobSpec, FluxSetupSpec, MiniCluster, MiniClusterSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 
@@ -52,6 +52,16 @@ pub fn minicluster_of(job: &FluxJob, defaults: &JobDefaults, size: i32) -> MiniC
         spec: spec(&job.spec, defaults, size),
         status: None,
     }
+}
+
+/// The MiniCluster of a job that a setup has given `size` nodes, with the setup's defaults and
+/// time limit.
+pub fn minicluster_at(job: &FluxJob, setup: Option<&FluxSetupSpec>, size: i32) -> MiniCluster {
+    let defaults = setup.map(FluxSetupSpec::defaults).unwrap_or_default();
+    let mut made = minicluster_of(job, &defaults, size);
+    let timeout = setup.and_then(|setup| setup.ready_timeout_seconds);
+    made.spec.ready_timeout_seconds = made.spec.ready_timeout_seconds.or(timeout);
+    made
 }
 
 /// Whether a MiniCluster was made for this very job, and not for a namesake.

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! FluxSetup ──► setup::read ───────────────────► queue::Setup ─┐
-//! FluxJob, MiniCluster ──► workload::of_{job,minicluster} ─────┴► queue::Scheduler
+//! FluxJob, MiniCluster ──► workload::of_{job,minicluster} ─────┴► ledger: queue::Scheduler
 //!                                              admit: admission::of_{job,minicluster} ◄─┘
-//! FluxJob, its MiniCluster, Waiting ──► job::plan ──► steps, status
-//! FluxSetup, Usage ───────────────────► setup::plan ► step, status
+//! FluxJob, its MiniCluster, Waiting ──► job::decide ──► steps, status
+//! FluxSetup, Usage ───────────────────► setup::decide ► steps, status
 //! ```
 
 pub mod admission;
@@ -14,6 +14,7 @@ mod back_off;
 pub mod job;
 mod job_status;
 mod leaving;
+pub mod ledger;
 mod merge_patch;
 mod minicluster;
 mod namespace_room;
@@ -30,8 +31,8 @@ pub(crate) use leaving::is_taken_back;
 pub(crate) use queued::{admission as admission_of, given, room, waits};
 
 pub use merge_patch::merge_patch;
-pub use minicluster::{JOB_LABEL, minicluster_of};
+pub use minicluster::{JOB_LABEL, minicluster_at, minicluster_of};
 pub use namespace_room::namespace_room;
-pub use news::news;
+use news::news;
 pub use node_room::node_room;
 pub use requests::{Requests, requests};

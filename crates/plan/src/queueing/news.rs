@@ -1,45 +1,52 @@
 //! What of a FluxJob's changed conditions is news, for Events.
 
+use flux_operator_api::Reason;
 use flux_operator_api::condition::ConditionType;
+use flux_operator_api::reason::AnyReason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::status::{self, News};
-
-/// Why a job waits that its turn alone does not mend: somebody has to do something.
-const NEEDS_SOMEBODY: [&str; 6] =
-    ["AmbiguousQueue", "ExceedsMaxQuota", "NoQueue", "NotServed", "TooLarge", "UnknownQueue"];
+use crate::verdict::find;
 
 /// What is news between two lists of conditions. That a job has room or waits for its
 /// turn is none: an Event for each would double the writes. How its brokers come up is
 /// told of its MiniCluster.
-pub fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
+pub(super) fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
     let mut told = status::news(before, now);
     told.retain(|news| news.about != ConditionType::Ready.as_str());
     told.extend(waits(before, now));
     told
 }
 
-/// A job lost its room, or waits for a reason that does not pass by itself.
+/// A job lost its quota, or waits for its user to act.
 fn waits(before: &[Condition], now: &[Condition]) -> Option<News> {
-    let admitted = |conditions: &[Condition]| {
-        let kind = ConditionType::Admitted.as_str();
-        conditions.iter().find(|condition| condition.type_ == kind).cloned()
-    };
-    let (before, now) = (admitted(before), admitted(now)?);
-    let had_room = before.as_ref().is_some_and(|before| before.status == "True");
-    let same = before.is_some_and(|before| before.reason == now.reason);
-    let matters = had_room || NEEDS_SOMEBODY.contains(&now.reason.as_str()) && !same;
-    (now.status == "False" && matters).then(|| News {
+    let before = find(before, ConditionType::Admitted);
+    let admitted = find(now, ConditionType::Admitted)?;
+    let had_room = before.is_some_and(|before| before.status == "True");
+    let same = before.is_some_and(|before| before.reason == admitted.reason);
+    let matters = had_room || needs_user(admitted, now) && !same;
+    (admitted.status == "False" && matters).then(|| News {
         good: false,
         about: ConditionType::Admitted.as_str(),
-        reason: now.reason,
-        note: now.message,
+        reason: admitted.reason.clone(),
+        note: admitted.message.clone(),
     })
+}
+
+/// Whether a job waits for its user, and no other Event says so: what is wrong with the
+/// manifest is reported as such, and a job that has finished does not wait.
+fn needs_user(admitted: &Condition, all: &[Condition]) -> bool {
+    let is = |kind, status: &str| find(all, kind).is_some_and(|it| it.status == status);
+    let reason = AnyReason::read(&admitted.reason).known();
+    reason.is_some_and(Reason::needs_user_of_job)
+        && !is(ConditionType::Accepted, "False")
+        && !is(ConditionType::JobFinished, "True")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flux_operator_api::reason::Topic;
     use serde_json::json;
 
     /// The conditions of a job that has room, or has none and is not ready therefore.
@@ -58,6 +65,42 @@ mod tests {
 
     fn reasons(before: &[Condition], now: &[Condition]) -> Vec<String> {
         news(before, now).into_iter().map(|news| news.reason).collect()
+    }
+
+    /// Why a job waits is an Event if its user has to act, and else not: there are too many
+    /// jobs that wait, and a FluxSetup reports its own.
+    #[test]
+    fn of_all_reasons_to_wait_those_are_events_that_need_the_jobs_user() {
+        let shown = Reason::ALL.iter().filter(|reason| {
+            let topics = reason.topics();
+            topics.contains(&Topic::Admission) || topics.contains(&Topic::Queue)
+        });
+        let mut told: Vec<String> =
+            shown.flat_map(|it| reasons(&[], &admitted("False", it.as_str()))).collect();
+        told.sort();
+        let waits = [
+            "AmbiguousQueue",
+            "ExceedsMaxQuota",
+            "NoQueue",
+            "NotServed",
+            "TooLarge",
+            "UnknownQueue",
+        ];
+        // These two never stand alone: the one is a mistake in the manifest as well, and of the
+        // other the job has finished.
+        let others = ["NameTaken", "NoRoom"];
+        let mut expected: Vec<&str> = waits.into_iter().chain(others).collect();
+        expected.sort_unstable();
+        assert_eq!(told, expected);
+        let refused = |kind: &str, status: &str, reason: &str| {
+            let mut all = admitted("False", reason);
+            all.push(Condition { type_: kind.into(), status: status.into(), ..all[0].clone() });
+            let mut told = news(&[], &all);
+            told.retain(|news| news.about == "Admitted");
+            told
+        };
+        assert_eq!(refused("Accepted", "False", "NameTaken"), []);
+        assert_eq!(refused("JobFinished", "True", "NoRoom"), []);
     }
 
     #[test]

@@ -5,17 +5,21 @@ use std::sync::Arc;
 
 use flux_operator_api::fluxsetup::{OverQuota as Over, QueueingStrategy, StopPolicy};
 use flux_operator_api::validate::{Checked, Problem};
-use flux_operator_api::{FluxSetup, FluxSetupSpec, FluxSetupStatus};
+use flux_operator_api::{FluxSetup, FluxSetupSpec, FluxSetupStatus, Reason};
 use flux_operator_queue::{
-    Inactive, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName, Stop,
-    Strategy, Usage,
+    Inactive, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupMistake,
+    SetupName, Stop, Strategy, Usage,
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
+use serde_json::json;
 
 use super::quantity;
-use crate::RefusalReason;
+use crate::decision::{Conclude, Conclusion, Decision, Outcome, reported, requeue_at};
+use crate::reason::of_inactive;
+use crate::status::Urgency;
+use crate::step::Step;
 use crate::verdict::{conditions, no, yes};
 
 /// How long a job that does not fit lets others pass, if the setup does not say.
@@ -32,7 +36,7 @@ pub struct Around<'a> {
     pub nodes: Option<&'a Resources>,
 }
 
-/// The finalizer that keeps a setup while jobs have room of it.
+/// The finalizer that keeps a setup while jobs have room of it, or records name it.
 pub const FINALIZER: &str = "flux-framework.org/jobs";
 
 /// A setup as the queue sees it. What is wrong with it is in its `mistake`.
@@ -42,7 +46,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     let mut mistakes = Vec::new();
     if !spec.cohort.is_empty() {
         let message = "cohorts are not supported yet: remove spec.cohort";
-        mistakes.push(inactive("NotYetSupported", message.into()));
+        mistakes.push(Inactive::mistaken(SetupMistake::NotYetSupported, message));
     }
     let quota = quota(spec).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
@@ -55,7 +59,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     let problems: Vec<String> =
         setup.check_beyond_schema().iter().map(Problem::to_string).collect();
     if !problems.is_empty() {
-        mistakes.push(inactive(RefusalReason::Invalid.as_str(), problems.join("; ")));
+        mistakes.push(Inactive::mistaken(SetupMistake::Invalid, problems.join("; ")));
     }
     // Last, because it may resolve itself; only the first mistake is reported.
     let room = room(spec, quota, around.nodes).unwrap_or_else(|mistake| {
@@ -65,7 +69,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     let replaced = spec.replaces.iter();
     let seconds = spec.patience_seconds.unwrap_or(PATIENCE_SECONDS);
     Setup {
-        created: setup.creation_timestamp().map_or(0, |created| created.0.as_millisecond()),
+        created: created(setup),
         room,
         max_size: spec.max_size().and_then(|size| u32::try_from(size).ok()),
         default_size: spec.defaults().size.and_then(|size| u32::try_from(size).ok()).unwrap_or(1),
@@ -92,6 +96,31 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     }
 }
 
+/// A setup whose reading panicked. It admits nothing, and keeps its jobs.
+pub(super) fn unreadable(setup: &FluxSetup, panic: &str) -> Setup {
+    let name = name(setup);
+    let replaced = setup.spec.replaces.iter();
+    let message = format!(
+        "the operator failed to read the object, so no job is admitted until it changes; please \
+         report this: {panic}"
+    );
+    Setup {
+        created: created(setup),
+        room: Resources::default(),
+        max_size: None,
+        default_size: 1,
+        serves: OtherNamespaces::None,
+        strategy: Strategy::default(),
+        patience: 0,
+        stop: Stop::No,
+        over_quota: OverQuota::Drain,
+        replaces: replaced.map(|old| SetupName::new(&name.namespace, old)).collect(),
+        going: setup.metadata.deletion_timestamp.is_some(),
+        mistake: Some(Inactive::mistaken(SetupMistake::Unreadable, message)),
+        name,
+    }
+}
+
 /// Namespaces that a selector matches.
 pub type Namespaces = BTreeSet<Arc<str>>;
 
@@ -100,7 +129,7 @@ fn quota(spec: &FluxSetupSpec) -> Result<Resources, Inactive> {
         let message = format!(
             "spec.quota.{name} is not valid: write a resource with a number, such as nodes: 4 or memory: 16Gi"
         );
-        inactive("BadQuota", message)
+        Inactive::mistaken(SetupMistake::BadQuota, message)
     })
 }
 
@@ -120,7 +149,7 @@ fn room(
     let Some(nodes) = nodes else {
         let message = "the operator does not know the nodes of the cluster: it must be allowed to \
             list nodes and pods, or give spec.quota instead of spec.quotaFromNodes";
-        return Err(inactive("NodesUnknown", message.into()));
+        return Err(Inactive::mistaken(SetupMistake::NodesUnknown, message));
     };
     let mut least: BTreeMap<Resource, i64> =
         nodes.iter().map(|(resource, amount)| (resource.clone(), amount)).collect();
@@ -140,10 +169,11 @@ fn serves(setup: &FluxSetup, around: Around<'_>) -> Result<OtherNamespaces, Inac
              setup serves its own namespace",
             around.home
         );
-        return Err(inactive("SelectorNotHere", message));
+        return Err(Inactive::mistaken(SetupMistake::SelectorNotHere, message));
     }
     let selector = Selector::try_from(selector.clone()).map_err(|error| {
-        inactive("BadSelector", format!("spec.namespaceSelector is not valid: {error}"))
+        let message = format!("spec.namespaceSelector is not valid: {error}");
+        Inactive::mistaken(SetupMistake::BadSelector, message)
     })?;
     if selector.selects_all() {
         return Ok(OtherNamespaces::All);
@@ -153,32 +183,12 @@ fn serves(setup: &FluxSetup, around: Around<'_>) -> Result<OtherNamespaces, Inac
     Ok(OtherNamespaces::Some(matching))
 }
 
-fn inactive(reason: &'static str, message: String) -> Inactive {
-    Inactive { reason, message }
+fn created(setup: &FluxSetup) -> Millis {
+    setup.creation_timestamp().map_or(0, |created| created.0.as_millisecond())
 }
 
 fn name(setup: &FluxSetup) -> SetupName {
     SetupName::new(&setup.namespace().unwrap_or_default(), &setup.name_any())
-}
-
-/// One change of a setup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetupStep {
-    /// Put the finalizer on it, before anybody has room of it.
-    Keep,
-    /// Take the finalizer away: nobody has room of it any more.
-    Release,
-    /// Delete it: another one has taken its place.
-    Delete,
-}
-
-/// What to do about a setup, and what to say of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SetupPlan {
-    /// What to do.
-    pub step: Option<SetupStep>,
-    /// The status to show.
-    pub status: FluxSetupStatus,
 }
 
 /// What is known of a setup.
@@ -186,19 +196,50 @@ pub struct SetupPlan {
 pub struct SetupSeen<'a> {
     /// The setup.
     pub setup: &'a FluxSetup,
-    /// As the queue sees it.
+    /// What the queue knows of it, once it does.
+    pub queue: Option<SetupUse<'a>>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What the queue knows of a setup.
+#[derive(Clone, Copy, Debug)]
+pub struct SetupUse<'a> {
+    /// The setup as the queue sees it.
     pub read: &'a Setup,
     /// What the queue says of it.
     pub usage: &'a Usage,
     /// Its jobs whose command runs.
     pub running: usize,
-    /// The time.
-    pub now: Timestamp,
+}
+
+/// What the conclusion about a FluxSetup is drawn from.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    seen: SetupSeen<'a>,
 }
 
 /// Decides what to do about a setup.
-pub fn plan(seen: SetupSeen<'_>) -> SetupPlan {
-    SetupPlan { step: step(seen), status: status(seen) }
+pub fn decide(seen: SetupSeen<'_>) -> Decision<Facts<'_>> {
+    Decision::new(step(seen).into_iter().collect(), Facts { seen })
+}
+
+impl Conclude for Facts<'_> {
+    type Status = FluxSetupStatus;
+
+    fn conclude(&self, _: &[Step], outcome: &Outcome) -> Conclusion<FluxSetupStatus> {
+        let SetupSeen { setup, queue, now } = self.seen;
+        let status = queue.map(|queue| status(setup, queue, now));
+        let same = status.is_none() || status == setup.status;
+        Conclusion {
+            status,
+            // It changes with every job.
+            urgency: if same { Urgency::None } else { Urgency::Later },
+            events: Vec::new(),
+            requeue_at: requeue_at(outcome, now, []),
+            retry: reported(outcome).is_some(),
+        }
+    }
 }
 
 /// Whether a setup is held until the operator lets it go.
@@ -206,31 +247,44 @@ fn is_kept(setup: &FluxSetup) -> bool {
     setup.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
 }
 
-/// What to do about a setup of which nothing else is known yet. One that goes cannot be
-/// kept any more.
-pub fn first_step(setup: &FluxSetup) -> Option<SetupStep> {
-    let goes = setup.metadata.deletion_timestamp.is_some();
-    (!goes && !is_kept(setup)).then_some(SetupStep::Keep)
+/// Whether a setup still has to be kept, before a job is admitted by it. One that is being
+/// deleted cannot be kept any more.
+pub fn is_to_be_kept(setup: &FluxSetup) -> bool {
+    setup.metadata.deletion_timestamp.is_none() && !is_kept(setup)
 }
 
-fn step(seen: SetupSeen<'_>) -> Option<SetupStep> {
-    let in_use = seen.usage.admitted > 0;
-    match (seen.read.going, in_use) {
-        (true, false) if is_kept(seen.setup) => Some(SetupStep::Release),
+fn step(seen: SetupSeen<'_>) -> Option<Step> {
+    let setup = seen.setup;
+    let Some(queue) = seen.queue else {
+        return is_to_be_kept(setup).then(|| finalizers(setup, true));
+    };
+    let in_use = queue.usage.admitted > 0 || queue.usage.is_needed;
+    match (queue.read.going, in_use) {
+        (true, false) if is_kept(setup) => Some(finalizers(setup, false)),
         (true, _) => None,
-        (false, false) if seen.usage.successor.is_some() => Some(SetupStep::Delete),
-        (false, _) if !is_kept(seen.setup) => Some(SetupStep::Keep),
-        (false, _) => None,
+        (false, false) if queue.usage.successor.is_some() => Some(Step::DeleteSelf),
+        (false, _) => is_to_be_kept(setup).then(|| finalizers(setup, true)),
     }
 }
 
-fn status(seen: SetupSeen<'_>) -> FluxSetupStatus {
-    let SetupSeen { setup, read, usage, .. } = seen;
+/// Puts our finalizer on a setup, or takes it away. A merge patch replaces a list as a whole,
+/// so it must be of this very version.
+fn finalizers(setup: &FluxSetup, keep: bool) -> Step {
+    let others = setup.finalizers().iter().map(String::as_str).filter(|name| *name != FINALIZER);
+    let finalizers: Vec<&str> = others.chain(keep.then_some(FINALIZER)).collect();
+    let version = &setup.metadata.resource_version;
+    Step::PatchSelf(json!({
+        "metadata": { "resourceVersion": version, "finalizers": finalizers },
+    }))
+}
+
+fn status(setup: &FluxSetup, queue: SetupUse<'_>, now: Timestamp) -> FluxSetupStatus {
+    let SetupUse { read, usage, running } = queue;
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let before = setup.status.as_ref().map(|status| status.conditions.as_slice());
     let active = match &usage.inactive {
-        Some(Inactive { reason, message }) => no(reason, message),
-        None => yes("Active", "jobs are admitted as there is room"),
+        Some(Inactive { reason, message }) => no(of_inactive(*reason), message),
+        None => yes(Reason::Active, "jobs are admitted as there is room"),
     };
     let generation = setup.metadata.generation;
     let verdicts = [("Active", active)];
@@ -241,9 +295,9 @@ fn status(seen: SetupSeen<'_>) -> FluxSetupStatus {
         used_resources: i32::try_from(usage.used.amount(&Resource::Nodes)).unwrap_or(i32::MAX),
         pending_workloads: count(usage.pending),
         admitted_workloads: count(usage.admitted),
-        running_workloads: count(seen.running),
+        running_workloads: count(running),
         observed_generation: generation,
-        conditions: conditions(verdicts, generation, before.unwrap_or_default(), seen.now),
+        conditions: conditions(verdicts, generation, before.unwrap_or_default(), now),
     }
 }
 

@@ -3,16 +3,16 @@
 use flux_operator_api::fluxjob::Admission as Record;
 use flux_operator_api::fluxsetup::JobDefaults;
 use flux_operator_api::validate::{Checked, Problem};
-use flux_operator_api::{FluxJob, MiniCluster};
+use flux_operator_api::{FluxJob, MiniCluster, Reason};
 use flux_operator_queue::{Admission, Kind, Millis, SetupName, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 
 use super::minicluster::{belongs_to, has_job, is_left_behind};
 use super::{Requests, minicluster_of, quantity, requests};
+use crate::Valid;
 use crate::kubernetes::is_for_kueue;
 use crate::status::has_ended;
-use crate::{RefusalReason, Valid};
 
 /// The pod of the services is called `<name>-services`, and a host name has 63 characters.
 const LONGEST_WITH_SERVICES: usize = 54;
@@ -29,8 +29,8 @@ pub struct Beside<'a> {
 /// Why a job cannot be queued: a condition `Accepted=False`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// In one word.
-    pub reason: &'static str,
+    /// The condition's reason.
+    pub reason: Reason,
     /// What to do about it.
     pub message: String,
 }
@@ -108,6 +108,37 @@ pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
     })
 }
 
+/// The quota that the record of a job says it has, for a job that cannot be read as a whole.
+pub(super) fn of_job_record(job: &FluxJob) -> Option<Workload> {
+    let status = job.status.as_ref().filter(|_| job.spec.managed_by.is_empty())?;
+    let finished = status.finish_time.is_some();
+    Some(of_record(Kind::FluxJob, &job.metadata, status.admission.as_ref()?, finished))
+}
+
+/// The quota that the record of a MiniCluster says it has, for one that cannot be read as a
+/// whole.
+pub(super) fn of_minicluster_record(minicluster: &MiniCluster) -> Option<Workload> {
+    let status = minicluster.status.as_ref()?;
+    let finished = has_ended(minicluster).is_some();
+    let record = status.admission.as_ref()?;
+    Some(of_record(Kind::MiniCluster, &minicluster.metadata, record, finished))
+}
+
+fn of_record(kind: Kind, metadata: &ObjectMeta, record: &Record, finished: bool) -> Workload {
+    let admission = Some(admission(record, metadata));
+    let Requests { each, once } = Requests::default();
+    Workload { admission, finished, ..identity(kind, metadata, each, once) }
+}
+
+/// Reading a job panicked.
+pub(super) fn unreadable(panic: &str) -> Mistake {
+    let message = format!(
+        "the operator failed to read the object, so nothing is done about it until it changes; \
+         please report this: {panic}"
+    );
+    Mistake { reason: Reason::Unreadable, message }
+}
+
 /// The nodes a job asks for; none if that is for the setup to say.
 fn size(job: &FluxJob) -> Option<i32> {
     // 1 is also what Kubernetes writes into a template that says nothing.
@@ -122,7 +153,7 @@ fn mistake(job: &FluxJob, beside: Beside<'_>, planned: &MiniCluster) -> Option<M
         let message = format!(
             "there is no PriorityClass {class:?} that the operator can see: create it, or use priority"
         );
-        return Some(Mistake { reason: "UnknownPriorityClass", message });
+        return Some(Mistake { reason: Reason::UnknownPriorityClass, message });
     }
     if let Some(other) = beside.minicluster
         && !belongs_to(other, job)
@@ -133,15 +164,12 @@ fn mistake(job: &FluxJob, beside: Beside<'_>, planned: &MiniCluster) -> Option<M
     if is_for_kueue(&planned.spec.job_labels) {
         let message = "template.spec.jobLabels has Kueue's queue name: a FluxJob waits in a \
             FluxSetup's queue, so remove the label, or create a MiniCluster for Kueue";
-        return Some(Mistake {
-            reason: RefusalReason::TwoQueues.as_str(),
-            message: message.into(),
-        });
+        return Some(Mistake { reason: Reason::TwoQueues, message: message.into() });
     }
     let checked = || Valid::check_planned(planned.clone()).err().map(|refusal| refusal.to_string());
     let problems = refused_name(planned).or_else(|| beyond_schema(job)).or_else(checked)?;
     let message = format!("the MiniCluster of the template cannot be carried out: {problems}");
-    Some(Mistake { reason: "InvalidTemplate", message })
+    Some(Mistake { reason: Reason::InvalidTemplate, message })
 }
 
 /// What the API server could not check of the job when it was stored.
@@ -171,7 +199,7 @@ pub(super) fn name_taken(job: &FluxJob) -> Mistake {
         "a MiniCluster {:?} is there already and belongs to somebody else: rename the job, or delete it",
         job.name_any()
     );
-    Mistake { reason: "NameTaken", message }
+    Mistake { reason: Reason::NameTaken, message }
 }
 
 /// What is the same for both kinds.

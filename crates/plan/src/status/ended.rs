@@ -1,12 +1,14 @@
 //! Whether and how a cluster has ended.
 
-use flux_operator_api::MiniClusterStatus;
 use flux_operator_api::condition::ConditionType;
+use flux_operator_api::reason::AnyReason;
+use flux_operator_api::{MiniClusterStatus, Reason};
 use flux_operator_wire::EndingReason;
 use k8s_openapi::api::batch::v1::Job;
 
 use super::pods::{Pods, RunnerEnd};
 use super::trouble::Trouble;
+use crate::reason::of_ending;
 use crate::verdict::find;
 
 /// How a cluster has ended.
@@ -16,8 +18,8 @@ pub(super) struct Ended {
     pub(super) succeeded: bool,
     /// Exit code of the command, if it ran.
     pub(super) exit_code: Option<i32>,
-    /// One word.
-    pub(super) reason: String,
+    /// The condition's reason.
+    pub(super) reason: AnyReason,
     /// A sentence.
     pub(super) message: String,
 }
@@ -35,7 +37,7 @@ impl Ended {
             return Some(Ended {
                 succeeded: true,
                 exit_code: Some(0),
-                reason: EndingReason::Completed.as_str().into(),
+                reason: Reason::Completed.into(),
                 message: "the command ended with exit code 0".into(),
             });
         }
@@ -43,14 +45,15 @@ impl Ended {
         if failure.reason.as_deref() == Some("DeadlineExceeded") {
             // Its pods were told to stop, and how they did says nothing.
             let message = "the cluster was not done within spec.deadlineSeconds";
-            return Some(Ended::without_code("DeadlineExceeded", message.into()));
+            return Some(Ended::without_code(Reason::DeadlineExceeded, message.into()));
         }
         let lead = pods.lead_ended.as_ref().filter(|end| end.code != 0);
         if let Some(end) = lead.or(pods.failed.as_ref()) {
             return Some(Ended::failed(end, pods.lead_killed.as_ref()));
         }
         // The pods are gone; what was known of the code stays known.
-        let reason = failure.reason.clone().unwrap_or_else(|| "JobFailed".into());
+        let reason = failure.reason.as_deref().map(AnyReason::read);
+        let reason = reason.unwrap_or(Reason::JobFailed.into());
         let message = failure.message.clone().unwrap_or_else(|| "the Job failed".into());
         Some(Ended { succeeded: false, exit_code: before.exit_code, reason, message })
     }
@@ -61,7 +64,7 @@ impl Ended {
         (finished.status == "True").then(|| Ended {
             succeeded: succeeded.status == "True",
             exit_code: before.exit_code,
-            reason: succeeded.reason.clone(),
+            reason: AnyReason::read(&succeeded.reason),
             message: succeeded.message.clone(),
         })
     }
@@ -82,7 +85,7 @@ impl Ended {
             return Ended {
                 succeeded: false,
                 exit_code: Some(code),
-                reason: EndingReason::CommandFailed.as_str().into(),
+                reason: Reason::CommandFailed.into(),
                 message: format!("the runner ended with exit code {code}"),
             };
         };
@@ -93,9 +96,9 @@ impl Ended {
             (Some(killed), _) => (killed.reason, killed.message.clone()),
             (None, "") => {
                 let message = format!("the command ended with exit code {}", ending.exit_code);
-                (ending.reason.as_str(), message)
+                (of_ending(ending.reason), message)
             }
-            (None, message) => (ending.reason.as_str(), message.to_owned()),
+            (None, message) => (of_ending(ending.reason), message.to_owned()),
         };
         Ended {
             succeeded: false,
@@ -106,7 +109,7 @@ impl Ended {
     }
 
     /// The command did not come to an end of its own.
-    fn without_code(reason: &str, message: String) -> Ended {
+    fn without_code(reason: Reason, message: String) -> Ended {
         Ended { succeeded: false, exit_code: None, reason: reason.into(), message }
     }
 }
@@ -117,11 +120,7 @@ mod tests {
     use flux_operator_wire::Ending;
     use serde_json::json;
 
-    fn end(
-        code: i32,
-        ending: Option<(u8, EndingReason)>,
-        killed: Option<&'static str>,
-    ) -> RunnerEnd {
+    fn end(code: i32, ending: Option<(u8, EndingReason)>, killed: Option<Reason>) -> RunnerEnd {
         let ending =
             ending.map(|(exit_code, reason)| Ending { exit_code, reason, message: String::new() });
         RunnerEnd { code, ending, killed: killed.map(|reason| Trouble::new(reason, "why")) }
@@ -131,7 +130,7 @@ mod tests {
     fn told(
         job_reason: &str,
         lead_ended: RunnerEnd,
-        lead_killed: Option<&'static str>,
+        lead_killed: Option<Reason>,
     ) -> (String, Option<i32>) {
         let job = json!({ "status": { "conditions": [
             { "type": "FailureTarget", "status": "True", "reason": job_reason, "message": "m" },
@@ -140,7 +139,7 @@ mod tests {
         let lead_killed = lead_killed.map(|reason| Trouble::new(reason, "why"));
         let pods = Pods { lead_ended: Some(lead_ended), lead_killed, ..Pods::default() };
         let ended = Ended::of(Some(&job), &pods, &MiniClusterStatus::default()).unwrap();
-        (ended.reason, ended.exit_code)
+        (ended.reason.to_string(), ended.exit_code)
     }
 
     #[test]
@@ -154,10 +153,10 @@ mod tests {
             (told(policy, end(7, command, None), None), "CommandFailed", Some(7)),
             (told(policy, end(9, None, None), None), "CommandFailed", Some(9)),
             // Memory ran out in the command alone, or in the whole container.
-            (told(policy, end(1, killed, Some("OOMKilled")), None), "OOMKilled", Some(137)),
-            (told(policy, end(1, limit, None), Some("OOMKilled")), "OOMKilled", None),
+            (told(policy, end(1, killed, Some(Reason::OOMKilled)), None), "OOMKilled", Some(137)),
+            (told(policy, end(1, limit, None), Some(Reason::OOMKilled)), "OOMKilled", None),
             (told(policy, end(1, limit, None), None), "RestartLimit", None),
-            (told(policy, end(128, None, Some("StartError")), None), "StartError", None),
+            (told(policy, end(128, None, Some(Reason::StartError)), None), "StartError", None),
             (told("DeadlineExceeded", end(143, stopped, None), None), "DeadlineExceeded", None),
         ];
         for (told, reason, code) in cases {

@@ -13,7 +13,7 @@ mod trouble;
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::Admission;
 use flux_operator_api::validate::{self, Problem};
-use flux_operator_api::{MiniCluster, MiniClusterStatus};
+use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -32,24 +32,34 @@ use conditions::conditions;
 use ended::Ended;
 use pods::Pods;
 
-pub use news::{News, Urgency, news, urgency};
+pub use news::{News, Urgency};
+pub(crate) use news::{news, urgency};
 pub(crate) use pods::ready_since;
 pub use trouble::Trouble;
 pub(crate) use trouble::condition;
 
 /// What became of carrying a MiniCluster out.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome<'a> {
+pub(crate) struct Outcome<'a> {
     /// Why it is not carried out at all.
-    pub refusal: Option<&'a Refusal>,
+    pub(crate) refusal: Option<&'a Refusal>,
     /// Why it is not carried out as it stands now.
-    pub hold: Option<&'a Hold>,
+    pub(crate) hold: Option<&'a Hold>,
     /// Which ranks leave, and what they wait for.
-    pub shrinking: Option<&'a Shrinking>,
+    pub(crate) shrinking: Option<&'a Shrinking>,
     /// What went wrong when its objects were applied.
-    pub failure: Option<&'a str>,
+    pub(crate) failure: Option<Reported<'a>>,
     /// Its Job has just been made, and was not seen yet.
-    pub created: bool,
+    pub(crate) created: bool,
+}
+
+/// A step that failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reported<'a> {
+    /// An object of the name belongs to another owner.
+    pub(crate) not_ours: bool,
+    /// What happened, and what to do about it.
+    pub(crate) message: &'a str,
 }
 
 /// Everything the conditions are made from.
@@ -73,7 +83,11 @@ struct Facts<'a> {
 
 /// The status to show. The time in `seen` is that of what has changed since
 /// `minicluster`'s own status.
-pub fn status(minicluster: &MiniCluster, seen: &Seen, outcome: &Outcome<'_>) -> MiniClusterStatus {
+pub(crate) fn status(
+    minicluster: &MiniCluster,
+    seen: &Seen,
+    outcome: &Outcome<'_>,
+) -> MiniClusterStatus {
     let spec = &minicluster.spec;
     let before = minicluster.status.clone().unwrap_or_default();
     let pods = Pods::of(seen.job_pods());
@@ -90,7 +104,7 @@ pub fn status(minicluster: &MiniCluster, seen: &Seen, outcome: &Outcome<'_>) -> 
         trouble: match given_back {
             // Its pods are taken away because of it.
             true => Some(too_late()),
-            false => seen.told.clone().or_else(|| pods.trouble.clone()),
+            false => seen.trouble(minicluster).or_else(|| pods.trouble.clone()),
         },
         created: outcome.created || job.is_some(),
         has_run: has_run(&pods, &before),
@@ -203,7 +217,7 @@ impl Facts<'_> {
 
 fn too_late() -> Trouble {
     let message = "too few brokers were online within spec.readyTimeoutSeconds: the nodes were given back, and it is tried again soon";
-    Trouble::new("ReadyTimeout", message)
+    Trouble::new(Reason::ReadyTimeout, message)
 }
 
 /// One word for people.
@@ -274,7 +288,7 @@ mod tests {
         let seen = Seen {
             job: Some(Arc::new(serde_json::from_value(job).unwrap())),
             pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
-            ..Seen::nothing(Timestamp::now())
+            ..Seen::nothing("2026-01-01T00:00:30Z".parse().unwrap())
         };
         status(&serde_json::from_value(minicluster).unwrap(), &seen, &Outcome::default())
     }

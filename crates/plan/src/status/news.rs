@@ -1,11 +1,11 @@
 //! What of a changed status is news: how soon it must be written, and which Events
 //! are told of it.
 
-use flux_operator_api::MiniClusterStatus;
 use flux_operator_api::condition::ConditionType;
+use flux_operator_api::reason::AnyReason;
+use flux_operator_api::{MiniClusterStatus, Reason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::conditions::{LEAD_NOT_READY, QUORUM};
 use crate::verdict::find;
 
 /// How soon a status must be written.
@@ -15,13 +15,15 @@ pub enum Urgency {
     None,
     /// Only counts or wording have changed: more is likely to come in a moment.
     Soon,
+    /// Nothing waits for it: it is written when there is time.
+    Later,
     /// Somebody may be waiting for it.
     Now,
 }
 
 /// How urgent the change from `before` to `now` is. The first status can wait a
 /// moment too, unless it says no: the pods are about to come.
-pub fn urgency(before: Option<&MiniClusterStatus>, now: &MiniClusterStatus) -> Urgency {
+pub(crate) fn urgency(before: Option<&MiniClusterStatus>, now: &MiniClusterStatus) -> Urgency {
     let Some(before) = before.filter(|before| !before.conditions.is_empty()) else {
         let accepted = find(&now.conditions, ConditionType::Accepted);
         let refused = accepted.is_some_and(|accepted| accepted.status == "False");
@@ -41,7 +43,7 @@ pub fn urgency(before: Option<&MiniClusterStatus>, now: &MiniClusterStatus) -> U
     let starts = dull.contains(&before.phase.as_str()) && dull.contains(&now.phase.as_str());
     // Most often its end is told next.
     let ready = find(&now.conditions, ConditionType::Ready);
-    let ends = ready.is_some_and(|ready| ready.reason == LEAD_NOT_READY);
+    let ends = ready.is_some_and(|ready| AnyReason::read(&ready.reason) == Reason::LeadNotReady);
     let refused =
         find(&now.conditions, ConditionType::Accepted).is_some_and(|c| c.status != "True");
     if turned && (!(starts || ends) || refused) { Urgency::Now } else { Urgency::Soon }
@@ -61,7 +63,7 @@ pub struct News {
 }
 
 /// What is news between two lists of conditions.
-pub fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
+pub(crate) fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
     let mut told = vec![ConditionType::Accepted, ConditionType::Succeeded];
     // That a cluster which has ended is not ready is no news.
     if find(now, ConditionType::Succeeded).is_some_and(|over| over.status == "Unknown") {
@@ -72,7 +74,8 @@ pub fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
 
 fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Option<News> {
     // A cluster can be ready with a reason to worry.
-    let calm = [QUORUM, "Draining"].contains(&now.reason.as_str());
+    let reason = AnyReason::read(&now.reason).known();
+    let calm = reason.is_some_and(Reason::is_progress);
     let good = now.status == "True" && (kind != ConditionType::Ready || calm);
     let same_status = before.is_some_and(|before| before.status == now.status);
     let same_reason = before.is_some_and(|before| before.reason == now.reason);
@@ -82,21 +85,14 @@ fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Opti
         (ConditionType::Accepted, "True") => before.is_some() && !same_status,
         // Why it does not start: no room, no image, not in time.
         (ConditionType::Ready, "False") => {
-            let reason = now.reason.as_str();
-            let dull = [
-                "NotCreated",
-                "PodsPending",
-                "BrokersStarting",
-                "Suspended",
-                "WaitingForQueue",
-                LEAD_NOT_READY,
-            ];
-            !same_reason && !dull.contains(&reason)
+            let dull = reason.is_some_and(|it| it.is_progress() || it.waits_for_quota());
+            !same_reason && !dull
         }
         // That a shrink is over is seen by its size.
         (ConditionType::Ready, "True") => {
-            let shrank = before.is_some_and(|before| before.reason.starts_with("Drain"));
-            !same_status || !(same_reason || shrank && now.reason == QUORUM)
+            let before = before.and_then(|before| AnyReason::read(&before.reason).known());
+            let shrank = matches!(before, Some(Reason::Draining | Reason::DrainTimeout));
+            !same_status || !(same_reason || shrank && reason == Some(Reason::Quorum))
         }
         _ => !same_status,
     };
@@ -111,6 +107,7 @@ fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flux_operator_api::reason::Topic;
     use serde_json::json;
 
     fn conditions(ready: [&str; 2], succeeded: [&str; 2]) -> Vec<Condition> {
@@ -145,6 +142,32 @@ mod tests {
         assert_eq!(reasons(&starts, &held), ["Unschedulable"]);
         assert_eq!(reasons(&held, &held), [""; 0]);
         assert_eq!(reasons(&held, &starts), [""; 0]);
+    }
+
+    /// Which reasons are an Event follows from what is true of them; here they are by name.
+    #[test]
+    fn of_all_reasons_of_readiness_those_are_no_events_that_pass_in_a_moment() {
+        let shown = |reason: &&Reason| {
+            let waits = [Reason::Suspended, Reason::WaitingForQueue];
+            reason.topics().contains(&Topic::Readiness) || waits.contains(reason)
+        };
+        let of = |status, reason: &Reason| {
+            news(&[], &conditions([status, reason.as_str()], ["Unknown", "NotFinished"]))
+        };
+        let shown: Vec<&Reason> = Reason::ALL.iter().filter(shown).collect();
+        let quiet: Vec<&str> = shown
+            .iter()
+            .filter(|reason| of("False", reason).is_empty())
+            .map(|reason| reason.as_str())
+            .collect();
+        let steps = ["NotCreated", "PodsPending", "Starting", "BrokersStarting", "LeadNotReady"];
+        // A cluster is not unready for the middle two.
+        let expected = ["Suspended", "WaitingForQueue", "Quorum", "Draining"].into_iter();
+        assert_eq!(quiet, expected.chain(steps).collect::<Vec<_>>());
+        let good: Vec<&&Reason> =
+            shown.iter().filter(|reason| of("True", reason)[0].good).collect();
+        assert!(good.contains(&&&Reason::Quorum) && good.contains(&&&Reason::Draining));
+        assert!(good.iter().all(|reason| reason.is_progress()), "{good:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flux_operator_api::Reason;
 use flux_operator_wire::Ending;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
@@ -147,11 +148,14 @@ fn killed(pod: &Pod, ended: &ContainerStateTerminated) -> Option<Trouble> {
     let status = pod.status.as_ref();
     if let Some("Evicted") = status.and_then(|status| status.reason.as_deref()) {
         let why = status.and_then(|status| status.message.as_deref()).unwrap_or_default();
-        return Some(Trouble::new("Evicted", format!("pod {name:?} was evicted: {}", why.trim())));
+        return Some(Trouble::new(
+            Reason::Evicted,
+            format!("pod {name:?} was evicted: {}", why.trim()),
+        ));
     }
     match ended.reason.as_deref()? {
         "OOMKilled" => Some(Trouble::new(
-            "OOMKilled",
+            Reason::OOMKilled,
             format!(
                 "pod {name:?} ran out of memory: raise resources.limits.memory of its container"
             ),
@@ -159,7 +163,7 @@ fn killed(pod: &Pod, ended: &ContainerStateTerminated) -> Option<Trouble> {
         "StartError" => {
             let why = ended.message.as_deref().unwrap_or_default();
             let message = format!("the runner of pod {name:?} cannot be started: {why}");
-            Some(Trouble::new("StartError", message))
+            Some(Trouble::new(Reason::StartError, message))
         }
         _ => None,
     }
@@ -225,7 +229,7 @@ mod tests {
         let lost = pod(0, 1, ended(137, "OOMKilled"));
         let starts = pod(0, 2, json!({ "status": { "phase": "Pending" } }));
         let pods = of(&[lost.clone(), starts]);
-        assert_eq!(pods.trouble.unwrap().reason, "OOMKilled");
+        assert_eq!(pods.trouble.unwrap().reason, Reason::OOMKilled);
         let back = pod(0, 2, running());
         let pods = of(&[lost, back]);
         assert!(pods.lead_ready && pods.trouble.is_none() && pods.lead_killed.is_none());
@@ -237,7 +241,7 @@ mod tests {
         let why = "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. ";
         merge(&mut patch, &json!({ "status": { "reason": "Evicted", "message": why } }));
         let killed = of(&[pod(0, 1, patch)]).lead_killed.unwrap();
-        assert_eq!(killed.reason, "Evicted");
+        assert_eq!(killed.reason, Reason::Evicted);
         assert!(killed.message.ends_with("containers 5Mi."), "{}", killed.message);
     }
 

@@ -1,6 +1,7 @@
 //! What is wrong with a cluster: one word, and a sentence that says what to do or
 //! what it waits for.
 
+use flux_operator_api::Reason;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use kube::ResourceExt;
 
@@ -9,20 +10,15 @@ use crate::seen::is_going;
 /// Something that keeps a cluster from being whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// One word, for the condition.
-    pub reason: &'static str,
+    /// The condition's reason.
+    pub reason: Reason,
     /// A sentence.
     pub message: String,
 }
 
 impl Trouble {
-    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Trouble {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Trouble {
         Trouble { reason, message: message.into() }
-    }
-
-    /// Whether room in the cluster is all that is missing.
-    pub(crate) fn waits_for_room(&self) -> bool {
-        matches!(self.reason, "Unschedulable" | "QuotaExceeded" | "ReadyTimeout")
     }
 }
 
@@ -58,7 +54,7 @@ fn silent_node(pod: &Pod) -> Trouble {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
     let name = pod.name_any();
     Trouble::new(
-        "NodeLost",
+        Reason::NodeLost,
         format!(
             "node {node:?} does not answer, and pod {name:?} is on it: it is replaced when the node is back or deleted"
         ),
@@ -69,14 +65,15 @@ fn silent_node(pod: &Pod) -> Trouble {
 fn disrupted(pod: &Pod) -> Option<Trouble> {
     let target = condition(pod, "DisruptionTarget").filter(|c| c.status == "True")?;
     let why = target.message.as_deref().or(target.reason.as_deref()).unwrap_or_default();
-    Some(Trouble::new("Evicted", format!("pod {:?} is evicted: {why}", pod.name_any())))
+    Some(Trouble::new(Reason::Evicted, format!("pod {:?} is evicted: {why}", pod.name_any())))
 }
 
 /// Why the scheduler has no place for a pod, in its words.
 fn unplaced(pod: &Pod) -> Option<Trouble> {
     let placed = condition(pod, "PodScheduled").filter(|c| c.status == "False")?;
-    let known = ["Unschedulable", "SchedulingGated"];
-    let reason = known.into_iter().find(|known| placed.reason.as_deref() == Some(known))?;
+    let known = [Reason::Unschedulable, Reason::SchedulingGated];
+    let reason =
+        known.into_iter().find(|known| placed.reason.as_deref() == Some(known.as_str()))?;
     let message = placed.message.clone().unwrap_or_default();
     Some(Trouble::new(reason, format!("pod {:?} has no place: {message}", pod.name_any())))
 }
@@ -104,22 +101,24 @@ fn of_container(pod: &Pod, container: &ContainerStatus) -> Option<Trouble> {
             // The image of a volume fails the container that mounts it.
             let image = image_in(said).unwrap_or(&container.image);
             Trouble::new(
-                "ErrImagePull",
+                Reason::ErrImagePull,
                 format!(
                     "image {image:?} cannot be pulled for container {name:?} of pod {pod:?}: check its name and imagePullSecret: {why}"
                 ),
             )
         }
         "InvalidImageName" => Trouble::new(
-            "InvalidImageName",
+            Reason::InvalidImageName,
             format!("image {:?} of container {name:?} is no image name: {said}", container.image),
         ),
         "CreateContainerConfigError" => Trouble::new(
-            "CreateContainerConfigError",
+            Reason::CreateContainerConfigError,
             format!("container {name:?} of pod {pod:?} lacks what it names: {said}: create it"),
         ),
-        "CreateContainerError" => Trouble::new("CreateContainerError", made(name, &pod, said)),
-        "RunContainerError" => Trouble::new("RunContainerError", made(name, &pod, said)),
+        "CreateContainerError" => {
+            Trouble::new(Reason::CreateContainerError, made(name, &pod, said))
+        }
+        "RunContainerError" => Trouble::new(Reason::RunContainerError, made(name, &pod, said)),
         "CrashLoopBackOff" => {
             let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
             crashes(&pod, name, last.map(|last| last.exit_code))
@@ -135,7 +134,7 @@ fn made(container: &str, pod: &str, said: &str) -> String {
 fn crashes(pod: &str, container: &str, code: Option<i32>) -> Trouble {
     let code = code.map(|code| format!(", last with exit code {code}")).unwrap_or_default();
     Trouble::new(
-        "CrashLoopBackOff",
+        Reason::CrashLoopBackOff,
         format!(
             "container {container:?} of pod {pod:?} ends again and again{code}: see `kubectl logs {pod} -c {container}`"
         ),
@@ -178,7 +177,7 @@ mod tests {
     }
 
     /// Reason and message of the trouble of a pod.
-    fn told(pod: &Pod) -> (&'static str, String) {
+    fn told(pod: &Pod) -> (Reason, String) {
         let trouble = of_pod(pod).unwrap();
         (trouble.reason, trouble.message)
     }
@@ -207,7 +206,7 @@ mod tests {
         let fails = told(&runner(waiting("ErrImagePull", why)));
         let waits = told(&runner(waiting("ImagePullBackOff", &back_off)));
         assert_eq!(fails, waits, "the two take turns, which is no news");
-        assert_eq!(fails.0, "ErrImagePull");
+        assert_eq!(fails.0, Reason::ErrImagePull);
         assert!(fails.1.starts_with("image \"r.test/missing:1\" cannot be pulled"), "{}", fails.1);
         let silent = runner(json!({ "waiting": { "reason": "ErrImagePull" } }));
         assert!(told(&silent).1.contains("busybox:1"), "the container's own, if nothing is said");
@@ -217,7 +216,7 @@ mod tests {
     fn what_a_container_lacks_is_named() {
         let pod = runner(waiting("CreateContainerConfigError", "secret \"nosecret\" not found"));
         let (reason, message) = told(&pod);
-        assert_eq!(reason, "CreateContainerConfigError");
+        assert_eq!(reason, Reason::CreateContainerConfigError);
         assert!(message.contains("secret \"nosecret\" not found"), "{message}");
     }
 
@@ -226,7 +225,7 @@ mod tests {
         let said = "0/1 nodes are available: 1 Insufficient cpu.";
         let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said });
         let (reason, message) = told(&pod(json!({ "status": { "conditions": [condition] } })));
-        assert_eq!(reason, "Unschedulable");
+        assert_eq!(reason, Reason::Unschedulable);
         assert!(message.contains(said), "{message}");
     }
 
@@ -241,7 +240,7 @@ mod tests {
         };
         let waits = told(&side(waiting("CrashLoopBackOff", "back-off 10s"), ended.clone(), 2));
         assert_eq!(waits, told(&side(ended.clone(), ended.clone(), 2)));
-        assert_eq!(waits.0, "CrashLoopBackOff");
+        assert_eq!(waits.0, Reason::CrashLoopBackOff);
         assert!(waits.1.contains("exit code 3") && waits.1.contains("-c side"), "{}", waits.1);
         assert_eq!(of_pod(&side(ended, json!({}), 0)), None, "once is no loop");
     }
@@ -251,7 +250,7 @@ mod tests {
         let conditions = |ready: Value| json!({ "status": { "phase": "Running", "conditions": [ready, { "type": "ContainersReady", "status": "True" }] } });
         let lost = pod(conditions(json!({ "type": "Ready", "status": "False" })));
         let (reason, message) = told(&lost);
-        assert_eq!(reason, "NodeLost");
+        assert_eq!(reason, Reason::NodeLost);
         assert!(message.contains("node \"node-4\" does not answer"), "{message}");
         let gate = "ReadinessGatesNotReady";
         let gated = pod(conditions(json!({ "type": "Ready", "status": "False", "reason": gate })));
@@ -266,7 +265,7 @@ mod tests {
         evicted["status"] = json!({ "conditions": [{ "type": "DisruptionTarget", "status": "True",
             "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting" }] });
         let (reason, message) = told(&pod(evicted));
-        assert_eq!(reason, "Evicted");
+        assert_eq!(reason, Reason::Evicted);
         assert!(message.contains("Eviction API: evicting"), "{message}");
     }
 }

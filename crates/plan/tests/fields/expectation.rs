@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flux_operator_api::Reason;
 use flux_operator_api::validate;
 use flux_operator_plan::kubernetes::Rendering;
 use flux_operator_plan::{Refusal, RefusalReason};
@@ -39,7 +40,7 @@ pub fn check(field: &str, entry: &Entry) -> Result<(), String> {
             }
             (Proof::Refused(reason), Err(refusal)) => {
                 let named = refusal.problems.iter().any(|problem| names(&problem.path, field));
-                if refusal.reason.as_str() != reason || !named {
+                if Reason::from(refusal.reason).as_str() != reason || !named {
                     return Err(format!("refused otherwise: {refusal:?}"));
                 }
             }

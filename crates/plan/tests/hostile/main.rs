@@ -12,13 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster, crd};
-use flux_operator_plan::kubernetes::{self, DeliveryMethod, Rendering, Settings};
+use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use flux_operator_plan::queueing::{self, admission, job, requests, setup, workload};
-use flux_operator_plan::status::{Outcome, news, status, urgency};
-use flux_operator_plan::{
-    Cluster, Plan, Refusal, Seen, Valid, as_booted, keys_lost, plan, questions,
-};
-use flux_operator_queue::{Admission, Admit, Kind, Resources, SetupName};
+use flux_operator_plan::{self as plan, Failure, FailureKind, Outcome, Seen, Step, queries};
+use flux_operator_queue::{Admission, Admit, Kind, Resources, SetupName, Usage};
 use flux_operator_testkit::{merge, smallest};
 use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
@@ -101,7 +98,12 @@ proptest! {
             "spec": spec,
         }))?;
         let around = setup::Around { home: "hpc", namespaces: &BTreeMap::new(), nodes: None };
-        setup::read(&setup, around);
+        let read = setup::read(&setup, around);
+        let usage = Usage { used: read.room.clone(), admitted: usize::MAX, ..Usage::default() };
+        let queue = setup::SetupUse { read: &read, usage: &usage, running: usize::MAX };
+        let seen = setup::SetupSeen { setup: &setup, queue: Some(queue), now: now() };
+        let decision = setup::decide(seen);
+        outcomes(&decision.steps).iter().for_each(|outcome| drop(decision.conclude(outcome)));
     }
 }
 
@@ -111,7 +113,7 @@ fn a_minicluster_without_containers_is_refused_and_panics_nothing() {
     manifest["spec"]["containers"] = json!([]);
     let minicluster: MiniCluster = serde_json::from_value(manifest).unwrap();
     let refusal = decide(&minicluster, &Seen::nothing(now())).unwrap_err();
-    assert_eq!(refusal.to_string(), "spec.containers: has 0 entries: must have at least 1");
+    assert_eq!(refusal, "spec.containers: has 0 entries: must have at least 1");
 }
 
 #[test]
@@ -130,43 +132,39 @@ fn the_last_time_there_is_panics_nothing() {
                 pods: vec![Arc::new(serde_json::from_value(lead()).unwrap())],
                 ..Seen::nothing(now())
             };
-            let plan = decide(&minicluster, &seen).unwrap();
-            assert!(plan.look_again.is_some(), "{name}");
+            let requeue_at = decide(&minicluster, &seen).unwrap();
+            assert!(requeue_at.is_some(), "{name}");
         }
     }
 }
 
-/// Everything that is decided of a MiniCluster in a reconciliation.
-fn decide(minicluster: &MiniCluster, seen: &Seen) -> Result<Plan, Refusal> {
-    let planned = Valid::check(minicluster.clone()).map(|valid| {
-        let valid = as_booted(valid, seen);
-        let Ok(cluster) = Cluster::of(&valid) else { return Plan::default() };
-        let settings = Settings {
-            agent_image: "example.org/flux-operator:1".into(),
-            cluster_domain: "cluster.local".into(),
-            report_url: Some("http://10.0.0.1:8080".into()),
-            delivery: DeliveryMethod::Init,
-        };
-        let rendering = Rendering { minicluster: &valid, cluster: &cluster, settings: &settings };
-        kubernetes::config_map(&rendering);
-        plan(minicluster, &rendering, seen)
-    });
-    let outcome = Outcome {
-        refusal: planned.as_ref().err(),
-        hold: planned.as_ref().ok().and_then(|plan| plan.hold.as_ref()),
-        shrinking: planned.as_ref().ok().and_then(|plan| plan.shrinking.as_ref()),
-        ..Outcome::default()
+/// Everything that is decided of a MiniCluster. Returns when to reconcile again.
+fn decide(minicluster: &MiniCluster, seen: &Seen) -> Result<Option<Timestamp>, String> {
+    let settings = Settings {
+        agent_image: "example.org/flux-operator:1".into(),
+        cluster_domain: "cluster.local".into(),
+        report_url: Some("http://10.0.0.1:8080".into()),
+        delivery: DeliveryMethod::Init,
     };
-    let now = status(minicluster, seen, &outcome);
-    let before = minicluster.status.clone().unwrap_or_default();
-    urgency(minicluster.status.as_ref(), &now);
-    news(&before.conditions, &now.conditions);
-    queueing::merge_patch(&before, &now);
-    questions(seen);
-    keys_lost(minicluster);
+    queries(minicluster, seen);
+    let decision = plan::decide(minicluster, seen, &settings);
+    for outcome in outcomes(&decision.steps) {
+        let conclusion = decision.conclude(&outcome);
+        let before = minicluster.status.clone().unwrap_or_default();
+        conclusion.status.map(|status| queueing::merge_patch(&before, &status));
+    }
     requests(minicluster);
     workload::of_minicluster(minicluster);
-    planned
+    match decision.refusal() {
+        Some(refusal) => Err(refusal),
+        None => Ok(decision.conclude(&Outcome::all(&decision.steps)).requeue_at),
+    }
+}
+
+/// All steps done, and the first one failed.
+fn outcomes(steps: &[Step]) -> [Outcome; 2] {
+    let failure = Failure { kind: FailureKind::Refused, message: "no".into() };
+    [Outcome::all(steps), Outcome { done: 0, failure: Some(failure) }]
 }
 
 /// Everything that is decided of a FluxJob.
@@ -185,17 +183,19 @@ fn decide_job(fluxjob: &FluxJob) {
     };
     admission::of_job(fluxjob, &admit, now());
     let mistake = workload::of_job(fluxjob, workload::Beside::default()).err();
-    job::plan(&job::JobSeen {
+    let decision = job::decide(job::JobSeen {
         job: fluxjob,
         minicluster: None,
         setup: None,
+        record: None,
         mistake: mistake.as_ref(),
         waiting: None,
         evicted: None,
-        failure: None,
-        chance: 1.0,
+        runs_jobs: true,
+        jitter: 1.0,
         now: now(),
     });
+    outcomes(&decision.steps).iter().for_each(|outcome| drop(decision.conclude(outcome)));
 }
 
 /// Fields of a spec that are read while a cluster runs.

@@ -1,11 +1,12 @@
 //! What may happen to a job.
 
+use flux_operator_plan::FailureKind;
 use flux_operator_queue::{EvictReason, Reason};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::objects::{no_quota, waits};
-use crate::world::{Failure, World};
+use crate::world::World;
 
 /// Something that happens to a job.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub enum Happening {
     Cluster(&'static str),
     Ends(i32),
     LosesItsCluster,
+    /// Another setup has replaced the one that admitted it.
+    Replaced(&'static str),
     Seconds(i64),
     /// The administrator changes the setup.
     Setup(Value),
@@ -26,7 +29,7 @@ pub enum Happening {
     /// The watches show what there is.
     CatchesUp,
     /// The next step fails.
-    Fails(Failure),
+    Fails(FailureKind),
 }
 
 impl Happening {
@@ -40,11 +43,12 @@ impl Happening {
             Happening::Cluster(reason) => world.cluster(reason),
             Happening::Ends(code) => world.end(*code),
             Happening::LosesItsCluster => world.lose_cluster(),
+            Happening::Replaced(name) => world.replace_setup(name),
             Happening::Seconds(seconds) => world.pass_time(*seconds),
             Happening::Setup(patch) => world.change_setup(patch),
             Happening::Stalls => world.stall(),
             Happening::CatchesUp => world.catch_up(),
-            Happening::Fails(failure) => world.fail_step(*failure),
+            Happening::Fails(failure) => world.fail(*failure),
         }
     }
 }
@@ -92,13 +96,16 @@ fn happenings() -> impl Strategy<Value = Happening> {
 
 /// A spec, and what happens then.
 pub fn histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
-    (specs(), proptest::collection::vec(happenings(), 0..10))
+    let replaced = proptest::sample::select(&["new", "newer"][..]).prop_map(Happening::Replaced);
+    let happenings = prop_oneof![20 => happenings(), 1 => replaced];
+    (specs(), proptest::collection::vec(happenings, 0..10))
 }
 
 /// Longer ones, in which the operator may see too little and its steps may fail.
 pub fn hard_histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
     let failures = proptest::sample::select(
-        &[Failure::Transient, Failure::NotOurs, Failure::Refused, Failure::Unknown][..],
+        &[FailureKind::Transient, FailureKind::NotOurs, FailureKind::Refused, FailureKind::Unknown]
+            [..],
     );
     let hard = prop_oneof![
         3 => failures.prop_map(Happening::Fails),

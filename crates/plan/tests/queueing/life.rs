@@ -1,11 +1,11 @@
 //! A job's way from its request to its end.
 
-use flux_operator_plan::queueing::job::JobStep;
+use flux_operator_plan::FailureKind;
 use flux_operator_queue::EvictReason;
 use serde_json::json;
 
 use crate::objects::{after, no_quota};
-use crate::world::World;
+use crate::world::{World, is_deletion};
 
 fn pair(phase: &str, reason: &str) -> (String, String) {
     (phase.to_owned(), reason.to_owned())
@@ -106,10 +106,10 @@ fn q10_a_command_that_may_have_run_is_not_run_again() {
 fn q11_what_keeps_a_cluster_from_being_made_is_told() {
     let mut world = World::new(json!({}));
     world.admit(2);
-    world.fail("miniclusters is forbidden: exceeded quota");
+    world.fail(FailureKind::Refused);
     world.reconcile();
     assert_eq!(world.told(), pair("Waiting", "CreateFailed"));
-    assert!(world.condition("Ready").message.contains("exceeded quota"));
+    assert!(world.condition("Ready").message.contains("Refused"));
     assert_eq!(world.job().unwrap().spec.command, "lmp", "the spec is never blanked");
 }
 
@@ -149,7 +149,7 @@ fn q13_a_job_is_kept_as_long_as_was_asked_for() {
         world.pass_time(30);
         world.end(0);
         world.settle();
-        assert_eq!(world.plan().look_again, seconds.map(|seconds| after(30 + seconds)));
+        assert_eq!(world.decided().requeue_at(), seconds.map(|seconds| after(30 + seconds)));
         world.pass_time(200);
         world.settle();
         assert_eq!(world.job().is_some(), seconds.is_none());
@@ -191,7 +191,7 @@ fn q16_a_suspended_job_gives_its_room_back_when_its_cluster_is_gone() {
     world.change(&json!({ "suspend": true }));
     assert_eq!(world.reconcile().steps, [], "first it is written down");
     assert_eq!(world.told(), pair("Suspended", "Suspended"));
-    assert_eq!(world.reconcile().steps, [JobStep::DeleteMiniCluster]);
+    assert!(is_deletion(&world.reconcile().steps));
     assert!(world.status().admission.is_some(), "its nodes still count");
     world.settle();
     let status = world.status();
@@ -215,7 +215,7 @@ fn q16_an_evicted_job_waits_with_a_growing_back_off() {
         assert_eq!(requeue.count, count);
         let until = requeue.until.unwrap().0;
         assert_eq!(until.duration_since(world.now()).as_secs(), seconds);
-        assert_eq!(world.plan().look_again, Some(until));
+        assert_eq!(world.decided().requeue_at(), Some(until));
         world.admit(2);
         assert_eq!(world.status().admission, None, "it stays out");
         world.pass_time(seconds);
@@ -266,4 +266,26 @@ fn q16_an_end_that_comes_before_the_eviction_counts() {
     world.end(0);
     world.settle();
     assert_eq!(world.told(), pair("Finished", ""));
+}
+
+#[test]
+fn q19_the_record_of_a_job_names_the_setup_that_has_replaced_its_own() {
+    let mut world = World::admitted(json!({ "size": 2 }));
+    world.cluster("Quorum");
+    world.settle();
+    let before = world.status().admission.unwrap();
+    let writes = world.writes;
+    world.replace_setup("new");
+    world.settle();
+    let status = world.status();
+    assert_eq!((status.queue.as_str(), world.writes), ("hpc/new", writes + 1));
+    let after = status.admission.unwrap();
+    assert_eq!(after, flux_operator_api::fluxjob::Admission { queue: "hpc/new".into(), ..before });
+    // Also while its room is taken back.
+    world.evict(EvictReason::QueueStopped);
+    world.reconcile();
+    world.replace_setup("newer");
+    world.reconcile();
+    let leaving = world.status().admission.unwrap();
+    assert_eq!((leaving.queue.as_str(), leaving.leaving.as_str()), ("hpc/newer", "QueueStopped"));
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use flux_operator_plan::queueing::setup::{Around, FINALIZER, SetupSeen, plan, read};
-use flux_operator_queue::{Inactive, SetupName, Usage};
+use flux_operator_plan::queueing::setup::{Around, FINALIZER, SetupSeen, SetupUse, decide, read};
+use flux_operator_plan::{Outcome, Step};
+use flux_operator_queue::{Inactive, InactiveReason, SetupName, Usage};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -78,14 +79,20 @@ fn decided(moments: Vec<Moment>) -> Value {
             used: nodes(i64::try_from(*admitted).unwrap()),
             pending: *pending,
             admitted: *admitted,
-            inactive: stopped.then_some(Inactive { reason: "Stopped", message }),
+            inactive: stopped.then_some(Inactive { reason: InactiveReason::Stopped, message }),
+            is_needed: false,
             successor: replaced.then(|| SetupName::new("hpc", "new")),
         };
         let now = after(*seconds);
-        let seen = SetupSeen { setup: &setup, read: &read, usage: &usage, running: *running, now };
-        let planned = plan(seen);
-        let step = planned.step.map(|step| format!("{step:?}"));
-        status = json!(planned.status);
+        let queue = SetupUse { read: &read, usage: &usage, running: *running };
+        let decision = decide(SetupSeen { setup: &setup, queue: Some(queue), now });
+        let step = decision.steps.first().map(|step| match step {
+            Step::DeleteSelf => "Delete",
+            Step::PatchSelf(patch) if patch.to_string().contains(FINALIZER) => "Keep",
+            Step::PatchSelf(_) => "Release",
+            other => panic!("{other:?} is not for a setup"),
+        });
+        status = json!(decision.conclude(&Outcome::all(&decision.steps)).status);
         said.push(json!({ "step": step, "status": status }));
     }
     json!({ "moments": format!("{moments:?}"), "said": said })

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flux_operator_api::{FluxJob, FluxSetup};
+use flux_operator_api::{FluxJob, FluxSetup, Reason};
 use flux_operator_plan::queueing::admission;
 use flux_operator_plan::queueing::setup::{Around, read};
 use flux_operator_plan::queueing::workload::{Beside, of_job};
+use flux_operator_plan::reason::{of_inactive, of_waiting};
 use flux_operator_queue::{Resource, Scheduler, SetupName, Usage};
 use flux_operator_testkit::merge;
 use k8s_openapi::jiff::Timestamp;
@@ -84,7 +85,7 @@ impl Cluster {
     fn why(&self, name: &str) -> (&'static str, String) {
         let uid = format!("uid-of-{name}").as_str().into();
         let reason = self.scheduler.why(&uid, self.now.as_millisecond()).unwrap().reason;
-        (reason.word(), reason.to_string())
+        (of_waiting(&reason).as_str(), reason.to_string())
     }
 
     fn usage(&self) -> Usage {
@@ -163,7 +164,7 @@ fn q19_two_setups_that_replace_the_same_are_told_apart_by_age() {
     let cluster = Cluster::new(&setups, &[]);
     let reason = |name: &str| {
         let usage = cluster.scheduler.usage(&SetupName::new("hpc", name)).unwrap();
-        usage.inactive.map(|inactive| inactive.reason)
+        usage.inactive.map(|inactive| of_inactive(inactive.reason).as_str())
     };
     assert_eq!(
         [reason("old"), reason("b"), reason("a")],
@@ -181,5 +182,5 @@ fn q19_a_setup_whose_nodes_are_not_known_yet_takes_no_place() {
     let cluster = Cluster::new(&setups, &[("a", json!({ "queue": "old" }))]);
     let usage = |name: &str| cluster.scheduler.usage(&SetupName::new("hpc", name)).unwrap();
     assert_eq!((usage("old").pending, usage("old").inactive), (1, None));
-    assert_eq!(usage("new").inactive.unwrap().reason, "NodesUnknown");
+    assert_eq!(of_inactive(usage("new").inactive.unwrap().reason), Reason::NodesUnknown);
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use flux_operator_api::{FluxSetup, validate};
-use flux_operator_plan::queueing::setup::{
-    Around, FINALIZER, SetupPlan, SetupSeen, SetupStep, plan, read,
-};
+use flux_operator_api::{FluxSetup, FluxSetupStatus, validate};
+use flux_operator_plan::queueing::setup::{Around, FINALIZER, SetupSeen, SetupUse, decide, read};
+use flux_operator_plan::reason::of_inactive;
+use flux_operator_plan::{Outcome, Step};
 use flux_operator_queue::{
-    Inactive, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName, Stop, Strategy,
-    Usage,
+    Inactive, InactiveReason, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName,
+    Stop, Strategy, Usage,
 };
 use flux_operator_testkit::bad::{self, Bad};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn read_alone(patch: Value) -> Setup {
 }
 
 fn reason(setup: &Setup) -> Option<&'static str> {
-    setup.mistake.as_ref().map(|mistake| mistake.reason)
+    setup.mistake.as_ref().map(|mistake| of_inactive(mistake.reason).as_str())
 }
 
 #[test]
@@ -137,16 +137,24 @@ fn the_largest_and_the_smallest_numbers_are_read() {
     assert!(read.room.iter().all(|(_, amount)| amount == i64::MAX));
 }
 
-fn planned(patch: Value, usage: &Usage) -> SetupPlan {
+/// What is done about a setup, and said of it.
+fn decided(patch: Value, usage: &Usage) -> (Vec<Step>, FluxSetupStatus) {
     let setup = setup(patch);
     let read = read_with(&setup, None);
-    plan(SetupSeen { setup: &setup, read: &read, usage, running: 1, now: after(9) })
+    let queue = Some(SetupUse { read: &read, usage, running: 1 });
+    let decision = decide(SetupSeen { setup: &setup, queue, now: after(9) });
+    let status = decision.conclude(&Outcome::all(&decision.steps)).status.unwrap();
+    (decision.steps, status)
+}
+
+fn status_of(patch: Value, usage: &Usage) -> FluxSetupStatus {
+    decided(patch, usage).1
 }
 
 #[test]
 fn q17_a_setup_tells_its_use() {
     let usage = Usage { used: nodes(3), pending: 5, admitted: 2, ..Usage::default() };
-    insta::assert_yaml_snapshot!(planned(json!({}), &usage).status);
+    insta::assert_yaml_snapshot!(status_of(json!({}), &usage));
 }
 
 #[test]
@@ -160,15 +168,15 @@ fn q17_use_is_told_of_the_first_resource_with_a_limit() {
         (json!(null), "3 nodes"),
         (json!({ "nodes": 0 }), "3/0 nodes"),
     ] {
-        assert_eq!(planned(json!({ "spec": { "quota": quota } }), &usage).status.usage, text);
+        assert_eq!(status_of(json!({ "spec": { "quota": quota } }), &usage).usage, text);
     }
 }
 
 #[test]
 fn q17_a_setup_says_why_it_admits_nothing() {
-    let stopped = Inactive { reason: "Stopped", message: "why".into() };
+    let stopped = Inactive { reason: InactiveReason::Stopped, message: "why".into() };
     let usage = Usage { inactive: Some(stopped), ..Usage::default() };
-    let active = planned(json!({}), &usage).status.conditions[0].clone();
+    let active = status_of(json!({}), &usage).conditions[0].clone();
     assert_eq!((active.status.as_str(), active.reason.as_str()), ("False", "Stopped"));
 }
 
@@ -178,21 +186,53 @@ fn q19_a_setup_is_kept_while_jobs_have_room_of_it() {
     let idle = Usage::default();
     let successor = Some(SetupName::new("hpc", "new"));
     let replaced_in_use = Usage { successor: successor.clone(), ..used.clone() };
+    let named = Usage { successor: successor.clone(), is_needed: true, ..idle.clone() };
     let replaced = Usage { successor, ..idle.clone() };
     let kept = json!({ "metadata": { "finalizers": [FINALIZER] } });
     let going = json!({ "metadata": { "finalizers": [FINALIZER],
         "deletionTimestamp": "2026-01-01T00:00:05Z" } });
     for (what, patch, usage, step) in [
-        ("new", json!({}), &idle, Some(SetupStep::Keep)),
-        ("used before it was kept", json!({}), &used, Some(SetupStep::Keep)),
+        ("new", json!({}), &idle, Some(Does::Keep)),
+        ("used before it was kept", json!({}), &used, Some(Does::Keep)),
         ("idle", kept.clone(), &idle, None),
         ("used", kept.clone(), &used, None),
         ("deleted in use", going.clone(), &used, None),
-        ("deleted", going.clone(), &idle, Some(SetupStep::Release)),
+        ("deleted", going.clone(), &idle, Some(Does::Release)),
         ("replaced in use", kept.clone(), &replaced_in_use, None),
-        ("replaced", kept, &replaced, Some(SetupStep::Delete)),
-        ("replaced and deleted", going, &replaced, Some(SetupStep::Release)),
+        ("replaced, and records name it", kept.clone(), &named, None),
+        ("replaced, deleted, and records name it", going.clone(), &named, None),
+        ("replaced", kept, &replaced, Some(Does::Delete)),
+        ("replaced and deleted", going, &replaced, Some(Does::Release)),
     ] {
-        assert_eq!(planned(patch, usage).step, step, "{what}");
+        assert_eq!(does(patch, usage), step, "{what}");
+    }
+}
+
+#[test]
+fn q19_a_setup_is_kept_before_the_queue_has_read_it() {
+    let setup = setup(json!({ "metadata": { "finalizers": ["other.example/a"] } }));
+    let decision = decide(SetupSeen { setup: &setup, queue: None, now: after(9) });
+    let finalizers = json!(["other.example/a", FINALIZER]);
+    let patch = json!({ "metadata": { "resourceVersion": "7", "finalizers": finalizers } });
+    assert_eq!(decision.steps, [Step::PatchSelf(patch)]);
+    assert_eq!(decision.conclude(&Outcome::all(&decision.steps)).status, None);
+}
+
+#[derive(Debug, PartialEq)]
+enum Does {
+    Keep,
+    Release,
+    Delete,
+}
+
+fn does(patch: Value, usage: &Usage) -> Option<Does> {
+    match &decided(patch, usage).0[..] {
+        [] => None,
+        [Step::DeleteSelf] => Some(Does::Delete),
+        [Step::PatchSelf(patch)] => {
+            let keeps = patch["metadata"]["finalizers"].as_array().unwrap();
+            Some(if keeps.contains(&json!(FINALIZER)) { Does::Keep } else { Does::Release })
+        }
+        other => panic!("{other:?}"),
     }
 }

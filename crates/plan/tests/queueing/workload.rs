@@ -1,7 +1,7 @@
 //! Jobs and MiniClusters as the queue sees them.
 
 use flux_operator_api::fluxsetup::JobDefaults;
-use flux_operator_api::{FluxJob, MiniCluster, validate};
+use flux_operator_api::{FluxJob, MiniCluster, Reason, validate};
 use flux_operator_plan::queueing::minicluster_of;
 use flux_operator_plan::queueing::workload::{Beside, Mistake, of_job, of_minicluster};
 use flux_operator_queue::{Kind, QueueName, Resource, SetupName, Workload};
@@ -128,7 +128,7 @@ fn q2_a_mistake_says_what_to_change() {
     let bad = json!({ "spec": { "containers": [{ "environment": { "a=b": "c" } }],
         "flux": { "bursting": { "hostlist": "a[" } } } });
     let told = mistake(&job(json!({ "template": bad })), Beside::default());
-    assert_eq!(told.reason, "InvalidTemplate");
+    assert_eq!(told.reason, Reason::InvalidTemplate);
     assert!(told.message.contains("spec.containers[0].environment"), "{}", told.message);
     assert!(told.message.contains("spec.flux.bursting.hostlist"), "all at once: {}", told.message);
     let sidecar = json!({ "spec": { "containers": [{ "runFlux": true }, { "name": "lammps" }] } });
@@ -140,15 +140,18 @@ fn q2_a_mistake_says_what_to_change() {
     assert!(told.message.contains("at most 54 characters"), "{told:?}");
     let kueue = json!({ "spec": { "containers": [{}],
         "jobLabels": { "kueue.x-k8s.io/queue-name": "batch" } } });
-    assert_eq!(mistake(&job(json!({ "template": kueue })), Beside::default()).reason, "TwoQueues");
+    assert_eq!(
+        mistake(&job(json!({ "template": kueue })), Beside::default()).reason,
+        Reason::TwoQueues
+    );
     let classy = job(json!({ "priorityClassName": "high" }));
-    assert_eq!(mistake(&classy, Beside::default()).reason, "UnknownPriorityClass");
+    assert_eq!(mistake(&classy, Beside::default()).reason, Reason::UnknownPriorityClass);
     let beside = Beside { minicluster: None, class_value: Some(9) };
     assert_eq!(of_job(&classy, beside).unwrap().unwrap().priority, 9);
     let job = job(json!({}));
     let others = queued(json!({ "metadata": { "name": "lammps" } }));
     let beside = Beside { minicluster: Some(&others), class_value: None };
-    assert_eq!(mistake(&job, beside).reason, "NameTaken");
+    assert_eq!(mistake(&job, beside).reason, Reason::NameTaken);
     let owner = json!({ "metadata": { "uid": "another" } });
     let left = made(&job_with(owner), json!({}));
     let beside = Beside { minicluster: Some(&left), class_value: None };
@@ -164,7 +167,7 @@ fn whatever_the_offline_check_says_of_a_job_the_operator_says_too() {
         let read = of_job(&validate::read(&manifest).unwrap(), Beside::default());
         let told = read.err().map(|mistake| (mistake.reason, mistake.message));
         assert!(
-            matches!(&told, Some(("InvalidTemplate", message)) if message.contains(&field)),
+            matches!(&told, Some((Reason::InvalidTemplate, message)) if message.contains(&field)),
             "{name}: {told:?}"
         );
     }

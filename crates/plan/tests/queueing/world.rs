@@ -6,10 +6,12 @@
 
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
 use flux_operator_plan::queueing::admission;
-use flux_operator_plan::queueing::job::{JobPlan, JobSeen, JobStep, plan};
+use flux_operator_plan::queueing::job::{JobSeen, decide};
+use flux_operator_plan::queueing::merge_patch;
 use flux_operator_plan::queueing::workload::{Beside, of_job};
-use flux_operator_plan::queueing::{merge_patch, news};
-use flux_operator_queue::{EvictReason, Waiting, Workload};
+use flux_operator_plan::status::Urgency;
+use flux_operator_plan::{Conclusion, Failure, FailureKind, Object, Outcome, Step, TargetKind};
+use flux_operator_queue::{EvictReason, SetupName, Waiting, Workload};
 use flux_operator_testkit::merge;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -18,26 +20,31 @@ use serde_json::{Value, json};
 
 use crate::objects::{admit, after, job, setup};
 
-/// How a step fails.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Failure {
-    /// It works in a moment.
-    Transient,
-    /// An object of this name belongs to another owner.
-    NotOurs,
-    /// The API server does not take it.
-    Refused,
-    /// It did not answer, although it has taken the step.
-    Unknown,
-}
-
 /// What one reconciliation has done and said.
 #[derive(Clone, Debug)]
 pub struct Reconciliation {
     /// The steps that were to be done.
-    pub steps: Vec<JobStep>,
+    pub steps: Vec<Step>,
     /// All of it, for a record.
     pub said: Value,
+}
+
+/// What the operator decides, and how far its steps come.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decided {
+    pub steps: Vec<Step>,
+    outcome: Outcome,
+    conclusion: Option<Conclusion<FluxJobStatus>>,
+}
+
+impl Decided {
+    pub fn status(&self) -> Option<&FluxJobStatus> {
+        self.conclusion.as_ref()?.status.as_ref()
+    }
+
+    pub fn requeue_at(&self) -> Option<Timestamp> {
+        self.conclusion.as_ref()?.requeue_at
+    }
 }
 
 /// Everything there is.
@@ -50,14 +57,15 @@ pub struct World {
     /// The operator has written something that the watches do not show yet.
     expects: bool,
     /// How the first step fails that is taken next.
-    failing: Option<Failure>,
+    failing: Option<FailureKind>,
     /// Whether a status counts only if it was computed from the job as it is.
     strict: bool,
     version: u64,
     setup: FluxSetupSpec,
+    /// What has replaced the setup that admitted the job.
+    record: Option<SetupName>,
     waiting: Option<Waiting>,
     evicted: Option<EvictReason>,
-    failure: Option<String>,
     /// How often a MiniCluster was made.
     pub made: u32,
     /// How often a command was started.
@@ -82,9 +90,9 @@ impl World {
             strict: true,
             version: 1,
             setup: setup(json!({})).spec,
+            record: None,
             waiting: None,
             evicted: None,
-            failure: None,
             made: 0,
             runs: 0,
             writes: 0,
@@ -107,27 +115,32 @@ impl World {
 
     // What the operator does.
 
-    /// What the operator would do now.
-    pub fn plan(&self) -> JobPlan {
-        self.plan_with(self.failure.as_deref())
+    /// What the operator would decide now, all steps done.
+    pub fn decided(&self) -> Decided {
+        self.decide(Outcome::all).unwrap_or_default()
     }
 
-    fn plan_with(&self, failure: Option<&str>) -> JobPlan {
+    /// The real decision, with steps that come as far as `apply` says.
+    fn decide(&self, apply: impl FnOnce(&[Step]) -> Outcome) -> Option<Decided> {
         let (job, minicluster) = self.view();
-        let Some(job) = job else { return JobPlan::default() };
+        let job = job?;
         let beside = Beside { minicluster: minicluster.as_ref(), class_value: None };
         let mistake = of_job(&job, beside).err();
-        plan(&JobSeen {
+        let decision = decide(JobSeen {
             job: &job,
             minicluster: minicluster.as_ref(),
             setup: Some(&self.setup),
+            record: self.record.as_ref(),
             mistake: mistake.as_ref(),
             waiting: self.waiting.as_ref(),
             evicted: self.evicted,
-            failure,
-            chance: 0.0,
+            runs_jobs: true,
+            jitter: 0.0,
             now: self.now,
-        })
+        });
+        let outcome = apply(&decision.steps);
+        let conclusion = Some(decision.conclude(&outcome));
+        Some(Decided { steps: decision.steps, outcome, conclusion })
     }
 
     /// Reconciles once.
@@ -136,63 +149,56 @@ impl World {
             // Nothing is decided before the watches show what was written.
             self.catch_up();
         }
-        let before = self.view().0;
-        let mut planned = self.plan();
-        let steps = planned.steps.clone();
-        let (mut failure, mut again) = (None, planned.look_again);
-        let failing = self.failing.take_if(|_| !steps.is_empty());
-        for (index, step) in steps.iter().enumerate() {
-            let fails = failing.filter(|how| index == 0 && can_fail(step, *how));
-            let done = match fails {
-                None => self.take(step),
-                Some(Failure::Unknown) => self.take(step).and(Err(Failure::Unknown)),
-                Some(how) => Err(how),
-            };
-            match done {
-                Ok(()) => self.expects = true,
-                Err(Failure::Transient) => {
-                    again = Some(self.now + SignedDuration::from_millis(250));
-                    break;
-                }
-                Err(how) => {
-                    failure = Some(format!("{how:?}"));
-                    break;
-                }
-            }
-        }
-        if let Some(failure) = &failure {
-            planned = self.plan_with(Some(failure));
-            again = planned.look_again;
-        }
-        let status = planned.status.filter(|_| !planned.steps.contains(&JobStep::DeleteJob));
-        let told = before.as_ref().and_then(|job| job.status.clone()).unwrap_or_default();
-        let urgency = match &status {
-            Some(status) if told == *status || told.finish_time.is_some() => "None",
-            None => "None",
-            Some(status)
-                if told.admission.is_none()
-                    && status.admission.is_none()
-                    && status.finish_time.is_none() =>
-            {
-                "Paced"
-            }
-            Some(_) => "Now",
+        let Some(job) = self.view().0 else {
+            return Reconciliation { steps: Vec::new(), said: nothing_said() };
         };
-        let events = status.as_ref().map(|status| news(&told.conditions, &status.conditions));
-        let events = events.unwrap_or_default();
-        let events = events.iter().map(|it| format!("{} {} {}", it.good, it.reason, it.note));
+        let mut world = self.clone();
+        let decided = self.decide(|steps| world.apply(steps)).unwrap();
+        *self = world;
+        let Decided { steps, outcome, conclusion } = decided;
+        let conclusion = conclusion.unwrap();
+        let ended = steps.iter().take(outcome.done).any(Step::is_of_self);
+        let failure = outcome.failure.filter(|failure| !failure.kind.is_transient());
+        let events = conclusion.events.iter();
+        let events = events.map(|it| format!("{} {} {}", it.good, it.reason, it.note));
         let said = json!({
             "steps": steps.iter().map(shown).collect::<Vec<_>>(),
-            "failure": failure,
-            "status": status,
-            "urgency": urgency,
+            "failure": failure.map(|failure| failure.message),
+            "status": conclusion.status,
+            "urgency": format!("{:?}", conclusion.urgency),
             "events": events.collect::<Vec<_>>(),
-            "again": again.map(|again| again.to_string()),
+            "again": conclusion.requeue_at.map(|again| again.to_string()),
         });
-        if let (Some(job), "Paced" | "Now") = (&before, urgency) {
-            self.write(job, status.as_ref());
+        if !ended && conclusion.urgency != Urgency::None {
+            self.write(&job, conclusion.status.as_ref());
         }
         Reconciliation { steps, said }
+    }
+
+    /// Does steps until one fails.
+    fn apply(&mut self, steps: &[Step]) -> Outcome {
+        let failing = self.failing.take_if(|_| !steps.is_empty());
+        for (done, step) in steps.iter().enumerate() {
+            let result = match failing.filter(|how| done == 0 && can_fail(step, *how)) {
+                None => {
+                    self.take(step);
+                    Ok(())
+                }
+                Some(FailureKind::Unknown) => {
+                    self.take(step);
+                    Err(FailureKind::Unknown)
+                }
+                Some(how) => Err(how),
+            };
+            match result {
+                Ok(()) => self.expects = true,
+                Err(kind) => {
+                    let failure = Some(Failure { kind, message: format!("{kind:?}") });
+                    return Outcome { done, failure };
+                }
+            }
+        }
+        Outcome::all(steps)
     }
 
     /// Writes a status as the operator does: only what has changed.
@@ -212,17 +218,15 @@ impl World {
     }
 
     /// Does the first of these steps, and then the operator ends.
-    pub fn crash_after(&mut self, steps: &[JobStep]) {
-        for step in steps {
-            let _ = self.take(step);
-        }
+    pub fn crash_after(&mut self, steps: &[Step]) {
+        steps.iter().for_each(|step| self.take(step));
         self.catch_up();
     }
 
     /// Does a step, as the API server would.
-    fn take(&mut self, step: &JobStep) -> Result<(), Failure> {
+    fn take(&mut self, step: &Step) {
         match step {
-            JobStep::CreateMiniCluster(made) => {
+            Step::Create(Object::MiniCluster(made)) => {
                 if self.minicluster.is_none() {
                     self.made += 1;
                     let mut made = serde_json::to_value(made).unwrap();
@@ -231,21 +235,21 @@ impl World {
                     self.minicluster = Some(made);
                 }
             }
-            JobStep::DeleteMiniCluster => {
-                let seen = self.view().1.and_then(|seen| seen.metadata.uid);
+            Step::Delete(target) => {
+                assert!(target.uid.is_some(), "what is deleted was observed");
                 let version = self.next_version();
-                let there = self.minicluster.as_mut();
                 // One that is gone, or another one of its name, is left alone.
-                if let Some(there) =
-                    there.filter(|it| it["metadata"]["uid"].as_str() == seen.as_deref())
-                {
+                let there = self.minicluster.as_mut();
+                let there =
+                    there.filter(|it| it["metadata"]["uid"].as_str() == target.uid.as_deref());
+                if let Some(there) = there {
                     there["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
                     there["metadata"]["resourceVersion"] = version.into();
                 }
             }
-            JobStep::DeleteJob => self.job = None,
+            Step::DeleteSelf => self.job = None,
+            other => panic!("{other:?} is not for a FluxJob"),
         }
-        Ok(())
     }
 
     fn next_version(&mut self) -> String {
@@ -291,7 +295,7 @@ impl World {
                 return;
             }
         }
-        panic!("it never settles; next would be {:?} of {self:#?}", self.plan());
+        panic!("it never settles: {self:#?}");
     }
 
     /// The world without what depends on how often something was written.
@@ -318,7 +322,7 @@ impl World {
     }
 
     /// The next step fails.
-    pub fn fail_step(&mut self, failure: Failure) {
+    pub fn fail(&mut self, failure: FailureKind) {
         self.failing = Some(failure);
     }
 
@@ -357,11 +361,6 @@ impl World {
         self.waiting = Some(waiting);
     }
 
-    /// What was tried could not be done.
-    pub fn fail(&mut self, failure: &str) {
-        self.failure = Some(failure.into());
-    }
-
     /// The user changes the job.
     pub fn change(&mut self, patch: &Value) {
         let Some(job) = &mut self.job else { return };
@@ -380,6 +379,11 @@ impl World {
         let mut changed = serde_json::to_value(&self.setup).unwrap();
         merge(&mut changed, patch);
         self.setup = serde_json::from_value(changed).unwrap();
+    }
+
+    /// Another setup takes the place of the job's.
+    pub fn replace_setup(&mut self, name: &str) {
+        self.record = Some(SetupName::new("hpc", name));
     }
 
     /// The MiniCluster gets as far as this: `PodsPending`, `ReadyTimeout`, or `Quorum`.
@@ -489,17 +493,29 @@ fn condition(kind: &str, status: &str, reason: &str) -> Value {
 }
 
 /// Whether a step can fail like this.
-fn can_fail(step: &JobStep, how: Failure) -> bool {
+fn can_fail(step: &Step, how: FailureKind) -> bool {
     match how {
-        Failure::NotOurs | Failure::Transient => matches!(step, JobStep::CreateMiniCluster(_)),
-        Failure::Refused | Failure::Unknown => true,
+        FailureKind::NotOurs | FailureKind::Transient => matches!(step, Step::Create(_)),
+        FailureKind::Refused | FailureKind::Unknown => true,
+        FailureKind::Conflict => false,
     }
 }
 
-fn shown(step: &JobStep) -> String {
+fn shown(step: &Step) -> String {
     match step {
-        JobStep::CreateMiniCluster(made) => format!("create MiniCluster {}", json!(made)),
-        JobStep::DeleteMiniCluster => "delete MiniCluster".into(),
-        JobStep::DeleteJob => "delete FluxJob".into(),
+        Step::Create(Object::MiniCluster(made)) => format!("create MiniCluster {}", json!(made)),
+        Step::Delete(_) => "delete MiniCluster".into(),
+        Step::DeleteSelf => "delete FluxJob".into(),
+        other => panic!("{other:?} is not for a FluxJob"),
     }
+}
+
+/// Whether these steps delete the MiniCluster, and do nothing else.
+pub fn is_deletion(steps: &[Step]) -> bool {
+    matches!(steps, [Step::Delete(target)] if target.kind == TargetKind::MiniCluster)
+}
+
+fn nothing_said() -> Value {
+    json!({ "steps": [], "failure": null, "status": null, "urgency": "None", "events": [],
+        "again": null })
 }

@@ -62,7 +62,10 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use crate::testing::{job, scheduler, setup_of, why, with_room};
-    use crate::{EvictReason, OverQuota, Reason, Scheduler, Setup, SetupName, Stop, Workload};
+    use crate::{
+        EvictReason, Inactive, InactiveReason, OverQuota, Reason, Scheduler, Setup, SetupName,
+        Stop, Workload,
+    };
 
     fn evicted(scheduler: &mut Scheduler, now: i64) -> Vec<(String, EvictReason)> {
         let evict = scheduler.cycle(now).evict;
@@ -99,7 +102,8 @@ mod tests {
         scheduler.undo(&"old".into());
         assert_eq!(evicted(&mut scheduler, 14), [("old".to_owned(), over)]);
         scheduler.put(job("a/young", 2));
-        assert_eq!(why(&scheduler, "young", 15).word(), "WaitingForQuota");
+        let waits = why(&scheduler, "young", 15);
+        assert!(matches!(waits, Reason::WaitingForQuota { .. }), "{waits}");
         assert_eq!(scheduler.usage(&SetupName::new("a", "queue")).unwrap().admitted, 2);
     }
 
@@ -123,7 +127,7 @@ mod tests {
         assert_eq!((cycle.admit, cycle.evict), (vec![], vec![]));
         assert!(matches!(
             why(&scheduler, "next", 1),
-            Reason::QueueInactive { reason: "Stopped", .. }
+            Reason::QueueInactive(Inactive { reason: InactiveReason::Stopped, .. })
         ));
         scheduler.put_setup(stopped(Stop::HoldAndDrain));
         let all = evicted(&mut scheduler, 2);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::queues::Queues;
-use crate::{Inactive, OtherNamespaces, QueueName, Reason, Setup, SetupName, Stop};
+use crate::{Inactive, InactiveReason, OtherNamespaces, QueueName, Reason, Setup, SetupName, Stop};
 
 impl Queues {
     /// The queue for a job of a namespace that asks for one.
@@ -18,17 +18,9 @@ impl Queues {
         match asked {
             QueueName::Any => self.any(namespace),
             QueueName::Named(name) => {
-                let named = |namespace: &Arc<str>| SetupName {
-                    namespace: namespace.clone(),
-                    name: name.clone(),
-                };
-                let own = self.exactly(namespace, &named(namespace));
-                match own {
-                    None => self
-                        .exactly(namespace, &named(&self.home))
-                        .unwrap_or_else(|| Err(Reason::UnknownQueue(name.clone()))),
-                    Some(found) => found,
-                }
+                let meant = self.meant(namespace, asked);
+                let mut found = meant.iter().filter_map(|setup| self.exactly(namespace, setup));
+                found.next().unwrap_or_else(|| Err(Reason::UnknownQueue(name.clone())))
             }
             QueueName::Exactly(setup) => self.exactly(namespace, setup).unwrap_or_else(|| {
                 // Of other people's namespaces nobody learns what is there.
@@ -52,20 +44,39 @@ impl Queues {
         }
     }
 
+    /// The setups that a name may mean to a job of a namespace.
+    fn meant(&self, namespace: &Arc<str>, asked: &QueueName) -> Vec<SetupName> {
+        match asked {
+            QueueName::Any => Vec::new(),
+            QueueName::Named(name) => [namespace, &self.home]
+                .map(|namespace| SetupName { namespace: namespace.clone(), name: name.clone() })
+                .into(),
+            QueueName::Exactly(setup) => vec![setup.clone()],
+        }
+    }
+
+    /// The setups by way of which a job that asks for a queue may come to it.
+    pub(super) fn links(&self, namespace: &Arc<str>, asked: &QueueName) -> Vec<SetupName> {
+        let meant = self.meant(namespace, asked);
+        meant.iter().flat_map(|setup| self.succession.successors_of(setup)).cloned().collect()
+    }
+
     /// Why a queue admits nothing, if so.
     pub(super) fn inactive(&self, setup: &Setup) -> Option<Inactive> {
         let inactive = |reason, message| Some(Inactive { reason, message });
         let current = self.succession.current(&setup.name);
         if *current != setup.name {
-            inactive("Replaced", format!("FluxSetup \"{current}\" has taken its place"))
+            let message = format!("FluxSetup \"{current}\" has taken its place");
+            inactive(InactiveReason::Replaced, message)
         } else if let Some(mistake) = &setup.mistake {
             Some(mistake.clone())
         } else if let Some(contradiction) = self.succession.contradiction(&setup.name) {
-            inactive("Conflict", contradiction.to_string())
+            inactive(InactiveReason::Conflict, contradiction.to_string())
         } else if setup.going {
-            inactive("Terminating", "FluxSetup is being deleted".to_owned())
+            inactive(InactiveReason::Terminating, "FluxSetup is being deleted".to_owned())
         } else if setup.stop != Stop::No {
-            inactive("Stopped", "FluxSetup is stopped: set stopPolicy to None".to_owned())
+            let message = "FluxSetup is stopped: set stopPolicy to None".to_owned();
+            inactive(InactiveReason::Stopped, message)
         } else {
             None
         }
@@ -126,7 +137,7 @@ impl Queues {
 mod tests {
     use super::*;
     use crate::testing::{admitted, job, scheduler, setup, setup_of, why, with_room};
-    use crate::{Scheduler, Workload};
+    use crate::{Scheduler, SetupMistake, Workload};
 
     fn asking(queue: &str) -> Workload {
         Workload { queue: queue.into(), ..job("a/job", 1) }
@@ -214,7 +225,8 @@ mod tests {
         scheduler.put_setup(new);
         assert_eq!((usage(&scheduler, "a/old"), usage(&scheduler, "a/new")), ((0, 0), (1, 1)));
         let old = SetupName::new("a", "old");
-        assert_eq!(scheduler.usage(&old).unwrap().inactive.unwrap().reason, "Replaced");
+        let inactive = scheduler.usage(&old).unwrap().inactive.unwrap();
+        assert_eq!(inactive.reason, InactiveReason::Replaced);
         assert_eq!(scheduler.successor(&old), Some(SetupName::new("a", "new")));
         assert_eq!(admitted(&mut scheduler, 2), ["job"]);
         scheduler.remove_setup(&old);
@@ -245,12 +257,13 @@ mod tests {
             let circle = format!(
                 "replaces leads in a circle, by way of \"{other}\": remove a name from replaces of one of them"
             );
-            assert_eq!(told(&scheduler, name), Some(("Conflict", circle)));
+            assert_eq!(told(&scheduler, name), Some((InactiveReason::Conflict, circle)));
         }
         assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
         scheduler.put_setup(replacing("a/y", &["y"]));
         let itself = "it replaces itself: remove its name from replaces";
-        assert_eq!(told(&scheduler, "a/y"), Some(("Conflict", itself.to_owned())));
+        let expected = (InactiveReason::Conflict, itself.to_owned());
+        assert_eq!(told(&scheduler, "a/y"), Some(expected));
         scheduler.put_setup(replacing("a/y", &[]));
         assert_eq!((usage(&scheduler, "a/x"), usage(&scheduler, "a/y")), ((1, 1), (0, 0)));
         assert_eq!(told(&scheduler, "a/x"), None);
@@ -258,7 +271,7 @@ mod tests {
 
     #[test]
     fn q19_a_setup_takes_jobs_over_only_while_it_has_no_mistake() {
-        let unknown = Inactive { reason: "NodesUnknown", message: "no nodes".to_owned() };
+        let unknown = Inactive::mistaken(SetupMistake::NodesUnknown, "no nodes");
         let new = |mistake: Option<&Inactive>| Setup {
             mistake: mistake.cloned(),
             replaces: vec![SetupName::new("a", "old")],
@@ -292,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_setup_that_cannot_be_used_says_why() {
-        let mistake = Inactive { reason: "NotYetSupported", message: "no cohorts".to_owned() };
+        let mistake = Inactive::mistaken(SetupMistake::NotYetSupported, "no cohorts");
         let broken = Setup { mistake: Some(mistake), ..setup_of("a/queue", 2) };
         let mut scheduler = scheduler([broken], [asking("")]);
         assert_eq!(admitted(&mut scheduler, 1), [""; 0]);

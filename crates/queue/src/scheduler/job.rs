@@ -34,6 +34,17 @@ impl Job {
         room(self).is_some() && room(self) == room(before)
     }
 
+    /// Whether it has the same room as before, and only its record names another setup.
+    pub(super) fn is_renamed(&self, before: &Job) -> bool {
+        match (&self.workload.admission, &before.workload.admission) {
+            (Some(now), Some(before)) => {
+                let queue = before.queue.clone();
+                Admission { queue, ..now.clone() } == *before
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it has room that it is about to lose.
     pub(super) fn is_leaving(&self) -> bool {
         self.evicted || self.workload.suspended

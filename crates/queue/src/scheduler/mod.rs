@@ -18,6 +18,7 @@ mod moves;
 mod namespace;
 mod queue;
 mod queues;
+mod records;
 mod roll;
 mod succession;
 
@@ -93,6 +94,7 @@ impl Scheduler {
     /// This setup is gone. Its jobs look for another; room that they have they keep.
     pub fn remove_setup(&mut self, name: &SetupName) {
         if self.queues.remove(name).is_some() {
+            self.queues.note_successors(name);
             self.find_again(name);
         }
     }
@@ -138,6 +140,7 @@ impl Scheduler {
             if job.has_room_of(before) {
                 return self.confirm(job);
             }
+            job.evicted = before.evicted && job.is_renamed(before);
             self.take_out(&uid);
         }
         self.take_in(job);
@@ -206,7 +209,7 @@ impl Scheduler {
         let reason = if let Some(suspended) = suspended {
             suspended
         } else if let Some(inactive) = self.queues.inactive(&queue.ledger.setup) {
-            Reason::QueueInactive { reason: inactive.reason, message: inactive.message }
+            Reason::QueueInactive(inactive)
         } else if let Some(until) = job.workload.not_before.filter(|until| *until > now) {
             Reason::BackingOff { until }
         } else {
@@ -238,7 +241,18 @@ impl Scheduler {
             admitted: known.admitted.len(),
             inactive: self.queues.inactive(&known.ledger.setup),
             successor: self.successor(queue),
+            is_needed: self.is_needed(queue),
         })
+    }
+
+    /// A workload that has not finished, as it was last put.
+    pub fn workload(&self, uid: &Uid) -> Option<&Workload> {
+        self.roll.jobs.get(uid).map(|job| &job.workload)
+    }
+
+    /// The workloads that have not finished, in no order.
+    pub fn workloads(&self) -> impl Iterator<Item = &Workload> {
+        self.roll.jobs.values().map(|job| &job.workload)
     }
 
     /// The setup that has taken the place of another, the last of a chain.
@@ -288,6 +302,9 @@ impl Scheduler {
         let admission = Admission { queue: queue.clone(), size, resources, at: now };
         let Workload { kind, namespace, name, .. } = self.roll.admit(&uid, &admission)?;
         let (kind, namespace, name) = (*kind, namespace.clone(), name.clone());
+        if let Some(job) = self.roll.jobs.get(&uid) {
+            self.queues.note_links(job);
+        }
         Some(Admit { uid, kind, namespace, name, admission })
     }
 
@@ -325,6 +342,7 @@ impl Scheduler {
         if job.admission().is_some() && !job.workload.started {
             self.touch_namespace(&job.workload.namespace);
         }
+        self.queues.note_links(&job);
         Some(job)
     }
 

@@ -105,7 +105,12 @@ impl Succession {
     /// The setup that has the place of this one: the last in the chain of its successors, or
     /// itself.
     pub(super) fn current<'a>(&'a self, name: &'a SetupName) -> &'a SetupName {
-        chain(&self.successors, name).last().unwrap_or(name)
+        self.successors_of(name).last().unwrap_or(name)
+    }
+
+    /// The chain of setups that have taken the place of this one, the current one last.
+    pub(super) fn successors_of(&self, name: &SetupName) -> impl Iterator<Item = &SetupName> {
+        chain(&self.successors, name)
     }
 
     /// Whether a setup has the place of another, or will have it as soon as it can be used.
@@ -177,8 +182,8 @@ fn circles<'a>(replacing: &[&'a Setup]) -> HashMap<&'a SetupName, &'a SetupName>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Inactive;
     use crate::testing::setup;
+    use crate::{Inactive, SetupMistake};
 
     fn named(name: &str) -> SetupName {
         SetupName::new("team", name)
@@ -194,7 +199,7 @@ mod tests {
     }
 
     fn mistaken(setup: Setup) -> Setup {
-        let mistake = Inactive { reason: "NodesUnknown", message: String::new() };
+        let mistake = Inactive::mistaken(SetupMistake::NodesUnknown, "no nodes");
         Setup { mistake: Some(mistake), ..setup }
     }
 

@@ -2,14 +2,15 @@
 //!
 //! Everything the scheduler says is checked against the records at once, by plain counting.
 
+mod operator;
 pub mod reference;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flux_operator_queue::{
-    Admission, Admit, Cycle, EvictReason, Millis, NamespaceRoom, Reason, Resources, Scheduler,
-    Setup, SetupName, Stop, Uid, Waiting, Workload,
+    Admission, Admit, Cycle, EvictReason, InactiveReason, Millis, NamespaceRoom, Reason, Resources,
+    Scheduler, Setup, SetupName, Stop, Uid, Waiting, Workload,
 };
 
 /// The operator's namespace.
@@ -27,6 +28,8 @@ pub struct World {
     pub decided: BTreeMap<Uid, (Admit, Workload)>,
     /// Those that were said to lose their room.
     pub evicted: BTreeSet<Uid>,
+    /// Somebody has taken a setup away that the operator kept.
+    pub forced: bool,
     pub scheduler: Scheduler,
 }
 
@@ -47,6 +50,7 @@ impl World {
             quotas: BTreeMap::new(),
             decided: BTreeMap::new(),
             evicted: BTreeSet::new(),
+            forced: false,
             scheduler: Scheduler::new(HOME),
         }
     }
@@ -216,8 +220,19 @@ impl World {
                 assert_eq!(place.is_none(), job.suspended);
             }
         }
+        for (job, admission) in self.admitted() {
+            let counts_at = self.scheduler.queue_of(&job.uid);
+            assert!(self.forced || counts_at.is_some(), "the room of {job:?} is not counted");
+            let current = self.current(&admission.queue);
+            let is_outdated = job.admission.is_some()
+                && current != admission.queue
+                && self.setups.contains_key(&current);
+            let rewritten = self.scheduler.outdated_records().find(|(uid, _)| **uid == job.uid);
+            assert_eq!(rewritten, is_outdated.then_some((&job.uid, &current)));
+        }
         for name in self.setups.keys() {
             let usage = self.scheduler.usage(name).unwrap();
+            assert_eq!(usage.is_needed, reference::is_needed(self, name), "{name} is needed");
             let successor = Some(self.current(name)).filter(|current| current != name);
             assert_eq!(usage.successor, successor, "who has the place of {name}");
             assert_eq!(usage.used, self.used(name), "what {name} has given");
@@ -260,6 +275,18 @@ impl World {
             let why = self.scheduler.why(&job.uid, self.now).unwrap();
             assert!(self.can_never_fit(job, &why), "{job:?} never ends: {why:?}");
         }
+        if self.jobs.values().all(|job| job.finished) {
+            // First all of them, then those of which the scheduler says that they have changed.
+            self.scheduler.take_changed();
+            let mut changed: Vec<SetupName> = self.setups.keys().cloned().collect();
+            while !changed.is_empty() {
+                self.reconcile_setups(changed);
+                changed = self.scheduler.take_changed();
+            }
+            let is_replaced = |name: &&SetupName| self.current(name) != **name;
+            let left: Vec<&SetupName> = self.setups.keys().filter(is_replaced).collect();
+            assert!(left.is_empty(), "{left:?} are replaced and idle");
+        }
     }
 
     /// Whether what a job is told is true for ever.
@@ -273,7 +300,9 @@ impl World {
                 | Reason::AmbiguousQueue(_),
                 None,
             ) => true,
-            (Reason::QueueInactive { reason, .. }, Some(_)) => *reason == "Conflict",
+            (Reason::QueueInactive(inactive), Some(_)) => {
+                inactive.reason == InactiveReason::Conflict
+            }
             (
                 Reason::TooLarge { .. }
                 | Reason::ExceedsQuota { .. }

@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flux_operator_queue::{Cycle, Millis, Resources, Setup, SetupName, Strategy, Uid, Workload};
+use flux_operator_queue::{
+    Cycle, Millis, QueueName, Resources, Setup, SetupName, Strategy, Uid, Workload,
+};
 
 use super::World;
 
@@ -117,11 +119,39 @@ impl Expected {
 
 /// The setup that has the place of another, or itself: each step is asked of all setups.
 pub fn current(setups: &BTreeMap<SetupName, Setup>, name: &SetupName) -> SetupName {
-    let mut current = name.clone();
-    while let Some(next) = setups.values().find(|setup| has_place_of(setups, setup, &current)) {
-        current = next.name.clone();
+    successors(setups, name).pop().unwrap_or_else(|| name.clone())
+}
+
+/// Those who have taken the place of a setup, one after the other.
+fn successors(setups: &BTreeMap<SetupName, Setup>, name: &SetupName) -> Vec<SetupName> {
+    let next = |name: &SetupName| {
+        let mut successors = setups.values().filter(|setup| has_place_of(setups, setup, name));
+        successors.next().map(|setup| setup.name.clone())
+    };
+    std::iter::successors(next(name), next).collect()
+}
+
+/// Whether a setup must stay: an admission names it, or an admission, a job that waits or
+/// another setup has its successor by way of it.
+pub fn is_needed(world: &World, name: &SetupName) -> bool {
+    let setups = &world.setups;
+    let recorded: Vec<SetupName> =
+        world.admitted().map(|(_, admission)| admission.queue.clone()).collect();
+    if recorded.contains(name) {
+        return true;
     }
-    current
+    let waiting = world.jobs.values().filter(|job| !job.finished);
+    let waiting = waiting.filter(|job| !world.admitted().any(|(other, _)| other.uid == job.uid));
+    let asked = waiting.flat_map(|job| match &job.queue {
+        QueueName::Any => Vec::new(),
+        QueueName::Named(name) => {
+            vec![SetupName::new(&job.namespace, name), SetupName::new(super::HOME, name)]
+        }
+        QueueName::Exactly(name) => vec![name.clone()],
+    });
+    let mut starts = asked.chain(recorded).chain(setups.keys().cloned());
+    let is_replaced = current(setups, name) != *name;
+    is_replaced && starts.any(|start| successors(setups, &start).contains(name))
 }
 
 fn has_place_of(setups: &BTreeMap<SetupName, Setup>, setup: &Setup, replaced: &SetupName) -> bool {

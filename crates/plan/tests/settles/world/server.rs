@@ -1,6 +1,6 @@
 //! What the API server does with steps, and what others do to objects.
 
-use flux_operator_plan::Step;
+use flux_operator_plan::{FailureKind, Object, Step, Target, TargetKind};
 use flux_operator_testkit::merge;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -9,21 +9,6 @@ use serde_json::{Value, json};
 
 use super::{INDEX, World};
 
-/// How a step fails.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Failure {
-    /// It works in a moment.
-    Transient,
-    /// The object has changed.
-    Conflict,
-    /// An object of this name belongs to another owner.
-    NotOurs,
-    /// The API server does not take it.
-    Refused,
-    /// It did not answer, although it has taken the step.
-    Unknown,
-}
-
 impl World {
     pub(super) fn next_version(&mut self) -> String {
         self.version += 1;
@@ -31,43 +16,78 @@ impl World {
     }
 
     /// Does a step. One that Kubernetes would never take is a failure of the test.
-    pub(super) fn take(&mut self, step: &Step) -> Result<(), Failure> {
+    pub(super) fn take(&mut self, step: &Step) -> Result<(), FailureKind> {
         match step {
-            Step::CreateKeys => self.there.has_keys = true,
-            Step::CreateConfigMap(map) | Step::ApplyConfigMap(map) => {
-                let before = self.there.config_map.take();
-                let map = applied(before.as_ref(), &**map);
-                self.there.config_map = Some(self.written(before.as_ref(), map, "map"));
-            }
-            Step::CreateService(service) | Step::ApplyService { service, .. } => {
-                let name = service.name_any();
-                let before = self.there.services.remove(&name);
-                let service = applied(before.as_ref(), &**service);
-                let service = self.written(before.as_ref(), service, &name);
-                self.there.services.insert(name, service);
-            }
-            Step::CreatePod(pod) => {
+            Step::CreateKeys(_) => self.there.has_keys = true,
+            Step::Create(Object::Job(job)) => self.create_job(job),
+            Step::Create(Object::Pod(pod)) => {
                 let name = pod.name_any();
                 if !self.there.pods.contains_key(&name) {
                     let pod = self.written(None, (**pod).clone(), &name);
                     self.there.pods.insert(name, pod);
                 }
             }
-            Step::CreateJob(job) => self.create_job(job),
-            Step::PatchJob(patch) => return self.patch_job(patch),
-            Step::LabelPod { pod, index } => {
-                let version = self.next_version();
-                // One that is gone needs no label.
-                if let Some(pod) = self.there.pods.get_mut(pod) {
-                    pod.labels_mut().insert("job-index".into(), index.clone());
-                    pod.metadata.resource_version = Some(version);
-                }
-            }
-            Step::DeleteJob => self.delete_job(),
-            Step::DeleteService(name) => drop(self.there.services.remove(name)),
-            Step::DeleteMiniCluster => self.there.minicluster = None,
+            Step::CreateOrApply(object) | Step::Apply { object, .. } => self.apply_object(object),
+            Step::Patch { target, patch } => return self.patch(target, patch),
+            Step::Delete(target) => self.delete(target),
+            Step::DeleteSelf => self.there.minicluster = None,
+            Step::Create(_) | Step::PatchSelf(_) => panic!("{step:?} is not for a MiniCluster"),
         }
         Ok(())
+    }
+
+    fn apply_object(&mut self, object: &Object) {
+        match object {
+            Object::ConfigMap(map) => {
+                let before = self.there.config_map.take();
+                let map = applied(before.as_ref(), &**map);
+                self.there.config_map = Some(self.written(before.as_ref(), map, "map"));
+            }
+            Object::Service(service) => {
+                let name = service.name_any();
+                let before = self.there.services.remove(&name);
+                let service = applied(before.as_ref(), &**service);
+                let service = self.written(before.as_ref(), service, &name);
+                self.there.services.insert(name, service);
+            }
+            other => panic!("{other:?} is never applied"),
+        }
+    }
+
+    fn patch(&mut self, target: &Target, patch: &Value) -> Result<(), FailureKind> {
+        match target.kind {
+            TargetKind::Job => self.patch_job(patch),
+            TargetKind::Pod => {
+                let version = self.next_version();
+                // One that is gone needs no label.
+                if let Some(pod) = self.there.pods.get_mut(&target.name) {
+                    let label = patch["metadata"]["labels"]["job-index"].as_str().unwrap();
+                    pod.labels_mut().insert("job-index".into(), label.to_owned());
+                    pod.metadata.resource_version = Some(version);
+                }
+                Ok(())
+            }
+            other => panic!("no {other:?} is patched"),
+        }
+    }
+
+    /// Deletes the object that was observed, and no other of its name.
+    fn delete(&mut self, target: &Target) {
+        assert!(target.uid.is_some(), "what is deleted was observed");
+        let is_meant = |uid: Option<String>| uid == target.uid;
+        match target.kind {
+            TargetKind::Job if self.there.job.as_ref().is_some_and(|it| is_meant(it.uid())) => {
+                self.delete_job();
+            }
+            TargetKind::Service => {
+                let there = self.there.services.get(&target.name);
+                if there.is_some_and(|it| is_meant(it.uid())) {
+                    self.there.services.remove(&target.name);
+                }
+            }
+            TargetKind::Job => {}
+            other => panic!("no {other:?} is deleted"),
+        }
     }
 
     /// An object as the API server keeps it: a write that changes nothing is none.
@@ -101,7 +121,7 @@ impl World {
         }
     }
 
-    fn patch_job(&mut self, patch: &Value) -> Result<(), Failure> {
+    fn patch_job(&mut self, patch: &Value) -> Result<(), FailureKind> {
         let changeable = ["parallelism", "completions", "suspend", "activeDeadlineSeconds"];
         for field in patch["spec"].as_object().into_iter().flatten().map(|(name, _)| name) {
             assert!(changeable.contains(&field.as_str()), "spec.{field} of a Job is immutable");
@@ -109,7 +129,7 @@ impl World {
         let Some(job) = &self.there.job else { return Ok(()) };
         let computed_from = patch["metadata"]["resourceVersion"].as_str();
         if computed_from.is_some() && computed_from != job.metadata.resource_version.as_deref() {
-            return Err(Failure::Conflict);
+            return Err(FailureKind::Conflict);
         }
         let kueue = job.labels().contains_key("kueue.x-k8s.io/queue-name");
         for field in ["suspend", "parallelism", "completions"] {

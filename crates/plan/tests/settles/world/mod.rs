@@ -12,6 +12,7 @@ mod server;
 use std::collections::BTreeMap;
 
 use flux_operator_api::MiniCluster;
+use flux_operator_plan::FailureKind;
 use flux_operator_testkit::{merge, smallest};
 use flux_operator_wire::{BrokerCount, Drain, Drained, Report};
 use k8s_openapi::api::batch::v1::Job;
@@ -20,8 +21,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
-
-pub use server::Failure;
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
@@ -51,10 +50,12 @@ pub struct World {
     there: Objects,
     /// What the watches show, while they lag behind.
     shown: Option<Objects>,
+    /// The MiniCluster as its watch shows it, while that one alone lags behind.
+    shown_minicluster: Option<Value>,
     /// The operator has written something that the watches do not show yet.
     expects: bool,
     /// The step that fails in the next reconciliation that has any, by its index.
-    failing: Option<(usize, Failure)>,
+    failing: Option<(usize, FailureKind)>,
     /// Whether a status counts only if it was computed from the object as it is.
     strict: bool,
     /// What the lead was asked to do.
@@ -87,6 +88,7 @@ impl World {
         World {
             there: Objects { minicluster: Some(minicluster), ..Objects::default() },
             shown: None,
+            shown_minicluster: None,
             expects: false,
             failing: None,
             strict: true,
@@ -116,7 +118,8 @@ impl World {
 
     /// Lets everybody work until nothing moves any more. The watches catch up.
     pub fn settle(&mut self) {
-        (self.shown, self.failing) = (None, None);
+        self.catch_up();
+        self.failing = None;
         for _ in 0..World::LONG {
             if !self.turn() {
                 return;
@@ -202,13 +205,18 @@ impl World {
         }
     }
 
+    /// The watch of MiniClusters shows nothing new from now on; the others do.
+    pub fn stall_minicluster(&mut self) {
+        self.shown_minicluster.clone_from(&self.there.minicluster);
+    }
+
     /// The watches show what there is.
     pub fn catch_up(&mut self) {
-        self.shown = None;
+        (self.shown, self.shown_minicluster) = (None, None);
     }
 
     /// A step of the next reconciliation that has any fails.
-    pub fn fail(&mut self, step: usize, failure: Failure) {
+    pub fn fail(&mut self, step: usize, failure: FailureKind) {
         self.failing = Some((step, failure));
     }
 

@@ -53,12 +53,26 @@ fn q8_a_minicluster_grows_no_further_than_its_room() {
     world.lead(Lead::Is("Ready"));
     world.change(&json!({ "size": 4 }));
     world.settle();
-    assert_eq!(world.plan().hold, Some(Hold::NoRoom { size: 4, room: 2 }));
+    assert_eq!(world.decided().hold, Some(Hold::NoRoom { size: 4, room: 2 }));
     assert_eq!(world.pods(), 2);
     assert_eq!(world.condition("Accepted").reason, "NoRoom");
     world.change(&json!({ "size": 1 }));
     world.settle();
     assert_eq!(world.condition("Accepted").status, "True");
+}
+
+/// Its Job would be replaced by its like for ever.
+#[test]
+fn q8_a_minicluster_with_fewer_nodes_than_it_asks_for_is_started_once() {
+    let mut world = World::new(&json!({ "size": 3, "queue": "batch", "interactive": true }));
+    world.reconcile();
+    world.change(&json!({ "tasks": 2 }));
+    world.write_status(&admission(1));
+    world.settle();
+    let made = world.jobs_made();
+    world.settle();
+    assert_eq!((world.jobs_made(), world.pods()), (made, 1));
+    assert_eq!(world.decided().hold, Some(Hold::NoRoom { size: 3, room: 1 }));
 }
 
 #[test]

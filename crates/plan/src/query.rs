@@ -1,19 +1,19 @@
-//! What neither the Job nor its pods say, and when it is worth asking the API server.
+//! What no watch shows, and when it is worth asking the API server.
 //!
 //! A pod that Kubernetes refuses to create is known by the Job's Events alone, and a
 //! pod whose volumes cannot be mounted by its own. Nobody watches Events or Secrets
 //! for that: there are too many of the ones, and the others are none of our business.
 
-use flux_operator_api::MiniCluster;
+use flux_operator_api::{MiniCluster, Reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use crate::kubernetes::{owns_secret, secret_name};
 use crate::seen::{Seen, is_going};
-use crate::status::{Trouble, condition};
-use crate::time::seconds_after;
+use crate::status::{Trouble, condition, has_ended};
+use crate::time::{after, seconds_after};
 
 /// A Job that has just been started has its pods after this.
 const CREATION_SECONDS: i64 = 3;
@@ -21,15 +21,24 @@ const CREATION_SECONDS: i64 = 3;
 /// A pod that has a place has its volumes after this; measured: below 2 s.
 const MOUNTING_SECONDS: i64 = 5;
 
-/// Whose Events have the answer.
+/// How often the same is asked: trouble is reported within 10 s.
+const INTERVAL: SignedDuration = SignedDuration::from_secs(8);
+
+/// What is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum About {
-    /// The Job has fewer pods than it should.
+pub enum Subject {
+    /// Whether the MiniCluster itself still exists. Its Job was there and is not: it may have
+    /// gone with its owner, while the watch of MiniClusters lags behind.
+    Itself,
+    /// Whether the namespace is being deleted. Kubernetes deletes its pods first, so a pod
+    /// that terminates may be a sign of it.
+    Namespace,
+    /// Why the Job has fewer pods than it should.
     Job {
         /// Its uid.
         uid: String,
     },
-    /// A pod has a place and does not start.
+    /// Why a pod that was placed does not start.
     Pod {
         /// Its name.
         name: String,
@@ -38,54 +47,168 @@ pub enum About {
     },
 }
 
-/// Something to ask.
+/// Something to ask the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
-    /// Whose Events have the answer.
-    pub about: About,
+pub struct Query {
+    /// What it is about.
+    pub subject: Subject,
     /// Older Events are answered by what happened since.
-    pub since: Timestamp,
+    since: Timestamp,
     /// Before this it is too early to worry.
-    pub worth_asking: Timestamp,
+    not_before: Timestamp,
 }
 
-/// Everything that is worth asking, now or soon.
-pub fn questions(seen: &Seen) -> Vec<Question> {
+/// What the API server said.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// The object exists, and is not being deleted.
+    Exists,
+    /// The object is gone, or being deleted.
+    Gone,
+    /// The Secret with the cluster's keys is gone.
+    KeysLost,
+    /// These are the warnings about an object.
+    Events(Vec<Event>),
+}
+
+/// What is known by asking.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    subject: Subject,
+    at: Timestamp,
+    is_gone: bool,
+    trouble: Option<Trouble>,
+}
+
+impl Answer {
+    /// The answer to a query. If the API server cannot say, nothing is wrong.
+    pub fn new(
+        minicluster: &MiniCluster,
+        query: Query,
+        reply: Option<Reply>,
+        now: Timestamp,
+    ) -> Answer {
+        let Query { subject, since, .. } = query;
+        let trouble = match (&reply, &subject) {
+            (Some(Reply::KeysLost), _) => Some(keys_lost(minicluster)),
+            (Some(Reply::Events(events)), Subject::Job { .. }) => refusal(events, since),
+            (Some(Reply::Events(events)), Subject::Pod { name, .. }) => obstacle(name, events),
+            _ => None,
+        };
+        Answer { subject, at: now, is_gone: matches!(reply, Some(Reply::Gone)), trouble }
+    }
+}
+
+/// What must be asked of the API server before deciding: seldom anything.
+pub fn queries(minicluster: &MiniCluster, seen: &Seen) -> Vec<Query> {
+    let at_once = |subject| Query { subject, since: seen.now, not_before: seen.now };
+    let itself = may_be_gone(minicluster, seen).then(|| at_once(Subject::Itself));
+    let namespace = may_lose_its_namespace(seen).then(|| at_once(Subject::Namespace));
+    let worries = worries(seen).into_iter().filter(|query| next(query, seen) <= seen.now);
+    itself.into_iter().chain(namespace).chain(worries).collect()
+}
+
+/// When to ask next, if something is to be asked.
+pub(crate) fn next_query(seen: &Seen) -> Option<Timestamp> {
+    worries(seen).iter().map(|query| next(query, seen)).min()
+}
+
+impl Seen {
+    /// Answers that may be of use the next time: those to what would be asked again.
+    pub fn lasting_answers(&self) -> Vec<Answer> {
+        let worries = worries(self);
+        let lasts = |answer: &&Answer| worries.iter().any(|query| query.subject == answer.subject);
+        self.answers.iter().filter(lasts).cloned().collect()
+    }
+
+    /// Takes an answer, in the place of an older one about the same.
+    pub fn answered(&mut self, answer: Answer) {
+        self.answers.retain(|before| before.subject != answer.subject);
+        self.answers.push(answer);
+    }
+
+    /// Whether the MiniCluster itself is gone, by an answer.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.says_gone(&Subject::Itself)
+    }
+
+    /// Whether the namespace is being deleted, by an answer.
+    pub(crate) fn namespace_is_terminating(&self) -> bool {
+        self.says_gone(&Subject::Namespace)
+    }
+
+    /// What is wrong, by reports and answers.
+    pub(crate) fn trouble(&self, minicluster: &MiniCluster) -> Option<Trouble> {
+        if self.keys_lost {
+            return Some(keys_lost(minicluster));
+        }
+        worries(self).iter().find_map(|query| answer(query, self)?.trouble.clone())
+    }
+
+    fn says_gone(&self, subject: &Subject) -> bool {
+        self.answers.iter().any(|answer| answer.is_gone && answer.subject == *subject)
+    }
+}
+
+/// Whether the MiniCluster may be gone although it is shown: what was made for it is not
+/// there any more.
+fn may_be_gone(minicluster: &MiniCluster, seen: &Seen) -> bool {
+    let status = minicluster.status.as_ref();
+    seen.job.is_none()
+        && status.is_some_and(|status| !status.conditions.is_empty())
+        && has_ended(minicluster).is_none()
+        && minicluster.metadata.deletion_timestamp.is_none()
+}
+
+fn may_lose_its_namespace(seen: &Seen) -> bool {
+    seen.job.is_some() && seen.pods.iter().any(|pod| is_going(pod))
+}
+
+/// Everything about which Events may say more, now or soon.
+fn worries(seen: &Seen) -> Vec<Query> {
     let job = seen.job.as_deref().filter(|job| runs(job));
     let Some(job) = job else { return Vec::new() };
     [few_pods(job, seen), stuck_pod(seen)].into_iter().flatten().collect()
 }
 
+fn answer<'a>(query: &Query, seen: &'a Seen) -> Option<&'a Answer> {
+    seen.answers.iter().find(|answer| answer.subject == query.subject)
+}
+
+fn next(query: &Query, seen: &Seen) -> Timestamp {
+    answer(query, seen).map_or(query.not_before, |answer| after(answer.at, INTERVAL))
+}
+
 /// Why pods are refused, by the Events of their Job.
-pub fn refusal(events: &[Event], since: Timestamp) -> Option<Trouble> {
+fn refusal(events: &[Event], since: Timestamp) -> Option<Trouble> {
     let event = latest(events, &["FailedCreate"]).filter(|event| time(event) >= Some(since))?;
     let said = event.message.as_deref()?;
     // Each try has a name of its own in it, which would make it news each time.
     let why = said.split_once("is forbidden: ").map_or(said, |(_, why)| why);
     Some(if why.starts_with("exceeded quota") {
         Trouble::new(
-            "QuotaExceeded",
+            Reason::QuotaExceeded,
             format!("a pod was refused: {why}: it waits for others to end, or for a larger quota"),
         )
     } else if why.starts_with("violates PodSecurity") {
         let hint = "change securityContext, or the namespace's label";
-        Trouble::new("PodSecurity", format!("pods are refused: {why}: {hint}"))
+        Trouble::new(Reason::PodSecurity, format!("pods are refused: {why}: {hint}"))
     } else {
-        Trouble::new("PodsRefused", format!("pods are refused: {why}"))
+        Trouble::new(Reason::PodsRefused, format!("pods are refused: {why}"))
     })
 }
 
 /// Why a pod does not start, by its Events.
-pub fn obstacle(pod: &str, events: &[Event]) -> Option<Trouble> {
-    let known = ["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"];
-    let event = latest(events, &known)?;
-    let reason = known.into_iter().find(|known| event.reason.as_deref() == Some(known))?;
+fn obstacle(pod: &str, events: &[Event]) -> Option<Trouble> {
+    let known = [Reason::FailedMount, Reason::FailedAttachVolume, Reason::FailedCreatePodSandBox];
+    let event = latest(events, &known.map(Reason::as_str))?;
+    let reason = known.into_iter().find(|known| event.reason.as_deref() == Some(known.as_str()))?;
     let said = event.message.as_deref().unwrap_or_default();
     Some(Trouble::new(reason, format!("pod {pod:?} does not start: {said}")))
 }
 
 /// The Secret with the cluster's keys is gone.
-pub fn keys_lost(minicluster: &MiniCluster) -> Trouble {
+fn keys_lost(minicluster: &MiniCluster) -> Trouble {
     let name = secret_name(minicluster);
     // Pods that run have the old keys, and would not know those with new ones.
     let hint = match owns_secret(minicluster) {
@@ -95,7 +218,7 @@ pub fn keys_lost(minicluster: &MiniCluster) -> Trouble {
     let message = format!(
         "Secret {name:?} with the cluster's keys is gone, so no pod can be started: {hint}"
     );
-    Trouble::new("KeysLost", message)
+    Trouble::new(Reason::KeysLost, message)
 }
 
 /// Whether the Job should have pods.
@@ -110,7 +233,7 @@ fn runs(job: &Job) -> bool {
     !suspended && !ended && job.metadata.deletion_timestamp.is_none()
 }
 
-fn few_pods(job: &Job, seen: &Seen) -> Option<Question> {
+fn few_pods(job: &Job, seen: &Seen) -> Option<Query> {
     let wanted = job.spec.as_ref()?.parallelism?;
     let started = job.status.as_ref()?.start_time.as_ref()?.0;
     let present = seen.job_pods().filter(|pod| !is_over(pod));
@@ -118,15 +241,15 @@ fn few_pods(job: &Job, seen: &Seen) -> Option<Question> {
         return None;
     }
     let newest = seen.job_pods().filter_map(|pod| Some(pod.creation_timestamp()?.0)).max();
-    Some(Question {
-        about: About::Job { uid: job.uid()? },
+    Some(Query {
+        subject: Subject::Job { uid: job.uid()? },
         since: newest.map_or(started, |newest| newest.max(started)),
-        worth_asking: seconds_after(started, CREATION_SECONDS),
+        not_before: seconds_after(started, CREATION_SECONDS),
     })
 }
 
 /// The pod that has waited longest for its volumes or its network.
-fn stuck_pod(seen: &Seen) -> Option<Question> {
+fn stuck_pod(seen: &Seen) -> Option<Query> {
     let stuck = seen.job_pods().filter(|pod| !is_over(pod) && !is_going(pod)).filter_map(|pod| {
         let holds = |kind| condition(pod, kind).filter(|condition| condition.status == "True");
         let placed = holds("PodScheduled")?.last_transition_time.as_ref()?.0;
@@ -134,10 +257,10 @@ fn stuck_pod(seen: &Seen) -> Option<Question> {
         (!mounted).then_some((placed, pod))
     });
     let (placed, pod) = stuck.min_by_key(|(placed, _)| *placed)?;
-    Some(Question {
-        about: About::Pod { name: pod.name_any(), uid: pod.uid()? },
+    Some(Query {
+        subject: Subject::Pod { name: pod.name_any(), uid: pod.uid()? },
         since: placed,
-        worth_asking: seconds_after(placed, MOUNTING_SECONDS),
+        not_before: seconds_after(placed, MOUNTING_SECONDS),
     })
 }
 
@@ -212,11 +335,11 @@ mod tests {
         ] })
     }
 
-    fn asked(job: Job, pods: Vec<Pod>) -> Vec<Question> {
+    fn asked(job: Job, pods: Vec<Pod>) -> Vec<Query> {
         let mut seen = Seen::nothing(after(60));
         seen.job = Some(Arc::new(job));
         seen.pods = pods.into_iter().map(Arc::new).collect();
-        questions(&seen)
+        worries(&seen)
     }
 
     fn event(reason: &str, seconds: i64, message: &str) -> Event {
@@ -229,12 +352,12 @@ mod tests {
     #[test]
     fn a_job_with_too_few_pods_is_asked_about_once_it_had_time() {
         let running = || pod(0, json!({ "phase": "Running" }));
-        let question = Question {
-            about: About::Job { uid: "j".into() },
+        let query = Query {
+            subject: Subject::Job { uid: "j".into() },
             since: after(1),
-            worth_asking: after(3),
+            not_before: after(3),
         };
-        assert_eq!(asked(job(json!({})), vec![running()]), [question]);
+        assert_eq!(asked(job(json!({})), vec![running()]), [query]);
         let over = || pod(1, json!({ "phase": "Failed" }));
         assert_eq!(asked(job(json!({})), vec![running(), over()]).len(), 1);
         let second = || pod(1, json!({ "phase": "Running" }));
@@ -257,9 +380,9 @@ mod tests {
     #[test]
     fn a_pod_without_its_volumes_is_asked_about_but_one_that_pulls_an_image_is_not() {
         let runs = || pod(0, json!({ "phase": "Running" }));
-        let about = About::Pod { name: "fs-1".into(), uid: "p1".into() };
-        let question = Question { about, since: after(2), worth_asking: after(7) };
-        assert_eq!(asked(job(json!({})), vec![runs(), pod(1, placed(false))]), [question]);
+        let subject = Subject::Pod { name: "fs-1".into(), uid: "p1".into() };
+        let query = Query { subject, since: after(2), not_before: after(7) };
+        assert_eq!(asked(job(json!({})), vec![runs(), pod(1, placed(false))]), [query]);
         assert_eq!(asked(job(json!({})), vec![runs(), pod(1, placed(true))]), []);
         assert_eq!(asked(job(json!({})), vec![runs(), pod(1, json!({ "phase": "Pending" }))]), []);
     }
@@ -274,7 +397,7 @@ mod tests {
         let first = refusal(&[event("FailedCreate", 5, &said("fs-1-abcde"))], after(1)).unwrap();
         let second = refusal(&[event("FailedCreate", 9, &said("fs-1-fghij"))], after(1)).unwrap();
         assert_eq!(first, second);
-        assert_eq!(first.reason, "QuotaExceeded");
+        assert_eq!(first.reason, Reason::QuotaExceeded);
         assert!(first.message.contains("exceeded quota: few"), "{}", first.message);
     }
 
@@ -283,13 +406,16 @@ mod tests {
         for (said, reason) in [
             (
                 "Error creating: pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot != true",
-                "PodSecurity",
+                Reason::PodSecurity,
             ),
             (
                 "Error creating: pods \"a\" is forbidden: minimum cpu usage per Container is 1, but request is 100m",
-                "PodsRefused",
+                Reason::PodsRefused,
             ),
-            ("Error creating: admission webhook \"a.b\" denied the request: no", "PodsRefused"),
+            (
+                "Error creating: admission webhook \"a.b\" denied the request: no",
+                Reason::PodsRefused,
+            ),
         ] {
             let events = [event("FailedCreate", 5, said), event("SuccessfulCreate", 6, "Created")];
             assert_eq!(refusal(&events, after(5)).unwrap().reason, reason, "{said}");
@@ -301,7 +427,7 @@ mod tests {
     fn what_cannot_be_mounted_is_named() {
         let said = "MountVolume.SetUp failed for volume \"v\" : secret \"nothere\" not found";
         let trouble = obstacle("fs-1", &[event("FailedMount", 5, said)]).unwrap();
-        assert_eq!(trouble.reason, "FailedMount");
+        assert_eq!(trouble.reason, Reason::FailedMount);
         assert!(trouble.message.contains("secret \"nothere\" not found"), "{}", trouble.message);
         assert_eq!(obstacle("fs-1", &[event("Unhealthy", 5, "no")]), None);
     }

@@ -1,8 +1,8 @@
-//! Carries steps out. No choice about meaning is left here.
+//! Applies steps. No choice about meaning is left here.
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::kubernetes::{self, CLUSTER_LABEL, Rendering};
-use flux_operator_plan::{MANAGER, Step};
+use flux_operator_plan::kubernetes::CLUSTER_LABEL;
+use flux_operator_plan::{self as plan, Failure, FailureKind, MANAGER, Step, Target, TargetKind};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
@@ -11,15 +11,16 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::kind::Written;
+use crate::client::is_unknown;
 use crate::errors::chain;
-use crate::expected::Written;
 use crate::keys::{KeyError, new_keys};
 
-/// Why a step could not be carried out.
+/// Why a step could not be applied.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ApplyError {
+pub(super) enum ApplyError {
     #[error("failed to apply {kind} {name:?}")]
     Apply { kind: String, name: String, source: kube::Error },
     #[error("failed to create {kind} {name:?}")]
@@ -37,18 +38,22 @@ pub(crate) enum ApplyError {
 }
 
 impl ApplyError {
-    /// Whether it passes by itself in a moment, and is nothing to tell.
-    pub(crate) fn passes(&self) -> bool {
-        match self {
-            ApplyError::Leftover { .. } => true,
-            // The object has changed since it was seen; the next pass sees that.
-            ApplyError::Change { source: kube::Error::Api(status), .. } => status.code == 409,
-            _ => false,
-        }
+    /// The failure, for a decision's conclusion.
+    pub(super) fn failure(&self) -> Failure {
+        let kind = match self {
+            ApplyError::Leftover { .. } => FailureKind::Transient,
+            ApplyError::NotOurs { .. } => FailureKind::NotOurs,
+            ApplyError::Keys { .. } => FailureKind::Refused,
+            ApplyError::Apply { source, .. }
+            | ApplyError::Create { source, .. }
+            | ApplyError::Change { source, .. }
+            | ApplyError::Delete { source, .. } => failure_kind(source),
+        };
+        Failure { kind, message: chain(self) }
     }
 
     /// Short and bounded: the metric's label.
-    pub(crate) fn reason(&self) -> &'static str {
+    pub(super) fn reason(&self) -> &'static str {
         match self {
             ApplyError::Apply { .. } => "Apply",
             ApplyError::Create { .. } => "Create",
@@ -61,8 +66,19 @@ impl ApplyError {
     }
 }
 
+/// What an error of the client says about the request.
+fn failure_kind(error: &kube::Error) -> FailureKind {
+    match error {
+        kube::Error::Api(status) if status.code == 409 => FailureKind::Conflict,
+        _ if is_unknown(error) => FailureKind::Unknown,
+        kube::Error::Api(_) => FailureKind::Refused,
+        // This replica does not lead any more; the next one decides.
+        _ => FailureKind::Transient,
+    }
+}
+
 /// A kind of object that lives in a namespace, and can be read and written.
-pub(crate) trait Object:
+pub(super) trait Object:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
     + std::fmt::Debug
@@ -80,52 +96,74 @@ impl<K> Object for K where
 {
 }
 
-/// Carries one step out, and returns what the watches will show of it.
-pub(crate) async fn carry_out(
+/// Applies one step for an object, and returns what the watches will show of it.
+pub(super) async fn apply<K: Object>(
     client: &Client,
-    rendering: &Rendering<'_>,
+    object: &K,
     step: &Step,
 ) -> Result<Option<Written>, ApplyError> {
-    let namespace = rendering.minicluster.namespace().unwrap_or_default();
-    let name = rendering.name();
+    let namespace = object.namespace().unwrap_or_default();
     match step {
-        Step::CreateKeys => {
-            let keys = new_keys(rendering.minicluster);
-            let keys = keys.map_err(|source| ApplyError::Keys { source })?;
-            // Nobody watches Secrets.
-            create(client, &kubernetes::secret(rendering, &keys)).await.map(|_| None)
+        Step::CreateKeys(new) => {
+            let keys = new_keys(new).map_err(|source| ApplyError::Keys { source })?;
+            // Secrets are not watched.
+            create(client, &new.secret(&keys), CLUSTER_LABEL).await.map(|_| None)
         }
-        Step::CreateConfigMap(map) => create_or_apply(client, &**map).await,
-        Step::CreateService(service) => create_or_apply(client, &**service).await,
-        Step::ApplyConfigMap(map) => apply(client, &**map, MANAGER).await,
-        Step::ApplyService { service, manager } => apply(client, &**service, manager).await,
-        Step::CreatePod(pod) => create(client, &**pod).await,
-        Step::CreateJob(job) => create(client, &**job).await,
-        Step::PatchJob(patch) => change::<Job>(client, &namespace, name, patch).await,
-        Step::LabelPod { pod, index } => {
-            let patch = json!({ "metadata": { "labels": { "job-index": index } } });
-            change::<Pod>(client, &namespace, pod, &patch).await
+        Step::Create(it) => {
+            let label = it.label();
+            match it {
+                plan::Object::ConfigMap(it) => create(client, &**it, label).await,
+                plan::Object::Service(it) => create(client, &**it, label).await,
+                plan::Object::Pod(it) => create(client, &**it, label).await,
+                plan::Object::Job(it) => create(client, &**it, label).await,
+                plan::Object::MiniCluster(it) => create(client, &**it, label).await,
+            }
         }
-        Step::DeleteJob => delete::<Job>(client, &namespace, name, None).await,
-        Step::DeleteService(service) => delete::<Service>(client, &namespace, service, None).await,
-        Step::DeleteMiniCluster => delete::<MiniCluster>(client, &namespace, name, None).await,
+        Step::CreateOrApply(it) => {
+            let label = it.label();
+            match it {
+                plan::Object::ConfigMap(it) => create_or_apply(client, &**it, label).await,
+                plan::Object::Service(it) => create_or_apply(client, &**it, label).await,
+                plan::Object::Pod(it) => create_or_apply(client, &**it, label).await,
+                plan::Object::Job(it) => create_or_apply(client, &**it, label).await,
+                plan::Object::MiniCluster(it) => create_or_apply(client, &**it, label).await,
+            }
+        }
+        Step::Apply { object, manager } => match object {
+            plan::Object::ConfigMap(it) => apply_object(client, &**it, manager).await,
+            plan::Object::Service(it) => apply_object(client, &**it, manager).await,
+            plan::Object::Pod(it) => apply_object(client, &**it, manager).await,
+            plan::Object::Job(it) => apply_object(client, &**it, manager).await,
+            plan::Object::MiniCluster(it) => apply_object(client, &**it, manager).await,
+        },
+        Step::Patch { target: Target { kind, name, uid: _ }, patch } => match kind {
+            TargetKind::Job => change::<Job>(client, &namespace, name, patch).await,
+            TargetKind::Pod => change::<Pod>(client, &namespace, name, patch).await,
+            TargetKind::Service => change::<Service>(client, &namespace, name, patch).await,
+            TargetKind::MiniCluster => change::<MiniCluster>(client, &namespace, name, patch).await,
+        },
+        Step::Delete(Target { kind, name, uid }) => match kind {
+            TargetKind::Job => delete::<Job>(client, &namespace, name, uid).await,
+            TargetKind::Pod => delete::<Pod>(client, &namespace, name, uid).await,
+            TargetKind::Service => delete::<Service>(client, &namespace, name, uid).await,
+            TargetKind::MiniCluster => delete::<MiniCluster>(client, &namespace, name, uid).await,
+        },
+        Step::PatchSelf(patch) => change::<K>(client, &namespace, &object.name_any(), patch).await,
+        Step::DeleteSelf => {
+            delete::<K>(client, &namespace, &object.name_any(), &object.uid()).await
+        }
     }
 }
 
-/// Whether a namespace is being deleted. If nobody can say, it is not.
-pub(crate) async fn is_going(client: &Client, namespace: &str) -> bool {
+/// Whether a namespace is being deleted. If the API server cannot say, it is not.
+pub(crate) async fn is_terminating(client: &Client, namespace: &str) -> Result<bool, kube::Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    match namespaces.get_metadata_opt(namespace).await {
-        Ok(found) => found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
-        Err(error) => {
-            tracing::warn!(namespace, error = chain(&error), "failed to read a namespace");
-            false
-        }
-    }
+    let found = namespaces.get_metadata_opt(namespace).await?;
+    Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
 }
 
 /// Creates or corrects an object by server-side apply.
-async fn apply<K: Object>(
+async fn apply_object<K: Object>(
     client: &Client,
     object: &K,
     manager: &str,
@@ -138,36 +176,31 @@ async fn apply<K: Object>(
     }
 }
 
-/// Creates an object unless it is there already, and then leaves it alone: keys
-/// that are made anew, or a Job's template, would break what runs.
-async fn create<K: Object>(client: &Client, object: &K) -> Result<Option<Written>, ApplyError> {
-    create_once(client, object, CLUSTER_LABEL).await.map(Some)
-}
-
-/// The same for an object that carries another label by which we find our own.
-pub(crate) async fn create_once<K: Object>(
+/// Creates an object unless it exists already, and then leaves it alone: keys that are made
+/// anew, or a Job's template, would break what runs.
+async fn create<K: Object>(
     client: &Client,
     object: &K,
     label: &str,
-) -> Result<Written, ApplyError> {
+) -> Result<Option<Written>, ApplyError> {
     match try_create(client, object, label).await? {
-        Created::New(written) | Created::Before(written) => Ok(written),
-        // An operator of another make owns its objects in the same name, but does not
-        // label them.
+        Created::New(written) | Created::Before(written) => Ok(Some(written)),
+        // Another operator owns its objects in the same name, but does not label them.
         Created::Unlabelled => {
             Err(ApplyError::NotOurs { kind: kind::<K>(), name: object.name_any() })
         }
     }
 }
 
-/// Creates an object, or corrects it if it is there already and ours.
+/// Creates an object, or corrects it if it exists already and is ours.
 async fn create_or_apply<K: Object>(
     client: &Client,
     object: &K,
+    label: &str,
 ) -> Result<Option<Written>, ApplyError> {
-    match try_create(client, object, CLUSTER_LABEL).await? {
+    match try_create(client, object, label).await? {
         Created::New(written) => Ok(Some(written)),
-        Created::Before(_) | Created::Unlabelled => apply(client, object, MANAGER).await,
+        Created::Before(_) | Created::Unlabelled => apply_object(client, object, MANAGER).await,
     }
 }
 
@@ -228,23 +261,21 @@ async fn change<K: Object>(
     }
 }
 
-/// Deletes an object with everything it owns; with a uid, no namesake of it.
-pub(crate) async fn delete<K: Object>(
+/// Deletes an object with everything it owns; with a uid, no other of its name.
+async fn delete<K: Object>(
     client: &Client,
     namespace: &str,
     name: &str,
-    uid: Option<String>,
+    uid: &Option<String>,
 ) -> Result<Option<Written>, ApplyError> {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let only = uid.is_some();
-    let preconditions = Preconditions { uid, ..Preconditions::default() };
+    let preconditions = Preconditions { uid: uid.clone(), ..Preconditions::default() };
     let parameters = DeleteParams::background().preconditions(preconditions);
     match api.delete(name, &parameters).await {
         // Deleting twice does no harm.
         Ok(_) => Ok(None),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         // The one that was meant is gone.
-        Err(kube::Error::Api(status)) if status.code == 409 && only => Ok(None),
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(None),
         Err(source) => Err(ApplyError::Delete { kind: kind::<K>(), name: name.to_owned(), source }),
     }
 }

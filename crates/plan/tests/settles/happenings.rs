@@ -1,10 +1,11 @@
 //! What may happen to a cluster.
 
+use flux_operator_plan::FailureKind;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::queued;
-use crate::world::{Failure, Lead, World};
+use crate::world::{Lead, World};
 
 /// Something that happens to a cluster.
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ pub enum Happening {
     /// The watches show what there is.
     CatchesUp,
     /// A step of the next reconciliation that has any fails.
-    Fails(usize, Failure),
+    Fails(usize, FailureKind),
 }
 
 impl Happening {
@@ -135,11 +136,11 @@ pub fn histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
 pub fn hard_histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
     let failures = proptest::sample::select(
         &[
-            Failure::Transient,
-            Failure::Conflict,
-            Failure::NotOurs,
-            Failure::Refused,
-            Failure::Unknown,
+            FailureKind::Transient,
+            FailureKind::Conflict,
+            FailureKind::NotOurs,
+            FailureKind::Refused,
+            FailureKind::Unknown,
         ][..],
     );
     let hard = prop_oneof![

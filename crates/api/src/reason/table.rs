@@ -1,0 +1,340 @@
+//! Every reason, stated once: what to expect, where it is shown, what it means and what to do.
+//!
+//! A row that lacks one of these does not compile.
+
+use super::Outlook::{self, *};
+use super::Topic::{self, *};
+
+/// Makes the enum and everything that is said of its variants from the rows of a table.
+macro_rules! reasons {
+    ($($name:ident: $outlook:ident, [$($topic:ident),+], $meaning:literal, $remedy:literal;)+) => {
+        /// Why a condition of a MiniCluster, FluxJob or FluxSetup has the status it has.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $(#[doc = $meaning] $name,)+
+        }
+
+        impl Reason {
+            /// Every reason, in the order of the troubleshooting page.
+            pub const ALL: &[Reason] = &[$(Reason::$name),+];
+
+            /// The word that stands in `conditions[].reason`.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Reason::$name => stringify!($name),)+ }
+            }
+
+            /// What is to be expected while it is shown.
+            pub const fn outlook(self) -> Outlook {
+                match self { $(Reason::$name => $outlook,)+ }
+            }
+
+            /// Where it is shown. A condition that follows from another repeats its reason.
+            pub const fn topics(self) -> &'static [Topic] {
+                match self { $(Reason::$name => &[$($topic),+],)+ }
+            }
+
+            /// What it means, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Reason::$name => $meaning,)+ }
+            }
+
+            /// What to do about it, in a sentence.
+            pub const fn remedy(self) -> &'static str {
+                match self { $(Reason::$name => $remedy,)+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    // The manifest.
+    Accepted: Progress, [Manifest],
+        "The manifest is valid.",
+        "Nothing.";
+    Invalid: NeedsUser, [Manifest, Queue],
+        "A field of the manifest is wrong, or the object does not fit the schema.",
+        "Change the field that the message names.";
+    NotYetSupported: NeedsUser, [Manifest, Queue],
+        "The manifest is valid, but this version of the operator cannot do what a field asks for.",
+        "Remove the field that the message names.";
+    Unreadable: NeedsUser, [Manifest, Queue],
+        "The stored object cannot be decoded, so the operator does nothing about it.",
+        "Apply a manifest that is valid under the installed CRD.";
+    TwoQueues: NeedsUser, [Manifest],
+        "The manifest names a FluxSetup and a queue of Kueue.",
+        "Remove `spec.queue`, or Kueue's label from `jobLabels`.";
+    InvalidTemplate: NeedsUser, [Manifest],
+        "The MiniCluster that the FluxJob describes is not valid.",
+        "Change the field that the message names.";
+    UnknownPriorityClass: NeedsUser, [Manifest],
+        "The operator finds no PriorityClass of the name in `spec.priorityClassName`.",
+        "Create the PriorityClass, or use `spec.priority`.";
+    NameTaken: NeedsUser, [Manifest, Admission],
+        "A MiniCluster with the name of the FluxJob exists and has another owner.",
+        "Create the FluxJob under another name, or delete that MiniCluster.";
+    NotOurs: NeedsUser, [Manifest],
+        "An object with a name that the MiniCluster needs exists and has another owner.",
+        "Delete the object that the message names, or create the MiniCluster under another name.";
+    Immutable: NeedsUser, [Manifest],
+        "A field was changed that is fixed once the cluster has started; the cluster keeps the old value.",
+        "Change the field back, or delete the object and create it again.";
+    TooLarge: NeedsUser, [Manifest, Admission],
+        "The size is above a limit: the hosts the MiniCluster was started with, or the largest job of the FluxSetup.",
+        "Lower the size. To grow a MiniCluster later, set `spec.maxSize` before it starts.";
+    NoRoom: NeedsUser, [Manifest, Admission],
+        "The MiniCluster asks for more nodes than its queue has granted, and keeps those it has; or a FluxJob has no quota.",
+        "Suspend the MiniCluster and resume it, so that it waits for quota for all of its nodes.";
+    ApplyFailed: Retried, [Manifest],
+        "The API server did not accept a change to an object of the MiniCluster.",
+        "Wait: the operator tries again, at growing intervals. If it stays, correct what the message names.";
+    OperatorError: Retried, [Manifest, Queue],
+        "The operator failed while it reconciled the object: a defect of the operator.",
+        "Wait: the operator tries again, at growing intervals. Report it with the operator's log.";
+
+    // The quota.
+    NotQueued: Progress, [Admission],
+        "The MiniCluster is in no queue and needs no quota.",
+        "Nothing.";
+    Admitted: Progress, [Admission],
+        "The queue has granted quota.",
+        "Nothing.";
+    Suspended: Progress, [Admission],
+        "`spec.suspend` is true.",
+        "Set `spec.suspend` to false, or run `kubectl minicluster resume NAME`.";
+    Pending: WaitsForQuota, [Admission],
+        "The scheduler has not considered it yet.",
+        "Nothing: it is considered in the next cycle.";
+    WaitingForQueue: WaitsForQuota, [Admission],
+        "The MiniCluster waits in its queue.",
+        "Wait, or ask what it waits for: `kubectl minicluster why mc/NAME`.";
+    WaitingForQuota: WaitsForQuota, [Admission],
+        "Other jobs use the quota that it needs.",
+        "Wait for them to finish. `kubectl minicluster why NAME` lists them.";
+    BehindOthers: WaitsForQuota, [Admission],
+        "It would fit, but the quota is reserved for a job that has waited longer or has a higher priority.",
+        "Wait, or raise `spec.priority`.";
+    NamespaceQuota: WaitsForQuota, [Admission],
+        "A ResourceQuota of its namespace leaves too little.",
+        "Wait for other pods of the namespace to finish, or raise the ResourceQuota.";
+    BackingOff: WaitsForQuota, [Admission],
+        "It lost its quota and is kept out of the queue for a while.",
+        "Nothing: it queues again when the time is over.";
+    OverQuota: WaitsForQuota, [Admission],
+        "The quota of its queue was lowered, and its nodes are taken back.",
+        "Nothing: it waits in its queue again. Its command starts from the beginning.";
+    QueueStopped: WaitsForQuota, [Admission],
+        "Its queue was stopped and drained, and its nodes are taken back.",
+        "Resume the queue: `kubectl minicluster resume fs/NAME`. It then waits for quota again.";
+    NotReady: WaitsForQuota, [Admission],
+        "Too few brokers were online within `readyTimeoutSeconds`, and its nodes are taken back.",
+        "Nothing: it waits in its queue again. If it repeats, read why its pods did not start, or raise the limit.";
+    Changed: WaitsForQuota, [Admission],
+        "The FluxJob was changed after it was admitted and now asks for more than it was granted.",
+        "Nothing: it keeps its place and waits for quota for what it asks for now.";
+    NoQueue: NeedsUser, [Admission],
+        "No FluxSetup serves the namespace.",
+        "Create a FluxSetup in the namespace, or let one of the operator's namespace select it.";
+    UnknownQueue: NeedsUser, [Admission],
+        "The FluxSetup that `spec.queue` names does not exist.",
+        "Name an existing FluxSetup in `spec.queue`, or create it. `kubectl minicluster queue` lists them.";
+    NotServed: NeedsUser, [Admission],
+        "The FluxSetup that `spec.queue` names does not serve the namespace.",
+        "Name another FluxSetup in `spec.queue`, or let its `namespaceSelector` select the namespace.";
+    AmbiguousQueue: NeedsUser, [Admission],
+        "Several FluxSetups serve the namespace, and `spec.queue` names none.",
+        "Name one of them in `spec.queue`.";
+    ExceedsMaxQuota: NeedsUser, [Admission],
+        "It asks for more than the whole quota of its queue.",
+        "Lower the size or the resources, or raise the quota of the FluxSetup.";
+
+    // The brokers.
+    Quorum: Progress, [Readiness],
+        "Enough brokers are online to run jobs.",
+        "Nothing.";
+    Draining: Progress, [Readiness],
+        "The cluster is to shrink and waits for the jobs on the ranks that leave.",
+        "Nothing: it shrinks when they have finished, after 300 seconds at the latest.";
+    DrainTimeout: Retried, [Readiness],
+        "The cluster has shrunk although jobs still ran on the ranks that left.",
+        "Submit the lost jobs again.";
+    NotCreated: Progress, [Readiness],
+        "The Job does not exist yet.",
+        "Nothing: the operator is about to create it.";
+    PodsPending: Progress, [Readiness],
+        "No pod has started yet.",
+        "Nothing: the pods are being created.";
+    Starting: Progress, [Readiness],
+        "The MiniCluster of the FluxJob is being started.",
+        "Nothing. The conditions of the MiniCluster show each step.";
+    BrokersStarting: Progress, [Readiness],
+        "Pods run, and too few brokers are online.",
+        "Nothing. If it stays, read the log of the lead: `kubectl minicluster logs NAME`.";
+    LeadNotReady: Progress, [Readiness],
+        "The command was started, and the lead is finishing or slow to answer.",
+        "Nothing: its end, or that it is ready again, is reported soon.";
+    CreateFailed: Retried, [Readiness],
+        "The MiniCluster of the FluxJob could not be created.",
+        "Wait: the operator tries again. If it stays, correct what the message names.";
+    Unschedulable: WaitsForCapacity, [Readiness],
+        "No node has capacity for a pod.",
+        "Wait for nodes, or lower the size or the resources. The message has the scheduler's words.";
+    QuotaExceeded: WaitsForCapacity, [Readiness],
+        "A ResourceQuota of the namespace is used up, and pods are refused.",
+        "Wait for other pods of the namespace to finish, or raise the ResourceQuota.";
+    ReadyTimeout: WaitsForCapacity, [Readiness],
+        "Too few brokers were online within `spec.readyTimeoutSeconds`, and the nodes were given back.",
+        "Nothing: it tries again after 10 to 30 seconds. If it repeats, raise the limit or lower the size.";
+    SchedulingGated: Retried, [Readiness],
+        "Another program keeps a pod from being scheduled by a scheduling gate.",
+        "Ask the program that has set the gate, which the pod's `spec.schedulingGates` names.";
+    ErrImagePull: Retried, [Readiness],
+        "An image cannot be pulled.",
+        "Check the name of the image and `imagePullSecret`. The node tries again.";
+    InvalidImageName: NeedsUser, [Readiness],
+        "The name of an image is not valid.",
+        "Correct the name of the image.";
+    CreateContainerConfigError: Retried, [Readiness],
+        "A container refers to a Secret or ConfigMap that does not exist, or its settings contradict each other.",
+        "Create the object that the message names. The node tries again.";
+    CreateContainerError: Retried, [Readiness],
+        "The container runtime cannot create a container.",
+        "Correct what the message names. The node tries again.";
+    RunContainerError: Retried, [Readiness],
+        "The container runtime cannot start a container.",
+        "Correct what the message names. The node tries again.";
+    CrashLoopBackOff: Retried, [Readiness],
+        "A container exits again and again.",
+        "Read its log; the message has the command. The node starts it again, at growing intervals.";
+    PodSecurity: NeedsUser, [Readiness],
+        "The Pod Security level of the namespace forbids the pods.",
+        "Set the `securityContext` that the message asks for, or change the label of the namespace.";
+    PodsRefused: Retried, [Readiness],
+        "An admission plugin or webhook, such as a LimitRange, refuses the pods.",
+        "Change what the message names. Kubernetes tries again.";
+    FailedMount: Retried, [Readiness],
+        "A volume cannot be mounted.",
+        "Create the Secret, ConfigMap or claim that the message names. The node tries again.";
+    FailedAttachVolume: Retried, [Readiness],
+        "A volume cannot be attached to the node.",
+        "Check the PersistentVolume and its driver. Kubernetes tries again.";
+    FailedCreatePodSandBox: Retried, [Readiness],
+        "The node cannot set up a pod, most often its network.",
+        "Check the network plugin of the node. The node tries again.";
+    KeysLost: NeedsUser, [Readiness],
+        "The Secret with the keys of the cluster was deleted, so no pod can be started.",
+        "Delete the MiniCluster and create it again. If you made the Secret, create it again with the same content.";
+    NodeLost: Retried, [Readiness],
+        "A node with a pod of the cluster does not answer.",
+        "Repair the node, or delete its Node object; only then is the pod replaced.";
+    OOMKilled: Retried, [Readiness, Finish],
+        "A container used more memory than its limit and was killed.",
+        "Raise `resources.limits.memory`.";
+    Evicted: Retried, [Readiness, Finish],
+        "Kubernetes has evicted a pod: the node is drained, a limit was exceeded, or a pod of higher priority needed the node.",
+        "Nothing if the node is drained: the pod is replaced. Else raise the limit that the message names.";
+
+    // The command.
+    Created: Progress, [Command],
+        "The object was created.",
+        "Nothing.";
+    NotStarted: Progress, [Command],
+        "The command has not been started. `Ready` says what it waits for.",
+        "Nothing.";
+    CommandStarted: Progress, [Command],
+        "The command runs.",
+        "Nothing.";
+    Interactive: Progress, [Command],
+        "The cluster has no command of its own. It is up and takes jobs.",
+        "Nothing. `kubectl minicluster submit NAME -- COMMAND` runs a job.";
+    NotWaiting: Progress, [Command],
+        "It does not wait for nodes or quota.",
+        "Nothing.";
+
+    // The end.
+    NotFinished: Progress, [Finish],
+        "The command has not finished.",
+        "Nothing.";
+    Completed: Final, [Finish],
+        "The command finished with exit code 0.",
+        "Nothing.";
+    CommandFailed: Final, [Finish],
+        "The command finished with another exit code than 0.",
+        "Read its output: `kubectl minicluster logs NAME`.";
+    HookFailed: Final, [Finish],
+        "A hook in `commands` failed under strict logging, or could not be run.",
+        "Correct the hook. Its output is in the log of the pod.";
+    FluxMissing: Final, [Finish],
+        "There is no `flux` where the cluster looks for it.",
+        "Use an image that has Flux, or set `spec.flux.container.image`.";
+    FluxTooOld: Final, [Finish],
+        "The Flux in the image is older than the oldest supported version.",
+        "Use an image with the version that the message names, or a newer one.";
+    BrokerFailed: Final, [Finish],
+        "The broker exited before the command could start, or while it ran.",
+        "Read the log of the lead: `kubectl minicluster logs NAME`.";
+    BadCertificate: Final, [Finish],
+        "The certificate in the Secret with the keys cannot be read.",
+        "Store a certificate made by `flux keygen` in the Secret that `curveCertSecret` names.";
+    BadPlan: Final, [Finish],
+        "The agent could not read its boot plan, or write the files that it describes.",
+        "Use an agent of the operator's own version, and check that the pod's disk is not full.";
+    RestartLimit: Final, [Finish],
+        "The lead was lost more often than `restart.limit` allows.",
+        "Find out why it was lost. Raise `restart.limit` if the command may run more than once.";
+    StartError: Final, [Readiness, Finish],
+        "The container runtime could not start the runner.",
+        "Correct what the message names, such as the command or the image.";
+    DeadlineExceeded: Final, [Finish],
+        "The cluster had not finished within `spec.deadlineSeconds`.",
+        "Raise `spec.deadlineSeconds` (of a FluxJob `spec.maxRuntimeSeconds`), or give the command less to do.";
+    JobFailed: Final, [Finish],
+        "The Job failed, and Kubernetes gives no reason.",
+        "Read its events: `kubectl describe job NAME`.";
+    BackoffLimitExceeded: Final, [Finish],
+        "Pods of the Job failed more often than `restart.limit` allows, and how they failed is not known any more.",
+        "Read the events of the Job: `kubectl describe job NAME`.";
+    PodFailurePolicy: Final, [Finish],
+        "A pod failed with an exit code that ends the Job, and how it failed is not known any more.",
+        "Read the events of the Job: `kubectl describe job NAME`.";
+    MaxFailedIndexesExceeded: Final, [Finish],
+        "Too many ranks of the Job failed.",
+        "Read the events of the Job: `kubectl describe job NAME`.";
+    FailedIndexes: Final, [Finish],
+        "Ranks of the Job failed.",
+        "Read the events of the Job: `kubectl describe job NAME`.";
+    ClusterLost: Final, [Finish],
+        "The MiniCluster of the FluxJob was deleted after the command had been started.",
+        "Create the FluxJob again to run its command a second time.";
+    RequeueLimit: Final, [Finish],
+        "The FluxJob lost its quota more often than `requeue.limit` of its FluxSetup allows.",
+        "Correct what the message names and create the FluxJob again, or raise the limit.";
+
+    // The queue.
+    Active: Progress, [Queue],
+        "The FluxSetup admits jobs.",
+        "Nothing.";
+    Stopped: NeedsUser, [Queue, Finish],
+        "The FluxSetup is stopped. Of a MiniCluster: its agent was told to stop before the command finished.",
+        "Set `stopPolicy` to None, or run `kubectl minicluster resume fs/NAME`. Create a MiniCluster again.";
+    Terminating: NeedsUser, [Queue],
+        "The FluxSetup is being deleted and admits no more jobs. It is deleted when none has quota from it.",
+        "Name another FluxSetup in `spec.queue` of jobs that wait.";
+    Replaced: Progress, [Queue],
+        "Another FluxSetup has taken its place, and its jobs with it.",
+        "Nothing: it is deleted when it is not needed any more.";
+    Conflict: NeedsUser, [Queue],
+        "`spec.replaces` contradicts that of another FluxSetup.",
+        "Remove a name from `spec.replaces` of one of them.";
+    BadQuota: NeedsUser, [Queue],
+        "An amount in `spec.quota` is not valid.",
+        "Write a resource with a number, such as `nodes: 4` or `memory: 16Gi`.";
+    BadSelector: NeedsUser, [Queue],
+        "`spec.namespaceSelector` is not valid.",
+        "Correct the selector.";
+    SelectorNotHere: NeedsUser, [Queue],
+        "`spec.namespaceSelector` is set outside the operator's namespace, where it has no effect.",
+        "Remove it, or create the FluxSetup in the operator's namespace.";
+    NodesUnknown: Retried, [Queue],
+        "The quota is to come from the nodes, and the operator does not know them.",
+        "Let the operator list nodes and pods, or set `spec.quota` instead of `spec.quotaFromNodes`.";
+}

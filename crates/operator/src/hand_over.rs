@@ -1,0 +1,128 @@
+//! How a replica stops to lead: first it stops to decide, then the work under way ends, and only
+//! then may the next one lead.
+//!
+//! ```text
+//! stop deciding ──► reconciliations end ──► no write begins ──► writes end ──► release the Lease
+//!                   (for a while)                               (their limit)
+//! ```
+//!
+//! The kubelet kills the pod 10 s after it asked it to stop. The times here and that of the
+//! release add up to 9 s.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::client::LIMITS;
+use crate::health::{Health, WRITE};
+use crate::lease::Leadership;
+
+/// How long reconciliations may take to end. They can be cut off after any write, but then the
+/// Events that belong to it are lost.
+const LAST_RECONCILIATIONS: Duration = Duration::from_secs(3);
+
+/// Returns when this replica decides and writes nothing any more.
+pub(crate) async fn wind_down(leadership: &Leadership, health: &Health) {
+    leadership.stop_deciding();
+    if timeout(LAST_RECONCILIATIONS, health.until_none(|_| true)).await.is_err() {
+        tracing::warn!("reconciliations that took too long to end are cut off");
+    }
+    end_writes(leadership, health).await;
+}
+
+/// Lets no write begin any more, and returns when those under way have ended.
+pub(crate) async fn end_writes(leadership: &Leadership, health: &Health) {
+    leadership.close();
+    // Each has the limit itself.
+    let ended = timeout(LIMITS.object, health.until_none(|name| name == WRITE)).await;
+    if ended.is_err() {
+        tracing::warn!("writes did not end in time");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::Gate;
+    use std::sync::{Arc, Mutex};
+
+    /// A leader whose steps are noted in their order.
+    #[derive(Clone)]
+    struct Replica {
+        leadership: Leadership,
+        health: Health,
+        gate: Gate,
+        said: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Replica {
+        fn new() -> Replica {
+            let (leadership, health) = (Leadership::always(), Health::default());
+            let gate = Gate::new(leadership.clone(), health.clone());
+            Replica { leadership, health, gate, said: Arc::default() }
+        }
+
+        fn say(&self, words: impl Into<String>) {
+            self.said.lock().unwrap().push(words.into());
+        }
+
+        /// Decides once a second, and writes what was decided, which takes three.
+        async fn schedule(self) {
+            for number in 0.. {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                if !self.leadership.decides() {
+                    return self.say("stopped to decide");
+                }
+                let replica = self.clone();
+                tokio::spawn(async move {
+                    let Ok(_write) = replica.gate.begin_write() else { return };
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    replica.say(format!("wrote {number}"));
+                });
+            }
+        }
+
+        async fn release(&self) -> Vec<String> {
+            wind_down(&self.leadership, &self.health).await;
+            self.say("released");
+            // What comes later than it should has time to do so.
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            self.said.lock().unwrap().clone()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lease_is_released_after_the_last_write_has_ended() {
+        let replica = Replica::new();
+        tokio::spawn(replica.clone().schedule());
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        let said = replica.release().await;
+        assert_eq!(said, ["stopped to decide", "wrote 0", "wrote 1", "released"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reconciliation_that_does_not_end_writes_no_more_and_delays_little() {
+        let replica = Replica::new();
+        let hung = replica.clone();
+        tokio::spawn(async move {
+            let _reconciliation = hung.health.begin("MiniCluster");
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let written = hung.gate.begin_write().is_ok();
+            hung.say(format!("written after all: {written}"));
+        });
+        tokio::task::yield_now().await;
+        let begun = tokio::time::Instant::now();
+        wind_down(&replica.leadership, &replica.health).await;
+        assert!(begun.elapsed() <= LAST_RECONCILIATIONS + Duration::from_millis(10));
+        let said = replica.release().await;
+        assert_eq!(said, ["released", "written after all: false"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_replica_stops_at_once() {
+        let replica = Replica::new();
+        let begun = tokio::time::Instant::now();
+        wind_down(&replica.leadership, &replica.health).await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,176 @@
+//! What is under way now: reconciliations, cycles of the scheduler, writes.
+//!
+//! Two readers: `/healthz`, which fails when something does not end, and the
+//! [hand-over](crate::hand_over), which waits until everything has ended.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::lock::lock;
+
+/// Longer than any work takes that will end. Every request to the API server has a time
+/// limit, so a reconciliation whose requests all run into it ends within some 70 s.
+const STUCK: Duration = Duration::from_secs(120);
+
+/// The name of a write to the API server.
+pub(crate) const WRITE: &str = "write";
+
+/// The work under way. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Health(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    slots: Mutex<Slots>,
+    ended: Notify,
+}
+
+/// Slots are used again, so work that begins allocates nothing once there are enough.
+#[derive(Default)]
+struct Slots {
+    all: Vec<Option<Work>>,
+    free: Vec<usize>,
+}
+
+#[derive(Clone, Copy)]
+struct Work {
+    name: &'static str,
+    since: Instant,
+}
+
+/// Work under way, until it is dropped.
+#[must_use = "the work ends when this is dropped"]
+pub(crate) struct UnderWay {
+    health: Health,
+    slot: usize,
+}
+
+impl Health {
+    /// Work of this name begins.
+    pub(crate) fn begin(&self, name: &'static str) -> UnderWay {
+        self.begin_at(name, Instant::now())
+    }
+
+    /// Work of this name has been under way for too long.
+    #[cfg(test)]
+    pub(crate) fn begin_long_ago(&self, name: &'static str) -> UnderWay {
+        let since = Instant::now().checked_sub(STUCK * 2).expect("the machine runs for longer");
+        self.begin_at(name, since)
+    }
+
+    fn begin_at(&self, name: &'static str, since: Instant) -> UnderWay {
+        let work = Some(Work { name, since });
+        let mut slots = self.lock();
+        let slot = match slots.free.pop() {
+            Some(slot) => {
+                slots.all[slot] = work;
+                slot
+            }
+            None => {
+                slots.all.push(work);
+                slots.all.len() - 1
+            }
+        };
+        UnderWay { health: self.clone(), slot }
+    }
+
+    /// A sentence about work that does not end, if there is some.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        self.complaint_at(Instant::now())
+    }
+
+    fn complaint_at(&self, now: Instant) -> Option<String> {
+        let oldest = self.lock().all.iter().flatten().min_by_key(|work| work.since).copied()?;
+        let age = now.saturating_duration_since(oldest.since);
+        (age > STUCK).then(|| {
+            format!(
+                "work does not end: {:?} has been under way for {} s, and {} s are enough for any: \
+                 the operator must be restarted",
+                oldest.name,
+                age.as_secs(),
+                STUCK.as_secs()
+            )
+        })
+    }
+
+    /// Waits until no work is under way that `counts`, by its name.
+    pub(crate) async fn until_none(&self, counts: impl Fn(&str) -> bool) {
+        loop {
+            // Before the look, so that no end is missed.
+            let ended = self.0.ended.notified();
+            if !self.lock().all.iter().flatten().any(|work| counts(work.name)) {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        lock(&self.0.slots)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut slots = self.health.lock();
+        slots.all[self.slot] = None;
+        slots.free.push(self.slot);
+        drop(slots);
+        self.health.0.ended.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[test]
+    fn a_complaint_names_the_oldest_work_that_does_not_end() {
+        let health = Health::default();
+        assert_eq!(health.complaint(), None);
+        let hung = health.begin("FluxJob");
+        let begun = Instant::now();
+        let _younger = health.begin("MiniCluster");
+        assert_eq!(health.complaint_at(begun + STUCK / 2), None, "it may still end");
+        let said = health.complaint_at(begun + STUCK * 2).unwrap();
+        assert!(said.contains("\"FluxJob\" has been under way for 240 s"), "{said}");
+        drop(hung);
+        let said = health.complaint_at(begun + STUCK * 2).unwrap();
+        assert!(said.contains("MiniCluster"), "{said}");
+    }
+
+    #[test]
+    fn work_that_ended_leaves_its_slot_to_the_next() {
+        let health = Health::default();
+        for _ in 0..1000 {
+            drop((health.begin("a"), health.begin("b")));
+        }
+        assert_eq!(health.lock().all.len(), 2);
+    }
+
+    #[test]
+    fn work_that_panics_has_ended() {
+        let health = Health::default();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _work = health.begin("MiniCluster");
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err());
+        assert!(health.until_none(|_| true).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn all_work_of_a_name_is_waited_for() {
+        let health = Health::default();
+        let (one, other, _read) = (health.begin(WRITE), health.begin(WRITE), health.begin("read"));
+        let mut waiting = std::pin::pin!(health.until_none(|name| name == WRITE));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(one);
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(other);
+        waiting.await;
+    }
+}

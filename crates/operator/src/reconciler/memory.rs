@@ -1,0 +1,222 @@
+//! What is remembered of objects between reconciliations. It is forgotten with the object.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use flux_operator_plan::Answer;
+
+use super::kind::{Turn, Written};
+use crate::backoff::delay;
+use crate::lock::lock;
+
+/// How long a write is waited for. One that is not shown by then was undone by another
+/// client, or the watch is away; then what is shown counts.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is remembered, by the objects' uids.
+#[derive(Default)]
+pub(crate) struct Memory(Mutex<HashMap<String, Entry>>);
+
+/// What is remembered of one object.
+#[derive(Default)]
+struct Entry {
+    /// Our own writes that the watches have not shown yet. A decision made without them would
+    /// write them a second time.
+    expected: Vec<(Written, Instant)>,
+    /// Failures in a row.
+    failures: u32,
+    /// The generation of which was reported that it cannot be reconciled.
+    reported: Option<Option<i64>>,
+    /// Since when a change of its status has been held.
+    deferred: Option<Instant>,
+    /// What the API server answered last.
+    answers: Vec<Answer>,
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        let Entry { expected, failures, reported, deferred, answers } = self;
+        let nothing = expected.is_empty() && answers.is_empty() && *failures == 0;
+        nothing && reported.is_none() && deferred.is_none()
+    }
+}
+
+impl Memory {
+    /// The object is gone.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    /// Remembers a write until it is shown.
+    pub(super) fn expect(&self, uid: &str, written: Written) {
+        self.change(uid, |entry| {
+            let is_same =
+                |before: &Written| (&before.kind, &before.name) == (&written.kind, &written.name);
+            entry.expected.retain(|(before, _)| !is_same(before));
+            entry.expected.push((written, Instant::now()));
+        });
+    }
+
+    /// How long to wait for what is not shown yet, if something is not. `shown` gives the
+    /// resource version of an object as it is shown.
+    pub(super) fn unshown(
+        &self,
+        uid: &str,
+        shown: impl Fn(&Written) -> Option<String>,
+    ) -> Option<Duration> {
+        // `shown` looks into other stores, so it is not called under the lock.
+        let expected: Vec<Written> = {
+            let entries = self.lock();
+            entries.get(uid)?.expected.iter().map(|(written, _)| written.clone()).collect()
+        };
+        let shown: Vec<Written> =
+            expected.into_iter().filter(|it| is_shown(shown(it).as_deref(), it)).collect();
+        self.change(uid, |entry| {
+            entry.expected.retain(|(it, at)| at.elapsed() < PATIENCE && !shown.contains(it));
+            entry.expected.iter().map(|(_, at)| PATIENCE.saturating_sub(at.elapsed())).max()
+        })
+    }
+
+    /// Counts a failure, and returns how long to wait.
+    pub(super) fn back_off(&self, uid: &str) -> Duration {
+        self.change(uid, |entry| {
+            let delay = delay(entry.failures);
+            entry.failures = entry.failures.saturating_add(1);
+            delay
+        })
+    }
+
+    /// Forgets failures.
+    pub(super) fn succeeded(&self, uid: &str) {
+        self.change(uid, |entry| (entry.failures, entry.reported) = (0, None));
+    }
+
+    /// Whether it was reported of this generation that it cannot be reconciled.
+    pub(super) fn reported(&self, uid: &str, generation: Option<i64>) -> bool {
+        self.lock().get(uid).is_some_and(|entry| entry.reported == Some(generation))
+    }
+
+    /// It was reported.
+    pub(super) fn set_reported(&self, uid: &str, generation: Option<i64>) {
+        self.change(uid, |entry| entry.reported = Some(generation));
+    }
+
+    /// Whether a status may be written that can wait for others to join it, for this long
+    /// since it was first held.
+    pub(super) fn turn(&self, uid: &str, patience: Duration) -> Turn {
+        self.change(uid, |entry| {
+            let since = entry.deferred.get_or_insert_with(Instant::now);
+            match patience.saturating_sub(since.elapsed()) {
+                Duration::ZERO => Turn::Now,
+                left => Turn::In(left),
+            }
+        })
+    }
+
+    /// No change of its status is held.
+    pub(super) fn not_deferred(&self, uid: &str) {
+        self.change(uid, |entry| entry.deferred = None);
+    }
+
+    /// What the API server answered last.
+    pub(crate) fn answers(&self, uid: &str) -> Vec<Answer> {
+        self.lock().get(uid).map(|entry| entry.answers.clone()).unwrap_or_default()
+    }
+
+    /// What the API server answered now.
+    pub(crate) fn set_answers(&self, uid: &str, answers: Vec<Answer>) {
+        self.change(uid, |entry| entry.answers = answers);
+    }
+
+    /// Changes an entry, and keeps it only if there is something in it.
+    fn change<T>(&self, uid: &str, change: impl FnOnce(&mut Entry) -> T) -> T {
+        let mut entries = self.lock();
+        let Some(entry) = entries.get_mut(uid) else {
+            let mut entry = Entry::default();
+            let result = change(&mut entry);
+            if !entry.is_empty() {
+                entries.insert(uid.to_owned(), entry);
+            }
+            return result;
+        };
+        let result = change(entry);
+        if entry.is_empty() {
+            entries.remove(uid);
+        }
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        lock(&self.0)
+    }
+}
+
+/// Versions of one kind grow, and Kubernetes says that they may be compared.
+fn is_shown(shown: Option<&str>, written: &Written) -> bool {
+    let number = |version: &str| version.parse::<u64>().ok();
+    match (shown, written.version.as_deref()) {
+        (None, _) => false,
+        (Some(shown), Some(wanted)) => match (number(shown), number(wanted)) {
+            (Some(shown), Some(wanted)) => shown >= wanted,
+            _ => true,
+        },
+        (Some(_), None) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(version: &str) -> Written {
+        Written { kind: "Job".into(), name: "a".into(), version: Some(version.into()) }
+    }
+
+    #[test]
+    fn a_write_is_waited_for_until_it_is_shown() {
+        let memory = Memory::default();
+        let shown = |version: Option<&str>| {
+            let version = version.map(str::to_owned);
+            memory.unshown("u", |_| version.clone()).is_none()
+        };
+        assert!(shown(None), "nothing was written");
+        memory.expect("u", written("9"));
+        memory.expect("u", written("10"));
+        assert!(!shown(None));
+        assert!(!shown(Some("9")), "versions are numbers, not text");
+        assert!(shown(Some("11")));
+        assert!(shown(None), "it is remembered no more");
+    }
+
+    #[test]
+    fn each_object_waits_longer_after_each_of_its_own_failures() {
+        let memory = Memory::default();
+        let waits: Vec<u128> = (0..4).map(|_| memory.back_off("a").as_millis()).collect();
+        assert_eq!(waits, [250, 500, 1000, 2000]);
+        assert_eq!(memory.back_off("b").as_millis(), 250);
+        memory.succeeded("a");
+        assert_eq!(memory.back_off("a").as_millis(), 250);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_is_settled_or_gone() {
+        let memory = Memory::default();
+        memory.expect("settled", written("1"));
+        memory.back_off("settled");
+        memory.turn("settled", Duration::from_secs(9));
+        memory.unshown("settled", |_| Some("1".into()));
+        memory.succeeded("settled");
+        memory.not_deferred("settled");
+        memory.back_off("gone");
+        memory.forget("gone");
+        assert!(memory.lock().is_empty());
+    }
+
+    #[test]
+    fn a_status_that_can_wait_is_held_once_and_not_for_longer() {
+        let memory = Memory::default();
+        assert!(matches!(memory.turn("u", Duration::from_secs(9)), Turn::In(_)));
+        assert_eq!(memory.turn("u", Duration::ZERO), Turn::Now);
+    }
+}

@@ -1,0 +1,286 @@
+//! One reconciler for every kind.
+//!
+//! ```text
+//! watch ──► wait for own writes ──► observe ──► ask ──► decide ──► apply steps ──► conclude
+//!                                                                      │
+//!          back off, or requeue ◄── write Events ◄── write the status ◄─┘
+//! ```
+//!
+//! A [`Kind`] says how its objects are kept, observed and decided on; everything else is here.
+//! A reconciliation does not ask why it was started, may be cut off after any `await`, and
+//! changes nothing where there is nothing to change. One that panics costs its object alone:
+//! the panic is logged, reported in the object's condition, and the object is backed off.
+
+mod apply;
+mod kind;
+mod memory;
+mod panics;
+mod run;
+mod write;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flux_operator_plan::status::Urgency;
+use flux_operator_plan::{Conclusion, Decision, Failure, Outcome};
+use futures::FutureExt;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ObjectMeta;
+use kube::runtime::controller::Action;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
+
+use crate::controller::Common;
+use crate::errors::chain;
+use crate::tasks::panic_message;
+use write::Answer;
+
+pub(crate) use apply::is_terminating;
+pub use kind::{Kind, Turn, Written};
+pub(crate) use memory::Memory;
+pub(crate) use run::Pacing;
+pub use run::run_kind;
+pub(crate) use write::{patch_status, replace_status};
+
+/// How long a change of a status that nobody waits for is held, so that others join it.
+const COALESCE: Duration = Duration::from_millis(500);
+
+/// A requeue comes no sooner than this after its time, so that the time has come.
+const LATE: Duration = Duration::from_millis(10);
+
+/// Why a reconciliation failed. It is tried again after a while.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReconcileError {
+    #[error("{}", .0.message)]
+    Step(Failure, &'static str),
+    #[error("failed to write the status")]
+    Status(#[source] kube::Error),
+    #[error("a panic: {0}")]
+    Panic(String),
+}
+
+impl ReconcileError {
+    /// Short and bounded: the metric's label.
+    fn reason(&self) -> &'static str {
+        match self {
+            ReconcileError::Step(_, reason) => reason,
+            ReconcileError::Status(_) => "Publish",
+            ReconcileError::Panic(_) => "Panic",
+        }
+    }
+}
+
+/// Reconciles the objects of one kind.
+pub(crate) struct Reconciler<K> {
+    kind: K,
+    common: Common,
+    recorder: Recorder,
+    memory: Arc<Memory>,
+}
+
+impl<K: Kind> Reconciler<K> {
+    pub(crate) fn new(kind: K, common: &Common, memory: Arc<Memory>) -> Reconciler<K> {
+        let recorder = Recorder::new(common.client.clone(), Reporter::from("flux-operator"));
+        Reconciler { kind, common: common.clone(), recorder, memory }
+    }
+
+    /// Reconciles an object, if this replica leads. Whoever comes to lead reconciles all.
+    pub(crate) async fn reconcile(&self, stored: &K::Stored) -> Result<Action, ReconcileError> {
+        let _under_way = self.common.health.begin(K::NAME);
+        if !self.common.leadership.decides() {
+            return Ok(Action::await_change());
+        }
+        let _running = self.common.metrics.reconcile_begins();
+        let begun = Instant::now();
+        let result = AssertUnwindSafe(self.reconcile_stored(stored)).catch_unwind().await;
+        let result = match result {
+            Ok(result) => result,
+            Err(panic) => Err(self.report_panic(stored, panic_message(&*panic)).await),
+        };
+        self.common.metrics.reconciled(K::NAME, begun.elapsed(), result.is_ok());
+        if let Err(error) = &result {
+            self.common.metrics.failed(K::NAME, error.reason());
+        }
+        result
+    }
+
+    /// When a reconciliation that failed is tried again.
+    pub(crate) fn retry(&self, stored: &K::Stored, error: &ReconcileError) -> Action {
+        let reference = ObjectRef::from_obj(stored);
+        let (name, namespace) = (&reference.name, &reference.namespace);
+        // What is known of a panic was logged where it was caught.
+        if !matches!(error, ReconcileError::Panic(_)) {
+            let (kind, error) = (K::NAME, chain(error));
+            tracing::warn!(kind, name, namespace, error, "a reconciliation failed");
+        }
+        Action::requeue(self.memory.back_off(&K::uid(stored)))
+    }
+
+    async fn reconcile_stored(&self, stored: &K::Stored) -> Result<Action, ReconcileError> {
+        let object = match K::open(stored) {
+            Ok(object) => object,
+            Err(invalid) => return self.report_unreadable(invalid).await,
+        };
+        let metadata = object.meta();
+        let uid = metadata.uid.as_deref().unwrap_or_default();
+        let shown = |written: &Written| match written.is_of(&*object) {
+            true => metadata.resource_version.clone(),
+            false => self.kind.shown(&object, written),
+        };
+        if let Some(wait) = self.memory.unshown(uid, shown) {
+            // The watch starts the next reconciliation, unless it stays silent.
+            return Ok(Action::requeue(wait));
+        }
+        let now = Timestamp::now();
+        let Some(mut observed) = self.kind.observe(&object, now) else {
+            // The watch starts the next reconciliation, once more is known.
+            return Ok(Action::await_change());
+        };
+        self.kind.ask(&self.common.client, &object, &mut observed).await;
+        let decision = self.kind.decide(&object, &observed);
+        self.kind.assign(&object, decision.lead_work.as_ref());
+        let result = self.apply(&object, &decision).await;
+        let Some((outcome, reason)) = result else { return Ok(Action::await_change()) };
+        if decision.steps.iter().take(outcome.done).any(|step| step.is_of_self()) {
+            // What was computed from the object is outdated; the watch shows what it is now.
+            self.memory.succeeded(uid);
+            return Ok(Action::await_change());
+        }
+        let conclusion = decision.conclude(&outcome);
+        let deferred = self.publish(&object, &conclusion).await?;
+        if let (true, Some(failure)) = (conclusion.retry, outcome.failure) {
+            return Err(ReconcileError::Step(failure, reason));
+        }
+        self.memory.succeeded(uid);
+        let until = conclusion.requeue_at.map(|until| {
+            let left = until.duration_since(now);
+            Duration::try_from(left).unwrap_or_default() + LATE
+        });
+        Ok(match [deferred, until].into_iter().flatten().min() {
+            Some(delay) => Action::requeue(delay),
+            None => Action::await_change(),
+        })
+    }
+
+    /// Applies steps until one fails; None if this replica does not lead any more. The reason
+    /// is that of a failure, for the metric.
+    async fn apply<F>(
+        &self,
+        object: &K::Object,
+        decision: &Decision<F>,
+    ) -> Option<(Outcome, &'static str)> {
+        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        for (done, step) in decision.steps.iter().enumerate() {
+            if !self.common.leadership.leads() {
+                return None;
+            }
+            match apply::apply(&self.common.client, object, step).await {
+                Ok(written) => written.into_iter().for_each(|it| self.memory.expect(uid, it)),
+                Err(error) => {
+                    let failure = Some(error.failure());
+                    return Some((Outcome { done, failure }, error.reason()));
+                }
+            }
+        }
+        Some((Outcome::all(&decision.steps), ""))
+    }
+
+    /// Writes the status unless it stands there already or can wait, and then Events. Returns
+    /// how long it can wait.
+    async fn publish(
+        &self,
+        object: &K::Object,
+        conclusion: &Conclusion<K::Status>,
+    ) -> Result<Option<Duration>, ReconcileError> {
+        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        let Some(status) = &conclusion.status else { return Ok(None) };
+        let turn = match conclusion.urgency {
+            Urgency::None => {
+                self.memory.not_deferred(uid);
+                return Ok(None);
+            }
+            Urgency::Now => Turn::Now,
+            Urgency::Soon => self.memory.turn(uid, COALESCE),
+            Urgency::Later => self.kind.turn(object),
+        };
+        match turn {
+            Turn::Now => {}
+            Turn::In(wait) => return Ok(Some(wait)),
+            Turn::WhenAsked => return Ok(None),
+        }
+        if !self.common.leadership.leads() {
+            return Ok(None);
+        }
+        match write::write_status(&self.common.client, object, status).await {
+            Ok(Answer::Written(written)) => {
+                self.memory.not_deferred(uid);
+                self.memory.expect(uid, written);
+                self.kind.status_written(object, status);
+                let about = object.object_ref(&());
+                write::write_events(&self.recorder, &about, &conclusion.events).await;
+                Ok(None)
+            }
+            // It has changed or is gone: the watch shows that, and starts the next one.
+            Ok(Answer::Outdated) => Ok(None),
+            Err(error) => Err(ReconcileError::Status(error)),
+        }
+    }
+
+    /// Says of an object that cannot be read why not, once for each generation: what its
+    /// status is now cannot be read either.
+    async fn report_unreadable(
+        &self,
+        invalid: &kube::core::error_boundary::InvalidObject,
+    ) -> Result<Action, ReconcileError> {
+        let metadata: &ObjectMeta = &invalid.metadata;
+        let uid = metadata.uid.as_deref().unwrap_or_default();
+        if !self.memory.reported(uid, metadata.generation) {
+            let (kind, error) = (K::NAME, &invalid.error);
+            let (name, namespace) = (&metadata.name, &metadata.namespace);
+            tracing::warn!(kind, name, namespace, error, "an object cannot be read");
+            let status = K::unreadable(invalid, Timestamp::now());
+            let written =
+                write::patch_own_status::<K::Object>(&self.common.client, metadata, status);
+            if let Answer::Written(_) = written.await.map_err(ReconcileError::Status)? {
+                self.memory.set_reported(uid, metadata.generation);
+            }
+        }
+        Ok(Action::await_change())
+    }
+
+    /// Reports a panic in the object's condition. It is logged once for each generation.
+    async fn report_panic(&self, stored: &K::Stored, message: String) -> ReconcileError {
+        let reference = ObjectRef::from_obj(stored);
+        let (name, namespace) = (&reference.name, &reference.namespace);
+        let kind = K::NAME;
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| K::open(stored).ok()));
+        if let Ok(Some(object)) = opened {
+            let (uid, generation) = (object.uid().unwrap_or_default(), object.meta().generation);
+            if !self.memory.reported(&uid, generation) {
+                tracing::error!(
+                    kind,
+                    name,
+                    namespace,
+                    panic = message,
+                    "a reconciliation panicked"
+                );
+                let status = panics::status::<K>(&object, &message, Timestamp::now());
+                let metadata = object.meta();
+                let written =
+                    write::patch_own_status::<K::Object>(&self.common.client, metadata, status);
+                match written.await {
+                    Ok(_) => self.memory.set_reported(&uid, generation),
+                    Err(error) => {
+                        let error = chain(&error);
+                        tracing::warn!(kind, name, namespace, error, "failed to report a panic");
+                    }
+                }
+            }
+        } else {
+            tracing::error!(kind, name, namespace, panic = message, "a reconciliation panicked");
+        }
+        ReconcileError::Panic(message)
+    }
+}

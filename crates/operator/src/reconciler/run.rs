@@ -1,0 +1,156 @@
+//! Runs a kind's reconciler.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, stream};
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::controller::{Config, Controller};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use super::kind::Kind;
+use super::{Memory, Reconciler};
+use crate::controller::{Common, RunError, lead};
+use crate::filled::Watched;
+use crate::lease::{Election, Term};
+use crate::tasks::Tasks;
+use crate::watches::{anew_in_each_term, api, config};
+
+/// How many objects are reconciled at the same time, and how long changes are collected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pacing {
+    pub(crate) concurrency: u16,
+    pub(crate) debounce: Duration,
+}
+
+impl<K: Kind> Reconciler<K> {
+    /// Reconciles everything in the store when this replica comes to lead and `filled` says
+    /// that everything has been listed since; and then whatever `changes` names.
+    pub(crate) async fn run(
+        self,
+        store: Store<K::Stored>,
+        mut changes: UnboundedReceiver<ObjectRef<K::Stored>>,
+        pacing: Pacing,
+        filled: impl AsyncFn(Term),
+    ) {
+        let term = discard_until(self.common.leadership.until_it_leads(), &mut changes).await;
+        // A decision from a part of what there is would make the rest a second time.
+        filled(term).await;
+        let Pacing { concurrency, debounce } = pacing;
+        // The watches say whose objects have changed; nothing else starts a reconciliation.
+        Controller::for_stream(stream::pending(), store)
+            .with_config(Config::default().concurrency(concurrency).debounce(debounce))
+            .reconcile_on(UnboundedReceiverStream::new(changes))
+            .reconcile_all_on(once_and_no_more())
+            .run(
+                |stored, reconciler: Arc<Reconciler<K>>| async move {
+                    reconciler.reconcile(&stored).await
+                },
+                |stored, error, reconciler| reconciler.retry(&stored, error),
+                Arc::new(self),
+            )
+            // What a reconciliation had to say it has said.
+            .for_each(|_| std::future::ready(()))
+            .await;
+    }
+}
+
+/// Runs one kind alone until `stop`: watches it, and reconciles it while this replica leads. For
+/// a controller that is a program of its own.
+pub async fn run_kind<K: Kind>(
+    client: Client,
+    namespace: Option<String>,
+    kind: K,
+    election: Option<Election>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    lead(client, election, stop, |common, _| {
+        let mut tasks = Tasks::default();
+        let (changed, changes) = mpsc::unbounded_channel();
+        let (store, writer) = Watched::<K::Stored>::new();
+        let memory: Arc<Memory> = Arc::default();
+        let watch =
+            watch(common.clone(), namespace, (store.clone(), writer), memory.clone(), changed);
+        tasks.spawn(K::NAME, watch);
+        let reconciler = Reconciler::new(kind, common, memory);
+        let all = (*store).clone();
+        let filled = async move |term| store.filled(term).await;
+        let pacing = Pacing { concurrency: 16, debounce: Duration::ZERO };
+        tasks.spawn("reconciler", reconciler.run(all, changes, pacing, filled));
+        tasks
+    })
+    .await
+}
+
+/// Fills a store, and sends the names of what has changed.
+async fn watch<S>(
+    common: Common,
+    namespace: Option<String>,
+    (store, writer): (Watched<S>, Writer<S>),
+    memory: Arc<Memory>,
+    changed: UnboundedSender<ObjectRef<S>>,
+) where
+    S: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let begin = || watcher(api(&common.client, namespace.as_deref()), config()).default_backoff();
+    let mut events = anew_in_each_term(common.leadership.clone(), store.progress(), begin)
+        .reflect(writer)
+        .boxed();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                store.note(&event);
+                if let Event::Delete(object) = &event {
+                    memory.forget(object.meta().uid.as_deref().unwrap_or_default());
+                }
+                let names = match event {
+                    Event::Apply(object) | Event::Delete(object) => {
+                        vec![ObjectRef::from_obj(&object)]
+                    }
+                    // What a list brings is in the store when the list is complete.
+                    Event::InitDone => {
+                        store.state().iter().map(|object| ObjectRef::from_obj(&**object)).collect()
+                    }
+                    Event::Init | Event::InitApply(_) => Vec::new(),
+                };
+                // The receiver is gone while the program stops; then it does not matter.
+                names.into_iter().for_each(|name| drop(changed.send(name)));
+            }
+            Err(error) => tracing::warn!(%error, kind = %S::kind(&()), "a watch failed"),
+        }
+    }
+}
+
+/// Waits for something. What comes through the channel meanwhile is of no interest: a leader
+/// reconciles everything first.
+async fn discard_until<T, K>(
+    found: impl Future<Output = T>,
+    changes: &mut UnboundedReceiver<K>,
+) -> T {
+    let mut found = pin!(found);
+    loop {
+        tokio::select! {
+            found = &mut found => return found,
+            Some(_) = changes.recv() => {}
+        }
+    }
+}
+
+/// One item now.
+fn once_and_no_more() -> impl Stream<Item = ()> + Send + 'static {
+    stream::once(std::future::ready(())).chain(stream::pending())
+}

@@ -1,0 +1,118 @@
+//! The tasks of the operator. None of them is meant to end, so the first one that does ends
+//! the operator: one that runs without its scheduler or a watch would look healthy and do half
+//! of its work.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::HashMap;
+
+use tokio::task::{Id, JoinSet};
+
+/// Tasks with names. They end when this is dropped.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    set: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+}
+
+/// A task that should have run for ever has ended.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum TaskEnded {
+    /// It panicked.
+    #[error("task {name:?} panicked: {message}")]
+    Panicked {
+        /// The name of the task.
+        name: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// It returned.
+    #[error("task {name:?} ended, which is a bug")]
+    Returned {
+        /// The name of the task.
+        name: &'static str,
+    },
+}
+
+impl Tasks {
+    /// Starts a task.
+    pub(crate) fn spawn(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let id = self.set.spawn(task).id();
+        self.names.insert(id, name);
+    }
+
+    /// Waits until a task ends, and says which.
+    pub(crate) async fn first_end(&mut self) -> TaskEnded {
+        let name = |id| self.names.get(&id).copied().unwrap_or_default();
+        match self.set.join_next_with_id().await {
+            None => std::future::pending().await,
+            Some(Ok((id, ()))) => TaskEnded::Returned { name: name(id) },
+            Some(Err(error)) => {
+                let name = name(error.id());
+                match error.try_into_panic() {
+                    Ok(panic) => TaskEnded::Panicked { name, message: panic_message(&*panic) },
+                    Err(_cancelled) => TaskEnded::Returned { name },
+                }
+            }
+        }
+    }
+
+    /// Ends all tasks at their next `await`.
+    pub(crate) fn cancel(&mut self) {
+        self.set.abort_all();
+    }
+}
+
+thread_local! {
+    /// Where the last panic of this thread was.
+    static LAST_PANIC: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Has panics be reported by whoever catches them, with their place, and not printed each time:
+/// an object whose reconciliation panics is tried again and again. For a program whose panics
+/// are all caught or end it with their message.
+pub fn report_panics_where_caught() {
+    std::panic::set_hook(Box::new(|panic| {
+        LAST_PANIC.set(panic.location().map(ToString::to_string));
+    }));
+}
+
+/// What a panic that was caught on this thread said, and where it was.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => *text,
+        (_, Some(text)) => text,
+        (None, None) => "no message",
+    };
+    match LAST_PANIC.take() {
+        Some(place) => format!("{text} (at {place})"),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_task_that_panics_is_named_with_what_it_said() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("watch of Jobs", std::future::pending());
+        tasks.spawn("scheduler", async { panic!("no {}", "quota") });
+        let message = "no quota".to_owned();
+        assert_eq!(tasks.first_end().await, TaskEnded::Panicked { name: "scheduler", message });
+    }
+
+    #[tokio::test]
+    async fn a_task_that_returns_is_named_too() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("scheduler", std::future::pending());
+        tasks.spawn("watch of Jobs", async {});
+        let ended = tasks.first_end().await;
+        assert_eq!(ended, TaskEnded::Returned { name: "watch of Jobs" });
+    }
+}

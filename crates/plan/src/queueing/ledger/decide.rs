@@ -1,0 +1,149 @@
+//! What to do now, and what became of it.
+
+use std::sync::Arc;
+
+use flux_operator_queue::{Admit, Evict, EvictReason, Kind, Millis, SetupName, Uid};
+
+use super::{Guard, Ledger, Standing, Writing};
+
+/// What to do now.
+#[derive(Debug)]
+pub struct Decided {
+    /// Admissions to write.
+    pub admit: Vec<Admitted>,
+    /// Jobs that lose their quota, newly.
+    pub evict: Vec<Evicted>,
+    /// Records to rewrite, because another setup has taken the place of the one they name.
+    pub rename: Vec<Renamed>,
+    /// Setups of which something else is true now.
+    pub changed: Vec<SetupName>,
+    /// When to decide again, if nothing happens before.
+    pub wake: Option<Millis>,
+}
+
+/// An admission to write.
+#[derive(Debug)]
+pub struct Admitted {
+    /// The admission.
+    pub admit: Admit,
+    /// The version of the object that was decided on.
+    pub version: u64,
+    /// Since when the job has waited.
+    pub since: Millis,
+    /// When the quota became free, if it was in use before.
+    pub freed: Option<Millis>,
+}
+
+/// A job that is to lose its quota.
+#[derive(Debug)]
+pub struct Evicted {
+    /// What it is.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name there.
+    pub name: Arc<str>,
+    /// The setup at which it counts.
+    pub queue: Option<SetupName>,
+    /// Why.
+    pub reason: EvictReason,
+}
+
+/// A record that is to name another setup.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Renamed {
+    /// What the job is.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name there.
+    pub name: Arc<str>,
+    /// The version of the object that was decided on.
+    pub version: u64,
+    /// The setup to name.
+    pub queue: SetupName,
+}
+
+impl<G: Guard> Ledger<G> {
+    /// Decides. What is admitted counts from now on.
+    pub fn cycle(&mut self, now: Millis) -> Decided {
+        self.read_setups();
+        let cycle = self.scheduler.cycle(now);
+        let admit = cycle.admit.into_iter().filter_map(|admit| {
+            let known = self.known.get_mut(&admit.uid)?;
+            known.writing = Some(Writing { version: known.version, refused: false });
+            let freed = self.freed.get(&admit.admission.queue).copied();
+            Some(Admitted { version: known.version, since: known.since, freed, admit })
+        });
+        let admit = admit.collect();
+        self.freed.clear();
+        let mut evict = Vec::new();
+        for Evict { uid, reason } in cycle.evict {
+            let Some(known) = self.known.get_mut(&uid) else { continue };
+            if known.evicted.replace(reason).is_none() {
+                let queue = self.scheduler.queue_of(&uid).cloned();
+                let (namespace, name) = (known.namespace.clone(), known.name.clone());
+                evict.push(Evicted { kind: known.kind, namespace, name, queue, reason });
+            }
+        }
+        let rename = self.rename();
+        let mut changed = self.scheduler.take_changed();
+        changed.extend(self.counted.drain());
+        if std::mem::take(&mut self.reread) {
+            changed = self.setups.keys().cloned().collect();
+        }
+        Decided { admit, evict, rename, changed, wake: cycle.wake }
+    }
+
+    /// The records that are to be rewritten, each once for a version of its object: a write
+    /// that fails because the object has changed is decided again when the watch shows that.
+    fn rename(&mut self) -> Vec<Renamed> {
+        let mut rename = Vec::new();
+        for (uid, queue) in self.scheduler.outdated_records() {
+            let Some(known) = self.known.get(uid) else { continue };
+            if self.renaming.insert(uid.clone(), known.version) != Some(known.version) {
+                rename.push(Renamed {
+                    kind: known.kind,
+                    namespace: known.namespace.clone(),
+                    name: known.name.clone(),
+                    version: known.version,
+                    queue: queue.clone(),
+                });
+            }
+        }
+        if !self.renaming.is_empty() {
+            let outdated: std::collections::HashSet<&Uid> =
+                self.scheduler.outdated_records().map(|(uid, _)| uid).collect();
+            self.renaming.retain(|uid, _| outdated.contains(uid));
+        }
+        rename
+    }
+
+    /// An admission was refused, because the object has changed or is gone. It is taken
+    /// back as soon as the watch has shown that.
+    pub fn refused(&mut self, uid: &Uid) {
+        let Some(known) = self.known.get_mut(uid) else { return };
+        let Some(writing) = &mut known.writing else { return };
+        if known.version > writing.version {
+            self.take_back(uid);
+        } else {
+            writing.refused = true;
+        }
+    }
+
+    /// An admission was not written, and never will be.
+    pub fn take_back(&mut self, uid: &Uid) {
+        let Some(known) = self.known.get_mut(uid) else { return };
+        if known.writing.take().is_none() {
+            return;
+        }
+        match known.standing {
+            Standing::Queued | Standing::Foreign => self.scheduler.undo(uid),
+            // It was kept only because it might have been admitted.
+            Standing::Mistaken(_) | Standing::Unreadable(_) if !known.admitted => {
+                self.scheduler.remove(uid);
+            }
+            Standing::Mistaken(_) | Standing::Unreadable(_) => {}
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What plans for objects must know of the queues.
+
+use std::sync::Arc;
+
+use flux_operator_api::FluxSetup;
+use flux_operator_queue::{
+    EvictReason, Kind, Millis, Scheduler, Setup, SetupName, Uid, Usage, Waiting,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Guard, Known, Ledger, Standing};
+
+/// What reconciling a job must know of the queues.
+#[derive(Clone, Debug)]
+pub struct JobFacts {
+    /// Where it stands.
+    pub standing: Standing,
+    /// Why it waits, if it does.
+    pub waiting: Option<Waiting>,
+    /// Its queue takes its quota back.
+    pub evicted: Option<EvictReason>,
+    /// The setup at which it waits or counts, or counted before it finished, if it is there.
+    pub setup: Option<Arc<FluxSetup>>,
+    /// The setup that its record should name: the one it names, or what replaces that.
+    pub record: Option<SetupName>,
+}
+
+/// What reconciling a setup must know of the queues.
+#[derive(Clone, Debug)]
+pub struct SetupFacts {
+    /// The setup as the scheduler has it.
+    pub read: Setup,
+    /// What is true of it.
+    pub usage: Usage,
+    /// Its jobs whose command runs.
+    pub running: usize,
+}
+
+/// Kind and name of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// What it is.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name there.
+    pub name: Arc<str>,
+}
+
+impl<G: Guard> Ledger<G> {
+    /// Facts for reconciling a job, whose record names the setup `recorded`; None for a job
+    /// that was never put.
+    pub fn job(&self, uid: &Uid, recorded: Option<&SetupName>, now: Millis) -> Option<JobFacts> {
+        let known = self.known.get(uid)?;
+        let current = |name: &SetupName| self.scheduler.successor(name);
+        let record = recorded.map(|name| current(name).unwrap_or_else(|| name.clone()));
+        // The scheduler forgets what has finished.
+        let setup = self.scheduler.queue_of(uid).or(record.as_ref());
+        Some(JobFacts {
+            standing: known.standing.clone(),
+            waiting: self.scheduler.why(uid, now),
+            evicted: known.evicted,
+            setup: setup.and_then(|name| self.setups.get(name)).cloned(),
+            record,
+        })
+    }
+
+    /// Facts for reconciling a setup. None while changes have not been read; all setups are
+    /// reconciled after that.
+    pub fn setup(&self, name: &SetupName) -> Option<SetupFacts> {
+        if self.unread {
+            return None;
+        }
+        let in_it = |uid: &&Uid| self.scheduler.queue_of(uid) == Some(name);
+        Some(SetupFacts {
+            read: self.read.get(name)?.clone(),
+            usage: self.scheduler.usage(name)?,
+            running: self.running.iter().filter(in_it).count(),
+        })
+    }
+
+    /// Where a job stands; None for one that was never put.
+    pub fn standing(&self, uid: &Uid) -> Option<&Standing> {
+        self.known.get(uid).map(|known| &known.standing)
+    }
+
+    /// Whether a job has finished.
+    pub fn is_finished(&self, uid: &Uid) -> bool {
+        self.known.get(uid).is_some_and(|known| known.finished)
+    }
+
+    /// Kind and name of a job.
+    pub fn identity(&self, uid: &Uid) -> Option<Identity> {
+        let Known { kind, namespace, name, .. } = &**self.known.get(uid)?;
+        Some(Identity { kind: *kind, namespace: namespace.clone(), name: name.clone() })
+    }
+
+    /// Namespace and name of a job that is not admitted and has not finished.
+    pub fn name_of_waiting(&self, uid: &Uid) -> Option<(Arc<str>, Arc<str>)> {
+        let known = self.known.get(uid).filter(|known| !known.admitted && !known.finished)?;
+        Some((known.namespace.clone(), known.name.clone()))
+    }
+
+    /// The setup at which a MiniCluster counts, itself or as the MiniCluster of a job.
+    pub fn queue_of_cluster(&self, minicluster: &ObjectMeta) -> Option<&SetupName> {
+        let owners = minicluster.owner_references.iter().flatten();
+        let owners = owners.map(|owner| owner.uid.as_str());
+        let mut uids = owners.chain(minicluster.uid.as_deref()).map(Uid::from);
+        uids.find_map(|uid| self.scheduler.queue_of(&uid))
+    }
+
+    /// The scheduler, to ask it.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+}

@@ -1,0 +1,212 @@
+//! Jobs: FluxJobs, and MiniClusters that name a queue themselves.
+
+use std::collections::HashSet;
+
+use flux_operator_api::condition::ConditionType;
+use flux_operator_api::{FluxJob, MiniCluster};
+use flux_operator_queue::{Kind, Millis, SetupName, Uid, Workload};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Guard, Known, Ledger, Standing, uid_of};
+use crate::queueing::minicluster::belongs_to;
+use crate::queueing::workload::{self, Beside, Mistake};
+use crate::verdict::find;
+
+/// What an object that was put has changed, for those who count and log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing that is counted.
+    None,
+    /// The job has finished; it was admitted by this setup.
+    Finished(Option<SetupName>),
+    /// The object cannot be read, and could be before: the message of the panic.
+    Unreadable(String),
+}
+
+/// An object as the queues see it.
+enum Reading {
+    /// A job for a queue.
+    Queued(Workload),
+    /// Another controller manages it.
+    Foreign,
+    Mistaken(Mistake),
+    /// Reading it panicked; with the quota that its record says it has.
+    Unreadable(Mistake, Option<Workload>),
+}
+
+impl<G: Guard> Ledger<G> {
+    /// There is this job, and the MiniCluster of its name, whoever that belongs to.
+    pub fn put_job(
+        &mut self,
+        job: &FluxJob,
+        minicluster: Option<&MiniCluster>,
+        now: Millis,
+    ) -> Change {
+        let class_value = self.classes.get(&job.spec.priority_class_name).copied();
+        let beside = Beside { minicluster, class_value };
+        let reading = match self.guard.read(&job.metadata, || workload::of_job(job, beside)) {
+            Ok(Ok(Some(workload))) => Reading::Queued(workload),
+            Ok(Ok(None)) => Reading::Foreign,
+            Ok(Err(mistake)) => Reading::Mistaken(mistake),
+            Err(panic) => self.unreadable(&job.metadata, &panic, || workload::of_job_record(job)),
+        };
+        let change = self.put(Kind::FluxJob, &job.metadata, reading, now);
+        self.note_running(&uid_of(job), minicluster.filter(|it| belongs_to(it, job)));
+        change
+    }
+
+    /// There is this MiniCluster, which may name a queue itself.
+    pub fn put_minicluster(&mut self, minicluster: &MiniCluster, now: Millis) -> Change {
+        let metadata = &minicluster.metadata;
+        let read = self.guard.read(metadata, || workload::of_minicluster(minicluster));
+        let reading = match read {
+            Ok(Some(workload)) => Reading::Queued(workload),
+            Ok(None) => {
+                self.remove(&uid_of(minicluster), now);
+                return Change::None;
+            }
+            Err(panic) => {
+                self.unreadable(metadata, &panic, || workload::of_minicluster_record(minicluster))
+            }
+        };
+        let change = self.put(Kind::MiniCluster, metadata, reading, now);
+        self.note_running(&uid_of(minicluster), Some(minicluster));
+        change
+    }
+
+    /// An object whose reading panicked. Its record is simpler to read than the object.
+    fn unreadable(
+        &self,
+        metadata: &ObjectMeta,
+        panic: &str,
+        record: impl FnOnce() -> Option<Workload>,
+    ) -> Reading {
+        let admitted = self.guard.read(metadata, record).ok().flatten();
+        Reading::Unreadable(workload::unreadable(panic), admitted)
+    }
+
+    fn put(&mut self, kind: Kind, metadata: &ObjectMeta, reading: Reading, now: Millis) -> Change {
+        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
+        let uid = Uid(text(&metadata.uid));
+        let version = version_of(metadata);
+        let is_new = !self.known.contains_key(&uid);
+        let known = self.known.entry(uid.clone()).or_insert_with(|| {
+            Box::new(Known {
+                kind,
+                namespace: text(&metadata.namespace),
+                name: text(&metadata.name),
+                version,
+                standing: Standing::Queued,
+                since: 0,
+                admitted: false,
+                finished: false,
+                evicted: None,
+                writing: None,
+            })
+        });
+        if version < known.version {
+            return Change::None;
+        }
+        known.version = version;
+        let (standing, workload) = match reading {
+            Reading::Queued(workload) => (Standing::Queued, Some(workload)),
+            Reading::Foreign => {
+                known.standing = Standing::Foreign;
+                self.scheduler.remove(&uid);
+                return Change::None;
+            }
+            Reading::Mistaken(mistake) => (Standing::Mistaken(Box::new(mistake)), None),
+            Reading::Unreadable(mistake, workload) => {
+                (Standing::Unreadable(Box::new(mistake)), workload)
+            }
+        };
+        let mut change = Change::None;
+        if let Standing::Unreadable(mistake) = &standing
+            && known.standing != standing
+        {
+            change = Change::Unreadable(mistake.message.clone());
+        }
+        known.standing = standing;
+        let finished = workload.as_ref().is_some_and(|workload| workload.finished);
+        let has_room = workload.as_ref().is_some_and(|it| it.admission.is_some()) && !finished;
+        if let Some(writing) = known.writing
+            && (has_room || finished || writing.refused && version > writing.version)
+        {
+            known.writing = None;
+            if !has_room {
+                self.scheduler.undo(&uid);
+            }
+        }
+        let Some(workload) = workload else {
+            // What is admitted, or may be in a moment, counts until it has finished.
+            if !known.admitted && known.writing.is_none() {
+                self.scheduler.remove(&uid);
+            }
+            return change;
+        };
+        known.since = workload.since;
+        if known.admitted && !has_room {
+            known.evicted = None;
+            if let Some(queue) = self.scheduler.queue_of(&uid) {
+                self.freed.entry(queue.clone()).or_insert(now);
+            }
+        }
+        if finished && !known.finished && !is_new {
+            change = Change::Finished(workload.admission.as_ref().map(|it| it.queue.clone()));
+        }
+        (known.admitted, known.finished) = (has_room, finished);
+        // Each name is kept once.
+        let (namespace, name) = (known.namespace.clone(), known.name.clone());
+        let uid = self.known.get_key_value(&uid).map_or(uid, |(kept, _)| kept.clone());
+        self.scheduler.put(Workload { uid, namespace, name, ..workload });
+        change
+    }
+
+    fn note_running(&mut self, uid: &Uid, own: Option<&MiniCluster>) {
+        let status = own.and_then(|minicluster| minicluster.status.as_ref());
+        let runs = status
+            .and_then(|status| find(&status.conditions, ConditionType::Running))
+            .is_some_and(|running| running.status == "True");
+        let changed =
+            if runs { self.running.insert(uid.clone()) } else { self.running.remove(uid) };
+        if changed && let Some(queue) = self.scheduler.queue_of(uid) {
+            self.counted.insert(queue.clone());
+        }
+    }
+
+    /// This job or MiniCluster is gone.
+    pub fn remove(&mut self, uid: &Uid, now: Millis) {
+        let Some(known) = self.known.remove(uid) else { return };
+        if known.admitted
+            && let Some(queue) = self.scheduler.queue_of(uid)
+        {
+            self.freed.entry(queue.clone()).or_insert(now);
+        }
+        self.running.remove(uid);
+        self.renaming.remove(uid);
+        self.scheduler.remove(uid);
+    }
+
+    /// Of this kind only these are left.
+    pub fn retain(&mut self, kind: Kind, left: &HashSet<Uid>, now: Millis) {
+        let is_gone = |uid: &Uid, known: &Known| known.kind == kind && !left.contains(uid);
+        let gone = self.known.iter().filter(|(uid, known)| is_gone(uid, known));
+        let gone: Vec<Uid> = gone.map(|(uid, _)| uid.clone()).collect();
+        gone.iter().for_each(|uid| self.remove(uid, now));
+    }
+
+    /// The value of a PriorityClass; None if it is gone. Jobs that name it are to be put
+    /// again.
+    pub fn put_class(&mut self, name: &str, value: Option<i32>) {
+        match value {
+            Some(value) => drop(self.classes.insert(name.to_owned(), value)),
+            None => drop(self.classes.remove(name)),
+        }
+    }
+}
+
+/// Versions of one kind grow, and Kubernetes says that they may be compared.
+fn version_of(metadata: &ObjectMeta) -> u64 {
+    let version = metadata.resource_version.as_ref();
+    version.and_then(|version| version.parse().ok()).unwrap_or_default()
+}

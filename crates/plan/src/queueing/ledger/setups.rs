@@ -1,0 +1,109 @@
+//! Setups, and what they are read with.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use flux_operator_api::FluxSetup;
+use flux_operator_queue::{NamespaceRoom, Resources, Setup, SetupName};
+
+use super::{Guard, Ledger, setup_name};
+use crate::queueing::setup::{self, Around};
+
+impl<G: Guard> Ledger<G> {
+    /// There is this setup. Returns whether something counts that was not so before.
+    pub fn put_setup(&mut self, setup: &FluxSetup) -> bool {
+        let name = setup_name(setup);
+        let counts = |setup: &FluxSetup| {
+            let metadata = &setup.metadata;
+            (metadata.uid.clone(), metadata.generation, metadata.deletion_timestamp.is_some())
+        };
+        let before = self.setups.get(&name);
+        if before.is_some_and(|before| counts(before) == counts(setup)) {
+            return false;
+        }
+        self.setups.insert(name, Arc::new(setup.clone()));
+        self.unread = true;
+        true
+    }
+
+    /// This setup is gone.
+    pub fn remove_setup(&mut self, name: &SetupName) {
+        self.unread |= self.setups.remove(name).is_some();
+    }
+
+    /// Only these setups are left.
+    pub fn retain_setups(&mut self, left: &HashSet<SetupName>) {
+        let gone: Vec<SetupName> =
+            self.setups.keys().filter(|name| !left.contains(name)).cloned().collect();
+        gone.iter().for_each(|name| self.remove_setup(name));
+    }
+
+    /// The labels of a namespace; None if it is gone.
+    pub fn put_namespace(&mut self, name: &str, labels: Option<BTreeMap<String, String>>) {
+        let before = match labels.clone() {
+            Some(labels) => self.namespaces.insert(name.into(), labels),
+            None => self.namespaces.remove(name),
+        };
+        self.unread |= before != labels;
+    }
+
+    /// What a namespace's own quota leaves.
+    pub fn put_namespace_room(&mut self, namespace: &str, room: NamespaceRoom) {
+        self.scheduler.put_namespace_room(namespace, room);
+    }
+
+    /// The capacity of nodes, for the setups that take their quota from them.
+    pub fn put_nodes(&mut self, nodes: HashMap<SetupName, Resources>) {
+        self.unread |= self.nodes != nodes;
+        self.nodes = nodes;
+    }
+
+    /// Reads all setups again if something has changed that they are read with: each may
+    /// replace another. A cycle does so first, if nobody has. Returns the setups that cannot
+    /// be read and could be before, each with the message of the panic.
+    pub fn read_setups(&mut self) -> Vec<(SetupName, String)> {
+        if !std::mem::take(&mut self.unread) {
+            return Vec::new();
+        }
+        let mut unreadable = Vec::new();
+        let mut read = BTreeMap::new();
+        for (name, setup) in &self.setups {
+            let around = Around {
+                home: &self.home,
+                namespaces: &self.namespaces,
+                nodes: self.nodes.get(name),
+            };
+            let before = self.read.get(name);
+            let now = match self.guard.read(&setup.metadata, || setup::read(setup, around)) {
+                Ok(now) => now,
+                Err(panic) => {
+                    let now = setup::unreadable(setup, &panic);
+                    if before.and_then(|before| before.mistake.as_ref()) != now.mistake.as_ref() {
+                        unreadable.push((name.clone(), panic));
+                    }
+                    now
+                }
+            };
+            if before != Some(&now) {
+                self.scheduler.put_setup(now.clone());
+            }
+            read.insert(name.clone(), now);
+        }
+        for gone in self.read.keys().filter(|name| !read.contains_key(name)) {
+            self.scheduler.remove_setup(gone);
+        }
+        self.read = read;
+        self.reread = true;
+        unreadable
+    }
+
+    /// The setups that there are.
+    pub fn setups(&self) -> impl Iterator<Item = (&SetupName, &Arc<FluxSetup>)> {
+        self.setups.iter()
+    }
+
+    /// A setup as the scheduler has it.
+    pub fn read(&self, name: &SetupName) -> Option<&Setup> {
+        self.read.get(name)
+    }
+}

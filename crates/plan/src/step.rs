@@ -1,0 +1,118 @@
+//! One change of an object. Whoever applies it has no choice left.
+
+use flux_operator_api::MiniCluster;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use serde_json::Value;
+
+use crate::kubernetes::{CLUSTER_LABEL, NewKeys};
+use crate::queueing::JOB_LABEL;
+
+/// The field manager of the objects we make.
+pub const MANAGER: &str = "flux-operator";
+
+/// One change of an object, in the namespace of the object that is reconciled.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Create the Secret with fresh keys, unless it exists. It is never rewritten.
+    CreateKeys(Box<NewKeys>),
+    /// Create an object. One that exists and is ours stays as it is: a Job's template is
+    /// immutable, and a MiniCluster has its own life.
+    Create(Object),
+    /// Create an object, which costs the API server less than to apply it. One that exists
+    /// and was only not observed is corrected.
+    CreateOrApply(Object),
+    /// Create or correct an object.
+    Apply {
+        /// The object.
+        object: Object,
+        /// The field manager: where several share an object, each owns only its part.
+        manager: String,
+    },
+    /// Change an object by a merge patch.
+    Patch {
+        /// The object.
+        target: Target,
+        /// The patch. With a resource version in it, of exactly that version.
+        patch: Value,
+    },
+    /// Delete an object with everything it owns.
+    Delete(Target),
+    /// Change the metadata of the reconciled object itself by a merge patch. It ends the
+    /// reconciliation: what was computed from the object before is outdated.
+    PatchSelf(Value),
+    /// Delete the reconciled object itself, with everything it owns. It ends the
+    /// reconciliation too.
+    DeleteSelf,
+}
+
+impl Step {
+    /// Whether the step changes the reconciled object itself.
+    pub fn is_of_self(&self) -> bool {
+        matches!(self, Step::PatchSelf(_) | Step::DeleteSelf)
+    }
+
+    /// Whether the step creates the Job of a MiniCluster.
+    pub(crate) fn creates_job(&self) -> bool {
+        matches!(self, Step::Create(Object::Job(_)))
+    }
+}
+
+/// An object that a step writes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Object {
+    /// A ConfigMap.
+    ConfigMap(Box<ConfigMap>),
+    /// A Service.
+    Service(Box<Service>),
+    /// A Pod.
+    Pod(Box<Pod>),
+    /// A Job.
+    Job(Box<Job>),
+    /// A MiniCluster.
+    MiniCluster(Box<MiniCluster>),
+}
+
+impl Object {
+    /// The label by which the operator finds what it made. An object without it was made by
+    /// another program, even if it names the same owner: the Go operator's, for one.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Object::MiniCluster(_) => JOB_LABEL,
+            Object::ConfigMap(_) | Object::Service(_) | Object::Pod(_) | Object::Job(_) => {
+                CLUSTER_LABEL
+            }
+        }
+    }
+}
+
+/// An existing object, as it was observed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its kind.
+    pub kind: TargetKind,
+    /// Its name.
+    pub name: String,
+    /// Its uid: an object that took its name since is not meant.
+    pub uid: Option<String>,
+}
+
+/// The kind of an existing object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetKind {
+    /// A Job.
+    Job,
+    /// A Pod.
+    Pod,
+    /// A Service.
+    Service,
+    /// A MiniCluster.
+    MiniCluster,
+}
+
+impl Target {
+    /// The object as it was observed.
+    pub(crate) fn of<K: kube::ResourceExt>(kind: TargetKind, object: &K) -> Target {
+        Target { kind, name: object.name_any(), uid: object.uid() }
+    }
+}

@@ -1,0 +1,125 @@
+//! What earlier builds made and said still works: their clusters run on, and their agents speak to
+//! this operator.
+//!
+//! Each file has what one build wrote: a MiniCluster, the annotations of the Job and the boot
+//! plan that it made of it, and what its agents and operators send each other.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use flux_operator_api::MiniCluster;
+use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
+use flux_operator_plan::{Decision, MiniClusterFacts, Object, Seen, Step, TargetKind, decide};
+use flux_operator_testkit::merge;
+use flux_operator_wire::{BootPlan, Ending, LeadAnswer, Reply, Report};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// What builds wrote, by their stamps.
+const BUILDS: [(&str, &str); 1] = [("0.1.0+plan2", include_str!("0.1.0+plan2.json"))];
+
+/// What one build wrote.
+struct Build {
+    stamp: &'static str,
+    recorded: Value,
+}
+
+fn builds() -> impl Iterator<Item = Build> {
+    BUILDS.into_iter().map(|(stamp, text)| {
+        let recorded: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(recorded["annotations"]["flux-framework.org/version"], stamp);
+        Build { stamp, recorded }
+    })
+}
+
+impl Build {
+    fn minicluster(&self, patch: &Value) -> MiniCluster {
+        let mut manifest = self.recorded["minicluster"].clone();
+        merge(&mut manifest, patch);
+        serde_json::from_value(manifest).unwrap()
+    }
+
+    /// Its cluster as it runs, with the ConfigMap and the Job that the build made.
+    fn observed(&self, minicluster: &MiniCluster) -> Seen {
+        let mut seen = Seen::nothing("2026-01-01T00:00:00Z".parse().unwrap());
+        for step in decide(minicluster, &seen.clone(), &settings()).steps {
+            match step {
+                Step::Create(Object::Job(mut job)) => {
+                    let annotations = &self.recorded["annotations"];
+                    job.metadata.annotations = serde_json::from_value(annotations.clone()).unwrap();
+                    job.metadata.uid = Some("job".into());
+                    let status = json!({ "startTime": "2026-01-01T00:00:00Z", "failed": 1 });
+                    job.status = Some(serde_json::from_value(status).unwrap());
+                    seen.job = Some(job.into());
+                }
+                Step::CreateOrApply(Object::Service(it))
+                | Step::Apply { object: Object::Service(it), .. } => seen.services.push(it.into()),
+                Step::CreateOrApply(Object::ConfigMap(map)) => {
+                    let mut map: ConfigMap = *map;
+                    let plan = self.recorded["bootPlan"].to_string();
+                    map.data.get_or_insert_default().insert("boot.json".into(), plan);
+                    seen.config_map = Some(Arc::new(map));
+                }
+                _ => {}
+            }
+        }
+        seen
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        agent_image: "example.org/flux-operator:2".into(),
+        cluster_domain: "cluster.local".into(),
+        report_url: None,
+        delivery: DeliveryMethod::Init,
+    }
+}
+
+fn decided<'a>(minicluster: &'a MiniCluster, seen: &'a Seen) -> Decision<MiniClusterFacts<'a>> {
+    decide(minicluster, seen, &settings())
+}
+
+#[test]
+fn a_cluster_of_an_earlier_build_is_left_alone_and_still_follows_its_spec() {
+    for build in builds() {
+        let minicluster = build.minicluster(&json!({}));
+        let seen = build.observed(&minicluster);
+        let decision = decided(&minicluster, &seen);
+        assert_eq!(decision.steps, [], "{}: its boot plan is its agents' own", build.stamp);
+        assert_eq!(decision.hold(), None, "{}: nothing of its spec has changed", build.stamp);
+        let larger = build.minicluster(&json!({ "spec": { "size": 6 } }));
+        let decision = decided(&larger, &seen);
+        let is_resize = matches!(&decision.steps[..],
+            [Step::Patch { target, patch }]
+                if target.kind == TargetKind::Job && patch["spec"]["completions"] == 6);
+        assert!(is_resize, "{}: {:?}", build.stamp, decision.steps);
+        let changed = build.minicluster(&json!({ "spec": { "tasks": 9 } }));
+        let decision = decided(&changed, &seen);
+        assert!(decision.hold().unwrap().to_string().starts_with("spec.tasks cannot change"));
+    }
+}
+
+#[test]
+fn what_an_earlier_build_said_is_understood() {
+    for build in builds() {
+        build.is_read::<BootPlan>("bootPlan");
+        build.is_read::<Report>("report");
+        build.is_read::<Reply>("reply");
+        build.is_read::<Ending>("ending");
+        build.is_read::<LeadAnswer>("lead");
+    }
+}
+
+impl Build {
+    /// It is read, and says the same when it is written again.
+    fn is_read<T: DeserializeOwned + Serialize>(&self, name: &str) {
+        let recorded = &self.recorded[name];
+        let read: T = serde_json::from_value(recorded.clone())
+            .unwrap_or_else(|error| panic!("{name} of {}: {error}", self.stamp));
+        assert_eq!(serde_json::to_value(read).unwrap(), *recorded, "{name} of {}", self.stamp);
+    }
+}

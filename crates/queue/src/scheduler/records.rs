@@ -1,0 +1,173 @@
+//! Admission records and the setups that they name.
+//!
+//! A record keeps the name of the setup that gave the room. When another setup takes that
+//! one's place, the room counts there, but only as long as `replaces` says so. So that room in
+//! use is always counted:
+//!
+//! 1. every record is rewritten to name the setup at which it counts
+//!    ([`Scheduler::outdated_records`]), and then depends on no `replaces`;
+//! 2. a setup [is needed](crate::Usage::is_needed), and must not be deleted, until no record
+//!    names it, and no job or older setup comes to its successor by way of it.
+//!
+//! Neither has to remember anything: both follow from the records and setups that there are,
+//! so a crash between two writes loses nothing.
+
+use super::Scheduler;
+use super::job::Job;
+use super::queues::Queues;
+use crate::{SetupName, Uid, Workload};
+
+impl Scheduler {
+    /// The jobs whose record names another setup than the one at which it counts, each with
+    /// the name to write. What was only decided is left out: nothing is written yet.
+    pub fn outdated_records(&self) -> impl Iterator<Item = (&Uid, &SetupName)> {
+        let groups = self.roll.admitted.iter().filter_map(|(recorded, group)| {
+            let queue = group.queue.as_ref().ok().filter(|queue| *queue != recorded)?;
+            Some((&group.jobs, queue))
+        });
+        let outdated = groups.flat_map(|(jobs, queue)| jobs.iter().map(move |uid| (uid, queue)));
+        outdated.filter(|(uid, _)| self.roll.jobs[*uid].workload.admission.is_some())
+    }
+
+    /// Whether something would lose its queue if a setup were deleted.
+    pub(super) fn is_needed(&self, setup: &SetupName) -> bool {
+        let queues = &self.queues;
+        if self.roll.admitted.contains_key(setup) {
+            return true;
+        }
+        // By way of the last of a chain nothing comes further, and it can be found itself.
+        if queues.succession.current(setup) == setup {
+            return false;
+        }
+        let older = queues.setups().map(|setup| &setup.name);
+        let mut named = self.roll.admitted.keys().chain(older);
+        let mut waiting = self.roll.namespaces.iter().flat_map(|(namespace, known)| {
+            known.waiting.keys().flat_map(|asked| queues.links(namespace, asked))
+        });
+        named.any(|name| queues.succession.successors_of(name).any(|link| link == setup))
+            || waiting.any(|link| link == *setup)
+    }
+}
+
+impl Queues {
+    /// Notes the setups that may be needed no more, because a job leaves its group.
+    pub(super) fn note_links(&mut self, job: &Job) {
+        if self.succession.is_empty() {
+            return;
+        }
+        let Workload { namespace, queue, .. } = &job.workload;
+        let mut links = self.links(namespace, queue);
+        if let Some(admission) = job.admission() {
+            links.push(admission.queue.clone());
+            links.extend(self.succession.successors_of(&admission.queue).cloned());
+        }
+        links.iter().for_each(|link| self.note_change(link));
+    }
+
+    /// Notes the setups that may be needed no more, because one that they replace is gone.
+    pub(super) fn note_successors(&mut self, setup: &SetupName) {
+        let successors: Vec<SetupName> = self.succession.successors_of(setup).cloned().collect();
+        successors.iter().for_each(|link| self.note_change(link));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{admitted, job, scheduler, setup_of, with_room};
+    use crate::{Admission, Setup};
+
+    fn replacing(name: &str, old: &[&str]) -> Setup {
+        let replaces = old.iter().map(|old| old.parse().unwrap()).collect();
+        Setup { replaces, ..setup_of(name, 2) }
+    }
+
+    fn named(name: &str) -> SetupName {
+        name.parse().unwrap()
+    }
+
+    fn is_needed(scheduler: &Scheduler, name: &str) -> bool {
+        scheduler.usage(&named(name)).unwrap().is_needed
+    }
+
+    /// Rewrites the records as the operator does.
+    fn rewrite(scheduler: &mut Scheduler) -> Vec<(String, String)> {
+        let outdated = scheduler.outdated_records();
+        let outdated: Vec<(Uid, SetupName)> =
+            outdated.map(|(uid, name)| (uid.clone(), name.clone())).collect();
+        for (uid, queue) in &outdated {
+            let job = scheduler.workload(uid).unwrap().clone();
+            let admission = job.admission.clone().unwrap();
+            let admission = Some(Admission { queue: queue.clone(), ..admission });
+            scheduler.put(Workload { admission, ..job });
+        }
+        outdated.iter().map(|(uid, queue)| (uid.0.to_string(), queue.to_string())).collect()
+    }
+
+    #[test]
+    fn room_in_use_is_counted_when_replaces_is_taken_out_again() {
+        let mut scheduler = scheduler([setup_of("a/old", 2), replacing("a/new", &["a/old"])], []);
+        scheduler.put(with_room(job("a/runs", 2), "a/old", 0));
+        assert!(is_needed(&scheduler, "a/old"), "a record names it");
+        scheduler.take_changed();
+        assert_eq!(rewrite(&mut scheduler), [("runs".to_owned(), "a/new".to_owned())]);
+        assert!(scheduler.take_changed().contains(&named("a/old")), "it can be deleted now");
+        assert!(!is_needed(&scheduler, "a/old"));
+        assert_eq!(rewrite(&mut scheduler), []);
+        scheduler.remove_setup(&named("a/old"));
+        scheduler.put_setup(setup_of("a/new", 2));
+        assert_eq!(scheduler.usage(&named("a/new")).unwrap().admitted, 1);
+        scheduler.put(job("a/next", 1));
+        assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
+    }
+
+    #[test]
+    fn the_middle_of_a_chain_is_needed_by_those_who_come_to_its_end_by_way_of_it() {
+        let setups = [replacing("a/b", &["a/a"]), replacing("a/c", &["a/b"])];
+        let waits = Workload { queue: "a".into(), ..job("a/waits", 1) };
+        let mut scheduler = scheduler(setups, [waits, with_room(job("a/runs", 2), "a/a", 0)]);
+        assert_eq!(scheduler.usage(&named("a/c")).unwrap().admitted, 1);
+        assert!(is_needed(&scheduler, "a/b"));
+        rewrite(&mut scheduler);
+        assert!(is_needed(&scheduler, "a/b"), "a job waits by way of it");
+        scheduler.take_changed();
+        scheduler.remove(&"waits".into());
+        assert!(scheduler.take_changed().contains(&named("a/b")), "it can be deleted now");
+        assert!(!is_needed(&scheduler, "a/b"));
+        scheduler.remove_setup(&named("a/b"));
+        assert_eq!(scheduler.usage(&named("a/c")).unwrap().admitted, 1);
+    }
+
+    #[test]
+    fn of_a_chain_the_oldest_is_deleted_first() {
+        let setups = [setup_of("a/a", 2), replacing("a/b", &["a/a"]), replacing("a/c", &["a/b"])];
+        let mut scheduler = scheduler(setups, []);
+        scheduler.take_changed();
+        let needed = |scheduler: &Scheduler| ["a/a", "a/b"].map(|name| is_needed(scheduler, name));
+        assert_eq!(needed(&scheduler), [false, true]);
+        scheduler.remove_setup(&named("a/a"));
+        assert!(scheduler.take_changed().contains(&named("a/b")), "it can be deleted now");
+        assert!(!is_needed(&scheduler, "a/b"));
+    }
+
+    #[test]
+    fn a_record_is_rewritten_only_once_it_is_written() {
+        let mut scheduler = scheduler([setup_of("a/old", 2)], [job("a/job", 2)]);
+        let admission = scheduler.cycle(1).admit[0].admission.clone();
+        scheduler.put_setup(replacing("a/new", &["a/old"]));
+        assert_eq!(rewrite(&mut scheduler), []);
+        assert!(is_needed(&scheduler, "a/old"), "a record that is being written names it");
+        scheduler.put(Workload { admission: Some(admission), ..job("a/job", 2) });
+        assert_eq!(rewrite(&mut scheduler), [("job".to_owned(), "a/new".to_owned())]);
+    }
+
+    #[test]
+    fn a_job_that_is_being_evicted_is_not_evicted_again_when_its_record_is_rewritten() {
+        let drained = Setup { stop: crate::Stop::HoldAndDrain, ..replacing("a/new", &["a/old"]) };
+        let mut scheduler = scheduler([setup_of("a/old", 2), drained], []);
+        scheduler.put(with_room(job("a/runs", 2), "a/old", 0));
+        assert_eq!(scheduler.cycle(1).evict.len(), 1);
+        rewrite(&mut scheduler);
+        assert_eq!(scheduler.cycle(2).evict, []);
+    }
+}

@@ -1,0 +1,49 @@
+//! What the operator does about setups and records besides admissions.
+
+use flux_operator_queue::{Admission, SetupName, Uid, Workload};
+
+use super::{World, reference};
+
+impl World {
+    /// The record of one admission is rewritten to name the setup at which it counts.
+    pub fn rewrite(&mut self, which: usize) {
+        let mut outdated: Vec<(Uid, SetupName)> = self
+            .scheduler
+            .outdated_records()
+            .map(|(uid, queue)| (uid.clone(), queue.clone()))
+            .collect();
+        outdated.sort();
+        let Some((uid, queue)) = outdated.get(which % outdated.len().max(1)).cloned() else {
+            return;
+        };
+        let job = self.jobs[&uid].clone();
+        let admission = job.admission.clone().map(|given| Admission { queue, ..given });
+        self.record(Workload { admission, ..job });
+    }
+
+    /// The operator reconciles some setups: it deletes those that are replaced or to be deleted,
+    /// and idle. No job loses its queue by that.
+    pub fn reconcile_setups(&mut self, names: Vec<SetupName>) {
+        for name in names {
+            let usage = self.scheduler.usage(&name).unwrap();
+            let is_going = self.setups[&name].going;
+            if usage.admitted > 0 || usage.is_needed || !is_going && usage.successor.is_none() {
+                continue;
+            }
+            let before = self.places();
+            let mut all = self.setups.values();
+            let is_clear = !is_going && !all.any(|it| reference::contradicts(&self.setups, it));
+            self.setups.remove(&name);
+            self.scheduler.remove_setup(&name);
+            if is_clear {
+                assert_eq!(before, self.places(), "{name} was deleted");
+            }
+            self.check();
+        }
+    }
+
+    /// The queue of each job.
+    fn places(&self) -> Vec<Option<SetupName>> {
+        self.jobs.keys().map(|uid| self.scheduler.queue_of(uid).cloned()).collect()
+    }
+}

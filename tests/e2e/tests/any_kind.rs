@@ -1,0 +1,495 @@
+//! The shell of every kind, tried with a kind that only this test has: what it does when the
+//! operator ends after any of its writes, when an object changes under its hands, when a
+//! decision panics, when an object cannot be read, and when the Lease changes hands.
+//!
+//! A `Greeting` asks for ConfigMaps; its status counts them. It has a finalizer, so that a step
+//! writes the object itself.
+
+use std::borrow::Cow;
+use std::future::pending;
+
+use anyhow::{Context, Result, ensure};
+use flux_operator_operator::reconciler::{Kind, Written, run_kind};
+use flux_operator_operator::{Election, Identity, RunError};
+use flux_operator_plan::kubernetes::CLUSTER_LABEL;
+use flux_operator_plan::status::{News, Urgency};
+use flux_operator_plan::{Conclude, Conclusion, Decision, Object, Outcome, Step};
+use flux_operator_testkit::cluster::{client, in_namespace, patiently};
+use flux_operator_tests_e2e::proxy::{Proxy, RELEASED, Trouble};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+const GROUP: &str = "test.flux-framework.org";
+const FINALIZER: &str = "test.flux-framework.org/kept";
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Greeting {
+    api_version: String,
+    kind: String,
+    metadata: ObjectMeta,
+    spec: GreetingSpec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<GreetingStatus>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct GreetingSpec {
+    /// ConfigMaps to make; a decision about 13 panics.
+    count: usize,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct GreetingStatus {
+    #[serde(default)]
+    made: usize,
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+impl Resource for Greeting {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind(_: &()) -> Cow<'_, str> {
+        "Greeting".into()
+    }
+
+    fn group(_: &()) -> Cow<'_, str> {
+        GROUP.into()
+    }
+
+    fn version(_: &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural(_: &()) -> Cow<'_, str> {
+        "greetings".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Any number of schemas would do; this one takes objects that cannot be read.
+fn crd() -> Result<CustomResourceDefinition> {
+    let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("greetings.{GROUP}") },
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": { "kind": "Greeting", "plural": "greetings", "singular": "greeting" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object",
+                    "properties": { "spec": open, "status": open } } },
+            }],
+        },
+    }))?)
+}
+
+/// The fourth kind: pure decisions, and a shell of a few lines.
+struct Greetings;
+
+struct Facts {
+    generation: Option<i64>,
+    before: Option<GreetingStatus>,
+    made: usize,
+}
+
+impl Conclude for Facts {
+    type Status = GreetingStatus;
+
+    fn conclude(&self, _: &[Step], outcome: &Outcome) -> Conclusion<GreetingStatus> {
+        let made = self.made + outcome.done;
+        let accepted = Condition {
+            type_: "Accepted".into(),
+            status: "True".into(),
+            reason: "Accepted".into(),
+            message: String::new(),
+            observed_generation: self.generation,
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        };
+        let status = GreetingStatus { made, conditions: vec![accepted] };
+        let is_same = self.before.as_ref() == Some(&status);
+        let greeted = News {
+            good: true,
+            about: "Accepted",
+            reason: "Greeted".into(),
+            note: format!("{made} ConfigMaps"),
+        };
+        Conclusion {
+            urgency: if is_same { Urgency::None } else { Urgency::Now },
+            events: if is_same { Vec::new() } else { vec![greeted] },
+            status: Some(status),
+            requeue_at: None,
+            retry: outcome.failure.is_some(),
+        }
+    }
+}
+
+impl Kind for Greetings {
+    type Stored = DeserializeGuard<Greeting>;
+    type Object = Greeting;
+    type Status = GreetingStatus;
+    /// Names of the ConfigMaps that exist, once they were asked for.
+    type Observed = Vec<String>;
+    type Facts<'a> = Facts;
+
+    const NAME: &'static str = "Greeting";
+    const CONDITION: &'static str = "Accepted";
+
+    fn open(stored: &Self::Stored) -> Result<Cow<'_, Greeting>, &InvalidObject> {
+        stored.0.as_ref().map(Cow::Borrowed)
+    }
+
+    fn observe(&self, _: &Greeting, _: Timestamp) -> Option<Vec<String>> {
+        Some(Vec::new())
+    }
+
+    async fn ask(&self, client: &Client, greeting: &Greeting, found: &mut Vec<String>) {
+        let maps: Api<ConfigMap> = api(client, greeting);
+        let made_for = ListParams::default().labels(&format!("greeting={}", greeting.name_any()));
+        if let Ok(list) = maps.list(&made_for).await {
+            found.extend(list.iter().map(ResourceExt::name_any));
+        }
+    }
+
+    fn decide<'a>(&'a self, greeting: &'a Greeting, found: &'a Vec<String>) -> Decision<Facts> {
+        assert_ne!(greeting.spec.count, 13, "thirteen is too many");
+        let facts = Facts {
+            generation: greeting.metadata.generation,
+            before: greeting.status.clone(),
+            made: found.len(),
+        };
+        if !greeting.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
+            let version = greeting.resource_version();
+            let kept = json!({ "resourceVersion": version, "finalizers": [FINALIZER] });
+            return Decision::new(vec![Step::PatchSelf(json!({ "metadata": kept }))], facts);
+        }
+        let steps = (0..greeting.spec.count)
+            .map(|number| format!("{}-{number}", greeting.name_any()))
+            .filter(|name| !found.contains(name))
+            .map(|name| Step::Create(Object::ConfigMap(Box::new(config_map(greeting, name)))));
+        Decision::new(steps.collect(), facts)
+    }
+
+    /// It asks the API server each time, which shows everything.
+    fn shown(&self, _: &Greeting, written: &Written) -> Option<String> {
+        written.version.clone()
+    }
+
+    fn conditions(greeting: &Greeting) -> &[Condition] {
+        greeting.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn unreadable(invalid: &InvalidObject, now: Timestamp) -> Value {
+        let unreadable = Condition {
+            type_: Self::CONDITION.into(),
+            status: "False".into(),
+            reason: "Unreadable".into(),
+            message: invalid.error.clone(),
+            observed_generation: invalid.metadata.generation,
+            last_transition_time: Time(now),
+        };
+        json!({ "conditions": [unreadable] })
+    }
+}
+
+fn api<K>(client: &Client, greeting: &Greeting) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    Api::namespaced(client.clone(), &greeting.namespace().unwrap_or_default())
+}
+
+fn config_map(greeting: &Greeting, name: String) -> ConfigMap {
+    let labels = [("greeting", greeting.name_any()), (CLUSTER_LABEL, String::new())];
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: greeting.namespace(),
+            labels: Some(labels.map(|(name, value)| (name.to_owned(), value)).into()),
+            owner_references: greeting.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
+}
+
+/// A namespace with the CRD, and what tests do there.
+struct Place {
+    client: Client,
+    namespace: String,
+}
+
+async fn in_place(test: impl AsyncFnOnce(&Place) -> Result<()>) -> Result<()> {
+    let client = client().await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crd = crd()?;
+    let forced = PatchParams::apply("flux-operator-tests").force();
+    crds.patch(&crd.name_any(), &forced, &Patch::Apply(&crd)).await?;
+    let is_there = conditions::is_crd_established();
+    patiently(await_condition(crds, &crd.name_any(), is_there)).await??;
+    in_namespace(&client, async |namespace| {
+        let place = Place { client: client.clone(), namespace: namespace.to_owned() };
+        test(&place).await?;
+        place.release_all().await
+    })
+    .await
+}
+
+impl Place {
+    fn greetings(&self) -> Api<Greeting> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn create(&self, name: &str, count: &Value) -> Result<()> {
+        let greetings: Api<kube::core::DynamicObject> = Api::namespaced_with(
+            self.client.clone(),
+            &self.namespace,
+            &kube::discovery::ApiResource::erase::<Greeting>(&()),
+        );
+        let greeting = json!({
+            "apiVersion": format!("{GROUP}/v1"), "kind": "Greeting",
+            "metadata": { "name": name }, "spec": { "count": count },
+        });
+        greetings.create(&PostParams::default(), &serde_json::from_value(greeting)?).await?;
+        Ok(())
+    }
+
+    /// Waits until the status of a greeting is as wanted.
+    async fn until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+        let greetings: Api<kube::core::DynamicObject> = Api::namespaced_with(
+            self.client.clone(),
+            &self.namespace,
+            &kube::discovery::ApiResource::erase::<Greeting>(&()),
+        );
+        let is_found = |found: Option<&kube::core::DynamicObject>| {
+            found.is_some_and(|found| wanted(&found.data["status"]))
+        };
+        let found = patiently(await_condition(greetings, name, is_found)).await;
+        let found = found.with_context(|| format!("{name} never came so far"))??;
+        Ok(found.context("it is gone")?.data["status"].clone())
+    }
+
+    async fn maps(&self, name: &str) -> Result<usize> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let made_for = ListParams::default().labels(&format!("greeting={name}"));
+        Ok(maps.list(&made_for).await?.items.len())
+    }
+
+    /// So that the namespace can be deleted.
+    async fn release_all(&self) -> Result<()> {
+        let patch = json!({ "metadata": { "finalizers": null } });
+        let greetings: Api<kube::core::DynamicObject> = Api::namespaced_with(
+            self.client.clone(),
+            &self.namespace,
+            &kube::discovery::ApiResource::erase::<Greeting>(&()),
+        );
+        for greeting in greetings.list(&ListParams::default()).await? {
+            let name = greeting.name_any();
+            greetings.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, client: Client) -> JoinSet<Result<(), RunError>> {
+        let mut running = JoinSet::new();
+        let namespace = Some(self.namespace.clone());
+        running.spawn(run_kind(client, namespace, Greetings, None, pending()));
+        running
+    }
+}
+
+fn is_accepted(status: &Value) -> bool {
+    status["conditions"][0]["status"] == "True"
+}
+
+/// Writes of a greeting of two: the finalizer, two ConfigMaps, the status and its Event.
+const WRITES: usize = 5;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_after_any_write_heals() -> Result<()> {
+    in_place(async |place| {
+        let greeted = |status: &Value| status["made"] == 2 && is_accepted(status);
+        for last in 1..=WRITES {
+            let name = format!("crash-{last}");
+            place.create(&name, &json!(2)).await?;
+            let proxy = Proxy::start(place.client.clone()).await?;
+            proxy.trouble(Trouble::CutAfter(last));
+            let crashes = place.run(proxy.client()?);
+            patiently(proxy.is_cut()).await.with_context(|| format!("only {}", proxy.writes()))?;
+            drop(crashes);
+            let next = Proxy::start(place.client.clone()).await?;
+            let heals = place.run(next.client()?);
+            place.until(&name, greeted).await?;
+            ensure!(place.maps(&name).await? == 2, "after {last}");
+            next.silence().await?;
+            // Everything before the crash is there, and nothing is written again.
+            ensure!(next.writes() <= WRITES + 1 - last, "after {last}: {:?}", next.requests());
+            drop(heals);
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_changes_meanwhile_is_no_failure() -> Result<()> {
+    in_place(async |place| {
+        let proxy = Proxy::start(place.client.clone()).await?;
+        let running = place.run(proxy.client()?);
+        place.create("busy", &json!(1)).await?;
+        place.until("busy", |status| status["made"] == 1).await?;
+        // The status that follows is computed from a version that is gone.
+        proxy.trouble(Trouble::BeforeStatus(
+            format!("/apis/{GROUP}/v1/namespaces/{}/greetings/busy", place.namespace),
+            json!({ "metadata": { "annotations": { "by": "another" } } }),
+        ));
+        let more = json!({ "spec": { "count": 3 } });
+        let parameters = PatchParams::default();
+        place.greetings().patch("busy", &parameters, &Patch::Merge(&more)).await?;
+        let status = place.until("busy", |status| status["made"] == 3).await?;
+        ensure!(is_accepted(&status), "{status}");
+        let busy = place.greetings().get("busy").await?;
+        ensure!(busy.annotations()["by"] == "another", "it was overwritten");
+        proxy.silence().await?;
+        let statuses = proxy.requests().into_iter().filter(|it| it.ends_with("busy/status"));
+        ensure!(statuses.count() == 3, "one each, and one again: {:?}", proxy.requests());
+        drop(running);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_costs_its_object_alone_and_is_reported_there() -> Result<()> {
+    in_place(async |place| {
+        place.create("unlucky", &json!(13)).await?;
+        let mut running = place.run(place.client.clone());
+        let status = place.until("unlucky", |status| status["conditions"][0].is_object()).await?;
+        let told = &status["conditions"][0];
+        ensure!(told["status"] == "False" && told["reason"] == "OperatorError", "{told}");
+        ensure!(told["message"].to_string().contains("thirteen is too many"), "{told}");
+        place.create("lucky", &json!(1)).await?;
+        place.until("lucky", is_accepted).await?;
+        ensure!(running.try_join_next().is_none(), "the process goes on");
+        let fewer = json!({ "spec": { "count": 2 } });
+        let parameters = PatchParams::default();
+        place.greetings().patch("unlucky", &parameters, &Patch::Merge(&fewer)).await?;
+        place.until("unlucky", |status| status["made"] == 2 && is_accepted(status)).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_cannot_be_read_says_so_and_stops_no_other() -> Result<()> {
+    in_place(async |place| {
+        place.create("odd", &json!("many")).await?;
+        place.create("sound", &json!(1)).await?;
+        let proxy = Proxy::start(place.client.clone()).await?;
+        let _running = place.run(proxy.client()?);
+        let status = place.until("odd", |status| status["conditions"][0].is_object()).await?;
+        let told = &status["conditions"][0];
+        ensure!(told["reason"] == "Unreadable", "{told}");
+        ensure!(told["message"].to_string().contains("many"), "{told}");
+        place.until("sound", is_accepted).await?;
+        proxy.silence().await?;
+        let written = proxy.requests().into_iter().filter(|it| it.contains("odd/status")).count();
+        ensure!(written == 1, "it is said once, not {written} times");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_is_handed_over_with_the_lease() -> Result<()> {
+    in_place(async |place| {
+        let election = |name: &str| Election {
+            namespace: place.namespace.clone(),
+            lease: "greetings".into(),
+            identity: Identity { name: name.into(), address: None },
+        };
+        let (first, second) =
+            (Proxy::start(place.client.clone()).await?, Proxy::start(place.client.clone()).await?);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let mut running = JoinSet::new();
+        let namespace = || Some(place.namespace.clone());
+        let until_stopped = async { drop(stopped.await) };
+        let leads = run_kind(
+            first.client()?,
+            namespace(),
+            Greetings,
+            Some(election("first")),
+            until_stopped,
+        );
+        running.spawn(leads);
+        place.create("before", &json!(2)).await?;
+        place.until("before", |status| status["made"] == 2).await?;
+        let mut next = JoinSet::new();
+        let waits =
+            run_kind(second.client()?, namespace(), Greetings, Some(election("second")), pending());
+        next.spawn(waits);
+        ensure!(stop.send(()).is_ok());
+        let ended = patiently(running.join_next()).await?;
+        ended.context("it ran")???;
+        ensure!(first.landed().last().is_some_and(|last| last == RELEASED), "{:?}", first.landed());
+        place.create("after", &json!(2)).await?;
+        place.until("after", |status| status["made"] == 2).await?;
+        let written = |proxy: &Proxy, name: &str| {
+            let path = format!("greetings/{name}/status");
+            proxy.landed().iter().any(|landed| landed.contains(&path))
+        };
+        ensure!(written(&second, "after") && !written(&second, "before"));
+        ensure!(!written(&first, "after"));
+        Ok(())
+    })
+    .await
+}
+
+/// One Event for each change that was reported, also after all of the above.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_follow_the_status() -> Result<()> {
+    in_place(async |place| {
+        let _running = place.run(place.client.clone());
+        place.create("told", &json!(1)).await?;
+        place.until("told", is_accepted).await?;
+        let events: Api<Event> = Api::namespaced(place.client.clone(), &place.namespace);
+        let about = ListParams::default().fields("involvedObject.name=told");
+        let greeted = async {
+            loop {
+                let all = events.list(&about).await?;
+                if let Some(event) = all.items.into_iter().next() {
+                    return Ok::<_, kube::Error>(event);
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let event = patiently(greeted).await??;
+        ensure!(event.reason.as_deref() == Some("Greeted"), "{event:?}");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,186 @@
+//! Two replicas of the operator, as programs, and what becomes of admissions when one stops; and
+//! an operator whose watches go silent. What they send goes through proxies.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use flux_operator_api::{FluxJob, FluxSetup};
+use flux_operator_testkit::cluster::{client, in_namespace, install_crds, patiently, program};
+use flux_operator_testkit::{fluxjob, fluxsetup, merge};
+use flux_operator_tests_e2e::proxy::{Proxy, RELEASED, Trouble};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
+use serde_json::json;
+use tempfile::NamedTempFile;
+use tokio::process::{Child, Command};
+
+/// Jobs of one node that are submitted.
+const JOBS: usize = 6;
+
+/// Nodes in the quota: fewer.
+const NODES: usize = 4;
+
+/// How late admissions of the first leader arrive: after it was told to stop, and within the
+/// limit of a write, which is 4 s.
+const LATE: Duration = Duration::from_millis(1500);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_admission_lands_after_the_lease_was_released() -> Result<()> {
+    on_queue(async |queue| {
+        for number in 0..JOBS {
+            queue.submit(&format!("job-{number}")).await?;
+        }
+        let first = Proxy::start(queue.client.clone()).await?;
+        first.trouble(Trouble::Late(LATE));
+        let mut leader = Operator::start(&first, queue)?;
+        first.is_watched().await?;
+        let second = Proxy::start(queue.client.clone()).await?;
+        let mut next = Operator::start(&second, queue)?;
+        second.is_watched().await?;
+
+        queue.open(NODES).await?;
+        first.until_traffic(|asked, _| admissions(asked) > 0).await?;
+        let ended = leader.stop().await?;
+        ensure!(ended.success(), "it was told to stop, and ended with {ended}");
+        // What was sent arrives, however late.
+        first.until_traffic(|asked, landed| admissions(asked) == admissions(landed)).await?;
+        let landed = first.landed();
+        ensure!(landed.last().is_some_and(|last| last == RELEASED), "written later: {landed:#?}");
+
+        second.until_traffic(|_, landed| landed.len() > 1).await?;
+        second.silence().await?;
+        ensure!(queue.admitted().await? == NODES, "{} have quota", queue.admitted().await?);
+        queue.close().await?;
+        ensure!(next.stop().await?.success());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_goes_silent_is_noticed_within_seconds() -> Result<()> {
+    on_queue(async |queue| {
+        let proxy = Proxy::start(queue.client.clone()).await?;
+        let mut operator = Operator::start(&proxy, queue)?;
+        queue.open(NODES).await?;
+        queue.submit("before").await?;
+        queue.is_admitted("before").await?;
+        proxy.silence().await?;
+        proxy.silence_watches();
+        let begun = Instant::now();
+        queue.submit("unseen").await?;
+        queue.is_admitted("unseen").await?;
+        let taken = begun.elapsed();
+        println!("noticed after {taken:?}");
+        // Without, it is the 290 s after which the client gives an idle watch up.
+        ensure!(taken < Duration::from_secs(90), "noticed after {taken:?}");
+        queue.close().await?;
+        ensure!(operator.stop().await?.success());
+        Ok(())
+    })
+    .await
+}
+
+/// How many of these requests write the status of a FluxJob.
+fn admissions(requests: &[String]) -> usize {
+    let is_admission = |request: &&String| {
+        request.contains("/fluxjobs/")
+            && request.ends_with("/status")
+            && !request.starts_with("GET")
+    };
+    requests.iter().filter(is_admission).count()
+}
+
+/// A namespace for a queue.
+struct Queue {
+    client: Client,
+    namespace: String,
+}
+
+async fn on_queue(test: impl AsyncFnOnce(&Queue) -> Result<()>) -> Result<()> {
+    let client = client().await?;
+    install_crds(&client).await?;
+    in_namespace(&client, async |namespace| {
+        test(&Queue { client: client.clone(), namespace: namespace.to_owned() }).await
+    })
+    .await
+}
+
+impl Queue {
+    async fn submit(&self, name: &str) -> Result<()> {
+        let mut job = fluxjob(name);
+        merge(&mut job, &json!({ "spec": { "image": "busybox", "command": "true" } }));
+        self.jobs().create(&PostParams::default(), &serde_json::from_value(job)?).await?;
+        Ok(())
+    }
+
+    /// Opens the queue.
+    async fn open(&self, nodes: usize) -> Result<()> {
+        let setup = serde_json::from_value(fluxsetup("queue", u32::try_from(nodes)?))?;
+        self.setups().create(&PostParams::default(), &setup).await?;
+        Ok(())
+    }
+
+    async fn is_admitted(&self, name: &str) -> Result<()> {
+        let admitted = |job: Option<&FluxJob>| job.is_some_and(has_quota);
+        patiently(await_condition(self.jobs(), name, admitted)).await.context("not admitted")??;
+        Ok(())
+    }
+
+    /// How many jobs have quota.
+    async fn admitted(&self) -> Result<usize> {
+        let jobs = self.jobs().list(&ListParams::default()).await?;
+        Ok(jobs.iter().filter(|job| has_quota(job)).count())
+    }
+
+    /// Deletes everything, while an operator is there to let the setup go.
+    async fn close(&self) -> Result<()> {
+        let (how, all) = (DeleteParams::background(), ListParams::default());
+        self.jobs().delete_collection(&how, &all).await?;
+        self.setups().delete("queue", &how).await?;
+        let gone = |setup: Option<&FluxSetup>| setup.is_none();
+        patiently(await_condition(self.setups(), "queue", gone)).await??;
+        Ok(())
+    }
+
+    fn jobs(&self) -> Api<FluxJob> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn setups(&self) -> Api<FluxSetup> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+fn has_quota(job: &FluxJob) -> bool {
+    job.status.as_ref().is_some_and(|status| status.admission.is_some())
+}
+
+/// A replica, as a program of its own. It is killed when it is dropped.
+struct Operator {
+    child: Child,
+    _kubeconfig: NamedTempFile,
+}
+
+impl Operator {
+    fn start(proxy: &Proxy, queue: &Queue) -> Result<Operator> {
+        let kubeconfig = NamedTempFile::new()?;
+        serde_json::to_writer(&kubeconfig, &proxy.kubeconfig(&queue.namespace))?;
+        let child = Command::new(program()?)
+            .args(["run", "--leader-elect", "--bind", "127.0.0.1:0"])
+            .args(["--namespace", &queue.namespace, "--agent-image", "none.invalid/none"])
+            .env("KUBECONFIG", kubeconfig.path())
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(Operator { child, _kubeconfig: kubeconfig })
+    }
+
+    /// Asks it to stop, as the kubelet does, and waits for its end.
+    async fn stop(&mut self) -> Result<std::process::ExitStatus> {
+        let pid = self.child.id().context("it has ended already")?.to_string();
+        let asked = Command::new("kill").args(["-TERM", &pid]).status().await?;
+        ensure!(asked.success(), "failed to ask it to stop");
+        patiently(self.child.wait()).await?.context("failed to wait for its end")
+    }
+}

@@ -1,0 +1,92 @@
+//! `kubectl minicluster create` on a real API server. No operator runs: the test writes what it
+//! would.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use flux_operator_api::{MiniCluster, Reason};
+use flux_operator_testkit::cluster::{client, in_namespace, install_crds, kubectl, program};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+#[tokio::test]
+async fn a_failed_request_is_waited_for_and_somebody_elses_object_is_not() -> Result<()> {
+    let refused = ["ApplyFailed", "NotOurs"].map(|reason| ("Accepted", reason));
+    let told = create("taken", &refused).await?;
+    assert!(told.contains("error: taken was refused: said of NotOurs"), "{told}");
+    assert!(told.contains(&format!("hint: {}", Reason::NotOurs.remedy())), "{told}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_pulled_is_waited_for_and_one_without_a_name_is_not() -> Result<()>
+{
+    let unready = ["Unschedulable", "ErrImagePull", "InvalidImageName"];
+    let told = create("nameless", &unready.map(|reason| ("Ready", reason))).await?;
+    let error = "error: nameless does not start: InvalidImageName: said of InvalidImageName";
+    assert!(told.contains(error), "{told}");
+    assert!(told.contains(&format!("hint: {}", Reason::InvalidImageName.remedy())), "{told}");
+    Ok(())
+}
+
+/// Creates a MiniCluster whose condition is false for one reason after the other, each of them
+/// written when the last was shown. Returns what was printed after the last, when the program
+/// has failed.
+async fn create(name: &str, reasons: &[(&str, &str)]) -> Result<String> {
+    let client = client().await?;
+    install_crds(&client).await?;
+    let mut told = String::new();
+    in_namespace(&client, async |namespace| {
+        let api: Api<MiniCluster> = Api::namespaced(client.clone(), namespace);
+        let folder = tempfile::tempdir()?;
+        let mut plugin = plugin(&folder, namespace, name)?;
+        let errors = plugin.stderr.take().context("it is piped")?;
+        let mut lines = BufReader::new(errors).lines();
+        let mut shown = "waiting for the operator".to_owned();
+        for (kind, reason) in reasons {
+            // The line after which the next is written.
+            loop {
+                match lines.next().transpose()? {
+                    Some(line) if line.contains(&shown) => break,
+                    Some(_) => {}
+                    None => bail!("it gave up before it said {shown:?}"),
+                }
+            }
+            let patch = Patch::Merge(json!({ "status": status(kind, reason) }));
+            api.patch_status(name, &PatchParams::default(), &patch).await?;
+            shown = format!("{reason}: said of {reason}");
+        }
+        for line in lines {
+            told += &(line? + "\n");
+        }
+        assert_eq!(plugin.wait()?.code(), Some(1), "{told}");
+        Ok(())
+    })
+    .await?;
+    Ok(told)
+}
+
+/// The program, called as kubectl calls it, with its files in `folder`.
+fn plugin(folder: &TempDir, namespace: &str, name: &str) -> Result<Child> {
+    let shown = kubectl()?.args(["config", "view", "--raw", "--flatten"]).output()?;
+    let (plugin, config) =
+        (folder.path().join("kubectl-minicluster"), folder.path().join("kubeconfig"));
+    std::os::unix::fs::symlink(program()?, &plugin)?;
+    std::fs::write(&config, shown.stdout)?;
+    let words = ["create", name, "--image", "busybox", "--", "hostname"];
+    let mut command = Command::new(plugin);
+    command.args(["--namespace", namespace]).args(words).env("KUBECONFIG", config);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.spawn().context("failed to run the plugin")
+}
+
+fn status(kind: &str, reason: &str) -> Value {
+    let condition = json!({
+        "type": kind, "status": "False", "reason": reason, "message": format!("said of {reason}"),
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    json!({ "observedGeneration": 1, "phase": "Pending", "conditions": [condition] })
+}
