@@ -79,9 +79,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             let problems: Vec<String> = problems.iter().map(|p| format!("{name}: {p}")).collect();
             bail!("the manifest cannot be carried out\n{}", problems.join("\n"));
         }
-        let minicluster =
+        let mut minicluster =
             validate::minicluster(&document.value).context("failed to read the manifest")?;
-        // What the operator would do about a MiniCluster that was just created.
+        // What the operator would do about a MiniCluster that was just created, also if this is
+        // one that is running or has finished.
+        minicluster.status = None;
+        minicluster.metadata.deletion_timestamp = None;
         let seen = Seen::nothing(Timestamp::UNIX_EPOCH);
         let decision = decide(&minicluster, &seen, &settings);
         if let Some(refusal) = decision.refusal() {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flux_operator_plan::kubernetes::Settings;
-use kube::runtime::watcher::Event;
-use kube::{Client, Resource};
+use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -20,7 +19,7 @@ use crate::lease::{Candidate, Election, Leadership, Lost};
 use crate::metrics::Metrics;
 use crate::minicluster::MiniClusters;
 use crate::queue::{self, Rate};
-use crate::reconciler::{Memory, Pacing, Reconciler};
+use crate::reconciler::{Memory, Pacing, Reconciler, forget};
 use crate::reports::Reports;
 use crate::stop::told_to_stop;
 use crate::tasks::{TaskEnded, Tasks};
@@ -127,8 +126,9 @@ pub(crate) async fn lead(
         tokio::select! {
             () = async {
                 if ended.is_some() {
-                    tasks.cancel();
+                    // Cut off now, they might still be done after the Lease was released.
                     end_writes(&leadership, &common.health).await;
+                    tasks.cancel();
                 } else {
                     wind_down(&leadership, &common.health).await;
                 }
@@ -181,9 +181,7 @@ fn start(common: &Common, for_all: Client, listener: TcpListener, options: Optio
         (miniclusters, writer),
         move |event| {
             take.take_minicluster(event);
-            if let Event::Delete(minicluster) = event {
-                forgotten.forget(minicluster.meta().uid.as_deref().unwrap_or_default());
-            }
+            forget(&forgotten, event, &store);
             for reference in asked.after(event, &store) {
                 // Nobody receives while the operator stops; then it does not matter.
                 let _ = changed.send(reference);

@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -23,6 +25,7 @@ use tower::ServiceExt;
 
 use crate::connections::{Closed, Connections, Slot, Surplus};
 use crate::metrics::Metrics;
+use crate::tasks::panic_message;
 
 /// How long each step of a connection may take.
 #[derive(Clone, Copy)]
@@ -83,8 +86,13 @@ async fn serve_within(limits: Limits, listener: TcpListener, router: Router, met
         let served = connection(stream, Arc::new(slot), limits, router.clone());
         let metrics = metrics.clone();
         tokio::spawn(async move {
-            if served.await == Some(Closed::Overdue) {
-                metrics.closed_connection("too-slow");
+            match AssertUnwindSafe(served).catch_unwind().await {
+                Ok(Some(Closed::Overdue)) => metrics.closed_connection("too-slow"),
+                Ok(_) => {}
+                Err(panic) => {
+                    let panic = panic_message(&*panic);
+                    tracing::error!(%address, panic, "a request panicked, and its connection is closed");
+                }
             }
         });
     }

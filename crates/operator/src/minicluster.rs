@@ -95,13 +95,15 @@ impl Kind for MiniClusters {
         }
     }
 
-    fn conditions(minicluster: &MiniCluster) -> &[Condition] {
-        minicluster.status.as_ref().map_or(&[], |status| &status.conditions)
+    fn conditions(minicluster: &MiniCluster) -> Option<&[Condition]> {
+        Some(minicluster.status.as_ref().map_or(&[], |status| &status.conditions))
     }
 
     fn unreadable(invalid: &InvalidObject, now: Timestamp) -> Value {
         let status = undecodable(&invalid.error, invalid.metadata.generation, now);
-        json!({ "phase": status.phase, "conditions": status.conditions })
+        let generation = status.observed_generation;
+        json!({ "phase": status.phase, "observedGeneration": generation,
+            "conditions": status.conditions })
     }
 }
 
@@ -125,13 +127,11 @@ async fn reply(
         }
         Subject::Namespace => gone(is_terminating(client, &namespace).await?),
         Subject::Job { uid } => Some(Reply::Events(warnings(client, &namespace, uid).await?)),
-        Subject::Pod { uid, .. } => {
+        Subject::Keys => {
             let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-            match secrets.get_metadata_opt(&secret_name(minicluster)).await? {
-                None => Some(Reply::KeysLost),
-                Some(_) => Some(Reply::Events(warnings(client, &namespace, uid).await?)),
-            }
+            gone(secrets.get_metadata_opt(&secret_name(minicluster)).await?.is_none())
         }
+        Subject::Pod { uid, .. } => Some(Reply::Events(warnings(client, &namespace, uid).await?)),
     })
 }
 

@@ -1,7 +1,7 @@
 //! The whole decision about a MiniCluster: what to ask first, what to do, what to say.
 
 use flux_operator_api::validate::Problem;
-use flux_operator_api::{MiniCluster, MiniClusterStatus};
+use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::Cluster;
@@ -96,7 +96,14 @@ impl Conclude for MiniClusterFacts<'_> {
         let failure = reported(outcome);
         let mut told = status::Outcome {
             failure: failure.map(|failure| Reported {
-                not_ours: failure.kind == FailureKind::NotOurs,
+                reason: match failure.kind {
+                    FailureKind::NotOurs => Reason::NotOurs,
+                    FailureKind::Invalid => Reason::Invalid,
+                    FailureKind::Transient
+                    | FailureKind::Conflict
+                    | FailureKind::Refused
+                    | FailureKind::Unknown => Reason::ApplyFailed,
+                },
                 message: &failure.message,
             }),
             created: done.into_iter().any(Step::creates_job),
@@ -107,7 +114,7 @@ impl Conclude for MiniClusterFacts<'_> {
             Verdict::Gone => return Conclusion::nothing(),
             Verdict::Refused(refusal) => told.refusal = Some(refusal),
             Verdict::NoHosts(message) => {
-                told.failure = Some(Reported { not_ours: false, message });
+                told.failure = Some(Reported { reason: Reason::ApplyFailed, message });
             }
             Verdict::Planned { hold, shrinking, look_again: planned } => {
                 (told.hold, told.shrinking) = (hold.as_ref(), shrinking.as_ref());

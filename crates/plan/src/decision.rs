@@ -81,8 +81,10 @@ pub enum FailureKind {
     Conflict,
     /// An object of this name belongs to another owner.
     NotOurs,
-    /// The API server does not take it.
+    /// The API server does not take it now: a right or a quota is missing.
     Refused,
+    /// The API server says that the object is not valid, and will say so again.
+    Invalid,
     /// The API server did not answer, so the step may have been done or not.
     Unknown,
 }

@@ -24,6 +24,7 @@
 
 mod batch;
 mod boot;
+pub mod broken;
 mod cluster;
 mod decide;
 mod decision;

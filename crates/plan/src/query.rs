@@ -38,7 +38,10 @@ pub enum Subject {
         /// Its uid.
         uid: String,
     },
-    /// Why a pod that was placed does not start.
+    /// Whether the Secret with the cluster's keys exists, when a pod that was placed does not
+    /// start.
+    Keys,
+    /// Why such a pod does not start.
     Pod {
         /// Its name.
         name: String,
@@ -65,8 +68,6 @@ pub enum Reply {
     Exists,
     /// The object is gone, or being deleted.
     Gone,
-    /// The Secret with the cluster's keys is gone.
-    KeysLost,
     /// These are the warnings about an object.
     Events(Vec<Event>),
 }
@@ -90,7 +91,7 @@ impl Answer {
     ) -> Answer {
         let Query { subject, since, .. } = query;
         let trouble = match (&reply, &subject) {
-            (Some(Reply::KeysLost), _) => Some(keys_lost(minicluster)),
+            (Some(Reply::Gone), Subject::Keys) => Some(keys_lost(minicluster)),
             (Some(Reply::Events(events)), Subject::Job { .. }) => refusal(events, since),
             (Some(Reply::Events(events)), Subject::Pod { name, .. }) => obstacle(name, events),
             _ => None,
@@ -101,6 +102,10 @@ impl Answer {
 
 /// What must be asked of the API server before deciding: seldom anything.
 pub fn queries(minicluster: &MiniCluster, seen: &Seen) -> Vec<Query> {
+    if minicluster.metadata.deletion_timestamp.is_some() {
+        // Kubernetes deletes what it owns.
+        return Vec::new();
+    }
     let at_once = |subject| Query { subject, since: seen.now, not_before: seen.now };
     let itself = may_be_gone(minicluster, seen).then(|| at_once(Subject::Itself));
     let namespace = may_lose_its_namespace(seen).then(|| at_once(Subject::Namespace));
@@ -157,7 +162,6 @@ fn may_be_gone(minicluster: &MiniCluster, seen: &Seen) -> bool {
     seen.job.is_none()
         && status.is_some_and(|status| !status.conditions.is_empty())
         && has_ended(minicluster).is_none()
-        && minicluster.metadata.deletion_timestamp.is_none()
 }
 
 fn may_lose_its_namespace(seen: &Seen) -> bool {
@@ -168,7 +172,7 @@ fn may_lose_its_namespace(seen: &Seen) -> bool {
 fn worries(seen: &Seen) -> Vec<Query> {
     let job = seen.job.as_deref().filter(|job| runs(job));
     let Some(job) = job else { return Vec::new() };
-    [few_pods(job, seen), stuck_pod(seen)].into_iter().flatten().collect()
+    few_pods(job, seen).into_iter().chain(stuck_pod(seen)).collect()
 }
 
 fn answer<'a>(query: &Query, seen: &'a Seen) -> Option<&'a Answer> {
@@ -248,20 +252,18 @@ fn few_pods(job: &Job, seen: &Seen) -> Option<Query> {
     })
 }
 
-/// The pod that has waited longest for its volumes or its network.
-fn stuck_pod(seen: &Seen) -> Option<Query> {
+/// What to ask about the pod that has waited longest for its volumes or its network.
+fn stuck_pod(seen: &Seen) -> Vec<Query> {
     let stuck = seen.job_pods().filter(|pod| !is_over(pod) && !is_going(pod)).filter_map(|pod| {
         let holds = |kind| condition(pod, kind).filter(|condition| condition.status == "True");
         let placed = holds("PodScheduled")?.last_transition_time.as_ref()?.0;
         let mounted = holds("PodReadyToStartContainers").is_some() || phase(pod) != Some("Pending");
         (!mounted).then_some((placed, pod))
     });
-    let (placed, pod) = stuck.min_by_key(|(placed, _)| *placed)?;
-    Some(Query {
-        subject: Subject::Pod { name: pod.name_any(), uid: pod.uid()? },
-        since: placed,
-        not_before: seconds_after(placed, MOUNTING_SECONDS),
-    })
+    let Some((placed, pod)) = stuck.min_by_key(|(placed, _)| *placed) else { return Vec::new() };
+    let not_before = seconds_after(placed, MOUNTING_SECONDS);
+    let pod = Subject::Pod { name: pod.name_any(), uid: pod.uid().unwrap_or_default() };
+    [Subject::Keys, pod].map(|subject| Query { subject, since: placed, not_before }).into()
 }
 
 fn phase(pod: &Pod) -> Option<&str> {
@@ -381,8 +383,10 @@ mod tests {
     fn a_pod_without_its_volumes_is_asked_about_but_one_that_pulls_an_image_is_not() {
         let runs = || pod(0, json!({ "phase": "Running" }));
         let subject = Subject::Pod { name: "fs-1".into(), uid: "p1".into() };
-        let query = Query { subject, since: after(2), not_before: after(7) };
-        assert_eq!(asked(job(json!({})), vec![runs(), pod(1, placed(false))]), [query]);
+        let queries = [Subject::Keys, subject];
+        let queries =
+            queries.map(|it| Query { subject: it, since: after(2), not_before: after(7) });
+        assert_eq!(asked(job(json!({})), vec![runs(), pod(1, placed(false))]), queries);
         assert_eq!(asked(job(json!({})), vec![runs(), pod(1, placed(true))]), []);
         assert_eq!(asked(job(json!({})), vec![runs(), pod(1, json!({ "phase": "Pending" }))]), []);
     }

@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use crate::job_change::job_change;
@@ -122,6 +122,8 @@ pub(crate) fn plan(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen) 
         None => Plan { steps: create(rendering, seen), ..Plan::default() },
         // What replaces it is made when it is gone.
         Some(job) if job.metadata.deletion_timestamp.is_some() => Plan::default(),
+        // Kubernetes deletes it in a moment.
+        Some(job) if is_left_behind(job, asked) => Plan::default(),
         Some(job) if !is_owned(job.owner_references(), asked) => {
             Plan { hold: Some(Hold::NotOurs), ..Plan::default() }
         }
@@ -281,6 +283,15 @@ fn has_started(seen: &Seen, job: &Job) -> bool {
 fn is_owned(owners: &[OwnerReference], minicluster: &MiniCluster) -> bool {
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
     owners.iter().any(|owner| owner.uid == uid)
+}
+
+/// Whether a Job is of a MiniCluster that had this name before, and goes with it.
+fn is_left_behind(job: &Job, minicluster: &MiniCluster) -> bool {
+    let owners = job.owner_references();
+    let is_namesake = |owner: &OwnerReference| {
+        owner.kind == MiniCluster::kind(&()) && owner.name == minicluster.name_any()
+    };
+    !is_owned(owners, minicluster) && owners.iter().any(is_namesake)
 }
 
 fn is_controlled(owners: &[OwnerReference], minicluster: &MiniCluster) -> bool {

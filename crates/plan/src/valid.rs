@@ -48,7 +48,7 @@ impl From<RefusalReason> for Reason {
             RefusalReason::Invalid => Reason::Invalid,
             RefusalReason::NotYetSupported => Reason::NotYetSupported,
             RefusalReason::TwoQueues => Reason::TwoQueues,
-            RefusalReason::Unreadable => Reason::Unreadable,
+            RefusalReason::Unreadable => Reason::OperatorError,
         }
     }
 }

@@ -129,6 +129,12 @@ fn a_job_that_goes_is_waited_for_and_one_of_somebody_else_left_alone() {
     change_job(&mut seen, json!({ "metadata": { "ownerReferences": null } }));
     let plan = steps_of(&minicluster, &seen);
     assert_eq!((plan.steps.len(), plan.hold), (0, Some(Hold::NotOurs)));
+    // One that a namesake has left goes with it.
+    let owner = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
+        "name": "fs", "uid": "before" });
+    change_job(&mut seen, json!({ "metadata": { "ownerReferences": [owner] } }));
+    let plan = steps_of(&minicluster, &seen);
+    assert_eq!((plan.steps.len(), plan.hold), (0, None));
 }
 
 #[test]

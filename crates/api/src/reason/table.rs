@@ -88,8 +88,8 @@ reasons! {
         "The API server did not accept a change to an object of the MiniCluster.",
         "Wait: the operator tries again, at growing intervals. If it stays, correct what the message names.";
     OperatorError: Retried, [Manifest, Queue],
-        "The operator failed while it reconciled the object: a defect of the operator.",
-        "Wait: the operator tries again, at growing intervals. Report it with the operator's log.";
+        "The operator failed while it read or reconciled the object: a defect of the operator.",
+        "Report it with the operator's log. It is tried again, at growing intervals or when the object changes.";
 
     // The quota.
     NotQueued: Progress, [Admission],

@@ -113,7 +113,12 @@ impl Candidate {
             Some(renewed) => (renewed + RENEW_WITHIN).saturating_duration_since(now),
             None => RENEW_WITHIN,
         };
+        let before = self.renewed;
         let outcome = timeout(limit, self.look_and_act()).await;
+        if before.is_some_and(|before| before.elapsed() >= RENEW_WITHIN) {
+            // A renewal that came this late does not count: work was dropped meanwhile.
+            return Err(Lost::Unrenewed);
+        }
         if let Some(renewed) = self.renewed {
             let other =
                 self.seen.as_ref().and_then(Seen::holder).filter(|holder| *holder != self.me);

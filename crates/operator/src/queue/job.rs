@@ -13,12 +13,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use kube::core::error_boundary::InvalidObject;
-use serde_json::Value;
 
-use super::ledger::{JobFacts, Standing, uid_of};
+use super::ledger::{JobFacts, uid_of};
 use super::packed::PackedJob;
 use super::queues::Queues;
-use super::unreadable;
 use crate::metrics::{Metrics, Stations};
 use crate::reconciler::{Kind, Turn, Written};
 use crate::stores::Guarded;
@@ -53,7 +51,7 @@ impl Kind for Jobs {
         stored.open().map(Cow::Owned)
     }
 
-    /// One that the ledger was not told of yet is reconciled when it was.
+    /// A job that the ledger does not know yet is reconciled once it does.
     fn observe(&self, job: &FluxJob, now: Timestamp) -> Option<Observed> {
         let recorded = job.status.as_ref().and_then(recorded_queue);
         let facts = {
@@ -61,8 +59,7 @@ impl Kind for Jobs {
             ledger.job(&uid_of(job), recorded.as_ref(), now.as_millisecond())?
         };
         let minicluster = self.queues.minicluster_named_as(job);
-        let is_ours = facts.standing != Standing::Foreign;
-        is_ours.then(|| Observed { minicluster, facts, jitter: jitter(), now })
+        Some(Observed { minicluster, facts, jitter: jitter(), now })
     }
 
     fn decide<'a>(&'a self, job: &'a FluxJob, observed: &'a Observed) -> Decision<Facts<'a>> {
@@ -99,12 +96,13 @@ impl Kind for Jobs {
         }
     }
 
-    fn conditions(job: &FluxJob) -> &[Condition] {
-        job.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
-    fn unreadable(invalid: &InvalidObject, now: Timestamp) -> Value {
-        unreadable(Self::CONDITION, invalid, now)
+    /// Those of a job that has finished are not kept.
+    fn conditions(job: &FluxJob) -> Option<&[Condition]> {
+        match &job.status {
+            Some(status) if status.finish_time.is_some() => None,
+            Some(status) => Some(&status.conditions),
+            None => Some(&[]),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::schedule::now;
 use crate::metrics::QueueMetrics;
+use crate::tasks::panic_message;
 
 pub(crate) use flux_operator_plan::queueing::ledger::{
     Admitted, Decided, Evicted, JobFacts, Renamed, Standing, setup_name, uid_of,
@@ -111,10 +112,7 @@ impl Guard for CatchPanics {
             assert!(object.name.as_deref() != Some(PANICS), "a test wants it");
             read()
         }));
-        caught.map_err(|panic| {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
-        })
+        caught.map_err(|panic| panic_message(&*panic))
     }
 }
 

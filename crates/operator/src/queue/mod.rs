@@ -28,14 +28,9 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flux_operator_api::Reason;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use kube::core::error_boundary::InvalidObject;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
-use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -148,7 +143,7 @@ impl Start {
 }
 
 /// Runs the queues alone, without the controller of MiniClusters, until `stop`. With
-/// `metrics`, what they count is served there.
+/// `listener`, metrics are served there.
 pub async fn run_queue(
     client: Client,
     options: Options,
@@ -177,20 +172,4 @@ pub async fn run_queue(
         () = stop => Ok(()),
         ended = tasks.first_end() => Err(ended),
     }
-}
-
-/// The status of an object that could not be read: why not.
-fn unreadable(condition: &str, invalid: &InvalidObject, now: Timestamp) -> Value {
-    let told = Condition {
-        type_: condition.into(),
-        status: "False".into(),
-        reason: Reason::Unreadable.to_string(),
-        message: format!(
-            "the object cannot be read, so nothing is done about it: {}",
-            invalid.error
-        ),
-        observed_generation: invalid.metadata.generation,
-        last_transition_time: Time(now),
-    };
-    json!({ "conditions": [told] })
 }

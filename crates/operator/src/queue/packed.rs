@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 
 use flux_operator_api::{FluxJob, FluxJobSpec, FluxJobStatus};
-use flux_operator_queue::Uid;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -12,14 +11,13 @@ use kube::core::error_boundary::InvalidObject;
 use kube::runtime::watcher::Event;
 use serde::{Deserialize, Serialize};
 
-use super::ledger::uid_of;
 use super::queues::GuardedJob;
 
 /// A FluxJob, or why it is none.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "GuardedJob")]
 pub(crate) struct PackedJob {
-    /// Its name and namespace; everything else is packed.
+    /// Its name, namespace and uid; everything else is packed.
     name: ObjectMeta,
     packed: Packed,
 }
@@ -49,6 +47,7 @@ impl PackedJob {
         let name = ObjectMeta {
             name: metadata.name.take(),
             namespace: metadata.namespace.take(),
+            uid: metadata.uid.take(),
             ..ObjectMeta::default()
         };
         let packed = match &job.0 {
@@ -76,17 +75,10 @@ impl PackedJob {
                 let mut job = job.0.expect("it was packed from a job");
                 job.metadata.name.clone_from(&self.name.name);
                 job.metadata.namespace.clone_from(&self.name.namespace);
+                job.metadata.uid.clone_from(&self.name.uid);
                 Ok(job)
             }
             Packed::Invalid(invalid) => Err(invalid),
-        }
-    }
-
-    /// Who it is.
-    pub(crate) fn uid(&self) -> Uid {
-        match self.open() {
-            Ok(job) => uid_of(&job),
-            Err(invalid) => Uid::from(invalid.metadata.uid.as_deref().unwrap_or_default()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::queueing::setup::is_to_be_kept;
-use flux_operator_queue::{Kind, Resources, SetupName};
+use flux_operator_queue::{Kind, Resources, SetupName, Uid};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::DeserializeGuard;
@@ -116,13 +116,13 @@ impl Queues {
         self.happened.notified().await;
     }
 
-    /// Asks for a pass over a job.
+    /// Asks for the reconciliation of a job.
     pub(crate) fn look_at_job(&self, namespace: &str, name: &str) {
         // Nobody receives while the operator stops; then it does not matter.
         let _ = self.changed.send(ObjectRef::new(name).within(namespace));
     }
 
-    /// Asks for a pass over every job that has not ended.
+    /// Asks for the reconciliation of every job that has not finished.
     pub(crate) fn look_at_all_jobs(&self) {
         for job in self.jobs.state().iter().filter(|job| !job.is_over()) {
             let _ = self.changed.send(ObjectRef::from_obj(&**job));
@@ -156,7 +156,8 @@ impl Queues {
             Event::Init | Event::InitApply(_) => return,
             Event::InitDone => self.put_all_jobs(),
             Event::Apply(job) => {
-                self.put_guarded_job(job);
+                let namespace = job.namespace().unwrap_or_default();
+                self.put_job(&ObjectRef::new(&job.name_any()).within(&namespace));
                 self.look_at_job(&job.namespace().unwrap_or_default(), &job.name_any());
             }
             Event::Delete(job) => {
@@ -193,14 +194,17 @@ impl Queues {
         match event {
             Event::Init | Event::InitApply(_) => return,
             Event::InitDone => {
+                let mut ledger = self.ledger();
                 let all = self.setups.state();
                 let left: HashSet<SetupName> = all.iter().map(|it| setup_name(&**it)).collect();
-                let mut ledger = self.ledger();
                 for setup in all.iter().filter_map(|setup| setup.0.as_ref().ok()) {
                     ledger.put_setup(setup);
                 }
                 ledger.retain_setups(&left);
                 drop(ledger);
+                let uids: HashSet<&str> =
+                    all.iter().filter_map(|setup| setup.meta().uid.as_deref()).collect();
+                self.setup_memory.retain(|uid| uids.contains(uid));
                 self.stale.all_jobs();
                 left.into_iter().for_each(|name| self.stale.setup(name));
             }
@@ -235,58 +239,61 @@ impl Queues {
     /// Tells the ledger of all jobs of a PriorityClass again.
     pub(super) fn put_jobs_of_class(&self, class: &str) {
         for job in self.jobs.state() {
-            let Ok(opened) = job.open() else { continue };
-            if opened.spec.priority_class_name == class {
-                self.put_job(&opened);
-                let _ = self.changed.send(ObjectRef::from_obj(&*job));
+            if job.open().is_ok_and(|job| job.spec.priority_class_name == class) {
+                let reference = ObjectRef::from_obj(&*job);
+                self.put_job(&reference);
+                let _ = self.changed.send(reference);
             }
         }
     }
 
     /// Tells the ledger of all jobs again: what they are read with has changed.
     fn put_all_jobs(&self) {
-        let all = self.jobs.state();
-        let left = all.iter().map(|job| job.uid()).collect();
-        all.iter().for_each(|job| self.put_packed_job(job));
-        self.ledger().retain(Kind::FluxJob, &left);
-        self.look_at_all_jobs();
+        for job in self.jobs.state() {
+            self.put_job(&ObjectRef::from_obj(&*job));
+        }
+        let mut ledger = self.ledger();
+        let left: HashSet<Uid> = self.jobs.state().iter().map(|job| uid_of(&**job)).collect();
+        ledger.retain(Kind::FluxJob, &left);
+        drop(ledger);
+        self.job_memory.retain(|uid| left.contains(&Uid::from(uid)));
+        // Those that have finished too: how may be news of this list.
+        for job in self.jobs.state() {
+            let _ = self.changed.send(ObjectRef::from_obj(&*job));
+        }
     }
 
     fn put_all_miniclusters(&self) {
-        let all = self.miniclusters.state();
-        let left = all.iter().map(|minicluster| uid_of(&**minicluster)).collect();
         let mut ledger = self.ledger();
+        let all = self.miniclusters.state();
         for minicluster in all.iter().filter_map(|minicluster| minicluster.0.as_ref().ok()) {
             ledger.put_minicluster(minicluster);
         }
+        let left = all.iter().map(|minicluster| uid_of(&**minicluster)).collect();
         ledger.retain(Kind::MiniCluster, &left);
     }
 
-    /// Tells the ledger of a job. One that cannot be read stays what it was.
-    pub(super) fn put_guarded_job(&self, job: &GuardedJob) {
-        if let Ok(job) = &job.0 {
-            self.put_job(job);
-        }
-    }
-
-    fn put_packed_job(&self, job: &PackedJob) {
-        if let Ok(job) = job.open() {
-            self.put_job(&job);
-        }
-    }
-
-    fn put_job(&self, job: &FluxJob) {
-        let minicluster = self.minicluster_named_as(job);
+    /// Tells the ledger of a job as it is in the store. One that cannot be read stays what it
+    /// was.
+    ///
+    /// The lock comes first: watches change the store before the ledger, so what is in the store
+    /// then is not older than what the ledger knows, and a job that is deleted meanwhile is
+    /// removed from the ledger after this.
+    fn put_job(&self, reference: &ObjectRef<PackedJob>) {
+        let mut ledger = self.ledger();
+        let Some(job) = self.jobs.get(reference) else { return };
+        let Ok(job) = job.open() else { return };
+        let minicluster = self.minicluster_named_as(&job);
         let minicluster = minicluster.as_deref().and_then(|it| it.0.as_ref().ok());
-        self.ledger().put_job(job, minicluster);
+        ledger.put_job(&job, minicluster);
     }
 
     fn minicluster_moved(&self, minicluster: &Guarded) {
-        let (namespace, name) =
-            (minicluster.namespace().unwrap_or_default(), minicluster.name_any());
-        if let Some(job) = self.jobs.get(&ObjectRef::new(&name).within(&namespace)) {
-            self.put_packed_job(&job);
-            self.look_at_job(&namespace, &name);
+        let namespace = minicluster.namespace().unwrap_or_default();
+        let reference = ObjectRef::new(&minicluster.name_any()).within(&namespace);
+        if self.jobs.get(&reference).is_some() {
+            self.put_job(&reference);
+            let _ = self.changed.send(reference);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use flux_operator_plan::queueing::admission;
 use flux_operator_queue::{Kind, Millis};
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::mpsc::UnboundedSender;
@@ -33,21 +34,23 @@ pub(super) async fn schedule(
         }
         let Decided { admit, evict, rename, changed, wake } = queues.ledger().cycle(now());
         let mut to_write: Vec<Write> = admit.into_iter().map(Write::Admit).collect();
-        for Evicted { kind, namespace, name, reason, .. } in evict {
+        for Evicted { uid, version, kind, namespace, name, reason, .. } in evict {
             match kind {
-                // Its pass takes the record away, when its MiniCluster is gone.
+                // Its reconciliation takes the record away, when its MiniCluster is gone.
                 Kind::FluxJob => queues.look_at_job(&namespace, &name),
                 Kind::MiniCluster => {
-                    to_write.push(Write::Withdraw { namespace, name, reason });
+                    let change = admission::taken_from_minicluster(version, reason);
+                    to_write.push(Write::Change { uid, namespace, name, version, change });
                 }
             }
         }
-        for Renamed { kind, namespace, name, version, queue } in rename {
+        for Renamed { uid, kind, namespace, name, version, queue } in rename {
             match kind {
                 // Its reconciliation rewrites the record, with the rest of the status.
                 Kind::FluxJob => queues.look_at_job(&namespace, &name),
                 Kind::MiniCluster => {
-                    to_write.push(Write::Rename { namespace, name, version, queue });
+                    let change = admission::renamed_minicluster(version, &queue);
+                    to_write.push(Write::Change { uid, namespace, name, version, change });
                 }
             }
         }

@@ -13,11 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::reflector::ObjectRef;
-use serde_json::Value;
 
 use super::pace::{News, Pace};
 use super::queues::{GuardedSetup, Queues};
-use super::unreadable;
 use crate::lease::Leadership;
 use crate::reconciler::{Kind, Turn, Written};
 
@@ -72,12 +70,8 @@ impl Kind for Setups {
         if self.pace.spare(News::Setup) { Turn::Now } else { Turn::In(INTERVAL) }
     }
 
-    fn conditions(setup: &FluxSetup) -> &[Condition] {
-        setup.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
-    fn unreadable(invalid: &InvalidObject, now: Timestamp) -> Value {
-        unreadable(Self::CONDITION, invalid, now)
+    fn conditions(setup: &FluxSetup) -> Option<&[Condition]> {
+        Some(setup.status.as_ref().map_or(&[], |status| &status.conditions))
     }
 }
 

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::access::Caller;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, uid_of};
 use super::schedule::now;
 use crate::http::Server;
 
@@ -132,7 +132,7 @@ pub(crate) async fn why(
     let Some(job) = server.queues.jobs.get(&reference) else {
         return Err(not_found("FluxJob", &namespace, &name));
     };
-    let told = told(&server.queues.ledger(), &job.uid());
+    let told = told(&server.queues.ledger(), &uid_of(&*job));
     let told = told.unwrap_or_else(|| {
         // It has room, has ended, or cannot be queued: its status says which.
         let status = job.open().ok().and_then(|job| job.status).unwrap_or_default();

@@ -1,19 +1,19 @@
 //! Writes down what was decided: one request each, several at a time.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_plan::queueing::admission;
-use flux_operator_queue::{Admit, EvictReason, Kind, Millis, SetupName, Uid};
+use flux_operator_queue::{Admit, Kind, Millis, Uid};
 use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::ledger::Admitted;
@@ -48,11 +48,9 @@ pub(super) struct Writer {
 pub(super) enum Write {
     /// A job gets room.
     Admit(Admitted),
-    /// A MiniCluster that names a queue itself loses its room: it is stopped as if it were
-    /// suspended.
-    Withdraw { namespace: Arc<str>, name: Arc<str>, reason: EvictReason },
-    /// The record of such a MiniCluster is to name the setup that has replaced its own.
-    Rename { namespace: Arc<str>, name: Arc<str>, version: u64, queue: SetupName },
+    /// The record of a MiniCluster that names a queue itself changes: it loses its quota, or its
+    /// record names the setup that has replaced its own.
+    Change { uid: Uid, namespace: Arc<str>, name: Arc<str>, version: u64, change: Value },
 }
 
 /// Writes down whatever comes, in order as far as the API server keeps it.
@@ -60,14 +58,36 @@ pub(super) async fn write_all(mut to_write: UnboundedReceiver<Write>, writer: Ar
     let in_flight = Arc::new(Semaphore::new(IN_FLIGHT));
     let mut writes = JoinSet::new();
     while let Some(write) = to_write.recv().await {
-        let permit = in_flight.clone().acquire_owned().await;
+        let slot = Slot::take(&in_flight).await;
         writer.pace.turn().await;
         let writer = writer.clone();
-        writes.spawn(async move {
-            writer.write(write).await;
-            drop(permit);
-        });
-        while writes.try_join_next().is_some() {}
+        writes.spawn(async move { writer.write(write, slot).await });
+        while let Some(written) = writes.try_join_next() {
+            // The ledger may be half changed.
+            if let Err(Ok(panic)) = written.map_err(|error| error.try_into_panic()) {
+                resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// One of the writes that are under way at the same time.
+struct Slot {
+    of: Arc<Semaphore>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Slot {
+    async fn take(of: &Arc<Semaphore>) -> Slot {
+        Slot { of: of.clone(), permit: of.clone().acquire_owned().await.ok() }
+    }
+
+    /// Waits, and lets others write meanwhile: those that cannot be written must not keep back
+    /// everybody else's.
+    async fn pause(&mut self, time: Duration) {
+        self.permit = None;
+        tokio::time::sleep(time).await;
+        self.permit = self.of.clone().acquire_owned().await.ok();
     }
 }
 
@@ -83,37 +103,32 @@ enum Answer {
 }
 
 impl Writer {
-    /// Writes one thing down. A panic costs that object alone: its admission is taken back, and
+    /// Writes one thing. A panic costs that object alone: what was decided is taken back, and
     /// decided again after a while.
-    async fn write(&self, write: Write) {
-        let (what, uid) = match &write {
-            Write::Admit(admitted) => (
-                format!("{}/{}", admitted.admit.namespace, admitted.admit.name),
-                Some(admitted.admit.uid.clone()),
-            ),
-            Write::Withdraw { namespace, name, .. } | Write::Rename { namespace, name, .. } => {
-                (format!("{namespace}/{name}"), None)
+    async fn write(&self, write: Write, mut slot: Slot) {
+        let (what, uid, version) = match &write {
+            Write::Admit(Admitted { admit, version, .. }) => {
+                (format!("{}/{}", admit.namespace, admit.name), admit.uid.clone(), *version)
+            }
+            Write::Change { uid, namespace, name, version, .. } => {
+                (format!("{namespace}/{name}"), uid.clone(), *version)
             }
         };
         let written = async {
             match write {
-                Write::Admit(admitted) => self.admit(admitted).await,
-                Write::Withdraw { namespace, name, reason } => {
-                    self.withdraw(&namespace, &name, reason).await;
-                }
-                Write::Rename { namespace, name, version, queue } => {
-                    self.rename(&namespace, &name, version, &queue).await;
+                Write::Admit(admitted) => self.admit(admitted, &mut slot).await,
+                Write::Change { uid, namespace, name, version, change } => {
+                    self.change(&uid, (&namespace, &name), version, &change, &mut slot).await;
                 }
             }
         };
         let Err(panic) = AssertUnwindSafe(written).catch_unwind().await else { return };
         tracing::error!(object = what, panic = panic_message(&*panic), "a write panicked");
-        if let Some(uid) = uid {
-            self.take_back(&uid).await;
-        }
+        self.take_back(&uid, &mut slot).await;
+        self.queues.ledger().record_unchanged(&uid, version);
     }
 
-    async fn admit(&self, admitted: Admitted) {
+    async fn admit(&self, admitted: Admitted, slot: &mut Slot) {
         let Admitted { admit, version, since, freed } = admitted;
         let Some(record) = self.record(&admit, version) else {
             // The watch has shown its end, and says so in a moment.
@@ -133,72 +148,58 @@ impl Writer {
                 Answer::Outdated => return self.outdated(&admit.uid),
                 Answer::Refused(error) => {
                     self.warn(&admit, &error);
-                    return self.take_back(&admit.uid).await;
+                    return self.take_back(&admit.uid, slot).await;
                 }
                 // If it was taken after all, the next is outdated, because its version is
                 // the same; so nothing can be given twice.
                 Answer::Unknown(error) => {
                     self.warn(&admit, &error);
-                    tokio::time::sleep(self.backoff.next(admit.uid.clone())).await;
+                    slot.pause(self.backoff.next(admit.uid.clone())).await;
                 }
             }
         }
     }
 
-    async fn withdraw(&self, namespace: &str, name: &str, reason: EvictReason) {
-        let patch = admission::taken_from_minicluster(reason);
-        let uid = Uid::from(format!("{namespace}/{name}").as_str());
-        let client = &self.client;
+    /// Changes the record of a MiniCluster, if it is still as it was when that was decided. If
+    /// not, it is decided again when the watch shows what has changed.
+    async fn change(
+        &self,
+        uid: &Uid,
+        (namespace, name): (&str, &str),
+        version: u64,
+        change: &Value,
+        slot: &mut Slot,
+    ) {
         while self.leadership.decides() {
-            let under_way = self.health.begin("withdrawal");
-            let sent = patch_status::<MiniCluster>(client, namespace, name, &patch).await;
+            let under_way = self.health.begin("change of a record");
+            let sent = patch_status::<MiniCluster>(&self.client, namespace, name, change).await;
             drop(under_way);
             let Err(error) = sent else { break };
-            // It is gone, or has no room any more.
-            if matches!(&error, kube::Error::Api(status) if [404, 422].contains(&status.code)) {
+            if matches!(&error, kube::Error::Api(status) if [404, 409, 422].contains(&status.code))
+            {
+                if self.queues.ledger().record_unchanged(uid, version) {
+                    self.queues.happened();
+                }
                 break;
             }
-            tracing::warn!(
-                cluster = name,
-                namespace,
-                error = chain(&error),
-                "failed to take room back"
-            );
-            tokio::time::sleep(self.backoff.next(uid.clone())).await;
+            let error = chain(&error);
+            tracing::warn!(cluster = name, namespace, error, "failed to change an admission");
+            slot.pause(self.backoff.next(uid.clone())).await;
         }
-        self.backoff.reset(&uid);
+        self.backoff.reset(uid);
     }
 
     /// Takes an admission back that could not be written, after a while: its quota stays taken
     /// meanwhile, or it would be the next again at once.
-    async fn take_back(&self, uid: &Uid) {
-        tokio::time::sleep(self.backoff.next(uid.clone())).await;
+    async fn take_back(&self, uid: &Uid, slot: &mut Slot) {
+        slot.pause(self.backoff.next(uid.clone())).await;
         self.queues.ledger().take_back(uid);
         self.queues.happened();
     }
 
-    /// Has a record name another setup. If the object has changed, this is decided again when
-    /// the watch shows that.
-    async fn rename(&self, namespace: &str, name: &str, version: u64, queue: &SetupName) {
-        let patch = admission::renamed_minicluster(version, queue);
-        let uid = Uid::from(format!("{namespace}/{name}").as_str());
-        let client = &self.client;
-        while self.leadership.decides()
-            && let Err(error) = patch_status::<MiniCluster>(client, namespace, name, &patch).await
-        {
-            if matches!(&error, kube::Error::Api(status) if [404, 409, 422].contains(&status.code))
-            {
-                break;
-            }
-            let error = chain(&error);
-            tracing::warn!(cluster = name, namespace, error, "failed to rewrite an admission");
-            tokio::time::sleep(self.backoff.next(uid.clone())).await;
-        }
-        self.backoff.reset(&uid);
-    }
-
     /// The job is looked at again as soon as the watch shows what has changed.
     fn outdated(&self, uid: &Uid) {
+        self.backoff.reset(uid);
         self.queues.ledger().refused(uid);
         self.queues.happened();
     }
@@ -302,11 +303,30 @@ mod tests {
         (writer, admitted, sent)
     }
 
+    async fn slot() -> Slot {
+        Slot::take(&Arc::new(Semaphore::new(1))).await
+    }
+
+    /// Otherwise some that cannot be written would keep back all others.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_waits_lets_others_write() {
+        let one = Arc::new(Semaphore::new(1));
+        let mut waits = Slot::take(&one).await;
+        assert!(one.try_acquire().is_err());
+        let pause = waits.pause(Duration::from_secs(60));
+        let other = async { Slot::take(&one).await.permit.is_some() };
+        let began = tokio::time::Instant::now();
+        let ((), (other, at)) =
+            tokio::join!(pause, async { (other.await, tokio::time::Instant::now()) });
+        assert!(other && at == began, "it was kept waiting");
+        assert!(waits.permit.is_some());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_write_that_panics_costs_its_own_admission_and_is_decided_again() {
         let (writer, admitted, sent) = writer();
         assert!(writer.queues.ledger().cycle(now()).admit.is_empty(), "it is being written");
-        writer.write(Write::Admit(admitted)).await;
+        writer.write(Write::Admit(admitted), slot().await).await;
         assert_eq!(sent.load(Ordering::SeqCst), 1);
         assert_eq!(writer.queues.ledger().cycle(now()).admit.len(), 1);
     }
@@ -315,7 +335,7 @@ mod tests {
     async fn an_admission_that_was_not_sent_is_dropped_when_the_replica_stops() {
         let (writer, admitted, sent) = writer();
         writer.leadership.stop_deciding();
-        writer.write(Write::Admit(admitted)).await;
+        writer.write(Write::Admit(admitted), slot().await).await;
         assert_eq!(sent.load(Ordering::SeqCst), 0);
     }
 }

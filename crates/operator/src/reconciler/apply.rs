@@ -8,6 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Status;
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -70,6 +71,7 @@ impl ApplyError {
 fn failure_kind(error: &kube::Error) -> FailureKind {
     match error {
         kube::Error::Api(status) if status.code == 409 => FailureKind::Conflict,
+        kube::Error::Api(status) if [400, 422].contains(&status.code) => FailureKind::Invalid,
         _ if is_unknown(error) => FailureKind::Unknown,
         kube::Error::Api(_) => FailureKind::Refused,
         // This replica does not lead any more; the next one decides.
@@ -136,19 +138,27 @@ pub(super) async fn apply<K: Object>(
             plan::Object::Job(it) => apply_object(client, &**it, manager).await,
             plan::Object::MiniCluster(it) => apply_object(client, &**it, manager).await,
         },
-        Step::Patch { target: Target { kind, name, uid: _ }, patch } => match kind {
-            TargetKind::Job => change::<Job>(client, &namespace, name, patch).await,
-            TargetKind::Pod => change::<Pod>(client, &namespace, name, patch).await,
-            TargetKind::Service => change::<Service>(client, &namespace, name, patch).await,
-            TargetKind::MiniCluster => change::<MiniCluster>(client, &namespace, name, patch).await,
-        },
+        Step::Patch { target: Target { kind, name, uid }, patch } => {
+            let patch = &of_uid(patch, uid);
+            match kind {
+                TargetKind::Job => change::<Job>(client, &namespace, name, patch).await,
+                TargetKind::Pod => change::<Pod>(client, &namespace, name, patch).await,
+                TargetKind::Service => change::<Service>(client, &namespace, name, patch).await,
+                TargetKind::MiniCluster => {
+                    change::<MiniCluster>(client, &namespace, name, patch).await
+                }
+            }
+        }
         Step::Delete(Target { kind, name, uid }) => match kind {
             TargetKind::Job => delete::<Job>(client, &namespace, name, uid).await,
             TargetKind::Pod => delete::<Pod>(client, &namespace, name, uid).await,
             TargetKind::Service => delete::<Service>(client, &namespace, name, uid).await,
             TargetKind::MiniCluster => delete::<MiniCluster>(client, &namespace, name, uid).await,
         },
-        Step::PatchSelf(patch) => change::<K>(client, &namespace, &object.name_any(), patch).await,
+        Step::PatchSelf(patch) => {
+            let patch = of_uid(patch, &object.uid());
+            change::<K>(client, &namespace, &object.name_any(), &patch).await
+        }
         Step::DeleteSelf => {
             delete::<K>(client, &namespace, &object.name_any(), &object.uid()).await
         }
@@ -245,6 +255,23 @@ async fn try_create<K: Object>(
     }
 }
 
+/// A merge patch for no other object of the name. The API server answers that a uid cannot
+/// change.
+fn of_uid(patch: &Value, uid: &Option<String>) -> Value {
+    let mut patch = patch.clone();
+    if let Some(uid) = uid {
+        patch["metadata"]["uid"] = uid.as_str().into();
+    }
+    patch
+}
+
+/// Whether the API server was asked to change the uid: the object that was meant is gone, and
+/// another one has its name.
+fn is_of_another(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
+}
+
 /// Changes an object by a merge patch. One that is gone needs no change any more.
 async fn change<K: Object>(
     client: &Client,
@@ -256,7 +283,7 @@ async fn change<K: Object>(
     let parameters = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
     match api.patch_metadata(name, &parameters, &Patch::Merge(patch)).await {
         Ok(changed) => Ok(Some(written::<K>(changed.meta()))),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 || is_of_another(&status) => Ok(None),
         Err(source) => Err(ApplyError::Change { kind: kind::<K>(), name: name.to_owned(), source }),
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use flux_operator_plan::broken::unreadable;
 use flux_operator_plan::{Conclude, Decision};
 use flux_operator_wire::Drain;
 use k8s_openapi::NamespaceResourceScope;
@@ -17,7 +18,8 @@ use serde_json::Value;
 /// A kind of object that is reconciled. Its meaning is in [`decide`](Kind::decide), which is
 /// pure; the rest says where things are found.
 pub trait Kind: Send + Sync + 'static {
-    /// What is kept of an object: itself, or why it cannot be read.
+    /// What is kept of an object: itself, or why it cannot be read. Its metadata has the name and
+    /// the uid.
     type Stored: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + std::fmt::Debug
@@ -51,14 +53,6 @@ pub trait Kind: Send + Sync + 'static {
 
     /// The object that is kept, or why it cannot be read.
     fn open(stored: &Self::Stored) -> Result<Cow<'_, Self::Object>, &InvalidObject>;
-
-    /// The uid of what is kept.
-    fn uid(stored: &Self::Stored) -> String {
-        match Self::open(stored) {
-            Ok(object) => object.uid().unwrap_or_default(),
-            Err(invalid) => invalid.metadata.uid.clone().unwrap_or_default(),
-        }
-    }
 
     /// What is known now, from memory; None if that is too little to decide anything.
     fn observe(&self, object: &Self::Object, now: Timestamp) -> Option<Self::Observed>;
@@ -100,11 +94,14 @@ pub trait Kind: Send + Sync + 'static {
         let _ = (object, status);
     }
 
-    /// The conditions that an object has.
-    fn conditions(object: &Self::Object) -> &[Condition];
+    /// The conditions that an object has; None if they are not all kept, and so cannot be written
+    /// again.
+    fn conditions(object: &Self::Object) -> Option<&[Condition]>;
 
     /// The status of an object that cannot be read: why not.
-    fn unreadable(invalid: &InvalidObject, now: Timestamp) -> Value;
+    fn unreadable(invalid: &InvalidObject, now: Timestamp) -> Value {
+        unreadable(Self::CONDITION, &invalid.metadata, &invalid.error, now)
+    }
 }
 
 /// When a status may be written.

@@ -14,6 +14,9 @@ use crate::lock::lock;
 /// client, or the watch is away; then what is shown counts.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often what resolves itself is tried at once: for 5 s.
+const TRANSIENT_TRIES: u32 = 20;
+
 /// What is remembered, by the objects' uids.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<HashMap<String, Entry>>);
@@ -26,6 +29,8 @@ struct Entry {
     expected: Vec<(Written, Instant)>,
     /// Failures in a row.
     failures: u32,
+    /// Failures in a row that resolve themselves.
+    transient: u32,
     /// The generation of which was reported that it cannot be reconciled.
     reported: Option<Option<i64>>,
     /// Since when a change of its status has been held.
@@ -36,9 +41,9 @@ struct Entry {
 
 impl Entry {
     fn is_empty(&self) -> bool {
-        let Entry { expected, failures, reported, deferred, answers } = self;
-        let nothing = expected.is_empty() && answers.is_empty() && *failures == 0;
-        nothing && reported.is_none() && deferred.is_none()
+        let Entry { expected, failures, transient, reported, deferred, answers } = self;
+        let nothing = expected.is_empty() && answers.is_empty();
+        nothing && (*failures, *transient) == (0, 0) && reported.is_none() && deferred.is_none()
     }
 }
 
@@ -46,6 +51,11 @@ impl Memory {
     /// The object is gone.
     pub(crate) fn forget(&self, uid: &str) {
         self.lock().remove(uid);
+    }
+
+    /// Only these objects are left.
+    pub(crate) fn retain(&self, is_left: impl Fn(&str) -> bool) {
+        self.lock().retain(|uid, _| is_left(uid));
     }
 
     /// Remembers a write until it is shown.
@@ -87,9 +97,20 @@ impl Memory {
         })
     }
 
+    /// How long to wait for what resolves itself: it is tried often for some seconds, and then
+    /// less and less, like a failure.
+    pub(super) fn wait_for_transient(&self, uid: &str) -> Duration {
+        self.change(uid, |entry| {
+            entry.transient = entry.transient.saturating_add(1);
+            delay(entry.transient.saturating_sub(TRANSIENT_TRIES))
+        })
+    }
+
     /// Forgets failures.
     pub(super) fn succeeded(&self, uid: &str) {
-        self.change(uid, |entry| (entry.failures, entry.reported) = (0, None));
+        self.change(uid, |entry| {
+            (entry.failures, entry.transient, entry.reported) = (0, 0, None);
+        });
     }
 
     /// Whether it was reported of this generation that it cannot be reconciled.
@@ -200,6 +221,16 @@ mod tests {
     }
 
     #[test]
+    fn what_resolves_itself_is_tried_often_but_not_for_ever() {
+        let memory = Memory::default();
+        let waits: Vec<u128> =
+            (0..30).map(|_| memory.wait_for_transient("a").as_millis()).collect();
+        assert!(waits[..20].iter().all(|wait| *wait == 250), "{waits:?}");
+        assert_eq!(waits[20..23], [500, 1000, 2000]);
+        assert_eq!(waits[29], 60_000);
+    }
+
+    #[test]
     fn nothing_is_kept_of_what_is_settled_or_gone() {
         let memory = Memory::default();
         memory.expect("settled", written("1"));
@@ -209,7 +240,9 @@ mod tests {
         memory.succeeded("settled");
         memory.not_deferred("settled");
         memory.back_off("gone");
+        memory.back_off("unlisted");
         memory.forget("gone");
+        memory.retain(|uid| uid != "unlisted");
         assert!(memory.lock().is_empty());
     }
 

@@ -14,7 +14,6 @@
 mod apply;
 mod kind;
 mod memory;
-mod panics;
 mod run;
 mod write;
 
@@ -22,6 +21,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use flux_operator_plan::broken::operator_error;
 use flux_operator_plan::status::Urgency;
 use flux_operator_plan::{Conclusion, Decision, Failure, Outcome};
 use futures::FutureExt;
@@ -40,8 +40,8 @@ use write::Answer;
 pub(crate) use apply::is_terminating;
 pub use kind::{Kind, Turn, Written};
 pub(crate) use memory::Memory;
-pub(crate) use run::Pacing;
 pub use run::run_kind;
+pub(crate) use run::{Pacing, forget};
 pub(crate) use write::{patch_status, replace_status};
 
 /// How long a change of a status that nobody waits for is held, so that others join it.
@@ -115,7 +115,7 @@ impl<K: Kind> Reconciler<K> {
             let (kind, error) = (K::NAME, chain(error));
             tracing::warn!(kind, name, namespace, error, "a reconciliation failed");
         }
-        Action::requeue(self.memory.back_off(&K::uid(stored)))
+        Action::requeue(self.memory.back_off(stored.meta().uid.as_deref().unwrap_or_default()))
     }
 
     async fn reconcile_stored(&self, stored: &K::Stored) -> Result<Action, ReconcileError> {
@@ -150,8 +150,12 @@ impl<K: Kind> Reconciler<K> {
         }
         let conclusion = decision.conclude(&outcome);
         let deferred = self.publish(&object, &conclusion).await?;
-        if let (true, Some(failure)) = (conclusion.retry, outcome.failure) {
-            return Err(ReconcileError::Step(failure, reason));
+        if let (true, Some(failure)) = (conclusion.retry, &outcome.failure) {
+            return Err(ReconcileError::Step(failure.clone(), reason));
+        }
+        if outcome.failure.is_some() {
+            // It resolves itself, but not always soon.
+            return Ok(Action::requeue(self.memory.wait_for_transient(uid)));
         }
         self.memory.succeeded(uid);
         let until = conclusion.requeue_at.map(|until| {
@@ -177,7 +181,13 @@ impl<K: Kind> Reconciler<K> {
                 return None;
             }
             match apply::apply(&self.common.client, object, step).await {
-                Ok(written) => written.into_iter().for_each(|it| self.memory.expect(uid, it)),
+                Ok(written) => {
+                    written.into_iter().for_each(|it| self.memory.expect(uid, it));
+                    if step.is_of_self() {
+                        // The rest was computed from what the object was before.
+                        return Some((Outcome { done: done + 1, failure: None }, ""));
+                    }
+                }
                 Err(error) => {
                     let failure = Some(error.failure());
                     return Some((Outcome { done, failure }, error.reason()));
@@ -256,7 +266,9 @@ impl<K: Kind> Reconciler<K> {
         let (name, namespace) = (&reference.name, &reference.namespace);
         let kind = K::NAME;
         let opened = std::panic::catch_unwind(AssertUnwindSafe(|| K::open(stored).ok()));
-        if let Ok(Some(object)) = opened {
+        if let Ok(Some(object)) = opened
+            && let Some(before) = K::conditions(&object)
+        {
             let (uid, generation) = (object.uid().unwrap_or_default(), object.meta().generation);
             if !self.memory.reported(&uid, generation) {
                 tracing::error!(
@@ -266,12 +278,14 @@ impl<K: Kind> Reconciler<K> {
                     panic = message,
                     "a reconciliation panicked"
                 );
-                let status = panics::status::<K>(&object, &message, Timestamp::now());
-                let metadata = object.meta();
+                let (metadata, now) = (object.meta(), Timestamp::now());
+                let status = operator_error(K::CONDITION, metadata, &message, before, now);
                 let written =
                     write::patch_own_status::<K::Object>(&self.common.client, metadata, status);
                 match written.await {
-                    Ok(_) => self.memory.set_reported(&uid, generation),
+                    Ok(Answer::Written(_)) => self.memory.set_reported(&uid, generation),
+                    // The watch shows what has changed, and it is tried again then.
+                    Ok(Answer::Outdated) => {}
                     Err(error) => {
                         let error = chain(&error);
                         tracing::warn!(kind, name, namespace, error, "failed to report a panic");

@@ -1,5 +1,6 @@
 //! Runs a kind's reconciler.
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,9 +115,7 @@ async fn watch<S>(
         match event {
             Ok(event) => {
                 store.note(&event);
-                if let Event::Delete(object) = &event {
-                    memory.forget(object.meta().uid.as_deref().unwrap_or_default());
-                }
+                forget(&memory, &event, &store);
                 let names = match event {
                     Event::Apply(object) | Event::Delete(object) => {
                         vec![ObjectRef::from_obj(&object)]
@@ -132,6 +131,23 @@ async fn watch<S>(
             }
             Err(error) => tracing::warn!(%error, kind = %S::kind(&()), "a watch failed"),
         }
+    }
+}
+
+/// Forgets what was remembered of objects that are gone.
+pub(crate) fn forget<S>(memory: &Memory, event: &Event<S>, store: &Store<S>)
+where
+    S: Resource<DynamicType = ()> + Clone + 'static,
+{
+    match event {
+        Event::Delete(object) => memory.forget(object.meta().uid.as_deref().unwrap_or_default()),
+        Event::InitDone => {
+            let all = store.state();
+            let left: HashSet<&str> =
+                all.iter().filter_map(|object| object.meta().uid.as_deref()).collect();
+            memory.retain(|uid| left.contains(uid));
+        }
+        Event::Apply(_) | Event::Init | Event::InitApply(_) => {}
     }
 }
 

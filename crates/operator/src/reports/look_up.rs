@@ -11,6 +11,7 @@ use flux_operator_plan::kubernetes::{REPORT_KEY, secret_name};
 use flux_operator_wire::seal::SealKey;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use crate::http::Server;
@@ -28,7 +29,12 @@ impl Server {
         // A client that goes away must not cut off what others wait for.
         let (server, minicluster, uid) = (self.clone(), minicluster.clone(), uid.to_owned());
         let found = tokio::spawn(async move { server.find_key(&minicluster, &uid).await });
-        found.await.ok().flatten()
+        match found.await.map_err(JoinError::try_into_panic) {
+            Ok(key) => key,
+            // The caller reports it.
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            Err(Err(_cancelled)) => None,
+        }
     }
 
     async fn find_key(&self, minicluster: &MiniCluster, uid: &str) -> Option<SealKey> {

@@ -32,21 +32,24 @@ pub fn with_status(job: &FluxJob, status: &FluxJobStatus) -> Value {
 /// The merge patch that admits a MiniCluster which names a queue itself: only the record. Its
 /// conditions follow with its next pass.
 pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) -> Value {
-    exactly(&minicluster.metadata, json!({ "admission": record(admit, now) }))
+    let version = &minicluster.metadata.resource_version;
+    json!({
+        "metadata": { "resourceVersion": version },
+        "status": { "admission": record(admit, now) },
+    })
 }
 
-/// The merge patch that takes the room of a MiniCluster back: its next pass suspends its
-/// Job, and the record goes when its pods have. One that has no room any more refuses it,
-/// because a record names its queue.
-pub fn taken_from_minicluster(reason: EvictReason) -> Value {
-    json!({ "status": { "admission": { "leaving": of_eviction(reason).as_str() } } })
+/// The merge patch that takes the quota of a MiniCluster back, for this version of the object:
+/// its next reconciliation suspends its Job, and the record goes when its pods have. One that
+/// has no quota any more refuses it, because a record names its queue.
+pub fn taken_from_minicluster(version: u64, reason: EvictReason) -> Value {
+    exactly(version, json!({ "admission": { "leaving": of_eviction(reason).as_str() } }))
 }
 
 /// The merge patch that has the record of a MiniCluster name the setup that has replaced its
 /// own, for this version of the object.
 pub fn renamed_minicluster(version: u64, queue: &SetupName) -> Value {
-    let metadata = ObjectMeta { resource_version: Some(version.to_string()), ..Default::default() };
-    exactly(&metadata, json!({ "admission": { "queue": queue.to_string() } }))
+    exactly(version, json!({ "admission": { "queue": queue.to_string() } }))
 }
 
 fn record(admit: &Admit, now: Timestamp) -> Record {
@@ -61,6 +64,6 @@ fn record(admit: &Admit, now: Timestamp) -> Record {
 }
 
 /// A patch of the status of exactly this version of an object.
-fn exactly(metadata: &ObjectMeta, status: Value) -> Value {
-    json!({ "metadata": { "resourceVersion": metadata.resource_version }, "status": status })
+fn exactly(version: u64, status: Value) -> Value {
+    json!({ "metadata": { "resourceVersion": version.to_string() }, "status": status })
 }

@@ -205,8 +205,11 @@ fn ready(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
         Standing::Waits { reason, .. } => no(reason.clone(), "the job waits for room"),
         Standing::HasRoom { trouble: Some((reason, message)), .. } => no(*reason, message),
         Standing::HasRoom { minicluster, .. } => {
-            let told = minicluster.and_then(|minicluster| minicluster.status.as_ref());
-            let told = told.and_then(|status| find(&status.conditions, ConditionType::Ready));
+            let status = minicluster.and_then(|minicluster| minicluster.status.as_ref());
+            let find = |kind| status.and_then(|status| find(&status.conditions, kind));
+            // What cannot be run is never ready, and says why where it is refused.
+            let refused = find(ConditionType::Accepted).filter(|told| told.status == "False");
+            let told = refused.or_else(|| find(ConditionType::Ready));
             // That pods come one after the other is told by the MiniCluster.
             match told {
                 Some(told) if !is_starting(told) => as_told(told),

@@ -136,7 +136,7 @@ pub(super) fn unreadable(panic: &str) -> Mistake {
         "the operator failed to read the object, so nothing is done about it until it changes; \
          please report this: {panic}"
     );
-    Mistake { reason: Reason::Unreadable, message }
+    Mistake { reason: Reason::OperatorError, message }
 }
 
 /// The nodes a job asks for; none if that is for the setup to say.

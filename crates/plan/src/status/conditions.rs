@@ -48,8 +48,7 @@ fn accepted(facts: &Facts<'_>) -> Verdict {
         return no(Reason::from(refusal.reason), &refusal.to_string());
     }
     if let Some(failure) = failure {
-        let reason = if failure.not_ours { Reason::NotOurs } else { Reason::ApplyFailed };
-        return no(reason, failure.message);
+        return no(failure.reason, failure.message);
     }
     match hold {
         Some(hold) => no(hold.reason(), &hold.to_string()),

@@ -56,8 +56,8 @@ pub(crate) struct Outcome<'a> {
 /// A step that failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported<'a> {
-    /// An object of the name belongs to another owner.
-    pub(crate) not_ours: bool,
+    /// Why, in one word.
+    pub(crate) reason: Reason,
     /// What happened, and what to do about it.
     pub(crate) message: &'a str,
 }

@@ -38,6 +38,8 @@ fn q1_a_minicluster_gets_only_the_record() {
     let record = json!({ "queue": "hpc/batch", "size": 2, "time": "2026-01-01T00:00:01Z",
         "resources": { "nodes": "2", "pods": "2" } });
     assert_eq!(patch["status"], json!({ "admission": record }));
-    let patch = taken_from_minicluster(EvictReason::OverQuota);
-    assert_eq!(patch["status"], json!({ "admission": { "leaving": "OverQuota" } }));
+    let patch = taken_from_minicluster(7, EvictReason::OverQuota);
+    let expected = json!({ "metadata": { "resourceVersion": "7" },
+        "status": { "admission": { "leaving": "OverQuota" } } });
+    assert_eq!(patch, expected);
 }

@@ -113,6 +113,16 @@ fn q11_what_keeps_a_cluster_from_being_made_is_told() {
     assert_eq!(world.job().unwrap().spec.command, "lmp", "the spec is never blanked");
 }
 
+/// A MiniCluster that is refused is not "being started".
+#[test]
+fn q11_why_its_cluster_is_refused_is_told_of_the_job() {
+    let mut world = World::admitted(json!({}));
+    world.refuse_cluster("NotOurs");
+    world.settle();
+    assert_eq!(world.told(), pair("Waiting", "NotOurs"));
+    assert_eq!(world.condition("Ready").message, "NotOurs it is");
+}
+
 #[test]
 fn q11_a_name_that_is_taken_costs_no_room() {
     let mut world = World::new(json!({}));

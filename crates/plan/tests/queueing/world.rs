@@ -402,6 +402,19 @@ impl World {
         self.touch();
     }
 
+    /// The MiniCluster cannot be run, for this reason.
+    pub fn refuse_cluster(&mut self, reason: &str) {
+        let Some(minicluster) = self.living() else { return };
+        minicluster["status"] = json!({ "size": 0, "conditions": [
+            condition("Ready", "False", "NotCreated"),
+            condition("Running", "False", "NotStarted"),
+            condition("Succeeded", "Unknown", "NotFinished"),
+            condition("JobFinished", "False", "NotFinished"),
+            condition("Accepted", "False", reason),
+        ] });
+        self.touch();
+    }
+
     /// The command ends with this code.
     pub fn end(&mut self, code: i32) {
         self.end_for(code, if code == 0 { "Completed" } else { "CommandFailed" });
@@ -496,7 +509,7 @@ fn condition(kind: &str, status: &str, reason: &str) -> Value {
 fn can_fail(step: &Step, how: FailureKind) -> bool {
     match how {
         FailureKind::NotOurs | FailureKind::Transient => matches!(step, Step::Create(_)),
-        FailureKind::Refused | FailureKind::Unknown => true,
+        FailureKind::Refused | FailureKind::Invalid | FailureKind::Unknown => true,
         FailureKind::Conflict => false,
     }
 }

@@ -42,7 +42,7 @@ fn a_job_that_panics_when_it_is_read_costs_that_job_alone() {
     assert_eq!(admitted(&mut ledger), ["sound"]);
     let facts = ledger.job(&PANICS.into(), None, NOW).unwrap();
     let mistake = facts.standing.mistake().unwrap();
-    assert_eq!(mistake.reason, Reason::Unreadable);
+    assert_eq!(mistake.reason, Reason::OperatorError);
     assert!(mistake.message.contains("a test wants it"), "{}", mistake.message);
 }
 

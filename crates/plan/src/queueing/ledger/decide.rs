@@ -37,6 +37,10 @@ pub struct Admitted {
 /// A job that is to lose its quota.
 #[derive(Debug)]
 pub struct Evicted {
+    /// Its uid.
+    pub uid: Uid,
+    /// The version of the object that was decided on.
+    pub version: u64,
     /// What it is.
     pub kind: Kind,
     /// Its namespace.
@@ -52,6 +56,8 @@ pub struct Evicted {
 /// A record that is to name another setup.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Renamed {
+    /// The uid of the job.
+    pub uid: Uid,
     /// What the job is.
     pub kind: Kind,
     /// Its namespace.
@@ -83,7 +89,8 @@ impl<G: Guard> Ledger<G> {
             if known.evicted.replace(reason).is_none() {
                 let queue = self.scheduler.queue_of(&uid).cloned();
                 let (namespace, name) = (known.namespace.clone(), known.name.clone());
-                evict.push(Evicted { kind: known.kind, namespace, name, queue, reason });
+                let (kind, version) = (known.kind, known.version);
+                evict.push(Evicted { uid, version, kind, namespace, name, queue, reason });
             }
         }
         let rename = self.rename();
@@ -103,6 +110,7 @@ impl<G: Guard> Ledger<G> {
             let Some(known) = self.known.get(uid) else { continue };
             if self.renaming.insert(uid.clone(), known.version) != Some(known.version) {
                 rename.push(Renamed {
+                    uid: uid.clone(),
                     kind: known.kind,
                     namespace: known.namespace.clone(),
                     name: known.name.clone(),
@@ -129,6 +137,23 @@ impl<G: Guard> Ledger<G> {
         } else {
             writing.refused = true;
         }
+    }
+
+    /// The record of a job was not changed as was decided, because the object has changed or is
+    /// gone. What is to become of it is decided again when the watch has shown that.
+    ///
+    /// Returns whether it is shown already, so that it can be decided now.
+    pub fn record_unchanged(&mut self, uid: &Uid, version: u64) -> bool {
+        // A new name is decided again for each version anyway.
+        let Some(known) = self.known.get_mut(uid) else { return false };
+        let is_shown = known.version > version;
+        if known.evicted.is_some() && is_shown {
+            known.evicted = None;
+            self.scheduler.undo(uid);
+        } else if known.evicted.is_some() {
+            known.eviction_refused = true;
+        }
+        is_shown
     }
 
     /// An admission was not written, and never will be.

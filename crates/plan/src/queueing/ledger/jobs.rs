@@ -101,11 +101,16 @@ impl<G: Guard> Ledger<G> {
                 admitted: false,
                 finished: false,
                 evicted: None,
+                eviction_refused: false,
                 writing: None,
             })
         });
         if version < known.version {
             return Change::None;
+        }
+        if version > known.version && std::mem::take(&mut known.eviction_refused) {
+            known.evicted = None;
+            self.scheduler.undo(&uid);
         }
         known.version = version;
         let (standing, workload) = match reading {

@@ -83,6 +83,9 @@ struct Known {
     admitted: bool,
     finished: bool,
     evicted: Option<EvictReason>,
+    /// The API server did not take the eviction. It is decided again when the watch shows what
+    /// has changed.
+    eviction_refused: bool,
     writing: Option<Writing>,
 }
 

@@ -84,6 +84,26 @@ fn q8_a_refusal_of_what_was_written_all_the_same_takes_nothing_back() {
 }
 
 #[test]
+fn q16_an_eviction_that_the_api_server_did_not_take_is_decided_again() {
+    let spec = json!({ "quota": { "nodes": "1" }, "stopPolicy": "HoldAndDrain" });
+    let (mut ledger, _) = with_setups(&[("q", &[], spec)]);
+    put(&mut ledger, "a", 1, admitted_by("q"));
+    let evicted = |ledger: &mut Ledger| -> Vec<u64> {
+        ledger.cycle(NOW).evict.iter().map(|evicted| evicted.version).collect()
+    };
+    assert_eq!(evicted(&mut ledger), [1]);
+    assert_eq!(evicted(&mut ledger), [0_u64; 0]);
+    assert!(!ledger.record_unchanged(&"a".into(), 1));
+    assert_eq!(evicted(&mut ledger), [0_u64; 0], "it was tried again with the same version");
+    put(&mut ledger, "a", 2, admitted_by("q"));
+    assert_eq!(evicted(&mut ledger), [2]);
+    // The watch may be faster than the answer.
+    put(&mut ledger, "a", 3, admitted_by("q"));
+    assert!(ledger.record_unchanged(&"a".into(), 2));
+    assert_eq!(evicted(&mut ledger), [3]);
+}
+
+#[test]
 fn q13_room_is_given_on_as_soon_as_a_job_has_ended() {
     let mut ledger = ledger();
     put(&mut ledger, "a", 1, with_room());

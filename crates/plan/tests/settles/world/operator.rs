@@ -119,7 +119,7 @@ impl World {
                 Subject::Itself if uid.and_then(Value::as_str) != minicluster.uid().as_deref() => {
                     Reply::Gone
                 }
-                Subject::Itself | Subject::Namespace => Reply::Exists,
+                Subject::Itself | Subject::Namespace | Subject::Keys => Reply::Exists,
                 Subject::Job { .. } | Subject::Pod { .. } => Reply::Events(Vec::new()),
             };
             let answer = Answer::new(minicluster, query, Some(reply), self.now);
@@ -188,7 +188,7 @@ fn can_fail(step: &Step, how: FailureKind) -> bool {
         FailureKind::NotOurs | FailureKind::Transient => {
             matches!(step, Step::CreateKeys(_) | Step::Create(_))
         }
-        FailureKind::Refused | FailureKind::Unknown => true,
+        FailureKind::Refused | FailureKind::Invalid | FailureKind::Unknown => true,
     }
 }
 

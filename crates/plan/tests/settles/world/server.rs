@@ -54,7 +54,15 @@ impl World {
         }
     }
 
+    /// Changes the object that was observed, and no other of its name.
     fn patch(&mut self, target: &Target, patch: &Value) -> Result<(), FailureKind> {
+        let there = match target.kind {
+            TargetKind::Job => self.there.job.as_ref().map(ResourceExt::uid),
+            _ => self.there.pods.get(&target.name).map(ResourceExt::uid),
+        };
+        if there.is_some_and(|there| there != target.uid) {
+            return Ok(());
+        }
         match target.kind {
             TargetKind::Job => self.patch_job(patch),
             TargetKind::Pod => {
@@ -100,7 +108,7 @@ impl World {
         }
         let version = self.next_version();
         let metadata: &mut ObjectMeta = object.meta_mut();
-        metadata.uid.get_or_insert_with(|| format!("uid-of-{name}"));
+        metadata.uid.get_or_insert_with(|| format!("{name}-{version}"));
         metadata.resource_version = Some(version);
         object
     }
