@@ -73,6 +73,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let manifest = input::manifest(&arguments.filename)?;
     let settings = arguments.settings.offline();
     let keys = Keys { certificate: certificate(arguments.certificate.as_deref())?, report: None };
+    // All of it is decided before any of it is shown: the reader may apply what it gets.
+    let mut shown = String::new();
     for document in &manifest.documents {
         let problems = validate::document(document);
         if !problems.is_empty() {
@@ -91,37 +93,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             bail!("{name}: {refusal}");
         }
         for step in &decision.steps {
-            show_created(step, &keys)?;
+            shown.push_str(&created(step, &keys)?);
         }
     }
+    print::output(shown)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows what a step creates.
-fn show_created(step: &Step, keys: &Keys) -> Result<()> {
+/// What a step creates.
+fn created(step: &Step, keys: &Keys) -> Result<String> {
     match step {
         Step::CreateKeys(new) => {
             let given = new.certificate.clone();
             let certificate = given.unwrap_or_else(|| keys.certificate.clone());
-            show(&new.secret(&Keys { certificate, ..keys.clone() }))
+            yaml(&new.secret(&Keys { certificate, ..keys.clone() }))
         }
         Step::Create(object) | Step::CreateOrApply(object) | Step::Apply { object, .. } => {
             match object {
-                Object::ConfigMap(object) => show(object),
-                Object::Service(object) => show(object),
-                Object::Pod(object) => show(object),
-                Object::Job(object) => show(object),
-                Object::MiniCluster(object) => show(object),
+                Object::ConfigMap(object) => yaml(object),
+                Object::Service(object) => yaml(object),
+                Object::Pod(object) => yaml(object),
+                Object::Job(object) => yaml(object),
+                Object::MiniCluster(object) => yaml(object),
             }
         }
         // There is nothing to change or delete yet.
-        Step::Patch { .. } | Step::Delete(_) | Step::PatchSelf(_) | Step::DeleteSelf => Ok(()),
+        Step::Patch { .. } | Step::Delete(_) | Step::PatchSelf(_) | Step::DeleteSelf => {
+            Ok(String::new())
+        }
     }
 }
 
-fn show(object: &impl Serialize) -> Result<()> {
+fn yaml(object: &impl Serialize) -> Result<String> {
     let yaml = serde_saphyr::to_string(object).context("failed to write an object as YAML")?;
-    print::output(format!("---\n{yaml}"))
+    Ok(format!("---\n{yaml}"))
 }
 
 fn certificate(file: Option<&Path>) -> Result<Certificate> {

@@ -158,7 +158,8 @@ fn start(common: &Common, for_all: Client, listener: TcpListener, options: Optio
         make_miniclusters: true,
         rate: options.rate,
     };
-    let start = queue::Start::new(&queue_options.home, miniclusters.clone(), metrics);
+    let start =
+        queue::Start::new(&queue_options.home, miniclusters.clone(), changed.clone(), metrics);
     let queues = start.queues.clone();
     let namespace = options.namespace.as_deref();
     let store = miniclusters.clone();

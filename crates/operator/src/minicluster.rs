@@ -54,6 +54,7 @@ impl Kind for MiniClusters {
         let mut seen = self.stores.seen(minicluster, &self.reports, now);
         seen.answers = self.memory.answers(uid);
         seen.unreadable = self.queues.unreadable(minicluster);
+        seen.waiting = self.queues.why(minicluster, now);
         Some(seen)
     }
 

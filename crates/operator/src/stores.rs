@@ -69,6 +69,7 @@ impl Stores {
             watching_since: reports.since(),
             keys_lost: reports
                 .has_lost_key(minicluster.metadata.uid.as_deref().unwrap_or_default()),
+            waiting: None,
             unreadable: None,
             answers: Vec::new(),
             now,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
+use flux_operator_queue::Waiting;
 use flux_operator_wire::Report;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
@@ -32,6 +33,8 @@ pub struct Seen {
     pub watching_since: Timestamp,
     /// A report came that could not be checked, because the Secret with its key is gone.
     pub keys_lost: bool,
+    /// Why it waits in its queue, if it does.
+    pub waiting: Option<Waiting>,
     /// Why its queue cannot read it, if so.
     pub unreadable: Option<String>,
     /// What the API server answered to [`queries`](crate::queries()).
@@ -51,6 +54,7 @@ impl Seen {
             report: None,
             watching_since: now,
             keys_lost: false,
+            waiting: None,
             unreadable: None,
             answers: Vec::new(),
             now,

@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flux_operator_api::condition::ConditionType;
-use flux_operator_api::{FluxJob, FluxJobStatus};
+use flux_operator_api::{FluxJob, FluxJobStatus, MiniCluster};
 use flux_operator_plan::Decision;
-use flux_operator_plan::queueing::job::{Facts, JobSeen, decide};
+use flux_operator_plan::queueing::job::{Facts, JobSeen, decide, must_ask_for_cluster};
 use flux_operator_queue::SetupName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::Resource;
+use kube::api::Api;
 use kube::core::error_boundary::InvalidObject;
+use kube::{Client, Resource, ResourceExt};
 
 use super::ledger::{JobFacts, uid_of};
 use super::packed::PackedJob;
 use super::queues::Queues;
+use crate::errors::chain;
 use crate::metrics::{Metrics, Stations};
 use crate::reconciler::{Kind, Turn, Written};
 use crate::stores::Guarded;
@@ -32,9 +34,17 @@ pub(super) struct Jobs {
 /// What is known of a job.
 pub(super) struct Observed {
     minicluster: Option<Arc<Guarded>>,
+    has_unseen_cluster: bool,
     facts: JobFacts,
     jitter: f64,
     now: Timestamp,
+}
+
+impl Observed {
+    /// The MiniCluster of the job's name, whoever it belongs to.
+    fn minicluster(&self) -> Option<&MiniCluster> {
+        self.minicluster.as_deref().and_then(|named| named.0.as_ref().ok())
+    }
 }
 
 impl Kind for Jobs {
@@ -59,14 +69,37 @@ impl Kind for Jobs {
             ledger.job(&uid_of(job), recorded.as_ref(), now.as_millisecond())?
         };
         let minicluster = self.queues.minicluster_named_as(job);
-        Some(Observed { minicluster, facts, jitter: jitter(), now })
+        let has_unseen_cluster = false;
+        Some(Observed { minicluster, has_unseen_cluster, facts, jitter: jitter(), now })
+    }
+
+    async fn ask(&self, client: &Client, job: &FluxJob, observed: &mut Observed) {
+        if !must_ask_for_cluster(job, observed.minicluster()) {
+            return;
+        }
+        let namespace = job.namespace().unwrap_or_default();
+        let miniclusters: Api<MiniCluster> = Api::namespaced(client.clone(), &namespace);
+        match miniclusters.get_metadata_opt(&job.name_any()).await {
+            Ok(found) => {
+                let owners = found.iter().flat_map(|found| found.owner_references());
+                observed.has_unseen_cluster =
+                    owners.into_iter().any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref());
+            }
+            Err(error) => {
+                let (job, error) = (job.name_any(), chain(&error));
+                tracing::warn!(job, namespace, error, "failed to ask for a job's MiniCluster");
+                // Its quota is kept until the API server can say.
+                observed.has_unseen_cluster = true;
+            }
+        }
     }
 
     fn decide<'a>(&'a self, job: &'a FluxJob, observed: &'a Observed) -> Decision<Facts<'a>> {
-        let Observed { minicluster, facts, jitter, now } = observed;
+        let Observed { minicluster: _, has_unseen_cluster, facts, jitter, now } = observed;
         decide(JobSeen {
             job,
-            minicluster: minicluster.as_deref().and_then(|named| named.0.as_ref().ok()),
+            minicluster: observed.minicluster(),
+            has_unseen_cluster: *has_unseen_cluster,
             setup: facts.setup.as_ref().map(|setup| &setup.spec),
             record: facts.record.as_ref(),
             mistake: facts.standing.mistake(),

@@ -43,11 +43,13 @@ use crate::metrics::Metrics;
 use crate::reconciler::{Pacing, Reconciler};
 use crate::stores::Guarded;
 use crate::tasks::{TaskEnded, Tasks};
+use crate::watches::Changed;
 
 use pace::Pace;
 pub use pace::Rate;
 use packed::PackedJob;
 use queues::GuardedSetup;
+use queues::Names;
 pub(crate) use queues::Queues;
 
 /// FluxJobs. Reconciliations mostly wait for the API server.
@@ -79,22 +81,21 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Queues of which nothing is known yet. Somebody else watches MiniClusters, and tells
-    /// by [`Queues::take_minicluster`].
-    pub(crate) fn new(home: &str, miniclusters: Watched<Guarded>, metrics: &Metrics) -> Start {
-        let (changed, changes) = mpsc::unbounded_channel();
+    /// Queues of which nothing is known yet. The caller watches MiniClusters, passes on what it
+    /// sees by [`Queues::take_minicluster`], and reconciles `changed_miniclusters`.
+    pub(crate) fn new(
+        home: &str,
+        miniclusters: Watched<Guarded>,
+        changed_miniclusters: Changed,
+        metrics: &Metrics,
+    ) -> Start {
+        let (changed_job, changes) = mpsc::unbounded_channel();
         let (changed_setup, changed_setups) = mpsc::unbounded_channel();
+        let changed =
+            Names { jobs: changed_job, setups: changed_setup, miniclusters: changed_miniclusters };
         let (job_store, jobs) = Watched::new();
         let (setup_store, setups) = Watched::new();
-        let queues = Queues::new(
-            home,
-            job_store,
-            setup_store,
-            miniclusters,
-            changed,
-            changed_setup,
-            metrics,
-        );
+        let queues = Queues::new(home, job_store, setup_store, miniclusters, changed, metrics);
         Start { queues, changes, changed_setups, jobs, setups }
     }
 
@@ -152,7 +153,10 @@ pub async fn run_queue(
 ) -> Result<(), TaskEnded> {
     let common = Common::new(client, Leadership::always(), Metrics::new());
     let (miniclusters, writer) = Watched::new();
-    let start = Start::new(&options.home, miniclusters.clone(), &common.metrics);
+    // Another controller reconciles MiniClusters.
+    let (changed_miniclusters, _) = mpsc::unbounded_channel();
+    let start =
+        Start::new(&options.home, miniclusters.clone(), changed_miniclusters, &common.metrics);
     let queues = start.queues.clone();
     let mut tasks = Tasks::default();
     let take = queues.clone();

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::queueing::setup::is_to_be_kept;
-use flux_operator_queue::{Kind, Resources, SetupName, Uid};
+use flux_operator_queue::{Kind, Resources, SetupName, Uid, Waiting};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
@@ -26,12 +27,21 @@ use crate::lock::lock;
 use crate::metrics::{Metrics, QueueFigures};
 use crate::reconciler::Memory;
 use crate::stores::Guarded;
+use crate::watches::Changed;
 
 /// A FluxJob, or why it is none.
 pub(crate) type GuardedJob = DeserializeGuard<FluxJob>;
 
 /// A FluxSetup, or why it is none.
 pub(crate) type GuardedSetup = DeserializeGuard<FluxSetup>;
+
+/// Where the names of objects go that are to be reconciled. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Names {
+    pub(crate) jobs: UnboundedSender<ObjectRef<PackedJob>>,
+    pub(crate) setups: UnboundedSender<ObjectRef<GuardedSetup>>,
+    pub(crate) miniclusters: Changed,
+}
 
 /// The queues. Cheap to clone.
 #[derive(Clone)]
@@ -45,10 +55,7 @@ pub(crate) struct Queues {
     ledger: Arc<Mutex<Ledger>>,
     /// Something has happened that the scheduler should look at.
     happened: Arc<Notify>,
-    /// Jobs that are to be passed over.
-    changed: UnboundedSender<ObjectRef<PackedJob>>,
-    /// Setups that are to be reconciled.
-    changed_setups: UnboundedSender<ObjectRef<GuardedSetup>>,
+    changed: Names,
     /// Setups that are to be passed over.
     pub(super) stale: Stale,
     /// Jobs of which is still to be told why they wait.
@@ -68,8 +75,7 @@ impl Queues {
         jobs: Watched<PackedJob>,
         setups: Watched<GuardedSetup>,
         miniclusters: Watched<Guarded>,
-        changed: UnboundedSender<ObjectRef<PackedJob>>,
-        changed_setups: UnboundedSender<ObjectRef<GuardedSetup>>,
+        changed: Names,
         metrics: &Metrics,
     ) -> Queues {
         Queues {
@@ -82,7 +88,6 @@ impl Queues {
             ledger: Arc::new(Mutex::new(Ledger::new(home, metrics.queue().clone()))),
             happened: Arc::default(),
             changed,
-            changed_setups,
             stale: Stale::default(),
             untold: Untold::default(),
             job_memory: Arc::default(),
@@ -119,20 +124,31 @@ impl Queues {
     /// Asks for the reconciliation of a job.
     pub(crate) fn look_at_job(&self, namespace: &str, name: &str) {
         // Nobody receives while the operator stops; then it does not matter.
-        let _ = self.changed.send(ObjectRef::new(name).within(namespace));
+        let _ = self.changed.jobs.send(ObjectRef::new(name).within(namespace));
     }
 
-    /// Asks for the reconciliation of every job that has not finished.
+    /// Asks for the reconciliation of every job that has not finished, and of every MiniCluster
+    /// that waits in a queue.
     pub(crate) fn look_at_all_jobs(&self) {
         for job in self.jobs.state().iter().filter(|job| !job.is_over()) {
-            let _ = self.changed.send(ObjectRef::from_obj(&**job));
+            let _ = self.changed.jobs.send(ObjectRef::from_obj(&**job));
+        }
+        let waits = |minicluster: &Guarded| {
+            let minicluster = minicluster.0.as_ref();
+            minicluster.is_ok_and(|it| {
+                let status = it.status.as_ref();
+                !it.spec.queue.is_empty() && status.is_none_or(|status| status.admission.is_none())
+            })
+        };
+        for minicluster in self.miniclusters.state().iter().filter(|it| waits(it)) {
+            let _ = self.changed.miniclusters.send(ObjectRef::from_obj(&**minicluster));
         }
     }
 
     /// Asks for the reconciliation of a setup.
     pub(super) fn look_at_setup(&self, setup: ObjectRef<GuardedSetup>) {
         // The receiver is gone while the operator stops; then it does not matter.
-        let _ = self.changed_setups.send(setup);
+        let _ = self.changed.setups.send(setup);
     }
 
     /// The MiniCluster of a job's name, whoever it belongs to.
@@ -147,6 +163,11 @@ impl Queues {
             Standing::Unreadable(mistake) => Some(mistake.message.clone()),
             Standing::Queued | Standing::Mistaken(_) | Standing::Foreign => None,
         }
+    }
+
+    /// Why a MiniCluster that names a queue itself waits, if it does.
+    pub(crate) fn why(&self, minicluster: &MiniCluster, now: Timestamp) -> Option<Waiting> {
+        self.ledger().job(&uid_of(minicluster), None, now.as_millisecond())?.waiting
     }
 
     /// Takes what the watch of FluxJobs shows.
@@ -242,7 +263,7 @@ impl Queues {
             if job.open().is_ok_and(|job| job.spec.priority_class_name == class) {
                 let reference = ObjectRef::from_obj(&*job);
                 self.put_job(&reference);
-                let _ = self.changed.send(reference);
+                let _ = self.changed.jobs.send(reference);
             }
         }
     }
@@ -259,7 +280,7 @@ impl Queues {
         self.job_memory.retain(|uid| left.contains(&Uid::from(uid)));
         // Those that have finished too: how may be news of this list.
         for job in self.jobs.state() {
-            let _ = self.changed.send(ObjectRef::from_obj(&*job));
+            let _ = self.changed.jobs.send(ObjectRef::from_obj(&*job));
         }
     }
 
@@ -293,7 +314,7 @@ impl Queues {
         let reference = ObjectRef::new(&minicluster.name_any()).within(&namespace);
         if self.jobs.get(&reference).is_some() {
             self.put_job(&reference);
-            let _ = self.changed.send(reference);
+            let _ = self.changed.jobs.send(reference);
         }
     }
 

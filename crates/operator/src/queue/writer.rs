@@ -276,7 +276,8 @@ mod tests {
         });
         let metrics = Metrics::new();
         let (store, mut miniclusters) = Watched::new();
-        let queues = Start::new("home", store, &metrics).queues;
+        let (changed, _) = tokio::sync::mpsc::unbounded_channel();
+        let queues = Start::new("home", store, changed, &metrics).queues;
         let setup: FluxSetup = serde_json::from_value(json!({
             "metadata": { "name": "main", "namespace": "a", "uid": "s", "resourceVersion": "1" },
             "spec": { "quota": { "nodes": 1 } },

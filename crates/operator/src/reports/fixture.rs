@@ -36,7 +36,9 @@ pub(super) fn server(leadership: Leadership, client: Client) -> Server {
     let (miniclusters, mut writer) = Watched::new();
     writer.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster()))));
     let metrics = Metrics::new();
-    let queues = crate::queue::Start::new("default", miniclusters.clone(), &metrics).queues;
+    let (changed, _) = tokio::sync::mpsc::unbounded_channel();
+    let queues =
+        crate::queue::Start::new("default", miniclusters.clone(), changed, &metrics).queues;
     Server {
         client,
         stores: Stores {

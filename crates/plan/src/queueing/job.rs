@@ -31,6 +31,9 @@ use crate::verdict::find;
 /// How long a job that only waits is not written to: most are admitted before.
 const WAITING_IS_TOLD_AFTER_SECONDS: i64 = 5;
 
+/// How long the watch may take to show a MiniCluster that exists.
+const UNSEEN_SECONDS: i64 = 1;
+
 /// How often a job that waits is reconciled for another reason than before.
 const REFRESH_SECONDS: i64 = 60;
 
@@ -41,6 +44,8 @@ pub struct JobSeen<'a> {
     pub job: &'a FluxJob,
     /// The MiniCluster of its name, whoever it belongs to, being deleted or not.
     pub minicluster: Option<&'a MiniCluster>,
+    /// The API server has its MiniCluster, although no watch shows it.
+    pub has_unseen_cluster: bool,
     /// The setup it waits at or was admitted by, if that is there.
     pub setup: Option<&'a FluxSetupSpec>,
     /// The setup that its record should name: the one it names, or what has replaced that.
@@ -57,6 +62,14 @@ pub struct JobSeen<'a> {
     pub jitter: f64,
     /// The time.
     pub now: Timestamp,
+}
+
+/// Whether the API server must be asked if the job's MiniCluster exists, although none is shown:
+/// if not, the record goes, and with it the quota.
+pub fn must_ask_for_cluster(job: &FluxJob, minicluster: Option<&MiniCluster>) -> bool {
+    let admission = job.status.as_ref().and_then(|status| status.admission.as_ref());
+    let leaves = admission.is_some_and(|admission| !admission.leaving.is_empty());
+    leaves && !minicluster.is_some_and(|minicluster| belongs_to(minicluster, job))
 }
 
 /// What to do about a job, and what to say of it.
@@ -342,9 +355,10 @@ fn leaves(
     own: Option<&MiniCluster>,
 ) -> JobPlan {
     let cause = AnyReason::read(&admission.leaving);
-    if own.is_some() {
+    if own.is_some() || seen.has_unseen_cluster {
         let plan = tell(seen, Standing::Leaves, Records::of(before));
-        return JobPlan { steps: delete(own), ..plan };
+        let look_again = seen.has_unseen_cluster.then(|| seconds_after(seen.now, UNSEEN_SECONDS));
+        return JobPlan { steps: delete(own), look_again, ..plan };
     }
     let told = before.requeue.clone().unwrap_or_default();
     let policy = seen.setup.and_then(|setup| setup.requeue.clone()).unwrap_or_default();

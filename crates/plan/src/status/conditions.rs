@@ -9,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{Facts, Outcome};
 use crate::queueing::{given, is_taken_back};
+use crate::reason::of_waiting;
 use crate::verdict::{self, Verdict, no, unknown, yes};
 
 /// What is said of a cluster that its queue has no quota for.
@@ -69,9 +70,19 @@ fn admitted(facts: &Facts<'_>) -> Verdict {
             let message = is_taken_back(&cause);
             no(cause, &message)
         }
-        None if facts.waits => no(Reason::WaitingForQueue, WAITING_MESSAGE),
+        None if facts.waits => waits(facts),
         Some(admission) => yes(Reason::Admitted, &given(admission)),
         None => yes(Reason::NotQueued, "the MiniCluster is not in a queue"),
+    }
+}
+
+/// That it waits for its turn changes with every other job, and is served; what its user has to
+/// change is written.
+fn waits(facts: &Facts<'_>) -> Verdict {
+    let waiting = facts.waiting.map(|waiting| (of_waiting(&waiting.reason), waiting));
+    match waiting.filter(|(reason, _)| reason.needs_user_of_job()) {
+        Some((reason, waiting)) => no(reason, &waiting.reason.to_string()),
+        None => no(Reason::WaitingForQueue, WAITING_MESSAGE),
     }
 }
 

@@ -14,6 +14,7 @@ use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::Admission;
 use flux_operator_api::validate::{self, Problem};
 use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
+use flux_operator_queue::Waiting;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -69,6 +70,7 @@ struct Facts<'a> {
     warnings: Vec<Problem>,
     suspended: bool,
     waits: bool,
+    waiting: Option<&'a Waiting>,
     admission: Option<&'a Admission>,
     given_back: bool,
     created: bool,
@@ -99,6 +101,7 @@ pub(crate) fn status(
         warnings: validate::warnings(minicluster),
         suspended: spec.suspend,
         waits: waits(minicluster),
+        waiting: seen.waiting.as_ref(),
         admission: admission_of(minicluster),
         given_back,
         trouble: match given_back {
@@ -150,6 +153,7 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
         warnings: Vec::new(),
         suspended: false,
         waits: false,
+        waiting: None,
         admission: None,
         given_back: false,
         created: false,

@@ -186,6 +186,7 @@ fn decide_job(fluxjob: &FluxJob) {
     let decision = job::decide(job::JobSeen {
         job: fluxjob,
         minicluster: None,
+        has_unseen_cluster: false,
         setup: None,
         record: None,
         mistake: mistake.as_ref(),

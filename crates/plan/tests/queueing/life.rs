@@ -113,6 +113,21 @@ fn q11_what_keeps_a_cluster_from_being_made_is_told() {
     assert_eq!(world.job().unwrap().spec.command, "lmp", "the spec is never blanked");
 }
 
+/// Its pods run on, so its quota counts.
+#[test]
+fn q16_a_job_keeps_its_quota_while_its_cluster_exists_although_no_watch_shows_it() {
+    let mut world = World::admitted(json!({}));
+    world.evict(EvictReason::OverQuota);
+    world.reconcile();
+    world.hide_cluster();
+    let decided = world.decided();
+    assert_eq!(decided.steps, []);
+    assert!(decided.status().unwrap().admission.is_some(), "it was given away");
+    assert_eq!(decided.requeue_at(), Some(after(1)));
+    world.settle();
+    assert_eq!((world.status().admission, world.minicluster()), (None, None));
+}
+
 /// A MiniCluster that is refused is not "being started".
 #[test]
 fn q11_why_its_cluster_is_refused_is_told_of_the_job() {

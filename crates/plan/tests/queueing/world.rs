@@ -6,7 +6,7 @@
 
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
 use flux_operator_plan::queueing::admission;
-use flux_operator_plan::queueing::job::{JobSeen, decide};
+use flux_operator_plan::queueing::job::{JobSeen, decide, must_ask_for_cluster};
 use flux_operator_plan::queueing::merge_patch;
 use flux_operator_plan::queueing::workload::{Beside, of_job};
 use flux_operator_plan::status::Urgency;
@@ -129,6 +129,8 @@ impl World {
         let decision = decide(JobSeen {
             job: &job,
             minicluster: minicluster.as_ref(),
+            has_unseen_cluster: must_ask_for_cluster(&job, minicluster.as_ref())
+                && self.has_own_cluster(),
             setup: Some(&self.setup),
             record: self.record.as_ref(),
             mistake: mistake.as_ref(),
@@ -141,6 +143,14 @@ impl World {
         let outcome = apply(&decision.steps);
         let conclusion = Some(decision.conclude(&outcome));
         Some(Decided { steps: decision.steps, outcome, conclusion })
+    }
+
+    /// Whether the API server has a MiniCluster of the job's own.
+    fn has_own_cluster(&self) -> bool {
+        let own = self.minicluster();
+        let owners = own.and_then(|own| own.metadata.owner_references);
+        let uid = self.job().and_then(|job| job.uid());
+        owners.into_iter().flatten().any(|owner| Some(owner.uid) == uid)
     }
 
     /// Reconciles once.
@@ -314,6 +324,11 @@ impl World {
         if self.shown.is_none() {
             self.shown = Some((self.job.clone(), self.minicluster.clone()));
         }
+    }
+
+    /// The watch of MiniClusters does not show the job's; the other one shows what there is.
+    pub fn hide_cluster(&mut self) {
+        (self.shown, self.expects) = (Some((self.job.clone(), None)), false);
     }
 
     /// The watches show what there is.

@@ -1,6 +1,7 @@
 //! MiniClusters that name a queue themselves.
 
 use flux_operator_plan::Hold;
+use flux_operator_queue::{Reason, Resource};
 use serde_json::{Value, json};
 
 use crate::world::{Lead, World};
@@ -27,6 +28,21 @@ fn q1_a_minicluster_that_names_a_queue_waits_for_it() {
     }
     assert_eq!(world.condition("JobWaitingForResources").status, "True");
     assert_eq!(world.status()["phase"], "Waiting");
+}
+
+/// Whoever waits for it waits for ever.
+#[test]
+fn q11_a_minicluster_says_what_its_user_has_to_change() {
+    let mut world = queued();
+    world.wait(Reason::UnknownQueue("batch".into()));
+    world.settle();
+    let told = world.condition("Admitted");
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "UnknownQueue"));
+    assert!(told.message.contains("\"batch\""), "{}", told.message);
+    // Its turn comes by itself.
+    world.wait(Reason::WaitingForQuota { resource: Resource::Nodes, missing: 2 });
+    world.settle();
+    assert_eq!(world.condition("Admitted").reason, "WaitingForQueue");
 }
 
 #[test]

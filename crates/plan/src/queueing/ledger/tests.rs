@@ -215,6 +215,7 @@ fn reconciled(ledger: &Ledger, job: &FluxJob) -> Value {
     let seen = crate::queueing::job::JobSeen {
         job,
         minicluster: None,
+        has_unseen_cluster: false,
         setup: facts.setup.as_ref().map(|setup| &setup.spec),
         record: facts.record.as_ref(),
         mistake: facts.standing.mistake(),

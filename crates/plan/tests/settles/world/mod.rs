@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::FailureKind;
+use flux_operator_queue::{Reason, Waiting};
 use flux_operator_testkit::{merge, smallest};
 use flux_operator_wire::{BrokerCount, Drain, Drained, Report};
 use k8s_openapi::api::batch::v1::Job;
@@ -60,6 +61,8 @@ pub struct World {
     strict: bool,
     /// What the lead was asked to do.
     work: Option<Drain>,
+    /// Why its queue has it wait.
+    waiting: Option<Waiting>,
     /// The last report, and the uid of the pod that sent it.
     report: Option<(String, Report)>,
     lead: Lead,
@@ -93,6 +96,7 @@ impl World {
             failing: None,
             strict: true,
             work: None,
+            waiting: None,
             report: None,
             lead: Lead::Is("Pending"),
             jobs_made: 0,
@@ -231,6 +235,11 @@ impl World {
             merge(&mut minicluster["status"], patch);
             minicluster["metadata"]["resourceVersion"] = version.into();
         }
+    }
+
+    /// The queue says why it waits.
+    pub fn wait(&mut self, reason: Reason) {
+        self.waiting = Some(Waiting { queue: None, position: None, reason });
     }
 
     /// The queue wants the room back, if it has given any.

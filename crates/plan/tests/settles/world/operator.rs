@@ -152,6 +152,7 @@ impl World {
             config_map: view.config_map.clone().filter(is_labelled).map(Arc::new),
             services: services.cloned().map(Arc::new).collect(),
             report: report.map(|(_, report)| report.clone()),
+            waiting: self.waiting.clone(),
             watching_since: self.start,
             ..Seen::nothing(self.now)
         }
