@@ -144,7 +144,7 @@ impl World {
             .chain(services.values_mut().map(|it| &mut it.metadata))
             .chain(job.iter_mut().map(|it| &mut it.metadata))
             .chain(pods.values_mut().map(|it| &mut it.metadata));
-        metadata.for_each(|metadata| metadata.resource_version = None);
+        metadata.for_each(|metadata| (metadata.uid, metadata.resource_version) = (None, None));
         world
     }
 
