@@ -447,11 +447,13 @@ async fn a_kind_is_handed_over_with_the_lease() -> Result<()> {
         ensure!(first.landed().last().is_some_and(|last| last == RELEASED), "{:?}", first.landed());
         place.create("after", &json!(2)).await?;
         place.until("after", |status| status["made"] == 2).await?;
-        let written = |proxy: &Proxy, name: &str| {
-            let path = format!("greetings/{name}/status");
-            proxy.landed().iter().any(|landed| landed.contains(&path))
+        let status = |name: &str| format!("greetings/{name}/status");
+        let wrote = |landed: &[String], name: &str| {
+            landed.iter().any(|landed| landed.contains(&status(name)))
         };
-        ensure!(written(&second, "after") && !written(&second, "before"));
+        // What is shown may be faster than the answer.
+        second.until_traffic(|_, landed| wrote(landed, "after")).await?;
+        ensure!(!wrote(&second.landed(), "before"), "{:?}", second.landed());
         Ok(())
     })
     .await
