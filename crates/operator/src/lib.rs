@@ -28,13 +28,15 @@ mod metrics;
 mod minicluster;
 pub mod queue;
 pub mod reconciler;
+mod replica;
 mod reports;
 mod stop;
 mod stores;
 mod tasks;
 mod watches;
 
-pub use controller::{Options, RunError, run};
+pub use controller::{Options, run};
 pub use delivery::delivery;
 pub use lease::{Election, Identity, Lost};
+pub use replica::RunError;
 pub use tasks::{TaskEnded, report_panics_where_caught};

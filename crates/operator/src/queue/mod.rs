@@ -35,12 +35,12 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::backoff::Backoff;
-use crate::controller::Common;
 use crate::filled::Watched;
 use crate::http::serve_metrics;
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
 use crate::reconciler::{Pacing, Reconciler};
+use crate::replica::Common;
 use crate::stores::Guarded;
 use crate::tasks::{TaskEnded, Tasks};
 use crate::watches::Changed;

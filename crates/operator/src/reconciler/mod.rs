@@ -32,8 +32,8 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
-use crate::controller::Common;
 use crate::errors::chain;
+use crate::replica::Common;
 use crate::tasks::panic_message;
 use write::Answer;
 

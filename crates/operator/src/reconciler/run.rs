@@ -19,9 +19,9 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::kind::Kind;
 use super::{Memory, Reconciler};
-use crate::controller::{Common, RunError, lead};
 use crate::filled::Watched;
 use crate::lease::{Election, Term};
+use crate::replica::{Common, RunError, lead};
 use crate::tasks::Tasks;
 use crate::watches::{anew_in_each_term, api, config};
 
