@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_api::validate;
+use flux_operator_api::validate::{self, Checked};
+use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::kubernetes::{DeliveryMethod, Keys, Settings};
 use flux_operator_plan::{Object, Seen, Step, decide};
@@ -81,6 +82,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             let problems: Vec<String> = problems.iter().map(|p| format!("{name}: {p}")).collect();
             bail!("the manifest cannot be carried out\n{}", problems.join("\n"));
         }
+        if let Some(kind) = document.kind().filter(|kind| *kind != MiniCluster::KIND) {
+            bail!("{name}: only MiniClusters are rendered, and this is a {kind}{}", instead(kind));
+        }
         let mut minicluster =
             validate::minicluster(&document.value).context("failed to read the manifest")?;
         // What the operator would do about a MiniCluster that was just created, also if this is
@@ -98,6 +102,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     print::output(shown)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What its user can look at instead.
+fn instead(kind: &str) -> &'static str {
+    match kind {
+        FluxJob::KIND => ": its MiniCluster is made when it is admitted",
+        _ => ": nothing is made of it",
+    }
 }
 
 /// What a step creates.

@@ -8,8 +8,10 @@ use anyhow::Result;
 use flux_operator_api::manifest::Document;
 use flux_operator_api::validate::{self, Checked, Problem};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_plan::Valid;
 use flux_operator_plan::queueing::setup;
 use flux_operator_plan::queueing::workload::{self, Beside};
+use flux_operator_queue::Resources;
 
 use crate::{input, print};
 
@@ -74,9 +76,13 @@ fn warnings(document: &Document) -> Vec<Problem> {
     minicluster.map(|minicluster| validate::warnings(&minicluster)).unwrap_or_default()
 }
 
-/// What the operator would say of a job or a queue that the check finds nothing wrong with.
+/// What the operator would refuse although the check finds nothing wrong with it.
 fn refused(document: &Document) -> Option<String> {
     match document.kind() {
+        Some(MiniCluster::KIND) => {
+            let minicluster = validate::minicluster(&document.value).ok()?;
+            Valid::check(minicluster).err().map(|refusal| refusal.to_string())
+        }
         Some(FluxJob::KIND) => {
             let job = validate::read::<FluxJob>(&document.value).ok()?;
             // Whether there is such a class only a cluster knows.
@@ -88,7 +94,9 @@ fn refused(document: &Document) -> Option<String> {
             let mut setup = validate::read::<FluxSetup>(&document.value).ok()?;
             // As if it were the operator's, which may serve other namespaces.
             let home = setup.metadata.namespace.get_or_insert_with(|| "default".into()).clone();
-            let around = setup::Around { home: &home, namespaces: &BTreeMap::new(), nodes: None };
+            // What its nodes have, only a cluster knows.
+            let nodes = Some(&Resources::default());
+            let around = setup::Around { home: &home, namespaces: &BTreeMap::new(), nodes };
             setup::read(&setup, around).mistake.map(|mistake| mistake.message)
         }
         _ => None,

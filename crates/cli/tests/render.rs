@@ -32,6 +32,15 @@ fn without_one_each_run_has_keys_of_its_own() {
 }
 
 #[test]
+fn of_another_kind_it_is_told_that_nothing_is_rendered() {
+    let job = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/queue/job.yaml");
+    let result = render(&["-f", job]);
+    assert_eq!(result.status.code(), Some(1));
+    let errors = String::from_utf8(result.stderr).unwrap();
+    assert!(errors.contains("only MiniClusters are rendered, and this is a FluxJob"), "{errors}");
+}
+
+#[test]
 fn what_cannot_be_carried_out_is_told_with_its_field() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("munge.yaml");

@@ -102,13 +102,35 @@ fn what_is_none_of_our_kinds_says_so() {
 }
 
 #[test]
-fn jobs_and_queues_are_checked_as_the_operator_would() {
+fn every_example_is_ok() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let files: Vec<_> = [examples.clone(), examples.join("queue")]
+        .iter()
+        .flat_map(|folder| folder.read_dir().unwrap())
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .collect();
+    assert!(!files.is_empty());
+    let files: Vec<&Path> = files.iter().map(AsRef::as_ref).collect();
+    let result = validate(&files);
+    assert_eq!(result.status.code(), Some(0), "{}", errors(&result));
+}
+
+#[test]
+fn what_the_operator_would_refuse_is_refused() {
     let object = |kind: &str, spec: &str| {
         format!(
             "apiVersion: flux-framework.org/v1alpha2\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}\n"
         )
     };
+    let kueue = "{queue: ours, jobLabels: {kueue.x-k8s.io/queue-name: theirs}, containers: [{}]}";
     let cases = [
+        (
+            object("MiniCluster", "{flux: {mungeSecret: key}, containers: [{}]}"),
+            Some("spec.flux.mungeSecret: is not supported yet"),
+        ),
+        (object("MiniCluster", kueue), Some("spec.queue: cannot go with Kueue's")),
+        (object("FluxSetup", "{quotaFromNodes: {}}"), None),
         (object("FluxJob", "{size: 2, command: hostname, priorityClassName: high}"), None),
         (
             object("FluxJob", "{comand: hostname}"),

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_testkit::cluster::{install_crds, patiently};
 use flux_operator_testkit::smallest;
+use flux_operator_tests_e2e::plugin::Plugin;
 use flux_operator_tests_e2e::{Stage, on_stage};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -42,6 +43,10 @@ async fn an_object_that_cannot_be_read_is_told_and_stops_nobody() -> Result<()> 
         told::<MiniCluster>(stage, "bad", ["Accepted", "Invalid", "four"]).await?;
         told::<FluxSetup>(stage, "bad", ["Active", "Unreadable", "four"]).await?;
         told::<FluxJob>(stage, "bad", ["Accepted", "Unreadable", "four"]).await?;
+        // The plugin leaves them out and says so.
+        let queue = Plugin::new(stage)?.run(&["queue"]).await?;
+        assert!(queue.output.contains("good"), "{}{}", queue.output, queue.errors);
+        assert!(queue.errors.contains("FluxJob \"bad\" in "), "{}", queue.errors);
         told::<MiniCluster>(stage, "empty", ["Accepted", "Invalid", "spec.containers: "]).await?;
         Ok(())
     })

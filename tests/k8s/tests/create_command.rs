@@ -32,17 +32,34 @@ async fn an_image_that_cannot_be_pulled_is_waited_for_and_one_without_a_name_is_
     Ok(())
 }
 
+#[tokio::test]
+async fn hints_name_the_namespace_and_nothing_that_was_removed() -> Result<()> {
+    let refused = [("Accepted", "NotOurs")];
+    let told = create("kept", &refused).await?;
+    let (hint, command) =
+        ("hint: remove this MiniCluster with `kubectl minicluster -n ", "delete kept`");
+    assert!(told.contains(hint) && told.contains(command), "{told}");
+    let told = create_with("removed", &["--rm"], &refused).await?;
+    assert!(told.contains("error: removed was refused"), "{told}");
+    assert!(!told.contains("remove this"), "{told}");
+    Ok(())
+}
+
 /// Creates a MiniCluster whose condition is false for one reason after the other, each of them
 /// written when the last was shown. Returns what was printed after the last, when the program
 /// has failed.
 async fn create(name: &str, reasons: &[(&str, &str)]) -> Result<String> {
+    create_with(name, &[], reasons).await
+}
+
+async fn create_with(name: &str, flags: &[&str], reasons: &[(&str, &str)]) -> Result<String> {
     let client = client().await?;
     install_crds(&client).await?;
     let mut told = String::new();
     in_namespace(&client, async |namespace| {
         let api: Api<MiniCluster> = Api::namespaced(client.clone(), namespace);
         let folder = tempfile::tempdir()?;
-        let mut plugin = plugin(&folder, namespace, name)?;
+        let mut plugin = plugin(&folder, namespace, name, flags)?;
         let errors = plugin.stderr.take().context("it is piped")?;
         let mut lines = BufReader::new(errors).lines();
         let mut shown = "waiting for the operator".to_owned();
@@ -70,15 +87,20 @@ async fn create(name: &str, reasons: &[(&str, &str)]) -> Result<String> {
 }
 
 /// The program, called as kubectl calls it, with its files in `folder`.
-fn plugin(folder: &TempDir, namespace: &str, name: &str) -> Result<Child> {
+fn plugin(folder: &TempDir, namespace: &str, name: &str, flags: &[&str]) -> Result<Child> {
     let shown = kubectl()?.args(["config", "view", "--raw", "--flatten"]).output()?;
     let (plugin, config) =
         (folder.path().join("kubectl-minicluster"), folder.path().join("kubeconfig"));
     std::os::unix::fs::symlink(program()?, &plugin)?;
     std::fs::write(&config, shown.stdout)?;
-    let words = ["create", name, "--image", "busybox", "--", "hostname"];
+    let words = ["create", name, "--image", "busybox"];
     let mut command = Command::new(plugin);
-    command.args(["--namespace", namespace]).args(words).env("KUBECONFIG", config);
+    command
+        .args(["--namespace", namespace])
+        .args(words)
+        .args(flags)
+        .args(["--", "hostname"])
+        .env("KUBECONFIG", config);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().context("failed to run the plugin")
 }

@@ -124,7 +124,7 @@ reasons! {
         "Nothing: it waits in its queue again. Its command starts from the beginning.";
     QueueStopped: WaitsForQuota, [Admission],
         "Its queue was stopped and drained, and its nodes are taken back.",
-        "Resume the queue: `kubectl minicluster resume fs/NAME`. It then waits for quota again.";
+        "Resume the queue: `kubectl minicluster resume fs/QUEUE`. It then waits for quota again.";
     NotReady: WaitsForQuota, [Admission],
         "Too few brokers were online within `readyTimeoutSeconds`, and its nodes are taken back.",
         "Nothing: it waits in its queue again. If it repeats, read why its pods did not start, or raise the limit.";
@@ -315,7 +315,7 @@ reasons! {
         "Nothing.";
     Stopped: NeedsUser, [Queue, Finish],
         "The FluxSetup is stopped. Of a MiniCluster: its agent was told to stop before the command finished.",
-        "Set `stopPolicy` to None, or run `kubectl minicluster resume fs/NAME`. Create a MiniCluster again.";
+        "Set `stopPolicy` to None, or run `kubectl minicluster resume fs/QUEUE`. Create a MiniCluster again.";
     Terminating: NeedsUser, [Queue],
         "The FluxSetup is being deleted and admits no more jobs. It is deleted when none has quota from it.",
         "Name another FluxSetup in `spec.queue` of jobs that wait.";

@@ -91,10 +91,11 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
         leave(&session, &name);
     }
     Ok(match seen? {
-        Ok(outcome) => end(&session, &name, outcome),
+        Ok(outcome) => end(&session, &name, outcome, arguments.rm),
         Err(code) => ExitCode::from(code),
     })
 }
+
 /// Waits for the end, or until a cluster that stays is up, and prints what the lead
 /// prints meanwhile.
 async fn see_through(session: &Session, created: &MiniCluster) -> Result<Outcome> {
@@ -138,15 +139,16 @@ async fn wait(
     ended.await
 }
 
-/// Says how it ended, and returns the code to exit with.
-fn end(session: &Session, name: &str, outcome: Outcome) -> ExitCode {
+/// Says how it ended, and returns the code to exit with. Of one that is `removed` there is
+/// nothing left to look at.
+fn end(session: &Session, name: &str, outcome: Outcome, removed: bool) -> ExitCode {
     match outcome {
         Outcome::Up | Outcome::Going => {
             print::message(format_args!("{name} is ready"));
-            print::message(format_args!(
-                "hint: open a shell in it with `{}`",
-                session.command(&format!("shell {name}"))
-            ));
+            if !removed {
+                let shell = session.command(&format!("shell {name}"));
+                print::message(format_args!("hint: open a shell in it with `{shell}`"));
+            }
             ExitCode::SUCCESS
         }
         Outcome::Ended(0, _) => ExitCode::SUCCESS,
@@ -154,33 +156,38 @@ fn end(session: &Session, name: &str, outcome: Outcome) -> ExitCode {
             print::message(format_args!("error: {name} failed: {message}"));
             exit_code(code)
         }
-        Outcome::Failed(cause) => fail(name, "failed", &cause),
+        Outcome::Failed(cause) => {
+            say_cause(session, name, "failed", &cause, removed);
+            ExitCode::FAILURE
+        }
         Outcome::Refused(cause) => {
-            let code = fail(name, "was refused", &cause);
-            hint_delete(session, name);
-            code
+            say_cause(session, name, "was refused", &cause, removed);
+            hint_delete(session, name, removed);
+            ExitCode::FAILURE
         }
         Outcome::Stuck(cause) => {
-            let code = fail(name, "does not start", &cause);
-            hint_delete(session, name);
-            code
+            say_cause(session, name, "does not start", &cause, removed);
+            hint_delete(session, name, removed);
+            ExitCode::FAILURE
         }
     }
 }
 
 /// Says why it does not run, and what to do about that.
-fn fail(name: &str, what: &str, cause: &Cause) -> ExitCode {
+fn say_cause(session: &Session, name: &str, what: &str, cause: &Cause, removed: bool) {
     let Cause { message, remedy } = cause;
     print::message(format_args!("error: {name} {what}: {message}"));
-    if let Some(remedy) = remedy {
-        print::message(format_args!("hint: {}", remedy.replace("NAME", name)));
+    let about_the_object = |remedy: &&str| remedy.contains("NAME");
+    if let Some(remedy) = remedy.filter(|remedy| !(removed && about_the_object(remedy))) {
+        print::message(format_args!("hint: {}", session.remedy(remedy, name)));
     }
-    ExitCode::FAILURE
 }
 
-fn hint_delete(session: &Session, name: &str) {
-    let delete = session.command(&format!("delete {name}"));
-    print::message(format_args!("hint: remove this MiniCluster with `{delete}`"));
+fn hint_delete(session: &Session, name: &str, removed: bool) {
+    if !removed {
+        let delete = session.command(&format!("delete {name}"));
+        print::message(format_args!("hint: remove this MiniCluster with `{delete}`"));
+    }
 }
 
 /// Waits for a signal that asks this program to end; returns the exit code that

@@ -10,11 +10,14 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::ListParams;
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::session::Session;
 use super::view::Objects;
+use crate::print;
 
 /// What could be listed.
 pub(super) enum Seen {
@@ -81,11 +84,31 @@ where
     }
 }
 
-async fn list<K>(api: Api<K>) -> kube::Result<Vec<K>>
+/// Lists objects. One that cannot be decoded, such as one that was stored by another version,
+/// keeps nobody from seeing the others.
+async fn list<K>(api: Api<DeserializeGuard<K>>) -> kube::Result<Vec<K>>
 where
-    K: Clone + Debug + DeserializeOwned,
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    Ok(api.list(&ListParams::default()).await?.items)
+    let listed = api.list(&ListParams::default()).await?;
+    let decoded = listed.items.into_iter().filter_map(|DeserializeGuard(object)| match object {
+        Ok(object) => Some(object),
+        Err(error) => {
+            warn_undecodable::<K>(&error);
+            None
+        }
+    });
+    Ok(decoded.collect())
+}
+
+fn warn_undecodable<K: Resource<DynamicType = ()>>(object: &InvalidObject) {
+    let kind = K::kind(&());
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+    print::message(format_args!(
+        "warning: {kind} {name:?} in {namespace:?} is left out, because it cannot be decoded: {}",
+        object.error
+    ));
 }
 
 fn unless_forbidden<K>(listed: kube::Result<Vec<K>>) -> kube::Result<Vec<K>> {

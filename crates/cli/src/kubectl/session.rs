@@ -84,6 +84,18 @@ impl Session {
         }
     }
 
+    /// The remedy of a reason, for an object of the same namespace.
+    pub(super) fn remedy(&self, remedy: &str, name: &str) -> String {
+        let remedy = remedy.replace("NAME", name);
+        if !self.named {
+            return remedy;
+        }
+        let namespace = &self.namespace;
+        remedy
+            .replace("`kubectl minicluster ", &format!("`kubectl minicluster -n {namespace} "))
+            .replace("`kubectl describe ", &format!("`kubectl describe -n {namespace} "))
+    }
+
     /// A MiniCluster by name. When there is none, the error names those alike.
     pub(super) async fn minicluster(&self, name: &str) -> Result<MiniCluster> {
         let found = self.miniclusters().get_opt(name).await;
