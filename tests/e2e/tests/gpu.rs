@@ -37,8 +37,8 @@ async fn a_job_that_wants_a_gpu_is_refused_where_there_is_none() -> Result<()> {
             ("False", "CommandFailed")
         );
         let log = stage.log("none", 0).await?;
-        let reason = "unsatisfiable request: need 2 node(s) with 1 cores and 1 GPUs each";
-        assert!(log.contains(reason), "{log}");
+        // What follows differs from scheduler to scheduler.
+        assert!(log.contains("unsatisfiable"), "{log}");
         Ok(())
     })
     .await
