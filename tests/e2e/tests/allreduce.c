@@ -3,13 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* MPI_Finalize of MPICH before 4.2 with UCX hangs where two processes have not talked to each
- * other: one waits to connect while the other waits in PMI (pmodels/mpich#6596). */
+/* MPI_Finalize of MPICH before 4.2 with UCX hangs where two processes have not agreed on their
+ * connection yet: one waits for the other, which waits in PMI (pmodels/mpich#6596). Agreeing
+ * takes some messages of UCX's own, which are answered while ours are exchanged. */
 static void talk_to_all(int size)
 {
     int out = 0, *in = calloc(size, sizeof *in);
     MPI_Request *requests = calloc(2 * size, sizeof *requests);
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 1000; round++) {
         for (int peer = 0; peer < size; peer++) {
             MPI_Isend(&out, 1, MPI_INT, peer, 0, MPI_COMM_WORLD, &requests[2 * peer]);
             MPI_Irecv(&in[peer], 1, MPI_INT, peer, 0, MPI_COMM_WORLD, &requests[2 * peer + 1]);

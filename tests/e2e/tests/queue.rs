@@ -109,6 +109,12 @@ async fn q19_a_setup_that_takes_anothers_place_takes_its_jobs() -> Result<()> {
         assert_eq!(queue, Some(format!("{}/new", stage.namespace)));
         let alone = json!({ "quota": { "nodes": "1" }, "replaces": null });
         stage.change::<FluxSetup>("new", alone).await?;
+        // The watch of jobs may be ahead of that of setups.
+        let is_seen = |setup: &FluxSetup| {
+            let seen = setup.status.as_ref().and_then(|status| status.observed_generation);
+            seen == setup.metadata.generation
+        };
+        stage.setup_becomes("new", is_seen).await?;
         stage.submit("next", "hostname", json!({})).await?;
         let next = stage.job_becomes("next", |status| status.reason == "WaitingForQuota").await?;
         assert_eq!(next.admission, None);
