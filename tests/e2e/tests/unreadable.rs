@@ -40,13 +40,13 @@ async fn an_object_that_cannot_be_read_is_told_and_stops_nobody() -> Result<()> 
         stage.submit("better", "hostname", json!({})).await?;
         stage.job_is("better", "Finished").await?;
 
-        told::<MiniCluster>(stage, "bad", ["Accepted", "Invalid", "four"]).await?;
-        told::<FluxSetup>(stage, "bad", ["Active", "Unreadable", "four"]).await?;
-        told::<FluxJob>(stage, "bad", ["Accepted", "Unreadable", "four"]).await?;
         // The plugin leaves them out and says so.
         let queue = Plugin::new(stage)?.run(&["queue"]).await?;
         assert!(queue.output.contains("good"), "{}{}", queue.output, queue.errors);
         assert!(queue.errors.contains("FluxJob \"bad\" in "), "{}", queue.errors);
+        told::<MiniCluster>(stage, "bad", ["Accepted", "Invalid", "four"]).await?;
+        told::<FluxSetup>(stage, "bad", ["Active", "Unreadable", "four"]).await?;
+        told::<FluxJob>(stage, "bad", ["Accepted", "Unreadable", "four"]).await?;
         told::<MiniCluster>(stage, "empty", ["Accepted", "Invalid", "spec.containers: "]).await?;
         Ok(())
     })
