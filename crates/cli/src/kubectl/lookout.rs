@@ -104,10 +104,12 @@ where
 fn warn_undecodable<K: Resource<DynamicType = ()>>(object: &InvalidObject) {
     let kind = K::kind(&());
     let name = object.metadata.name.as_deref().unwrap_or_default();
-    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = object.metadata.namespace.as_deref();
+    let place = namespace.map(|namespace| format!(" in {namespace:?}")).unwrap_or_default();
+    // The error quotes the object, which may be another user's.
+    let error = object.error.escape_debug();
     print::message(format_args!(
-        "warning: {kind} {name:?} in {namespace:?} is left out, because it cannot be decoded: {}",
-        object.error
+        "warning: {kind} {name:?}{place} is left out, because it cannot be decoded: {error}"
     ));
 }
 
