@@ -7,7 +7,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use flux_operator_wire::names::{command, option};
 use lexopt::prelude::*;
+
+/// The option that gives an inner stage the process id of the outer agent.
+pub const AGENT: &str = "--agent";
 
 /// What the agent was asked to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -143,13 +147,17 @@ impl Place {
     /// The arguments that give an inner stage this place again.
     pub fn to_words(&self) -> Vec<String> {
         let mut words = Vec::new();
-        let paths = [("--plan", &self.plan), ("--secrets", &self.secrets), ("--root", &self.root)];
+        let paths = [
+            (option::PLAN, &self.plan),
+            (option::SECRETS, &self.secrets),
+            (option::ROOT, &self.root),
+        ];
         for (option, path) in paths {
             words.extend([option.to_owned(), text(path).to_owned()]);
         }
-        words.extend(["--index".to_owned(), self.index.to_string()]);
+        words.extend([option::INDEX.to_owned(), self.index.to_string()]);
         if let Some(flux) = &self.flux {
-            words.extend(["--flux".to_owned(), flux.clone()]);
+            words.extend([option::FLUX.to_owned(), flux.clone()]);
         }
         words
     }
@@ -181,22 +189,31 @@ impl Given {
     /// Takes the next argument; false at the end.
     fn take(&mut self, parser: &mut lexopt::Parser) -> Result<bool, lexopt::Error> {
         let Some(argument) = parser.next()? else { return Ok(false) };
-        match argument {
-            Value(word) => self.words.push(word.string()?),
-            Long("plan") => self.plan = Some(parser.value()?.string()?),
-            Long("secrets") => self.secrets = Some(parser.value()?.string()?),
-            Long("root") => self.root = Some(parser.value()?.string()?),
-            Long("private") => self.private = Some(parser.value()?.string()?),
-            Long("index") => self.index = Some(parser.value()?.parse()?),
-            Long("flux") => self.flux = Some(parser.value()?.string()?),
-            Long("ending") => self.ending = Some(parser.value()?.string()?),
-            Long("ready") => self.ready = Some(parser.value()?.string()?),
-            Long("name") => self.name = Some(parser.value()?.string()?),
-            Long("agent") => self.agent = Some(parser.value()?.parse()?),
-            Long("stop-on-eof") => self.stop_on_eof = true,
-            Long("help") | Short('h') => self.words.insert(0, "help".to_owned()),
-            Long("version") | Short('V') => self.words.insert(0, "version".to_owned()),
+        let option = match argument {
+            Value(word) => {
+                self.words.push(word.string()?);
+                return Ok(true);
+            }
+            Short('h') => "--help".to_owned(),
+            Short('V') => "--version".to_owned(),
+            Long(name) => format!("--{name}"),
             other => return Err(other.unexpected()),
+        };
+        match option.as_str() {
+            option::PLAN => self.plan = Some(parser.value()?.string()?),
+            option::SECRETS => self.secrets = Some(parser.value()?.string()?),
+            option::ROOT => self.root = Some(parser.value()?.string()?),
+            option::PRIVATE => self.private = Some(parser.value()?.string()?),
+            option::INDEX => self.index = Some(parser.value()?.parse()?),
+            option::FLUX => self.flux = Some(parser.value()?.string()?),
+            option::ENDING => self.ending = Some(parser.value()?.string()?),
+            option::READY => self.ready = Some(parser.value()?.string()?),
+            option::NAME => self.name = Some(parser.value()?.string()?),
+            option::STOP_ON_EOF => self.stop_on_eof = true,
+            AGENT => self.agent = Some(parser.value()?.parse()?),
+            "--help" => self.words.insert(0, "help".to_owned()),
+            "--version" => self.words.insert(0, "version".to_owned()),
+            _ => return Err(lexopt::Error::UnexpectedOption(option)),
         }
         Ok(true)
     }
@@ -205,7 +222,7 @@ impl Given {
         let missing = |what| ArgumentsError::Missing { what };
         let mut words = self.words.iter().map(String::as_str);
         let command = match words.next().ok_or_else(|| missing("a command"))? {
-            "run" => Command::Run(Run {
+            command::RUN => Command::Run(Run {
                 place: self.place(job_index)?,
                 private: self.private.as_deref().map(absolute).transpose()?,
                 ending: absolute(self.ending.as_deref().unwrap_or("/dev/termination-log"))?,
@@ -214,14 +231,16 @@ impl Given {
             }),
             "broker" => Command::Broker(self.stage(job_index)?),
             "program" => Command::Program(self.stage(job_index)?),
-            "sidecar" => Command::Sidecar(Sidecar {
-                name: self.name.clone().ok_or_else(|| missing("--name"))?,
-                plan: path(&self.plan, "--plan")?,
-                root: path(&self.root, "--root")?,
+            command::SIDECAR => Command::Sidecar(Sidecar {
+                name: self.name.clone().ok_or_else(|| missing(option::NAME))?,
+                plan: path(&self.plan, option::PLAN)?,
+                root: path(&self.root, option::ROOT)?,
             }),
             "await" => Command::Await(absolute(words.next().ok_or_else(|| missing("a file"))?)?),
-            "copy" => Command::Copy(absolute(words.next().ok_or_else(|| missing("a directory"))?)?),
-            "copy-view" => {
+            command::COPY => {
+                Command::Copy(absolute(words.next().ok_or_else(|| missing("a directory"))?)?)
+            }
+            command::COPY_VIEW => {
                 Command::CopyView(absolute(words.next().ok_or_else(|| missing("a directory"))?)?)
             }
             "version" => Command::Version,
@@ -242,9 +261,9 @@ impl Given {
             other => other.clone(),
         };
         Ok(Place {
-            plan: path(&self.plan, "--plan")?,
-            secrets: path(&self.secrets, "--secrets")?,
-            root: path(&self.root, "--root")?,
+            plan: path(&self.plan, option::PLAN)?,
+            secrets: path(&self.secrets, option::SECRETS)?,
+            root: path(&self.root, option::ROOT)?,
             index: self
                 .index
                 .or_else(from_job)
@@ -254,7 +273,7 @@ impl Given {
     }
 
     fn stage(&self, job_index: Option<&str>) -> Result<Stage, ArgumentsError> {
-        let agent = self.agent.ok_or(ArgumentsError::Missing { what: "--agent" })?;
+        let agent = self.agent.ok_or(ArgumentsError::Missing { what: AGENT })?;
         Ok(Stage { place: self.place(job_index)?, agent })
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use flux_operator_wire::{EndingReason, TERMINATED};
 use rustix::process::{Pid, Signal};
 
-use crate::arguments::Stage;
+use crate::arguments::{self, Stage};
 use crate::broker_process::{BrokerEnd, BrokerProcess};
 use crate::delay::Delay;
 use crate::ending::{chain, say};
@@ -397,7 +397,7 @@ impl<'a> BrokerStage<'a> {
 /// The initial program: this program, as another stage.
 fn program_words(stage: &Stage) -> io::Result<Vec<String>> {
     let program = own_program::path()?.to_string_lossy().into_owned();
-    let own = [program, "program".to_owned(), "--agent".to_owned(), stage.agent.to_string()];
+    let own = [program, "program".to_owned(), arguments::AGENT.to_owned(), stage.agent.to_string()];
     Ok(own.into_iter().chain(stage.place.to_words()).collect())
 }
 

@@ -8,6 +8,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use flux_operator_wire::names::header;
+
 use crate::dns;
 use crate::endpoint;
 
@@ -166,12 +168,7 @@ fn head(bytes: &[u8]) -> Option<Head> {
         Some(length) => Some(length.trim().parse().ok().filter(|length| *length <= MAX_BYTES)?),
         None => None,
     };
-    Some(Head {
-        status: response.code?,
-        seal: value("X-Flux-Seal").map(str::to_owned),
-        length,
-        end,
-    })
+    Some(Head { status: response.code?, seal: value(header::SEAL).map(str::to_owned), length, end })
 }
 
 #[cfg(test)]

@@ -97,8 +97,7 @@ pub fn find(
     let operator = rank.plan.report.as_ref().and_then(|target| Operator::new(place, target));
     if let Some(operator) = operator {
         let mut search = Search { if_silent: IfSilent::UseLater, ..search.clone() };
-        let report = Report { rank: rank.number, wants_lead: true, ..Report::default() };
-        thread::spawn(move || search.ask_operator(operator, &report));
+        thread::spawn(move || search.ask_operator(operator));
     }
     let (name, mut search) = (name.to_owned(), search);
     thread::spawn(move || search.look_up(&name));
@@ -131,15 +130,15 @@ impl Search {
         }
     }
 
-    fn ask_operator(&mut self, mut operator: Operator, report: &Report) {
+    fn ask_operator(&mut self, mut operator: Operator) {
         let (mut delay, mut patience) = (AGAIN, OPERATOR_AGAIN);
         while !self.is_ended() {
             let start = Instant::now();
             // An operator that is away is no error: the name will be there.
-            let reply = operator.exchange(report, OPERATOR_LIMIT).unwrap_or_default();
+            let reply = operator.exchange(&Report::LeadWanted, OPERATOR_LIMIT).unwrap_or_default();
             let lead = reply.work.iter().find_map(|work| match work {
                 Work::Lead(address) => Some(*address),
-                Work::Drain(_) | Work::Stop => None,
+                Work::Drain(_) | Work::ListPending => None,
             });
             let Some(address) = lead else {
                 // One that held the answer back has already waited for us.

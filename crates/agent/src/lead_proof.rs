@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use flux_operator_wire::names::{header, path, variable};
 use flux_operator_wire::seal::SealKey;
-use flux_operator_wire::{BootPlan, LEAD_PATH, LeadAnswer, RunId};
+use flux_operator_wire::{BootPlan, LeadAnswer, RunId};
 
 use crate::arguments::Place;
 use crate::listener::Response;
@@ -49,7 +50,7 @@ impl LeadProof {
         if plan.uid.is_empty() || plan.ready_port == 0 {
             return None;
         }
-        let job = std::env::var("FLUX_OPERATOR_JOB_UID").unwrap_or_default();
+        let job = std::env::var(variable::JOB_UID).unwrap_or_default();
         let run = RunId { cluster: plan.uid.clone(), job };
         // The same key as for reports. All agents have it, or none.
         let key = plan.report.as_ref().and_then(|_| secrets::read_report_key(&place.secrets).ok());
@@ -67,13 +68,13 @@ impl LeadProof {
         let Some(nonce) = nonce else { return Response::new(400, "a nonce is missing\n") };
         let leads = self.leads.load(Ordering::Relaxed);
         let (body, seal) = self.run.answer(leads, nonce, self.key.as_ref());
-        Response { status: 200, header: seal.map(|seal| ("X-Flux-Seal", seal)), body }
+        Response { status: 200, header: seal.map(|seal| (header::SEAL, seal)), body }
     }
 
     /// Asks the agent at `address`.
     pub fn ask(&self, address: SocketAddr) -> Answer {
         let Ok(nonce) = nonce::fresh() else { return Answer::Silent };
-        let target = format!("{LEAD_PATH}?{NONCE}{nonce}");
+        let target = format!("{}?{NONCE}{nonce}", path::LEAD);
         let Ok(answer) = http::get(address, &target, LIMIT) else { return Answer::Silent };
         if serde_json::from_slice::<LeadAnswer>(&answer.body).is_err() {
             // An agent of an older version, or another program.

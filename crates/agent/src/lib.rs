@@ -41,6 +41,7 @@ mod nonce;
 mod notice;
 mod operator;
 mod own_program;
+mod pending;
 mod processes;
 mod program;
 mod rank;
@@ -60,13 +61,14 @@ mod work;
 use std::process::ExitCode;
 
 use arguments::Command;
+use flux_operator_wire::names::variable;
 
 /// What a program ends with that was used wrongly (EX_USAGE).
 const USAGE_ERROR: u8 = 64;
 
 /// Does what the command line asks for.
 pub fn main() -> ExitCode {
-    let job_index = std::env::var("JOB_COMPLETION_INDEX").ok();
+    let job_index = std::env::var(variable::JOB_INDEX).ok();
     match arguments::parse(std::env::args_os().skip(1), job_index.as_deref()) {
         Ok(Command::Run(arguments)) => run::run(&arguments),
         Ok(Command::Broker(stage)) => broker::run(&stage),

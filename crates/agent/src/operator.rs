@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use flux_operator_wire::seal::{Exchange, SealKey};
+use flux_operator_wire::names::{header, path, variable};
+use flux_operator_wire::seal::{Exchange, Message, SealKey};
 use flux_operator_wire::{Reply, Report, ReportTarget};
 
 use crate::arguments::Place;
@@ -69,7 +70,7 @@ impl Operator {
     pub fn new(place: &Place, target: &ReportTarget) -> Option<Operator> {
         match secrets::read_report_key(&place.secrets) {
             Ok(key) => {
-                let pod = std::env::var("FLUX_OPERATOR_POD_UID").unwrap_or_default();
+                let pod = std::env::var(variable::POD_UID).unwrap_or_default();
                 Some(Operator::with_key(target, pod, key))
             }
             Err(error) => {
@@ -117,17 +118,18 @@ impl Operator {
         };
         let exchange =
             Exchange { cluster_uid: &self.target.uid, pod_uid: &self.pod, nonce: &nonce };
-        let seal = self.key.seal(exchange, body);
+        let seal = self.key.seal(exchange, Message::Request(body));
         let headers = [
-            ("X-Flux-Cluster", self.target.uid.as_str()),
-            ("X-Flux-Pod", self.pod.as_str()),
-            ("X-Flux-Nonce", nonce.as_str()),
-            ("X-Flux-Seal", seal.as_str()),
+            (header::CLUSTER, self.target.uid.as_str()),
+            (header::POD, self.pod.as_str()),
+            (header::NONCE, nonce.as_str()),
+            (header::SEAL, seal.as_str()),
         ];
-        let response = http::post(&self.url, "/v1/report", &headers, body, limit)
+        let response = http::post(&self.url, path::REPORT, &headers, body, limit)
             .map_err(|source| ExchangeError::Http { source })?;
         let seal = response.seal.as_deref().unwrap_or_default();
-        if !self.key.verify(exchange, &response.body, seal) {
+        let answer = Message::Answer { status: response.status, body: &response.body };
+        if !self.key.verify(exchange, answer, seal) {
             return Err(ExchangeError::Seal);
         }
         let reply: Reply = serde_json::from_slice(&response.body)
@@ -198,10 +200,11 @@ mod tests {
         let (nonce, seal) = (header("X-Flux-Nonce:"), header("X-Flux-Seal:"));
         let body = text.split_once("\r\n\r\n").unwrap().1;
         let exchange = |nonce| Exchange { cluster_uid: "uid", pod_uid: "pod", nonce };
-        assert!(key().verify(exchange(&nonce), body.as_bytes(), &seal));
+        assert!(key().verify(exchange(&nonce), Message::Request(body.as_bytes()), &seal));
         let (status, reply, sealed_over) = answer(&nonce);
         let body = serde_json::to_vec(&reply).unwrap();
-        let seal = key().seal(exchange(&sealed_over), &body);
+        let answer = Message::Answer { status, body: &body };
+        let seal = key().seal(exchange(&sealed_over), answer);
         let length = body.len();
         let head = format!(
             "HTTP/1.1 {status} X\r\nX-Flux-Seal: {seal}\r\nContent-Length: {length}\r\n\r\n"
@@ -223,8 +226,8 @@ mod tests {
         let (target, asked) =
             serve(vec![answers(401, "one"), answers(200, "two"), answers(200, "three")]);
         let mut operator = operator(&target);
-        assert_eq!(operator.exchange(&Report::default(), LIMIT).unwrap().nonce, "two");
-        assert_eq!(operator.exchange(&Report::default(), LIMIT).unwrap().nonce, "three");
+        assert_eq!(operator.exchange(&Report::LeadWanted, LIMIT).unwrap().nonce, "two");
+        assert_eq!(operator.exchange(&Report::LeadWanted, LIMIT).unwrap().nonce, "three");
         let asked = asked.join().unwrap();
         assert_eq!((asked[0].len(), &asked[1..]), (32, &["one".to_owned(), "two".to_owned()][..]));
     }
@@ -238,9 +241,9 @@ mod tests {
             answers(503, "four"),
         ]);
         let mut operator = operator(&target);
-        let refused = operator.exchange(&Report::default(), LIMIT);
+        let refused = operator.exchange(&Report::LeadWanted, LIMIT);
         assert!(matches!(refused, Err(ExchangeError::Seal)));
-        let failed = operator.exchange(&Report::default(), LIMIT);
+        let failed = operator.exchange(&Report::LeadWanted, LIMIT);
         assert!(matches!(failed, Err(ExchangeError::Refused { status: 503 })));
         let asked = asked.join().unwrap();
         assert_eq!((asked[1].as_str(), asked[3].as_str()), ("one", "three"));
@@ -264,7 +267,7 @@ mod tests {
         for named in [address, &leader.url] {
             let (target, asked_first) = serve(vec![follower(named)]);
             let mut operator = operator(&target);
-            assert!(operator.exchange(&Report::default(), LIMIT).is_ok(), "{named}");
+            assert!(operator.exchange(&Report::LeadWanted, LIMIT).is_ok(), "{named}");
             assert_eq!(operator.url, leader.url, "it is asked first the next time");
             assert_eq!(asked_first.join().unwrap().len(), 1);
             if named == leader.url {
@@ -280,9 +283,9 @@ mod tests {
         let gone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
         let (target, _) = serve(vec![follower(&gone.to_string()), answers(200, "one")]);
         let mut operator = operator(&target);
-        let failed = operator.exchange(&Report::default(), LIMIT);
+        let failed = operator.exchange(&Report::LeadWanted, LIMIT);
         assert!(matches!(failed, Err(ExchangeError::Http { .. })));
-        assert_eq!(operator.exchange(&Report::default(), LIMIT).unwrap().nonce, "one");
+        assert_eq!(operator.exchange(&Report::LeadWanted, LIMIT).unwrap().nonce, "one");
     }
 
     #[test]
@@ -297,7 +300,7 @@ mod tests {
             (ReportTarget { url, uid: "uid".into() }, asked)
         };
         let mut operator = operator(&target);
-        let refused = operator.exchange(&Report::default(), LIMIT);
+        let refused = operator.exchange(&Report::LeadWanted, LIMIT);
         assert!(matches!(refused, Err(ExchangeError::Refused { status: 503 })));
         assert_eq!(asked.join().unwrap().len(), MAX_TRIES as usize);
     }
@@ -306,7 +309,7 @@ mod tests {
     fn an_operator_that_never_knows_our_nonce_does_not_keep_us() {
         let (leader, _) = serve((0..MAX_TRIES).map(|_| answers(401, "x")).collect());
         let mut operator = operator(&leader);
-        let refused = operator.exchange(&Report::default(), LIMIT);
+        let refused = operator.exchange(&Report::LeadWanted, LIMIT);
         assert!(matches!(refused, Err(ExchangeError::Refused { status: 401 })));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flux_operator_wire::{BrokerCount, JobSummary, Report};
+use flux_operator_wire::{InstanceState, JobCounts, Report};
 use serde::Deserialize;
 
 use crate::arguments::Place;
@@ -41,52 +41,55 @@ const MAX_ERROR_BYTES: usize = 512;
 pub fn start(place: &Place, rank: &Rank, layout: &Layout, command: FluxCommand, said: Tail) {
     let target = rank.plan.report.as_ref();
     let Some(operator) = target.and_then(|target| Operator::new(place, target)) else { return };
-    let total = u32::try_from(rank.plan.hosts.len()).unwrap_or(u32::MAX);
     let started = layout.program_started();
     let duties = Duties::new(command.clone(), rank.plan.broker.archive.is_some());
-    let instance = Instance { command, total, started, said, rank: rank.number };
+    let instance = Instance { command, started, said };
     thread::spawn(move || report(&instance, operator, duties));
 }
 
 /// The instance, as reports see it.
 struct Instance {
     command: FluxCommand,
-    total: u32,
     started: PathBuf,
     said: Tail,
-    rank: u32,
 }
 
 fn report(instance: &Instance, mut operator: Operator, mut duties: Duties) {
     let (sender, told) = mpsc::channel();
-    let (beside, rank) = (operator.beside(), instance.rank);
-    thread::spawn(move || work::wait_for(beside, rank, &sender));
+    let beside = operator.beside();
+    thread::spawn(move || work::wait_for(beside, &sender));
     let (mut quiet, mut alone) = (QUIET, ALONE);
-    let mut sent: Option<(Report, Instant)> = None;
+    let mut sent: Option<(InstanceState, Instant)> = None;
     let mut last_error = String::new();
     loop {
         // Only the end of what the broker says is kept; an error stays the last one.
         if let Some(error) = error_of(&instance.said.text()) {
             last_error = error;
         }
-        let report =
-            Report { last_error: last_error.clone(), drained: duties.drained(), ..instance.look() };
+        let (drained, last_error) = (duties.drained(), last_error.clone());
+        let state = InstanceState { drained, last_error, ..instance.look() };
         let known =
-            sent.as_ref().is_some_and(|(before, at)| *before == report && at.elapsed() < AT_LEAST);
+            sent.as_ref().is_some_and(|(before, at)| *before == state && at.elapsed() < AT_LEAST);
         let pause = if known {
             quiet.grow()
-        } else if let Ok(reply) = operator.exchange(&report, LIMIT) {
+        } else if let Ok(reply) = operator.exchange(&Report::Instance(state.clone()), LIMIT) {
             duties.carry_out(&reply.work);
-            if sent.as_ref().is_none_or(|(before, _)| *before != report) {
+            if sent.as_ref().is_none_or(|(before, _)| *before != state) {
                 quiet.reset();
             }
             alone.reset();
-            sent = Some((report, Instant::now()));
+            sent = Some((state, Instant::now()));
             quiet.grow()
         } else {
             // An operator that is away comes back; a cluster goes on without it.
             alone.grow()
         };
+        for page in duties.pending() {
+            if operator.exchange(&Report::Pending(page), LIMIT).is_err() {
+                duties.pending_lost();
+                break;
+            }
+        }
         match told.recv_timeout(pause) {
             Ok(work) => {
                 duties.carry_out(&work);
@@ -99,15 +102,14 @@ fn report(instance: &Instance, mut operator: Operator, mut duties: Duties) {
 }
 
 impl Instance {
-    fn look(&self) -> Report {
+    fn look(&self) -> InstanceState {
         let overlay = self.command.ask(&["overlay", "status", "--no-pretty"]);
         let jobs = self.command.ask(&["job", "stats"]);
-        Report {
-            rank: self.rank,
-            brokers: overlay.map(|text| BrokerCount { online: online(&text), total: self.total }),
+        InstanceState {
+            online: overlay.map(|text| drain::online(&text)),
             program_started: self.started.exists(),
-            jobs: jobs.and_then(|text| summary(&text)),
-            ..Report::default()
+            jobs: jobs.and_then(|text| counts(&text)),
+            ..InstanceState::default()
         }
     }
 }
@@ -144,15 +146,11 @@ struct States {
     inactive: u32,
 }
 
-fn online(overlay: &str) -> u32 {
-    u32::try_from(drain::online(overlay).len()).unwrap_or(u32::MAX)
-}
-
 /// How many jobs there are, from what `flux job stats` prints.
-fn summary(stats: &str) -> Option<JobSummary> {
+fn counts(stats: &str) -> Option<JobCounts> {
     let Stats { job_states: states, inactive_purged } = serde_json::from_str(stats).ok()?;
     let sum = |counts: &[u32]| counts.iter().fold(0, |sum: u32, count| sum.saturating_add(*count));
-    Some(JobSummary {
+    Some(JobCounts {
         pending: sum(&[states.depend, states.priority, states.sched]),
         running: sum(&[states.run, states.cleanup]),
         inactive: sum(&[states.inactive, inactive_purged]),
@@ -169,9 +167,9 @@ mod tests {
         let text = r#"{"job_states":{"depend":1,"priority":0,"sched":2,"run":1,"cleanup":1,
             "inactive":3,"total":4},"successful":3,"failed":0,"canceled":0,"timeout":0,
             "inactive_purged":4,"queues":[]}"#;
-        assert_eq!(summary(text), Some(JobSummary { pending: 3, running: 2, inactive: 7 }));
-        assert_eq!(summary("nonsense"), None);
-        assert_eq!(summary("{}"), None);
+        assert_eq!(counts(text), Some(JobCounts { pending: 3, running: 2, inactive: 7 }));
+        assert_eq!(counts("nonsense"), None);
+        assert_eq!(counts("{}"), None);
     }
 
     #[test]

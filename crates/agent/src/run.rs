@@ -14,7 +14,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use flux_operator_flux::broker_config::PrintError;
-use flux_operator_wire::{Ending, EndingReason, LEAD_PATH};
+use flux_operator_wire::names::{path, variable};
+use flux_operator_wire::{Ending, EndingReason};
 use rustix::process::Pid;
 
 use crate::arguments::{self, Run};
@@ -184,10 +185,10 @@ fn worker_without_job(seen: &Seen) -> Ending {
     }
 }
 
-/// Answers other agents at [`LEAD_PATH`], and the kubelet at every other path.
+/// Answers other agents at [`path::LEAD`], and the kubelet at every other path.
 fn serve(port: u16, readiness: Readiness, proof: Option<LeadProof>) {
     let answer = move |request: &Request<'_>| match &proof {
-        Some(proof) if request.path == LEAD_PATH => proof.response(request.query),
+        Some(proof) if request.path == path::LEAD => proof.response(request.query),
         _ => readiness.response(),
     };
     if port != 0
@@ -203,8 +204,8 @@ fn check_restarts(rank: &Rank) -> Result<u64, PrepareError> {
     if !rank.leads() {
         return Ok(0);
     }
-    let counts = ["FLUX_OPERATOR_INDEX_FAILURES", "FLUX_OPERATOR_IGNORED_FAILURES"]
-        .map(|name| std::env::var(name).ok());
+    let counts =
+        [variable::INDEX_FAILURES, variable::IGNORED_FAILURES].map(|name| std::env::var(name).ok());
     let failures = rank::failures([counts[0].as_deref(), counts[1].as_deref()]);
     let limit = rank.plan.restart_limit;
     if failures > u64::from(limit) {
@@ -220,7 +221,7 @@ fn configure(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<(), Prepar
     let certificate = layout.certificate();
     secrets::copy_certificate(&arguments.place.secrets, &certificate)
         .map_err(|source| PrepareError::Certificate { source })?;
-    let limit = std::env::var("FLUX_OPERATOR_CPU_LIMIT").ok();
+    let limit = std::env::var(variable::CPU_LIMIT).ok();
     let toml = config::broker_toml(rank, &certificate, cores::count(limit.as_deref()))
         .map_err(|source| PrepareError::Config { source })?;
     files::write(&layout.broker_config(), toml, 0o644).map_err(write)?;
@@ -246,7 +247,7 @@ fn configure(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<(), Prepar
 fn command(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<Command, PrepareError> {
     let program = own_program::path().map_err(|source| PrepareError::Program { source })?;
     let mut stage = vec![program.to_string_lossy().into_owned(), "broker".to_owned()];
-    stage.extend(["--agent".to_owned(), std::process::id().to_string()]);
+    stage.extend([arguments::AGENT.to_owned(), std::process::id().to_string()]);
     stage.extend(arguments.place.to_words());
     let changes = changes(rank, layout, arguments);
     let mut command = match Hooks::of(rank) {

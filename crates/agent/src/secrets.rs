@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use flux_operator_flux::{Certificate, CertificateError};
+use flux_operator_wire::names::file;
 use flux_operator_wire::seal::{SealKey, SealKeyError};
 use zeroize::Zeroizing;
 
@@ -66,7 +67,7 @@ pub enum ReportKeyError {
 /// Checks the certificate and copies it to where only its owner can read it,
 /// which is what Flux asks of the file.
 pub fn copy_certificate(secrets: &Path, copy: &Path) -> Result<(), CertificateFileError> {
-    let path = secrets.join("curve.cert");
+    let path = secrets.join(file::CERTIFICATE);
     let text = match read(&path) {
         Ok(text) => text,
         Err(source) => return Err(CertificateFileError::Read { path, source }),
@@ -80,7 +81,7 @@ pub fn copy_certificate(secrets: &Path, copy: &Path) -> Result<(), CertificateFi
 
 /// Reads the key that seals reports.
 pub fn read_report_key(secrets: &Path) -> Result<SealKey, ReportKeyError> {
-    let path = secrets.join("report.key");
+    let path = secrets.join(file::REPORT_KEY);
     let text = match read(&path) {
         Ok(text) => text,
         Err(source) => return Err(ReportKeyError::Read { path, source }),

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::operator::Operator;
 use common::{Cluster, eventually, free_port, line};
-use flux_operator_wire::{BrokerCount, Drain, Drained, EndingReason, JobSummary, Program, Work};
+use flux_operator_wire::{Drain, Drained, JobCounts, Program, Work};
 
 /// A name that no server is asked for: a part of it is longer than can be.
 fn unknown_name() -> String {
@@ -25,35 +25,47 @@ fn with_operator(size: u32, program: Program) -> (Cluster, Operator) {
 }
 
 #[test]
-fn the_lead_reports_what_only_flux_knows_and_shuts_down_when_told_to() {
+fn the_lead_reports_what_only_flux_knows() {
     let (mut cluster, operator) = with_operator(2, Program::Stay);
     let mut lead = cluster.start(0);
-    let some = |online| Some(BrokerCount { online, total: 2 });
-    let reported = |online, started| {
+    let reported = |online: &str, started| {
+        let online = Some(online.parse().unwrap());
         let reports = operator.reports();
-        reports
-            .iter()
-            .any(|report| report.brokers == some(online) && report.program_started == started)
+        reports.iter().any(|report| report.online == online && report.program_started == started)
     };
-    eventually("the lead is alone", || reported(1, false));
+    eventually("the lead is alone", || reported("0", false));
     let mut worker = cluster.start(1);
-    eventually("both are there", || reported(2, true));
+    eventually("both are there", || reported("0-1", true));
     let connect = lead.root.join("flux-connect.sh");
     let run =
         |words: &[&str]| Command::new(&connect).args(words).output().unwrap().status.success();
     assert!(run(&["flux", "run", "true"]));
-    let ended = Some(JobSummary { pending: 0, running: 0, inactive: 1 });
+    let ended = Some(JobCounts { pending: 0, running: 0, inactive: 1 });
     let known = || operator.reports().iter().any(|report| report.jobs == ended);
     // Not every stand-in counts jobs.
     if run(&["flux", "job", "stats"]) {
         eventually("the job is known", known);
     }
     assert_eq!(operator.replays(), 0, "a nonce is used once");
-    operator.set_work(vec![Work::Stop]);
-    assert_eq!(lead.wait(), 0, "{}", lead.output());
-    assert_eq!(lead.ending().reason, EndingReason::Completed);
-    let complete = worker.root.join("flux-operator-complete.txt");
-    eventually("the worker's broker has ended", || complete.exists());
+    // No node is free for it before it is cancelled.
+    let job =
+        Command::new(&connect).args(["flux", "submit", "-N2", "sleep", "inf"]).output().unwrap();
+    assert!(job.status.success());
+    operator.set_work(vec![Work::ListPending]);
+    // A stand-in keeps no jobspecs.
+    let has_kvs = run(&["flux", "kvs", "ls"]);
+    // Not every stand-in lists jobs.
+    if run(&["flux", "job", "list", "--states=pending", "--count=1000"]) {
+        assert!(run(&["flux", "submit", "-N2", "--setattr=burstable", "true"]));
+        eventually("the job is listed", || {
+            let listed = operator.pending().pop();
+            listed.is_some_and(|page| match page.jobs.as_slice() {
+                [job] => job.nodes == Some(2) && (!has_kvs || job.attributes["burstable"] == 1),
+                _ => false,
+            })
+        });
+    }
+    assert_eq!(lead.stop(), 143);
     assert_eq!(worker.stop(), 143);
 }
 
@@ -106,7 +118,7 @@ fn who_has_no_key_gets_nothing_done() {
     eventually("the lead reports", || !operator.reports().is_empty());
     let asked = operator.asked();
     operator.become_forger();
-    eventually("the lead has been lied to", || operator.asked() >= asked + 3);
+    eventually("the lead has been lied to", || operator.asked() >= asked + 12);
     assert!(lead.is_running());
     std::fs::write(go, "").unwrap();
     assert_eq!(lead.wait(), 5, "{}", lead.output());

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::{Place, boot_plan};
+use flux_operator_wire::names::{command, file, option};
 use rustix::fs::{CWD, Mode, mkfifoat};
 
 use crate::flux::{FluxChoice, Programs};
@@ -91,7 +92,7 @@ fn write_files(instance: &Instance, request: &Request) -> Result<(), StartError>
     };
     let plan = boot_plan(&request.cluster, &place);
     let plan = serde_json::to_vec_pretty(&plan).expect("a boot plan is JSON");
-    write_private(&instance.keys().join("curve.cert"), certificate.as_bytes())
+    write_private(&instance.keys().join(file::CERTIFICATE), certificate.as_bytes())
         .map_err(StartError::File)?;
     write_private(&instance.plan(), &plan).map_err(StartError::File)
 }
@@ -124,34 +125,34 @@ fn agent(
     names: &Names,
     rank: u32,
 ) -> Command {
-    let mut command = Command::new(&names.agent);
-    command
-        .arg("run")
-        .arg("--plan")
+    let mut agent = Command::new(&names.agent);
+    agent
+        .arg(command::RUN)
+        .arg(option::PLAN)
         .arg(instance.plan())
-        .arg("--secrets")
+        .arg(option::SECRETS)
         .arg(instance.keys())
-        .arg("--root")
+        .arg(option::ROOT)
         .arg(instance.rank(rank))
-        .arg("--index")
+        .arg(option::INDEX)
         .arg(rank.to_string())
-        .arg("--flux")
+        .arg(option::FLUX)
         .arg(&names.flux)
-        .arg("--ending")
+        .arg(option::ENDING)
         .arg(instance.ending(rank))
-        .arg("--stop-on-eof");
+        .arg(option::STOP_ON_EOF);
     if rank == 0 {
-        command.arg("--ready").arg(instance.rank_parent().join("ready"));
+        agent.arg(option::READY).arg(instance.rank_parent().join("ready"));
     }
-    command.envs(&request.runner.environment);
-    command.env("PATH", search_path(instance, programs));
+    agent.envs(&request.runner.environment);
+    agent.env("PATH", search_path(instance, programs));
     let directory = Path::new(&request.runner.working_dir);
     if directory.is_dir() {
-        command.current_dir(directory);
+        agent.current_dir(directory);
     }
     // A group of its own: ^C reaches the front alone, which ends the cluster in order.
-    command.process_group(0);
-    command
+    agent.process_group(0);
+    agent
 }
 
 /// The search path with the Flux of this cluster first, so that the command's own

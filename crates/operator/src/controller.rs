@@ -95,6 +95,7 @@ fn start(common: &Common, for_all: Client, listener: TcpListener, options: Optio
     );
     tasks.spawn("watch of MiniClusters", watch);
     start.run(&mut tasks, &queue_options, common);
+    tasks.spawn("age of reports", reports.clone().watch_age());
     let served = Server {
         client: for_all,
         stores: stores.clone(),

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use flux_operator_wire::names::path;
 use kube::Client;
 use tokio::net::TcpListener;
 
@@ -38,7 +39,7 @@ pub(crate) struct Server {
 pub(crate) async fn serve(listener: TcpListener, server: Server) {
     let metrics = server.metrics.clone();
     let router = Router::new()
-        .route("/v1/report", post(report))
+        .route(path::REPORT, post(report))
         .route("/v1/queues", get(visibility::queues))
         .route("/v1/queues/{namespace}/{name}/pending", get(visibility::pending))
         .route("/v1/namespaces/{namespace}/fluxjobs/{name}", get(visibility::why))

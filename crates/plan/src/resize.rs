@@ -105,7 +105,8 @@ pub(crate) fn lead<'a>(rendering: &Rendering<'_>, seen: &'a Seen, job: &Job) -> 
     };
     let until = seconds_after(ready.max(seen.watching_since), FIRST_REPORT);
     match &seen.report {
-        Some(report) => Lead::Reports(report.drained.as_ref()),
+        // However old it is: without it ranks would leave under their jobs.
+        Some(report) => Lead::Reports(report.state.drained.as_ref()),
         None if seen.now < until => Lead::Expected(until),
         None => Lead::Absent,
     }

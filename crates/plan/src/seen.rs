@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
 use flux_operator_queue::Waiting;
-use flux_operator_wire::Report;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use crate::last_report::LastReport;
 use crate::query::Answer;
 
 /// Where Kubernetes keeps the index of a Job's pod.
@@ -28,7 +28,7 @@ pub struct Seen {
     /// Services that belong to the MiniCluster.
     pub services: Vec<Arc<Service>>,
     /// The lead's last report, while the pod that sent it is there.
-    pub report: Option<Report>,
+    pub report: Option<LastReport>,
     /// Since when reports have been taken: before, nobody could tell us anything.
     pub watching_since: Timestamp,
     /// A report came that could not be checked, because the Secret with its key is gone.

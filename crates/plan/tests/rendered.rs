@@ -10,6 +10,7 @@ use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::kubernetes::{self, Keys, Rendering};
 use flux_operator_testkit::{merge, smallest};
 use flux_operator_wire::BootPlan;
+use flux_operator_wire::names::file;
 use flux_operator_wire::seal::SealKey;
 use serde_json::{Value, json};
 
@@ -173,7 +174,7 @@ fn keys_are_in_the_secret_and_nowhere_else() {
         assert_eq!(secret.immutable, Some(true));
         let text = keys.certificate.to_secret_text();
         let data = secret.data.unwrap();
-        assert_eq!(data[kubernetes::CERTIFICATE_KEY].0, text.as_bytes());
+        assert_eq!(data[file::CERTIFICATE].0, text.as_bytes());
         let key = text
             .lines()
             .find(|line| line.contains("secret-key"))

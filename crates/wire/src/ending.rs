@@ -16,16 +16,13 @@ pub const TERMINATED: u8 = 143;
 /// What a process that was killed has: 128 + 9.
 const KILLED: u8 = 137;
 
+/// A pod that ends with one of these is replaced: by the Job's failure policy.
+pub const REPLACED: [u8; 3] = [REPLACE_ME, KILLED, TERMINATED];
+
 /// The code the lead's container ends with, for a program that ended with
-/// `program`.
-///
-/// The Job's failure policy takes 75, 137 and 143 as "replace this pod"; a
-/// program that happens to end so must not be run again.
+/// `program`: one that happens to end with a code of [`REPLACED`] must not be run again.
 pub fn exit_code_of_lead(program: u8) -> u8 {
-    match program {
-        REPLACE_ME | KILLED | TERMINATED => 1,
-        code => code,
-    }
+    if REPLACED.contains(&program) { 1 } else { program }
 }
 
 /// What an agent leaves behind.

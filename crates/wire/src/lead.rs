@@ -6,10 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::seal::{Exchange, SealKey};
-
-/// Where an agent answers.
-pub const LEAD_PATH: &str = "/v1/lead";
+use crate::seal::{Exchange, Message, SealKey};
 
 /// Stands for the pod in the seal of an answer. No pod has such a uid, so no other
 /// message has the same seal.
@@ -47,7 +44,7 @@ impl RunId {
         let RunId { cluster, job } = self.clone();
         let body = serde_json::to_string(&LeadAnswer { cluster, job, leads })
             .expect("text and a flag are JSON");
-        let seal = key.map(|key| key.seal(self.exchange(nonce), body.as_bytes()));
+        let seal = key.map(|key| key.seal(self.exchange(nonce), Message::Plain(body.as_bytes())));
         (body, seal)
     }
 
@@ -60,8 +57,9 @@ impl RunId {
         nonce: &str,
         key: Option<&SealKey>,
     ) -> bool {
-        let sealed =
-            key.is_none_or(|key| key.verify(self.exchange(nonce), body, seal.unwrap_or_default()));
+        let sealed = key.is_none_or(|key| {
+            key.verify(self.exchange(nonce), Message::Plain(body), seal.unwrap_or_default())
+        });
         let Ok(LeadAnswer { cluster, job, leads }) = serde_json::from_slice(body) else {
             return false;
         };

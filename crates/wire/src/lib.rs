@@ -13,6 +13,7 @@
 mod boot;
 mod ending;
 mod lead;
+pub mod names;
 mod report;
 pub mod seal;
 
@@ -20,6 +21,8 @@ pub use boot::{
     Batch, BootPlan, BrokerOptions, FluxHome, Hooks, Logging, Program, ReportTarget, Resources,
     Sidecar,
 };
-pub use ending::{Ending, EndingReason, REPLACE_ME, TERMINATED, exit_code_of_lead};
-pub use lead::{LEAD_PATH, LeadAnswer, RunId};
-pub use report::{BrokerCount, Drain, Drained, JobSummary, Reply, Report, Work};
+pub use ending::{Ending, EndingReason, REPLACE_ME, REPLACED, TERMINATED, exit_code_of_lead};
+pub use lead::{LeadAnswer, RunId};
+pub use report::{
+    Drain, Drained, InstanceState, JobCounts, PendingJob, PendingPage, Reply, Report, Work,
+};

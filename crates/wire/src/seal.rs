@@ -1,8 +1,9 @@
 //! Seals: proof that a message comes from whoever has the cluster's key.
 //!
-//! HMAC-SHA256 over who speaks (cluster and pod), the nonce of the exchange and
-//! the body, each with its length before it so that no two messages share a
-//! seal. A nonce is used once, so nothing can be replayed.
+//! HMAC-SHA256 over who speaks (cluster and pod), the nonce of the exchange, the direction,
+//! the status of an answer, and the body, each with its length before it so that no two
+//! messages share a seal. A nonce is used once, so nothing can be replayed; a request that is
+//! sent back is no answer.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -32,6 +33,33 @@ pub struct Exchange<'a> {
     pub pod_uid: &'a str,
     /// The nonce.
     pub nonce: &'a str,
+}
+
+/// What is sealed.
+#[derive(Clone, Copy, Debug)]
+pub enum Message<'a> {
+    /// From an agent to the operator.
+    Request(&'a [u8]),
+    /// From the operator to an agent.
+    Answer {
+        /// The status code of the HTTP response.
+        status: u16,
+        /// Its body.
+        body: &'a [u8],
+    },
+    /// Without a direction: where there is only one, and as agents of the first build seal.
+    Plain(&'a [u8]),
+}
+
+/// What a seal with a direction begins with. One of the first build has none.
+const DIRECTED: &str = "2:";
+
+/// The longest seal.
+pub const MAX_SEAL_BYTES: usize = DIRECTED.len() + 64;
+
+/// Whether a seal says that of a message with a direction.
+pub fn is_directed(seal: &str) -> bool {
+    seal.starts_with(DIRECTED)
 }
 
 impl SealKey {
@@ -64,27 +92,41 @@ impl SealKey {
     }
 
     /// The seal of a message.
-    pub fn seal(&self, exchange: Exchange<'_>, body: &[u8]) -> String {
-        let code = self.code(exchange, body).finalize().into_bytes();
-        code.iter()
+    pub fn seal(&self, exchange: Exchange<'_>, message: Message<'_>) -> String {
+        let code = self.code(exchange, message).finalize().into_bytes();
+        let digits = code
+            .iter()
             .flat_map(|byte| [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]])
-            .map(char::from)
-            .collect()
+            .map(char::from);
+        match message {
+            Message::Plain(_) => digits.collect(),
+            Message::Request(_) | Message::Answer { .. } => {
+                DIRECTED.chars().chain(digits).collect()
+            }
+        }
     }
 
     /// Whether a seal is that of the message. Takes the same time for every wrong one.
-    pub fn verify(&self, exchange: Exchange<'_>, body: &[u8], seal: &str) -> bool {
+    pub fn verify(&self, exchange: Exchange<'_>, message: Message<'_>, seal: &str) -> bool {
         use subtle::ConstantTimeEq;
-        self.seal(exchange, body).as_bytes().ct_eq(seal.as_bytes()).into()
+        self.seal(exchange, message).as_bytes().ct_eq(seal.as_bytes()).into()
     }
 
-    fn code(&self, exchange: Exchange<'_>, body: &[u8]) -> Hmac<Sha256> {
+    fn code(&self, exchange: Exchange<'_>, message: Message<'_>) -> Hmac<Sha256> {
         let Exchange { cluster_uid, pod_uid, nonce } = exchange;
         let mut code = Hmac::<Sha256>::new_from_slice(self.0.as_slice())
             .expect("HMAC takes keys of any length");
-        for part in [cluster_uid.as_bytes(), pod_uid.as_bytes(), nonce.as_bytes(), body] {
+        let mut add = |part: &[u8]| {
             code.update(&(part.len() as u64).to_be_bytes());
             code.update(part);
+        };
+        [cluster_uid, pod_uid, nonce].iter().for_each(|part| add(part.as_bytes()));
+        match message {
+            Message::Plain(body) => add(body),
+            Message::Request(body) => ["request".as_bytes(), body].into_iter().for_each(add),
+            Message::Answer { status, body } => {
+                ["answer".as_bytes(), &status.to_be_bytes(), body].into_iter().for_each(add);
+            }
         }
         code
     }
@@ -113,20 +155,40 @@ mod tests {
 
     #[test]
     fn a_seal_fits_its_message_only() {
-        let seal = key().seal(EXCHANGE, b"body");
-        assert!(key().verify(EXCHANGE, b"body", &seal));
-        assert!(!key().verify(EXCHANGE, b"bodY", &seal));
-        assert!(!key().verify(EXCHANGE, b"body", &seal[1..]));
-        assert!(!SealKey::from_bytes([8; 32]).verify(EXCHANGE, b"body", &seal));
-        for other in [
-            Exchange { cluster_uid: "d", ..EXCHANGE },
-            Exchange { pod_uid: "q", ..EXCHANGE },
-            Exchange { nonce: "m", ..EXCHANGE },
-            // The same bytes, split elsewhere.
-            Exchange { cluster_uid: "cp", pod_uid: "", ..EXCHANGE },
-        ] {
-            assert!(!key().verify(other, b"body", &seal), "{other:?}");
+        let messages = [
+            Message::Plain(b"body"),
+            Message::Request(b"body"),
+            Message::Request(b"bodY"),
+            Message::Answer { status: 200, body: b"body" },
+            Message::Answer { status: 401, body: b"body" },
+        ];
+        for (index, message) in messages.into_iter().enumerate() {
+            let seal = key().seal(EXCHANGE, message);
+            assert!(seal.len() <= MAX_SEAL_BYTES);
+            for (other, another) in messages.into_iter().enumerate() {
+                assert_eq!(key().verify(EXCHANGE, another, &seal), index == other, "{another:?}");
+            }
+            assert!(!key().verify(EXCHANGE, message, &seal[1..]));
+            assert!(!SealKey::from_bytes([8; 32]).verify(EXCHANGE, message, &seal));
+            for other in [
+                Exchange { cluster_uid: "d", ..EXCHANGE },
+                Exchange { pod_uid: "q", ..EXCHANGE },
+                Exchange { nonce: "m", ..EXCHANGE },
+                // The same bytes, split elsewhere.
+                Exchange { cluster_uid: "cp", pod_uid: "", ..EXCHANGE },
+            ] {
+                assert!(!key().verify(other, message, &seal), "{other:?}");
+            }
         }
+    }
+
+    /// What the first build has sealed: its agents may outlive the operator that made them.
+    #[test]
+    fn a_plain_seal_is_that_of_the_first_build() {
+        let seal = "7beea3203adc45cd2d3efe5c55b273a71376efd8b1c7ed2713907101dbeb298e";
+        assert_eq!(key().seal(EXCHANGE, Message::Plain(b"body")), seal);
+        assert!(!is_directed(seal));
+        assert!(is_directed(&key().seal(EXCHANGE, Message::Request(b"body"))));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flux_operator_wire::seal::Exchange;
-use flux_operator_wire::{Reply, Report, ReportTarget, Work};
+use flux_operator_wire::seal::{Exchange, Message};
+use flux_operator_wire::{Drain, InstanceState, PendingPage, Reply, Report, ReportTarget, Work};
 
 use super::report_key;
 
@@ -28,7 +28,8 @@ pub struct Operator {
 
 #[derive(Default)]
 struct State {
-    reports: Vec<Report>,
+    reports: Vec<InstanceState>,
+    pending: Vec<PendingPage>,
     nonces: HashSet<String>,
     issued: u64,
     replays: u32,
@@ -79,8 +80,13 @@ impl Operator {
     }
 
     /// What the lead has reported.
-    pub fn reports(&self) -> Vec<Report> {
+    pub fn reports(&self) -> Vec<InstanceState> {
         self.state.lock().unwrap().reports.clone()
+    }
+
+    /// What the lead has listed of jobs that wait.
+    pub fn pending(&self) -> Vec<PendingPage> {
+        self.state.lock().unwrap().pending.clone()
     }
 
     /// How many answers were given.
@@ -97,21 +103,22 @@ impl Operator {
         let request = read_request(&mut stream)?;
         let nonce = request.nonce.as_str();
         let exchange = Exchange { cluster_uid: CLUSTER, pod_uid: &request.pod, nonce };
-        assert!(report_key().verify(exchange, &request.body, &request.seal), "sealed with the key");
+        let message = Message::Request(&request.body);
+        assert!(report_key().verify(exchange, message, &request.seal), "sealed with the key");
         let report: Report = serde_json::from_slice(&request.body).ok()?;
         if self.state.lock().unwrap().forger {
-            return self.forge(&mut stream, exchange);
+            return self.forge(&mut stream, exchange, &request);
         }
         // An agent's first nonce is its own, and only its answer says which to use.
         let taken = self.state.lock().unwrap().nonces.remove(nonce);
         let known = taken || !nonce.starts_with("nonce-");
-        if taken && report.wants_lead {
+        if taken && report == Report::LeadWanted {
             // Held back until it is known.
             while self.state.lock().unwrap().lead.is_none() {
                 thread::sleep(Duration::from_millis(10));
             }
         }
-        if let (true, Some(known)) = (taken, &report.wants_work) {
+        if let (true, Report::WorkWanted { known }) = (taken, &report) {
             // Held back until there is other work, or for a while.
             let start = Instant::now();
             while self.state.lock().unwrap().work == *known && start.elapsed() < HOLD {
@@ -123,38 +130,58 @@ impl Operator {
         state.issued += 1;
         let next = format!("nonce-{}", state.issued);
         state.nonces.insert(next.clone());
-        let work = match (taken, report.wants_lead, state.lead) {
-            (false, ..) => Vec::new(),
-            (true, true, lead) => lead.map(Work::Lead).into_iter().collect(),
-            (true, false, _) => state.work.clone(),
+        let work = match (taken, &report) {
+            (false, _) => Vec::new(),
+            (true, Report::LeadWanted) => state.lead.map(Work::Lead).into_iter().collect(),
+            (true, _) => state.work.clone(),
         };
-        if taken && !report.wants_lead && report.wants_work.is_none() {
-            state.reports.push(report);
+        match report {
+            Report::Instance(instance) if taken => state.reports.push(instance),
+            Report::Pending(page) if taken => state.pending.push(page),
+            _ => {}
         }
         drop(state);
         let body = serde_json::to_vec(&Reply { work, nonce: next, leader: None }).ok()?;
-        let seal = report_key().seal(exchange, &body);
-        respond(&mut stream, if taken { "200 OK" } else { "401 Unauthorized" }, &seal, &body)
+        let status = if taken { 200 } else { 401 };
+        let seal = report_key().seal(exchange, Message::Answer { status, body: &body });
+        respond(&mut stream, status, &seal, &body)
     }
 
-    fn forge(&self, stream: &mut TcpStream, exchange: Exchange<'_>) -> Option<()> {
+    fn forge(
+        &self,
+        stream: &mut TcpStream,
+        exchange: Exchange<'_>,
+        request: &Request,
+    ) -> Option<()> {
         let mut state = self.state.lock().unwrap();
         state.issued += 1;
-        let orders = Reply { work: vec![Work::Stop], ..Reply::default() };
+        let drain = Work::Drain(Drain { ranks: "0".parse().unwrap(), since: String::new() });
+        let orders = Reply { work: vec![drain], ..Reply::default() };
         let body = serde_json::to_vec(&orders).ok()?;
-        let old = report_key().seal(Exchange { nonce: "nonce-1", ..exchange }, &body);
-        match state.issued % 3 {
+        let answer = Message::Answer { status: 200, body: &body };
+        let seal = |exchange, message| report_key().seal(exchange, message);
+        match state.issued % 6 {
             0 => stream.write_all(&[0xff; 100_000]).ok(),
-            1 => respond(stream, "200 OK", "", &body),
-            _ => respond(stream, "200 OK", &old, &body),
+            1 => respond(stream, 200, "", &body),
+            // An old answer, one with another status, and one without a direction.
+            2 => respond(
+                stream,
+                200,
+                &seal(Exchange { nonce: "nonce-1", ..exchange }, answer),
+                &body,
+            ),
+            3 => respond(stream, 202, &seal(exchange, answer), &body),
+            4 => respond(stream, 200, &seal(exchange, Message::Plain(&body)), &body),
+            // What was asked, sent back.
+            _ => respond(stream, 200, &request.seal, &request.body),
         }
     }
 }
 
-fn respond(stream: &mut TcpStream, status: &str, seal: &str, body: &[u8]) -> Option<()> {
+fn respond(stream: &mut TcpStream, status: u16, seal: &str, body: &[u8]) -> Option<()> {
     let length = body.len();
     let head =
-        format!("HTTP/1.1 {status}\r\nx-flux-seal: {seal}\r\ncontent-length: {length}\r\n\r\n");
+        format!("HTTP/1.1 {status} X\r\nx-flux-seal: {seal}\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(&[head.as_bytes(), body].concat()).ok()
 }
 

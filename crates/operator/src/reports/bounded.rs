@@ -1,7 +1,7 @@
 //! What is kept of a report: bounded, whatever its cluster has sent.
 
 use flux_operator_flux::IdSet;
-use flux_operator_wire::{Drain, Drained, Report};
+use flux_operator_wire::{Drain, Drained, InstanceState};
 
 /// The longest error that is kept: what an agent cuts its own to.
 const MAX_ERROR: usize = 512;
@@ -12,26 +12,14 @@ const MAX_RANKS: usize = 1024;
 /// Longer than any time that the operator writes into a [`Drain`].
 const MAX_TIME: usize = 64;
 
-/// The report with everything in it bounded.
-pub(super) fn bounded(report: Report) -> Report {
-    let Report {
-        rank,
-        wants_lead,
-        wants_work: _,
-        brokers,
-        program_started,
-        jobs,
-        drained,
-        mut last_error,
-    } = report;
+/// The state with everything in it bounded.
+pub(super) fn bounded(state: InstanceState) -> InstanceState {
+    let InstanceState { online, program_started, jobs, drained, mut last_error } = state;
     last_error.truncate(last_error.floor_char_boundary(MAX_ERROR));
     last_error.shrink_to_fit();
-    Report {
-        rank,
-        wants_lead,
-        // It is a question, and has been answered.
-        wants_work: None,
-        brokers,
+    InstanceState {
+        // As many as there are, if not which.
+        online: online.map(|ranks| if is_long(&ranks) { first_n(ranks.len()) } else { ranks }),
         program_started,
         jobs,
         drained: drained.and_then(bounded_drain),
@@ -49,6 +37,10 @@ fn bounded_drain(drained: Drained) -> Option<Drained> {
     // one is not.
     let busy = if is_long(&busy) { span(&busy) } else { busy };
     Some(Drained { asked: Drain { ranks, since }, busy })
+}
+
+fn first_n(count: u64) -> IdSet {
+    IdSet::first_n(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 fn is_long(ranks: &IdSet) -> bool {
@@ -71,29 +63,33 @@ mod tests {
 
     #[test]
     fn an_honest_report_is_kept_as_it_is() {
-        let report = Report {
+        let state = InstanceState {
             drained: drained("4-7", "2026-01-01T00:00:00Z", "5,7"),
             last_error: "e".repeat(MAX_ERROR),
             program_started: true,
-            ..Report::default()
+            online: Some("0-3,7".parse().unwrap()),
+            ..InstanceState::default()
         };
-        assert_eq!(bounded(report.clone()), report);
+        assert_eq!(bounded(state.clone()), state);
     }
 
     #[test]
     fn long_texts_are_cut_and_long_sets_widened() {
         let ranks: Vec<String> = (0..5000).map(|rank| (2 * rank + 3).to_string()).collect();
-        let report = Report {
+        let state = InstanceState {
             last_error: format!("x{}", "é".repeat(30_000)),
             drained: drained("4-7", "", &ranks.join(",")),
-            ..Report::default()
+            online: Some(ranks.join(",").parse().unwrap()),
+            ..InstanceState::default()
         };
-        let kept = bounded(report);
+        let kept = bounded(state);
         assert_eq!(kept.last_error.len(), MAX_ERROR - 1);
         assert_eq!(kept.drained.unwrap().busy.to_string(), "3-10001");
+        assert_eq!(kept.online.unwrap().to_string(), "0-4999");
         for (asked, since) in [(ranks.join(","), ""), ("1".into(), &*"1".repeat(65))] {
-            let report = Report { drained: drained(&asked, since, "1"), ..Report::default() };
-            assert_eq!(bounded(report).drained, None);
+            let state =
+                InstanceState { drained: drained(&asked, since, "1"), ..InstanceState::default() };
+            assert_eq!(bounded(state).drained, None);
         }
     }
 }

@@ -4,17 +4,21 @@ use std::collections::HashSet;
 
 use axum::http::HeaderMap;
 use flux_operator_api::MiniCluster;
-use flux_operator_wire::Report;
-use flux_operator_wire::seal::{Exchange, SealKey};
+use flux_operator_plan::{LastReport, matters};
+use flux_operator_wire::InstanceState;
+use flux_operator_wire::names::header;
+use flux_operator_wire::seal::{self, Exchange, MAX_SEAL_BYTES, Message, SealKey};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 
 use super::bounded::bounded;
-use super::{LookUp, Reports, nonces};
-use crate::stores::reference;
+use super::{LookUp, Reports, Said, nonces};
+use crate::stores::{Guarded, reference};
 
-/// The longest of what a speaker says of itself. Uids have 36 characters, nonces and
-/// seals 32 and 64, and an agent may add a word to its pod's uid.
-const MAX_BYTES: usize = 64;
+/// The longest of what a speaker says of itself. Uids have 36 characters and nonces 32, and an
+/// agent may add a word to its pod's uid.
+const MAX_BYTES: usize = MAX_SEAL_BYTES;
 
 /// Who speaks, as its request says.
 #[derive(Clone, Debug)]
@@ -30,18 +34,41 @@ impl Speaker {
     pub(super) fn of(headers: &HeaderMap) -> Option<Speaker> {
         let header = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
         let speaker = Speaker {
-            cluster_uid: header("X-Flux-Cluster")?,
-            pod_uid: header("X-Flux-Pod")?,
-            nonce: header("X-Flux-Nonce").unwrap_or_default(),
-            seal: header("X-Flux-Seal")?,
+            cluster_uid: header(header::CLUSTER)?,
+            pod_uid: header(header::POD)?,
+            nonce: header(header::NONCE).unwrap_or_default(),
+            seal: header(header::SEAL)?,
         };
         let Speaker { cluster_uid, pod_uid, nonce, seal } = &speaker;
         let is_short = [cluster_uid, pod_uid, nonce, seal].iter().all(|s| s.len() <= MAX_BYTES);
         is_short.then_some(speaker)
     }
 
+    /// Whether it seals the direction of what it says. Agents of the first build do not, and
+    /// know none of the work that came later.
+    pub(super) fn is_directed(&self) -> bool {
+        seal::is_directed(&self.seal)
+    }
+
+    /// The seal of an answer, made as the speaker makes its own.
+    pub(super) fn seal_answer(&self, key: &SealKey, status: u16, body: &[u8]) -> String {
+        let answer = match self.is_directed() {
+            true => Message::Answer { status, body },
+            false => Message::Plain(body),
+        };
+        key.seal(self.exchange(&self.nonce), answer)
+    }
+
+    fn sealed(&self, key: &SealKey, body: &[u8]) -> bool {
+        let request = match self.is_directed() {
+            true => Message::Request(body),
+            false => Message::Plain(body),
+        };
+        key.verify(self.exchange(&self.nonce), request, &self.seal)
+    }
+
     /// What a seal is bound to.
-    pub(super) fn exchange<'a>(&'a self, nonce: &'a str) -> Exchange<'a> {
+    fn exchange<'a>(&'a self, nonce: &'a str) -> Exchange<'a> {
         Exchange { cluster_uid: &self.cluster_uid, pod_uid: &self.pod_uid, nonce }
     }
 }
@@ -60,7 +87,7 @@ pub(super) enum Outcome {
 impl Reports {
     /// Checks a request. A nonce is used up by the check, whatever comes of it.
     pub(super) fn check(&self, key: &SealKey, speaker: &Speaker, body: &[u8]) -> Outcome {
-        if !key.verify(speaker.exchange(&speaker.nonce), body, &speaker.seal) {
+        if !speaker.sealed(key, body) {
             return Outcome::Refused;
         }
         match self.nonces().take(&speaker.cluster_uid, &speaker.pod_uid) {
@@ -83,17 +110,23 @@ impl Reports {
         Some(nonce)
     }
 
-    /// Keeps the lead's report, and asks for a pass if it says something new.
-    pub(super) fn keep(&self, minicluster: &MiniCluster, speaker: &Speaker, report: Report) {
-        if report.rank != 0 {
-            return;
-        }
+    /// Keeps what a lead has reported, and asks for a reconciliation if that matters.
+    pub(super) fn keep(
+        &self,
+        minicluster: &MiniCluster,
+        speaker: &Speaker,
+        state: InstanceState,
+        now: Timestamp,
+    ) {
         let mut clusters = self.lock();
         let cluster = clusters.entry(speaker.cluster_uid.clone()).or_default();
-        let last = Some((speaker.pod_uid.clone(), bounded(report)));
-        if cluster.last != last {
-            cluster.last = last;
-            self.ask_for_a_pass(minicluster);
+        let (pod, state) = (speaker.pod_uid.clone(), bounded(state));
+        let before = cluster.last.as_ref().filter(|said| said.pod == pod);
+        let matters = matters(before.map(|said| &said.report), &state, now);
+        let (report, about) = (LastReport { state, received: now }, about(minicluster));
+        cluster.last = Some(Said { pod, report, about, told_old: false });
+        if matters {
+            self.ask_for_reconciliation(minicluster);
         }
     }
 
@@ -102,14 +135,13 @@ impl Reports {
         let mut clusters = self.lock();
         let cluster = clusters.entry(uid.to_owned()).or_default();
         if !std::mem::replace(&mut cluster.lost_key, true) {
-            self.ask_for_a_pass(minicluster);
+            self.ask_for_reconciliation(minicluster);
         }
     }
 
-    fn ask_for_a_pass(&self, minicluster: &MiniCluster) {
-        let namespace = minicluster.namespace().unwrap_or_default();
+    fn ask_for_reconciliation(&self, minicluster: &MiniCluster) {
         // Nobody receives while the operator stops; then it does not matter.
-        let _ = self.changed.send(reference(&(namespace, minicluster.name_any())));
+        let _ = self.changed.send(about(minicluster));
     }
 
     /// The cluster's key, if it is known already.
@@ -131,4 +163,8 @@ impl Reports {
         cluster.key = Some(key);
         cluster.lost_key = false;
     }
+}
+
+fn about(minicluster: &MiniCluster) -> ObjectRef<Guarded> {
+    reference(&(minicluster.namespace().unwrap_or_default(), minicluster.name_any()))
 }

@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::kubernetes::{REPORT_KEY, secret_name};
+use flux_operator_plan::kubernetes::secret_name;
+use flux_operator_wire::names::file::REPORT_KEY;
 use flux_operator_wire::seal::SealKey;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};

@@ -10,8 +10,10 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use flux_operator_api::MiniCluster;
+use flux_operator_wire::names::header;
 use flux_operator_wire::seal::SealKey;
 use flux_operator_wire::{Reply, Report, Work};
+use k8s_openapi::jiff::Timestamp;
 
 use super::exchange::{Outcome, Speaker};
 use super::nonces::max_agents;
@@ -62,7 +64,7 @@ pub(crate) async fn report(
             server.reply(StatusCode::UNAUTHORIZED, minicluster, &key, &speaker, reply)
         }
         Outcome::Heard => {
-            let Ok(said) = serde_json::from_slice::<Report>(&body) else {
+            let Ok(said) = Report::parse(&body) else {
                 metrics.report("malformed");
                 return (StatusCode::BAD_REQUEST, "not a report").into_response();
             };
@@ -93,8 +95,8 @@ impl Server {
         };
         let reply = Reply { nonce, ..reply };
         let body = serde_json::to_vec(&reply).expect("a reply is JSON");
-        let seal = key.seal(speaker.exchange(&speaker.nonce), &body);
-        (status, [("X-Flux-Seal", seal)], body).into_response()
+        let seal = speaker.seal_answer(key, status.as_u16(), &body);
+        (status, [(header::SEAL, seal)], body).into_response()
     }
 
     /// The answer of a replica that does not lead. Between two leaders nobody can
@@ -118,17 +120,22 @@ impl Server {
         hold: impl FnOnce() -> bool,
     ) -> Vec<Work> {
         let patience = |longest| if hold() { longest } else { Duration::ZERO };
-        let uid = &speaker.cluster_uid;
-        if let Some(known) = &said.wants_work {
-            return self.reports.other_work(uid, known, patience(work::PATIENCE)).await;
+        let (uid, lists) = (&speaker.cluster_uid, speaker.is_directed());
+        match said {
+            Report::LeadWanted => {
+                let lead = self.lead(minicluster, patience(PATIENCE)).await;
+                return lead.map(Work::Lead).into_iter().collect();
+            }
+            Report::WorkWanted { known } => {
+                let patience = patience(work::PATIENCE);
+                return self.reports.other_work(uid, &known, lists, patience).await;
+            }
+            Report::Instance(state) => {
+                self.reports.keep(minicluster, speaker, state, Timestamp::now());
+            }
+            Report::Pending(page) => self.reports.keep_pending(uid, page),
         }
-        let (rank, wants_lead) = (said.rank, said.wants_lead);
-        self.reports.keep(minicluster, speaker, said);
-        if wants_lead {
-            let lead = self.lead(minicluster, patience(PATIENCE)).await;
-            return lead.map(Work::Lead).into_iter().collect();
-        }
-        if rank == 0 { self.reports.work(uid) } else { Vec::new() }
+        self.reports.work(uid, lists)
     }
 
     /// The lead's address, waited for this long if it has none yet.
@@ -153,7 +160,8 @@ mod tests {
     use crate::lease::Leadership;
     use crate::reports::fixture::{key, server_with_key};
     use flux_operator_wire::Drain;
-    use flux_operator_wire::seal::Exchange;
+    use flux_operator_wire::InstanceState;
+    use flux_operator_wire::seal::{Exchange, Message};
     use tokio::time::Instant;
 
     const POD: &str = "pod";
@@ -164,11 +172,13 @@ mod tests {
         pod: &'a str,
         nonce: &'a str,
         report: Report,
+        /// It is of the first build: it seals without a direction.
+        first_build: bool,
     }
 
     impl Default for Ask<'_> {
         fn default() -> Self {
-            Ask { key: key(), pod: POD, nonce: "", report: Report::default() }
+            Ask { key: key(), pod: POD, nonce: "", report: Report::LeadWanted, first_build: false }
         }
     }
 
@@ -176,23 +186,33 @@ mod tests {
         /// The answer, and its reply if that is sealed for this request.
         async fn of(&self, server: &Server, slot: Slot) -> (StatusCode, Option<Reply>) {
             let exchange = Exchange { cluster_uid: "uid", pod_uid: self.pod, nonce: self.nonce };
-            let body = serde_json::to_vec(&self.report).unwrap();
+            let body = match (self.first_build, &self.report) {
+                (true, Report::Instance(_)) => br#"{"rank":0,"programStarted":true}"#.to_vec(),
+                (_, report) => serde_json::to_vec(report).unwrap(),
+            };
+            let request =
+                if self.first_build { Message::Plain(&body) } else { Message::Request(&body) };
+            let seal = self.key.seal(exchange, request);
             let mut headers = HeaderMap::new();
             for (name, value) in [
-                ("X-Flux-Cluster", "uid"),
-                ("X-Flux-Pod", self.pod),
-                ("X-Flux-Nonce", self.nonce),
-                ("X-Flux-Seal", &self.key.seal(exchange, &body)),
+                (header::CLUSTER, "uid"),
+                (header::POD, self.pod),
+                (header::NONCE, self.nonce),
+                (header::SEAL, &seal),
             ] {
                 headers.insert(name, value.parse().unwrap());
             }
             let slot = Extension(Arc::new(slot));
             let response = report(State(server.clone()), slot, headers, body.into()).await;
             let status = response.status();
-            let seal = response.headers().get("X-Flux-Seal").cloned();
+            let seal = response.headers().get(header::SEAL).cloned();
             let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+            let answer = match self.first_build {
+                true => Message::Plain(&body),
+                false => Message::Answer { status: status.as_u16(), body: &body },
+            };
             let sealed =
-                seal.is_some_and(|seal| self.key.verify(exchange, &body, seal.to_str().unwrap()));
+                seal.is_some_and(|seal| self.key.verify(exchange, answer, seal.to_str().unwrap()));
             (status, sealed.then(|| serde_json::from_slice(&body).unwrap()))
         }
     }
@@ -227,6 +247,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn agents_of_the_first_build_are_heard_and_answered_in_their_way() {
+        let server = server_with_key(Leadership::always());
+        for first_build in [true, false] {
+            let state = InstanceState { program_started: true, ..InstanceState::default() };
+            let ask =
+                || Ask { report: Report::Instance(state.clone()), first_build, ..Ask::default() };
+            let (_, reply) = ask().of(&server, new_slot()).await;
+            let nonce = reply.unwrap().nonce;
+            let (status, reply) = Ask { nonce: &nonce, ..ask() }.of(&server, new_slot()).await;
+            assert_eq!(status, StatusCode::OK);
+            assert!(reply.is_some(), "sealed as it was asked");
+            let (pod, last) = server.reports.last("uid").unwrap();
+            assert_eq!((pod.as_str(), last.state), (POD, state));
+        }
+    }
+
+    #[tokio::test]
     async fn names_that_no_pod_has_are_refused_although_they_are_sealed() {
         let server = server_with_key(Leadership::always());
         let long = "x".repeat(7000);
@@ -240,7 +277,7 @@ mod tests {
     async fn an_agent_is_held_when_its_seal_is_right_and_few_others_are() {
         let server = server_with_key(Leadership::always());
         let connections = Connections::new(10_000);
-        let report = Report { wants_work: Some(Vec::new()), ..Report::default() };
+        let report = Report::WorkWanted { known: Vec::new() };
         let start = Instant::now();
         let stranger =
             Ask { key: SealKey::from_bytes([8; 32]), report: report.clone(), ..Ask::default() };
@@ -265,7 +302,7 @@ mod tests {
         let ranks: Vec<String> = (0..1000).map(|rank| (2 * rank).to_string()).collect();
         let ranks = ranks.join(",").parse().unwrap();
         let known = vec![Work::Drain(Drain { ranks, since: String::new() })];
-        let report = Report { wants_work: Some(known), ..Report::default() };
+        let report = Report::WorkWanted { known };
         let ask = Ask { nonce: &reply.unwrap().nonce, report, ..Ask::default() };
         let (status, _) = ask.of(&server, slot(&connections)).await;
         assert_eq!((status, start.elapsed()), (StatusCode::OK, Duration::ZERO));

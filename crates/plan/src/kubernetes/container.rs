@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use flux_operator_api::minicluster::{
     Container as UserContainer, ContainerSecurity, Lifecycle, PullPolicy,
 };
+use flux_operator_wire::names::{command, option, variable};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, ExecAction, HTTPGetAction,
     Lifecycle as KubernetesLifecycle, LifecycleHandler, ObjectFieldSelector, Probe,
@@ -26,8 +27,18 @@ pub(super) fn runner(rendering: &Rendering<'_>, container: &UserContainer) -> Co
     let mount = &rendering.cluster.mount;
     let agent = format!("{AGENT}/{AGENT_NAME}");
     let plan = format!("{BOOT}/boot.json");
-    let words =
-        [&agent, "run", "--plan", &plan, "--secrets", KEYS, "--private", PRIVATE, "--root", mount];
+    let words = [
+        &agent,
+        command::RUN,
+        option::PLAN,
+        &plan,
+        option::SECRETS,
+        KEYS,
+        option::PRIVATE,
+        PRIVATE,
+        option::ROOT,
+        mount,
+    ];
     let mut result = base(container, rendering.name().to_owned());
     result.command = Some(words.map(str::to_owned).to_vec());
     let mut environment = result.env.take().unwrap_or_default();
@@ -53,12 +64,12 @@ pub(super) fn sidecar(rendering: &Rendering<'_>, container: &UserContainer) -> C
         let plan = format!("{BOOT}/boot.json");
         let words = [
             &agent,
-            "sidecar",
-            "--name",
+            command::SIDECAR,
+            option::NAME,
             &container.name,
-            "--plan",
+            option::PLAN,
             &plan,
-            "--root",
+            option::ROOT,
             &rendering.cluster.mount,
         ];
         result.command = Some(words.map(str::to_owned).to_vec());
@@ -157,13 +168,10 @@ fn environment(container: &UserContainer) -> Vec<EnvVar> {
 fn downward(container: &UserContainer) -> Vec<EnvVar> {
     let annotation = |name: &str| format!("metadata.annotations['batch.kubernetes.io/{name}']");
     let fields = BTreeMap::from([
-        ("FLUX_OPERATOR_INDEX_FAILURES", annotation("job-index-failure-count")),
-        ("FLUX_OPERATOR_IGNORED_FAILURES", annotation("job-index-ignored-failure-count")),
-        (
-            "FLUX_OPERATOR_JOB_UID",
-            "metadata.labels['batch.kubernetes.io/controller-uid']".to_owned(),
-        ),
-        ("FLUX_OPERATOR_POD_UID", "metadata.uid".to_owned()),
+        (variable::INDEX_FAILURES, annotation("job-index-failure-count")),
+        (variable::IGNORED_FAILURES, annotation("job-index-ignored-failure-count")),
+        (variable::JOB_UID, "metadata.labels['batch.kubernetes.io/controller-uid']".to_owned()),
+        (variable::POD_UID, "metadata.uid".to_owned()),
     ]);
     let mut variables: Vec<EnvVar> = fields
         .into_iter()
@@ -179,7 +187,7 @@ fn downward(container: &UserContainer) -> Vec<EnvVar> {
     let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     if limits.is_some_and(|limits| limits.contains_key("cpu")) {
         variables.push(EnvVar {
-            name: "FLUX_OPERATOR_CPU_LIMIT".into(),
+            name: variable::CPU_LIMIT.into(),
             value_from: Some(EnvVarSource {
                 resource_field_ref: Some(ResourceFieldSelector {
                     resource: "limits.cpu".into(),

@@ -6,6 +6,7 @@
 //! needs a shell.
 
 use flux_operator_api::minicluster::Delivery;
+use flux_operator_wire::names::command;
 use k8s_openapi::api::core::v1::Container;
 
 use super::volume::{AGENT, agent_copy_mounts, view_copy_mounts};
@@ -96,7 +97,7 @@ pub(super) fn init_containers(rendering: &Rendering<'_>) -> Vec<Container> {
         name: AGENT_NAME.into(),
         image: Some(rendering.settings.agent_image.clone()),
         image_pull_policy: Some("IfNotPresent".into()),
-        command: Some(vec![format!("/{AGENT_NAME}"), "copy".into(), AGENT.into()]),
+        command: Some(vec![format!("/{AGENT_NAME}"), command::COPY.into(), AGENT.into()]),
         volume_mounts: Some(agent_copy_mounts()),
         // A pod is guaranteed its resources only if each container says the same of them.
         resources: given.resources.clone(),

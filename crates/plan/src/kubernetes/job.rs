@@ -5,7 +5,7 @@
 //! the workers. A worker never ends by itself: an index that completed is never
 //! started again, and a lead that came back would wait for it for ever.
 
-use flux_operator_wire::{REPLACE_ME, TERMINATED};
+use flux_operator_wire::REPLACED;
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
     PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule, SuccessPolicy, SuccessPolicyRule,
@@ -16,9 +16,6 @@ use super::Rendering;
 use super::labels;
 use super::pod_template::pod_template;
 use crate::queueing::waits;
-
-/// What a process that was killed has: 128 + 9.
-const KILLED: i32 = 137;
 
 /// The Go operator's default for the number of pods that may be lost.
 const BACKOFF_LIMIT: i32 = 100;
@@ -68,7 +65,6 @@ fn lead_decides() -> SuccessPolicy {
 /// The first rule that fits decides: a code of the program's own fails the Job at
 /// once; a pod that was evicted is replaced and not counted.
 fn failure_policy(runner: &str) -> PodFailurePolicy {
-    let replaced = [i32::from(REPLACE_ME), KILLED, i32::from(TERMINATED)];
     PodFailurePolicy {
         rules: vec![
             PodFailurePolicyRule {
@@ -76,7 +72,7 @@ fn failure_policy(runner: &str) -> PodFailurePolicy {
                 on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
                     container_name: Some(runner.to_owned()),
                     operator: "NotIn".into(),
-                    values: replaced.to_vec(),
+                    values: REPLACED.map(i32::from).to_vec(),
                 }),
                 ..PodFailurePolicyRule::default()
             },

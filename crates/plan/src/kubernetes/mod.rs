@@ -30,7 +30,7 @@ pub use config_map::config_map;
 pub use delivery::{DeliveryMethod, NodeVersions, decide as decide_delivery};
 pub use job::job;
 pub use labels::{CLUSTER_LABEL, belongs_to_kueue, is_for_kueue, is_services_pod, selector};
-pub use secret::{CERTIFICATE_KEY, Keys, NewKeys, REPORT_KEY, owns_secret, secret_name};
+pub use secret::{Keys, NewKeys, owns_secret, secret_name};
 pub use services_pod::services_pod;
 pub use sidecar_service::sidecar_services;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use flux_operator_api::MiniCluster;
 use flux_operator_flux::Certificate;
+use flux_operator_wire::names::file;
 use flux_operator_wire::seal::SealKey;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -12,12 +13,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use super::Rendering;
-
-/// The certificate's key in the Secret.
-pub const CERTIFICATE_KEY: &str = "curve.cert";
-
-/// The report key's key in the Secret.
-pub const REPORT_KEY: &str = "report.key";
 
 /// The keys of a cluster. `Debug` shows no secret.
 #[derive(Clone, Debug)]
@@ -77,8 +72,8 @@ impl NewKeys {
 
     /// The Secret with these keys.
     pub fn secret(&self, keys: &Keys) -> Secret {
-        let certificate = (CERTIFICATE_KEY, keys.certificate.to_secret_text());
-        let report = keys.report.as_ref().map(|key| (REPORT_KEY, key.to_secret_text()));
+        let certificate = (file::CERTIFICATE, keys.certificate.to_secret_text());
+        let report = keys.report.as_ref().map(|key| (file::REPORT_KEY, key.to_secret_text()));
         let data = std::iter::once(certificate)
             .chain(report)
             .map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));

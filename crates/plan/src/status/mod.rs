@@ -21,6 +21,7 @@ use kube::ResourceExt;
 
 use crate::cluster::Mode;
 use crate::kubernetes::selector;
+use crate::last_report::{LastReport, is_awaited};
 use crate::queueing::{admission_of, waits};
 use crate::ready_timeout::given_back;
 use crate::resize::Shrinking;
@@ -96,6 +97,7 @@ pub(crate) fn status(
     let job = seen.job.as_deref().filter(|job| job.metadata.deletion_timestamp.is_none());
     let ended = Ended::of(job, &pods, &before);
     let given_back = job.is_some_and(|job| given_back(job).is_some());
+    let told = Told::by_lead(seen, &pods, &before);
     let facts = Facts {
         outcome: *outcome,
         warnings: validate::warnings(minicluster),
@@ -112,18 +114,11 @@ pub(crate) fn status(
         created: outcome.created || job.is_some(),
         has_run: has_run(&pods, &before),
         stays: stays(spec),
-        last_error: seen
-            .report
-            .as_ref()
-            .map(|report| report.last_error.as_str())
-            .unwrap_or_default(),
+        last_error: told.last_error,
         pods,
         ended,
     };
-    let online = match seen.report.as_ref().and_then(|report| report.brokers) {
-        Some(brokers) if facts.ended.is_none() => brokers.online,
-        _ => facts.pods.ready,
-    };
+    let online = told.online.filter(|_| facts.ended.is_none()).unwrap_or(facts.pods.ready);
     let highest = before.maximum_size.max(spec.max_size.unwrap_or_default()).max(spec.size);
     MiniClusterStatus {
         phase: phase(&facts).to_owned(),
@@ -142,6 +137,42 @@ pub(crate) fn status(
             seen.now,
         ),
     }
+}
+
+/// What only the lead knows, if it has told that lately.
+#[derive(Default)]
+struct Told<'a> {
+    /// How many brokers are online.
+    online: Option<u32>,
+    last_error: &'a str,
+}
+
+impl<'a> Told<'a> {
+    /// What the lead has reported. One that was up when the operator was started is believed to
+    /// be as it was, until it has had the time to report: a restart changes no status.
+    fn by_lead(seen: &'a Seen, pods: &Pods, before: &'a MiniClusterStatus) -> Told<'a> {
+        let lead_was_up = pods.lead_started.is_some_and(|at| at < seen.watching_since);
+        match &seen.report {
+            Some(report) if report.is_old(seen.now) => Told::default(),
+            Some(LastReport { state, .. }) => Told {
+                online: state.online.as_ref().map(|ranks| count(ranks.len())),
+                last_error: &state.last_error,
+            },
+            None if lead_was_up && is_awaited(seen.watching_since, seen.now) => {
+                let online =
+                    before.ready.split_once('/').and_then(|(online, _)| online.parse().ok());
+                let ready = find(&before.conditions, ConditionType::Ready);
+                let starting = ready.filter(|it| it.reason == Reason::BrokersStarting.as_str());
+                let last_error = starting.map(|it| it.message.as_str()).unwrap_or_default();
+                Told { online, last_error }
+            }
+            None => Told::default(),
+        }
+    }
+}
+
+fn count(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// The status of an object that is no MiniCluster: stored under another schema, say.
@@ -188,7 +219,7 @@ pub(crate) struct Readiness {
 pub(crate) fn readiness(minicluster: &MiniCluster, seen: &Seen) -> Readiness {
     let pods = Pods::of(seen.job_pods());
     let before = minicluster.status.clone().unwrap_or_default();
-    let reported = seen.report.as_ref().is_some_and(|report| report.program_started);
+    let reported = seen.report.as_ref().is_some_and(|report| report.state.program_started);
     let was_ready = pods.lead_unready_since.is_some() || has_run(&pods, &before) || reported;
     let told = find(&before.conditions, ConditionType::Ready);
     let told = told.and_then(|ready| match ready.status.as_str() {
@@ -265,7 +296,7 @@ pub fn has_ended(minicluster: &MiniCluster) -> Option<Timestamp> {
 mod tests {
     use super::*;
     use flux_operator_testkit::{merge, smallest};
-    use flux_operator_wire::Report;
+    use flux_operator_wire::InstanceState;
     use serde_json::{Value, json};
     use std::sync::Arc;
 
@@ -343,11 +374,12 @@ mod tests {
             let containers = json!([{ "image": "a", "command": command }]);
             merge(&mut minicluster, &json!({ "spec": { "containers": containers } }));
             let job = json!({ "metadata": { "uid": "u" } });
-            let report = Report { program_started, ..Report::default() };
+            let state = InstanceState { program_started, ..InstanceState::default() };
+            let received = "2026-01-01T00:00:00Z".parse().unwrap();
             let seen = Seen {
                 job: Some(Arc::new(serde_json::from_value(job).unwrap())),
                 pods: vec![Arc::new(serde_json::from_value(pod.clone()).unwrap())],
-                report: Some(report),
+                report: Some(LastReport { state, received }),
                 ..Seen::nothing("2026-01-01T00:00:00Z".parse().unwrap())
             };
             readiness(&serde_json::from_value(minicluster).unwrap(), &seen).command_started

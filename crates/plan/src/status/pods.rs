@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use flux_operator_api::Reason;
-use flux_operator_wire::Ending;
+use flux_operator_wire::{Ending, REPLACED};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -80,7 +80,7 @@ impl Pods {
                 seen.lead_unready_since = unready_since(pod).filter(|_| !going);
                 seen.lead_terminating = going && !over;
                 seen.lead_ended = ended;
-            } else if ended.as_ref().is_some_and(|end| !matches!(end.code, 0 | 75 | 137 | 143)) {
+            } else if ended.as_ref().is_some_and(is_failure) {
                 seen.failed = ended;
             }
             if seen.trouble.is_none() && !over {
@@ -113,6 +113,11 @@ fn unready_since(pod: &Pod) -> Option<Timestamp> {
     let unready = trouble::condition(pod, "Ready").filter(|ready| ready.status == "False")?;
     let since = unready.last_transition_time.as_ref()?.0;
     runner_started(pod).filter(|started| *started < since).map(|_| since)
+}
+
+/// Whether a worker's pod ended as one that is not replaced.
+fn is_failure(ended: &RunnerEnd) -> bool {
+    ended.code != 0 && !REPLACED.iter().any(|code| ended.code == i32::from(*code))
 }
 
 fn phase(pod: &Pod) -> Option<&str> {

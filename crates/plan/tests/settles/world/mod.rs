@@ -12,10 +12,11 @@ mod server;
 use std::collections::BTreeMap;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::FailureKind;
+use flux_operator_flux::IdSet;
+use flux_operator_plan::{FailureKind, LastReport};
 use flux_operator_queue::{Reason, Waiting};
 use flux_operator_testkit::{merge, smallest};
-use flux_operator_wire::{BrokerCount, Drain, Drained, Report};
+use flux_operator_wire::{Drain, Drained, InstanceState};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -64,7 +65,7 @@ pub struct World {
     /// Why its queue has it wait.
     waiting: Option<Waiting>,
     /// The last report, and the uid of the pod that sent it.
-    report: Option<(String, Report)>,
+    report: Option<(String, LastReport)>,
     lead: Lead,
     jobs_made: u32,
     pods_made: u32,
@@ -187,19 +188,20 @@ impl World {
             conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
         };
         let online = self.there.pods.values().filter(|pod| ready(pod)).count();
-        let online = u32::try_from(online).unwrap();
+        let online = IdSet::first_n(u32::try_from(online).unwrap());
         let drained = self.work.clone().map(|asked| {
             let busy = if busy { asked.ranks.clone() } else { Default::default() };
             Drained { asked, busy }
         });
         let Some(lead) = self.pod_of_index(0).filter(|lead| ready(lead)) else { return };
-        let report = Report {
-            brokers: Some(BrokerCount { online, total: online }),
+        let state = InstanceState {
+            online: Some(online),
             program_started: true,
             drained,
-            ..Report::default()
+            ..InstanceState::default()
         };
-        self.report = lead.uid().map(|uid| (uid, report));
+        let reported = LastReport { state, received: self.now };
+        self.report = lead.uid().map(|uid| (uid, reported));
     }
 
     /// The watches show nothing new from now on.

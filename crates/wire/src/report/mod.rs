@@ -1,29 +1,45 @@
 //! What agents report, and the work they get back.
 
+mod first_build;
+mod pending;
+
 use std::net::IpAddr;
 
 use flux_operator_flux::IdSet;
 use serde::{Deserialize, Serialize};
 
-/// What one agent knows now. The lead says all of it, a worker that it is there.
+pub use pending::{PendingJob, PendingPage};
+
+/// What an agent says in one request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "report")]
+pub enum Report {
+    /// A worker asks for the address of its lead. The answer is [`Work::Lead`], as soon as the
+    /// lead has one.
+    LeadWanted,
+    /// The lead asks for other work than this. The answer comes as soon as there is some.
+    WorkWanted {
+        /// What it was told before.
+        known: Vec<Work>,
+    },
+    /// The lead says how its instance is.
+    Instance(InstanceState),
+    /// The lead lists jobs that wait.
+    Pending(PendingPage),
+}
+
+/// How an instance is, as its lead sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Report {
-    /// Rank of the sender.
-    pub rank: u32,
-    /// The sender waits for the address of the lead.
-    pub wants_lead: bool,
-    /// The sender waits for other work than this, and says nothing else.
+pub struct InstanceState {
+    /// Ranks whose brokers are online; none while the lead does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wants_work: Option<Vec<Work>>,
-    /// Brokers, as the lead sees them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub brokers: Option<BrokerCount>,
+    pub online: Option<IdSet>,
     /// The program has been started.
     pub program_started: bool,
-    /// Jobs, as the lead sees them.
+    /// How many jobs there are; none while the lead does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub jobs: Option<JobSummary>,
+    pub jobs: Option<JobCounts>,
     /// What has become of [`Work::Drain`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained: Option<Drained>,
@@ -32,20 +48,10 @@ pub struct Report {
     pub last_error: String,
 }
 
-/// How many brokers there are.
+/// How many jobs an instance has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BrokerCount {
-    /// Online.
-    pub online: u32,
-    /// In the rank table.
-    pub total: u32,
-}
-
-/// How many jobs there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct JobSummary {
+pub struct JobCounts {
     /// Waiting.
     pub pending: u32,
     /// Running.
@@ -94,9 +100,19 @@ pub struct Reply {
 pub enum Work {
     /// The lead's pod has this address.
     Lead(IpAddr),
-    /// Make it so that these ranks take no new jobs, and all others that were told
-    /// not to do again.
+    /// Drain these ranks, and undrain all others that were drained by such work.
     Drain(Drain),
-    /// End the cluster.
-    Stop,
+    /// List the jobs that wait, as [`Report::Pending`].
+    ListPending,
+}
+
+impl Report {
+    /// Reads a report, also one of an agent that was built before reports were of several
+    /// kinds: its cluster may outlive the operator that made it.
+    pub fn parse(text: &[u8]) -> Result<Report, serde_json::Error> {
+        match serde_json::from_slice(text) {
+            Ok(report) => Ok(report),
+            Err(error) => first_build::parse(text).ok_or(error),
+        }
+    }
 }

@@ -1,0 +1,135 @@
+//! The jobs that wait in an instance, put together from the pages that its lead sends.
+//!
+//! They are listed only while somebody asks for them, and forgotten after that.
+
+use std::time::Duration;
+
+use flux_operator_wire::{PendingJob, PendingPage};
+use tokio::time::Instant;
+
+use super::Reports;
+
+/// How long jobs are listed after somebody has asked for them.
+const WANTED: Duration = Duration::from_secs(60);
+
+/// How much is kept of one cluster's jobs, as JSON.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// The jobs that wait.
+#[derive(Default)]
+pub(super) struct Pending {
+    wanted_until: Option<Instant>,
+    /// The last list that came whole.
+    whole: Option<Vec<PendingJob>>,
+    /// The list that is coming, and how long it is.
+    coming: Option<(PendingPage, usize)>,
+}
+
+impl Pending {
+    fn is_wanted(&self) -> bool {
+        self.wanted_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Takes a page. One that does not follow the last one is of no use.
+    fn take(&mut self, page: PendingPage) {
+        let follows = |coming: &PendingPage| {
+            coming.list == page.list && coming.jobs.len() == page.offset as usize
+        };
+        let (mut list, mut bytes) = match self.coming.take() {
+            Some((coming, bytes)) if follows(&coming) => (coming, bytes),
+            _ if page.offset == 0 => (PendingPage { jobs: Vec::new(), ..page.clone() }, 0),
+            _ => return,
+        };
+        let total = page.total as usize;
+        for job in page.jobs {
+            bytes += serde_json::to_vec(&job).map_or(MAX_BYTES, |text| text.len());
+            if bytes > MAX_BYTES {
+                // What the scheduler looks at first is enough.
+                self.whole = Some(list.jobs);
+                return;
+            }
+            list.jobs.push(job);
+        }
+        if list.jobs.len() >= total {
+            self.whole = Some(list.jobs);
+        } else {
+            self.coming = Some((list, bytes));
+        }
+    }
+}
+
+impl Reports {
+    /// The jobs that wait in the instance of the cluster with this uid, as its lead has listed
+    /// them; none if it has not yet. It lists them for a while from now on.
+    pub(crate) fn pending(&self, uid: &str) -> Option<Vec<PendingJob>> {
+        let mut clusters = self.lock();
+        let cluster = clusters.get_mut(uid)?;
+        cluster.pending.wanted_until = Some(Instant::now() + WANTED);
+        cluster.wanted.send_if_modified(|wanted| !std::mem::replace(&mut wanted.pending, true));
+        cluster.pending.whole.clone()
+    }
+
+    /// Takes a page of jobs that wait, if somebody asks for them.
+    pub(super) fn keep_pending(&self, uid: &str, page: PendingPage) {
+        let mut clusters = self.lock();
+        let Some(cluster) = clusters.get_mut(uid) else { return };
+        if cluster.pending.is_wanted() {
+            cluster.pending.take(page);
+        }
+    }
+
+    /// Forgets the jobs of clusters that nobody asks about any more.
+    pub(super) fn forget_pending(&self) {
+        for cluster in self.lock().values_mut() {
+            if cluster.pending.wanted_until.is_some() && !cluster.pending.is_wanted() {
+                cluster.pending = Pending::default();
+                cluster.wanted.send_if_modified(|wanted| std::mem::take(&mut wanted.pending));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jobs(count: u64) -> Vec<PendingJob> {
+        (0..count).map(|id| PendingJob { id, ..PendingJob::default() }).collect()
+    }
+
+    fn page(list: u64, offset: u32, total: u32, count: u64) -> PendingPage {
+        PendingPage { list, offset, total, jobs: jobs(count) }
+    }
+
+    #[test]
+    fn a_list_counts_when_its_last_page_is_there() {
+        let mut pending = Pending::default();
+        pending.take(page(1, 0, 0, 0));
+        assert_eq!(pending.whole, Some(Vec::new()));
+        pending.take(page(2, 0, 4, 2));
+        assert_eq!(pending.whole, Some(Vec::new()), "the last one stands until then");
+        pending.take(page(2, 2, 4, 2));
+        assert_eq!(pending.whole.as_ref().unwrap().len(), 4);
+        // A page is missing, and then the list is begun anew.
+        pending.take(page(3, 0, 6, 2));
+        pending.take(page(3, 4, 6, 2));
+        pending.take(page(4, 0, 1, 1));
+        assert_eq!(pending.whole.as_ref().unwrap().len(), 1);
+        // What says that it is shorter than it is, is taken as it comes.
+        pending.take(page(5, 0, 1, 3));
+        assert_eq!(pending.whole.as_ref().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut pending = Pending::default();
+        let attributes = [("a".to_owned(), "x".repeat(4000).into())].into();
+        let job = PendingJob { attributes, ..PendingJob::default() };
+        for offset in (0..1000).step_by(10) {
+            let jobs = vec![job.clone(); 10];
+            pending.take(PendingPage { list: 1, offset, total: 1000, jobs });
+        }
+        assert!(pending.coming.is_none());
+        assert!(pending.whole.unwrap().len() < 70);
+    }
+}

@@ -1,0 +1,87 @@
+//! The lead's last report: how long it counts, and which change of it matters.
+
+use flux_operator_wire::InstanceState;
+use k8s_openapi::jiff::Timestamp;
+
+use crate::time::seconds_after;
+
+/// How long a report is taken as what is true now, in seconds. A lead reports at least every 10
+/// seconds, and one that could not reach the operator tries again after at most 30.
+const FRESH_SECONDS: u32 = 45;
+
+/// How an instance was when its lead reported last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastReport {
+    /// What was said.
+    pub state: InstanceState,
+    /// When it was received, by the operator's own clock.
+    pub received: Timestamp,
+}
+
+impl LastReport {
+    /// Whether it is too old to be shown as what is true now.
+    pub fn is_old(&self, now: Timestamp) -> bool {
+        now >= self.counts_until()
+    }
+
+    fn counts_until(&self) -> Timestamp {
+        seconds_after(self.received, FRESH_SECONDS)
+    }
+}
+
+/// Whether a lead that was there before may still report for the first time: nobody could take
+/// its reports before `since`.
+pub(crate) fn is_awaited(since: Timestamp, now: Timestamp) -> bool {
+    now < seconds_after(since, FRESH_SECONDS)
+}
+
+/// Whether a report deserves a reconciliation: it says something else of what decisions and
+/// statuses are made from. How many jobs there are is shown to who asks, and decides nothing.
+pub fn matters(before: Option<&LastReport>, state: &InstanceState, now: Timestamp) -> bool {
+    let Some(before) = before.filter(|before| !before.is_old(now)) else { return true };
+    let InstanceState { online, program_started, jobs: _, drained, last_error } = state;
+    let known = &before.state;
+    known.online != *online
+        || known.program_started != *program_started
+        || known.drained != *drained
+        || known.last_error != *last_error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_flux::IdSet;
+    use flux_operator_wire::JobCounts;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn a_report_counts_for_a_while() {
+        let reported = LastReport { state: InstanceState::default(), received: at(100) };
+        assert!(!reported.is_old(at(100)));
+        assert!(!reported.is_old(at(144)));
+        assert!(reported.is_old(at(145)));
+        assert!(!reported.is_old(at(0)), "a clock that was set back");
+    }
+
+    #[test]
+    fn what_decides_nothing_deserves_no_reconciliation() {
+        let state = InstanceState { program_started: true, ..InstanceState::default() };
+        let before = LastReport { state: state.clone(), received: at(0) };
+        assert!(!matters(Some(&before), &state, at(10)));
+        let jobs = Some(JobCounts { pending: 1, ..JobCounts::default() });
+        let counted = InstanceState { jobs, ..state.clone() };
+        assert!(!matters(Some(&before), &counted, at(10)));
+        assert!(matters(None, &state, at(10)), "the first");
+        assert!(matters(Some(&before), &state, at(100)), "the first after a while");
+        for other in [
+            InstanceState { online: Some(IdSet::first_n(1)), ..state.clone() },
+            InstanceState { program_started: false, ..state.clone() },
+            InstanceState { last_error: "e".into(), ..state.clone() },
+        ] {
+            assert!(matters(Some(&before), &other, at(10)), "{other:?}");
+        }
+    }
+}

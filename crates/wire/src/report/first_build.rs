@@ -1,0 +1,82 @@
+//! Reports of agents that were built before a report was one of several kinds.
+
+use flux_operator_flux::IdSet;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Drained, InstanceState, JobCounts, Report, Work};
+
+/// All that such an agent could say, in one request.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct FirstReport {
+    rank: u32,
+    wants_lead: bool,
+    wants_work: Option<Vec<Work>>,
+    brokers: Option<Brokers>,
+    program_started: bool,
+    jobs: Option<JobCounts>,
+    drained: Option<Drained>,
+    last_error: String,
+}
+
+#[derive(Deserialize)]
+struct Brokers {
+    online: u32,
+}
+
+/// What such a report says, in today's words.
+pub(super) fn parse(text: &[u8]) -> Option<Report> {
+    // An array would be read as one too.
+    let report: Value = serde_json::from_slice(text).ok().filter(Value::is_object)?;
+    let report: FirstReport = serde_json::from_value(report).ok()?;
+    if let Some(known) = report.wants_work {
+        return Some(Report::WorkWanted { known });
+    }
+    // A worker had nothing else to say.
+    if report.wants_lead || report.rank != 0 {
+        return Some(Report::LeadWanted);
+    }
+    Some(Report::Instance(InstanceState {
+        // It told how many, not which: those that are started first have the lowest ranks.
+        online: report.brokers.map(|brokers| IdSet::first_n(brokers.online)),
+        program_started: report.program_started,
+        jobs: report.jobs,
+        drained: report.drained,
+        last_error: report.last_error,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What agents of the first build have sent.
+    #[test]
+    fn reports_of_the_first_build_are_still_understood() {
+        let read = |text: &str| Report::parse(text.as_bytes()).unwrap();
+        assert_eq!(
+            read(r#"{"rank":3,"wantsLead":true,"programStarted":false}"#),
+            Report::LeadWanted
+        );
+        let asks = r#"{"rank":0,"wantsLead":false,"wantsWork":[{"drain":{"ranks":"2-3","since":""}}],"programStarted":false}"#;
+        let Report::WorkWanted { known } = read(asks) else { panic!("{asks}") };
+        assert_eq!(known.len(), 1);
+        let says = r#"{"rank":0,"wantsLead":false,"brokers":{"online":3,"total":4},"programStarted":true,
+            "jobs":{"pending":1,"running":2,"inactive":3},
+            "drained":{"asked":{"ranks":"2-3","since":"s"},"busy":"2"},"lastError":"e"}"#;
+        let Report::Instance(state) = read(says) else { panic!("{says}") };
+        assert_eq!(state.online, Some(IdSet::first_n(3)));
+        assert!(state.program_started);
+        assert_eq!(state.jobs.unwrap().running, 2);
+        assert_eq!(state.drained.unwrap().busy.to_string(), "2");
+        assert_eq!(state.last_error, "e");
+    }
+
+    #[test]
+    fn nonsense_is_no_report_of_any_build() {
+        for text in ["", "[]", "null", r#"{"report":"other"}"#, r#"{"rnak":1}"#] {
+            assert!(Report::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}
