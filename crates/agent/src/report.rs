@@ -43,8 +43,8 @@ pub fn start(place: &Place, rank: &Rank, layout: &Layout, command: FluxCommand, 
     let Some(operator) = target.and_then(|target| Operator::new(place, target)) else { return };
     let started = layout.program_started();
     let duties = Duties::new(command.clone(), rank.plan.broker.archive.is_some());
-    let instance = Instance { command, started, said };
-    thread::spawn(move || report(&instance, operator, duties));
+    let mut instance = Instance { command, started, said, first_job: String::new() };
+    thread::spawn(move || report(&mut instance, operator, duties));
 }
 
 /// The instance, as reports see it.
@@ -52,9 +52,10 @@ struct Instance {
     command: FluxCommand,
     started: PathBuf,
     said: Tail,
+    first_job: String,
 }
 
-fn report(instance: &Instance, mut operator: Operator, mut duties: Duties) {
+fn report(instance: &mut Instance, mut operator: Operator, mut duties: Duties) {
     let (sender, told) = mpsc::channel();
     let beside = operator.beside();
     thread::spawn(move || work::wait_for(beside, &sender));
@@ -102,13 +103,18 @@ fn report(instance: &Instance, mut operator: Operator, mut duties: Duties) {
 }
 
 impl Instance {
-    fn look(&self) -> InstanceState {
+    fn look(&mut self) -> InstanceState {
         let overlay = self.command.ask(&["overlay", "status", "--no-pretty"]);
-        let jobs = self.command.ask(&["job", "stats"]);
+        let jobs = self.command.ask(&["job", "stats"]).and_then(|text| counts(&text));
+        if self.first_job.is_empty() && jobs.is_some_and(|jobs| total(jobs) == 1) {
+            let last = self.command.ask(&["job", "last"]).unwrap_or_default();
+            self.first_job = last.trim().to_owned();
+        }
         InstanceState {
             online: overlay.map(|text| drain::online(&text)),
             program_started: self.started.exists(),
-            jobs: jobs.and_then(|text| counts(&text)),
+            jobs,
+            first_job: self.first_job.clone(),
             ..InstanceState::default()
         }
     }
@@ -144,6 +150,10 @@ struct States {
     run: u32,
     cleanup: u32,
     inactive: u32,
+}
+
+fn total(jobs: JobCounts) -> u32 {
+    jobs.pending.saturating_add(jobs.running).saturating_add(jobs.inactive)
 }
 
 /// How many jobs there are, from what `flux job stats` prints.

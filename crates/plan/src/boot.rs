@@ -83,7 +83,7 @@ pub fn boot_plan(cluster: &Cluster, place: &Place) -> BootPlan {
         cluster: name.clone(),
         uid,
         hosts: ranks.hosts.clone(),
-        first_rank: 0,
+        first_rank: ranks.first_rank(),
         quorum: ranks.quorum,
         lead: addresses.lead,
         bind: addresses.bind,

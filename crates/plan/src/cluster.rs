@@ -97,8 +97,9 @@ impl Cluster {
         let mode = Mode::of(spec, runner);
         let flux = spec.flux.clone().unwrap_or_default();
         let logging = spec.logging.clone().unwrap_or_default();
+        let resources = resources(&flux, runner);
         Ok(Cluster {
-            ranks: RankTable::of(&name, spec)?,
+            ranks: RankTable::of(&name, spec, resources)?,
             name,
             mode,
             program: program(spec, runner, mode),
@@ -107,7 +108,7 @@ impl Cluster {
             broker: broker_options(&flux, &logging, spec),
             config: config(&flux, minicluster.has_spare_ranks()),
             verbatim_config: Some(flux.broker_config.clone()).filter(|text| !text.is_empty()),
-            resources: resources(&flux, runner),
+            resources,
             logging: wire::Logging {
                 quiet: logging.quiet,
                 strict: logging.strict,

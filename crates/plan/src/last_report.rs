@@ -39,10 +39,11 @@ pub(crate) fn is_awaited(since: Timestamp, now: Timestamp) -> bool {
 /// statuses are made from. How many jobs there are is shown to who asks, and decides nothing.
 pub fn matters(before: Option<&LastReport>, state: &InstanceState, now: Timestamp) -> bool {
     let Some(before) = before.filter(|before| !before.is_old(now)) else { return true };
-    let InstanceState { online, program_started, jobs: _, drained, last_error } = state;
+    let InstanceState { online, program_started, jobs: _, first_job, drained, last_error } = state;
     let known = &before.state;
     known.online != *online
         || known.program_started != *program_started
+        || known.first_job != *first_job
         || known.drained != *drained
         || known.last_error != *last_error
 }

@@ -7,19 +7,44 @@
 //! broker configuration and resources, on every side.
 
 use flux_operator_api::MiniClusterSpec;
-use flux_operator_flux::{HostList, HostListError};
+use flux_operator_flux::{HostList, HostListError, IdSet};
+use flux_operator_wire::Resources;
 
-/// Every host an instance may ever have, and how many are asked for now.
+/// Every host an instance may ever have, whose it is, and how many are asked for now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankTable {
     /// The hosts in rank order.
     pub hosts: HostList,
-    /// How many of the cluster's own are asked for.
+    /// Who has which ranks, in rank order, without a gap.
+    pub slots: Vec<Slots>,
+    /// How many of the Job's own are asked for.
     pub size: u32,
-    /// How many of the cluster's own there may be.
-    pub max_size: u32,
     /// How many must be online before the program starts.
     pub quorum: u32,
+}
+
+/// Ranks that follow each other and belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// Whose brokers they are for.
+    pub owner: Owner,
+    /// The first of the ranks.
+    pub first_rank: u32,
+    /// How many there are.
+    pub count: u32,
+    /// What each node has.
+    pub resources: Resources,
+}
+
+/// Whose brokers ranks are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The cluster's own Job.
+    Job,
+    /// The pool with this name, which is elsewhere.
+    Pool(String),
+    /// Nobody yet.
+    Nobody,
 }
 
 /// Why there is no rank table.
@@ -30,36 +55,88 @@ pub enum RankTableError {
     Hosts(#[source] HostListError),
 }
 
+impl Slots {
+    /// The ranks.
+    pub fn ranks(&self) -> IdSet {
+        let end = self.first_rank.saturating_add(self.count);
+        IdSet::first_n(end).difference(&IdSet::first_n(self.first_rank))
+    }
+}
+
 impl RankTable {
-    /// The table of a cluster with this name.
-    pub fn of(name: &str, spec: &MiniClusterSpec) -> Result<RankTable, RankTableError> {
+    /// The table of a cluster with this name, whose nodes have these resources.
+    pub fn of(
+        name: &str,
+        spec: &MiniClusterSpec,
+        resources: Resources,
+    ) -> Result<RankTable, RankTableError> {
         let size = count(spec.size);
-        let max_size = spec.max_size.map(count).unwrap_or_default().max(size);
+        let most = spec.max_size.map(count).unwrap_or_default().max(size);
         let quorum = match spec.min_size.map(count) {
             None | Some(0) => size,
             Some(least) => least,
         };
-        let hosts = hosts(name, max_size, spec).parse().map_err(RankTableError::Hosts)?;
-        Ok(RankTable { hosts, size, max_size, quorum })
+        let mut table = RankTable { hosts: HostList::new(), slots: Vec::new(), size, quorum };
+        let bursting = spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
+        let given = bursting.map(|bursting| bursting.hostlist.as_str()).unwrap_or_default();
+        if !given.is_empty() {
+            // The user's own list begins with the cluster's hosts.
+            table.hosts = given.parse().map_err(RankTableError::Hosts)?;
+            let all = u32::try_from(table.hosts.len()).unwrap_or(u32::MAX);
+            let own = most.min(all);
+            table.slots.push(Slots { owner: Owner::Job, first_rank: 0, count: own, resources });
+            if all > own {
+                let count = all.saturating_sub(own);
+                let owner = Owner::Nobody;
+                table.slots.push(Slots { owner, first_rank: own, count, resources });
+            }
+            return Ok(table);
+        }
+        table.add(Owner::Job, name, most, resources)?;
+        let pools = bursting.map(|bursting| bursting.clusters.as_slice()).unwrap_or_default();
+        for (index, pool) in pools.iter().enumerate() {
+            let name =
+                if pool.name.is_empty() { format!("burst-{index}") } else { pool.name.clone() };
+            let size = if pool.size == 0 { spec.size } else { pool.size };
+            table.add(Owner::Pool(name.clone()), &name, count(size), resources)?;
+        }
+        Ok(table)
     }
-}
 
-/// The host list as text: the user's own, or the cluster's hosts and then those
-/// of each cluster that may join.
-fn hosts(name: &str, max_size: u32, spec: &MiniClusterSpec) -> String {
-    let bursting = spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
-    if let Some(given) = bursting.map(|bursting| &bursting.hostlist).filter(|list| !list.is_empty())
-    {
-        return given.clone();
+    /// Adds `count` ranks at the end, for hosts `prefix-0` and so on.
+    fn add(
+        &mut self,
+        owner: Owner,
+        prefix: &str,
+        count: u32,
+        resources: Resources,
+    ) -> Result<(), RankTableError> {
+        let hosts = range(prefix, count).parse().map_err(RankTableError::Hosts)?;
+        let first_rank = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+        self.hosts.append(&hosts).map_err(RankTableError::Hosts)?;
+        let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+        self.slots.push(Slots { owner, first_rank, count, resources });
+        Ok(())
     }
-    let clusters = bursting.map(|bursting| bursting.clusters.as_slice()).unwrap_or_default();
-    let joining = clusters.iter().enumerate().map(|(index, cluster)| {
-        let name =
-            if cluster.name.is_empty() { format!("burst-{index}") } else { cluster.name.clone() };
-        let size = if cluster.size == 0 { spec.size } else { cluster.size };
-        range(&name, count(size))
-    });
-    std::iter::once(range(name, max_size)).chain(joining).collect::<Vec<_>>().join(",")
+
+    /// The Job's own ranks.
+    pub fn own(&self) -> IdSet {
+        IdSet::union_all(&self.slots_of_job().map(Slots::ranks).collect::<Vec<_>>())
+    }
+
+    /// How many hosts the Job may ever have.
+    pub fn max_size(&self) -> u32 {
+        self.slots_of_job().fold(0, |sum, slots| sum.saturating_add(slots.count))
+    }
+
+    /// The rank of the pod with index 0.
+    pub fn first_rank(&self) -> u32 {
+        self.slots_of_job().next().map_or(0, |slots| slots.first_rank)
+    }
+
+    fn slots_of_job(&self) -> impl Iterator<Item = &Slots> {
+        self.slots.iter().filter(|slots| slots.owner == Owner::Job)
+    }
 }
 
 fn range(prefix: &str, count: u32) -> String {
@@ -82,21 +159,21 @@ mod tests {
     fn table(spec: serde_json::Value) -> RankTable {
         let mut spec = spec;
         spec["containers"] = json!([{}]);
-        RankTable::of("fs", &serde_json::from_value(spec).unwrap()).unwrap()
+        RankTable::of("fs", &serde_json::from_value(spec).unwrap(), Resources::default()).unwrap()
     }
 
     #[test]
     fn spare_hosts_up_to_max_size_are_registered() {
         let table = table(json!({ "size": 2, "maxSize": 4 }));
         assert_eq!(table.hosts.to_string(), "fs-[0-3]");
-        assert_eq!((table.size, table.max_size, table.quorum), (2, 4, 2));
+        assert_eq!((table.size, table.max_size(), table.quorum), (2, 4, 2));
     }
 
     #[test]
     fn one_host_is_a_plain_name_and_zero_means_unset() {
         let table = table(json!({ "maxSize": 0, "minSize": 0 }));
         assert_eq!(table.hosts.to_string(), "fs-0");
-        assert_eq!((table.size, table.max_size, table.quorum), (1, 1, 1));
+        assert_eq!((table.size, table.max_size(), table.quorum), (1, 1, 1));
     }
 
     #[test]
@@ -109,6 +186,18 @@ mod tests {
         let clusters = json!([{}, { "name": "gke", "size": 1 }]);
         let table = table(json!({ "size": 2, "flux": { "bursting": { "clusters": clusters } } }));
         assert_eq!(table.hosts.to_string(), "fs-[0-1],burst-0-[0-1],gke-0");
+        let owners: Vec<_> =
+            table.slots.iter().map(|slots| (&slots.owner, slots.ranks().to_string())).collect();
+        let pool = |name: &str| Owner::Pool(name.into());
+        assert_eq!(
+            owners,
+            [
+                (&Owner::Job, "0-1".into()),
+                (&pool("burst-0"), "2-3".into()),
+                (&pool("gke"), "4".into())
+            ]
+        );
+        assert_eq!((table.own().to_string().as_str(), table.first_rank()), ("0-1", 0));
     }
 
     #[test]
@@ -117,5 +206,8 @@ mod tests {
         let table = table(json!({ "size": 4, "flux": { "bursting": { "hostlist": hostlist } } }));
         assert_eq!(table.hosts.to_string(), hostlist);
         assert_eq!(table.hosts.find("gffw-compute-a-001"), Some(4));
+        let [own, others] = table.slots.as_slice() else { panic!("{:?}", table.slots) };
+        assert_eq!((&own.owner, own.ranks().to_string().as_str()), (&Owner::Job, "0-3"));
+        assert_eq!((&others.owner, others.ranks().to_string().as_str()), (&Owner::Nobody, "4-6"));
     }
 }

@@ -12,7 +12,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::kubernetes::Rendering;
-use crate::seen::{Seen, index, is_going};
+use crate::rank_table::RankTable;
+use crate::seen::{Seen, is_going, is_lead};
 use crate::status::ready_since;
 use crate::time::seconds_after;
 
@@ -97,7 +98,7 @@ pub(crate) enum Lead<'a> {
 /// Who could drain ranks, as things are.
 pub(crate) fn lead<'a>(rendering: &Rendering<'_>, seen: &'a Seen, job: &Job) -> Lead<'a> {
     let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
-    let mut leads = seen.job_pods().filter(|pod| index(pod) == Some("0") && !is_going(pod));
+    let mut leads = seen.job_pods().filter(|pod| is_lead(pod) && !is_going(pod));
     let (Some(ready), Some(_), false) =
         (leads.find_map(ready_since), &rendering.settings.report_url, suspended)
     else {
@@ -144,14 +145,16 @@ pub(crate) fn resize(job: &Job, want: u32, lead: Lead<'_>, now: Timestamp) -> Re
 }
 
 impl Resize {
-    /// What the lead should do: of a cluster's own ranks only the first `want` are used.
-    pub(crate) fn work(&self, job: &Job, want: u32, ranks: u32, now: Timestamp) -> Drain {
+    /// What the lead should do: of the Job's own ranks only as many as are asked for are used.
+    /// Those of others are theirs to drain.
+    pub(crate) fn work(&self, job: &Job, ranks: &RankTable, now: Timestamp) -> Drain {
         let since = match self {
             Resize::Begin(_) => Some(now),
             Resize::Wait(_) => since(job),
             Resize::Keep | Resize::Stay | Resize::Now | Resize::Force(_) => None,
         };
-        let ranks = IdSet::first_n(ranks).difference(&IdSet::first_n(want));
+        let used = ranks.first_rank().saturating_add(ranks.size);
+        let ranks = ranks.own().difference(&IdSet::first_n(used));
         Drain { ranks, since: since.map(|since| since.to_string()).unwrap_or_default() }
     }
 
@@ -285,11 +288,18 @@ mod tests {
         assert_eq!(resize(&job, 2, Lead::Absent, after(0)), Resize::Now);
     }
 
+    fn table(size: u32) -> RankTable {
+        let pool = json!({ "name": "cloud", "size": 2 });
+        let spec = json!({ "size": size, "maxSize": 5, "containers": [{}],
+            "flux": { "bursting": { "clusters": [pool] } } });
+        RankTable::of("fs", &serde_json::from_value(spec).unwrap(), Default::default()).unwrap()
+    }
+
     #[test]
     fn the_lead_is_told_which_ranks_are_used_and_who_is_waited_for() {
         let work = |job: &Job, want, seconds| {
             let decided = resize(job, want, Lead::Reports(None), after(seconds));
-            let Drain { ranks, since } = decided.work(job, want, 5, after(seconds));
+            let Drain { ranks, since } = decided.work(job, &table(want), after(seconds));
             (ranks.to_string(), since)
         };
         let (begun, settled) = (START.to_owned(), String::new());

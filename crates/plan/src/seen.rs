@@ -75,7 +75,7 @@ pub fn lead_address(minicluster: &MiniCluster, job: &Job, pods: &[Arc<Pod>]) -> 
     job.owner_references().iter().find(|owner| owner.uid == uid)?;
     let lead = pods_of(Some(job), pods).find(|pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        index(pod) == Some("0") && !is_going(pod) && !matches!(phase, Some("Succeeded" | "Failed"))
+        is_lead(pod) && !is_going(pod) && !matches!(phase, Some("Succeeded" | "Failed"))
     })?;
     lead.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
 }
@@ -88,9 +88,17 @@ fn pods_of<'a>(job: Option<&Job>, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = 
     })
 }
 
-/// A pod's index in its Job.
+/// A pod's index in its Job. It is not its rank: a Job may have the ranks from another one on.
 pub(crate) fn index(pod: &Pod) -> Option<&str> {
     pod.annotations().get(INDEX).map(String::as_str)
+}
+
+/// The index of the lead's pod.
+pub(crate) const LEAD_INDEX: &str = "0";
+
+/// Whether a pod is the lead's.
+pub(crate) fn is_lead(pod: &Pod) -> bool {
+    index(pod) == Some(LEAD_INDEX)
 }
 
 /// Whether a pod is being deleted.

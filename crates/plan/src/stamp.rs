@@ -36,7 +36,7 @@ pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>) {
     let annotations = job.annotations_mut();
     annotations.insert(SPEC.into(), fingerprint.to_text());
     annotations.insert(VERSION.into(), this_version());
-    annotations.insert(RANKS.into(), rendering.cluster.ranks.max_size.to_string());
+    annotations.insert(RANKS.into(), rendering.cluster.ranks.max_size().to_string());
 }
 
 /// This program's release and build. Builds of one release may write other objects, and an

@@ -16,7 +16,7 @@ use crate::kubernetes::{self, NewKeys, Rendering, belongs_to_kueue};
 use crate::queueing::{room, waits};
 use crate::ready_timeout::{Patience, patience};
 use crate::resize::{Resize, Shrinking, lead, resize};
-use crate::seen::{Seen, index, is_going};
+use crate::seen::{LEAD_INDEX, Seen, is_going, is_lead};
 use crate::status::{has_ended, readiness};
 use crate::step::{MANAGER, Object, Step, Target, TargetKind};
 use crate::time::seconds_after;
@@ -192,7 +192,7 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
     Plan {
         steps,
         hold: immutable.or(too_large).or(no_room),
-        drain: Some(resize.work(job, hosts.size, hosts.max_size, seen.now)),
+        drain: Some(resize.work(job, hosts, seen.now)),
         shrinking: resize.shrinking().cloned(),
         look_again: match patience {
             Patience::Until(until) | Patience::Rests(until) => Some(until),
@@ -255,10 +255,10 @@ fn services(rendering: &Rendering<'_>) -> Vec<(Service, String)> {
 /// The lead's label, which users of the Go operator select by. Kubernetes knows the
 /// index by another name.
 fn labels(seen: &Seen) -> Option<Step> {
-    let lead = seen.job_pods().find(|pod| {
-        index(pod) == Some("0") && !is_going(pod) && !pod.labels().contains_key("job-index")
-    })?;
-    let patch = json!({ "metadata": { "labels": { "job-index": "0" } } });
+    let lead = seen
+        .job_pods()
+        .find(|pod| is_lead(pod) && !is_going(pod) && !pod.labels().contains_key("job-index"))?;
+    let patch = json!({ "metadata": { "labels": { "job-index": LEAD_INDEX } } });
     Some(Step::Patch { target: Target::of(TargetKind::Pod, lead), patch })
 }
 

@@ -44,6 +44,13 @@ use crate::unset::unset;
         description = "Brokers online, of the size asked for"
     ),
     printcolumn(
+        name = "Joined",
+        type_ = "integer",
+        json_path = ".status.joined",
+        priority = 1,
+        description = "Brokers online that do not belong to the cluster's own Job"
+    ),
+    printcolumn(
         name = "Exit",
         type_ = "integer",
         json_path = ".status.exitCode",

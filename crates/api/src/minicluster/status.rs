@@ -21,6 +21,10 @@ pub struct MiniClusterStatus {
     #[serde(default, skip_serializing_if = "unset")]
     pub ready: String,
 
+    /// Brokers online that do not belong to this cluster's own Job, such as those of a pool.
+    #[serde(default, skip_serializing_if = "unset")]
+    pub joined: i32,
+
     /// Exit code of the command, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
@@ -38,7 +42,8 @@ pub struct MiniClusterStatus {
     #[serde(default)]
     pub maximum_size: i32,
 
-    /// Flux's id of the command's job.
+    /// Flux's id of the command's job. Unset where the command is not one job: in an
+    /// interactive cluster, and for a launcher.
     #[serde(default, skip_serializing_if = "unset")]
     pub jobid: String,
 

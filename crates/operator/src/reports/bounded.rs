@@ -9,12 +9,17 @@ const MAX_ERROR: usize = 512;
 /// The longest text of a set of ranks that is kept as it is.
 const MAX_RANKS: usize = 1024;
 
+/// Longer than any id of a job.
+const MAX_JOB_ID: usize = 64;
+
 /// Longer than any time that the operator writes into a [`Drain`].
 const MAX_TIME: usize = 64;
 
 /// The state with everything in it bounded.
 pub(super) fn bounded(state: InstanceState) -> InstanceState {
-    let InstanceState { online, program_started, jobs, drained, mut last_error } = state;
+    let InstanceState { online, program_started, jobs, mut first_job, drained, mut last_error } =
+        state;
+    first_job.truncate(first_job.floor_char_boundary(MAX_JOB_ID));
     last_error.truncate(last_error.floor_char_boundary(MAX_ERROR));
     last_error.shrink_to_fit();
     InstanceState {
@@ -22,6 +27,7 @@ pub(super) fn bounded(state: InstanceState) -> InstanceState {
         online: online.map(|ranks| if is_long(&ranks) { first_n(ranks.len()) } else { ranks }),
         program_started,
         jobs,
+        first_job,
         drained: drained.and_then(bounded_drain),
         last_error,
     }

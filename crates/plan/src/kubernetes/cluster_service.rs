@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use super::labels::{self, HEADLESS_LABEL};
 use super::{Rendering, sidecar_service};
 use crate::boot::BROKER_PORT;
+use crate::seen::{INDEX, LEAD_INDEX};
 
 /// The Service of a cluster: headless, or with `minimalService` one address for
 /// the lead. One that may be shared has a plain owner per cluster that uses it,
@@ -43,8 +44,7 @@ fn headless(rendering: &Rendering<'_>) -> ServiceSpec {
 /// Selects by the label that Kubernetes gives a Job's pods. The Go operator
 /// selects by `job-index`, which it has to put on each pod later.
 fn minimal(rendering: &Rendering<'_>) -> ServiceSpec {
-    let selector =
-        [("job-name", rendering.name()), ("batch.kubernetes.io/job-completion-index", "0")];
+    let selector = [("job-name", rendering.name()), (INDEX, LEAD_INDEX)];
     ServiceSpec {
         ports: Some(vec![ServicePort {
             name: Some("broker".into()),

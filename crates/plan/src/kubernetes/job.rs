@@ -16,6 +16,7 @@ use super::Rendering;
 use super::labels;
 use super::pod_template::pod_template;
 use crate::queueing::waits;
+use crate::seen::LEAD_INDEX;
 
 /// The Go operator's default for the number of pods that may be lost.
 const BACKOFF_LIMIT: i32 = 100;
@@ -56,7 +57,7 @@ pub fn job(rendering: &Rendering<'_>) -> Job {
 fn lead_decides() -> SuccessPolicy {
     SuccessPolicy {
         rules: vec![SuccessPolicyRule {
-            succeeded_indexes: Some("0".into()),
+            succeeded_indexes: Some(LEAD_INDEX.into()),
             ..SuccessPolicyRule::default()
         }],
     }

@@ -14,7 +14,9 @@ use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::Admission;
 use flux_operator_api::validate::{self, Problem};
 use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
+use flux_operator_flux::IdSet;
 use flux_operator_queue::Waiting;
+use flux_operator_wire::Resources;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -23,9 +25,11 @@ use crate::cluster::Mode;
 use crate::kubernetes::selector;
 use crate::last_report::{LastReport, is_awaited};
 use crate::queueing::{admission_of, waits};
+use crate::rank_table::RankTable;
 use crate::ready_timeout::given_back;
 use crate::resize::Shrinking;
 use crate::seen::Seen;
+use crate::stamp;
 use crate::steps::Hold;
 use crate::valid::{Refusal, RefusalReason, runner};
 use crate::verdict::find;
@@ -97,7 +101,7 @@ pub(crate) fn status(
     let job = seen.job.as_deref().filter(|job| job.metadata.deletion_timestamp.is_none());
     let ended = Ended::of(job, &pods, &before);
     let given_back = job.is_some_and(|job| given_back(job).is_some());
-    let told = Told::by_lead(seen, &pods, &before);
+    let told = Told::by_lead(minicluster, seen, &pods, &before);
     let facts = Facts {
         outcome: *outcome,
         warnings: validate::warnings(minicluster),
@@ -118,16 +122,18 @@ pub(crate) fn status(
         pods,
         ended,
     };
-    let online = told.online.filter(|_| facts.ended.is_none()).unwrap_or(facts.pods.ready);
+    let pods = Online { own: facts.pods.ready, joined: 0 };
+    let online = told.online.filter(|_| facts.ended.is_none()).unwrap_or(pods);
     let highest = before.maximum_size.max(spec.max_size.unwrap_or_default()).max(spec.size);
     MiniClusterStatus {
         phase: phase(&facts).to_owned(),
-        ready: format!("{online}/{}", spec.size),
+        ready: format!("{}/{}", online.own, spec.size),
+        joined: online.joined,
         exit_code: facts.ended.as_ref().and_then(|ended| ended.exit_code),
         size: i32::try_from(facts.pods.living).unwrap_or(i32::MAX),
         selector: selector(&minicluster.name_any()),
         maximum_size: highest,
-        jobid: before.jobid.clone(),
+        jobid: command_job(minicluster, seen, &before.jobid),
         admission: before.admission.clone().filter(|_| keeps_room(minicluster, job, &facts)),
         observed_generation: minicluster.metadata.generation,
         conditions: conditions(
@@ -142,37 +148,80 @@ pub(crate) fn status(
 /// What only the lead knows, if it has told that lately.
 #[derive(Default)]
 struct Told<'a> {
-    /// How many brokers are online.
-    online: Option<u32>,
+    online: Option<Online>,
     last_error: &'a str,
+}
+
+/// How many brokers are online.
+#[derive(Clone, Copy)]
+struct Online {
+    /// Of the cluster's own Job.
+    own: u32,
+    /// Of others.
+    joined: i32,
 }
 
 impl<'a> Told<'a> {
     /// What the lead has reported. One that was up when the operator was started is believed to
     /// be as it was, until it has had the time to report: a restart changes no status.
-    fn by_lead(seen: &'a Seen, pods: &Pods, before: &'a MiniClusterStatus) -> Told<'a> {
+    fn by_lead(
+        minicluster: &MiniCluster,
+        seen: &'a Seen,
+        pods: &Pods,
+        before: &'a MiniClusterStatus,
+    ) -> Told<'a> {
         let lead_was_up = pods.lead_started.is_some_and(|at| at < seen.watching_since);
         match &seen.report {
             Some(report) if report.is_old(seen.now) => Told::default(),
             Some(LastReport { state, .. }) => Told {
-                online: state.online.as_ref().map(|ranks| count(ranks.len())),
+                online: state.online.as_ref().map(|ranks| Online::of(ranks, minicluster, seen)),
                 last_error: &state.last_error,
             },
             None if lead_was_up && is_awaited(seen.watching_since, seen.now) => {
-                let online =
-                    before.ready.split_once('/').and_then(|(online, _)| online.parse().ok());
+                let own = before.ready.split_once('/').and_then(|(own, _)| own.parse().ok());
                 let ready = find(&before.conditions, ConditionType::Ready);
                 let starting = ready.filter(|it| it.reason == Reason::BrokersStarting.as_str());
-                let last_error = starting.map(|it| it.message.as_str()).unwrap_or_default();
-                Told { online, last_error }
+                Told {
+                    online: own.map(|own| Online { own, joined: before.joined }),
+                    last_error: starting.map(|it| it.message.as_str()).unwrap_or_default(),
+                }
             }
             None => Told::default(),
         }
     }
 }
 
-fn count(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
+impl Online {
+    /// Ranks that are online, counted by whose they are.
+    fn of(ranks: &IdSet, minicluster: &MiniCluster, seen: &Seen) -> Online {
+        let own = own_ranks(minicluster, seen.job.as_deref());
+        let others = ranks.difference(&own).len();
+        let own = ranks.len().saturating_sub(others);
+        Online {
+            own: u32::try_from(own).unwrap_or(u32::MAX),
+            joined: i32::try_from(others).unwrap_or(i32::MAX),
+        }
+    }
+}
+
+/// The ranks of the cluster's own Job, as they were when it booted.
+fn own_ranks(minicluster: &MiniCluster, job: Option<&Job>) -> IdSet {
+    let mut spec = minicluster.spec.clone();
+    spec.max_size = job.and_then(stamp::ranks).max(spec.max_size);
+    let table = RankTable::of(&minicluster.name_any(), &spec, Resources::default());
+    // A spec that makes no table was refused, and then nobody is online.
+    table.map(|table| table.own()).unwrap_or_default()
+}
+
+/// Flux's id of the command's job, where the command is one. Once it is known it stays.
+fn command_job(minicluster: &MiniCluster, seen: &Seen, before: &str) -> String {
+    let spec = &minicluster.spec;
+    let mode = runner(&spec.containers).map(|runner| Mode::of(spec, runner));
+    let reported = seen.report.as_ref().map(|report| report.state.first_job.as_str());
+    match (mode, reported) {
+        (Some(Mode::Submit | Mode::Batch), Some(job)) if !job.is_empty() => job.to_owned(),
+        _ => before.to_owned(),
+    }
 }
 
 /// The status of an object that is no MiniCluster: stored under another schema, say.

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::trouble::{self, Trouble};
-use crate::seen::{index, is_going};
+use crate::seen::{LEAD_INDEX, index, is_going, is_lead};
 
 /// What the pods show, taken together.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl Pods {
         seen.ready = u32::try_from(count(&is_ready)).unwrap_or(u32::MAX);
         for pod in pods {
             let index = index(pod).unwrap_or_default();
-            let leads = index == "0";
+            let leads = is_lead(pod);
             let (ready, going, over) = (is_ready(pod), is_going(pod), is_over(pod));
             let ended = runner_ended(pod);
             match ended.as_ref().and_then(|ended| ended.killed.clone()) {
@@ -87,7 +87,7 @@ impl Pods {
                 seen.trouble = trouble::of_pod(pod);
             }
         }
-        seen.lead_killed = killed.get("0").cloned();
+        seen.lead_killed = killed.get(LEAD_INDEX).cloned();
         seen.trouble = seen.trouble.or_else(|| killed.into_values().next());
         seen
     }

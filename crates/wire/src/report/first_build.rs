@@ -42,6 +42,7 @@ pub(super) fn parse(text: &[u8]) -> Option<Report> {
         online: report.brokers.map(|brokers| IdSet::first_n(brokers.online)),
         program_started: report.program_started,
         jobs: report.jobs,
+        first_job: String::new(),
         drained: report.drained,
         last_error: report.last_error,
     }))

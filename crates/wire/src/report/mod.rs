@@ -40,6 +40,9 @@ pub struct InstanceState {
     /// How many jobs there are; none while the lead does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<JobCounts>,
+    /// Flux's id of the instance's first job; empty before there is one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub first_job: String,
     /// What has become of [`Work::Drain`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained: Option<Drained>,
