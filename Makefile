@@ -226,6 +226,7 @@ manifests: build ## Write the generated files: config, docs/reference, docs/guid
 	$(BIN)/flux-operator manifests --image $(NO_IMAGE) --output config
 	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-plan --test fields the_reference_is_current
 	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-api --test troubleshooting is_current
+	UPDATE_REFERENCE=1 $(CARGO) test -q -p flux-operator-api --test openapi is_current
 
 check-manifests: build ## Fail when a generated file is stale
 	$(BIN)/flux-operator manifests --image $(NO_IMAGE) --output $(TARGET)/manifests

@@ -19,6 +19,7 @@ pub mod reason;
 pub mod shell;
 mod unset;
 pub mod validate;
+pub mod view;
 
 pub use fluxjob::{FluxJob, FluxJobSpec, FluxJobStatus};
 pub use fluxsetup::{FluxSetup, FluxSetupSpec, FluxSetupStatus};

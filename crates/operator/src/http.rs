@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use flux_operator_api::view::openapi::{CLUSTER, CLUSTER_JOBS, QUEUES, WAITING, WHY};
 use flux_operator_wire::names::path;
 use kube::Client;
 use tokio::net::TcpListener;
@@ -40,9 +41,11 @@ pub(crate) async fn serve(listener: TcpListener, server: Server) {
     let metrics = server.metrics.clone();
     let router = Router::new()
         .route(path::REPORT, post(report))
-        .route("/v1/queues", get(visibility::queues))
-        .route("/v1/queues/{namespace}/{name}/pending", get(visibility::pending))
-        .route("/v1/namespaces/{namespace}/fluxjobs/{name}", get(visibility::why))
+        .route(QUEUES.path, get(visibility::queues))
+        .route(WAITING.path, get(visibility::pending))
+        .route(WHY.path, get(visibility::why))
+        .route(CLUSTER.path, get(visibility::cluster))
+        .route(CLUSTER_JOBS.path, get(visibility::cluster_jobs))
         .route("/metrics", get(show_metrics))
         .route("/healthz", get(healthy).with_state(server.health.clone()))
         .route("/readyz", get(ready))

@@ -50,6 +50,7 @@ mod steps;
 mod time;
 mod valid;
 mod verdict;
+pub mod view;
 
 pub use boot::{Place, boot_plan};
 pub use cluster::{Cluster, Mode};

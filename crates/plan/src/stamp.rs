@@ -1,12 +1,14 @@
 //! What a Job says of its own making, in annotations: the spec it was made from, the
 //! build that made it, and how many hosts its brokers were told of.
 
-use flux_operator_api::MiniClusterSpec;
+use flux_operator_api::{MiniCluster, MiniClusterSpec};
+use flux_operator_wire::Resources;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
 use crate::fingerprint::Fingerprint;
 use crate::kubernetes::Rendering;
+use crate::rank_table::{RankTable, RankTableError};
 
 const SPEC: &str = "flux-framework.org/spec";
 const VERSION: &str = "flux-framework.org/version";
@@ -60,6 +62,16 @@ pub(crate) fn is_ours(job: &Job) -> bool {
 /// How many hosts of its own the cluster was started with, or may grow to.
 pub(crate) fn ranks(job: &Job) -> Option<i32> {
     job.annotations().get(RANKS)?.parse().ok()
+}
+
+/// The rank table that the brokers were started with.
+pub(crate) fn as_booted(
+    minicluster: &MiniCluster,
+    job: Option<&Job>,
+) -> Result<RankTable, RankTableError> {
+    let mut spec = minicluster.spec.clone();
+    spec.max_size = job.and_then(ranks).max(spec.max_size);
+    RankTable::of(&minicluster.name_any(), &spec, Resources::default())
 }
 
 fn fingerprint(spec: &MiniClusterSpec) -> Fingerprint {

@@ -1,6 +1,8 @@
 //! Where a job stands, over HTTP: told to those who may read it, and to nobody else.
 
 use anyhow::{Context, Result};
+use flux_operator_api::condition::ConditionType;
+use flux_operator_testkit::cluster::patiently;
 use flux_operator_tests_e2e::access::apply;
 use flux_operator_tests_e2e::queue::LONG;
 use flux_operator_tests_e2e::{Stage, on_stage};
@@ -73,6 +75,65 @@ async fn q7_positions_and_reasons_are_told_to_those_who_may_read_them() -> Resul
         Ok(())
     })
     .await
+}
+
+#[tokio::test]
+async fn a_cluster_is_shown_with_its_ranks_and_the_jobs_that_wait_in_it() -> Result<()> {
+    on_stage(async |stage| {
+        let flux = json!({ "bursting": { "clusters": [{ "name": "cloud", "size": 2 }] } });
+        stage.create("mc", json!({ "size": 1, "interactive": true, "flux": flux })).await?;
+        stage.wait("mc", ConditionType::Ready, "True").await?;
+        let reader = account(stage, "watcher").await?;
+        let namespace = &stage.namespace;
+        let rule = json!({ "apiGroups": ["flux-framework.org"],
+            "resources": ["miniclusters"], "verbs": ["get"] });
+        let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": "watcher", "namespace": namespace }, "rules": [rule] });
+        let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": "watcher", "namespace": namespace },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "watcher" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "watcher", "namespace": namespace }] });
+        apply(&stage.client, &[role, binding]).await?;
+
+        let path = format!("/v1/namespaces/{namespace}/miniclusters/mc");
+        let shown = until(stage, &path, &reader, |it| it["slots"][0]["online"] == "0").await?;
+        let slots = |index: usize, field: &str| shown["slots"][index][field].clone();
+        assert_eq!((slots(0, "owner"), slots(0, "ranks")), (json!("Job"), json!("0")), "{shown}");
+        assert_eq!((slots(1, "pool"), slots(1, "ranks")), (json!("cloud"), json!("1-2")), "{shown}");
+        assert_eq!(slots(1, "hosts"), "cloud-[0-1]");
+
+        let flux = ". /mnt/flux/flux-view.sh && flux proxy $fluxsocket flux";
+        stage.exec("mc", 0, &format!("{flux} submit -N2 hostname")).await?;
+        let jobs = format!("{path}/jobs");
+        let listed = until(stage, &jobs, &reader, |it| it["items"][0]["nodes"] == 2).await?;
+        assert_eq!(listed["listed"], true, "{listed}");
+        assert_eq!(get(stage, &jobs, None).await?.0, 401);
+        let gone = format!("/v1/namespaces/{namespace}/miniclusters/gone");
+        assert_eq!(get(stage, &gone, Some(&reader)).await?.0, 404);
+        Ok(())
+    })
+    .await
+}
+
+/// Asks until the answer is as wanted.
+async fn until(
+    stage: &Stage,
+    path: &str,
+    token: &str,
+    wanted: impl Fn(&Value) -> bool,
+) -> Result<Value> {
+    let mut last = Value::Null;
+    let answers = async {
+        loop {
+            last = get(stage, path, Some(token)).await?.1;
+            if wanted(&last) {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    };
+    patiently(answers).await.and_then(|it| it).with_context(|| format!("{path}: not as wanted"))?;
+    Ok(last)
 }
 
 /// A token of a new ServiceAccount.

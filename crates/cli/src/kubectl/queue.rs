@@ -1,18 +1,15 @@
 //! `kubectl minicluster queue`: queues, their use, and who waits at which place.
 
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use flux_operator_plan::reason::{of_inactive, of_waiting};
-use flux_operator_queue::{Setup, SetupName, Waiting, Workload};
+use flux_operator_api::view::{Queue, Queues, ResourceUse, WaitingJob};
 use jiff::Timestamp;
-use serde::Serialize;
 
 use super::lookout::{Seen, look};
 use super::session::Session;
 use super::table::{age, table};
-use super::view::{Standing, View, amounts_text, strategy};
+use super::view::Decided;
 use crate::print;
 
 /// List queues with their use, and the jobs that wait at them with their places.
@@ -56,14 +53,12 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
         }
     };
     let now = Timestamp::now();
-    let view = View::of(&objects, &arguments.operator.operator_namespace, now);
-    let shown = Shown {
-        namespace: (!arguments.all_namespaces).then_some(session.namespace.as_str()),
-        name: arguments.name.as_deref(),
-    };
-    let report = report(&view, &shown);
+    let decided = Decided::of(&objects, &arguments.operator.operator_namespace, now);
+    let view = decided.view();
+    let namespace = (!arguments.all_namespaces).then_some(session.namespace.as_str());
+    let report = view.queues(namespace, arguments.name.as_deref());
     if let (Some(name), true) = (&arguments.name, report.queues.is_empty()) {
-        let all = self::report(&view, &Shown { name: None, ..shown });
+        let all = view.queues(namespace, None);
         let names: Vec<String> = all.queues.into_iter().map(|queue| queue.name).collect();
         return Err(session.none("FluxSetup", name, &names));
     }
@@ -93,133 +88,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// Which queues are shown.
-struct Shown<'a> {
-    /// Of one namespace.
-    namespace: Option<&'a str>,
-    /// Of one name.
-    name: Option<&'a str>,
-}
-
-#[derive(Debug, Serialize)]
-struct Report {
-    queues: Vec<Queue>,
-    pending: Vec<Pending>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Queue {
-    namespace: String,
-    name: String,
-    strategy: &'static str,
-    used: String,
-    pending: usize,
-    admitted: usize,
-    state: String,
-    message: String,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Pending {
-    queue: Option<String>,
-    position: Option<usize>,
-    kind: String,
-    namespace: String,
-    name: String,
-    priority: i32,
-    size: u32,
-    asks: String,
-    reason: String,
-    message: String,
-    /// Seconds since 1970.
-    since: i64,
-}
-
-fn report(view: &View, shown: &Shown<'_>) -> Report {
-    let near = near(view, shown.namespace);
-    let queues: Vec<&Setup> = view
-        .setups()
-        .filter(|setup| shown.name.is_none_or(|name| *setup.name.name == *name))
-        .filter(|setup| near.contains(&setup.name))
-        .collect();
-    let listed: BTreeSet<&SetupName> = queues.iter().map(|setup| &setup.name).collect();
-    let is_listed = |job: &&Workload| match view.queue_of(&job.uid) {
-        Some(queue) => listed.contains(queue),
-        // One without a queue is shown with its namespace.
-        None => shown.name.is_none() && is_in(&job.namespace, shown.namespace),
-    };
-    Report {
-        pending: view
-            .waiting()
-            .into_iter()
-            .filter(is_listed)
-            .map(|job| pending(view, job))
-            .collect(),
-        queues: queues.into_iter().map(|setup| queue(view, setup)).collect(),
-    }
-}
-
-/// The queues of a namespace, and those that its jobs wait at or have room of.
-fn near<'a>(view: &'a View, namespace: Option<&str>) -> BTreeSet<&'a SetupName> {
-    let own = view.setups().map(|setup| &setup.name);
-    let own = own.filter(|name| is_in(&name.namespace, namespace));
-    let jobs = view.unfinished().filter(|job| is_in(&job.namespace, namespace));
-    own.chain(jobs.filter_map(|job| view.queue_of(&job.uid))).collect()
-}
-
-fn is_in(there: &str, namespace: Option<&str>) -> bool {
-    namespace.is_none_or(|namespace| namespace == there)
-}
-
-fn queue(view: &View, setup: &Setup) -> Queue {
-    let usage = view.usage(&setup.name);
-    let used = setup.room.iter().map(|(resource, room)| {
-        let used = usage.used.amount(resource);
-        format!("{}/{} {resource}", resource.quantity(used), resource.quantity(room))
-    });
-    let used: Vec<String> = used.collect();
-    let (state, message) = match usage.inactive {
-        Some(inactive) => (of_inactive(inactive.reason).to_string(), inactive.message),
-        None => ("Active".into(), String::new()),
-    };
-    Queue {
-        namespace: setup.name.namespace.to_string(),
-        name: setup.name.name.to_string(),
-        strategy: strategy(setup.strategy),
-        used: if used.is_empty() { "unlimited".into() } else { used.join(", ") },
-        pending: usage.pending,
-        admitted: usage.admitted,
-        state,
-        message,
-    }
-}
-
-fn pending(view: &View, job: &Workload) -> Pending {
-    let (reason, message) = match view.standing(&job.uid) {
-        Standing::Waits(Waiting { reason, .. }) => {
-            (of_waiting(&reason).to_string(), reason.to_string())
-        }
-        _ => ("Admissible".into(), "there is room for it: it is about to be admitted".into()),
-    };
-    let queue = view.queue_of(&job.uid);
-    Pending {
-        queue: queue.map(ToString::to_string),
-        position: view.position(&job.uid),
-        kind: format!("{:?}", job.kind),
-        namespace: job.namespace.to_string(),
-        name: job.name.to_string(),
-        priority: job.priority,
-        size: job.size_at(view.setup_of(job)),
-        asks: amounts_text(&view.asks(job)),
-        reason,
-        message,
-        since: job.since / 1000,
-    }
-}
-
-fn tables(report: &Report, wide: bool, now: Timestamp) -> String {
+fn tables(report: &Queues, wide: bool, now: Timestamp) -> String {
     let mut header = vec!["NAMESPACE", "QUEUE", "STRATEGY", "USED", "PENDING", "ADMITTED", "STATE"];
     if wide {
         header.push("MESSAGE");
@@ -243,23 +112,37 @@ fn tables(report: &Report, wide: bool, now: Timestamp) -> String {
 }
 
 fn queue_row(queue: &Queue, wide: bool) -> Vec<String> {
-    let Queue { namespace, name, strategy, used, pending, admitted, state, message } = queue;
     let mut row = vec![
-        namespace.clone(),
-        name.clone(),
-        (*strategy).to_owned(),
-        used.clone(),
-        pending.to_string(),
-        admitted.to_string(),
-        state.clone(),
+        queue.namespace.clone(),
+        queue.name.clone(),
+        queue.strategy.clone(),
+        used(queue),
+        queue.pending.to_string(),
+        queue.admitted.to_string(),
+        queue.reason.clone(),
     ];
     if wide {
-        row.push(message.clone());
+        row.push(queue.message.clone());
     }
     row
 }
 
-fn pending_row(job: &Pending, wide: bool, now: Timestamp) -> Vec<String> {
+/// What is used of a queue, as in `2/4 nodes`.
+fn used(queue: &Queue) -> String {
+    if queue.resources.is_empty() {
+        return "unlimited".into();
+    }
+    let one = |it: &ResourceUse| format!("{}/{} {}", it.used, it.quota, it.name);
+    queue.resources.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What a job asks for, as in `2 nodes, 4 cpu`.
+fn asks(job: &WaitingJob) -> String {
+    let one = |(name, amount): (&String, &String)| format!("{amount} {name}");
+    job.asks.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn pending_row(job: &WaitingJob, wide: bool, now: Timestamp) -> Vec<String> {
     let mut row = vec![
         job.position.map(|place| place.to_string()).unwrap_or_default(),
         job.namespace.clone(),
@@ -271,20 +154,20 @@ fn pending_row(job: &Pending, wide: bool, now: Timestamp) -> Vec<String> {
         age(now.as_second() - job.since),
     ];
     if wide {
-        row.extend([job.asks.clone(), job.message.clone()]);
+        row.extend([asks(job), job.message.clone()]);
     }
     row
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::view::tests::{admitted, job, now, setup, view};
+    use super::super::view::tests::{admitted, decided, job, now, setup};
     use super::*;
     use serde_json::json;
 
     #[test]
     fn q33_queues_come_with_their_use_and_jobs_with_their_place() {
-        let view = view(&[
+        let decided = decided(&[
             setup(4),
             admitted("first", 2, json!({})),
             admitted("second", 2, json!({})),
@@ -292,7 +175,7 @@ mod tests {
             job("urgent", json!({ "size": 1, "priority": 5 })),
             job("lost", json!({ "queue": "nowhere" })),
         ]);
-        let report = report(&view, &Shown { namespace: Some("team"), name: None });
+        let report = decided.view().queues(Some("team"), None);
         let expected = "\
 NAMESPACE   QUEUE   STRATEGY         USED        PENDING   ADMITTED   STATE
 team        main    BestEffortFIFO   4/4 nodes   2         2          Active
@@ -309,17 +192,17 @@ POSITION   NAMESPACE   JOB      QUEUE       PRIORITY   SIZE   REASON            
     fn a_stopped_queue_says_so() {
         let mut stopped = setup(4);
         stopped["spec"]["stopPolicy"] = "Hold".into();
-        let view = view(&[stopped, job("a", json!({}))]);
-        let report = report(&view, &Shown { namespace: None, name: Some("main") });
-        assert_ne!(report.queues[0].state, "Active");
+        let decided = decided(&[stopped, job("a", json!({}))]);
+        let report = decided.view().queues(None, Some("main"));
+        assert_ne!(report.queues[0].reason, "Active");
         assert!(!report.queues[0].message.is_empty());
         assert_eq!(report.pending[0].name, "a");
     }
 
     #[test]
     fn queues_of_other_namespaces_are_shown_when_asked_for() {
-        let view = view(&[setup(4)]);
-        let queues = |namespace| report(&view, &Shown { namespace, name: None }).queues.len();
+        let decided = decided(&[setup(4)]);
+        let queues = |namespace| decided.view().queues(namespace, None).queues.len();
         assert_eq!((queues(Some("other")), queues(None)), (0, 1));
     }
 }

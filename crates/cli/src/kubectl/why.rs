@@ -4,19 +4,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use flux_operator_api::view::{Why, WhyState};
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_plan::queueing::ledger::uid_of;
+use flux_operator_plan::view::{of_job, of_minicluster};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 
 use super::Connection;
-use super::explanation::{Explanation, explain, of_job, of_minicluster};
+use super::explanation::{Explanation, add_cluster, is_certain};
 use super::lookout::{Seen, look};
 use super::queue::Operator;
 use super::session::Session;
 use super::target::{Found, Kind, Target, find};
-use super::view::{Objects, View};
+use super::view::{Decided, Objects};
 use crate::{input, print};
 
 /// Say why a job waits: its queue, its place there, what is missing and what would free
@@ -80,24 +82,25 @@ async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<
         }
     };
     let now = Timestamp::now();
-    if !told.is_over() {
+    if told.state != WhyState::Ended {
         match look(session).await? {
             Seen::Objects(objects) => {
-                let view = View::of(&objects, &arguments.operator.operator_namespace, now);
-                match explain(&view, &uid) {
-                    Some(computed) if objects.everywhere || computed.is_certain() => {
+                let decided = Decided::of(&objects, &arguments.operator.operator_namespace, now);
+                match decided.view().why(&uid) {
+                    Some(computed) if objects.everywhere || is_certain(&computed) => {
                         told = computed;
                     }
-                    Some(_) => told.note("its queue is in a namespace that you may not look into: this is what the operator last said"),
+                    Some(_) => told.notes.push("its queue is in a namespace that you may not look into: this is what the operator last said".into()),
                     None => {}
                 }
             }
             Seen::Forbidden(_) => {
-                told.note("you may not list queues and jobs: this is what the operator last said");
+                let note = "you may not list queues and jobs: this is what the operator last said";
+                told.notes.push(note.into());
             }
         }
     }
-    told.tell_cluster(&conditions);
+    add_cluster(&mut told, &conditions);
     show(&told, arguments.output)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -134,15 +137,16 @@ async fn dry_run(session: Session, asked: Asked, arguments: &Arguments) -> Resul
     };
     let now = Timestamp::now();
     add(&mut objects, asked, &session.namespace, now);
-    let view = View::of(&objects, &arguments.operator.operator_namespace, now);
-    let mut explanation =
-        explain(&view, &DRY_RUN.into()).context("it names no queue, so nothing has to admit it")?;
+    let decided = Decided::of(&objects, &arguments.operator.operator_namespace, now);
+    let why = decided.view().why(&DRY_RUN.into());
+    let mut why = why.context("it names no queue, so nothing has to admit it")?;
     if !objects.everywhere {
-        explanation
-            .note("jobs and queues of other namespaces were not seen: you may not list them");
+        let note = "jobs and queues of other namespaces were not seen: you may not list them";
+        why.notes.push(note.into());
     }
-    show(&explanation, arguments.output)?;
-    Ok(if explanation.admissible() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    show(&why, arguments.output)?;
+    let admissible = why.state == WhyState::Admissible;
+    Ok(if admissible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The uid of the job that does not exist. It sorts behind every true one.
@@ -168,13 +172,11 @@ fn add(objects: &mut Objects, asked: Asked, namespace: &str, now: Timestamp) {
     }
 }
 
-fn show(explanation: &Explanation, output: Option<Output>) -> Result<()> {
+fn show(why: &Why, output: Option<Output>) -> Result<()> {
     let text = match output {
-        Some(Output::Json) => serde_json::to_string_pretty(explanation)? + "\n",
-        Some(Output::Yaml) => {
-            serde_saphyr::to_string(explanation).context("failed to write YAML")?
-        }
-        None => explanation.to_string(),
+        Some(Output::Json) => serde_json::to_string_pretty(why)? + "\n",
+        Some(Output::Yaml) => serde_saphyr::to_string(why).context("failed to write YAML")?,
+        None => Explanation(why).to_string(),
     };
     print::output(text)
 }

@@ -16,7 +16,6 @@ use flux_operator_api::validate::{self, Problem};
 use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use flux_operator_flux::IdSet;
 use flux_operator_queue::Waiting;
-use flux_operator_wire::Resources;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -25,7 +24,6 @@ use crate::cluster::Mode;
 use crate::kubernetes::selector;
 use crate::last_report::{LastReport, is_awaited};
 use crate::queueing::{admission_of, waits};
-use crate::rank_table::RankTable;
 use crate::ready_timeout::given_back;
 use crate::resize::Shrinking;
 use crate::seen::Seen;
@@ -194,7 +192,9 @@ impl<'a> Told<'a> {
 impl Online {
     /// Ranks that are online, counted by whose they are.
     fn of(ranks: &IdSet, minicluster: &MiniCluster, seen: &Seen) -> Online {
-        let own = own_ranks(minicluster, seen.job.as_deref());
+        // A spec that makes no table was refused, and then nobody is online.
+        let table = stamp::as_booted(minicluster, seen.job.as_deref());
+        let own = table.map(|table| table.own()).unwrap_or_default();
         let others = ranks.difference(&own).len();
         let own = ranks.len().saturating_sub(others);
         Online {
@@ -202,15 +202,6 @@ impl Online {
             joined: i32::try_from(others).unwrap_or(i32::MAX),
         }
     }
-}
-
-/// The ranks of the cluster's own Job, as they were when it booted.
-fn own_ranks(minicluster: &MiniCluster, job: Option<&Job>) -> IdSet {
-    let mut spec = minicluster.spec.clone();
-    spec.max_size = job.and_then(stamp::ranks).max(spec.max_size);
-    let table = RankTable::of(&minicluster.name_any(), &spec, Resources::default());
-    // A spec that makes no table was refused, and then nobody is online.
-    table.map(|table| table.own()).unwrap_or_default()
 }
 
 /// Flux's id of the command's job, where the command is one. Once it is known it stays.

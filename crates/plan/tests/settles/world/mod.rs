@@ -193,6 +193,7 @@ impl World {
             let busy = if busy { asked.ranks.clone() } else { Default::default() };
             Drained { asked, busy }
         });
+        let received = self.now;
         let Some(lead) = self.pod_of_index(0).filter(|lead| ready(lead)) else { return };
         let state = InstanceState {
             online: Some(online),
@@ -200,7 +201,7 @@ impl World {
             drained,
             ..InstanceState::default()
         };
-        let reported = LastReport { state, received: self.now };
+        let reported = LastReport { state, received };
         self.report = lead.uid().map(|uid| (uid, reported));
     }
 

@@ -1,0 +1,23 @@
+//! What is shown of queues and clusters: by the operator over HTTP (`/v1`), and by
+//! `kubectl minicluster -o json|yaml`.
+//!
+//! Data only. It is computed in the crate `plan`, and described by [`openapi`].
+
+mod cluster;
+pub mod openapi;
+mod queue;
+
+pub use cluster::{Cluster, InstanceJob, InstanceJobs, JobCounts, Slots};
+pub use queue::{
+    Place, Queue, QueueList, Queues, ResourceUse, WaitingJob, WaitingJobs, Why, WhyState,
+};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Refused {
+    /// What is wrong, and what to do about it.
+    pub message: String,
+}
