@@ -15,8 +15,33 @@ pub struct Rank {
     pub plan: BootPlan,
     /// Rank of this agent's broker.
     pub number: u32,
+    /// What its broker is in the instance.
+    pub role: Role,
     /// Its host in the rank table, which need not be this machine's name.
     pub host: String,
+}
+
+/// What a broker is in an instance. The Job's completion index does not say it: index 0 of a Job
+/// whose brokers join another cluster's instance is a joined worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The broker that all others join, which runs the program: rank 0.
+    Lead,
+    /// Another broker of the lead's own Job.
+    Worker,
+    /// A broker of another Job, which leases its rank.
+    JoinedWorker,
+}
+
+impl Role {
+    /// The role of the broker with this rank, in a Job whose ranks begin at `first_rank`.
+    fn of(rank: u32, first_rank: u32) -> Role {
+        match (rank, first_rank) {
+            (0, _) => Role::Lead,
+            (_, 0) => Role::Worker,
+            _ => Role::JoinedWorker,
+        }
+    }
 }
 
 /// Why there is no part for an agent.
@@ -55,15 +80,17 @@ impl Rank {
         let rank = u64::from(plan.first_rank) + u64::from(place.index);
         let host = usize::try_from(rank).ok().and_then(|rank| plan.hosts.nth(rank));
         match (host, u32::try_from(rank)) {
-            (Some(host), Ok(number)) => Ok(Rank { plan, number, host }),
+            (Some(host), Ok(number)) => {
+                let role = Role::of(number, plan.first_rank);
+                Ok(Rank { plan, number, role, host })
+            }
             _ => Err(RankError::NoSlot { rank, slots: plan.hosts.len() }),
         }
     }
 
-    /// Whether this is the lead: the broker that all others join, which runs the
-    /// program.
+    /// Whether this is the lead.
     pub fn leads(&self) -> bool {
-        self.number == 0
+        self.role == Role::Lead
     }
 }
 
@@ -131,7 +158,8 @@ pub mod tests {
     /// The part of `number` in a plan.
     pub fn rank(plan: BootPlan, number: u32) -> Rank {
         let host = plan.hosts.nth(number as usize).unwrap();
-        Rank { plan, number, host }
+        let role = Role::of(number, plan.first_rank);
+        Rank { plan, number, role, host }
     }
 
     fn read(plan: &BootPlan, index: u32) -> Result<Rank, RankError> {
@@ -146,12 +174,14 @@ pub mod tests {
     fn the_rank_is_the_index_from_the_first_rank_on() {
         let mut plan = plan();
         let lead = read(&plan, 0).unwrap();
-        assert!(lead.leads());
-        assert_eq!((lead.number, lead.host.as_str()), (0, "fs-0"));
+        assert_eq!((lead.number, lead.role, lead.host.as_str()), (0, Role::Lead, "fs-0"));
+        let worker = read(&plan, 1).unwrap();
+        assert_eq!((worker.number, worker.role), (1, Role::Worker));
         plan.first_rank = 2;
-        let leased = read(&plan, 1).unwrap();
-        assert!(!leased.leads());
-        assert_eq!((leased.number, leased.host.as_str()), (3, "fs-3"));
+        let joined = read(&plan, 0).unwrap();
+        assert_eq!((joined.number, joined.role), (2, Role::JoinedWorker));
+        let joined = read(&plan, 1).unwrap();
+        assert_eq!((joined.number, joined.host.as_str()), (3, "fs-3"));
     }
 
     #[test]
