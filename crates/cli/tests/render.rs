@@ -51,7 +51,7 @@ fn what_cannot_be_carried_out_is_told_with_its_field() {
     let result = render(&["-f", file.to_str().unwrap()]);
     assert_eq!(result.status.code(), Some(1));
     let errors = String::from_utf8(result.stderr).unwrap();
-    assert!(errors.contains("spec.flux.mungeSecret: is not supported yet"), "{errors}");
+    assert!(errors.contains("spec.flux.mungeSecret: is not supported yet: remove it"), "{errors}");
     let result = render(&["-f", EXAMPLE, "--certificate", file.to_str().unwrap()]);
     let errors = String::from_utf8(result.stderr).unwrap();
     assert!(errors.contains("is no certificate"), "{errors}");

@@ -127,7 +127,7 @@ fn what_the_operator_would_refuse_is_refused() {
     let cases = [
         (
             object("MiniCluster", "{flux: {mungeSecret: key}, containers: [{}]}"),
-            Some("spec.flux.mungeSecret: is not supported yet"),
+            Some("spec.flux.mungeSecret: is not supported yet: remove it"),
         ),
         (object("MiniCluster", kueue), Some("spec.queue: cannot go with Kueue's")),
         (object("FluxSetup", "{quotaFromNodes: {}}"), None),
@@ -138,7 +138,7 @@ fn what_the_operator_would_refuse_is_refused() {
         ),
         (
             object("FluxJob", "{template: {spec: {flux: {mungeSecret: key}, containers: [{}]}}}"),
-            Some("mungeSecret: is not supported yet"),
+            Some("mungeSecret: is not supported yet: remove it"),
         ),
         (object("FluxSetup", "{namespaceSelector: {}, quota: {nodes: 4, memory: 16Gi}}"), None),
         (object("FluxSetup", "{cohort: all}"), Some("cohorts are not supported yet")),

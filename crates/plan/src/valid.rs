@@ -179,7 +179,7 @@ fn joining(flux: &Flux) -> Vec<Problem> {
 }
 
 fn unsupported(path: &str) -> Problem {
-    Problem { path: path.to_owned(), message: "is not supported yet".to_owned() }
+    Problem { path: path.to_owned(), message: "is not supported yet: remove it".to_owned() }
 }
 
 /// Storage that is more than a directory of the node. Whether a claim for it may be

@@ -43,7 +43,13 @@ async fn an_object_that_cannot_be_read_is_told_and_stops_nobody() -> Result<()> 
         // The plugin leaves them out and says so.
         let queue = Plugin::new(stage)?.run(&["queue"]).await?;
         assert!(queue.output.contains("good"), "{}{}", queue.output, queue.errors);
-        assert!(queue.errors.contains("FluxJob \"bad\" in "), "{}", queue.errors);
+        for kind in ["MiniCluster", "FluxSetup", "FluxJob"] {
+            let warning = format!("warning: {kind} \"bad\" in ");
+            assert!(queue.errors.contains(&warning), "{}", queue.errors);
+        }
+        assert!(queue.errors.contains("objects that could not be decoded are not counted"));
+        let list = Plugin::new(stage)?.run(&["list"]).await?;
+        assert!(list.output.contains("good"), "{}{}", list.output, list.errors);
         told::<MiniCluster>(stage, "bad", ["Accepted", "Invalid", "four"]).await?;
         told::<FluxSetup>(stage, "bad", ["Active", "Unreadable", "four"]).await?;
         told::<FluxJob>(stage, "bad", ["Accepted", "Unreadable", "four"]).await?;

@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use flux_operator_api::MiniCluster;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::ListParams;
 use serde_json::{Value, json};
 
+use super::lookout;
 use super::outcome::waits_for;
 use super::session::Session;
 use super::table::{age, table};
@@ -36,8 +36,8 @@ enum Output {
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
     let all = arguments.all_namespaces;
-    let api = if all { session.all() } else { session.miniclusters() };
-    let listed = match api.list(&ListParams::default()).await {
+    let api = if all { session.all() } else { session.api() };
+    let listed = match lookout::list(api).await {
         Ok(listed) => listed.items,
         Err(error) => return Err(session.explain(error, "failed to list MiniClusters").await),
     };
@@ -86,13 +86,14 @@ fn rows(listed: &[MiniCluster], namespaces: bool, wide: bool, now: Timestamp) ->
         header.insert(0, "NAMESPACE");
     }
     if wide {
-        header.extend(["IMAGE", "REASON"]);
+        header.extend(["JOINED", "IMAGE", "REASON"]);
     }
     let row = |minicluster: &MiniCluster| {
         let status = minicluster.status.clone().unwrap_or_default();
         let created = minicluster.creation_timestamp();
         let age = created.map(|time| age(now.as_second() - time.0.as_second()));
         let reason = waits_for(&status).unwrap_or_default();
+        let joined = status.joined.to_string();
         let mut row = vec![
             minicluster.name_any(),
             status.phase,
@@ -107,7 +108,7 @@ fn rows(listed: &[MiniCluster], namespaces: bool, wide: bool, now: Timestamp) ->
             let containers = &minicluster.spec.containers;
             let runner = containers.iter().find(|container| container.run_flux);
             let image = runner.or(containers.first()).map(|container| container.image.clone());
-            row.extend([image.unwrap_or_default(), reason]);
+            row.extend([joined, image.unwrap_or_default(), reason]);
         }
         row
     };
@@ -146,7 +147,7 @@ mod tests {
     fn namespaces_come_first_and_details_last() {
         let text = shown(true, true);
         let header: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
-        let expected = ["NAMESPACE", "NAME", "STATUS", "READY", "EXIT", "AGE", "IMAGE", "REASON"];
+        let expected = ["NAMESPACE", "NAME", "STATUS", "READY", "EXIT", "AGE", "JOINED", "IMAGE", "REASON"];
         assert_eq!(header, expected);
         assert!(text.contains("busybox   Unschedulable: no room"), "{text}");
         assert!(text.lines().nth(1).unwrap().starts_with("team "), "{text}");

@@ -16,7 +16,7 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::session::Session;
-use super::view::Objects;
+use super::view::{Missing, Objects};
 use crate::print;
 
 /// What could be listed.
@@ -41,64 +41,71 @@ pub(super) fn is_forbidden(error: &kube::Error) -> bool {
 }
 
 async fn everything(session: &Session) -> kube::Result<Objects> {
-    let (setups, all_setups) = as_far_as_possible::<FluxSetup>(session).await?;
-    let (jobs, all_jobs) = as_far_as_possible::<FluxJob>(session).await?;
-    let (miniclusters, all_miniclusters) = as_far_as_possible::<MiniCluster>(session).await?;
+    let setups = as_far_as_possible::<FluxSetup>(session).await?;
+    let jobs = as_far_as_possible::<FluxJob>(session).await?;
+    let miniclusters = as_far_as_possible::<MiniCluster>(session).await?;
     // Of the cluster, so only some may list them. Without them a selector matches nothing
     // but `{}`, and a class that is not known has no value.
-    let namespaces = unless_forbidden(list::<Namespace>(session.all()).await)?;
-    let classes = unless_forbidden(list::<PriorityClass>(session.all()).await)?;
-    let quotas = match as_far_as_possible::<ResourceQuota>(session).await {
-        Ok((quotas, _)) => quotas,
-        Err(error) if is_forbidden(&error) => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let namespaces = unless_forbidden(list::<Namespace>(session.all()).await)?.items;
+    let classes = unless_forbidden(list::<PriorityClass>(session.all()).await)?.items;
+    let quotas = unless_forbidden(as_far_as_possible::<ResourceQuota>(session).await)?.items;
     let name = |namespace: &Namespace| Arc::<str>::from(namespace.name_any());
     let mut labels: BTreeMap<Arc<str>, BTreeMap<String, String>> =
         namespaces.iter().map(|namespace| (name(namespace), namespace.labels().clone())).collect();
     labels.entry(session.namespace.as_str().into()).or_default();
     Ok(Objects {
-        setups: setups.into_iter().map(Arc::new).collect(),
-        jobs,
-        miniclusters,
+        missing: setups.missing.or(jobs.missing).or(miniclusters.missing),
+        setups: setups.items.into_iter().map(Arc::new).collect(),
+        jobs: jobs.items,
+        miniclusters: miniclusters.items,
         namespaces: labels,
         classes: classes
             .iter()
             .map(|class| (class.name_any(), class.value.unwrap_or_default()))
             .collect(),
         quotas,
-        everywhere: all_setups && all_jobs && all_miniclusters,
     })
 }
 
-/// Objects of all namespaces, or of the session's; whether it was all.
-async fn as_far_as_possible<K>(session: &Session) -> kube::Result<(Vec<K>, bool)>
+/// Objects of one kind.
+pub(super) struct Listed<K> {
+    /// Those that could be listed and decoded.
+    pub(super) items: Vec<K>,
+    missing: Option<Missing>,
+}
+
+/// Objects of all namespaces, or of the session's.
+async fn as_far_as_possible<K>(session: &Session) -> kube::Result<Listed<K>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     K: Clone + Debug + DeserializeOwned,
 {
     match list(session.all()).await {
-        Ok(listed) => Ok((listed, true)),
-        Err(error) if is_forbidden(&error) => Ok((list(session.api()).await?, false)),
-        Err(error) => Err(error),
+        Err(error) if is_forbidden(&error) => {
+            let listed = list(session.api()).await?;
+            Ok(Listed { missing: Some(Missing::OtherNamespaces), ..listed })
+        }
+        listed => listed,
     }
 }
 
 /// Lists objects. One that cannot be decoded, such as one that was stored by another version,
 /// keeps nobody from seeing the others.
-async fn list<K>(api: Api<DeserializeGuard<K>>) -> kube::Result<Vec<K>>
+pub(super) async fn list<K>(api: Api<DeserializeGuard<K>>) -> kube::Result<Listed<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let listed = api.list(&ListParams::default()).await?;
-    let decoded = listed.items.into_iter().filter_map(|DeserializeGuard(object)| match object {
-        Ok(object) => Some(object),
-        Err(error) => {
-            warn_undecodable::<K>(&error);
-            None
+    let mut listed = Listed { items: Vec::new(), missing: None };
+    for DeserializeGuard(object) in api.list(&ListParams::default()).await? {
+        match object {
+            Ok(object) => listed.items.push(object),
+            Err(error) => {
+                warn_undecodable::<K>(&error);
+                listed.missing = Some(Missing::Undecodable);
+            }
         }
-    });
-    Ok(decoded.collect())
+    }
+    Ok(listed)
 }
 
 fn warn_undecodable<K: Resource<DynamicType = ()>>(object: &InvalidObject) {
@@ -113,9 +120,9 @@ fn warn_undecodable<K: Resource<DynamicType = ()>>(object: &InvalidObject) {
     ));
 }
 
-fn unless_forbidden<K>(listed: kube::Result<Vec<K>>) -> kube::Result<Vec<K>> {
+fn unless_forbidden<K>(listed: kube::Result<Listed<K>>) -> kube::Result<Listed<K>> {
     match listed {
-        Err(error) if is_forbidden(&error) => Ok(Vec::new()),
+        Err(error) if is_forbidden(&error) => Ok(Listed { items: Vec::new(), missing: None }),
         listed => listed,
     }
 }

@@ -62,10 +62,8 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
         let names: Vec<String> = all.queues.into_iter().map(|queue| queue.name).collect();
         return Err(session.none("FluxSetup", name, &names));
     }
-    if !objects.everywhere {
-        print::message(
-            "note: jobs and queues of other namespaces are not counted: you may not list them",
-        );
+    if let Some(missing) = objects.missing {
+        print::message(format_args!("note: {}", missing.explanation()));
     }
     let text = match arguments.output {
         Some(Output::Json) => serde_json::to_string_pretty(&report)? + "\n",

@@ -25,8 +25,29 @@ pub(super) struct Objects {
     pub(super) classes: BTreeMap<String, i32>,
     /// Kubernetes' own quotas.
     pub(super) quotas: Vec<ResourceQuota>,
-    /// Of all namespaces, not of one.
-    pub(super) everywhere: bool,
+    /// What is missing from them; `None` if nothing is.
+    pub(super) missing: Option<Missing>,
+}
+
+/// Why objects are missing, so that what is computed from the others may be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// The user may list one namespace only.
+    OtherNamespaces,
+    /// Some could not be decoded.
+    Undecodable,
+}
+
+impl Missing {
+    /// What is not counted, and why.
+    pub(super) fn explanation(self) -> &'static str {
+        match self {
+            Missing::OtherNamespaces => {
+                "jobs and queues of other namespaces are not counted: you may not list them"
+            }
+            Missing::Undecodable => "objects that could not be decoded are not counted",
+        }
+    }
 }
 
 /// All queues at one moment, as the operator would find them.
@@ -109,7 +130,7 @@ pub(super) mod tests {
 
     /// Objects of namespace `team`, created in this order, a second apart.
     pub(in crate::kubectl) fn objects(manifests: &[Value]) -> Objects {
-        let mut objects = Objects { everywhere: true, ..Objects::default() };
+        let mut objects = Objects::default();
         objects.namespaces.insert("team".into(), BTreeMap::new());
         for (place, manifest) in manifests.iter().enumerate() {
             let mut manifest = manifest.clone();

@@ -18,7 +18,7 @@ use super::lookout::{Seen, look};
 use super::queue::Operator;
 use super::session::Session;
 use super::target::{Found, Kind, Target, find};
-use super::view::{Decided, Objects};
+use super::view::{Decided, Missing, Objects};
 use crate::{input, print};
 
 /// Say why a job waits: its queue, its place there, what is missing and what would free
@@ -87,10 +87,13 @@ async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<
             Seen::Objects(objects) => {
                 let decided = Decided::of(&objects, &arguments.operator.operator_namespace, now);
                 match decided.view().why(&uid) {
-                    Some(computed) if objects.everywhere || is_certain(&computed) => {
+                    Some(computed) if objects.missing.is_none() || is_certain(&computed) => {
                         told = computed;
                     }
-                    Some(_) => told.notes.push("its queue is in a namespace that you may not look into: this is what the operator last said".into()),
+                    Some(_) => {
+                        let why = objects.missing.map(Missing::explanation).unwrap_or_default();
+                        told.notes.push(format!("{why}: this is what the operator last said"));
+                    }
                     None => {}
                 }
             }
@@ -140,9 +143,8 @@ async fn dry_run(session: Session, asked: Asked, arguments: &Arguments) -> Resul
     let decided = Decided::of(&objects, &arguments.operator.operator_namespace, now);
     let why = decided.view().why(&DRY_RUN.into());
     let mut why = why.context("it names no queue, so nothing has to admit it")?;
-    if !objects.everywhere {
-        let note = "jobs and queues of other namespaces were not seen: you may not list them";
-        why.notes.push(note.into());
+    if let Some(missing) = objects.missing {
+        why.notes.push(missing.explanation().into());
     }
     show(&why, arguments.output)?;
     let admissible = why.state == WhyState::Admissible;
