@@ -1,5 +1,9 @@
 # Every target that takes a `##` is listed by `make help`.
 
+# A pipe fails when any of its commands does.
+SHELL = bash
+.SHELLFLAGS = -o pipefail -c
+
 CARGO ?= cargo
 TRIPLE = x86_64-unknown-linux-gnu
 TARGET = $(or $(CARGO_TARGET_DIR),target)
@@ -7,8 +11,6 @@ BIN = $(TARGET)/debug
 # `TESTBED=off` runs the tests on the cluster that KUBECONFIG names.
 TESTBED ?= on
 TESTBED_NAME ?= default
-# Manifests of users, with what the Go operator made of them. Tests of them are left out without.
-CORPUS ?= $(wildcard ../shared/corpus)
 
 # A real node needs root; without it the tests that need one are left out.
 ifeq ($(shell id -u),0)
@@ -67,20 +69,27 @@ build: ## Build the programs; with target/debug on the search path, kubectl has 
 demo: build ## Show a MiniCluster of 4, and a queue, on this machine, without Kubernetes
 	@examples/demo.sh $(BIN)/flux-operator
 
-test: lint check-manifests test-unit static ## Everything that gates a merge
+test: forget-tests lint check-manifests test-unit static ## Everything that gates a merge
 	$(CARGO) test --no-run --workspace
 	$(MAKE) --no-print-directory on-cluster RUN="$(if $(or $(filter node,$(LEVEL)),$(filter off,$(TESTBED))),test-k8s-here test-e2e-here,test-k8s-here)"
-ifneq ($(LEVEL),node)
-	@echo "left out: test-e2e, because a real node needs root"
+	@tests/skipped.sh $(TEST_LOG)
+ifeq ($(TESTBED),off)
+	@echo "skipped: tests/e2e except smoke, which need the testbed's images: unset TESTBED"
+else ifneq ($(LEVEL),node)
+	@echo "skipped: tests/e2e, which need a real node: run as root"
 endif
 
+# Everything that tests print, for the summary of those that were skipped.
+TEST_LOG = $(TARGET)/tests.log
+RECORD = | tee -a $(TEST_LOG)
+.PHONY: forget-tests
+forget-tests:
+	@mkdir -p $(TARGET)
+	@rm -f $(TEST_LOG)
+
 test-unit: ## Unit and property tests: no cluster, no root
-	$(CARGO) test
-ifneq ($(CORPUS),)
-	$(CARGO) test corpus -- --ignored
-else
-	@echo "left out: tests of users' manifests, because CORPUS names none"
-endif
+	$(CARGO) test $(RECORD)
+	$(if $(FLUX_ROOT),$(CARGO) test -p flux-operator-flux --test real_flux -- --ignored $(RECORD))
 
 static: ## Build the programs that run in any image, linked statically: operator, agent, fluxlet
 	$(STATIC) -p flux-operator -p flux-operator-agent -p flux-operator-fluxlet
@@ -99,11 +108,11 @@ on-cluster: testbed-build
 FILES = $(patsubst tests/$(1)/tests/%.rs,--test %,$(wildcard tests/$(1)/tests/*.rs))
 # Some tests run the program itself.
 test-k8s-here: build
-	$(CARGO) test --workspace --no-fail-fast $(call FILES,k8s) $(if $(CORPUS),-- --include-ignored)
+	$(CARGO) test --workspace --no-fail-fast $(call FILES,k8s) $(RECORD)
 # MiniClusters need images that only the testbed is given.
 test-e2e-here: build
 	$(CARGO) test --workspace --no-fail-fast $(if $(filter off,$(TESTBED)),--test smoke,$(call FILES,e2e)) \
-		$(if $(FLUX_ROOT),-- --include-ignored)
+		$(if $(FLUX_ROOT),-- --include-ignored) $(RECORD)
 
 ifeq ($(TESTBED),off)
 testbed-build:

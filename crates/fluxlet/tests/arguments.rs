@@ -9,7 +9,9 @@ use std::os::unix::ffi::OsStringExt;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use support::{Cluster, command, output};
+use support::{Cluster, UnderTest, command, output};
+
+const UNDER_TEST: UnderTest = UnderTest::Fluxlet;
 
 /// Any bytes but NUL, which no argument can have; often text that a shell would change.
 fn argument() -> impl Strategy<Value = Vec<u8>> {
@@ -44,9 +46,6 @@ fn argument() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn arguments_arrive_byte_for_byte() {
-    if support::real_flux().is_some() {
-        return;
-    }
     let mut cluster = Cluster::new(2);
     cluster.start(2);
     let config = Config { cases: 60, failure_persistence: None, ..Config::default() };

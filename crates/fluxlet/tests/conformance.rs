@@ -18,7 +18,9 @@ use std::sync::{Mutex, PoisonError};
 
 use regex::Regex;
 use rustix::process::Signal;
-use support::{Cluster, code, fixture};
+use support::{Cluster, UnderTest, code, fixture};
+
+const UNDER_TEST: UnderTest = UnderTest::AnyFlux;
 
 /// One instance at a time: machines have two cores, and a real Flux needs them.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

@@ -12,18 +12,13 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Cluster, Process, code, command, output};
+use support::{Cluster, Process, UnderTest, code, command, output};
 
 /// These tests know how fluxlet words things.
-fn skip() -> bool {
-    support::real_flux().is_some()
-}
+const UNDER_TEST: UnderTest = UnderTest::Fluxlet;
 
 #[test]
 fn a_reader_that_leaves_early_ends_a_command_quietly() {
-    if skip() {
-        return;
-    }
     for words in [&["version"][..], &["help"], &["submit", "--dry-run", "true"]] {
         let nobody_reads = std::io::pipe().unwrap().1;
         let output = command().args(words).stdout(nobody_reads).output().unwrap();
@@ -36,9 +31,6 @@ fn a_reader_that_leaves_early_ends_a_command_quietly() {
 /// The lead takes nobody in who cannot prove that it belongs, and says why.
 #[test]
 fn strangers_are_refused_and_the_lead_goes_on() {
-    if skip() {
-        return;
-    }
     let mut cluster = Cluster::on_tcp(4);
     cluster.start(2);
     // Garbage, a wrong length, nothing at all, a good length with a wrong key, and one that stays.
@@ -73,9 +65,6 @@ fn connect(cluster: &Cluster) -> TcpStream {
 /// Somebody who sends a byte now and then is given up after a while.
 #[test]
 fn a_broker_that_dawdles_is_given_up() {
-    if skip() {
-        return;
-    }
     let mut cluster = Cluster::on_tcp(2);
     cluster.start(2);
     let mut slow = connect(&cluster);
@@ -88,9 +77,6 @@ fn a_broker_that_dawdles_is_given_up() {
 
 #[test]
 fn another_certificate_does_not_join() {
-    if skip() {
-        return;
-    }
     let mut cluster = Cluster::on_tcp(4);
     assert!(
         command()
@@ -114,9 +100,6 @@ fn another_certificate_does_not_join() {
 
 #[test]
 fn a_host_of_another_slot_is_refused() {
-    if skip() {
-        return;
-    }
     let mut cluster = Cluster::on_tcp(4);
     cluster.start(2);
     // A table in which fs-2 and fs-3 have changed places.
@@ -132,9 +115,6 @@ fn a_host_of_another_slot_is_refused() {
 
 #[test]
 fn a_killed_worker_leaves_nothing_and_may_return() {
-    if skip() {
-        return;
-    }
     let mut cluster = Cluster::new(3);
     cluster.start(3);
     let mark = format!("3{:08}", std::process::id());
@@ -152,9 +132,6 @@ fn a_killed_worker_leaves_nothing_and_may_return() {
 
 #[test]
 fn workers_end_when_the_lead_is_killed() {
-    if skip() {
-        return;
-    }
     let mut cluster = Cluster::new(3);
     cluster.start(3);
     let mark = format!("4{:08}", std::process::id());
@@ -177,9 +154,6 @@ fn workers_end_when_the_lead_is_killed() {
 
 #[test]
 fn an_instance_ends_in_order_by_signal_and_by_command() {
-    if skip() {
-        return;
-    }
     for by_signal in [true, false] {
         let mut cluster = Cluster::new(3);
         cluster.start(3);
@@ -201,9 +175,6 @@ fn an_instance_ends_in_order_by_signal_and_by_command() {
 
 #[test]
 fn no_line_of_output_is_lost() {
-    if skip() {
-        return;
-    }
     let mut cluster = Cluster::new(4);
     cluster.start(4);
     let lines = "i=0; while [ $i -lt 10000 ]; do echo $FLUX_TASK_RANK $i; i=$((i+1)); done";
@@ -228,9 +199,6 @@ fn no_line_of_output_is_lost() {
 
 #[test]
 fn a_thousand_jobs_run() {
-    if skip() {
-        return;
-    }
     let mut cluster = Cluster::new(2);
     cluster.start(2);
     let ids = cluster.text(&["submit", "--cc=1-1000", "--wait", "true"]);
@@ -242,9 +210,6 @@ fn a_thousand_jobs_run() {
 
 #[test]
 fn sixty_four_brokers_meet() {
-    if skip() {
-        return;
-    }
     let mut start = command();
     start.args(["start", "-s64", "flux", "run", "-N64", "flux", "getattr", "rank"]);
     let output = output(&mut start);

@@ -23,11 +23,20 @@ const HELPERS: &str = "running() { rm -f started; \
     flux submit \"$@\" sh -c 'touch started; exec sleep 300'; \
     until test -e started; do sleep 0.01; done; }";
 
+/// Which Flux the tests of a file run. Each file says it as its constant `UNDER_TEST`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnderTest {
+    /// fluxlet, always: the tests are about itself.
+    Fluxlet,
+    /// The Flux that is installed under `FLUX_ROOT`; fluxlet without it.
+    AnyFlux,
+}
+
 /// The program under test.
 pub fn flux() -> PathBuf {
-    match real_flux() {
-        Some(root) => root.join("bin/flux"),
-        None => fluxlet(),
+    match std::env::var_os("FLUX_ROOT").filter(|root| !root.is_empty()) {
+        Some(root) if crate::UNDER_TEST == UnderTest::AnyFlux => Path::new(&root).join("bin/flux"),
+        _ => fluxlet(),
     }
 }
 
@@ -44,11 +53,6 @@ fn fluxlet() -> PathBuf {
         folder.join("flux")
     };
     LINK.get_or_init(make).clone()
-}
-
-/// Where a real Flux is, if the tests are to run on one.
-pub fn real_flux() -> Option<PathBuf> {
-    std::env::var_os("FLUX_ROOT").filter(|root| !root.is_empty()).map(PathBuf::from)
 }
 
 /// A directory with a short name: sockets have to fit in it.

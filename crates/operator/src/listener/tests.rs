@@ -219,7 +219,7 @@ fn heads_without_end_take_no_memory() {
 }
 
 #[test]
-#[ignore = "heads_without_end_take_no_memory runs it"]
+#[ignore = "run by heads_without_end_take_no_memory"]
 fn a_server_for_another_test() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
