@@ -9,20 +9,20 @@ use crate::{merge, smallest_of};
 pub struct Bad {
     /// What is wrong with it.
     pub name: String,
-    /// The field a message must name.
+    /// The field that the message must name.
     pub field: String,
-    /// Words a message must hold, where they are ours.
+    /// Text that the message must contain, if the message is ours.
     pub says: Option<String>,
     /// The manifest.
     pub manifest: Value,
 }
 
-/// What the API server refuses by the CRD, and the offline check too.
+/// Manifests that both the API server, by the CRD, and the offline check refuse.
 pub fn refused_by_schema() -> Vec<Bad> {
     read(include_str!("../fixtures/bad.yaml"))
 }
 
-/// What only the offline check and the operator can refuse.
+/// Manifests that only the offline check and the operator can refuse.
 pub fn refused_beyond_schema() -> Vec<Bad> {
     read(include_str!("../fixtures/bad-beyond-schema.yaml"))
 }

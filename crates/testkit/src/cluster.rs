@@ -1,7 +1,7 @@
-//! The cluster that tests run against: the testbed, or one of the user's.
+//! The cluster that tests run against: the testbed, or the user's own.
 //!
-//! `TESTBED=off` takes the cluster that `KUBECONFIG` names. Anything else takes
-//! the testbed, which `make` has started.
+//! With `TESTBED=off` it is the cluster that `KUBECONFIG` names, otherwise the testbed, which
+//! `make` has started.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,8 +20,8 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, Config, Resource, ResourceExt};
 use serde_json::Value;
 
-/// Generous, because machines are slow and noisy; a healthy cluster needs a
-/// small part of it.
+/// A generous timeout, because machines are slow and noisy; a healthy cluster needs a small part of
+/// it.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A client for the cluster under test.
@@ -29,7 +29,7 @@ pub async fn client() -> Result<Client> {
     Ok(Client::try_from(config().await?)?)
 }
 
-/// How to reach the cluster under test, as its administrator.
+/// The configuration for the cluster under test, as administrator.
 pub async fn config() -> Result<Config> {
     if testbed_is_off() {
         return Config::infer().await.context("TESTBED=off needs KUBECONFIG to name a cluster");
@@ -45,7 +45,7 @@ pub fn kubectl() -> Result<Command> {
     if testbed_is_off() { Ok(Command::new("kubectl")) } else { Ok(testbed()?.kubectl()) }
 }
 
-/// The program `flux-operator`, which `make` has built beside the tests.
+/// The program `flux-operator`, which `make` has built next to the tests.
 pub fn program() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     let folder = test.parent().and_then(Path::parent).context("tests are below deps")?;
@@ -55,7 +55,7 @@ pub fn program() -> Result<PathBuf> {
     program.canonicalize().with_context(missing)
 }
 
-/// An image with a shell: the testbed's own, or one of a public registry.
+/// An image with a shell: the testbed's own, or one from a public registry.
 pub fn busybox_image() -> &'static str {
     if testbed_is_off() { "busybox:1.36" } else { BUSYBOX_IMAGE }
 }
@@ -64,7 +64,7 @@ fn testbed_is_off() -> bool {
     std::env::var("TESTBED").is_ok_and(|testbed| testbed == "off")
 }
 
-/// The testbed that tests run on, called `TESTBED_NAME` or `default`.
+/// The testbed that tests run on, named `TESTBED_NAME` or `default`.
 pub fn testbed() -> Result<Testbed> {
     let name = std::env::var("TESTBED_NAME").unwrap_or_else(|_| "default".into()).parse()?;
     Testbed::find(&name).context("no testbed is running: start it with `make testbed-up`")
@@ -85,8 +85,8 @@ pub async fn install_crds(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Asks the API server to create an object of one of our kinds under strict decoding,
-/// without storing it. Returns its refusal, if it refuses.
+/// Asks the API server to create an object of one of our kinds with strict decoding, without
+/// storing it. Returns the error message, if the API server refuses.
 pub async fn refusal(client: &Client, manifest: &Value) -> Result<Option<String>> {
     let path = match manifest["kind"].as_str() {
         Some("FluxJob") => FluxJob::url_path(&(), Some("default")),
@@ -99,12 +99,12 @@ pub async fn refusal(client: &Client, manifest: &Value) -> Result<Option<String>
     match client.request::<Value>(request).await {
         Ok(_) => Ok(None),
         Err(kube::Error::Api(status)) => Ok(Some(status.message)),
-        Err(error) => Err(error).context("the API server did not answer"),
+        Err(error) => Err(error).context("the API server did not respond"),
     }
 }
 
-/// Runs a test in a namespace of its own, which is deleted afterwards unless
-/// the test failed: then what is in it may say why.
+/// Runs a test in its own namespace, which is deleted afterwards unless the test failed: then its
+/// contents may show why.
 pub async fn in_namespace<F, T>(client: &Client, test: F) -> Result<T>
 where
     F: AsyncFnOnce(&str) -> Result<T>,
@@ -117,24 +117,24 @@ where
     }))?;
     namespaces.create(&PostParams::default(), &namespace).await?;
     let outcome =
-        test(&name).await.with_context(|| format!("in namespace {name}, which is kept"))?;
+        test(&name).await.with_context(|| format!("in namespace {name}, which is not deleted"))?;
     match namespaces.delete(&name, &DeleteParams::background()).await {
         Ok(_) => Ok(outcome),
-        // The test has deleted it itself.
+        // The test has deleted the namespace itself.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(outcome),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Awaits what a slow machine may take long for, but not for ever.
+/// Awaits a future with a generous timeout.
 pub async fn patiently<F: Future>(future: F) -> Result<F::Output> {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(output) => Ok(output),
-        Err(_) => bail!("not within {} seconds", PATIENCE.as_secs()),
+        Err(_) => bail!("timed out after {} seconds", PATIENCE.as_secs()),
     }
 }
 
-/// The first item of a watch that `found` takes.
+/// The first item of a watch for which `found` returns `Some`.
 pub async fn first<S, T, E, R>(stream: S, found: impl FnMut(T) -> Option<R>) -> Result<R>
 where
     S: Stream<Item = Result<T, E>>,

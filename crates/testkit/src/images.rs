@@ -1,8 +1,7 @@
 //! Images for tests: the agent, and a Flux to run.
 //!
-//! With `FLUX_ROOT`, an installed prefix, the Flux is a real one: the prefix
-//! itself, Python, and every library they link, put into one image. Else it is
-//! fluxlet, in a view image of the layout that real ones have.
+//! With `FLUX_ROOT`, an installed prefix, it is a real Flux: one image with the prefix, Python, and
+//! all libraries they link. Otherwise it is fluxlet, in a view image with the layout of real ones.
 //!
 //! [`view`] is for tests of the delivery itself, with either Flux.
 
@@ -26,23 +25,23 @@ pub const OPERATOR_IMAGE: &str = "flux-operator.test/flux-operator:1";
 const VIEW_IMAGE: &str = "flux-operator.test/view:1";
 /// An image with a real Flux.
 const FLUX_IMAGE: &str = "flux-operator.test/flux:1";
-/// A view image with a real Flux, and an image with what that needs beside it.
+/// A view image with a real Flux, and an image with what else that needs.
 pub const REAL_VIEW: View =
     View { view: "flux-operator.test/real-view:1", runner: "flux-operator.test/base:1" };
 
-/// An image with a real Flux and a program of a test.
+/// An image with a real Flux and a test program.
 const PROGRAM_IMAGE: &str = "flux-operator.test/program:1";
 
 /// A view image, and an image without Flux for the runner.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    /// The view.
+    /// The view image.
     pub view: &'static str,
     /// The runner's image.
     pub runner: &'static str,
 }
 
-/// Brings all images to the testbed, once per test program.
+/// Imports all images into the testbed, once per test program.
 pub fn import_all() -> Result<()> {
     static DONE: OnceLock<Result<(), String>> = OnceLock::new();
     DONE.get_or_init(|| import().map_err(|error| format!("{error:#}")))
@@ -50,7 +49,7 @@ pub fn import_all() -> Result<()> {
         .map_err(anyhow::Error::msg)
 }
 
-/// Brings the operator's own image to the testbed.
+/// Imports the operator's own image into the testbed.
 pub fn import_operator() -> Result<()> {
     let operator = static_program("flux-operator")?;
     let agent = static_program("flux-operator-agent")?;
@@ -62,8 +61,7 @@ pub fn import_operator() -> Result<()> {
     bring(&testbed()?, image)
 }
 
-/// Changes a manifest so that it finds its Flux in the test images, unless it says
-/// itself where Flux is.
+/// Changes a manifest to use the Flux in the test images, unless it specifies where Flux is.
 pub fn with_flux(manifest: &mut Value) {
     let said = &manifest["spec"]["flux"]["container"];
     if said["image"].is_string() || said["disable"].is_boolean() {
@@ -78,7 +76,7 @@ pub fn with_flux(manifest: &mut Value) {
     }
 }
 
-/// The view image of the Flux under test, brought to the testbed.
+/// Imports the view image of the Flux under test into the testbed.
 pub fn view() -> Result<View> {
     static DONE: OnceLock<Result<(), String>> = OnceLock::new();
     let Some(root) = flux_root() else {
@@ -91,14 +89,13 @@ pub fn view() -> Result<View> {
     Ok(REAL_VIEW)
 }
 
-/// Brings the view image of the real Flux in `root` to a testbed, and the runner's image.
+/// Imports the view image of the real Flux in `root`, and the runner's image, into a testbed.
 pub fn import_view_to(testbed: &Testbed, root: &Path) -> Result<()> {
     bring(testbed, real_view(root)?)?;
     bring(testbed, base(root)?)
 }
 
-/// An image with the real Flux and a program of this machine at `place`, brought
-/// to the testbed.
+/// Imports an image with the real Flux, and a program of this machine at `place`, into the testbed.
 pub fn with_program(program: &Path, place: &str) -> Result<&'static str> {
     let root = flux_root().context("FLUX_ROOT is not set")?;
     let image = real_flux(PROGRAM_IMAGE, &root)?.file(program, place, 0o755);
@@ -106,12 +103,12 @@ pub fn with_program(program: &Path, place: &str) -> Result<&'static str> {
     Ok(PROGRAM_IMAGE)
 }
 
-/// The prefix of the real Flux to test with, if there is one.
+/// The prefix of the real Flux to test with, if any.
 pub fn flux_root() -> Option<PathBuf> {
     std::env::var_os("FLUX_ROOT").map(PathBuf::from)
 }
 
-/// An image with a shell and the Flux to test with, on the search path.
+/// An image with a shell, and the Flux to test with in PATH.
 pub(crate) fn with_own_flux(tag: &str) -> Result<Image> {
     match flux_root() {
         Some(root) => real_flux(tag, &root),
@@ -123,7 +120,7 @@ fn import() -> Result<()> {
     import_to(&testbed()?)
 }
 
-/// Brings all images to a testbed.
+/// Imports all images into a testbed.
 pub fn import_to(testbed: &Testbed) -> Result<()> {
     let agent = static_program("flux-operator-agent")?;
     bring(testbed, Image::new(AGENT_IMAGE).file(&agent, "/flux-operator-agent", 0o755))?;
@@ -133,8 +130,8 @@ pub fn import_to(testbed: &Testbed) -> Result<()> {
     }
 }
 
-/// The layout of a real view image: the view below a hash, an absolute link to it,
-/// and what it links to.
+/// The layout of a real view image: the view below a hash, an absolute link to it, and the files it
+/// links to.
 fn fluxlet_view(fluxlet: &Path) -> Image {
     Image::new(VIEW_IMAGE)
         .file(fluxlet, "/opt/views/._view/abcdefgh/bin/flux", 0o755)
@@ -142,8 +139,8 @@ fn fluxlet_view(fluxlet: &Path) -> Image {
         .content("what views link to\n", "/opt/software/README", 0o644)
 }
 
-/// The layout of a real view image around a real Flux: programs are links into
-/// `/opt/software`. It has a shell, with which the Go operator copies it.
+/// The layout of a real view image, with a real Flux: programs are links into `/opt/software`. It
+/// has a shell, which the Go operator uses to copy it.
 fn real_view(root: &Path) -> Result<Image> {
     let bash = Path::new("/bin/bash").canonicalize().context("bash is missing")?;
     let shell = Image::busybox(REAL_VIEW.view)?.file(&bash, "/bin/bash", 0o755);
@@ -160,20 +157,19 @@ fn real_view(root: &Path) -> Result<Image> {
     Ok(image)
 }
 
-/// A Flux in a view was built for the place it has there. Ours was built for
-/// `root`, so the runner's image has a link from there, and the libraries and
-/// Python that a view would bring along.
+/// A Flux in a view was built for its path in the view. Ours was built for `root`, so the runner's
+/// image has a link there, and the libraries and Python that a view would contain.
 fn base(root: &Path) -> Result<Image> {
     Ok(surroundings(Image::busybox(REAL_VIEW.runner)?, root)?
         .link(SOFTWARE, &root.to_string_lossy()))
 }
 
-/// Where a view keeps our Flux.
+/// The path of our Flux in a view.
 const SOFTWARE: &str = "/opt/software/flux";
 
-/// A program that needs nothing of the image it runs in, built by `make static`. It is in the
-/// first of the folders `STATIC_PROGRAMS` that has it, which are separated as in `PATH`; without
-/// them, where Cargo builds.
+/// A statically linked program, built by `make static`. It is searched in the directories of
+/// `STATIC_PROGRAMS`, which are separated as in `PATH`; without the variable, in Cargo's target
+/// directory.
 pub fn static_program(name: &str) -> Result<PathBuf> {
     let target = || {
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
@@ -196,7 +192,7 @@ fn real_flux(tag: &str, root: &Path) -> Result<Image> {
     Ok(image)
 }
 
-/// An image with what the Flux in `root` needs beside itself.
+/// Adds what the Flux in `root` needs to an image.
 fn surroundings(image: Image, root: &Path) -> Result<Image> {
     let python = Path::new("/usr/bin/python3").canonicalize().context("python3 is missing")?;
     let version = python.file_name().context("python3 has a name")?.to_string_lossy().into_owned();
@@ -224,7 +220,7 @@ fn with_libraries(mut image: Image, programs: &[PathBuf]) -> Result<Image> {
     Ok(image)
 }
 
-/// Files below a folder that may link libraries: programs and shared objects.
+/// Files below a directory that may link libraries: programs and shared objects.
 fn linked_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut waiting = vec![folder.to_owned()];
@@ -249,7 +245,7 @@ fn is_linked(path: &Path) -> Result<bool> {
     Ok(start == b"\x7fELF")
 }
 
-/// Every library that any of the programs links, by the path it is found at.
+/// Every library that any of the programs links, by its path.
 fn libraries(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
     let mut libraries = BTreeSet::new();
     for some in programs.chunks(64) {

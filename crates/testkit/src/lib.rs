@@ -1,4 +1,4 @@
-//! What tests share: manifests good and bad, and the cluster to try them on.
+//! Shared by tests: valid and invalid manifests, and the cluster under test.
 //!
 //! A dev-dependency only; no product crate may use it.
 
@@ -21,7 +21,7 @@ pub fn smallest(name: &str) -> Value {
     })
 }
 
-/// The smallest FluxJob: everything is the setup's.
+/// The smallest FluxJob: everything comes from the setup.
 pub fn fluxjob(name: &str) -> Value {
     json!({
         "apiVersion": "flux-framework.org/v1alpha2",
@@ -31,7 +31,7 @@ pub fn fluxjob(name: &str) -> Value {
     })
 }
 
-/// A FluxSetup with room for so many nodes.
+/// A FluxSetup with a quota of this many nodes.
 pub fn fluxsetup(name: &str, nodes: u32) -> Value {
     json!({
         "apiVersion": "flux-framework.org/v1alpha2",
@@ -41,7 +41,7 @@ pub fn fluxsetup(name: &str, nodes: u32) -> Value {
     })
 }
 
-/// The smallest object of one of our kinds; of a MiniCluster see [`smallest`].
+/// The smallest object of one of our kinds; for a MiniCluster see [`smallest`].
 pub fn smallest_of(kind: &str, name: &str) -> Value {
     let mut object = smallest(name);
     if kind != "MiniCluster" {
@@ -63,7 +63,7 @@ pub fn merge(target: &mut Value, patch: &Value) {
     }
     for (name, change) in changes {
         if change.is_null() {
-            target.as_object_mut().expect("made a map above").remove(name);
+            target.as_object_mut().expect("it was made a map above").remove(name);
         } else {
             merge(&mut target[name], change);
         }

@@ -1,24 +1,24 @@
-//! For every limit in a CRD's schema, a manifest that breaks just that one.
+//! For every limit in a CRD's schema, a manifest that violates only that limit.
 //!
-//! A hand-made table would always miss some; this one is made from the schema,
-//! so a new field is covered when it is written.
+//! A hand-written table would always miss some; this one is generated from the schema, so that a
+//! new field is covered as soon as it exists.
 
 use serde_json::{Value, json};
 
 use crate::{merge, smallest_of};
 
-/// A manifest that breaks one limit.
+/// A manifest that violates one limit.
 #[derive(Clone, Debug)]
 pub struct Broken {
     /// Path of the field.
     pub path: String,
-    /// The keyword of the schema that is broken.
+    /// The keyword of the schema that is violated.
     pub keyword: &'static str,
     /// The manifest.
     pub manifest: Value,
 }
 
-/// Every limit below `spec` of a kind, each with a manifest that breaks it.
+/// A manifest for every limit below `spec` of a kind.
 pub fn every_limit(kind: &str, schema: &Value) -> Vec<Broken> {
     let mut broken = Vec::new();
     walk(&schema["properties"]["spec"], &mut vec![Step::Field("spec".into())], &mut broken);
@@ -58,8 +58,8 @@ fn walk(schema: &Value, path: &mut Vec<Step>, broken: &mut Vec<Broken>) {
     }
 }
 
-/// Values that break one keyword each. A list instead of the right type is
-/// wrong everywhere but for lists, which get a map.
+/// Values that violate one keyword each. A list violates every type except a list, for which a map
+/// is used.
 fn violations(schema: &Value) -> Vec<(&'static str, Value)> {
     let mut values = Vec::new();
     let kind = schema["type"].as_str().unwrap_or_default();
@@ -105,7 +105,7 @@ fn filler(schema: &Value) -> Value {
     }
 }
 
-/// What puts a value at a path.
+/// The patch that sets a value at a path.
 fn patch(path: &[Step], value: Value) -> Value {
     let mut patch = value;
     for step in path.iter().rev() {

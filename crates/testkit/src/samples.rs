@@ -1,5 +1,5 @@
-//! The samples on the testbed, whose node can pull nothing: an image for them to run in, and
-//! their manifests with that image instead of those of public registries.
+//! The examples on the testbed, whose node cannot pull images: an image to run them in, and their
+//! manifests with that image instead of those from public registries.
 
 use anyhow::Result;
 use flux_operator_testbed::Testbed;
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use crate::images::{bring, with_own_flux};
 use crate::merge;
 
-/// The image that samples run in: busybox and a Flux.
+/// The image in which examples run: busybox and a Flux.
 const IMAGE: &str = "flux-operator.test/sample:1";
 
-/// Brings the image to a testbed.
+/// Imports the image into a testbed.
 pub fn import_to(testbed: &Testbed) -> Result<()> {
     bring(testbed, with_own_flux(IMAGE)?)
 }
 
-/// Changes a manifest so that all of it, Flux too, runs in the image.
+/// Changes a manifest so that everything, including Flux, runs from the image.
 pub fn adapt(manifest: &mut Value) {
     let kind = manifest["kind"].as_str().map(str::to_owned);
     let spec = &mut manifest["spec"];
@@ -32,7 +32,7 @@ pub fn adapt(manifest: &mut Value) {
             }
             adapt_cluster(template);
         }
-        // A queue runs nothing, and its image is only for jobs without one.
+        // A FluxSetup runs nothing, and its image is only for jobs without one.
         _ => {}
     }
 }

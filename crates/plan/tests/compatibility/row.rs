@@ -7,9 +7,11 @@ use crate::difference::Difference;
 /// The heading above the table.
 const HEADING: &str = "## Differences of the rendered objects";
 
-/// What a row's last cell starts with when no manifest of the corpus shows it. The
-/// field follows with which it appears.
-const ELSEWHERE: &str = "(not in the corpus) with `";
+/// What a row's last cell starts with when no manifest of our corpus shows it.
+const ELSEWHERE: &str = "(not in the corpus) ";
+
+/// What follows when only manifests with some field show it: the field.
+const WITH: &str = "with `";
 
 /// One difference made on purpose.
 #[derive(Debug)]
@@ -18,8 +20,10 @@ pub struct Row {
     path: String,
     theirs: Cell,
     ours: Cell,
-    /// The field with which it appears; none where the corpus must show it.
+    /// The field that a manifest must have; none where every corpus shows it.
     pub only_with: Option<String>,
+    /// Whether our own corpus shows it.
+    pub is_shown: bool,
 }
 
 /// What a side has. A value in backticks must be just that, and `none` nothing;
@@ -80,13 +84,15 @@ pub fn rows(document: &str) -> Vec<Row> {
                 theirs: Cell::read(theirs),
                 ours: Cell::read(ours),
                 only_with: only_with(why),
+                is_shown: !why.starts_with(ELSEWHERE),
             }
         })
         .collect()
 }
 
 fn only_with(why: &str) -> Option<String> {
-    let field = why.strip_prefix(ELSEWHERE)?.split_once("`: ");
+    let why = why.strip_prefix(ELSEWHERE).unwrap_or(why);
+    let field = why.strip_prefix(WITH)?.split_once("`: ");
     Some(field.unwrap_or_else(|| panic!("no field: {why}")).0.to_owned())
 }
 

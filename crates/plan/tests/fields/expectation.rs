@@ -1,4 +1,4 @@
-//! Whether a field does what its entry says.
+//! Checks that a field has the effect that its entry describes.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::objects::objects;
 use crate::render::render;
 use crate::table::{Entry, Proof};
 
-/// Says why a field does not do what its entry says.
+/// Returns an error if a field does not have the effect that its entry describes.
 pub fn check(field: &str, entry: &Entry) -> Result<(), String> {
     let mut without = entry.set.clone();
     without.retain(|path, _| without_places(path) != field);
@@ -22,7 +22,7 @@ pub fn check(field: &str, entry: &Entry) -> Result<(), String> {
         return Err("the entry does not set it".into());
     }
     let with = schema_and_rules(&entry.set).and_then(|()| look(&entry.set));
-    // What a rule would say of it does not matter here, and takes long.
+    // What a rule says about it does not matter here, and takes long to evaluate.
     let without = look(&without);
     for proof in &entry.proof {
         match (proof, &with) {
@@ -30,7 +30,7 @@ pub fn check(field: &str, entry: &Entry) -> Result<(), String> {
             (Proof::Gives(expected), Ok(seen)) => {
                 holds(field, expected, seen)?;
                 if without.as_ref().is_ok_and(|seen| holds(field, expected, seen).is_ok()) {
-                    return Err("what it gives is there without it too".into());
+                    return Err("what it gives is also rendered without it".into());
                 }
             }
             (Proof::Ignored(_), Ok(seen)) => {
@@ -41,7 +41,7 @@ pub fn check(field: &str, entry: &Entry) -> Result<(), String> {
             (Proof::Refused(reason), Err(refusal)) => {
                 let named = refusal.problems.iter().any(|problem| names(&problem.path, field));
                 if Reason::from(refusal.reason).as_str() != reason || !named {
-                    return Err(format!("refused otherwise: {refusal:?}"));
+                    return Err(format!("refused with another reason: {refusal:?}"));
                 }
             }
             (Proof::Refused(_), Ok(_)) => return Err("is not refused".into()),
@@ -51,7 +51,7 @@ pub fn check(field: &str, entry: &Entry) -> Result<(), String> {
     Ok(())
 }
 
-/// Everything that is made of a manifest: the objects, and what agents are told.
+/// Everything that is rendered from a manifest: the objects, and the boot plan of the agents.
 #[derive(PartialEq)]
 struct Seen {
     objects: Vec<Value>,
@@ -74,7 +74,7 @@ fn look(fields: &BTreeMap<String, Value>) -> Result<Seen, Refusal> {
     render(&manifest::with(fields), look)
 }
 
-/// A problem names a field, or the one that it goes with.
+/// Whether a problem names a field, or the one that belongs with it.
 fn names(path: &str, field: &str) -> bool {
     let field = format!("spec.{}", field.replace("{}", &format!(".{KEY}")).replace("[]", "[0]"));
     !path.is_empty() && (field.starts_with(path) || path.starts_with(&field))
@@ -90,9 +90,9 @@ fn holds(field: &str, expected: &Map<String, Value>, seen: &Seen) -> Result<(), 
     Ok(())
 }
 
-/// The value at a place: an object, then a JSON pointer in which `key=value` finds
+/// Finds a value: an object, then a JSON pointer in which `key=value` finds
 /// the entry of a list. `Template` is the pod's spec and `Container` its first
-/// container: the services pod's for fields of services, else the Job's.
+/// container: of the services pod for fields of services, otherwise of the Job.
 fn find<'a>(field: &str, place: &str, seen: &'a Seen) -> Option<&'a Value> {
     let (object, pointer) = place.split_once('/').unwrap_or((place, ""));
     let of_kind = |kind: &str| seen.objects.iter().find(|object| object["kind"] == kind);

@@ -1,6 +1,6 @@
 //! Every field of a MiniCluster has a test: what it gives in what is rendered, or
-//! the name of a test that tries it, both from the table fields.yaml. The same
-//! table makes docs/reference/fields.md; docs/reference/queue.md comes from the CRDs alone.
+//! the name of a test that covers it, both from the table fields.yaml. The same
+//! table generates docs/reference/fields.md; docs/reference/queue.md comes from the CRDs alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,6 +10,7 @@ mod objects;
 mod render;
 
 mod expectation;
+mod go_operator;
 mod manifest;
 mod reference;
 mod schema;
@@ -19,6 +20,7 @@ mod test_names;
 use std::collections::{BTreeMap, BTreeSet};
 
 use flux_operator_api::crd;
+use flux_operator_testkit::corpus;
 use schema::leaves;
 use table::{Entry, entries};
 
@@ -55,6 +57,14 @@ fn every_test_that_the_table_names_exists() {
             assert!(known.contains(name), "{field}: there is no test {name}");
         }
     }
+}
+
+#[test]
+fn our_corpus_sets_every_field_of_the_go_operator() {
+    let fields = go_operator::fields(entries_by_field());
+    let set = go_operator::set_by(&corpus::own());
+    let missing: Vec<_> = fields.difference(&set).collect();
+    assert!(missing.is_empty(), "no manifest of testkit's corpus sets {missing:#?}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Manifests made from the paths of fields.
+//! Builds manifests from the paths of fields.
 
 use std::collections::BTreeMap;
 
 use flux_operator_testkit::smallest;
 use serde_json::{Value, json};
 
-/// The key of the one entry of each map.
+/// The key of the only entry of each map.
 pub const KEY: &str = "data";
 
 /// The smallest manifest with these fields set. `[]` is the first entry of a list,
@@ -18,7 +18,7 @@ pub fn with(fields: &BTreeMap<String, Value>) -> Value {
     manifest
 }
 
-/// The path of a field without the places in lists.
+/// The path of a field without the indexes of lists.
 pub fn without_places(path: &str) -> String {
     let parts = path.split('[').map(|part| match part.split_once(']') {
         Some((_, rest)) => format!("]{rest}"),

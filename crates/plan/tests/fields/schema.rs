@@ -4,11 +4,11 @@ use flux_operator_api::crd;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-/// A field with no field of ours below it. A type of Kubernetes' own is one.
+/// A field without fields of ours below it. A type of Kubernetes' own is a leaf.
 pub struct Leaf {
     /// Where below `spec`: `[]` is an entry of a list, `{}` one of a map.
     pub path: String,
-    /// Its type, for people.
+    /// Its type, for display.
     pub kind: String,
     /// Its default, as JSON.
     pub default: Option<String>,
@@ -16,7 +16,7 @@ pub struct Leaf {
     pub summary: String,
 }
 
-/// Every leaf in the schema's order, which is that of the alphabet.
+/// All leaves in the order of the schema, which is alphabetical.
 pub fn leaves(crd: &CustomResourceDefinition) -> Vec<Leaf> {
     let schema = crd::schema(crd);
     let mut leaves = Vec::new();
@@ -45,8 +45,8 @@ fn walk(schema: &Value, path: String, leaves: &mut Vec<Leaf>) {
     }
 }
 
-/// Our own types describe every field; those of Kubernetes come without
-/// descriptions.
+/// Whether a type is ours: our own types describe every field; those of Kubernetes have no
+/// descriptions here.
 fn is_ours(schema: &Value) -> bool {
     let properties = schema["properties"].as_object();
     properties.is_some_and(|fields| fields.values().any(|field| field["description"].is_string()))

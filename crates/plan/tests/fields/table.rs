@@ -1,33 +1,33 @@
-//! The table fields.yaml, read and spread out: one entry per field.
+//! The table fields.yaml, expanded: one entry per field.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// What is known of one field.
+/// What the table says about one field.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What is set, by path below `spec`; with the field itself.
+    /// The fields to set, by path below `spec`, including the field itself.
     pub set: BTreeMap<String, Value>,
-    /// What shows that the field is tried.
+    /// How the field is tested.
     pub proof: Vec<Proof>,
 }
 
-/// One way in which a field is tried.
+/// One way in which a field is tested.
 #[derive(Clone, Debug)]
 pub enum Proof {
-    /// What is rendered has these values at these places.
+    /// What is rendered has these values at these paths.
     Gives(Map<String, Value>),
-    /// Tests of these names try it.
+    /// Tests with these names test it.
     Tests(Vec<String>),
     /// It is refused with this reason.
     Refused(String),
-    /// What is rendered does not change by it, for this reason.
+    /// It does not change what is rendered, for this reason.
     Ignored(String),
 }
 
 impl Entry {
-    /// The names of tests that try the field.
+    /// The names of tests that test the field.
     pub fn tests(&self) -> impl Iterator<Item = &String> {
         self.proof.iter().flat_map(|proof| match proof {
             Proof::Tests(names) => names.as_slice(),
@@ -59,7 +59,7 @@ fn entry(field: &str, row: &Value) -> Entry {
     for (word, value) in map(row) {
         match word.as_str() {
             "value" => _ = entry.set.insert(field.to_owned(), value),
-            // Fields beside it.
+            // Other fields beside it.
             "with" => {
                 let parent = field.rfind('.').map_or("", |end| &field[..=end]);
                 let beside = map(&value).into_iter();
@@ -73,10 +73,10 @@ fn entry(field: &str, row: &Value) -> Entry {
             }
             "refused" => entry.proof.push(Proof::Refused(text(&value))),
             "ignored" => entry.proof.push(Proof::Ignored(text(&value))),
-            other => panic!("{field}: {other:?} means nothing"),
+            other => panic!("{field}: {other:?} is not a known key"),
         }
     }
-    assert!(!entry.proof.is_empty(), "{field}: nothing shows that it is tried");
+    assert!(!entry.proof.is_empty(), "{field}: nothing tests it");
     entry
 }
 
@@ -88,7 +88,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("not text: {value}")).to_owned()
 }
 
-/// `(a|b).c` as `a.c` and `b.c`.
+/// Expands `(a|b).c` to `a.c` and `b.c`.
 fn spread(key: &str) -> Vec<String> {
     let Some((start, rest)) = key.split_once('(') else { return vec![key.to_owned()] };
     let (choices, end) = rest.split_once(')').expect("a closing parenthesis");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Where tests are, from this crate.
+/// The folders with tests, relative to this crate.
 const FOLDERS: [&str; 3] = ["../../tests/e2e/tests", "../../tests/k8s/tests", "../../crates"];
 
 /// Every function that is marked as a test.

@@ -1,4 +1,4 @@
-//! `testbed-samples`: the samples of this repository on the testbed. For the Makefile.
+//! `testbed-samples`: runs the examples of this repository on the testbed. For the Makefile.
 
 use std::io::Write;
 
@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Prints the manifest in a file as the testbed can run it, as one object for kubectl.
+/// Prints the manifest in a file, adapted to the testbed, as one object for kubectl.
 fn print(file: &str) -> Result<()> {
     let text = std::fs::read(file).with_context(|| format!("failed to read {file}"))?;
     let read = manifest::read(&text).with_context(|| format!("{file} is not a manifest"))?;
