@@ -1,4 +1,4 @@
-# Every target that takes a `##` is listed by `make help`.
+# Every target with a `##` comment is listed by `make help`.
 
 # A pipe fails when any of its commands does.
 SHELL = bash
@@ -12,7 +12,7 @@ BIN = $(TARGET)/debug
 TESTBED ?= on
 TESTBED_NAME ?= default
 
-# A real node needs root; without it the tests that need one are left out.
+# A real node needs root; without it the tests that need one are skipped.
 ifeq ($(shell id -u),0)
 LEVEL ?= node
 else
@@ -23,12 +23,12 @@ ifeq ($(TESTBED),off)
 export TESTBED
 ON_CLUSTER =
 else
-# Starts the testbed unless it runs, and stops it again if it did not.
+# Starts the testbed unless it is running, and afterwards stops it only if it was started here.
 ON_CLUSTER = $(BIN)/testbed run --name $(TESTBED_NAME) --level $(LEVEL) --
 endif
 
-# `make install` and its like work on the testbed; on the cluster that KUBECONFIG names with
-# TESTBED=off, or when IMAGE says which image its nodes can pull.
+# `make install` and related targets use the testbed. With TESTBED=off, or with an IMAGE that its nodes
+# can pull, they use the cluster that KUBECONFIG names.
 ifneq ($(filter off,$(TESTBED))$(IMAGE),)
 KUBECTL ?= kubectl
 ON_TESTBED =
@@ -42,12 +42,12 @@ OPERATOR_NAMESPACE ?= operator-system
 INSTALL ?=
 MANIFESTS = $(BIN)/flux-operator manifests --namespace $(OPERATOR_NAMESPACE) \
 	$(if $(IMAGE),--image $(IMAGE)) $(INSTALL)
-# Stands for an image that is still to be chosen: no registry can have it.
+# A placeholder for an image that is chosen later: no registry can have it.
 NO_IMAGE = flux-operator.invalid/flux-operator:dev
-# Of the programs in the image. With `release` it has 26 MB; `dev` builds fastest.
+# The Cargo profile of the programs in the image. With `release` the image has 26 MB; `dev` builds fastest.
 PROFILE ?= small
 PROGRAMS = $(TARGET)/$(TRIPLE)/$(PROFILE:dev=debug)
-# The operator's own is like `small`, but unwinds.
+# The operator's own profile is like `small`, but unwinds on panic.
 OPERATOR_PROFILE = $(PROFILE:small=operator)
 OPERATOR = $(TARGET)/$(TRIPLE)/$(OPERATOR_PROFILE:dev=debug)/flux-operator
 
@@ -60,16 +60,16 @@ STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRI
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build the programs; with target/debug on the search path, kubectl has `kubectl minicluster`
+build: ## Build the programs; with target/debug in PATH, `kubectl minicluster` works
 	$(CARGO) build
 	ln -sf flux-operator $(BIN)/kubectl-minicluster
-# Older builds of fluxlet had this name, and would hide a real Flux.
+# Older builds named fluxlet `flux`, which would hide a real Flux.
 	@rm -f $(BIN)/flux
 
-demo: build ## Show a MiniCluster of 4, and a queue, on this machine, without Kubernetes
+demo: build ## Show a MiniCluster of 4 and a queue on this machine, without Kubernetes
 	@examples/demo.sh $(BIN)/flux-operator
 
-test: forget-tests lint check-manifests test-unit static ## Everything that gates a merge
+test: forget-tests lint check-manifests test-unit static ## Run everything that gates a merge
 	$(CARGO) test --no-run --workspace
 	$(MAKE) --no-print-directory on-cluster RUN="$(if $(or $(filter node,$(LEVEL)),$(filter off,$(TESTBED))),test-k8s-here test-e2e-here,test-k8s-here)"
 	@tests/skipped.sh $(TEST_LOG)
@@ -87,29 +87,29 @@ forget-tests:
 	@mkdir -p $(TARGET)
 	@rm -f $(TEST_LOG)
 
-test-unit: ## Unit and property tests: no cluster, no root
+test-unit: ## Run unit and property tests: no cluster, no root
 	$(CARGO) test $(RECORD)
 	$(if $(FLUX_ROOT),$(CARGO) test -p flux-operator-flux --test real_flux -- --ignored $(RECORD))
 
 static: ## Build the programs that run in any image, linked statically: operator, agent, fluxlet
 	$(STATIC) -p flux-operator -p flux-operator-agent -p flux-operator-fluxlet
 
-test-k8s: ## Tests that need a real API server
+test-k8s: ## Run tests that need a real API server
 	$(MAKE) --no-print-directory on-cluster RUN=test-k8s-here
 
-test-e2e: static ## Tests that need a real kubelet (root); FLUX_ROOT=PREFIX runs them with a real Flux
+test-e2e: static ## Run tests that need a real kubelet (root); FLUX_ROOT=PREFIX runs them with a real Flux
 	$(MAKE) --no-print-directory on-cluster RUN=test-e2e-here
 
 .PHONY: on-cluster test-k8s-here test-e2e-here
 on-cluster: testbed-build
 	$(ON_CLUSTER) $(MAKE) --no-print-directory $(RUN)
-# The files of tests in a folder, for a `cargo test` of the whole workspace. Of one package alone
-# Cargo would build most dependencies again, with the features that this one asks for.
+# The test files of a folder, as arguments for `cargo test --workspace`. For one package alone
+# Cargo would rebuild most dependencies with only the features that this package enables.
 FILES = $(patsubst tests/$(1)/tests/%.rs,--test %,$(wildcard tests/$(1)/tests/*.rs))
 # Some tests run the program itself.
 test-k8s-here: build
 	$(CARGO) test --workspace --no-fail-fast $(call FILES,k8s) $(RECORD)
-# MiniClusters need images that only the testbed is given.
+# MiniClusters need images that only the testbed has.
 test-e2e-here: build
 	$(CARGO) test --workspace --no-fail-fast $(if $(filter off,$(TESTBED)),--test smoke,$(call FILES,e2e)) \
 		$(if $(FLUX_ROOT),-- --include-ignored) $(RECORD)
@@ -124,7 +124,7 @@ endif
 testbed-up: testbed-build ## Start a real Kubernetes on this machine (TESTBED_NAME=, LEVEL=api-server|control-plane|node)
 	$(BIN)/testbed up --name $(TESTBED_NAME) --level $(LEVEL)
 
-testbed-down: build ## Remove every trace of it
+testbed-down: build ## Stop the testbed and remove its files
 	$(BIN)/testbed down --name $(TESTBED_NAME)
 
 image: build ## Write the operator's image, from scratch, to target/image/flux-operator.tar (IMAGE=, PROFILE=)
@@ -139,7 +139,7 @@ image: build ## Write the operator's image, from scratch, to target/image/flux-o
 
 .PHONY: image-there
 ifdef ON_TESTBED
-# The samples' image has it, unless it has a real Flux.
+# The samples' image contains fluxlet, unless it contains a real Flux.
 image-there: SAMPLES_FLUX = $(if $(FLUX_ROOT),,-p flux-operator-fluxlet)
 image-there: testbed-up image
 	$(BIN)/testbed image import --name $(TESTBED_NAME) $(TARGET)/image/flux-operator.tar
@@ -148,19 +148,19 @@ else
 image-there:
 endif
 
-install: build image-there ## Install the operator in the testbed, or with IMAGE= in the cluster of KUBECONFIG
+install: build image-there ## Install the operator in the testbed, or in the cluster of KUBECONFIG with IMAGE=
 	$(MANIFESTS) | $(KUBECTL) apply --server-side --force-conflicts -f -
 	$(if $(ON_TESTBED),$(KUBECTL) rollout restart -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager)
 	$(KUBECTL) rollout status -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager --timeout 5m
 
-# Queues that were used stay until the operator lets them go, so they go before it does.
-uninstall: build ## Remove it again, with every MiniCluster and queue
+# Queues that were used have a finalizer of the operator, so they are deleted before it is.
+uninstall: build ## Remove the operator, with every MiniCluster and queue
 	-$(KUBECTL) delete fluxjobs,fluxsetups --all --all-namespaces --timeout 1m
 	FLUX_OPERATOR_IMAGE=$(NO_IMAGE) $(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
 
-run: build image-there ## Run the operator on this machine instead (REPORT_URL= where pods reach it)
+run: build image-there ## Run the operator on this machine instead (REPORT_URL= is where pods reach it)
 	@! $(KUBECTL) get -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager >/dev/null 2>&1 || \
-		{ echo "an operator is installed already, and two would disturb each other: run 'make uninstall'"; exit 1; }
+		{ echo "an operator is already installed, and two would conflict: run 'make uninstall' first"; exit 1; }
 	$(BIN)/flux-operator crd | $(KUBECTL) apply --server-side --force-conflicts -f -
 	$(if $(ON_TESTBED),KUBECONFIG=$(ON_TESTBED)) $(BIN)/flux-operator run $(if $(IMAGE),--agent-image $(IMAGE)) \
 		$(addprefix --report-url ,$(or $(REPORT_URL),$(TESTBED_REPORT_URL)))
@@ -172,8 +172,8 @@ TESTBED_REPORT_URL = $(if $(ON_TESTBED),$(shell sed -n 's|.*"server": "https\(.*
 SETUP ?= examples/queue/setup.yaml
 JOB ?= examples/queue/job.yaml
 SAMPLES = app.kubernetes.io/part-of=flux-operator-sample
-# The testbed's node can pull nothing: there a job runs in the image that `make install` and
-# `make run` bring, with fluxlet or the Flux of FLUX_ROOT in it.
+# The testbed's node cannot pull images: there a job runs in the image that `make install` and
+# `make run` import, with fluxlet or the Flux of FLUX_ROOT in it.
 SAMPLE_JOB = $(if $(ON_TESTBED),$(BIN)/testbed-samples manifest,cat) $(JOB)
 PLUGIN = $(if $(ON_TESTBED),KUBECONFIG=$(ON_TESTBED)) $(BIN)/kubectl-minicluster
 
@@ -181,36 +181,36 @@ apply: build ## Create the sample queue (SETUP=)
 	$(BIN)/flux-operator crd | $(KUBECTL) apply --server-side --force-conflicts -f -
 	$(KUBECTL) apply -f $(SETUP)
 
-job: build ## Submit one more sample job to it, wait for its end and show what it has printed (JOB=)
+job: build ## Submit a sample job to the queue, wait for completion and show its output (JOB=)
 	@created=$$($(SAMPLE_JOB) | $(KUBECTL) create --output name -f -) && for it in $$created; do \
 		echo "$$it created"; case $$it in fluxjob*) \
 		$(KUBECTL) wait --for jsonpath='{.status.exitCode}' --timeout 5m $$it || exit 1; \
-		$(PLUGIN) logs $${it##*/} || echo "a job with 'keepCluster: true' keeps what it has printed";; \
+		$(PLUGIN) logs $${it##*/} || echo "only a job with 'keepCluster: true' keeps its output";; \
 		esac; done
 
-redo: build ## Remove the sample queue with its jobs, and create it anew
+redo: build ## Delete the sample queue and its jobs, and create the queue again
 	$(BIN)/flux-operator crd | $(KUBECTL) apply --server-side --force-conflicts -f -
 	$(KUBECTL) delete fluxjobs --selector $(SAMPLES) --ignore-not-found
 	$(KUBECTL) delete fluxsetups --selector $(SAMPLES) --ignore-not-found --timeout 1m
 	$(KUBECTL) apply -f $(SETUP)
 	@$(KUBECTL) get -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager >/dev/null 2>&1 || \
 		echo "no operator is installed: 'make install', or 'make run' in another terminal"
-	@echo "submit a job with 'make job', see it with 'make list'"
+	@echo "submit a job with 'make job', list jobs with 'make list'"
 
 list: ## List queues, jobs and MiniClusters of all namespaces
 	@$(KUBECTL) get fluxsetups,fluxjobs,miniclusters --all-namespaces
 
-log: ## Show what the operator says
+log: ## Show the operator's log
 	@$(KUBECTL) logs -n $(OPERATOR_NAMESPACE) -l control-plane=controller-manager --prefix --tail -1
 
-# What of the bench is run (throughput, bringup, queue, all), and its options. Without root
-# there is no node, and so nothing to bring up.
+# Which benchmark to run (throughput, bringup, queue, all), and its options. Without root
+# there is no node, so no cluster can be brought up.
 BENCH ?= $(if $(filter node,$(LEVEL)),all,throughput)
 BENCH_ARGS ?= --check bench/limits.yaml
 
-# The operator, its queues and the agent are measured as they are released. Each is built
-# alone, because Cargo would else give it the features that another program asks for.
-bench: testbed-build ## Measure our operator beside the machine's ceiling (BENCH=, BENCH_ARGS=, FLUX_ROOT=)
+# The operator, its queues and the agent are measured with their release profiles. Each is built
+# alone, because Cargo would otherwise enable features that only another program needs.
+bench: testbed-build ## Measure our operator against the limits of the machine (BENCH=, BENCH_ARGS=, FLUX_ROOT=)
 	$(CARGO) build --profile bench -p flux-operator-bench
 ifneq ($(filter-out queue,$(BENCH)),)
 	$(STATIC) --profile operator -p flux-operator
@@ -223,7 +223,7 @@ ifneq ($(filter-out throughput queue,$(BENCH)),)
 endif
 	STATIC_PROGRAMS=$(BIN)/../$(TRIPLE)/operator:$(BIN)/../$(TRIPLE)/small $(BIN)/../release/bench $(BENCH) $(BENCH_ARGS)
 
-lint: ## Formatting and lints; the pure crates also alone, as Cargo unifies features
+lint: ## Check formatting and lints; each pure crate also alone, because Cargo unifies features
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	for crate in flux wire api queue plan install; do $(CARGO) check -q -p flux-operator-$$crate || exit 1; done
@@ -246,6 +246,6 @@ fuzz: ## Fuzz every parser for a minute each (needs nightly Rust and cargo-fuzz)
 	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do \
 		$(CARGO) +nightly fuzz run $$target -- -max_total_time=60 || exit 1; done
 
-clean: ## Remove what was built, and the testbed
+clean: ## Remove build output and the testbed
 	-[ -x $(BIN)/testbed ] && $(BIN)/testbed down --all
 	$(CARGO) clean

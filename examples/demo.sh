@@ -1,5 +1,5 @@
 #!/bin/sh
-# A MiniCluster of four and a queue on this machine: no Kubernetes, no root, no Flux needed.
+# A MiniCluster of four and a queue on this machine: no Kubernetes, root or Flux needed.
 # Run by `make demo`; the argument is the program to show.
 set -u
 program=${1:-flux-operator}
@@ -10,11 +10,11 @@ show() {
     "$@"
 }
 
-echo "1. A manifest runs to its end, and its output is the command's."
+echo "1. A manifest runs to completion, and its output is the command's."
 show "$program" local run -f "$here/local.yaml" || exit 1
 
 echo
-echo "2. A cluster that stays up takes jobs, as any Flux does."
+echo "2. A cluster that stays up accepts jobs, like any Flux instance."
 show "$program" local up -f "$here/interactive.yaml" || exit 1
 trap '"$program" local down interactive >/dev/null 2>&1' EXIT
 show "$program" local exec interactive -- flux resource list
@@ -24,12 +24,12 @@ show "$program" local down interactive
 trap - EXIT
 
 echo
-echo "3. A command that fails says so with its own exit code."
+echo "3. The exit code of a command that fails is passed on."
 show "$program" local run -f "$here/fails.yaml"
 code=$?
 echo "exit code $code"
 [ "$code" -eq 7 ] || exit 1
 
 echo
-echo "4. Three jobs for room of two: the third waits, and says why."
+echo "4. Three jobs share a quota of two nodes: the third waits, and the reason is shown."
 show "$program" local run -f "$here/queue/three-jobs.yaml"

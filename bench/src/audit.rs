@@ -1,4 +1,4 @@
-//! Who asked the API server what: its audit log, counted.
+//! Counts the requests in the API server's audit log.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// One answered request.
+/// One completed request.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     at: Timestamp,
@@ -19,36 +19,36 @@ pub(crate) struct Call {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// What counts, such as `create jobs`.
+    /// A counted request, such as `create jobs`.
     Call(String),
     /// A watch that was opened.
     Watch,
-    /// The lease by which one of several replicas works.
+    /// A request for the Lease of leader election.
     Lease,
 }
 
-/// Calls of a span of time.
+/// The requests of a period.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Tally {
-    /// By verb and resource; those that failed have their code.
+    /// By verb and resource; failed ones with their status code.
     pub(crate) calls: BTreeMap<String, Calls>,
-    /// Watches that were opened.
+    /// Opened watches.
     pub(crate) watches: u64,
-    /// Calls for the lease.
+    /// Requests for the Lease.
     pub(crate) lease: u64,
 }
 
-/// Calls of one kind.
+/// The requests of one kind.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Calls {
-    /// How many.
+    /// Their number.
     pub(crate) count: u64,
-    /// How long the API server took for all of them, waiting in its queues included.
+    /// The total time the API server took for them, including time in its queues.
     pub(crate) milliseconds: f64,
 }
 
 impl Tally {
-    /// Counts calls between two moments, outside of one namespace.
+    /// Counts requests between two times, except those in one namespace.
     pub(crate) fn of(calls: &[Call], from: Timestamp, until: Timestamp, without: &str) -> Tally {
         let mut tally = Tally::default();
         let counted = calls.iter().filter(|call| call.at >= from && call.at < until);
@@ -66,20 +66,20 @@ impl Tally {
         tally
     }
 
-    /// All calls that count.
+    /// The number of counted requests.
     pub(crate) fn total(&self) -> u64 {
         self.calls.values().map(|calls| calls.count).sum()
     }
 }
 
-/// Reads every call of a user from an audit log.
+/// Reads all requests of a user from an audit log.
 pub(crate) fn calls_of(user: &str, log: &Path) -> Result<Vec<Call>> {
     let failed = || format!("failed to read {}", log.display());
     let file = std::fs::File::open(log).with_context(failed)?;
     let mut calls = Vec::new();
     for line in BufReader::new(file).lines() {
         let line = line.with_context(failed)?;
-        // The last line may not be written to its end yet.
+        // The last line may be incomplete.
         let Ok(event) = serde_json::from_str::<Event>(&line) else { continue };
         if event.user.username == user {
             calls.extend(call(event));
@@ -88,7 +88,7 @@ pub(crate) fn calls_of(user: &str, log: &Path) -> Result<Vec<Call>> {
     Ok(calls)
 }
 
-/// What the API server writes of a request.
+/// An event of the audit log.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event {
@@ -124,7 +124,7 @@ struct Status {
     code: u16,
 }
 
-/// A watch is written when it is opened and when it ends; everything else once.
+/// A watch is logged when it starts and when it ends; other requests once.
 fn call(event: Event) -> Option<Call> {
     let stage = if event.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
     if event.stage != stage {
@@ -184,7 +184,7 @@ mod tests {
         let lease = json!({ "verb": "update", "objectRef": { "resource": "leases" } });
         assert_eq!(kind(lease), Some(Kind::Lease));
         let watch = json!({ "verb": "watch", "objectRef": { "resource": "jobs" } });
-        assert_eq!(kind(watch.clone()), None, "its end does not count again");
+        assert_eq!(kind(watch.clone()), None, "its end is not counted again");
         let mut opened = watch;
         opened["stage"] = "ResponseStarted".into();
         assert_eq!(kind(opened), Some(Kind::Watch));

@@ -1,4 +1,4 @@
-//! A fresh testbed for one contestant, and the identity it works under.
+//! A fresh testbed for one operator under test, and the account it uses.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -23,38 +23,38 @@ use crate::contestant::documents;
 
 /// The namespace of what is measured.
 pub(crate) const NAMESPACE: &str = "bench";
-/// The namespace of what is done before, which does not count.
+/// The namespace of the warm-up, which is not measured.
 pub(crate) const WARM_UP: &str = "warm-up";
-/// The name of the operator in the audit log: it works as a pod would, with a token.
+/// The operator's user in the audit log: like a pod, it uses a token.
 pub(crate) const OPERATOR_USER: &str = "system:serviceaccount:bench:operator";
 
 /// Longer than any measurement may take.
 const TOKEN_SECONDS: i64 = 2 * 60 * 60;
 
-/// A testbed of our own. It is taken down when this is dropped.
+/// Our own testbed. It is deleted when this is dropped.
 pub(crate) struct Bed {
     layout: Layout,
     name: Name,
     /// The testbed.
     pub(crate) testbed: Testbed,
-    /// A client with all rights, whose calls are not the operator's.
+    /// A client with all permissions, whose requests are not the operator's.
     pub(crate) client: Client,
     level: Level,
 }
 
 impl Bed {
-    /// Brings up a fresh testbed with these CRDs, two namespaces and an account.
+    /// Starts a fresh testbed with these CRDs, two namespaces and an account.
     pub(crate) async fn up(contestant: &str, wanted: Wanted, crds: &[Value]) -> Result<Bed> {
         let layout = Layout::discover();
         let name: Name = format!("bench-{contestant}").parse()?;
         let program = std::env::current_exe().context("failed to find this program")?;
-        // What an earlier run left behind would not be fresh.
+        // Remains of an earlier run are removed first.
         down(&layout, &name)?;
         if let Err(error) = up(&layout, &name, wanted, &program, &mut |_| ()) {
             down(&layout, &name)?;
             return Err(error.into());
         }
-        let testbed = Testbed::find_in(&layout, &name).context("the testbed is gone again")?;
+        let testbed = Testbed::find_in(&layout, &name).context("the testbed stopped")?;
         let client = client(&testbed.kubeconfig()).await?;
         let bed = Bed { layout, name, testbed, client, level: wanted.level };
         bed.prepare(crds).await.context("failed to prepare the testbed")?;
@@ -122,13 +122,13 @@ impl Bed {
         client(&self.operator_kubeconfig()).await
     }
 
-    /// What an operator's command finds in its environment.
+    /// The environment of an operator's command.
     pub(crate) fn environment(&self) -> Result<Vec<(&'static str, String)>> {
         let address = match self.level {
             Level::ApiServer | Level::ControlPlane => "127.0.0.1".to_owned(),
             Level::Node => self.testbed.slot().host_address().to_string(),
         };
-        // Nobody else is told of it, so it stays free until the operator listens there.
+        // No other program knows the port, so it stays free until the operator listens on it.
         let port = TcpListener::bind((address.as_str(), 0))?.local_addr()?.port();
         Ok(vec![
             ("KUBECONFIG", self.operator_kubeconfig().display().to_string()),
@@ -138,7 +138,7 @@ impl Bed {
         ])
     }
 
-    /// Where an operator logs. The file outlives the testbed.
+    /// The log file of an operator. It is kept when the testbed is deleted.
     pub(crate) fn log_of(&self, operator: &str) -> PathBuf {
         self.layout.bin().with_file_name(format!("bench-{operator}.log"))
     }
@@ -152,7 +152,7 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    // Watches of a minute without news are nothing unusual here.
+    // A minute without events is usual for a watch here.
     config.read_timeout = Some(Duration::from_secs(600));
     Ok(Client::try_from(config)?)
 }
@@ -160,7 +160,7 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
 impl Drop for Bed {
     fn drop(&mut self) {
         if let Err(error) = down(&self.layout, &self.name) {
-            eprintln!("warning: testbed {} is still there: {error}", self.name);
+            eprintln!("warning: failed to delete testbed {}: {error}", self.name);
         }
     }
 }

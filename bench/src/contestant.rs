@@ -1,4 +1,4 @@
-//! Operators as the bench sees them: a name, a shell command, CRDs.
+//! The operators under test: a name, a shell command, CRDs.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use tokio::process::{Child, Command};
 use crate::bed::Bed;
 use crate::usage::{Usage, of_tree};
 
-/// Which operators are measured.
+/// Which operators to measure.
 #[derive(clap::Args)]
 #[group(id = "contestants")]
 pub(crate) struct Options {
     /// An operator, as NAME=COMMAND; ours if none is given. The command is run by `sh -c` with
-    /// KUBECONFIG, BENCH_HOST_ADDRESS (where pods can reach it), BENCH_PORT (free to listen on)
-    /// and BENCH_AGENT_IMAGE
+    /// KUBECONFIG, BENCH_HOST_ADDRESS (where pods can reach it), BENCH_PORT (free to listen on) and
+    /// BENCH_AGENT_IMAGE
     #[arg(long = "operator", value_name = "NAME=COMMAND", value_parser = pair)]
     operators: Vec<(String, String)>,
 
@@ -28,10 +28,10 @@ pub(crate) struct Options {
     crds: Vec<(String, String)>,
 }
 
-/// One operator.
+/// An operator under test.
 #[derive(Clone, Debug)]
 pub(crate) struct Operator {
-    /// What it is called in tables.
+    /// Its name in tables.
     pub(crate) name: String,
     command: String,
     crds: Option<PathBuf>,
@@ -59,7 +59,7 @@ impl Options {
     }
 }
 
-/// Our program, as it is released.
+/// Our program, built as for a release.
 pub(crate) fn our_program() -> Result<PathBuf> {
     static_program("flux-operator")
 }
@@ -90,7 +90,7 @@ impl Operator {
         }
     }
 
-    /// Starts it on a testbed. It ends when the result is dropped.
+    /// Starts it on a testbed. It is killed when the result is dropped.
     pub(crate) fn start(&self, bed: &Bed) -> Result<Running> {
         let log = bed.log_of(&self.name);
         let failed = || format!("failed to write {}", log.display());
@@ -108,33 +108,33 @@ impl Operator {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("failed to start operator {:?}", self.name))?;
-        let process = child.id().context("the operator has ended at once")?;
+        let process = child.id().context("the operator exited at once")?;
         Ok(Running { name: self.name.clone(), child, process, log, address })
     }
 }
 
-/// An operator that runs.
+/// A running operator.
 pub(crate) struct Running {
     name: String,
     child: Child,
     process: u32,
     log: PathBuf,
-    /// Where it may serve something.
+    /// The address on which it may serve metrics.
     pub(crate) address: String,
 }
 
 impl Running {
-    /// What it has used so far.
+    /// Its resource usage so far.
     pub(crate) fn usage(&self) -> Usage {
         of_tree(self.process)
     }
 
-    /// Awaits something that only a living operator can bring about.
+    /// Awaits a future, and fails if the operator exits meanwhile.
     pub(crate) async fn alive<T>(&mut self, future: impl Future<Output = Result<T>>) -> Result<T> {
         let outcome = tokio::select! {
             outcome = future => outcome,
             status = self.child.wait() => Err(match status {
-                Ok(status) => anyhow::anyhow!("the operator ended with {status}"),
+                Ok(status) => anyhow::anyhow!("the operator exited with {status}"),
                 Err(error) => error.into(),
             }),
         };
@@ -147,7 +147,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(group) = i32::try_from(self.process).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself.
+            // It may have exited already.
             let _ended = kill_process_group(group, Signal::KILL);
         }
     }
@@ -170,7 +170,7 @@ fn tail(log: &Path) -> String {
 pub(crate) fn read_documents(file: &Path) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("failed to read {}", file.display()))?;
-    documents(&text).with_context(|| format!("{} is no YAML", file.display()))
+    documents(&text).with_context(|| format!("{} is not valid YAML", file.display()))
 }
 
 /// Every document of a YAML text.
@@ -188,7 +188,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// It becomes part of a testbed's name.
+/// It becomes part of the name of a testbed.
 fn is_name(text: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     !text.is_empty() && text.len() <= 16 && text.bytes().all(legal)

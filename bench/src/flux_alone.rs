@@ -1,4 +1,4 @@
-//! Flux without Kubernetes: what of a bring-up is Flux's own.
+//! Flux without Kubernetes: Flux's own share of a bring-up.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-/// The seconds that a Flux of so many brokers on this machine takes to start, run `hostname` on
-/// all of them, and end.
+/// The time, in seconds, that a Flux instance of this size takes on this machine to start, run
+/// `hostname` on all brokers, and exit.
 pub(crate) fn seconds(size: u32) -> Result<f64> {
     let program = program()?;
     let started = Instant::now();
@@ -19,11 +19,11 @@ pub(crate) fn seconds(size: u32) -> Result<f64> {
         .stdout(Stdio::null())
         .status()
         .with_context(|| format!("failed to start {}", program.display()))?;
-    ensure!(status.success(), "{} ended with {status}", program.display());
+    ensure!(status.success(), "{} exited with {status}", program.display());
     Ok(started.elapsed().as_secs_f64())
 }
 
-/// The Flux that is also in the images.
+/// The same Flux as in the images.
 fn program() -> Result<PathBuf> {
     match std::env::var_os("FLUX_ROOT") {
         Some(root) => Ok(PathBuf::from(root).join("bin/flux")),

@@ -1,4 +1,4 @@
-//! Limits of figures, in a file with the reason of each.
+//! Compares measurements with limits, which are in a file with the reason for each.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,26 +8,26 @@ use serde::Deserialize;
 
 use crate::summary::Measures;
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     limits: Vec<Limit>,
 }
 
-/// The range of one figure.
+/// The allowed range of one measurement.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Limit {
-    /// The figure's name.
+    /// The name of the measurement.
     measure: String,
-    /// The least that passes.
+    /// The minimum.
     at_least: Option<f64>,
-    /// The most that passes.
+    /// The maximum.
     at_most: Option<f64>,
-    /// What was measured when the limit was set.
+    /// The value that was measured when the limit was set.
     average: f64,
-    /// Why the limit has this distance to it.
+    /// The reason for the margin.
     reason: String,
 }
 
@@ -44,12 +44,12 @@ impl Limit {
     }
 }
 
-/// Compares figures with their limits, and fails when one is outside. A figure that was not
-/// measured is said to be so.
+/// Compares measurements with their limits, and fails if one is outside. Missing measurements are
+/// printed.
 pub(crate) fn check(file: &Path, measures: &Measures) -> Result<ExitCode> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("failed to read {}", file.display()))?;
-    let limits = parse(&text).with_context(|| format!("{} has no limits", file.display()))?;
+    let limits = parse(&text).with_context(|| format!("{} has invalid limits", file.display()))?;
     let mut passed = true;
     println!("\nlimits");
     for limit in &limits {

@@ -1,14 +1,15 @@
-//! Measures operators: how many MiniClusters a second, at what cost, and how long one takes.
+//! Benchmarks operators: the rate at which they create MiniClusters, their resource usage, and the
+//! time for a single MiniCluster.
 //!
 //! ```text
 //! contestant ──► bed (a fresh testbed) ──► throughput │ bringup ──► summary ──► limits
 //!                                             queue ─────────────┘
 //! ```
 //!
-//! An operator is a shell command and nothing more, so any operator can be measured beside ours.
-//! Machines differ and are noisy: what counts are ratios within one run. So everything is measured
-//! beside what the machine can do at best (a bare client, a bare Job, Flux alone), and operators
-//! take turns.
+//! An operator is just a shell command, so any operator can be compared with ours. Machines differ
+//! and are noisy; only ratios within one run are meaningful. So everything is compared with the
+//! optimum of the machine (a bare client, a bare Job, Flux alone), and operators are measured
+//! alternately.
 
 mod audit;
 mod bed;
@@ -34,7 +35,7 @@ use serde::Serialize;
 use crate::summary::Measures;
 
 #[derive(Parser)]
-#[command(name = "bench", about = "Measure operators beside each other")]
+#[command(name = "bench", about = "Measure operators and compare them")]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -56,14 +57,14 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Many jobs in queues, as Kueue's scalability test has them
+    /// Many jobs in queues, with the loads of Kueue's scalability test
     Queue {
         #[command(flatten)]
         queue: queue::Options,
         #[command(flatten)]
         common: Common,
     },
-    /// All of them
+    /// All of these
     All {
         #[command(flatten)]
         throughput: throughput::Options,
@@ -74,7 +75,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Run a testbed in the foreground; this program does it for itself
+    /// Run a testbed in the foreground; used by this program itself
     #[command(hide = true)]
     Supervise(Supervision),
 }
@@ -84,16 +85,16 @@ struct Common {
     #[command(flatten)]
     contestants: contestant::Options,
 
-    /// Write all figures as JSON
+    /// Write all measurements as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Fail when a figure is outside the limits in this file
+    /// Fail if a measurement is outside the limits in this file
     #[arg(long, value_name = "FILE")]
     check: Option<PathBuf>,
 }
 
-/// What is to be measured.
+/// What to measure.
 #[derive(Default)]
 struct Parts {
     throughput: Option<throughput::Options>,
@@ -101,13 +102,13 @@ struct Parts {
     queue: Option<queue::Options>,
 }
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Serialize, Default)]
 struct Figures {
     throughput: Option<throughput::Figures>,
     bringup: Option<bringup::Figures>,
     queue: Option<queue::Figures>,
-    /// The same, by name, as limits see it.
+    /// The same by name, for limits.
     measures: Measures,
 }
 
@@ -143,7 +144,7 @@ fn run(parts: &Parts, common: &Common) -> Result<ExitCode> {
         .build()
         .context("failed to start the runtime")?;
     let figures = runtime.block_on(async {
-        // Interrupted, what was started is dropped and so ended.
+        // An interrupt drops everything that was started, which stops it.
         tokio::select! {
             figures = measure(parts, &common.contestants) => figures,
             _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),

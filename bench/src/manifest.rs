@@ -1,4 +1,4 @@
-//! What is created: MiniClusters, and the same objects without an operator.
+//! The objects to create: MiniClusters, and the same objects without an operator.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::contestant::{documents, our_program};
 
-/// The name that stands for the cluster's in a template.
+/// The placeholder for the cluster's name in a template.
 const TEMPLATE: &str = "bench-template";
 
-/// A MiniCluster that any operator understands: only fields that all have.
+/// A MiniCluster for any operator: only fields that all operators have.
 pub(crate) fn minicluster(name: &str, namespace: &str, size: u32, command: &str) -> Value {
     let mut manifest = json!({
         "apiVersion": "flux-framework.org/v1alpha2",
@@ -27,7 +27,7 @@ pub(crate) fn minicluster(name: &str, namespace: &str, size: u32, command: &str)
         },
     });
     with_flux(&mut manifest);
-    // The Go operator runs this image first, even when Flux is in the user's.
+    // The Go operator starts this image even if Flux is in the user's image.
     if manifest["spec"]["flux"]["container"]["disable"] == true {
         let image = manifest["spec"]["containers"][0]["image"].clone();
         manifest["spec"]["flux"]["container"]["image"] = image;
@@ -35,7 +35,7 @@ pub(crate) fn minicluster(name: &str, namespace: &str, size: u32, command: &str)
     manifest
 }
 
-/// The MiniClusters of a namespace, whatever their CRD says.
+/// The MiniClusters of a namespace, with any CRD.
 pub(crate) fn miniclusters(client: &Client, namespace: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("flux-framework.org", "v1alpha2", "MiniCluster");
     Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind))
@@ -46,10 +46,10 @@ pub(crate) async fn create(client: &Client, manifest: &Value) -> Result<DynamicO
     let object: DynamicObject = serde_json::from_value(manifest.clone())?;
     let namespace = object.namespace().unwrap_or_default();
     let created = miniclusters(client, &namespace).create(&PostParams::default(), &object).await;
-    created.with_context(|| format!("the MiniCluster {:?} was refused", object.name_any()))
+    created.with_context(|| format!("failed to create MiniCluster {:?}", object.name_any()))
 }
 
-/// The objects that our operator makes of a MiniCluster, as `flux-operator render` prints them,
+/// The objects that our operator creates for a MiniCluster, as `flux-operator render` prints them,
 /// to be created without an operator.
 #[derive(Clone)]
 pub(crate) struct Bare {
@@ -57,11 +57,11 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Renders once; a bare client should spend its time creating.
+    /// Renders once, so that a bare client only spends time on creating objects.
     pub(crate) fn of(manifest: &Value) -> Result<Bare> {
         let mut manifest = manifest.clone();
         manifest["metadata"]["name"] = TEMPLATE.into();
-        // As the operator does on a cluster of today; offline, the program cannot know.
+        // As the operator does on a current cluster; offline, the program cannot know.
         manifest["spec"]["flux"]["container"]["delivery"] = "imageVolume".into();
         let mut child = Command::new(our_program()?)
             .args(["render", "--agent-image", AGENT_IMAGE, "--filename", "-"])
@@ -78,7 +78,7 @@ impl Bare {
         Ok(Bare { objects: serde_json::to_string(&objects)? })
     }
 
-    /// The objects of a MiniCluster, as the operator makes them, the Job last.
+    /// The objects of a MiniCluster as the operator creates them, the Job last.
     pub(crate) fn objects(&self, owner: &DynamicObject) -> Result<Vec<Value>> {
         let name = owner.name_any();
         let mut objects = self.without_owner(&name, &owner.namespace().unwrap_or_default())?;
@@ -92,7 +92,7 @@ impl Bare {
         Ok(objects)
     }
 
-    /// The objects of a cluster that nobody has asked for.
+    /// The objects of a cluster without a MiniCluster.
     pub(crate) fn without_owner(&self, name: &str, namespace: &str) -> Result<Vec<Value>> {
         let mut objects: Vec<Value> = serde_json::from_str(&self.objects.replace(TEMPLATE, name))?;
         for object in &mut objects {
@@ -113,7 +113,7 @@ pub(crate) async fn create_all(client: &Client, objects: &[Value]) -> Result<()>
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
         api.create(&PostParams::default(), &object)
             .await
-            .with_context(|| format!("{} {:?} was refused", types.kind, object.name_any()))?;
+            .with_context(|| format!("failed to create {} {:?}", types.kind, object.name_any()))?;
     }
     Ok(())
 }

@@ -1,13 +1,13 @@
-//! Several figures as few: the median and the worst, and a table of them.
+//! Summarizes measurements: median and worst, and tables of them.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Figures by name, such as `throughput.ours.calls`.
+/// Measurements by name, such as `throughput.ours.calls`.
 pub(crate) type Measures = BTreeMap<String, f64>;
 
-/// A figure that was measured several times.
+/// A value that was measured several times.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Samples {
     values: Vec<f64>,
@@ -24,7 +24,7 @@ impl Samples {
         self.values.extend(other.values);
     }
 
-    /// The value in the middle; of two in the middle their mean.
+    /// The median; for an even number, the mean of the two middle values.
     pub(crate) fn median(&self) -> Option<f64> {
         let mut sorted = self.values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -47,7 +47,7 @@ impl Samples {
         (count > 0).then(|| self.values.iter().sum::<f64>() / count as f64)
     }
 
-    /// The least value that is not less than this part of all.
+    /// The smallest value that is not below this fraction of all.
     pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
         let mut sorted = self.values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -65,12 +65,12 @@ impl Samples {
         std::iter::once(self.mean()).chain(quantiles).map(text).collect::<Vec<_>>().join(" / ")
     }
 
-    /// `median (worst)`, or a dash, of what is better when it is small.
+    /// `median (worst)`, or a dash, if smaller is better.
     pub(crate) fn text(&self, decimals: usize) -> String {
         self.with(self.worst(), decimals)
     }
 
-    /// `median (worst)`, or a dash, of what is better when it is large.
+    /// `median (worst)`, or a dash, if larger is better.
     pub(crate) fn rate_text(&self, decimals: usize) -> String {
         self.with(self.values.iter().copied().min_by(f64::total_cmp), decimals)
     }
@@ -86,7 +86,7 @@ impl Samples {
     }
 }
 
-/// A table in Markdown, as wide as its cells.
+/// A Markdown table, as wide as its cells.
 pub(crate) fn table(title: &str, rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {

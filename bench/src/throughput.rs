@@ -1,8 +1,8 @@
-//! Many MiniClusters at once: how fast their Jobs come to be, and at what cost.
+//! Many MiniClusters at once: how fast their Jobs are created, and at what cost.
 //!
-//! There is no node, so nothing is measured but the operator and the control plane. The ceiling
-//! is a bare client that creates the same objects, MiniClusters included, with the same number of
-//! requests in flight.
+//! There is no node, so only the operator and the control plane are measured. The ceiling is a bare
+//! client that creates the same objects, MiniClusters included, with the same number of concurrent
+//! requests.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -26,50 +26,50 @@ use crate::summary::{Measures, Samples, table};
 use crate::usage::Usage;
 use crate::waiting::{first, named, so_many, within};
 
-/// Single MiniClusters, one after the other, before all at once.
+/// The number of single MiniClusters, one after the other, before all at once.
 const SINGLES: usize = 20;
-/// After the last pod was created an operator may still have something to write.
+/// How long an operator may still write after the last pod was created.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// What each operator gets: calls are counted.
+/// The testbed of each operator: requests are counted.
 const AUDITED: Wanted = Wanted { level: Level::ControlPlane, audit: true };
 
-/// How much is measured.
+/// How much to measure.
 #[derive(clap::Args)]
 #[group(id = "throughput")]
 pub(crate) struct Options {
-    /// MiniClusters that are created at once
+    /// Number of MiniClusters to create at once
     #[arg(long, default_value_t = 200)]
     count: usize,
 
-    /// Pods of each
+    /// Number of pods of each
     #[arg(long, default_value_t = 2)]
     size: u32,
 
-    /// Requests that the client has in flight
+    /// Number of concurrent requests of the client
     #[arg(long, default_value_t = 16)]
     concurrency: usize,
 
-    /// Rounds, in which all take turns
+    /// Number of rounds, in which all are measured alternately
     #[arg(id = "throughput_rounds", long = "throughput-rounds", default_value_t = 1)]
     rounds: usize,
 
-    /// Seconds that an idle operator is watched, in the last round
+    /// Seconds for which an idle operator is observed, in the last round
     #[arg(long, default_value_t = 30)]
     idle: u64,
 
-    /// Seconds that may pass until all Jobs exist, and again until all pods do
+    /// Maximum seconds until all Jobs exist, and again until all pods exist
     #[arg(long, default_value_t = 300)]
     limit: u64,
 }
 
-/// What was measured.
+/// Measurements.
 #[derive(Serialize)]
 pub(crate) struct Figures {
     count: usize,
     size: u32,
     concurrency: usize,
-    /// MiniClusters a second, by a client that does all itself.
+    /// MiniClusters per second, by a client that creates everything itself.
     ceiling: Samples,
     ceiling_single_milliseconds: Samples,
     operators: Vec<OperatorFigures>,
@@ -78,19 +78,19 @@ pub(crate) struct Figures {
 #[derive(Serialize, Default)]
 struct OperatorFigures {
     name: String,
-    /// Jobs a second, from the first create to the last Job.
+    /// Jobs per second, from the first create request to the last Job.
     rate: Samples,
-    /// From the create of one MiniCluster to its Job, nothing else going on.
+    /// From creating one MiniCluster to its Job, without other load.
     single_milliseconds: Samples,
-    /// Time on a core until all Jobs existed.
+    /// CPU time until all Jobs existed.
     cpu_seconds: Samples,
-    /// The last round's memory, calls until all Jobs existed and until nothing was left to do.
+    /// Of the last round: the memory, and the requests until all Jobs existed and until it settled.
     peak_mebibytes: f64,
     until_jobs: Tally,
     settled: Option<Settled>,
 }
 
-/// What is known when all pods exist and the operator has nothing left to do.
+/// The measurements after all pods exist and the operator has settled.
 #[derive(Serialize)]
 struct Settled {
     seconds: f64,
@@ -101,7 +101,7 @@ struct Settled {
     idle_cpu_seconds: f64,
 }
 
-/// Measures all, in turns.
+/// Measures all alternately.
 pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result<Figures> {
     let mut figures = Figures {
         count: options.count,
@@ -124,7 +124,7 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
     Ok(figures)
 }
 
-/// MiniClusters a second of a client that creates each MiniCluster and its objects.
+/// Measures the MiniClusters per second of a client that creates each MiniCluster and its objects.
 async fn ceiling(options: &Options, bare: &Bare, figures: &mut Figures) -> Result<()> {
     let ours: Result<Vec<_>> =
         flux_operator_api::crd::all().iter().map(|crd| Ok(serde_json::to_value(crd)?)).collect();
@@ -133,7 +133,7 @@ async fn ceiling(options: &Options, bare: &Bare, figures: &mut Figures) -> Resul
         let owner = create(client, &manifest).await?;
         create_all(client, &bare.objects(&owner)?).await
     };
-    // With the operator's account, which waits in the same queues of the API server.
+    // With the operator's account, which uses the same queues of the API server.
     let client = bed.operator_client().await?;
     for number in 0..=SINGLES {
         let seconds = single(options, &client, number, &create_one).await?;
@@ -145,7 +145,7 @@ async fn ceiling(options: &Options, bare: &Bare, figures: &mut Figures) -> Resul
     Ok(())
 }
 
-/// What a user does, and leaves the rest to the operator.
+/// Creates only the MiniCluster, as a user does.
 async fn create_alone(client: &Client, manifest: Value) -> Result<()> {
     create(client, &manifest).await.map(drop)
 }
@@ -160,7 +160,7 @@ async fn one_round(
     let mut running = operator.start(&bed)?;
     for number in 0..=SINGLES {
         let seconds = running.alive(single(options, &bed.client, number, &create_alone)).await?;
-        // The first waits for the operator to start.
+        // The first one waits for the operator to start.
         if number > 0 {
             figures.single_milliseconds.add(1000.0 * seconds);
         }
@@ -187,7 +187,7 @@ async fn one_round(
     Ok(())
 }
 
-/// Seconds from the create of one MiniCluster to its Job.
+/// Seconds from creating one MiniCluster to its Job.
 async fn single(
     options: &Options,
     client: &Client,
@@ -205,8 +205,8 @@ async fn single(
     Ok((exists? - started).as_secs_f64())
 }
 
-/// Creates everything, with so many requests in flight, and returns Jobs a second from the first
-/// request to the last Job.
+/// Creates everything, with this many concurrent requests, and returns Jobs per second from the
+/// first request to the last Job.
 async fn at_once(
     options: &Options,
     client: &Client,
@@ -228,8 +228,8 @@ async fn at_once(
     Ok(options.count as f64 / (last? - started).as_secs_f64())
 }
 
-/// Waits until the operator should have nothing left to do, then watches it idle. Returns the
-/// moments between which it should be quiet.
+/// Waits until the operator should have settled, then observes it while idle. Returns the period in
+/// which it should be idle.
 async fn settle(
     options: &Options,
     bed: &Bed,
@@ -261,7 +261,7 @@ async fn settle(
     Ok((quiet, Timestamp::now(), figures))
 }
 
-/// The one thing that is measured by time passing: what happens in it.
+/// Waits for a fixed time, to measure what happens meanwhile.
 async fn sleep(time: Duration) -> Result<()> {
     tokio::time::sleep(time).await;
     Ok(())
@@ -274,7 +274,7 @@ impl OperatorFigures {
 }
 
 impl Figures {
-    /// All figures by name; ratios to the ceiling and to other operators too.
+    /// All measurements by name, including ratios to the ceiling and to other operators.
     pub(crate) fn measures(&self) -> Measures {
         let mut measures = Measures::new();
         let count = self.count as f64;
@@ -302,7 +302,7 @@ impl Figures {
         measures
     }
 
-    /// The figures for people.
+    /// The measurements as a table.
     pub(crate) fn table(&self) -> String {
         let names = self.operators.iter().map(|operator| operator.name.clone());
         let mut rows =
@@ -315,11 +315,11 @@ impl Figures {
         };
         let ceiling = self.ceiling.median().unwrap_or(f64::NAN);
         row("Jobs/s", self.ceiling.rate_text(1), &|each| each.rate.rate_text(1));
-        row("of the ceiling", "1.00".into(), &|each| {
+        row("relative to the ceiling", "1.00".into(), &|each| {
             format!("{:.2}", each.rate.median().unwrap_or(f64::NAN) / ceiling)
         });
         let single = self.ceiling_single_milliseconds.text(0);
-        row("one alone to its Job, ms: median (worst)", single, &|each| {
+        row("single MiniCluster to its Job, ms: median (worst)", single, &|each| {
             each.single_milliseconds.text(0)
         });
         row("CPU until all Jobs, ms each", dash(), &|each| {
@@ -353,13 +353,13 @@ impl Figures {
             })
         });
         let title = format!(
-            "{} MiniClusters of {}, {} requests in flight",
+            "{} MiniClusters of {}, {} concurrent requests",
             self.count, self.size, self.concurrency
         );
         table(&title, &rows) + &self.call_table()
     }
 
-    /// Calls by kind for each MiniCluster, until the operator had settled.
+    /// Requests by kind per MiniCluster, until the operator had settled.
     fn call_table(&self) -> String {
         let tally = |each: &OperatorFigures| match &each.settled {
             Some(settled) => settled.calls.clone(),
@@ -386,6 +386,6 @@ impl Figures {
             };
             rows.push(std::iter::once(kind.clone()).chain(tallies.iter().map(each)).collect());
         }
-        table("calls of each MiniCluster × how long the API server took", &rows)
+        table("requests per MiniCluster × time in the API server", &rows)
     }
 }

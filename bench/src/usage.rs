@@ -1,25 +1,25 @@
-//! What a process and everything it has started have used.
+//! The resource usage of a process and its descendants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-/// Use of the machine.
+/// Resource usage.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Usage {
-    /// Time on a core, of the system on its behalf too.
+    /// User and system CPU time.
     pub(crate) cpu_seconds: f64,
-    /// The most memory it ever had.
+    /// Peak memory.
     pub(crate) peak_mebibytes: f64,
 }
 
-/// The use of a process and all its living descendants; of children that have ended their time.
+/// The usage of a process and its living descendants; of terminated children, only the CPU time.
 pub(crate) fn of_tree(root: u32) -> Usage {
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     let mut total = Usage::default();
     for process in tree(root, &parents()) {
         let read = |file| std::fs::read_to_string(format!("/proc/{process}/{file}"));
-        // A process that has ended meanwhile has no files left.
+        // A process that has exited meanwhile has no files any more.
         if let (Ok(stat), Ok(status)) = (read("stat"), read("status")) {
             total.cpu_seconds += cpu_ticks(&stat).unwrap_or_default() as f64 / ticks;
             total.peak_mebibytes += peak_kibibytes(&status).unwrap_or_default() as f64 / 1024.0;
@@ -28,7 +28,7 @@ pub(crate) fn of_tree(root: u32) -> Usage {
     total
 }
 
-/// The parent of every process of the machine.
+/// The parent of every process on the machine.
 fn parents() -> BTreeMap<u32, u32> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
@@ -58,7 +58,8 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     (14..=17).map(|number| field(stat, number)).sum()
 }
 
-/// A field of proc_pid_stat(5), numbered as there. The second is a name that may hold spaces.
+/// A field of proc_pid_stat(5), with the number from the manual. The second is a name, which may
+/// contain spaces.
 fn field(stat: &str, number: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(number - 3)?.parse().ok()

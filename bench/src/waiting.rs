@@ -1,4 +1,4 @@
-//! Waits for events of a watch, and says when they came.
+//! Waits for events of a watch, and returns when they happened.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-/// What can be watched.
+/// A kind that can be watched.
 pub(crate) trait Watched:
     Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static
 {
@@ -20,7 +20,7 @@ pub(crate) trait Watched:
 impl<K> Watched for K where K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static
 {}
 
-/// Awaits something, but not for ever.
+/// Awaits a future with a timeout.
 pub(crate) async fn within<T>(
     limit: Duration,
     what: &str,
@@ -28,11 +28,11 @@ pub(crate) async fn within<T>(
 ) -> Result<T> {
     match tokio::time::timeout(limit, future).await {
         Ok(outcome) => outcome.with_context(|| format!("while waiting until {what}")),
-        Err(_) => bail!("not within {} s: {what}", limit.as_secs()),
+        Err(_) => bail!("timed out after {} s waiting until {what}", limit.as_secs()),
     }
 }
 
-/// The moment at which an object was first seen that `found` takes.
+/// The time at which the first object was observed for which `found` returns true.
 pub(crate) async fn first<K: Watched>(
     api: Api<K>,
     config: watcher::Config,
@@ -47,7 +47,7 @@ pub(crate) async fn first<K: Watched>(
     bail!("the watch ended")
 }
 
-/// The moment at which so many different objects had been seen.
+/// The time at which this many different objects had been observed.
 pub(crate) async fn so_many<K: Watched>(api: Api<K>, count: usize) -> Result<Instant> {
     let mut seen = BTreeSet::new();
     first(api, watcher::Config::default(), |object| {
@@ -57,7 +57,7 @@ pub(crate) async fn so_many<K: Watched>(api: Api<K>, count: usize) -> Result<Ins
     .await
 }
 
-/// The moment at which the last of some pods was gone.
+/// The time at which the last of some pods was deleted.
 pub(crate) async fn no_pods(api: Api<Pod>, config: watcher::Config) -> Result<Instant> {
     let mut left = BTreeSet::new();
     let mut changes = watcher(api, config).boxed();
@@ -84,12 +84,12 @@ pub(crate) async fn no_pods(api: Api<Pod>, config: watcher::Config) -> Result<In
     bail!("the watch ended")
 }
 
-/// The pods of a Job.
+/// Selects the pods of a Job.
 pub(crate) fn of_job(job: &str) -> watcher::Config {
     watcher::Config::default().labels(&format!("batch.kubernetes.io/job-name={job}"))
 }
 
-/// One object.
+/// Selects one object.
 pub(crate) fn named(name: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={name}"))
 }

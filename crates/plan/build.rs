@@ -1,16 +1,16 @@
-//! Tells builds apart: a digest of the sources that decide what a cluster's objects look like
-//! and what its agents read. Two builds of one release may differ in them.
+//! Identifies the build: a digest of the sources that determine what a cluster's objects look
+//! like and what its agents read. Two builds of one release may differ in them.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Crates whose sources count, beside this one.
+/// Crates whose sources count.
 const CRATES: [&str; 4] = ["api", "flux", "plan", "wire"];
 
 fn main() -> io::Result<()> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // FNV-1a: it only has to tell builds apart.
+    // FNV-1a: it only has to distinguish builds.
     let mut digest = 0xcbf2_9ce4_8422_2325_u64;
     for name in CRATES {
         let sources = crates.join(name).join("src");

@@ -1,4 +1,4 @@
-//! Reads broker configurations: read back the same, and resolved without more than is allowed.
+//! Reads broker configurations: printing and parsing agree, and resolved values are bounded.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ fuzz_target!(|text: &str| {
     if let Some(Ok(hosts)) = config.bootstrap.as_ref().map(|bootstrap| bootstrap.ranks()) {
         assert!(hosts.len() <= MAX_RANKS);
     }
-    // Texts are compared and not values, because a TOML float may be NaN.
+    // The texts are compared and not the values, because a TOML float may be NaN.
     let printed = config.to_toml().expect("what was read can be printed");
     let read = BrokerConfig::parse(&printed).expect("what was printed");
     assert_eq!(read.to_toml().expect("printed before"), printed);

@@ -1,4 +1,4 @@
-//! Reads certificates, and makes them from hostile metadata.
+//! Reads certificates, and creates them with hostile metadata.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Reads host lists: bounded, and printed so that they are read back the same.
+//! Reads host lists: results are bounded, and printing and parsing agree.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ fuzz_target!(|text: &str| {
     let printed = list.to_string();
     let read: HostList = printed.parse().expect("what was printed");
     assert_eq!(read.to_string(), printed);
-    // Long lists are compared in part, or the fuzzer would do little else.
+    // Only a part of long lists is compared, because the fuzzer would do little else otherwise.
     assert_eq!(read.len(), list.len());
     assert!(read.iter().take(1000).eq(list.iter().take(1000)));
     for host in list.iter().take(20) {

@@ -1,4 +1,4 @@
-//! Reads idsets: printed so that they are read back the same, and sets as sets are.
+//! Reads idsets: printing and parsing agree, and set operations are consistent.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Reads job ids in any encoding; every form they are printed in is the same id.
+//! Reads job ids in any encoding; every printed form is the same id.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Reads R: what was accepted is consistent and read back the same.
+//! Reads R: accepted values are consistent, and printing and parsing agree.
 
 #![no_main]
 

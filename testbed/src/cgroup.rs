@@ -1,9 +1,8 @@
-//! The cgroups that hold a testbed's pods.
+//! The cgroups that contain a testbed's pods.
 //!
-//! The kubelet wants its root cgroup to exist in every hierarchy: with cgroup version 1 that is
-//! one directory per controller, with version 2 a single one. cgroups are the one thing that
-//! outlives the processes in it, so they are removed by name, by `down` or by the next testbed
-//! in the same slot.
+//! The kubelet requires its root cgroup in every hierarchy: with cgroup version 1 that is one
+//! directory per controller, with version 2 a single one. cgroups outlive the processes in them, so
+//! they are removed by name, by `down` or by the next testbed in the same slot.
 
 use std::fs;
 use std::io;
@@ -35,7 +34,7 @@ pub(crate) fn create(slot: Slot) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Removes the slot's cgroups. Those that still hold a process stay, and `false` is returned.
+/// Removes the slot's cgroups. Returns `false` if some still contain a process.
 pub(crate) fn remove(slot: Slot) -> bool {
     hierarchies(Path::new(MOUNT)).iter().all(|hierarchy| {
         let path = hierarchy.join(slot.cgroup());
@@ -62,8 +61,8 @@ fn hierarchies(mount: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Passes the controllers on to the children of the root. One that the kernel lacks is none of
-/// our business: the kubelet says what it misses.
+/// Enables the controllers for the children of the root. Errors are ignored: the kubelet reports
+/// missing controllers.
 fn enable_controllers(mount: &Path) {
     for controller in UNIFIED_CONTROLLERS {
         let _unsupported =
@@ -87,7 +86,7 @@ fn remove_below(path: &Path) {
             remove_below(&entry.path());
         }
     }
-    // A cgroup that is still busy is seen by the caller, which looks whether it exists.
+    // The caller checks whether a busy cgroup still exists.
     let _busy = fs::remove_dir(path);
 }
 

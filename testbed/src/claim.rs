@@ -1,12 +1,12 @@
-//! Slots are claimed machine-wide, by locks.
+//! Claims slots machine-wide, with file locks.
 //!
-//! `/run/flux-operator-testbed/<slot>.lock` is held by the supervisor (it is its standard input)
-//! and by the `unshare` it runs under, so the kernel gives it back however they end. The file's
-//! content says whose it is; that alone is how a running testbed is found, so a lost `state.json`
+//! `/run/flux-operator-testbed/<slot>.lock` is locked by the supervisor (as its standard input) and
+//! by the `unshare` it runs under, so that the kernel releases it however they exit. The content of
+//! the file names the testbed; only this is used to find a running testbed, so a lost `state.json`
 //! or a deleted clone does not hide one.
 //!
-//! `/run/flux-operator-testbed/<slot>/` holds the testbed's sockets: a path below a deep target
-//! directory would be longer than the 108 bytes a socket's address has.
+//! `/run/flux-operator-testbed/<slot>/` contains the testbed's sockets: a path below a deep target
+//! directory could exceed the 108 bytes of a socket address.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -22,16 +22,16 @@ use crate::layout::Home;
 use crate::slot::{Port, SLOTS, Slot};
 use crate::{cgroup, network, prerequisites};
 
-/// Whose a slot is.
+/// The testbed that holds a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Holder {
     /// The testbed's directory.
     pub(crate) home: Home,
-    /// The process to end when the supervisor does not answer.
+    /// The process to kill if the supervisor does not respond.
     pub(crate) pid: i32,
 }
 
-/// A slot of ours. Dropping it gives the slot back, unless a child inherited the lock.
+/// A claimed slot. Dropping it releases the slot, unless a child inherited the lock.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) slot: Slot,
@@ -41,10 +41,10 @@ pub(crate) struct Claim {
 /// Why no slot could be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Every slot is taken.
-    #[error("all {SLOTS} slots of this machine are taken: end a testbed with `testbed down`")]
+    /// Every slot is in use.
+    #[error("all {SLOTS} slots of this machine are in use: stop a testbed with `testbed down`")]
     Full,
-    /// A file could not be made.
+    /// A file could not be created.
     #[error("failed to claim a slot")]
     File(#[source] FileError),
 }
@@ -54,7 +54,7 @@ pub enum ClaimError {
 pub(crate) struct RunDirectory(PathBuf);
 
 impl RunDirectory {
-    /// Root's is the machine's; every other user has one of their own.
+    /// The directory for root is shared by the machine; every other user has their own.
     pub(crate) fn of_this_user() -> RunDirectory {
         const NAME: &str = "flux-operator-testbed";
         if prerequisites::is_root() {
@@ -78,10 +78,10 @@ impl RunDirectory {
         self.0.join(format!("{slot}.lock"))
     }
 
-    /// Claims a free slot and removes what an earlier testbed left in it.
+    /// Claims a free slot and removes the remains of an earlier testbed in it.
     pub(crate) fn claim(&self) -> Result<Claim, ClaimError> {
         files::create_directory(&self.0).map_err(ClaimError::File)?;
-        // Kubernetes' programs serve only to whom they know, but a socket has no such check.
+        // Kubernetes' programs authenticate their clients, but a socket does not.
         fs::set_permissions(&self.0, fs::Permissions::from_mode(0o700))
             .map_err(failed("protect", &self.0))
             .map_err(ClaimError::File)?;
@@ -95,7 +95,7 @@ impl RunDirectory {
             }
             let directory = self.of_slot(slot);
             files::create_directory(&directory).map_err(ClaimError::File)?;
-            // Whoever held it before holds it no more.
+            // The previous holder is gone.
             let path = self.lock_of(slot);
             lock.set_len(0).map_err(failed("empty", &path)).map_err(ClaimError::File)?;
             return Ok(Claim { slot, lock });
@@ -103,18 +103,18 @@ impl RunDirectory {
         Err(ClaimError::Full)
     }
 
-    /// Who holds which slot at this moment.
+    /// The slots that are in use, and their holders.
     pub(crate) fn holders(&self) -> Vec<(Slot, Holder)> {
         Slot::all().filter_map(|slot| Some((slot, self.holder(slot)?))).collect()
     }
 
-    /// The slot of the testbed in `home`, if it runs.
+    /// The slot of the testbed in `home`, if it is running.
     pub(crate) fn find(&self, home: &Home) -> Option<(Slot, Holder)> {
         self.holders().into_iter().find(|(_, holder)| holder.home == *home)
     }
 
-    /// Removes what testbeds that ended otherwise than by `down` left behind, and every file here
-    /// that nobody needs.
+    /// Removes the remains of testbeds that were not stopped by `down`, and all files here that are
+    /// no longer needed.
     pub(crate) fn sweep_free_slots(&self) {
         for slot in Slot::all() {
             let lock_file = self.lock_of(slot);
@@ -123,19 +123,20 @@ impl RunDirectory {
             }
             if let Ok(Some(_lock)) = self.try_lock(slot) {
                 self.sweep(slot);
-                // While the lock is held: whoever opened the file before sees that it is gone.
+                // Removed while locked: a process that has opened the file notices that it was
+                // removed.
                 let _gone_already = fs::remove_file(&lock_file);
             }
         }
-        // Fails while another testbed's files are in it, which is what is wanted.
+        // Fails if the directory contains files of another testbed, as intended.
         let _in_use = fs::remove_dir(&self.0);
     }
 
-    /// Removes what is left of a testbed whose slot is ours now.
+    /// Removes the remains of a testbed whose slot is ours now.
     fn sweep(&self, slot: Slot) {
         if prerequisites::is_root() {
             network::remove_link(slot);
-            // Processes of a namespace whose first process was killed take a moment to die.
+            // The processes of a killed pid namespace take a moment to exit.
             for _ in 0..50 {
                 if cgroup::remove(slot) {
                     break;
@@ -159,11 +160,12 @@ impl RunDirectory {
         serde_json::from_str(&content).ok()
     }
 
-    /// Takes a slot's lock; none when somebody holds it.
+    /// Locks a slot; None if it is locked.
     fn try_lock(&self, slot: Slot) -> Result<Option<File>, FileError> {
         let path = self.lock_of(slot);
         loop {
-            // Again each time: who swept the last file removes the directory too.
+            // Inside the loop, because the process that removes the last file also removes the
+            // directory.
             files::create_directory(&self.0)?;
             let file = File::options()
                 .read(true)
@@ -180,15 +182,15 @@ impl RunDirectory {
             if is_still_at(&file, &path) {
                 return Ok(Some(file));
             }
-            // It was removed between open and lock; what is there now is another file.
+            // It was removed between open and lock; the path now refers to another file.
         }
     }
 }
 
 impl Claim {
-    /// Writes down whose the slot is.
+    /// Records the holder of the slot.
     pub(crate) fn record(&mut self, holder: &Holder) -> io::Result<()> {
-        let text = serde_json::to_string(holder).expect("a holder has only string keys");
+        let text = serde_json::to_string(holder).expect("a holder can be serialized");
         self.lock.set_len(0)?;
         self.lock.rewind()?;
         self.lock.write_all(text.as_bytes())
@@ -202,8 +204,8 @@ fn is_still_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Another user's testbed, or any other program, may use the slot's ports. A testbed that just
-/// died gives them back within the moment this waits.
+/// Whether the slot's ports are free. Another user's testbed, or any other program, may use them. A
+/// testbed that just exited releases them within the time that this waits.
 fn ports_are_free(slot: Slot) -> bool {
     (0..20).any(|attempt| {
         if attempt > 0 {
@@ -235,8 +237,8 @@ mod tests {
         assert_eq!(run.holders(), [(slot, holder.clone())]);
         assert_eq!(run.find(&holder.home), Some((slot, holder)));
         drop(claim);
-        // Another test may be starting a program at this moment; until that has closed what it
-        // inherited, the lock is held.
+        // Another test may be starting a program at this moment, which holds the lock until it has
+        // closed inherited files.
         let is_free = || {
             std::thread::sleep(std::time::Duration::from_millis(20));
             run.holders().is_empty()

@@ -1,12 +1,12 @@
-//! Runs other programs to their end: `ip`, `go`, `ctr`, `apt-get`.
+//! Runs other programs to completion: `ip`, `go`, `ctr`, `apt-get`.
 
 use std::io;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Why a program did not do what it was called for.
+/// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The program could not be started at all.
+    /// The program could not be started.
     #[error("failed to start {program:?}")]
     Start {
         /// The program's name or path.
@@ -14,19 +14,19 @@ pub enum CommandError {
         /// Why.
         source: io::Error,
     },
-    /// The program ran and said no.
-    #[error("{line:?} ended with {status}: {message}")]
+    /// The program exited with an error.
+    #[error("{line:?} exited with {status}: {message}")]
     Failed {
         /// The whole command line.
         line: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// The end of what it wrote to its error output.
+        /// The end of its standard error.
         message: String,
     },
 }
 
-/// Runs a program and returns what it wrote to its standard output. Its input is empty.
+/// Runs a program without input and returns its standard output.
 pub(crate) fn run(command: &mut Command) -> Result<String, CommandError> {
     let output = command.stdin(Stdio::null()).output().map_err(|source| CommandError::Start {
         program: command.get_program().to_string_lossy().into_owned(),
@@ -43,8 +43,8 @@ pub(crate) fn run(command: &mut Command) -> Result<String, CommandError> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Where a program lies in this process' `PATH` or in the administrator's directories, which an
-/// ordinary user's `PATH` leaves out on Debian.
+/// Finds a program in this process' `PATH` or in the administrator's directories, which are not in
+/// an ordinary user's `PATH` on Debian.
 pub(crate) fn find(program: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -53,10 +53,10 @@ pub(crate) fn find(program: &str) -> Option<std::path::PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// The `PATH` that components get behind the testbed's own programs.
+/// The `PATH` of components, after the testbed's own programs.
 pub(crate) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// An error with its causes, in one line.
+/// An error with its causes, on one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -92,7 +92,7 @@ mod tests {
         let error = run(Command::new("sh").args(["-c", "echo no >&2; exit 3"])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            r#""sh -c echo no >&2; exit 3" ended with exit status: 3: no"#
+            r#""sh -c echo no >&2; exit 3" exited with exit status: 3: no"#
         );
     }
 

@@ -1,4 +1,4 @@
-//! A program of the testbed as a value: what to run and how to know that it serves.
+//! A program of the testbed as a value: what to run, and how to check that it is ready.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use crate::layout::Home;
 use crate::slot::{Port, Slot};
 use crate::state::{Level, Wanted};
 
-/// Everything that the components' command lines and configurations are computed from.
+/// The input for the command lines and configurations of components.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) home: Home,
@@ -20,7 +20,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Where the API server listens: the address must be reachable from the node if there is one.
+    /// The address of the API server: it must be reachable from the node, if there is one.
     pub(crate) fn api_server(&self) -> SocketAddr {
         let port = self.slot.port(Port::ApiServer);
         match self.wanted.level {
@@ -45,48 +45,48 @@ impl Settings {
     }
 }
 
-/// One program that the supervisor keeps running.
+/// A program that the supervisor keeps running.
 #[derive(Clone, Debug)]
 pub(crate) struct Component {
-    /// Its name, and that of its log file.
+    /// Its name, also used for its log file.
     pub(crate) name: &'static str,
     /// The file in `bin`.
     pub(crate) program: &'static str,
     pub(crate) arguments: Vec<String>,
     pub(crate) place: Place,
     pub(crate) after_death: AfterDeath,
-    /// It serves when all of these hold.
+    /// It is ready when all of these succeed.
     pub(crate) ready: Vec<Probe>,
 }
 
-/// Which network a component sees.
+/// The network in which a component runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Host,
     Node,
 }
 
-/// What happens when a component ends by itself after it was ready.
+/// What happens when a component exits by itself after it was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterDeath {
-    /// The cluster is nothing without it.
+    /// The testbed cannot run without it.
     EndAll,
-    /// It is started again, as a node's service manager would.
+    /// It is restarted, as a node's service manager would do.
     Restart,
 }
 
-/// A question whose answer shows that a component serves.
+/// A check whether a component is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Probe {
-    /// Somebody accepts connections.
+    /// A TCP connection is accepted.
     Tcp(SocketAddr),
-    /// Somebody accepts connections at this socket.
+    /// A connection to this Unix socket is accepted.
     Socket(PathBuf),
-    /// A plain HTTP request is answered with 200.
+    /// A plain HTTP request returns status 200.
     Http(SocketAddr, &'static str),
-    /// The API server answers this path.
+    /// The API server serves this path.
     Api(String),
-    /// The API server says that the node is ready.
+    /// The API server reports the node as ready.
     NodeReady(String),
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn path_flag(name: &str, path: &std::path::Path) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// Settings for tests of what is rendered from them.
+    /// Settings for tests of rendered configurations.
     pub(crate) fn settings(level: Level) -> Settings {
         Settings {
             home: Home::at("/base/default".into()),

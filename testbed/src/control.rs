@@ -1,4 +1,5 @@
-//! How other processes talk to a supervisor: one line there, one line back, over a socket.
+//! The protocol between other processes and a supervisor: a request line and a response line over a
+//! socket.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -7,16 +8,16 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What a supervisor can be asked.
+/// A request to a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Say that it lives.
+    /// Check that it is alive.
     Answer,
-    /// End everything.
+    /// Stop everything.
     End,
     /// Stop one component and keep it stopped.
     Stop(String),
-    /// Start a stopped component and wait until it serves.
+    /// Start a stopped component and wait until it is ready.
     Start(String),
 }
 
@@ -45,21 +46,21 @@ impl FromStr for Request {
     }
 }
 
-/// Why a supervisor did not do as asked.
+/// Why a request to a supervisor failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// It could not be reached, or did not answer in time.
-    #[error("the supervisor does not answer")]
+    /// It could not be reached, or did not respond in time.
+    #[error("the supervisor does not respond")]
     Silent(#[source] io::Error),
-    /// It answered no.
+    /// It refused the request.
     #[error("the supervisor refused: {message}")]
     Refused {
-        /// Its words.
+        /// Its message.
         message: String,
     },
 }
 
-/// Sends a request and waits for the answer.
+/// Sends a request and waits for the response.
 pub(crate) fn send(socket: &Path, request: &Request, limit: Duration) -> Result<(), ControlError> {
     let ask = || {
         let mut stream = UnixStream::connect(socket)?;
@@ -77,8 +78,8 @@ pub(crate) fn send(socket: &Path, request: &Request, limit: Duration) -> Result<
     }
 }
 
-/// Whether a supervisor lives. One that is busy, with starting a component for somebody, does; one
-/// that is just being killed does not, although its lock may still be held for a moment.
+/// Whether a supervisor is alive. A busy one, which is starting a component, is; one that is being
+/// killed is not, although its lock may still be held for a moment.
 pub(crate) fn is_alive(socket: &Path) -> bool {
     match send(socket, &Request::Answer, Duration::from_secs(5)) {
         Ok(()) | Err(ControlError::Refused { .. }) => true,
@@ -88,11 +89,11 @@ pub(crate) fn is_alive(socket: &Path) -> bool {
     }
 }
 
-/// The supervisor's end.
+/// The supervisor's side of the protocol.
 #[derive(Debug)]
 pub(crate) struct Listener(UnixListener);
 
-/// A request that waits for its answer.
+/// A request that was not answered yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) request: Request,
@@ -111,12 +112,13 @@ impl Listener {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
         let mut waiting = [PollFd::new(&self.0, PollFlags::IN)];
-        // An interruption by a signal counts as no request: the caller looks around and asks again.
+        // An interruption by a signal counts as no request: the caller checks its state and calls
+        // again.
         if poll(&mut waiting, Some(&limit)).unwrap_or(0) == 0 {
             return None;
         }
         let (stream, _) = self.0.accept().ok()?;
-        // Whoever connects and says nothing must not hold up the supervisor for long.
+        // A client that sends nothing must not block the supervisor for long.
         stream.set_nonblocking(false).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
         let mut line = String::new();
@@ -142,7 +144,7 @@ fn answer(mut stream: UnixStream, result: Result<(), String>) {
         Ok(()) => "ok".to_owned(),
         Err(message) => message.replace('\n', " "),
     };
-    // Who asked may have gone; that is no concern of the supervisor.
+    // The client may have disconnected; that is not an error.
     let _gone = writeln!(stream, "{line}");
 }
 

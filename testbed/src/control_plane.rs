@@ -1,7 +1,7 @@
 //! etcd, the API server, the controllers and the scheduler.
 //!
-//! Options are the defaults of a usual cluster but for what one machine needs: own ports, own
-//! keys, no waiting for a leader election, no waiting for the disk.
+//! Options are the defaults of a usual cluster except for what one machine needs: own ports, own
+//! keys, no leader election, no waiting for the disk.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::pki::FRONT_PROXY;
 use crate::slot::Port;
 use crate::state::Level;
 
-/// The issuer of service account tokens: the name pods know the API server by.
+/// The issuer of service account tokens: the name by which pods reach the API server.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 pub(crate) fn etcd(settings: &Settings) -> Component {
@@ -40,7 +40,7 @@ pub(crate) fn etcd(settings: &Settings) -> Component {
             path_flag("peer-key-file", &pki("etcd.key")),
             path_flag("peer-trusted-ca-file", &pki("ca.crt")),
             "--peer-client-cert-auth".to_owned(),
-            // Nothing in it outlives the testbed, so nothing has to reach the disk.
+            // Nothing in it outlives the testbed, so nothing has to be written to disk.
             "--unsafe-no-fsync".to_owned(),
             flag("log-level", "warn"),
         ],
@@ -71,7 +71,7 @@ pub(crate) fn api_server(settings: &Settings) -> Component {
         path_flag("kubelet-certificate-authority", &pki("ca.crt")),
         path_flag("kubelet-client-certificate", &pki("apiserver-kubelet-client.crt")),
         path_flag("kubelet-client-key", &pki("apiserver-kubelet-client.key")),
-        // For API servers behind this one.
+        // For aggregated API servers.
         path_flag("requestheader-client-ca-file", &pki("ca.crt")),
         flag("requestheader-allowed-names", FRONT_PROXY),
         flag("requestheader-username-headers", "X-Remote-User"),
@@ -79,13 +79,13 @@ pub(crate) fn api_server(settings: &Settings) -> Component {
         flag("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
         path_flag("proxy-client-cert-file", &pki("front-proxy.crt")),
         path_flag("proxy-client-key-file", &pki("front-proxy.key")),
-        // Otherwise the node's name is looked up in the machine's DNS.
+        // Otherwise the node's name is resolved by the machine's DNS.
         flag("kubelet-preferred-address-types", "InternalIP"),
         flag("service-account-issuer", ISSUER),
         path_flag("service-account-key-file", &pki("service-accounts.pub")),
         path_flag("service-account-signing-key-file", &pki("service-accounts.key")),
-        // The Service `kubernetes` cannot point to a loopback address; without a node nobody
-        // asks for it.
+        // The Service `kubernetes` cannot point to a loopback address; without a node it is not
+        // used.
         flag(
             "endpoint-reconciler-type",
             match settings.wanted.level {
@@ -108,12 +108,12 @@ pub(crate) fn api_server(settings: &Settings) -> Component {
     }
 }
 
-/// Writes what [`api_server`] reads, apart from keys.
+/// Writes the files that [`api_server`] reads, except keys.
 pub(crate) fn configure(settings: &Settings) -> Result<(), FileError> {
     let policy = json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
-        // One line per request, written when it is answered.
+        // One line per request, written when it is complete.
         "omitStages": ["RequestReceived"],
         "rules": [{ "level": "Metadata" }],
     });
@@ -124,9 +124,9 @@ pub(crate) fn controller_manager(settings: &Settings) -> Component {
     let pki = |file| settings.home.pki(file);
     let mut arguments = client_flags(settings, "kube-controller-manager", Port::ControllerManager);
     arguments.extend([
-        // With an account for each of some fifty controllers the usual limit of 20 requests a
-        // second makes the start 4 s longer. The limit itself is kept: it is what makes large
-        // Jobs slow on a usual cluster.
+        // With a separate account for each of the roughly fifty controllers, the usual limit of 20
+        // requests per second makes the start 4 s longer. The limit itself is kept: it is what
+        // makes large Jobs slow on a usual cluster.
         flag("use-service-account-credentials", false),
         path_flag("service-account-private-key-file", &pki("service-accounts.key")),
         path_flag("root-ca-file", &pki("ca.crt")),
@@ -140,8 +140,8 @@ pub(crate) fn controller_manager(settings: &Settings) -> Component {
         arguments,
         place: Place::Host,
         after_death: AfterDeath::Restart,
-        // No pod can be created in a namespace before this account exists, and only the
-        // controllers make it.
+        // No pod can be created in a namespace before this account exists, and only the controllers
+        // create it.
         ready: vec![
             Probe::Tcp(settings.slot.loopback(Port::ControllerManager)),
             Probe::Api("/api/v1/namespaces/default/serviceaccounts/default".to_owned()),
@@ -170,7 +170,7 @@ fn client_flags(settings: &Settings, component: &str, port: Port) -> Vec<String>
         path_flag("authorization-kubeconfig", kubeconfig),
         flag("bind-address", address.ip()),
         flag("secure-port", address.port()),
-        // There is one of each; a lease only makes the start slower.
+        // There is only one of each; leader election would only delay the start.
         flag("leader-elect", false),
     ]
 }

@@ -1,4 +1,4 @@
-//! `down`: ends a testbed and removes every trace of it.
+//! `down`: stops a testbed and removes all its files.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,24 +12,23 @@ use crate::layout::{Home, Layout, Name};
 use crate::slot::Slot;
 use crate::up;
 
-/// How long a supervisor may take to end when asked, and again when killed. It kills what it
-/// started and waits for nobody; a second is usual, but a kernel under load takes its time to
-/// take namespaces apart.
+/// How long a supervisor may take to exit when asked, and again when killed. It kills what it
+/// started without waiting; a second is usual, but a busy kernel takes longer to remove namespaces.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Why a testbed is still there.
+/// Why a testbed could not be stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum DownError {
-    /// Its processes do not end.
-    #[error("process {pid} of the testbed in slot {slot} does not end")]
+    /// Its process does not exit.
+    #[error("process {pid} of the testbed in slot {slot} does not exit")]
     Alive {
         /// The process that holds the slot.
         pid: i32,
         /// The slot.
         slot: Slot,
     },
-    /// Its process may not be ended.
-    #[error("process {pid} of the testbed in slot {slot} cannot be killed")]
+    /// Its process could not be killed.
+    #[error("failed to kill process {pid} of the testbed in slot {slot}")]
     Kill {
         /// The process that holds the slot.
         pid: i32,
@@ -38,19 +37,19 @@ pub enum DownError {
         /// Why.
         source: io::Error,
     },
-    /// Its files cannot be removed.
-    #[error("the testbed's files could not be removed")]
+    /// Its files could not be removed.
+    #[error("failed to remove the testbed's files")]
     File(#[source] FileError),
 }
 
-/// Ends the testbed of this name, if it runs, and removes what it left behind, also when it
-/// ended otherwise. Returns whether there was anything.
+/// Stops the testbed with this name, if it is running, and removes its remains, also if it exited
+/// otherwise. Returns whether there was anything to remove.
 pub fn down(layout: &Layout, name: &Name) -> Result<bool, DownError> {
     let _lock = up::lock(layout).map_err(DownError::File)?;
     end(&layout.home(name))
 }
 
-/// [`down`] for one who holds the lock already.
+/// [`down`] for a caller that already holds the lock.
 pub(crate) fn end(home: &Home) -> Result<bool, DownError> {
     let run = RunDirectory::of_this_user();
     let found = run.find(home);
@@ -65,7 +64,7 @@ pub(crate) fn end(home: &Home) -> Result<bool, DownError> {
 
 fn end_supervisor(run: &RunDirectory, slot: Slot, holder: &Holder) -> Result<(), DownError> {
     let socket = run.of_slot(slot).join("control.sock");
-    // One that does not answer is killed.
+    // A supervisor that does not respond is killed.
     let free = || wait_free(run, &holder.home, LIMIT);
     if control::send(&socket, &Request::End, LIMIT).is_ok() && free() {
         return Ok(());
@@ -85,8 +84,8 @@ fn end_supervisor(run: &RunDirectory, slot: Slot, holder: &Holder) -> Result<(),
     }
 }
 
-/// Whether this process was started for the testbed: the one that was may have ended, and its
-/// number may be somebody else's now.
+/// Whether this process was started for the testbed: the original may have exited, and another
+/// process may have its pid now.
 fn is_supervisor(pid: i32, home: &Home) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let home = home.path().as_os_str().as_encoded_bytes();
@@ -94,7 +93,7 @@ fn is_supervisor(pid: i32, home: &Home) -> bool {
 }
 
 /// Waits until the testbed holds no slot any more: the last process that has the lock open waits
-/// for the end of all others.
+/// for all others to exit.
 pub(crate) fn wait_free(run: &RunDirectory, home: &Home, limit: Duration) -> bool {
     let limit = Instant::now() + limit;
     while Instant::now() < limit {
@@ -117,7 +116,7 @@ mod tests {
         let mut child =
             Command::new("sh").args(["-c", "sleep 60; true", "/base/a"]).spawn().unwrap();
         let pid = child.id().try_into().unwrap();
-        // The child has this process' command line until it has become the other program.
+        // Until it has executed the other program, the child has this process' command line.
         let limit = Instant::now() + Duration::from_secs(10);
         while !is_supervisor(pid, &home) && Instant::now() < limit {
             std::thread::sleep(Duration::from_millis(5));

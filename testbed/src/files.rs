@@ -1,7 +1,6 @@
-//! File operations whose errors name the path.
+//! File operations whose errors contain the path.
 //!
-//! `std::io::Error` does not say which file it is about, and most failures of a testbed are about
-//! files.
+//! `std::io::Error` does not contain the path, and most failures of a testbed are about files.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,9 +11,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {action} {path:?}")]
 pub struct FileError {
-    /// What was tried, as in "failed to {action}".
+    /// What was attempted, as in "failed to {action}".
     pub action: &'static str,
-    /// The file it was tried on.
+    /// The file.
     pub path: PathBuf,
     /// Why it failed.
     pub source: io::Error,
@@ -26,12 +25,12 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error
     move |source| FileError { action, path, source }
 }
 
-/// Creates a directory and its parents; one that exists is fine.
+/// Creates a directory and its parents; it may already exist.
 pub(crate) fn create_directory(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).map_err(failed("create directory", path))
 }
 
-/// Creates a directory that only its owner can enter; one that exists is fine.
+/// Creates a directory that only its owner can enter; it may already exist.
 pub(crate) fn create_private_directory(path: &Path) -> Result<(), FileError> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -45,7 +44,7 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), FileEr
     fs::write(path, content).map_err(failed("write", path))
 }
 
-/// Writes a file that only its owner can read: keys and what contains them.
+/// Writes a file that only its owner can read, for keys.
 pub(crate) fn write_private(path: &Path, content: impl AsRef<[u8]>) -> Result<(), FileError> {
     fs::OpenOptions::new()
         .write(true)
@@ -57,7 +56,7 @@ pub(crate) fn write_private(path: &Path, content: impl AsRef<[u8]>) -> Result<()
         .map_err(failed("write", path))
 }
 
-/// Replaces a file in one step: a reader sees the old content or the new, never a part.
+/// Replaces a file atomically: a reader sees either the old or the new content.
 pub(crate) fn replace(path: &Path, content: impl AsRef<[u8]>) -> Result<(), FileError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -66,7 +65,7 @@ pub(crate) fn replace(path: &Path, content: impl AsRef<[u8]>) -> Result<(), File
     fs::rename(&new, path).map_err(failed("replace", path))
 }
 
-/// Removes a directory and what is in it; one that does not exist is fine.
+/// Removes a directory with its content; it need not exist.
 pub(crate) fn remove_tree(path: &Path) -> Result<(), FileError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
@@ -74,7 +73,7 @@ pub(crate) fn remove_tree(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// The last `count` lines of a log, fewer when there are fewer. An unreadable log has none.
+/// The last `count` lines of a log. An unreadable log has none.
 pub(crate) fn last_lines(path: &Path, count: usize) -> Vec<String> {
     let content = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&content);

@@ -1,8 +1,8 @@
-//! Container images without a container engine.
+//! Builds container images without a container engine.
 //!
-//! An image here is one layer and a few settings, written as a docker-archive: the tar file that
-//! `docker save` makes and containerd imports. The same entries give the same bytes: they are
-//! sorted, owned by root and have no time.
+//! An image here has one layer and a few settings, and is written as a docker-archive: the tar file
+//! that `docker save` writes and containerd imports. It is reproducible: entries are sorted, owned
+//! by root and without times.
 
 mod archive;
 
@@ -48,19 +48,19 @@ enum Entry {
     },
 }
 
-/// Why an image could not be made.
+/// Why an image could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// A file of the image, or the archive.
-    #[error("failed to make image {tag:?}")]
+    /// A file of the image or the archive could not be read or written.
+    #[error("failed to build image {tag:?}")]
     File {
         /// The image's name.
         tag: String,
         /// Which file, and why.
         source: FileError,
     },
-    /// A file is neither a file, a directory nor a link.
-    #[error("failed to make image {tag:?}: {path:?} is no file, directory or symbolic link")]
+    /// A path is neither a file, a directory nor a symbolic link.
+    #[error("failed to build image {tag:?}: {path:?} is not a file, directory or symbolic link")]
     Kind {
         /// The image's name.
         tag: String,
@@ -73,8 +73,8 @@ pub enum ImageError {
 }
 
 impl Image {
-    /// An empty image. The tag should begin with a registry that does not exist, such as
-    /// `flux-operator.test/`, so that nobody ever tries to pull it.
+    /// An empty image. The tag should start with a registry that does not exist, such as
+    /// `flux-operator.test/`, so that it is never pulled.
     pub fn new(tag: &str) -> Image {
         Image {
             tag: tag.to_owned(),
@@ -83,7 +83,7 @@ impl Image {
         }
     }
 
-    /// An image with a shell and the usual small programs, from the machine's own busybox.
+    /// An image with a shell and the usual small programs, from this machine's busybox.
     pub fn busybox(tag: &str) -> Result<Image, ImageError> {
         let busybox = command::find("busybox").ok_or(ImageError::NoBusybox)?;
         let applets = command::run(Command::new(&busybox).arg("--list"))
@@ -103,8 +103,8 @@ impl Image {
         Ok(image)
     }
 
-    /// Adds a file of this machine. Its time is left out, so that the same program makes the
-    /// same image.
+    /// Adds a file of this machine, without its time, so that the same program gives the same
+    /// image.
     pub fn file(self, source: &Path, place: &str, mode: u32) -> Image {
         self.entry(place, Entry::File { source: source.to_owned(), mode, modified: 0 })
     }
@@ -114,7 +114,7 @@ impl Image {
         self.entry(place, Entry::Content { bytes: content.as_bytes().to_vec(), mode })
     }
 
-    /// Adds a directory. Parents of what is added need not be.
+    /// Adds a directory. Parent directories are added automatically.
     pub fn folder(self, place: &str, mode: u32) -> Image {
         self.entry(place, Entry::Directory { mode })
     }
@@ -124,12 +124,12 @@ impl Image {
         self.entry(place, Entry::Link { target: target.into() })
     }
 
-    /// Adds a file or a whole directory of this machine with its modes, links and times:
-    /// Python compiles a module again at every start when its time is not the one it knows.
+    /// Adds a file or a whole directory of this machine with its modes, links and times: Python
+    /// compiles a module at every start if its time does not match.
     pub fn tree(mut self, source: &Path, place: &str) -> Result<Image, ImageError> {
         let tag = self.tag.clone();
         let file_error = |source| ImageError::File { tag: tag.clone(), source };
-        // The named file itself may be a link to the real one; links inside a tree stay links.
+        // The given path may itself be a link and is resolved; links inside a tree are kept.
         let source = source.canonicalize().map_err(failed("find", source)).map_err(file_error)?;
         let mut waiting = vec![(source, relative(place))];
         while let Some((source, place)) = waiting.pop() {
@@ -160,20 +160,19 @@ impl Image {
         Ok(self)
     }
 
-    /// What a container runs.
+    /// The command of a container.
     pub fn entrypoint<S: Into<String>>(mut self, words: impl IntoIterator<Item = S>) -> Image {
         self.entrypoint = words.into_iter().map(Into::into).collect();
         self
     }
 
-    /// What a container runs when nothing else is said; the entrypoint's arguments, if there is
-    /// one.
+    /// The default command of a container, or the arguments of the entrypoint, if there is one.
     pub fn command<S: Into<String>>(mut self, words: impl IntoIterator<Item = S>) -> Image {
         self.command = words.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Sets a variable of the environment, as `NAME=value`.
+    /// Sets an environment variable, as `NAME=value`.
     pub fn environment(mut self, variable: &str) -> Image {
         let name = |text: &str| text.split('=').next().unwrap_or_default().to_owned();
         self.environment.retain(|each| name(each) != name(variable));
@@ -181,7 +180,7 @@ impl Image {
         self
     }
 
-    /// The user that a container runs as: a number, or a name of the image's `/etc/passwd`.
+    /// The user of a container: a number, or a name in the image's `/etc/passwd`.
     pub fn user(mut self, user: &str) -> Image {
         self.user = user.to_owned();
         self
@@ -234,7 +233,7 @@ mod tests {
     #[test]
     fn what_cannot_be_in_an_image_is_refused() {
         let missing = Image::new("t").tree(Path::new("/nonexistent"), "/a").unwrap_err();
-        assert_eq!(missing.to_string(), r#"failed to make image "t""#);
+        assert_eq!(missing.to_string(), r#"failed to build image "t""#);
         let device = Image::new("t").tree(Path::new("/dev/null"), "/a").unwrap_err();
         assert!(matches!(device, ImageError::Kind { .. }));
     }

@@ -1,4 +1,4 @@
-//! Brings images to the node.
+//! Imports images to the node.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::image::{Image, ImageError};
 use crate::layout::Layout;
 use crate::node::{BUSYBOX_IMAGE, PAUSE_IMAGE};
 
-/// Why an image did not get onto the node.
+/// Why an image could not be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The container runtime refused it.
@@ -18,14 +18,14 @@ pub enum ImportError {
     Runtime {
         /// The archive.
         file: PathBuf,
-        /// What was said.
+        /// Its error.
         source: CommandError,
     },
-    /// The archive could not be made.
-    #[error("failed to make an image for the node")]
+    /// The archive could not be written.
+    #[error("failed to build an image for the node")]
     Image(#[source] ImageError),
-    /// Its directory could not be made.
-    #[error("failed to make a place for images")]
+    /// The directory of images could not be created.
+    #[error("failed to create the directory for images")]
     File(#[source] FileError),
 }
 
@@ -42,7 +42,8 @@ pub(crate) fn write_node_images(layout: &Layout) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Imports them. Before the kubelet starts: the first pod needs the pause image.
+/// Imports these images. This must happen before the kubelet starts, because the first pod needs
+/// the pause image.
 pub(crate) fn import_node_images(settings: &Settings) -> Result<(), ImportError> {
     for file in ["pause.tar", "busybox.tar"] {
         let file = settings.images.join(file);
@@ -51,7 +52,7 @@ pub(crate) fn import_node_images(settings: &Settings) -> Result<(), ImportError>
     Ok(())
 }
 
-/// Imports an archive into the part of containerd's store that Kubernetes uses.
+/// Imports an archive into containerd's namespace for Kubernetes.
 pub(crate) fn import(bin: &Path, socket: &Path, file: &Path) -> Result<(), ImportError> {
     command::run(
         Command::new(bin.join("ctr"))

@@ -1,10 +1,10 @@
 //! The supervisor's own view of the file system.
 //!
-//! Some paths are compiled into Kubernetes' programs or are not worth fighting for: `/run/netns`,
-//! `/run/containerd`, `/var/lib/cni`, `/var/lib/kubelet`, `/var/log/containers`. In the
-//! supervisor's mount namespace `/run`, `/var/lib` and `/var/log` are empty file systems in
-//! memory, into which only the testbed's own directories are bound. So a node finds what it
-//! expects, two nodes do not meet, and when the namespace ends nothing is left on the machine.
+//! Some paths are fixed in Kubernetes' programs: `/run/netns`, `/run/containerd`, `/var/lib/cni`,
+//! `/var/lib/kubelet`, `/var/log/containers`. In the supervisor's mount namespace `/run`,
+//! `/var/lib` and `/var/log` are empty file systems in memory, into which only the testbed's own
+//! directories are bound. So a node finds what it expects, two nodes do not interfere, and nothing
+//! is left on the machine when the namespace is removed.
 
 use std::path::{Path, PathBuf};
 
@@ -16,17 +16,17 @@ use crate::files::{self, FileError, failed};
 /// Directories that are replaced by empty ones.
 const HIDDEN: [&str; 3] = ["/run", "/var/lib", "/var/log"];
 
-/// Large directories of the node, as (where its programs look, where they are in the testbed's
-/// directory).
+/// Large directories of the node: the path that programs use, and the path in the testbed's
+/// directory.
 const BOUND: [(&str, &str); 3] = [
     ("/var/lib/containerd", "containerd"),
     ("/var/lib/kubelet", "kubelet"),
     ("/var/log/pods", "log/pods"),
 ];
 
-/// Sets up the mounts of a node. Assumes a mount namespace of its own with private propagation.
+/// Sets up the mounts of a node. Requires its own mount namespace with private propagation.
 ///
-/// `base` is the directory of all testbeds, which stays visible wherever it is.
+/// `base` is the directory of all testbeds, which stays visible.
 pub(crate) fn set_up(settings: &Settings, base: &Path) -> Result<(), FileError> {
     let run_directory = settings.sockets.parent().unwrap_or(&settings.sockets);
     let kept = [base, run_directory];
@@ -41,16 +41,17 @@ pub(crate) fn set_up(settings: &Settings, base: &Path) -> Result<(), FileError> 
         files::create_directory(Path::new(place))?;
         bind(&source, Path::new(place))?;
     }
-    // As on a usual node: a pod may ask that mounts propagate, and runc refuses that when the
-    // root is private. Our namespace is private already, so nothing reaches the host.
+    // As on a usual node: a pod may request mount propagation, which runc refuses if the root is
+    // private. Our namespace is private already, so nothing reaches the host.
     mount::mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC)
         .map_err(|error| failed("share mounts of", Path::new("/"))(error.into()))
 }
 
-/// Puts an empty file system over `directory`, but for the `kept` directories in it. It is made
-/// ready at `staging` and then moved, because afterwards what is kept could no longer be reached.
+/// Mounts an empty file system over `directory`, except for the `kept` directories in it. It is
+/// prepared at `staging` and then moved, because afterwards the kept directories could not be
+/// reached.
 fn hide(directory: &Path, kept: &[&Path], staging: &Path) -> Result<(), FileError> {
-    // On a machine where one of them is a link (/var/run to /run), the target is what counts.
+    // If one of them is a link (/var/run to /run), its target is used.
     let directory = directory.canonicalize().map_err(failed("resolve", directory))?;
     mount::mount("tmpfs", staging, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=755")
         .map_err(|error| failed("mount tmpfs at", staging)(error.into()))?;

@@ -1,7 +1,7 @@
-//! The files by which clients find the API server and show who they are.
+//! The kubeconfigs of the testbed's clients.
 //!
-//! Written as JSON, which every reader of YAML reads. Certificates are inside, so that the file
-//! can be copied elsewhere on the machine.
+//! They are written as JSON, which is valid YAML, and contain the certificates, so that they can be
+//! copied elsewhere on the machine.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::files::{self, FileError, failed};
 use crate::layout::Home;
 use crate::pki;
 
-/// Writes the kubeconfig of every client of a testbed whose API server listens at `server`.
+/// Writes the kubeconfig of every client, for an API server at `server`.
 pub(crate) fn write_all(home: &Home, server: SocketAddr) -> Result<(), FileError> {
     let authority = read(&home.pki("ca.crt"))?;
     for client in pki::CLIENTS {

@@ -1,10 +1,10 @@
-//! Where a testbed keeps its files.
+//! The files and directories of testbeds.
 //!
 //! ```text
 //! target/testbed/            the base: TESTBED_DIR, else CARGO_TARGET_DIR/testbed
 //!   bin/                     the Go programs; build products, kept by `down`
 //!   images/                  the two images every node has; build products too
-//!   .lock                    held while something is built, started or ended
+//!   .lock                    locked while something is built, started or stopped
 //!   <name>/                  one testbed; `down` removes it
 //!     state.json  kubeconfig  pki/  log/  etcd/ ...
 //! ```
@@ -20,7 +20,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Finds the base directory from the environment, as Cargo finds its target directory.
+    /// Finds the base directory from the environment, as Cargo does for its target directory.
     pub fn discover() -> Layout {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let base = match (variable("TESTBED_DIR"), variable("CARGO_TARGET_DIR")) {
@@ -33,8 +33,8 @@ impl Layout {
 
     /// The layout in the given directory.
     pub fn at(base: &Path) -> Layout {
-        // Symbolic links are resolved where possible: the supervisor looks at the same files
-        // from another mount namespace, and testbeds are told apart by this path.
+        // Symbolic links are resolved if possible: the supervisor uses the same files from another
+        // mount namespace, and testbeds are identified by this path.
         let absolute = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
         Layout { base: resolve_existing(&absolute) }
     }
@@ -54,17 +54,17 @@ impl Layout {
         self.base.join("images")
     }
 
-    /// The lock that orders builds, starts and ends.
+    /// The lock that serializes builds, starts and stops.
     pub(crate) fn lock(&self) -> PathBuf {
         self.base.join(".lock")
     }
 
-    /// The directory of the testbed of this name.
+    /// The directory of the testbed with this name.
     pub(crate) fn home(&self, name: &Name) -> Home {
         Home(self.base.join(&name.0))
     }
 
-    /// Names of which there is a directory, running or not.
+    /// The names of all testbeds that have a directory, running or not.
     pub fn names(&self) -> Vec<Name> {
         let mut names: Vec<Name> = std::fs::read_dir(&self.base)
             .into_iter()
@@ -110,7 +110,7 @@ impl Home {
         self.0.join("log").join(format!("{component}.log"))
     }
 
-    /// A file of the certificate authority's directory.
+    /// A file in the directory of the certificate authority.
     pub(crate) fn pki(&self, file: &str) -> PathBuf {
         self.0.join("pki").join(file)
     }
@@ -121,12 +121,12 @@ impl Home {
     }
 }
 
-/// A testbed's name: a directory name that needs no quoting anywhere.
+/// The name of a testbed: a directory name that needs no quoting.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(String);
 
 impl Name {
-    /// Directories of the base that are no testbeds.
+    /// Directories of the base that are not testbeds.
     const RESERVED: [&'static str; 2] = ["bin", "images"];
 }
 
@@ -151,24 +151,24 @@ impl fmt::Display for Name {
     }
 }
 
-/// Why a text is no testbed's name.
+/// Why a text is not a valid name of a testbed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It has other characters, or too many.
-    #[error("{name:?} is no testbed's name: expected up to 32 of a-z, 0-9 and -")]
+    /// It has other characters, or is too long.
+    #[error("{name:?} is not a valid testbed name: expected up to 32 of a-z, 0-9 and -")]
     Illegal {
         /// The text.
         name: String,
     },
-    /// A directory of this name has another use.
-    #[error("{name:?} is no testbed's name: the directory has another use")]
+    /// A directory with this name has another use.
+    #[error("{name:?} is not a valid testbed name: the directory has another use")]
     Reserved {
         /// The text.
         name: String,
     },
 }
 
-/// Resolves the part of a path that exists; the rest is appended as it is.
+/// Resolves the existing part of a path; the rest is appended unchanged.
 fn resolve_existing(path: &Path) -> PathBuf {
     if let Ok(resolved) = path.canonicalize() {
         return resolved;

@@ -1,14 +1,15 @@
 //! A real Kubernetes on one machine, without a container engine and without a registry.
 //!
-//! The testbed builds Kubernetes, etcd, containerd and CoreDNS from source, and runs them under
-//! one supervisor: at level `control-plane` what stores and decides (no root needed), at level
-//! `node` also one node that runs pods, in namespaces of its own. Ending the supervisor, in
-//! whatever way, ends everything.
+//! The testbed builds Kubernetes, etcd, containerd and CoreDNS from source, and runs them under one
+//! supervisor: at level `control-plane` without nodes (no root needed), at level `node` also with
+//! one node that runs pods, in its own namespaces. When the supervisor exits, for whatever reason,
+//! everything else stops.
 //!
 //! [`up`] claims a slot of the machine (`slot.rs`, `claim.rs`) and starts a supervisor, which
-//! follows the order in `supervise.rs`. Tests use a [`Testbed`] that runs and bring it [`Image`]s.
+//! starts components in the order in `supervise.rs`. Tests use a running [`Testbed`] and import
+//! [`Image`]s.
 //!
-//! This crate must not know anything of the operator: it is what the operator is tested on.
+//! This crate must not depend on the operator: the operator is tested on it.
 
 mod cgroup;
 mod claim;

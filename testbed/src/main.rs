@@ -1,4 +1,4 @@
-//! The testbed's commands. `testbed help` lists them.
+//! The command line of the testbed. `testbed help` lists the commands.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,46 +20,46 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compile the testbed's programs (minutes the first time); `up` does it too
+    /// Compile the testbed's programs (minutes the first time); `up` does this too
     Build {
-        /// What it is built for
+        /// Level to build for
         #[arg(long, default_value = "node")]
         level: Level,
     },
-    /// Bring a testbed up; one that runs is left alone
+    /// Start a testbed, unless it is already running
     Up {
         #[arg(long, default_value = "default")]
         name: Name,
-        /// How much of a Kubernetes
+        /// Which parts of Kubernetes to run
         #[arg(long, default_value = "node")]
         level: Level,
-        /// Let the API server write an audit log of every request's metadata
+        /// Write an audit log of the metadata of every request
         #[arg(long)]
         audit: bool,
     },
-    /// Run a command with a testbed: one that runs stays, one that is started for it ends with it
+    /// Run a command with a testbed; a testbed that was started for it is stopped afterwards
     Run {
         #[arg(long, default_value = "default")]
         name: Name,
-        /// How much of a Kubernetes
+        /// Which parts of Kubernetes to run
         #[arg(long, default_value = "node")]
         level: Level,
-        /// Let the API server write an audit log of every request's metadata
+        /// Write an audit log of the metadata of every request
         #[arg(long)]
         audit: bool,
-        /// The command; it finds KUBECONFIG and TESTBED_NAME in its environment
+        /// The command; KUBECONFIG and TESTBED_NAME are set in its environment
         #[arg(last = true, required = true)]
         command: Vec<std::ffi::OsString>,
     },
-    /// End a testbed and remove its files; the compiled programs stay
+    /// Stop a testbed and remove its files; the compiled programs are kept
     Down {
         #[arg(long, default_value = "default")]
         name: Name,
-        /// Every testbed in this target directory
+        /// All testbeds in this target directory
         #[arg(long, conflicts_with = "name")]
         all: bool,
     },
-    /// Show what runs
+    /// Show what is running
     Status,
     /// Print the path of a testbed's kubeconfig
     Kubeconfig {
@@ -72,16 +72,16 @@ enum Command {
         #[arg(long, default_value = "default")]
         name: Name,
     },
-    /// Start a stopped component and wait until it serves
+    /// Start a stopped component and wait until it is ready
     Start {
         component: String,
         #[arg(long, default_value = "default")]
         name: Name,
     },
-    /// Make images and bring them to the node
+    /// Build images and import them to the node
     #[command(subcommand)]
     Image(ImageCommand),
-    /// Run a testbed in the foreground; `up` does this
+    /// Run a testbed in the foreground; used by `up`
     #[command(hide = true)]
     Supervise(Supervision),
 }
@@ -100,10 +100,10 @@ enum ImageCommand {
 
 #[derive(Args)]
 struct ImageOptions {
-    /// The image's name, under a registry that does not exist: flux-operator.test/thing:1
+    /// Name of the image, with a registry that does not exist: flux-operator.test/thing:1
     #[arg(long)]
     tag: String,
-    /// Begin with a shell and the usual small programs
+    /// Start with a shell and the usual small programs
     #[arg(long)]
     busybox: bool,
     /// A file or directory to add, as SOURCE:PLACE
@@ -112,16 +112,16 @@ struct ImageOptions {
     /// A symbolic link to add, as TARGET:PLACE
     #[arg(long, value_parser = pair)]
     link: Vec<(String, String)>,
-    /// What a container runs, one word each
+    /// Entrypoint of a container, one argument each
     #[arg(long, allow_hyphen_values = true)]
     entrypoint: Vec<String>,
-    /// A variable of the environment, as NAME=value
+    /// Environment variable, as NAME=value
     #[arg(long)]
     env: Vec<String>,
-    /// The user a container runs as
+    /// User of a container
     #[arg(long, default_value = "")]
     user: String,
-    /// Where to write the archive
+    /// Path of the archive to write
     #[arg(long)]
     output: Option<PathBuf>,
     /// Import the image into the running testbed
@@ -168,8 +168,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let names = if all { layout.names() } else { vec![name] };
             for name in names {
                 match down(&layout, &name)? {
-                    true => say(&format!("{name} is down")),
-                    false => say(&format!("{name} was down")),
+                    true => say(&format!("{name} was stopped")),
+                    false => say(&format!("{name} is not running")),
                 }
             }
         }
@@ -188,13 +188,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a line. Unlike `println` it goes on when nobody reads, as behind `| head -1`: what is
-/// being started or ended is to be finished.
+/// Prints a line. Unlike `println` it ignores a closed output, as with `| head -1`: the current
+/// operation must be completed.
 fn say(line: &str) {
     let _nobody_reads = writeln!(std::io::stdout(), "{line}");
 }
 
-/// A path as a shell reads it.
+/// A path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%".contains(&byte);
@@ -206,7 +206,7 @@ fn quoted(path: &Path) -> String {
 
 fn running(layout: &Layout, name: &Name) -> anyhow::Result<Testbed> {
     Testbed::find_in(layout, name)
-        .with_context(|| format!("testbed {name} is not up: run `testbed up --name {name}`"))
+        .with_context(|| format!("testbed {name} is not running: run `testbed up --name {name}`"))
 }
 
 fn build_image(layout: &Layout, options: ImageOptions) -> anyhow::Result<()> {
@@ -237,7 +237,7 @@ fn build_image(layout: &Layout, options: ImageOptions) -> anyhow::Result<()> {
         false => Ok(()),
     });
     if options.output.is_none() {
-        // Nobody asked for the archive itself; it is missing when it could not be written.
+        // The archive itself was not requested; it does not exist if it could not be written.
         let _missing = std::fs::remove_file(&archive);
     }
     imported

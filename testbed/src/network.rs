@@ -4,18 +4,18 @@
 //! host  fotb3 10.213.3.1 ------- eth0 10.213.3.2  node namespace ---- pods 10.214.48.0/20
 //! ```
 //! The host reaches pods and Services through the node; pods reach the host's end of the link,
-//! where the API server listens. Nothing leads further: there is no default route and the host
-//! forwards nothing, so a test cannot depend on the world by accident.
+//! where the API server listens. There is no default route and the host does not forward packets,
+//! so that a test cannot depend on external services by accident.
 //!
-//! The namespace's name exists only in the supervisor's mount namespace. When that ends, however
-//! it ends, the namespace goes with it and the link with the namespace.
+//! The namespace's name exists only in the supervisor's mount namespace. When that is removed, for
+//! whatever reason, the network namespace and the link are removed too.
 
 use std::process::Command;
 
 use crate::command::{self, CommandError};
 use crate::slot::Slot;
 
-/// Creates the namespace and the link. To be called in the supervisor's mount namespace.
+/// Creates the namespace and the link. Must be called in the supervisor's mount namespace.
 pub(crate) fn create(slot: Slot) -> Result<(), CommandError> {
     remove_link(slot);
     for line in set_up(slot) {
@@ -26,15 +26,15 @@ pub(crate) fn create(slot: Slot) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Removes the host's end of a link that outlived its namespace; there is usually none, because
-/// the kernel removes it, but it takes its time.
+/// Removes the host's end of a link that outlived its namespace. Usually the kernel removes it,
+/// after a while.
 pub(crate) fn remove_link(slot: Slot) {
     let _usually_gone =
         command::run(Command::new("ip").args(["link", "delete", &slot.link_name()]));
 }
 
-/// The words that run a program in the node's network. Not `ip netns exec`: that mounts a new
-/// /sys, and the cgroups are not in it.
+/// The command prefix that runs a program in the node's network. Not `ip netns exec`, which mounts
+/// a new /sys without the cgroups.
 pub(crate) fn enter(slot: Slot) -> [String; 2] {
     ["nsenter".to_owned(), format!("--net=/run/netns/{}", slot.link_name())]
 }
@@ -58,8 +58,8 @@ fn set_up(slot: Slot) -> Vec<Vec<String>> {
         ip(&format!("-n {link} link set eth0 up")),
         ip(&format!("route add {pods} via {node}")),
         ip(&format!("route add {services} via {node}")),
-        // A Service's address is translated only after a route for it was found, and a program
-        // in the node's own network has no other route.
+        // A Service's address is translated only after a route was found for it, and a program in
+        // the node's own network has no other route.
         ip(&format!("-n {link} route add {services} dev eth0")),
         enter(slot).into_iter().chain(forward).collect(),
     ]

@@ -1,8 +1,8 @@
 //! The programs of the node: container runtime, kubelet, service proxy, DNS.
 //!
-//! They live in a network namespace of their own (see [`crate::network`]) and in a mount
-//! namespace (see [`crate::isolation`]) in which the directories they insist on are the
-//! testbed's, so their configuration is mostly that of a usual node.
+//! They run in their own network namespace (see [`crate::network`]) and in a mount namespace (see
+//! [`crate::isolation`]) in which the directories they require are the testbed's, so their
+//! configuration is mostly that of a usual node.
 
 pub(crate) mod containerd;
 pub(crate) mod coredns;
@@ -15,13 +15,13 @@ use crate::files::{self, FileError};
 /// The domain of all names in the cluster.
 const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// The image of every pod's first container.
+/// The image of every pod's sandbox container.
 pub(crate) const PAUSE_IMAGE: &str = "flux-operator.test/pause:1";
 
 /// An image with a shell, for tests.
 pub const BUSYBOX_IMAGE: &str = "flux-operator.test/busybox:1";
 
-/// Writes the configuration files of all of them.
+/// Writes the configuration files of all components of the node.
 pub(crate) fn configure(settings: &Settings) -> Result<(), FileError> {
     files::create_directory(&settings.home.join("cni"))?;
     let files = [
@@ -30,7 +30,7 @@ pub(crate) fn configure(settings: &Settings) -> Result<(), FileError> {
         ("kubelet.json", kubelet::configuration(settings).to_string()),
         ("kube-proxy.json", kube_proxy::configuration(settings).to_string()),
         ("Corefile", coredns::configuration(settings)),
-        // What pods get that do not ask for the cluster's DNS: nothing from the machine.
+        // For pods that do not use the cluster's DNS: nothing from the machine.
         ("resolv.conf", String::new()),
     ];
     for (file, content) in files {

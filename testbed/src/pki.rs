@@ -1,8 +1,8 @@
-//! The certificate authority of one testbed and everything it signs.
+//! The certificate authority of one testbed and the certificates it signs.
 //!
-//! Kubernetes knows a client by its certificate: the common name is the user, the organizations
-//! are the groups. All keys are made anew for every start and live in `pki/`, which only the
-//! owner can read.
+//! Kubernetes identifies a client by its certificate: the common name is the user, the
+//! organizations are the groups. All keys are generated at every start and are in `pki/`, which
+//! only the owner can read.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,29 +15,29 @@ use crate::files::{self, FileError};
 use crate::layout::Home;
 use crate::slot::Slot;
 
-/// The organization whose members may do everything.
+/// The organization whose members have all permissions.
 const ADMINISTRATORS: &str = "system:masters";
 
-/// Who may say on whose behalf a request is made.
+/// The client that may make requests on behalf of other users.
 pub(crate) const FRONT_PROXY: &str = "testbed-front-proxy";
 
-/// Why the certificates could not be made.
+/// Why the certificates could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    /// The certificate itself.
-    #[error("failed to make the certificate of {name:?}")]
+    /// A certificate could not be created.
+    #[error("failed to create the certificate of {name:?}")]
     Certificate {
         /// The common name.
         name: String,
         /// Why.
         source: rcgen::Error,
     },
-    /// Its file.
-    #[error("failed to keep a certificate")]
+    /// A file could not be written.
+    #[error("failed to write a certificate")]
     File(#[source] FileError),
 }
 
-/// A certificate to make: the file's stem, the common name and the organization.
+/// A certificate to create: the file's stem, the common name, the organization and the hosts.
 struct Identity {
     file: &'static str,
     name: String,
@@ -49,7 +49,7 @@ struct Identity {
 pub(crate) const CLIENTS: [&str; 6] =
     ["admin", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns"];
 
-/// Makes the authority and all certificates of a testbed.
+/// Creates the certificate authority and all certificates of a testbed.
 pub(crate) fn create(home: &Home, slot: Slot) -> Result<(), PkiError> {
     files::create_private_directory(&home.pki("")).map_err(PkiError::File)?;
     let failed = |name: &str| {
@@ -72,7 +72,7 @@ pub(crate) fn create(home: &Home, slot: Slot) -> Result<(), PkiError> {
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name = distinguished_name(&identity.name, identity.organization);
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // etcd is a server to the API server and a client to itself.
+        // etcd is a server for the API server and a client of itself.
         parameters.extended_key_usages = match identity.hosts.as_slice() {
             [] => vec![ExtendedKeyUsagePurpose::ClientAuth],
             _ => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
@@ -105,12 +105,12 @@ fn identities(slot: Slot) -> Vec<Identity> {
     let node_name = slot.node_name();
     vec![
         client("admin", "testbed-admin", Some(ADMINISTRATORS)),
-        // All controllers use this one identity, see [`crate::control_plane`].
+        // All controllers use this identity, see [`crate::control_plane`].
         client("kube-controller-manager", "system:kube-controller-manager", Some(ADMINISTRATORS)),
         client("kube-scheduler", "system:kube-scheduler", None),
         client("kubelet", &format!("system:node:{node_name}"), Some("system:nodes")),
         client("kube-proxy", "system:kube-proxy", None),
-        // Kubernetes has no role for a DNS server until somebody installs one.
+        // Kubernetes has no built-in role for a DNS server.
         client("coredns", "testbed-coredns", Some(ADMINISTRATORS)),
         client("apiserver-kubelet-client", "testbed-apiserver", Some(ADMINISTRATORS)),
         client("front-proxy", FRONT_PROXY, None),

@@ -1,7 +1,7 @@
-//! What the machine has to have, and how it gets there.
+//! What the machine must have, and how missing packages are installed.
 //!
-//! The Go programs are built here; a few more come from the distribution. On a Debian machine,
-//! and as root, missing ones are installed. Elsewhere the error says in one line what is missing.
+//! The Go programs are built here; a few others come from the distribution. On Debian, as root,
+//! missing ones are installed. Otherwise the error lists the missing packages.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,10 +9,10 @@ use std::process::Command;
 use crate::command::{self, CommandError};
 use crate::state::Level;
 
-/// Where Debian puts the CNI plugins.
+/// Debian's directory of the CNI plugins.
 pub(crate) const CNI_PLUGINS: &str = "/usr/lib/cni";
 
-/// A file or program, and the Debian package that has it.
+/// A required file or program, and the Debian package that contains it.
 struct Need {
     what: What,
     package: &'static str,
@@ -46,35 +46,36 @@ const NEEDS: [Need; 11] = [
     },
 ];
 
-/// Why a testbed of a level cannot run here.
+/// Why a testbed of a level cannot run on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum PrerequisiteError {
-    /// Only root can make network namespaces and cgroups.
+    /// Only root can create network namespaces and cgroups.
     #[error("a testbed with a node needs root: run as root, or use --level control-plane")]
     NotRoot,
-    /// Root, but in a container without the right to make namespaces.
+    /// Running as root, but in a container without permission to create namespaces.
     #[error(
-        "a testbed with a node needs to make namespaces: give this container the right to, or use --level control-plane"
+        "a testbed with a node needs permission to create namespaces: \
+         allow this container to, or use --level control-plane"
     )]
     NoNamespaces(#[source] CommandError),
-    /// Something is missing and cannot be installed from here.
-    #[error("missing: {packages}: install these packages first")]
+    /// Packages are missing and cannot be installed automatically.
+    #[error("missing packages: {packages}: install them first")]
     Missing {
         /// Debian's names of the packages.
         packages: String,
     },
-    /// The installation was tried.
-    #[error("missing: {packages}: installing these packages failed")]
+    /// Packages are missing and their installation failed.
+    #[error("missing packages: {packages}: failed to install them")]
     Install {
         /// Debian's names of the packages.
         packages: String,
-        /// What apt-get said.
+        /// The error of apt-get.
         source: CommandError,
     },
 }
 
-/// Makes sure that a testbed of this level can run, installing what is missing. Returns what
-/// was installed.
+/// Makes sure that a testbed of this level can run, and installs missing packages. Returns the
+/// installed packages.
 pub(crate) fn ensure(level: Level) -> Result<Vec<&'static str>, PrerequisiteError> {
     let root = is_root();
     if level == Level::Node && !root {
@@ -99,7 +100,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether this process may make pid and mount namespaces.
+/// Checks whether this process may create pid and mount namespaces.
 pub(crate) fn try_namespaces() -> Result<(), CommandError> {
     let options = ["--pid", "--mount", "--fork", "--mount-proc", "true"];
     command::run(Command::new("unshare").args(options)).map(drop)
@@ -136,7 +137,8 @@ fn install(packages: &[&'static str], root: bool) -> Result<(), PrerequisiteErro
     };
     let install =
         || apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat());
-    // A fresh machine has no package lists, an old one stale lists: asked for only when needed.
+    // A new machine has no package lists, an old one outdated ones: they are only updated if
+    // needed.
     install()
         .or_else(|_| apt_get(&["update"]).and_then(|_| install()))
         .map(drop)

@@ -1,8 +1,8 @@
-//! Asks components whether they serve.
+//! Checks whether components are ready.
 //!
-//! What speaks TLS is asked through kubectl: the testbed has it anyway, and a TLS client in this
-//! crate would be compiled in every test run. kubectl needs 0.05 s of processor time, so it is
-//! asked only after the port is open.
+//! Components that use TLS are checked with kubectl: the testbed has it anyway, and a TLS client in
+//! this crate would be compiled in every test run. kubectl needs 0.05 s of CPU time, so it is only
+//! run after the port is open.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,10 +15,10 @@ use serde_json::Value;
 use crate::command;
 use crate::component::{Probe, Settings};
 
-/// Long enough for a busy machine, short enough to keep asking.
+/// Long enough for a busy machine, short enough to retry.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether the answer is yes at this moment.
+/// Whether the probe succeeds now.
 pub(crate) fn holds(probe: &Probe, settings: &Settings) -> bool {
     match probe {
         Probe::Tcp(address) => TcpStream::connect_timeout(address, TIMEOUT).is_ok(),
@@ -34,7 +34,7 @@ pub(crate) fn holds(probe: &Probe, settings: &Settings) -> bool {
 fn http_status(address: SocketAddr, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
-    // In one piece: a server that has read a part may answer and close.
+    // In one piece: a server that has read only a part may respond and close.
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();
@@ -50,7 +50,7 @@ fn ask_api_server(path: &str, settings: &Settings) -> Option<String> {
     command::run(
         Command::new(settings.bin.join("kubectl"))
             .env_clear()
-            // kubectl keeps what it learns of the API under the home directory.
+            // kubectl caches API discovery in the home directory.
             .env("HOME", settings.home.path())
             .arg("--kubeconfig")
             .arg(settings.home.kubeconfig())

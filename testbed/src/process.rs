@@ -1,4 +1,4 @@
-//! How a component's process is started, and how all processes end.
+//! How the process of a component is started, and how all processes are killed.
 
 use std::process::Command;
 
@@ -8,13 +8,13 @@ use crate::command::SYSTEM_PATH;
 use crate::component::{Component, Place, Settings};
 use crate::network;
 
-/// The command line of a component. It gets no environment of ours: a proxy set there would take
-/// the API server's calls to the node.
+/// The command of a component. It does not inherit our environment: a proxy set there would
+/// intercept the API server's requests to the node.
 pub(crate) fn command_for(component: &Component, settings: &Settings, contained: bool) -> Command {
     let wrapper: Vec<String> = match (component.place, contained) {
         (Place::Node, _) => network::enter(settings.slot).to_vec(),
         (Place::Host, true) => Vec::new(),
-        // Without a pid namespace the kernel is asked for each child to end it with its parent.
+        // Without a pid namespace, the kernel is asked to kill each child when its parent exits.
         (Place::Host, false) => ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).to_vec(),
     };
     let program = settings.bin.join(component.program).display().to_string();
@@ -29,7 +29,7 @@ pub(crate) fn command_for(component: &Component, settings: &Settings, contained:
     command
 }
 
-/// Reaps the children that ended and says whether others remain.
+/// Reaps exited children and returns whether others remain.
 pub(crate) fn has_children() -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -40,8 +40,8 @@ pub(crate) fn has_children() -> bool {
     }
 }
 
-/// Kills every process of this pid namespace but this one, which has to be the first: shims and
-/// containers too. They become this one's children as their parents die.
+/// Kills every process of this pid namespace except this one, which must be the first: also shims
+/// and containers. They become children of this process as their parents exit.
 pub(crate) fn kill_all_others() {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
@@ -52,7 +52,7 @@ pub(crate) fn kill_all_others() {
     }
 }
 
-/// How a process ended.
+/// Describes how a process exited.
 pub(crate) fn describe(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("exit status {code}"),

@@ -1,8 +1,8 @@
 //! Builds the testbed's Go programs.
 //!
-//! Every module under `testbed/go` is compiled into `bin`. A first build takes minutes, so each
-//! module leaves a stamp: the digest of its sources, of the Go version and of the options. Equal
-//! stamp, nothing to do; Go itself is not even asked.
+//! Every module below `testbed/go` is compiled into `bin`. The first build takes minutes, so each
+//! module has a stamp: the digest of its sources, of the Go version and of the options. If it is
+//! unchanged, nothing is done; Go is not even run.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,7 +20,7 @@ use crate::state::Level;
 /// The version the Kubernetes programs report; the one `go/kubernetes/go.mod` requires.
 const KUBERNETES_VERSION: &str = "v1.36.3";
 
-/// The names by which the one Kubernetes program is called.
+/// The names of the links to the one Kubernetes program.
 const KUBERNETES_LINKS: [&str; 6] = [
     "kube-apiserver",
     "kube-controller-manager",
@@ -30,14 +30,14 @@ const KUBERNETES_LINKS: [&str; 6] = [
     "kubectl",
 ];
 
-/// A Go module of ours and what is built from it.
+/// A Go module of the testbed and the programs built from it.
 struct Module {
     directory: &'static str,
     packages: &'static [&'static str],
     programs: &'static [&'static str],
     links: &'static [&'static str],
     options: &'static [&'static str],
-    /// Without C the program is static and runs in an image that holds nothing else.
+    /// Without cgo the program is statically linked and runs in an otherwise empty image.
     is_static: bool,
     /// Needed only for a node.
     node_only: bool,
@@ -71,7 +71,7 @@ const MODULES: [Module; 5] = [
         ],
         programs: &["containerd", "containerd-shim-runc-v2", "ctr"],
         links: &[],
-        // The btrfs snapshotter needs C headers that nobody here has.
+        // The btrfs snapshotter needs C headers that are usually not installed.
         options: &["-tags", "no_btrfs"],
         is_static: false,
         node_only: true,
@@ -99,15 +99,15 @@ const MODULES: [Module; 5] = [
 /// Why the programs could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// There is no Go.
-    #[error("go is not installed: install Go 1.26 or newer (its directory has to be in PATH)")]
+    /// Go is not installed.
+    #[error("go is not installed: install Go 1.26 or newer (its directory must be in PATH)")]
     NoGo,
-    /// Go refused.
+    /// Go failed.
     #[error("failed to build {module}")]
     Go {
         /// The module's directory.
         module: &'static str,
-        /// What Go said.
+        /// Go's error.
         source: CommandError,
     },
     /// A file could not be read or written.
@@ -115,8 +115,8 @@ pub enum BuildError {
     File(#[source] FileError),
 }
 
-/// Builds what a testbed of this level needs and what is not up to date. `report` is called with
-/// each program that was built and the seconds it took.
+/// Builds what a testbed of this level needs and what is not up to date. Calls `report` with each
+/// program that was built and the seconds it took.
 pub fn build(
     layout: &Layout,
     level: Level,
@@ -140,7 +140,7 @@ pub fn build(
         }
         let started = Instant::now();
         build_module(&go, module, &source, &bin)?;
-        // Last, so that a build that was cut off is done again.
+        // Last, so that an interrupted build is repeated.
         files::replace(&stamp_file, &stamp).map_err(BuildError::File)?;
         report(module.directory, started.elapsed().as_secs_f64());
     }
@@ -148,7 +148,7 @@ pub fn build(
 }
 
 fn build_module(go: &Path, module: &Module, source: &Path, bin: &Path) -> Result<(), BuildError> {
-    // Built beside and moved into place: a testbed that runs keeps the program it has open.
+    // Built in a separate directory and moved: a running testbed keeps the program it has open.
     let output = bin.join(format!(".{}.new", module.directory));
     files::remove_tree(&output).map_err(BuildError::File)?;
     files::create_directory(&output).map_err(BuildError::File)?;
@@ -183,8 +183,8 @@ fn build_module(go: &Path, module: &Module, source: &Path, bin: &Path) -> Result
     files::remove_tree(&output).map_err(BuildError::File)
 }
 
-/// Go names a program after the last element of its package's path, leaving out a major version
-/// such as `v3`: etcd's server becomes `server`.
+/// Go names a program after the last element of its package path, without a major version such as
+/// `v3`: etcd's server becomes `server`.
 fn built_name(module: &Module, program: &str, output: &Path) -> PathBuf {
     match module.directory {
         "etcd" => output.join("server"),

@@ -1,4 +1,4 @@
-//! `run`: a command, and a testbed for as long as it takes.
+//! `run`: runs a command with a testbed.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,13 +13,13 @@ use crate::layout::{Layout, Name};
 use crate::state::Wanted;
 use crate::up::{self, UpError};
 
-/// Why a command did not run, or left something behind.
+/// Why a command failed to run, or the testbed failed to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// There is no testbed for it.
-    #[error("failed to bring the testbed up")]
+    /// The testbed could not be started.
+    #[error("failed to start the testbed")]
     Up(#[source] UpError),
-    /// The command itself.
+    /// The command could not be started.
     #[error("failed to start {program:?}")]
     Start {
         /// The command's first word.
@@ -27,14 +27,14 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
-    /// The testbed that was started for it.
-    #[error("failed to take the testbed down")]
+    /// The testbed that was started for it could not be stopped.
+    #[error("failed to stop the testbed")]
     Down(#[source] DownError),
 }
 
 /// Runs a command with `KUBECONFIG` and `TESTBED_NAME` set, and returns its exit code. A testbed
-/// that was started for it is taken down afterwards, also when somebody interrupts the command;
-/// one that ran before stays.
+/// that was started for it is stopped afterwards, also if the command is interrupted; one that was
+/// already running is kept.
 pub fn run_with(
     layout: &Layout,
     name: &Name,
@@ -45,8 +45,8 @@ pub fn run_with(
 ) -> Result<u8, RunError> {
     let (first, arguments) = command.split_first().expect("the command line has a command");
     let failed = |source| RunError::Start { program: first.clone(), source };
-    // Interrupted from a terminal, the command gets the signal too and ends; this process has to
-    // live on until then.
+    // An interrupt from the terminal also reaches the command, which exits; this process must wait
+    // for that.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(failed)?;
     }
@@ -62,7 +62,7 @@ pub fn run_with(
     result.map(exit_code).map_err(failed)
 }
 
-/// What a shell would say: 128 and the signal's number for a command that a signal ended.
+/// The exit code that a shell would report: 128 plus the signal's number for a killed command.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     code.try_into().unwrap_or(1)

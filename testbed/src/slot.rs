@@ -1,17 +1,17 @@
-//! What one testbed may use of the machine: ports, addresses, names.
+//! The share of the machine that one testbed uses: ports, addresses, names.
 //!
-//! Several testbeds run side by side, from one clone of the project or from several. Each has a
-//! slot, a small number claimed machine-wide (see [`crate::claim`]), and everything that the
-//! machine has only once is computed from it, so that two slots never share anything.
+//! Several testbeds can run at the same time, from one or several clones of the project. Each has a
+//! slot, a small number that is claimed machine-wide (see [`crate::claim`]). All names and numbers
+//! that are unique on the machine are derived from it, so that two slots never share any.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// The number of slots: what the fourth address byte of a `/20` per slot leaves room for.
+/// The number of slots: a `/16` has 16 networks of size `/20`, one per slot.
 pub(crate) const SLOTS: u8 = 16;
 
-/// Ports begin here: below the kernel's usual range for outgoing connections (32768), above what
-/// well-known services use.
+/// The first port: below the kernel's usual range for outgoing connections (32768), above the ports
+/// of well-known services.
 const FIRST_PORT: u16 = 20_000;
 const PORTS_PER_SLOT: u16 = 100;
 
@@ -22,8 +22,8 @@ const PORTS_PER_SLOT: u16 = 100;
 #[serde(transparent)]
 pub struct Slot(u8);
 
-/// The control plane's ports on the host. The node's programs have a network namespace of their
-/// own and keep Kubernetes' usual ports.
+/// The control plane's ports on the host. The node's programs have their own network namespace and
+/// use Kubernetes' usual ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
     ApiServer,
@@ -46,7 +46,7 @@ impl Port {
 }
 
 impl Slot {
-    /// The slot of this number, if there is one.
+    /// The slot with this number, if it exists.
     pub(crate) fn new(number: u8) -> Option<Slot> {
         (number < SLOTS).then_some(Slot(number))
     }
@@ -109,7 +109,7 @@ impl Slot {
         format!("node-{}", self.0)
     }
 
-    /// The cgroup, in every hierarchy, that holds the pods.
+    /// The cgroup, in every hierarchy, that contains the pods.
     pub(crate) fn cgroup(self) -> String {
         format!("flux-testbed-{}", self.0)
     }

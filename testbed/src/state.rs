@@ -1,8 +1,8 @@
-//! What a testbed is and how far it has come: `state.json`.
+//! The state of a testbed: `state.json`.
 //!
-//! Only the supervisor writes it, in one step each time. `up` follows it to show progress, and
-//! `status` and the tests read it. It says nothing about whether the supervisor still lives; that
-//! is what the slot's lock is for (see [`crate::claim`]).
+//! Only the supervisor writes it, atomically. `up` reads it to show progress; `status` and the
+//! tests read it too. It does not show whether the supervisor is alive; the slot's lock does (see
+//! [`crate::claim`]).
 
 use std::path::PathBuf;
 
@@ -12,87 +12,87 @@ use crate::files::{self, FileError};
 use crate::layout::Home;
 use crate::slot::Slot;
 
-/// How much of a Kubernetes a testbed is.
+/// Which parts of Kubernetes a testbed runs.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// etcd and the API server alone: objects are real, and nothing happens to them.
+    /// Only etcd and the API server: objects are stored, but nothing acts on them.
     ApiServer,
-    /// API server, controllers, scheduler. Objects are real, pods stay pending. Needs no root.
+    /// API server, controllers, scheduler: pods stay pending. Needs no root.
     ControlPlane,
     /// Also a node that runs pods.
     Node,
 }
 
-/// What `up` was asked for.
+/// The requirements that were given to `up`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// How much of a Kubernetes.
+    /// Which parts of Kubernetes to run.
     pub level: Level,
     /// Whether the API server writes an audit log.
     pub audit: bool,
 }
 
 impl Wanted {
-    /// Whether a testbed like this serves one who wants `other`.
+    /// Whether a testbed with these requirements also satisfies `other`.
     pub(crate) fn serves(self, other: Wanted) -> bool {
         self.level >= other.level && self.audit >= other.audit
     }
 }
 
-/// How far a testbed has come.
+/// The phase of a testbed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Components are being started.
     Starting,
-    /// Everything answers.
+    /// All components are ready.
     Ready,
-    /// Something failed; nothing runs any more.
+    /// Something failed, and nothing is running any more.
     Failed {
         /// What happened.
         message: String,
-        /// The log that may say why.
+        /// The log that may show why.
         log: Option<PathBuf>,
     },
     /// The supervisor was asked to stop.
     Stopped,
 }
 
-/// A step of the start that is done.
+/// A completed step of the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// What was done.
+    /// Its name.
     pub name: String,
-    /// How long after the start it was.
+    /// The time since the start.
     pub milliseconds: u64,
 }
 
-/// A component, as its supervisor sees it.
+/// The state of a component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentState {
     /// The component's name, such as `kubelet`.
     pub name: String,
-    /// Its process, numbered in the supervisor's own pid namespace; none when it does not run.
+    /// Its pid in the supervisor's pid namespace; None if it is not running.
     pub pid: Option<i32>,
-    /// How often it ended by itself and was started again.
+    /// How often it exited by itself and was restarted.
     pub restarts: u32,
 }
 
 /// The content of `state.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// The testbed's share of the machine.
+    /// The slot of the testbed.
     pub slot: Slot,
-    /// What it was asked to be.
+    /// Its requirements.
     pub wanted: Wanted,
-    /// How far it has come.
+    /// Its phase.
     pub phase: Phase,
-    /// The steps that are done, in order.
+    /// The completed steps, in order.
     pub steps: Vec<Step>,
-    /// The components, in the order they were started.
+    /// The components, in the order of their start.
     pub components: Vec<ComponentState>,
 }
 
@@ -101,14 +101,14 @@ impl State {
         State { slot, wanted, phase: Phase::Starting, steps: Vec::new(), components: Vec::new() }
     }
 
-    /// Reads the state of a testbed. There is none when nothing was ever started there, or when
-    /// what is there cannot be read: a broken file must not stop anybody.
+    /// Reads the state of a testbed. None if there is no state, or if it is not valid: an invalid
+    /// file must not stop any command.
     pub(crate) fn read(home: &Home) -> Option<State> {
         serde_json::from_slice(&std::fs::read(home.state()).ok()?).ok()
     }
 
     pub(crate) fn write(&self, home: &Home) -> Result<(), FileError> {
-        let text = serde_json::to_vec_pretty(self).expect("the state has only string keys");
+        let text = serde_json::to_vec_pretty(self).expect("the state can be serialized");
         files::replace(&home.state(), text)
     }
 }

@@ -1,4 +1,4 @@
-//! `status`: what there is, for people.
+//! `status`: describes all testbeds as text.
 
 use std::fmt::Write;
 
@@ -7,8 +7,7 @@ use crate::layout::{Layout, Name};
 use crate::state::{Level, Phase, State};
 use crate::testbed::Testbed;
 
-/// Describes every testbed of a base directory, and says which other slots of the machine are
-/// taken.
+/// Describes every testbed of a base directory, and the other slots of the machine that are in use.
 pub fn status(layout: &Layout) -> String {
     let run = RunDirectory::of_this_user();
     let mut text = String::new();
@@ -30,7 +29,7 @@ pub fn status(layout: &Layout) -> String {
         if !names.iter().any(|name| layout.home(name) == holder.home) {
             let home = holder.home.path().display();
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "slot {slot} is taken by {home}");
+            let _ = writeln!(text, "slot {slot} is in use by {home}");
         }
     }
     text
@@ -44,7 +43,7 @@ fn describe(
     process_of: impl Fn(&str) -> Option<i32>,
 ) {
     let _ = match state {
-        None => writeln!(text, "{name}: nothing is known; `testbed down --name {name}` removes it"),
+        None => writeln!(text, "{name}: unknown state; `testbed down --name {name}` removes it"),
         Some(state) => writeln!(
             text,
             "{name}: {}, slot {}, {}",
@@ -81,7 +80,7 @@ fn phase_of(state: &State, alive: bool) -> String {
             None => "starting".to_owned(),
         },
         (Phase::Failed { message, .. }, _) => format!("failed: {message}"),
-        (_, true) => "ending".to_owned(),
+        (_, true) => "stopping".to_owned(),
         (_, false) => "not running".to_owned(),
     }
 }

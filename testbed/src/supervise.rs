@@ -1,6 +1,7 @@
-//! The supervisor's life: prepare, start everything in order, serve, end.
+//! The life of the supervisor: prepare, start all components in order, serve, stop.
 //!
-//! The order is the shortest that works: what does not need another component starts beside it.
+//! Components are started as early as possible: those that do not depend on each other start in
+//! parallel.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,39 +15,40 @@ use crate::state::{Level, Wanted};
 use crate::supervisor::{End, Supervisor};
 use crate::{cgroup, control_plane, import, isolation, kubeconfig, network, node, pki};
 
-/// What `up` tells the supervisor it starts.
+/// The arguments that `up` passes to the supervisor.
 #[derive(Debug, clap::Args)]
 pub struct Supervision {
-    /// The directory of all testbeds
+    /// Directory of all testbeds
     #[arg(long)]
     pub(crate) base: PathBuf,
-    /// The directory of this one
+    /// Directory of this testbed
     #[arg(long)]
     pub(crate) home: PathBuf,
-    /// The directory of its sockets
+    /// Directory of its sockets
     #[arg(long)]
     pub(crate) sockets: PathBuf,
     /// Its slot
     #[arg(long, value_parser = |text: &str| text.parse().ok().and_then(Slot::new).ok_or("no slot"))]
     pub(crate) slot: Slot,
-    /// How much of a Kubernetes it is
+    /// Which parts of Kubernetes it runs
     #[arg(long)]
     pub(crate) level: Level,
     /// Whether the API server writes an audit log
     #[arg(long)]
     pub(crate) audit: bool,
-    /// Whether this process is the first of pid and mount namespaces of its own
+    /// Whether this process is the first in its own pid and mount namespaces
     #[arg(long)]
     pub(crate) contained: bool,
 }
 
-/// Runs a testbed until it is asked to end or something fails.
+/// Runs a testbed until it is asked to stop or something fails.
 pub fn supervise(supervision: Supervision) -> ExitCode {
     let Supervision { base, home, sockets, slot, level, audit, contained } = supervision;
-    // What a contained supervisor does to mounts and processes, it must never do to the machine.
+    // A contained supervisor changes mounts and kills processes; it must never do so on the
+    // machine.
     let is_first = std::process::id() == 1;
     if contained != is_first || (level == Level::Node && !contained) {
-        eprintln!("this command is for `testbed up`, which gives it namespaces of its own");
+        eprintln!("this command is only for `testbed up`, which runs it in its own namespaces");
         return ExitCode::FAILURE;
     }
     let layout = Layout::at(&base);
@@ -66,7 +68,7 @@ pub fn supervise(supervision: Supervision) -> ExitCode {
         }
     };
     let Err(end) = start(&mut supervisor, &base).and_then(|()| supervisor.serve());
-    eprintln!("ending everything: {}", chain(&end));
+    eprintln!("stopping everything: {}", chain(&end));
     supervisor.end(&end);
     match end {
         End::Asked => ExitCode::SUCCESS,

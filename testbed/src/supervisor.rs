@@ -1,9 +1,9 @@
-//! Keeps a testbed's components running.
+//! Keeps the components of a testbed running.
 //!
-//! One process, one thread: children are reaped by whoever waits for any child, so nothing else
-//! may wait at the same time. As root this process is the first of a pid namespace; containers'
-//! orphans come to it, and when it ends the kernel ends them all. See [`crate::supervise`] for
-//! the order in which things start.
+//! One process, one thread: children are reaped by waiting for any child, so nothing else may wait
+//! at the same time. As root this process is the first of a pid namespace: it adopts the orphans of
+//! containers, and when it exits the kernel kills them all. See [`crate::supervise`] for the order
+//! in which components start.
 
 use std::fs::File;
 use std::io;
@@ -24,31 +24,32 @@ use crate::process::{command_for, describe, has_children, kill_all_others};
 use crate::state::{ComponentState, Level, Phase, State, Step};
 use crate::{cgroup, probe};
 
-/// How long a component may take to serve. Machines are slow and noisy; usually it is seconds.
+/// How long a component may take to become ready. Usually it takes seconds, but machines are slow
+/// and noisy.
 const READY_LIMIT: Duration = Duration::from_secs(180);
-/// How long a component may take to end when asked to, before it is killed.
+/// How long a component may take to exit when asked, before it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// The pause before a component that ended is started again.
+/// The delay before a component that exited is restarted.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// How often everything is looked at.
+/// How often everything is checked.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Why a supervisor ends.
+/// Why a supervisor stops.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum End {
-    #[error("it was asked to")]
+    #[error("requested")]
     Asked,
-    #[error("the testbed's directory is gone")]
+    #[error("the testbed's directory was removed")]
     DirectoryGone,
-    #[error("{component} ended ({how})")]
+    #[error("{component} exited ({how})")]
     Died { component: &'static str, how: String },
-    #[error("{component} did not serve within {} s", READY_LIMIT.as_secs())]
+    #[error("{component} was not ready within {} s", READY_LIMIT.as_secs())]
     NotReady { component: &'static str },
     #[error("failed to start {component}")]
     Start { component: &'static str, source: io::Error },
     #[error("failed to prepare the testbed")]
     File(#[source] FileError),
-    #[error("failed to make certificates")]
+    #[error("failed to create certificates")]
     Pki(#[source] crate::pki::PkiError),
     #[error("failed to set up the network")]
     Network(#[source] crate::command::CommandError),
@@ -59,16 +60,16 @@ pub(crate) enum End {
 struct Running {
     component: Component,
     pid: Option<Pid>,
-    /// When it ended by itself.
+    /// When it exited by itself.
     ended: Option<Instant>,
     restarts: u32,
-    /// Somebody asked for it to be stopped.
+    /// Whether it was stopped by request.
     stopped: bool,
 }
 
 pub(crate) struct Supervisor {
     pub(crate) settings: Settings,
-    /// Whether the kernel ends all children when this process ends.
+    /// Whether the kernel kills all children when this process exits.
     contained: bool,
     state: State,
     running: Vec<Running>,
@@ -105,14 +106,14 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// Records a step of the start as done.
+    /// Records a completed step of the start.
     pub(crate) fn done(&mut self, name: &str) -> Result<(), End> {
         let milliseconds = self.started.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
         self.state.steps.push(Step { name: name.to_owned(), milliseconds });
         self.write_state()
     }
 
-    /// Starts a component; it may not serve yet.
+    /// Starts a component, without waiting until it is ready.
     pub(crate) fn start(&mut self, component: Component) -> Result<(), End> {
         let pid = self.spawn(&component)?;
         self.running.push(Running {
@@ -125,7 +126,7 @@ impl Supervisor {
         self.write_state()
     }
 
-    /// Waits until a component serves, while it and all others live.
+    /// Waits until a component is ready, while it and all others are running.
     pub(crate) fn wait_ready(&mut self, name: &str) -> Result<(), End> {
         let component = self
             .running
@@ -156,7 +157,7 @@ impl Supervisor {
         self.done(component.name)
     }
 
-    /// Says that everything serves and keeps it so until there is a reason to end.
+    /// Records that everything is ready, and keeps it running until there is a reason to stop.
     pub(crate) fn serve(&mut self) -> Result<std::convert::Infallible, End> {
         self.state.phase = Phase::Ready;
         self.write_state()?;
@@ -179,14 +180,14 @@ impl Supervisor {
         }
     }
 
-    /// Ends all components at once, and every container. Nothing of a testbed is kept, so none
-    /// is asked to finish.
+    /// Kills all components and every container. Nothing of a testbed is kept, so there is no grace
+    /// period.
     pub(crate) fn end(&mut self, end: &End) {
         for pid in self.running.iter_mut().filter_map(|each| each.pid.take()) {
-            // It may have ended in this moment.
+            // It may just have exited.
             let _gone = kill_process(pid, Signal::KILL);
         }
-        // Again and again: a process that is being killed may just have started another one.
+        // Repeatedly: a process that is being killed may just have started another one.
         while has_children() {
             if self.contained {
                 kill_all_others();
@@ -196,17 +197,17 @@ impl Supervisor {
         if self.settings.wanted.level == Level::Node {
             cgroup::remove(self.settings.slot);
         }
-        // Whatever cannot be removed now is removed by who takes the slot next.
+        // What cannot be removed now is removed when the slot is claimed next.
         let _left = files::remove_tree(&self.settings.sockets);
         self.state.phase = match end {
             End::Asked | End::DirectoryGone => Phase::Stopped,
             failure => Phase::Failed { message: chain(failure), log: self.log_about(failure) },
         };
-        // The directory may be the very thing that is gone.
+        // The directory itself may have been removed.
         let _gone = self.write_state();
     }
 
-    /// Looks for what ended: children, and reasons to go on.
+    /// Checks for exited children and for reasons to stop.
     fn look_around(&mut self, starting: bool) -> Result<(), End> {
         if self.asked.load(Ordering::Relaxed) {
             return Err(End::Asked);
@@ -216,12 +217,12 @@ impl Supervisor {
         }
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let ended = self.running.iter_mut().find(|each| each.pid == Some(pid));
-            // Every other child is an orphan of some container.
+            // Every other child is an orphan of a container.
             let Some(ended) = ended else { continue };
             ended.pid = None;
             let component = ended.component.name;
             if !ended.stopped {
-                eprintln!("{component} ended ({})", describe(status));
+                eprintln!("{component} exited ({})", describe(status));
                 if starting || ended.component.after_death == AfterDeath::EndAll {
                     return Err(End::Died { component, how: describe(status) });
                 }
@@ -247,7 +248,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The outer result ends the supervisor; the inner one is the answer to who asked.
+    /// The outer result stops the supervisor; the inner one is the response to the client.
     fn stop_component(&mut self, name: &str) -> Result<Result<(), String>, End> {
         let Some(index) = self.index_of(name) else {
             return Ok(Err(unknown(name)));
@@ -257,7 +258,7 @@ impl Supervisor {
         let asked = Instant::now();
         while let Some(pid) = self.running[index].pid {
             let signal = if asked.elapsed() < STOP_LIMIT { Signal::TERM } else { Signal::KILL };
-            // It may have ended in this moment; that is seen right below.
+            // It may just have exited; that is detected below.
             let _gone = kill_process(pid, signal);
             std::thread::sleep(TICK);
             self.look_around(false)?;
@@ -280,7 +281,7 @@ impl Supervisor {
         while !ready.iter().all(|each| probe::holds(each, &self.settings)) {
             self.look_around(false)?;
             if self.running[index].pid.is_none() || Instant::now() > limit {
-                return Ok(Err(format!("{name} does not serve")));
+                return Ok(Err(format!("{name} does not become ready")));
             }
             std::thread::sleep(TICK);
         }
@@ -330,5 +331,5 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 fn unknown(name: &str) -> String {
-    format!("no component {name:?}")
+    format!("there is no component {name:?}")
 }

@@ -1,4 +1,4 @@
-//! A running testbed, as tests see it.
+//! A running testbed, for tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::layout::{Home, Layout, Name};
 use crate::slot::Slot;
 use crate::state::{Phase, State};
 
-/// Longer than the supervisor's own limits for a component, so that its answer arrives.
+/// Longer than the supervisor's own limits for a component, so that its response arrives.
 const CONTROL_LIMIT: Duration = Duration::from_secs(200);
 
 /// A testbed that is ready.
@@ -26,12 +26,13 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Finds the ready testbed of this name, usually `default`, in the project's target directory.
+    /// Finds the ready testbed with this name, usually `default`, in the project's target
+    /// directory.
     pub fn find(name: &Name) -> Option<Testbed> {
         Testbed::find_in(&Layout::discover(), name)
     }
 
-    /// Finds the ready testbed of this name in a given place.
+    /// Finds the ready testbed with this name in a layout.
     pub fn find_in(layout: &Layout, name: &Name) -> Option<Testbed> {
         let home = layout.home(name);
         let run = RunDirectory::of_this_user();
@@ -46,29 +47,29 @@ impl Testbed {
         self.home.kubeconfig()
     }
 
-    /// kubectl, of the same version, for this testbed.
+    /// kubectl, with the same version, for this testbed.
     pub fn kubectl(&self) -> Command {
         let mut command = Command::new(self.bin.join("kubectl"));
         command.env("KUBECONFIG", self.kubeconfig());
         command
     }
 
-    /// What the testbed is.
+    /// The state of the testbed.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The testbed's share of the machine: its node's name and address.
+    /// The slot of the testbed, with its node's name and address.
     pub fn slot(&self) -> Slot {
         self.slot
     }
 
-    /// Where a component logs. The API server's audit log is `audit`.
+    /// The log of a component. The API server's audit log is `audit`.
     pub fn log(&self, component: &str) -> PathBuf {
         self.home.log(component)
     }
 
-    /// Imports an image archive, such as [`crate::Image::write`] makes.
+    /// Imports an image archive, such as one written by [`crate::Image::write`].
     pub fn import(&self, archive: &Path) -> Result<(), ImportError> {
         import::import(&self.bin, &self.sockets.join("containerd.sock"), archive)
     }
@@ -78,13 +79,13 @@ impl Testbed {
         self.ask(&Request::Stop(component.to_owned()))
     }
 
-    /// Starts a stopped component and waits until it serves.
+    /// Starts a stopped component and waits until it is ready.
     pub fn start(&self, component: &str) -> Result<(), ControlError> {
         self.ask(&Request::Start(component.to_owned()))
     }
 
-    /// The process of a component, as the caller sees it; its state has the number that the
-    /// supervisor's own pid namespace gives it.
+    /// The pid of a component in the caller's namespace; the state has the pid in the supervisor's
+    /// own namespace.
     pub fn process_of(&self, component: &str) -> Option<i32> {
         let state = State::read(&self.home)?;
         let inner = state.components.iter().find(|each| each.name == component)?.pid?;
@@ -107,7 +108,7 @@ impl Testbed {
     }
 }
 
-/// The number of a process in the innermost namespace it is in.
+/// The pid of a process in its innermost namespace.
 fn innermost_pid(process: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     last_of_nspid(&status)

@@ -1,4 +1,4 @@
-//! `up`: brings a testbed up, or finds that it is.
+//! `up`: starts a testbed, or finds that it is running.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,56 +17,56 @@ use crate::prerequisites::{self, PrerequisiteError};
 use crate::programs::{self, BuildError};
 use crate::state::{Level, Phase, State, Wanted};
 
-/// The longest that a start may take. Its parts have limits of their own, with better messages.
+/// The maximum duration of a start. Its parts have their own limits, with better messages.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Why there is no testbed.
+/// Why a testbed could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum UpError {
-    /// The machine lacks something.
+    /// The machine lacks a prerequisite.
     #[error("this machine cannot run the testbed")]
     Prerequisite(#[source] PrerequisiteError),
     /// The programs could not be built.
-    #[error("the testbed's programs could not be built")]
+    #[error("failed to build the testbed's programs")]
     Build(#[source] BuildError),
     /// The node's images could not be written.
-    #[error("the node's images could not be written")]
+    #[error("failed to write the node's images")]
     Images(#[source] ImportError),
     /// No slot is free.
-    #[error("the machine has no room for the testbed")]
+    #[error("the machine has no free slot for the testbed")]
     Claim(#[source] ClaimError),
-    /// An earlier testbed of the name is in the way.
-    #[error("the earlier testbed of this name could not be ended")]
+    /// An earlier testbed with the name could not be stopped.
+    #[error("failed to stop the earlier testbed with this name")]
     Replace(#[source] DownError),
     /// A file could not be prepared.
-    #[error("the testbed could not be prepared")]
+    #[error("failed to prepare the testbed")]
     File(#[source] FileError),
-    /// A component failed. The log's end is in the message, because it usually says why.
+    /// A component failed. The message contains the end of its log, which usually shows why.
     #[error("the testbed failed: {message}{log}")]
     Failed {
         /// What happened.
         message: String,
-        /// The end of the log, or nothing.
+        /// The end of the log, or empty.
         log: String,
     },
-    /// Somebody was faster.
-    #[error("the testbed was taken down while it started")]
+    /// Another command stopped it.
+    #[error("the testbed was stopped while it started")]
     TakenDown,
-    /// The supervisor ended without a word.
-    #[error("the supervisor ended unexpectedly{log}")]
+    /// The supervisor exited without reporting why.
+    #[error("the supervisor exited unexpectedly{log}")]
     Lost {
         /// The end of its log.
         log: String,
     },
-    /// It takes too long.
-    #[error("the testbed is not ready after {} s; `testbed status` shows how far it is", LIMIT.as_secs())]
+    /// The start takes too long.
+    #[error("the testbed is not ready after {} s; `testbed status` shows more", LIMIT.as_secs())]
     Slow,
 }
 
-/// Brings a testbed up. One that runs and serves what is wanted is left alone; one that serves
-/// less is replaced, with everything in it. `program` is the program whose command `supervise`
-/// is to run, `report` is called with each line of progress. The second result says whether the
-/// testbed was started now.
+/// Starts a testbed. A running testbed that satisfies the requirements is left alone; one that does
+/// not is replaced, with everything in it. `program` is the program whose command `supervise` is
+/// run, `report` is called with each line of progress. The second result is whether the testbed was
+/// started now.
 pub fn up(
     layout: &Layout,
     name: &Name,
@@ -86,7 +86,7 @@ pub fn up(
             }
             Some(Some(state)) if serves(&state, wanted) && answers(&run, &state) => false,
             Some(_) => {
-                report("replacing the testbed that runs, for it is not what is wanted");
+                report("replacing the running testbed, which does not meet the requirements");
                 down::end(&home).map_err(UpError::Replace)?;
                 continue;
             }
@@ -94,7 +94,7 @@ pub fn up(
         drop(lock);
         let result = follow(&home, &run, starts, report);
         if result.is_err() {
-            // The logs stay where they are, and the message names them.
+            // The logs are kept, and the message names them.
             down::wait_free(&run, &home, Duration::from_secs(2));
             run.sweep_free_slots();
         }
@@ -102,25 +102,25 @@ pub fn up(
     }
 }
 
-/// Whether a running testbed is, or will be, what is wanted.
+/// Whether a running testbed satisfies the requirements, or will once it is ready.
 fn serves(state: &State, wanted: Wanted) -> bool {
     matches!(state.phase, Phase::Starting | Phase::Ready) && state.wanted.serves(wanted)
 }
 
-/// Whether the supervisor of a testbed that is ready lives. One that starts may not listen yet;
-/// who waits for it sees when it ends.
+/// Whether the supervisor of a ready testbed is alive. A starting one may not listen yet; a caller
+/// that waits for it notices if it exits.
 fn answers(run: &RunDirectory, state: &State) -> bool {
     state.phase == Phase::Starting
         || control::is_alive(&run.of_slot(state.slot).join("control.sock"))
 }
 
-/// Takes the lock that orders builds, starts and ends in one base directory.
+/// Takes the lock that serializes builds, starts and stops in one base directory.
 pub(crate) fn lock(layout: &Layout) -> Result<File, FileError> {
     files::create_directory(layout.base())?;
     let path = layout.lock();
     let file = File::create(&path).map_err(failed("open", &path))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        eprintln!("waiting for another testbed command, which builds, starts or ends something");
+        eprintln!("waiting for another testbed command to finish");
         flock(&file, FlockOperation::LockExclusive)
             .map_err(|error| failed("lock", &path)(error.into()))?;
     }
@@ -156,7 +156,8 @@ fn start(
     let log_path = home.log("supervisor");
     files::create_directory(&home.join("log")).map_err(UpError::File)?;
     let mut claim = run.claim().map_err(UpError::Claim)?;
-    // The supervisor goes on from here; who looks earlier sees that there is a start to wait for.
+    // The supervisor continues from here; commands that read the state earlier see that it is
+    // starting.
     State::new(claim.slot, wanted).write(home).map_err(UpError::File)?;
 
     let spawn = |claim: &mut Claim| {
@@ -205,7 +206,7 @@ fn level_word(level: Level) -> &'static str {
     }
 }
 
-/// Shows the progress of a testbed until it is ready. For one that was ready before there is
+/// Shows the progress of a testbed until it is ready. For one that was already ready there is
 /// nothing to show.
 fn follow(
     home: &Home,
@@ -216,7 +217,7 @@ fn follow(
     let started = Instant::now();
     let mut shown = 0;
     while started.elapsed() < LIMIT {
-        // In this order: a state that is read after the lock was free is final.
+        // The order matters: a state that is read after the lock was released is final.
         let alive = run.find(home).is_some();
         let state = State::read(home);
         if let Some(state) = &state {

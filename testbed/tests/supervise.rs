@@ -1,5 +1,5 @@
-//! The supervisor's life with stand-ins for Kubernetes' programs: shell scripts that end, or
-//! never serve. Needs no root and no Go program.
+//! The life of the supervisor, with shell scripts instead of Kubernetes' programs that exit or
+//! never become ready. Needs no root and no Go programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A base directory whose `etcd` is the given script. Removed at the end.
+/// A base directory whose `etcd` is the given script. Removed after the test.
 ///
-/// One at a time: a script that is being written cannot be run, and for a moment every process
-/// that another test starts has it open.
+/// Only one test at a time: a script that is being written cannot be executed, and every process
+/// that another test starts has it open for a moment.
 struct Scene {
     base: PathBuf,
     _turn: MutexGuard<'static, ()>,
@@ -26,12 +26,12 @@ impl Scene {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let base = std::env::temp_dir().join(format!("testbed-{name}-{}", std::process::id()));
         for directory in ["bin", "home/log", "sockets"] {
-            fs::create_dir_all(base.join(directory)).expect("the directory can be made");
+            fs::create_dir_all(base.join(directory)).expect("the directory can be created");
         }
         let program = base.join("bin/etcd");
         fs::write(&program, format!("#!/bin/sh\n{etcd}\n")).expect("the script can be written");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
-            .expect("the script can be made a program");
+            .expect("the script can be made executable");
         Scene { base: base.canonicalize().expect("the directory exists"), _turn: turn }
     }
 
@@ -56,7 +56,7 @@ impl Scene {
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// Waits for the process that the script says it is.
+    /// Waits for the pid that the script writes.
     fn wait_for_etcd(&self) -> String {
         let file = self.base.join("pid");
         let mut pid = String::new();
@@ -70,23 +70,23 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        // A test may have removed it already.
+        // The test may have removed it already.
         let _gone = fs::remove_dir_all(&self.base);
     }
 }
 
-/// A script that tells its process number and then does nothing for long.
+/// A script that writes its pid and then does nothing for long.
 const IDLE: &str = r#"echo $$ > "$HOME/../pid"; exec sleep 600"#;
 
 fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < limit, "not within a minute: {what}");
+        assert!(Instant::now() < limit, "timed out after a minute: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Whether a process runs; one that ended and that nobody has reaped yet does not.
+/// Whether a process is running; a zombie is not.
 fn runs(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
@@ -98,7 +98,7 @@ fn a_component_that_ends_at_once_is_reported_with_its_log() {
     let mut supervisor = scene.supervise();
     assert!(!supervisor.wait().unwrap().success());
     let failed = &scene.state()["phase"]["failed"];
-    assert_eq!(failed["message"], "etcd ended (exit status 3)");
+    assert_eq!(failed["message"], "etcd exited (exit status 3)");
     let log = fs::read_to_string(failed["log"].as_str().unwrap()).unwrap();
     assert_eq!(log, "no luck today\n");
     assert!(!scene.base.join("sockets").exists());
@@ -133,7 +133,7 @@ fn killed_it_leaves_nothing_running() {
     let etcd = scene.wait_for_etcd();
     supervisor.kill().unwrap();
     supervisor.wait().unwrap();
-    eventually("etcd ends", || !runs(&etcd));
+    eventually("etcd exits", || !runs(&etcd));
 }
 
 #[test]
@@ -142,6 +142,6 @@ fn without_its_directory_it_ends() {
     let mut supervisor = scene.supervise();
     let etcd = scene.wait_for_etcd();
     fs::rename(scene.base.join("home"), scene.base.join("elsewhere")).unwrap();
-    eventually("the supervisor ends", || supervisor.try_wait().unwrap().is_some());
+    eventually("the supervisor exits", || supervisor.try_wait().unwrap().is_some());
     assert!(!runs(&etcd));
 }

@@ -1,5 +1,6 @@
-//! Our queues alone, as Kueue's own test runs its scheduler alone: they admit, and somebody else
-//! carries out. A program of its own, so that its memory is that of the queues.
+//! Only our queues, as Kueue's own test runs only its scheduler: they admit jobs, and the benchmark
+//! simulates their execution. This is a separate program, so that its memory is only that of the
+//! queues.
 
 use std::net::SocketAddr;
 
@@ -10,26 +11,26 @@ use kube::Client;
 use tokio::net::TcpListener;
 
 #[derive(Parser)]
-#[command(name = "queue-controller", about = "Admit FluxJobs, and do no more")]
+#[command(name = "queue-controller", about = "Admit FluxJobs, without running them")]
 struct Options {
-    /// Where metrics are served
+    /// Address on which to serve metrics
     #[arg(long)]
     bind: SocketAddr,
 
-    /// The namespace whose setups may serve others
+    /// Namespace whose setups may serve other namespaces
     #[arg(long)]
     home: String,
 
-    /// Writes a second, at most; without it as many as can be
+    /// Maximum writes per second; unlimited by default
     #[arg(long, requires = "burst")]
     rate: Option<f64>,
 
-    /// Writes that may come at once after a pause
+    /// Maximum burst of writes after a pause
     #[arg(long)]
     burst: Option<u32>,
 }
 
-/// Runs until the process is ended.
+/// Runs until the process is killed.
 fn main() -> Result<()> {
     let options = Options::parse();
     let rate = options.rate.zip(options.burst);
@@ -40,12 +41,12 @@ fn main() -> Result<()> {
         make_miniclusters: false,
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
     };
-    // As the operator itself has it.
+    // As in the operator itself.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = Client::try_default().await.context("failed to find the cluster")?;
         let listener = TcpListener::bind(options.bind).await.context("failed to listen")?;
         let ended = run_queue(client, queue, Some(listener), std::future::pending()).await;
-        ended.context("the queues have ended")
+        ended.context("the queues stopped")
     })
 }

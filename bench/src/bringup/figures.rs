@@ -1,19 +1,19 @@
-//! What bring-up measures, as figures by name and as a table.
+//! The measurements of bring-up, by name and as a table.
 
 use serde::Serialize;
 
 use crate::summary::{Measures, Samples, table};
 
-/// What was measured, in seconds.
+/// Measurements, in seconds.
 #[derive(Serialize)]
 pub(crate) struct Figures {
     pub(super) size: u32,
     pub(super) rounds: usize,
-    /// A Job of the same pods that runs `true`: until its lead has ended.
+    /// A Job with the same pods that runs `true`: until its lead has terminated.
     pub(super) bare_job: Samples,
     /// The same, until the Job is complete.
     pub(super) bare_job_complete: Samples,
-    /// Flux alone, started by hand on this machine.
+    /// Flux alone, started on this machine.
     pub(super) flux_alone: Samples,
     pub(super) operators: Vec<OperatorFigures>,
 }
@@ -24,17 +24,17 @@ pub(super) struct OperatorFigures {
     pub(super) lead_done: Samples,
     pub(super) job_complete: Samples,
     pub(super) says_finished: Samples,
-    /// Deleting a cluster whose command runs, until its pods are gone.
+    /// Deleting a cluster whose command runs, until its pods are deleted.
     pub(super) delete: Samples,
-    /// As `lead_done`, of clusters with a new name each.
+    /// Like `lead_done`, for clusters with a new name each.
     pub(super) new_name: Samples,
-    /// The same of clusters that have one name, each created when the last was deleted.
+    /// The same for clusters with the same name, each created after the previous one was deleted.
     pub(super) same_name: Samples,
-    /// From deleting the lead's pod of a cluster that stays until the cluster is Ready again.
+    /// From deleting the lead's pod of an interactive cluster until the cluster is Ready again.
     pub(super) lead_lost: Samples,
-    /// Rounds that did not end in time.
+    /// Rounds that did not finish in time.
     pub(super) lost: u32,
-    /// Whether it was ever heard to say that a MiniCluster has finished.
+    /// Whether the operator never reported that a MiniCluster has finished.
     pub(super) silent: bool,
 }
 
@@ -65,12 +65,12 @@ impl OperatorFigures {
 }
 
 impl Figures {
-    /// What is neither the pods' nor Flux's own.
+    /// The share that is neither the pods' nor Flux's.
     fn own_share(&self, operator: &OperatorFigures) -> Option<f64> {
         Some(operator.lead_done.median()? - self.bare_job.median()? - self.flux_alone.median()?)
     }
 
-    /// All figures by name; ratios to the floor and to other operators too.
+    /// All measurements by name, including ratios to the floor and to other operators.
     pub(crate) fn measures(&self) -> Measures {
         let mut measures = Measures::new();
         let floor =
@@ -102,7 +102,7 @@ impl Figures {
         measures
     }
 
-    /// The figures for people.
+    /// The measurements as a table.
     pub(crate) fn table(&self) -> String {
         let names = self.operators.iter().map(|operator| operator.name.clone());
         let mut rows: Vec<Vec<String>> = vec![
@@ -120,11 +120,11 @@ impl Figures {
         row("Job complete", self.bare_job_complete.text(2), dash(), &|each| {
             each.job_complete.text(2)
         });
-        row("MiniCluster says finished", dash(), dash(), &|each| each.says_finished.text(2));
+        row("MiniCluster reports finished", dash(), dash(), &|each| each.says_finished.text(2));
         row("lead done − bare Job − Flux alone", dash(), dash(), &|each| {
             self.own_share(each).map_or_else(dash, |share| format!("{share:.2}"))
         });
-        row("delete while it runs, until no pod is left", dash(), dash(), &|each| {
+        row("delete while running, until no pod is left", dash(), dash(), &|each| {
             each.delete.text(2)
         });
         row("in a row, a new name each: lead done", dash(), dash(), &|each| each.new_name.text(2));

@@ -1,7 +1,9 @@
-//! One MiniCluster at a time on a real node: how long until it is done, and until it is gone.
+//! One MiniCluster at a time on a real node: how long until it has finished, and until it is
+//! deleted.
 //!
-//! Beside it a bare Job of the same pods that runs `true`, and Flux alone: what is left is the
-//! operator's and the agent's share. Operators have a testbed each and take turns.
+//! For comparison, a bare Job with the same pods that runs `true`, and Flux alone: the rest is the
+//! share of operator and agent. Each operator has its own testbed, and they are measured
+//! alternately.
 
 mod figures;
 
@@ -30,26 +32,26 @@ use crate::waiting::{first, named, no_pods, of_job, within};
 
 /// Far more than anything here should take.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long after its Job a MiniCluster may say that it has finished; some never do.
+/// How long after its Job a MiniCluster may report that it has finished; some operators never do.
 const WORD: Duration = Duration::from_secs(10);
 
-/// What each operator gets.
+/// The testbed of each operator.
 const NODE: Wanted = Wanted { level: Level::Node, audit: false };
 
-/// How much is measured.
+/// How much to measure.
 #[derive(clap::Args)]
 #[group(id = "bringup")]
 pub(crate) struct Options {
-    /// Rounds, in which all take turns
+    /// Number of rounds, in which all are measured alternately
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 
-    /// Pods of the MiniCluster
+    /// Number of pods of the MiniCluster
     #[arg(id = "bringup_size", long = "bringup-size", default_value_t = 4)]
     size: u32,
 
-    /// Bring Flux in a view image, as users have it whose own image has none. Needs FLUX_ROOT;
-    /// without one it always is so
+    /// Deliver Flux in a view image, for user images without Flux. Needs FLUX_ROOT; without it this
+    /// is always the case
     #[arg(long)]
     view: bool,
 }
@@ -65,7 +67,7 @@ impl Options {
     }
 }
 
-/// Measures all, in turns.
+/// Measures all alternately.
 pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result<Figures> {
     let mut figures = Figures {
         size: options.size,
@@ -88,7 +90,7 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
         stages.push((bed, running));
     }
     let bare = Bare::of(&options.minicluster("template", "hostname"))?;
-    // Round 0 warms every cache and does not count.
+    // Round 0 warms all caches and is not counted.
     for round in 0..=options.rounds {
         for ((bed, running), figures) in stages.iter_mut().zip(&mut figures.operators) {
             eprintln!("bring-up, round {round} of {}: {}", options.rounds, figures.name);
@@ -96,7 +98,7 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
                 OperatorFigures { silent: figures.silent, ..OperatorFigures::default() };
             let outcome = running.alive(one_round(options, bed, round, &mut these)).await;
             if let Err(error) = outcome {
-                eprintln!("warning: a lost round: {error:#}");
+                eprintln!("warning: a round failed: {error:#}");
                 these.lost += 1;
                 delete_all(&bed.client).await?;
             }
@@ -134,7 +136,7 @@ async fn one_round(
         None => figures.silent = true,
     }
     let name = format!("stop-{round}");
-    // A command that tells when it runs, needs no quotes, and ends when it is ended.
+    // A command that signals when it runs, needs no quotes, and exits when it is killed.
     let listener = TcpListener::bind((host, 0)).await?;
     let address = listener.local_addr()?;
     let command = format!("nc {} {}", address.ip(), address.port());
@@ -142,29 +144,29 @@ async fn one_round(
     let calls = within(LIMIT, "the command runs", callers(&listener, options.size)).await?;
     figures.delete.add(delete(client, &name).await?);
     drop(calls);
-    // One after the other without a pause, as people do it who try things out: the name
-    // server still has the address of the lead that was deleted.
+    // One after the other without a pause, as users do when they try things out: DNS still has the
+    // address of the deleted lead.
     for (name, samples) in [
         (format!("new-{round}"), &mut figures.new_name),
         ("same".to_owned(), &mut figures.same_name),
     ] {
         samples.add(run(options, client, &name, false).await?.lead);
     }
-    // Only of one that says how its clusters are.
+    // Only for operators that report the state of their clusters.
     if !figures.silent {
         figures.lead_lost.add(lead_lost(options, client, &format!("lost-{round}")).await?);
     }
     Ok(())
 }
 
-/// Seconds until the parts of a run had ended.
+/// The times of a run, in seconds.
 struct Done {
     lead: f64,
     job: f64,
     word: Option<f64>,
 }
 
-/// Runs `hostname` in a MiniCluster of this name, and deletes it.
+/// Runs `hostname` in a MiniCluster with this name, and deletes it.
 async fn run(options: &Options, client: &Client, name: &str, talks: bool) -> Result<Done> {
     let manifest = options.minicluster(name, "hostname");
     let started = Instant::now();
@@ -176,8 +178,8 @@ async fn run(options: &Options, client: &Client, name: &str, talks: bool) -> Res
     Ok(Done { lead: since(lead), job: since(job), word: word.map(since) })
 }
 
-/// Seconds from deleting the lead's pod of a cluster that stays until the cluster is Ready
-/// again.
+/// The time, in seconds, from deleting the lead's pod of an interactive cluster until the cluster
+/// is Ready again.
 async fn lead_lost(options: &Options, client: &Client, name: &str) -> Result<f64> {
     let mut manifest = options.minicluster(name, "");
     manifest["spec"]["interactive"] = true.into();
@@ -210,15 +212,15 @@ async fn lose_lead(client: &Client, name: &str) -> Result<f64> {
     Ok((back - started).as_secs_f64())
 }
 
-/// The kubelet looks at containers once a second, and what came before has ended with one of its
-/// looks. Rounds begin at different times after it, or all would be rounded up to the same
+/// The kubelet checks containers once a second, and the previous step finished with one of its
+/// checks. Rounds start at different times after it; otherwise all would be rounded up to the same
 /// second.
 async fn out_of_step(options: &Options, round: usize) {
     let part = round as f64 / options.rounds.max(1) as f64;
     tokio::time::sleep(Duration::from_secs(1).mul_f64(part.min(1.0))).await;
 }
 
-/// Waits until every node's task has called.
+/// Waits until the task on every node has connected.
 async fn callers(listener: &TcpListener, count: u32) -> Result<Vec<TcpStream>> {
     let mut calls = Vec::new();
     for _ in 0..count {
@@ -227,14 +229,14 @@ async fn callers(listener: &TcpListener, count: u32) -> Result<Vec<TcpStream>> {
     Ok(calls)
 }
 
-/// When the lead's container had ended, when the Job was complete, and when the MiniCluster said
-/// so, if it does.
+/// When the lead's container terminated, when the Job was complete, and when the MiniCluster
+/// reported it, if it does.
 async fn endings(
     client: &Client,
     name: &str,
     talks: bool,
 ) -> Result<(Instant, Instant, Option<Instant>)> {
-    let lead = within(LIMIT, "the lead has ended", first(pods(client), of_job(name), lead_ended));
+    let lead = within(LIMIT, "the lead terminated", first(pods(client), of_job(name), lead_ended));
     let job = within(LIMIT, "the Job is complete", first(jobs(client), named(name), is_complete));
     let word = first(miniclusters(client, NAMESPACE), named(name), says_finished);
     let ended = tokio::sync::Notify::new();
@@ -257,7 +259,7 @@ async fn endings(
     Ok((lead, job, word))
 }
 
-/// Deletes a MiniCluster; seconds until its pods are gone.
+/// Deletes a MiniCluster; returns the seconds until its pods are deleted.
 async fn delete(client: &Client, name: &str) -> Result<f64> {
     let started = Instant::now();
     let request = miniclusters(client, NAMESPACE);
@@ -266,7 +268,7 @@ async fn delete(client: &Client, name: &str) -> Result<f64> {
     Ok((gone - started).as_secs_f64())
 }
 
-/// Removes what a lost round has left, so that the next one has the node to itself.
+/// Removes the remains of a failed round, so that the next one has the node to itself.
 async fn delete_all(client: &Client) -> Result<()> {
     let all = miniclusters(client, NAMESPACE);
     all.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
@@ -274,7 +276,7 @@ async fn delete_all(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Our pods without the operator and without Flux: every container runs `true`.
+/// Our pods without operator and without Flux: every container runs `true`.
 async fn bare_job(client: &Client, bare: &Bare, round: usize) -> Result<(f64, f64)> {
     let name = format!("bare-{round}");
     let mut objects = bare.without_owner(&name, NAMESPACE)?;
@@ -286,7 +288,7 @@ async fn bare_job(client: &Client, bare: &Bare, round: usize) -> Result<(f64, f6
             container["readinessProbe"] = json!(null);
         }
     }
-    let lead = within(LIMIT, "the lead has ended", first(pods(client), of_job(&name), lead_ended));
+    let lead = within(LIMIT, "the lead terminated", first(pods(client), of_job(&name), lead_ended));
     let job = within(LIMIT, "the Job is complete", first(jobs(client), named(&name), is_complete));
     let started = Instant::now();
     let ((), lead, job) = tokio::try_join!(create_all(client, &objects), lead, job)?;

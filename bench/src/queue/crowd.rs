@@ -1,5 +1,5 @@
-//! 50,000 jobs wait in 1,000 queues: how long a cycle takes then, and how many are admitted
-//! in a second.
+//! 50,000 jobs wait in 1,000 queues: how long a cycle takes, and how many jobs are admitted per
+//! second.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,39 +11,39 @@ use super::load::{LARGE_SCALE, Load};
 use super::memory::{DEFAULT, job, number_of, on_a_core, tell, with_setups};
 use crate::summary::{Measures, Samples, table};
 
-/// Cycles before which something happened to every queue.
+/// The number of cycles after a change in every queue.
 const BURSTS: usize = 200;
-/// Cycles before which something happened to one queue.
+/// The number of cycles after a change in one queue.
 const SINGLES: usize = 5_000;
 
-/// What was measured.
+/// Measurements.
 #[derive(Serialize)]
 pub(super) struct Figures {
     queues: usize,
     waiting: usize,
     admitted: usize,
-    /// Of the scheduler on a core, telling and deciding.
+    /// The CPU time of the scheduler, for input and decisions.
     cpu_seconds: f64,
-    /// The first cycle, to which everything is new.
+    /// The first cycle, in which everything is new.
     first_cycle_milliseconds: f64,
     burst_milliseconds: Samples,
     single_milliseconds: Samples,
 }
 
-/// The scheduler, the jobs, and what it took.
+/// The scheduler, the jobs, and the measurements.
 struct Crowd {
     load: Load,
     scheduler: Scheduler,
     jobs: Vec<(usize, usize, Workload)>,
     running: VecDeque<usize>,
-    /// What the scheduler is told before the next cycle.
+    /// The input of the scheduler before the next cycle.
     news: Vec<Workload>,
     now: Millis,
     cpu: Duration,
     admitted: usize,
 }
 
-/// Fills all queues, keeps them full for a while, and lets them run empty.
+/// Fills all queues, keeps them full for a while, and then lets all jobs finish.
 pub(super) fn measure() -> Figures {
     let load = LARGE_SCALE;
     eprintln!("queue, in memory: {} jobs wait in {} queues", load.jobs(), load.queues);
@@ -98,7 +98,7 @@ impl Crowd {
         self.news.push(job);
     }
 
-    /// The job that has run longest ends, and one like it comes.
+    /// Finishes the job that has run longest, and submits a similar one.
     fn replace_one(&mut self) {
         if let Some(number) = self.running.pop_front() {
             let (queue, class, _) = self.jobs[number];
@@ -112,8 +112,8 @@ impl Crowd {
         self.news.push(Workload { finished: true, ..job });
     }
 
-    /// One cycle after the news; how many milliseconds it was on a core. That its decisions
-    /// are written down is news for the next.
+    /// Runs one cycle on the input; returns its CPU time in milliseconds. Its decisions are input
+    /// of the next cycle.
     fn cycle(&mut self) -> f64 {
         self.now += 1;
         self.cpu += tell(&mut self.scheduler, std::mem::take(&mut self.news));
@@ -156,15 +156,15 @@ impl Figures {
         let mut rows = vec![vec!["".to_owned(), "in memory".to_owned()]];
         let mut row = |what: &str, text: String| rows.push(vec![what.to_owned(), text]);
         row("admissions", format!("{}", self.admitted));
-        row("scheduler on a core, s", format!("{:.3}", self.cpu_seconds));
-        row("admissions per s of it", format!("{:.0}", self.admissions_per_second()));
-        row("first cycle, on a core, ms", format!("{:.2}", self.first_cycle_milliseconds));
+        row("scheduler CPU time, s", format!("{:.3}", self.cpu_seconds));
+        row("admissions per CPU second", format!("{:.0}", self.admissions_per_second()));
+        row("first cycle, CPU ms", format!("{:.2}", self.first_cycle_milliseconds));
         row(
-            "cycle after one end, on a core, ms: mean / p50 / p99 / max",
+            "cycle after one finished job, CPU ms: mean / p50 / p99 / max",
             self.single_milliseconds.mean_and_quantiles(&[0.5, 0.99, 1.0], 3),
         );
         row(
-            "after an end in every queue, ms: mean / p50 / p99 / max",
+            "after a finished job in every queue, ms: mean / p50 / p99 / max",
             self.burst_milliseconds.mean_and_quantiles(&[0.5, 0.99, 1.0], 3),
         );
         table(&format!("{} jobs wait in {} queues", self.waiting, self.queues), &rows)

@@ -1,5 +1,5 @@
-//! What a real cluster would do, without one: jobs that are admitted run for their time, and then
-//! are said to have ended. And what can be seen from outside while they do.
+//! Simulates the execution of jobs: admitted jobs run for their runtime, and are then reported as
+//! finished. Also records what can be observed meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,22 +17,22 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-/// The label that says of which class a job is.
+/// The label with the class of a job.
 pub(crate) const CLASS: &str = "bench.flux-framework.org/class";
-/// The annotation that says for how many milliseconds it runs.
+/// The annotation with the runtime of a job, in milliseconds.
 pub(crate) const RUNTIME: &str = "bench.flux-framework.org/runtime";
 
-/// A job, as far as one must read it to carry it out: who measures takes as little of the machine
-/// as can be.
+/// A job with only the fields that execution needs: the benchmark itself should use as little of
+/// the machine as possible.
 type Job = Object<NoSpec, Told>;
 
 #[derive(Clone, Debug, Deserialize)]
 struct NoSpec {}
 
-/// Its status, as it came: it is put back with the end of the job in it.
+/// The status as it was received; it is written back with the result of the job.
 type Told = serde_json::Map<String, Value>;
 
-/// What happened to a job, as seen from outside.
+/// The observed times of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) created: Instant,
@@ -40,19 +40,19 @@ pub(crate) struct Life {
     pub(crate) finished: Option<Instant>,
 }
 
-/// Everything that was seen.
+/// All observations.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Jobs by class and name.
+    /// The times of jobs, by class and name.
     lives: Mutex<HashMap<(String, String), Life>>,
     finished: Mutex<usize>,
     changed: Notify,
-    /// What the statuses of the setups have said: when, and of how many cores in use.
+    /// The usage in the statuses of setups: when, and how many cores.
     usage: Mutex<BTreeMap<String, Vec<(Instant, f64)>>>,
 }
 
 impl Seen {
-    /// A job was created.
+    /// Records the creation of a job.
     pub(crate) fn created(&self, class: &str, namespace: &str, name: &str, at: Instant) {
         let key = (class.to_owned(), format!("{namespace}/{name}"));
         // The watch may have been faster.
@@ -63,7 +63,7 @@ impl Seen {
         });
     }
 
-    /// Waits until so many jobs have ended.
+    /// Waits until this many jobs have finished.
     pub(crate) async fn all_finished(&self, count: usize) {
         loop {
             let changed = self.changed.notified();
@@ -74,7 +74,7 @@ impl Seen {
         }
     }
 
-    /// Every job's life, by class.
+    /// The times of all jobs, by class.
     pub(crate) fn by_class(&self) -> BTreeMap<String, Vec<Life>> {
         let mut classes: BTreeMap<String, Vec<Life>> = BTreeMap::new();
         for ((class, _), life) in lock(&self.lives).iter() {
@@ -83,8 +83,9 @@ impl Seen {
         classes
     }
 
-    /// Core-seconds in use as the setups' statuses have told it: from one to the next, and by
-    /// Kueue's formula divided by the quota over the time between the first and the last.
+    /// The used core-seconds as reported in the setups' statuses, by Kueue's formula: the sum over
+    /// the intervals between two statuses, divided by the quota and the time between the first and
+    /// the last.
     pub(crate) fn told_use(&self, quota: f64) -> Option<f64> {
         let usage = lock(&self.usage);
         let moments = usage.values().flatten().map(|(at, _)| *at);
@@ -98,7 +99,7 @@ impl Seen {
     }
 }
 
-/// Runs what is admitted, until it is dropped.
+/// Executes admitted jobs until the future is dropped.
 pub(crate) async fn execute(client: Client, seen: Arc<Seen>) -> Result<()> {
     let kind = ApiResource::erase::<FluxJob>(&());
     let jobs: Api<Job> = Api::all_with(client.clone(), &kind);
@@ -140,7 +141,7 @@ pub(crate) async fn execute(client: Client, seen: Arc<Seen>) -> Result<()> {
     bail!("the watch of jobs ended")
 }
 
-/// Says that a job has ended, as the operator would.
+/// Reports a job as finished, as the operator would.
 async fn finish(client: &Client, job: Job) -> Result<()> {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     let mut status = job.status.unwrap_or_default();
@@ -164,11 +165,11 @@ async fn finish(client: &Client, job: Job) -> Result<()> {
         body,
     )?;
     let answer = client.request::<IgnoredAny>(request).await;
-    answer.with_context(|| format!("failed to end job {name:?}"))?;
+    answer.with_context(|| format!("failed to finish job {name:?}"))?;
     Ok(())
 }
 
-/// Notes what the statuses of setups say is in use.
+/// Records the usage in the statuses of setups.
 pub(crate) async fn watch_setups(client: Client, seen: Arc<Seen>) -> Result<()> {
     let mut changes = watcher(Api::<FluxSetup>::all(client), watcher::Config::default())
         .applied_objects()
@@ -182,7 +183,7 @@ pub(crate) async fn watch_setups(client: Client, seen: Arc<Seen>) -> Result<()> 
     bail!("the watch of setups ended ({})", FluxSetup::kind(&()))
 }
 
-/// Cores, of whole ones or of thousandths.
+/// Parses a number of cores, in whole cores or in thousandths.
 fn cores(text: &str) -> f64 {
     match text.strip_suffix('m') {
         Some(thousandths) => thousandths.parse::<f64>().unwrap_or_default() / 1000.0,

@@ -1,46 +1,46 @@
-//! The loads of Kueue's scalability test: which jobs come when, and how long they run.
+//! The loads of Kueue's scalability test: when jobs arrive, and how long they run.
 //!
-//! Every queue gets the same classes of jobs, each at a steady rate from the start.
-//! As in Kueue's generator, a class waits for its interval before the first job too. Unlike
-//! there, queues lend each other nothing: a queue has its own quota and no more.
+//! Every queue gets the same classes of jobs, each at a constant rate from the start. As in Kueue's
+//! generator, a class also waits for its interval before the first job. Unlike there, queues do not
+//! borrow from each other: a queue has only its own quota.
 
 use std::time::Duration;
 
-/// Jobs of one kind, in every queue.
+/// The jobs of one class, in every queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Class {
     pub(crate) name: &'static str,
-    /// How many in each queue.
+    /// The number in each queue.
     pub(crate) count: u32,
-    /// Time from one to the next.
+    /// The time between two jobs.
     pub(crate) interval: Duration,
-    /// How long each runs once it has room.
+    /// How long each runs once it has quota.
     pub(crate) runtime: Duration,
-    /// Cores that each takes.
+    /// The cores that each uses.
     pub(crate) cpu: i64,
     pub(crate) priority: i32,
 }
 
-/// Queues and the jobs that come to them.
+/// Queues and their jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) name: &'static str,
     pub(crate) queues: usize,
-    /// Cores that the jobs of a queue share.
+    /// The cores that the jobs of a queue share.
     pub(crate) quota: i64,
     pub(crate) classes: &'static [Class],
 }
 
-/// A job that comes.
+/// The arrival of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Arrival {
-    /// Since the start.
+    /// The time since the start.
     pub(crate) at: Duration,
-    /// Number of its queue.
+    /// The number of its queue.
     pub(crate) queue: usize,
-    /// Number of its class.
+    /// The number of its class.
     pub(crate) class: usize,
-    /// Its number within both.
+    /// Its number within queue and class.
     pub(crate) number: u32,
 }
 
@@ -68,8 +68,8 @@ pub(crate) const LARGE_SCALE: Load = Load {
     ],
 };
 
-/// Ten queues in which somebody always waits, at a third of the writes a second of the baseline
-/// load: how long it takes from an end to the next admission is ours then, and not the API server's.
+/// Ten queues that always have waiting jobs, at a third of the baseline load's writes per second:
+/// the time from a finished job to the next admission is then ours, and not the API server's.
 pub(crate) const STEADY: Load = Load {
     name: "steady",
     queues: 10,
@@ -88,7 +88,7 @@ const fn class(
 }
 
 impl Load {
-    /// All jobs, in the order in which they come.
+    /// All jobs, in the order of their arrival.
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
         let mut all: Vec<Arrival> = Vec::with_capacity(self.jobs());
         for queue in 0..self.queues {
@@ -105,12 +105,12 @@ impl Load {
         all
     }
 
-    /// How many jobs there are.
+    /// The number of jobs.
     pub(crate) fn jobs(&self) -> usize {
         self.queues * self.classes.iter().map(|class| class.count as usize).sum::<usize>()
     }
 
-    /// Cores times seconds that all jobs take.
+    /// The core-seconds of all jobs.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         let each = self
             .classes
@@ -119,7 +119,7 @@ impl Load {
         self.queues as f64 * each.sum::<f64>()
     }
 
-    /// Seconds that the work takes if no core is ever idle.
+    /// The seconds that the work takes if no core is ever idle.
     pub(crate) fn ideal_seconds(&self) -> f64 {
         self.cpu_seconds() / (self.queues as i64 * self.quota) as f64
     }

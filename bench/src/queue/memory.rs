@@ -1,4 +1,4 @@
-//! The scheduler alone: time is simulated, and what it decides is done at once.
+//! Only the scheduler: time is simulated, and decisions take effect at once.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -14,22 +14,22 @@ use serde::Serialize;
 use super::load::{Class, Load};
 use crate::summary::{Measures, Samples, table};
 
-/// An order in which the jobs of a load get room.
+/// A configuration of the queues of a load.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
     name: &'static str,
     strategy: Strategy,
-    /// Time that jobs let others pass.
+    /// The patience of jobs.
     patience: Duration,
-    /// Whether jobs say how long they run.
+    /// Whether jobs specify their runtime.
     runtimes: bool,
 }
 
-/// As a FluxSetup has it that says nothing.
+/// The defaults of a FluxSetup.
 pub(super) const DEFAULT: Rules =
     rules("best effort", Strategy::BestEffort, Duration::from_secs(300), false);
 
-/// Jobs do not say how long they run, but for backfill.
+/// Jobs specify their runtime only for backfill.
 const RULES: [Rules; 4] = [
     DEFAULT,
     rules("patience 1 s", Strategy::BestEffort, Duration::from_secs(1), false),
@@ -46,7 +46,7 @@ const fn rules(
     Rules { name, strategy, patience, runtimes }
 }
 
-/// What was measured of one load.
+/// The measurements of one load.
 #[derive(Serialize)]
 pub(super) struct Figures {
     load: &'static str,
@@ -56,24 +56,24 @@ pub(super) struct Figures {
     runs: Vec<Run>,
 }
 
-/// What was measured of a load under some rules.
+/// The measurements of a load with one configuration.
 #[derive(Serialize)]
 struct Run {
     rules: &'static str,
-    /// Simulated, until the last job has ended.
+    /// Simulated, until the last job has finished.
     wall_seconds: f64,
-    /// Core-seconds of all jobs, of those that there were.
+    /// The core-seconds of all jobs, relative to the available ones.
     true_use: f64,
     /// Simulated, by class.
     admission_seconds: BTreeMap<&'static str, Samples>,
-    /// Of the scheduler on a core, telling and deciding.
+    /// The CPU time of the scheduler, for input and decisions.
     cpu_seconds: f64,
-    /// Of single cycles on a core, so that a busy machine does not count.
+    /// The CPU time of single cycles, so that a busy machine does not matter.
     cycle_milliseconds: Samples,
     looked: usize,
 }
 
-/// Lets all jobs of a load come, wait, run and end, under all rules.
+/// Simulates all jobs of a load with all configurations.
 pub(super) fn measure(load: &Load) -> Figures {
     Figures {
         load: load.name,
@@ -149,14 +149,14 @@ fn run(load: &Load, rules: &Rules) -> Run {
     }
 }
 
-/// Tells a scheduler of jobs; how long it was on a core for that.
+/// Passes jobs to a scheduler; returns the CPU time.
 pub(super) fn tell(scheduler: &mut Scheduler, jobs: Vec<Workload>) -> Duration {
     let begin = on_a_core();
     jobs.into_iter().for_each(|job| scheduler.put(job));
     on_a_core() - begin
 }
 
-/// A scheduler that was told the queues of a load, each in a namespace of its own.
+/// A scheduler with the queues of a load, each in its own namespace.
 pub(super) fn with_setups(load: &Load, rules: &Rules) -> Scheduler {
     let mut scheduler = Scheduler::new("operator");
     for queue in 0..load.queues {
@@ -179,10 +179,10 @@ pub(super) fn with_setups(load: &Load, rules: &Rules) -> Scheduler {
     scheduler
 }
 
-/// A job of a load; its number tells it from all others.
+/// A job of a load, identified by its number.
 pub(super) fn job(load: &Load, queue: usize, class: usize, number: usize, now: Millis) -> Workload {
     let Class { cpu, priority, .. } = load.classes[class];
-    // As long as the uids that Kubernetes gives.
+    // As long as the uids of Kubernetes.
     let uid = format!("00000000-0000-4000-8000-{number:012}");
     Workload {
         uid: Uid(uid.as_str().into()),
@@ -205,13 +205,13 @@ pub(super) fn job(load: &Load, queue: usize, class: usize, number: usize, now: M
     }
 }
 
-/// The number of a job that [`job`] has made.
+/// The number of a job that was created by [`job`].
 pub(super) fn number_of(uid: &Uid) -> usize {
     let digits = uid.0.rsplit('-').next().and_then(|digits| digits.parse().ok());
     digits.expect("a uid ends with its number")
 }
 
-/// Time that this thread has been on a core.
+/// The CPU time of this thread.
 pub(super) fn on_a_core() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
@@ -246,22 +246,22 @@ impl Figures {
         };
         row("", &|run| run.rules.to_owned());
         row("wall, simulated s", &|run| format!("{:.1}", run.wall_seconds));
-        row("true use, %", &|run| format!("{:.1}", 100.0 * run.true_use));
+        row("actual usage, %", &|run| format!("{:.1}", 100.0 * run.true_use));
         for class in ["large", "medium", "small"] {
             row(&format!("{class}: s to admission, mean / p50 / p99"), &|run| {
                 let waited = run.admission_seconds.get(class);
                 waited.map_or_else(String::new, |waited| waited.mean_and_quantiles(&[0.5, 0.99], 2))
             });
         }
-        row("scheduler on a core, s", &|run| format!("{:.3}", run.cpu_seconds));
-        row("admissions per s of it", &|run| format!("{:.0}", *jobs as f64 / run.cpu_seconds));
-        row("cycle on a core, ms: mean / p50 / p99 / max", &|run| {
+        row("scheduler CPU time, s", &|run| format!("{:.3}", run.cpu_seconds));
+        row("admissions per CPU second", &|run| format!("{:.0}", *jobs as f64 / run.cpu_seconds));
+        row("cycle, CPU ms: mean / p50 / p99 / max", &|run| {
             run.cycle_milliseconds.mean_and_quantiles(&[0.5, 0.99, 1.0], 3)
         });
-        row("lines looked at per job", &|run| format!("{:.2}", run.looked as f64 / *jobs as f64));
+        row("classes examined per job", &|run| format!("{:.2}", run.looked as f64 / *jobs as f64));
         let title = format!(
             "The {load} load of Kueue's scalability test, in memory: {jobs} jobs in {queues} \
-             queues\n\nOne resource (cpu), and queues lend each other nothing. With no core ever \
+             queues\n\nOne resource (cpu), without borrowing between queues. With no core ever \
              idle it would take {ideal_seconds:.1} s."
         );
         table(&title, &rows)

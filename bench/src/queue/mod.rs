@@ -1,7 +1,7 @@
-//! The queue: how well room is used, how long jobs wait for it, and at what cost.
+//! The queue: how well quota is used, how long jobs wait for it, and at what cost.
 //!
-//! The loads are those of Kueue's scalability test, with one resource and without queues
-//! that lend each other room.
+//! The loads are those of Kueue's scalability test, with one resource and without borrowing between
+//! queues.
 
 mod crowd;
 mod executor;
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::summary::Measures;
 
-/// How much is measured.
+/// How much to measure.
 #[derive(clap::Args)]
 #[group(id = "queue")]
 pub(crate) struct Options {
@@ -22,13 +22,13 @@ pub(crate) struct Options {
     #[arg(long)]
     in_memory: bool,
 
-    /// Writes a second that our queues may make against the API server, once for each; 0 is
-    /// without a limit
+    /// Maximum writes per second of our queues to the API server, one run for each value; 0 is
+    /// unlimited
     #[arg(long, default_values_t = [0, 50])]
     queue_rate: Vec<u32>,
 }
 
-/// What was measured.
+/// Measurements.
 #[derive(Serialize)]
 pub(crate) struct Figures {
     memory: Vec<memory::Figures>,
@@ -36,7 +36,7 @@ pub(crate) struct Figures {
     server: Vec<server::Figures>,
 }
 
-/// Measures all.
+/// Measures everything.
 pub(crate) async fn measure(options: &Options) -> Result<Figures> {
     let mut server = Vec::new();
     if !options.in_memory {
@@ -46,7 +46,7 @@ pub(crate) async fn measure(options: &Options) -> Result<Figures> {
         server.push(server::measure(&load::BASELINE, (*rate > 0).then_some(*rate)).await?);
     }
     let loads = [load::BASELINE, load::LARGE_SCALE];
-    // What takes seconds of computing would hold up whoever else is waited for.
+    // Seconds of computing would block other tasks.
     let figures = tokio::task::spawn_blocking(move || Figures {
         memory: loads.iter().map(memory::measure).collect(),
         crowd: crowd::measure(),
@@ -56,7 +56,7 @@ pub(crate) async fn measure(options: &Options) -> Result<Figures> {
 }
 
 impl Figures {
-    /// The same by name, as limits see it.
+    /// The same by name, for limits.
     pub(crate) fn measures(&self) -> Measures {
         let mut measures = self.crowd.measures();
         measures.extend(self.memory.iter().flat_map(memory::Figures::measures));
@@ -64,7 +64,7 @@ impl Figures {
         measures
     }
 
-    /// The same for people.
+    /// The same as tables.
     pub(crate) fn table(&self) -> String {
         let loads: String = self.memory.iter().map(memory::Figures::table).collect();
         let server: String = self.server.iter().map(server::Figures::table).collect();

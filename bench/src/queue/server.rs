@@ -1,5 +1,5 @@
-//! The queue against a real API server, as Kueue's scalability test measures its own: the same
-//! jobs come at the same times, and somebody only says that they have ended.
+//! The queue with a real API server, measured like Kueue's scalability test: the same jobs arrive
+//! at the same times, and their execution is only simulated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,19 +32,19 @@ use crate::waiting::within;
 /// Longer than any run may take.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// Seconds after which room is kept for a job that does not fit. Kueue would evict others for
-/// it, which ours cannot do yet.
+/// Seconds after which quota is reserved for a job that does not fit. Kueue would evict other jobs
+/// for it, which our scheduler cannot do yet.
 const PATIENCE: u32 = 1;
 
-/// What Kueue is measured with: etcd and an API server, without controllers and without an audit
-/// log. What is called our queues count themselves.
+/// The same as for Kueue: etcd and an API server, without controllers and without an audit log. Our
+/// queues count their requests themselves.
 const BED: Wanted = Wanted { level: Level::ApiServer, audit: false };
 
-/// The name of every setup, in a namespace of its own.
+/// The name of all setups, each in its own namespace.
 const SETUP: &str = "queue";
 
-/// Kueue's own runner and scheduler with the baseline load, on a machine with 2 cores: as it is
-/// shipped, and with its client's limit lifted.
+/// Kueue's own runner and scheduler with the baseline load, on a machine with 2 cores: as shipped,
+/// and with its client's rate limit lifted.
 const KUEUE: [Reference; 2] = [
     Reference {
         rate: Some(50),
@@ -73,27 +73,27 @@ struct Reference {
     admission: [(&'static str, f64); 3],
 }
 
-/// What was measured in one run.
+/// The measurements of one run.
 #[derive(Serialize)]
 pub(crate) struct Figures {
     load: &'static str,
-    /// Writes a second that were allowed.
+    /// The allowed writes per second.
     rate: Option<u32>,
     wall_seconds: f64,
-    /// Work over quota and wall.
+    /// Work divided by quota and wall time.
     true_use: f64,
-    /// As the setups' statuses have told it, by Kueue's formula.
+    /// As reported in the setups' statuses, by Kueue's formula.
     told_use: Option<f64>,
     usage: Usage,
-    /// Seconds from the create to the admission, by class.
+    /// Seconds from creation to admission, by class.
     admission: Vec<(&'static str, Samples)>,
     jobs: usize,
-    /// Requests of ours, by verb and resource.
+    /// Our requests, by verb and resource.
     calls: BTreeMap<String, f64>,
-    /// Seconds of the slowest cycle of a hundred, by the histogram of the metrics.
+    /// The 99th percentile of the cycle time in seconds, from the metrics' histogram.
     cycle_p99: Option<f64>,
-    /// Seconds from room that became free to the next admission written: the middle one, and the
-    /// slowest of a hundred.
+    /// Seconds from the release of quota until the next admission is written: median and 99th
+    /// percentile.
     freed: [Option<f64>; 2],
 }
 
@@ -120,7 +120,7 @@ pub(crate) async fn measure(load: &Load, rate: Option<u32>) -> Result<Figures> {
     let metrics = metrics(&running.address).await?;
     let lives = seen.by_class();
     let last = lives.values().flatten().filter_map(|life| life.finished).max();
-    let wall = (last.context("nothing has ended")? - started).as_secs_f64();
+    let wall = (last.context("no job has finished")? - started).as_secs_f64();
     let quota = (load.queues as i64 * load.quota) as f64;
     let admission = load.classes.iter().map(|class| {
         (class.name, lives.get(class.name).map(|lives| waits(lives)).unwrap_or_default())
@@ -148,8 +148,8 @@ fn waits(lives: &[Life]) -> Samples {
     samples
 }
 
-/// Creates setups, then jobs in their time, and waits until all have ended. Says when jobs
-/// began to come.
+/// Creates setups, then jobs at their times, and waits until all have finished. Returns when the
+/// first jobs were due.
 async fn run(load: &Load, client: &Client, seen: &Arc<Seen>) -> Result<Instant> {
     for queue in 0..load.queues {
         create_setup(client, load, queue).await?;
@@ -167,7 +167,7 @@ async fn run(load: &Load, client: &Client, seen: &Arc<Seen>) -> Result<Instant> 
         seen.all_finished(load.jobs()).await;
         Ok(())
     };
-    within(LIMIT, "all jobs have ended", generated).await?;
+    within(LIMIT, "all jobs have finished", generated).await?;
     Ok(started)
 }
 
@@ -190,7 +190,7 @@ async fn create_setup(client: &Client, load: &Load, queue: usize) -> Result<()> 
     Ok(())
 }
 
-/// Waits until so many setups say that they admit jobs.
+/// Waits until this many setups are active.
 async fn active(client: &Client, count: usize) -> Result<()> {
     let mut found = std::collections::BTreeSet::new();
     let setups = watcher(Api::<FluxSetup>::all(client.clone()), watcher::Config::default());
@@ -231,9 +231,9 @@ async fn generate(client: &Client, queue: usize, class: &Class, seen: &Seen) -> 
     Ok(())
 }
 
-/// What our queues say of themselves.
+/// Reads the metrics of our queues.
 async fn metrics(address: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(address).await.context("failed to ask for metrics")?;
+    let mut stream = TcpStream::connect(address).await.context("failed to read the metrics")?;
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
@@ -241,7 +241,8 @@ async fn metrics(address: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Requests to the API server, by verb and resource. A watch is one request, however long.
+/// The requests to the API server, by verb and resource. A watch is one request, whatever its
+/// duration.
 fn calls(metrics: &str) -> BTreeMap<String, f64> {
     let label = |labels: &str, name: &str| {
         let (_, rest) = labels.split_once(&format!("{name}=\""))?;
@@ -256,8 +257,8 @@ fn calls(metrics: &str) -> BTreeMap<String, f64> {
     lines.collect()
 }
 
-/// The upper bound of the bucket below which this share is, of a histogram in the text form of
-/// Prometheus.
+/// The upper bound of the bucket that contains this quantile, of a histogram in Prometheus' text
+/// format.
 fn quantile(metrics: &str, name: &str, share: f64) -> Option<f64> {
     let prefix = format!("{name}_bucket{{le=\"");
     let buckets: Vec<(f64, f64)> = metrics
@@ -270,7 +271,7 @@ fn quantile(metrics: &str, name: &str, share: f64) -> Option<f64> {
 }
 
 impl Figures {
-    /// The same by name, as limits see it.
+    /// The same by name, for limits.
     pub(crate) fn measures(&self) -> Measures {
         let rate = self.rate.map_or("uncapped".to_owned(), |rate| format!("capped{rate}"));
         let name = |what: &str| format!("queue.{}.{rate}.{what}", self.load);
@@ -300,13 +301,13 @@ impl Figures {
         measures
     }
 
-    /// What Kueue took for the same.
+    /// Kueue's result for the same load and rate.
     fn reference(&self) -> Option<&'static Reference> {
         let same = |kueue: &&Reference| kueue.rate == self.rate;
         KUEUE.iter().filter(|_| self.load == super::load::BASELINE.name).find(same)
     }
 
-    /// The same for people.
+    /// The same as a table.
     pub(crate) fn table(&self) -> String {
         let kueue = self.reference();
         let mut rows = vec![vec!["".to_owned(), "ours".into(), "Kueue, another run".into()]];
@@ -315,9 +316,9 @@ impl Figures {
         };
         let text = |value: f64, decimals: usize| format!("{value:.decimals$}");
         row("wall, s".into(), text(self.wall_seconds, 1), kueue.map(|it| text(it.wall, 0)));
-        row("use, work over quota and wall".into(), text(self.true_use, 3), None);
+        row("usage: work over quota and wall time".into(), text(self.true_use, 3), None);
         let told = self.told_use.map_or("-".into(), |told| text(told, 3));
-        row("use, as statuses tell it".into(), told, kueue.map(|it| text(it.told_use, 3)));
+        row("usage as reported in statuses".into(), told, kueue.map(|it| text(it.told_use, 3)));
         for (class, waits) in &self.admission {
             let theirs = kueue.and_then(|it| it.admission.iter().find(|(name, _)| name == class));
             row(
@@ -340,12 +341,12 @@ impl Figures {
                 false => "more".to_owned(),
             })
         });
-        row("room freed to next admission written, ms: p50 / p99".into(), freed.join(" / "), None);
-        let rate = self.rate.map_or("as fast as can be".into(), |rate| {
-            format!("{rate} writes a second, {} at once", 2 * rate)
+        row("quota freed to next admission written, ms: p50 / p99".into(), freed.join(" / "), None);
+        let rate = self.rate.map_or("without a limit".into(), |rate| {
+            format!("{rate} writes per second, burst {}", 2 * rate)
         });
         let title = format!(
-            "queue, {} jobs of the load {:?} against an API server, one resource, nothing is lent; {rate}",
+            "queue, {} jobs of the load {:?} with an API server, one resource, no lending; {rate}",
             self.jobs, self.load
         );
         table(&title, &rows)

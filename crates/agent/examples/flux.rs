@@ -1,4 +1,4 @@
-//! The stand-in for Flux that the tests run, where there is no Flux.
+//! fluxlet, which the tests run where Flux is not installed.
 
 fn main() -> std::process::ExitCode {
     fluxlet::main(std::env::args_os())

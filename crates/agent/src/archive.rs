@@ -1,8 +1,8 @@
-//! The archive: what an instance knows, from its end to the start of the next.
+//! The archive: the state of an instance, kept until the next instance starts.
 //!
-//! Flux writes it when it ends. It is written beside the archive and takes its
-//! place when the broker has ended by itself, so that a lead that is killed
-//! while it writes does not cost what was there before.
+//! Flux writes it when it shuts down. It writes to a draft beside the archive,
+//! which replaces the archive once the broker has exited by itself, so that a
+//! lead that is killed while writing does not destroy the previous archive.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,16 @@ use std::path::{Path, PathBuf};
 use crate::ending::{chain, say};
 use crate::files;
 
-/// Where Flux writes. The name keeps its end, by which Flux compresses or not.
+/// The path of the draft. It keeps the archive's extension, because Flux chooses the
+/// compression by it.
 pub fn draft(archive: &str) -> PathBuf {
     let archive = Path::new(archive);
     let name = archive.file_name().unwrap_or_default().to_string_lossy();
     archive.with_file_name(format!(".new-{name}"))
 }
 
-/// Makes room for an archive. If that fails Flux says so when it writes.
+/// Creates the archive's directory and removes an old draft. If that fails, Flux reports an
+/// error when it writes.
 pub fn prepare(archive: &str) {
     if let Some(directory) = Path::new(archive).parent()
         && let Err(error) = files::create_directory(directory)
@@ -27,7 +29,7 @@ pub fn prepare(archive: &str) {
     remove(&draft(archive));
 }
 
-/// Puts what Flux wrote, if it did, into the archive's place.
+/// Replaces the archive by the draft, if Flux has written one.
 pub fn keep(archive: &str) {
     let draft = draft(archive);
     if draft.exists()

@@ -1,8 +1,8 @@
 //! The command line.
 //!
-//! Paths are made absolute here, because hooks may change the directory before
-//! an inner stage reads them again, and must be UTF-8, because they end up in
-//! configuration files that are.
+//! Paths are made absolute here, because hooks may change the working directory
+//! before an inner stage parses them again, and must be UTF-8, because they are
+//! written to configuration files.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,33 +10,33 @@ use std::path::{Path, PathBuf};
 use flux_operator_wire::names::{command, option};
 use lexopt::prelude::*;
 
-/// The option that gives an inner stage the process id of the outer agent.
+/// The option that passes the outer agent's process ID to an inner stage.
 pub const AGENT: &str = "--agent";
 
 /// What the agent was asked to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Boot one broker and stay with it.
+    /// Boot one broker and supervise it.
     Run(Run),
-    /// Inner stage of [`Command::Run`]: start the broker, again if need be.
+    /// Inner stage of [`Command::Run`]: start the broker, and restart it if needed.
     Broker(Stage),
     /// Inner stage of [`Command::Run`]: become the program.
     Program(Stage),
-    /// Run the command of a container beside the runner.
+    /// Run the command of a sidecar container.
     Sidecar(Sidecar),
-    /// Inner stage of [`Command::Sidecar`]: wait until this file exists.
+    /// Inner stage of [`Command::Sidecar`]: wait until a broker listens on this socket.
     Await(PathBuf),
     /// Copy this program into a directory.
     Copy(PathBuf),
-    /// Copy the view of the image into a directory.
+    /// Copy the view in this image into a directory.
     CopyView(PathBuf),
     /// Print the version.
     Version,
-    /// Print how to use the program.
+    /// Print the usage.
     Help,
 }
 
-/// Where an agent finds its part, and where it may write.
+/// Arguments that `run` and the inner stages share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The boot plan.
@@ -45,34 +45,34 @@ pub struct Place {
     pub secrets: PathBuf,
     /// The directory that the agent may write to.
     pub root: PathBuf,
-    /// Which of the cluster's agents this is.
+    /// The agent's index in the cluster.
     pub index: u32,
-    /// The `flux` to use, instead of the one the plan leads to.
+    /// The `flux` to use, instead of the plan's.
     pub flux: Option<String>,
 }
 
 /// Arguments of `run`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Where things are.
+    /// The shared arguments.
     pub place: Place,
     /// The directory for the broker's copy of the certificate, instead of one below
     /// [`Place::root`].
     pub private: Option<PathBuf>,
-    /// The file for the ending.
+    /// The file to write the termination message to.
     pub ending: PathBuf,
     /// The file, usually a named pipe, to write a line to when the program starts.
     pub ready: Option<PathBuf>,
-    /// The end of the standard input means: stop.
+    /// Stop at the end of standard input.
     pub stop_on_eof: bool,
 }
 
 /// Arguments of an inner stage.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// Where things are.
+    /// The shared arguments.
     pub place: Place,
-    /// Process id of the outer agent.
+    /// Process ID of the outer agent.
     pub agent: i32,
 }
 
@@ -87,29 +87,29 @@ pub struct Sidecar {
     pub root: PathBuf,
 }
 
-/// Why the arguments make no command.
+/// Why the arguments are not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgumentsError {
-    /// An option that there is not, or a value that is none.
-    #[error("failed to read the arguments")]
+    /// An unknown option, or a missing or invalid value.
+    #[error("failed to parse the arguments")]
     Syntax {
         /// What is wrong.
         source: lexopt::Error,
     },
-    /// No command that we know.
-    #[error("{command:?} is not a command")]
+    /// An unknown command.
+    #[error("unknown command {command:?}")]
     UnknownCommand {
         /// What was given.
         command: String,
     },
-    /// Something is missing.
-    #[error("{what} is needed")]
+    /// An option or argument is missing.
+    #[error("{what} is required")]
     Missing {
         /// The option or argument.
         what: &'static str,
     },
-    /// A relative path, and no directory that it is relative to.
-    #[error("{path:?} cannot be made an absolute path of UTF-8")]
+    /// A path that cannot be made absolute, or is not UTF-8.
+    #[error("{path:?} cannot be converted to an absolute UTF-8 path")]
     Path {
         /// What was given.
         path: String,
@@ -122,16 +122,16 @@ Usage: flux-operator-agent COMMAND
 
   run --plan FILE --secrets DIR --root DIR [--private DIR] [--index N]
       [--flux PROGRAM] [--ending FILE] [--ready FILE] [--stop-on-eof]
-                 boot one broker of a cluster and stay with it
+                 boot one broker of a cluster and supervise it
   sidecar --name NAME --plan FILE --root DIR
-                 run the command of a container beside the runner
+                 run the command of a sidecar container
   copy DIR       copy this program to DIR
-  copy-view DIR  copy the view of Flux in this image to DIR
+  copy-view DIR  copy the Flux view in this image to DIR
   version        print the version
 ";
 
-/// Reads the arguments (without the program's name). `job_index` is what the
-/// environment says about the index, for a command line that says nothing.
+/// Parses the arguments (without the program's name). `job_index` is the index from the
+/// environment, for a command line without `--index`.
 pub fn parse(
     words: impl IntoIterator<Item = OsString>,
     job_index: Option<&str>,
@@ -144,7 +144,7 @@ pub fn parse(
 }
 
 impl Place {
-    /// The arguments that give an inner stage this place again.
+    /// The arguments that pass the same values to an inner stage.
     pub fn to_words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let paths = [
@@ -165,10 +165,10 @@ impl Place {
 
 /// The text of a path that came from the command line.
 pub fn text(path: &Path) -> &str {
-    path.to_str().expect("paths were UTF-8 when the arguments were read, and we append to them")
+    path.to_str().expect("paths were UTF-8 when the arguments were parsed, and we append UTF-8")
 }
 
-/// Everything that may be given, for any command.
+/// The arguments of any command, before they are checked.
 #[derive(Default)]
 struct Given {
     words: Vec<String>,
@@ -186,7 +186,7 @@ struct Given {
 }
 
 impl Given {
-    /// Takes the next argument; false at the end.
+    /// Parses the next argument; returns false if there is none.
     fn take(&mut self, parser: &mut lexopt::Parser) -> Result<bool, lexopt::Error> {
         let Some(argument) = parser.next()? else { return Ok(false) };
         let option = match argument {
@@ -256,7 +256,7 @@ impl Given {
     fn place(&self, job_index: Option<&str>) -> Result<Place, ArgumentsError> {
         let from_job = || job_index.and_then(|index| index.parse().ok());
         let flux = match &self.flux {
-            // A name is looked for; a path must survive a change of the directory.
+            // A name is searched for in PATH; a path must stay valid if the directory changes.
             Some(flux) if flux.contains('/') => Some(text(&absolute(flux)?).to_owned()),
             other => other.clone(),
         };
@@ -330,13 +330,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (line, message) in [
-            ("", "a command is needed"),
-            ("fly", "\"fly\" is not a command"),
-            ("version 2", "\"2\" is not a command"),
-            ("copy", "a directory is needed"),
-            ("sidecar --plan p --root r", "--name is needed"),
-            ("run --secrets s --root r --index 0", "--plan is needed"),
-            ("run --what", "failed to read the arguments"),
+            ("", "a command is required"),
+            ("fly", "unknown command \"fly\""),
+            ("version 2", "unknown command \"2\""),
+            ("copy", "a directory is required"),
+            ("sidecar --plan p --root r", "--name is required"),
+            ("run --secrets s --root r --index 0", "--plan is required"),
+            ("run --what", "failed to parse the arguments"),
         ] {
             assert_eq!(parsed(line, None).unwrap_err().to_string(), message, "{line}");
         }

@@ -1,7 +1,7 @@
-//! The command line of the broker, and what it needs in its environment.
+//! The broker's command line and environment.
 //!
-//! Recent brokers refuse an attribute that they do not know, so what only some
-//! versions of Flux have is given only where Flux has it.
+//! Recent brokers reject unknown attributes, so an attribute that only some
+//! versions of Flux have is set only for those.
 
 use std::path::Path;
 
@@ -12,24 +12,24 @@ use crate::arguments::text;
 use crate::layout::{Layout, local_uri};
 use crate::rank::Rank;
 
-/// Flux before 0.82 takes a broker's host name from here, if it is not the machine's. It
-/// is for the broker alone: those that jobs start would take it for their own.
+/// Flux before 0.82 reads a broker's host name from this variable, if it differs from the
+/// machine's. It must be set for this broker only: brokers started by jobs would use it too.
 pub const HOSTNAME_VARIABLE: &str = "FLUX_FAKE_HOSTNAME";
 
 /// What depends on the machine rather than on the plan.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// The release of Flux, if it is known.
+    /// The version of Flux, if it is known.
     pub version: Option<Version>,
     /// The host name of the machine.
     pub machine: String,
-    /// This Flux runs jobs at times.
+    /// This Flux has `flux cron`.
     pub cron: bool,
-    /// The file to start from exists.
+    /// The archive exists, so the instance's state is restored from it.
     pub restore: bool,
 }
 
-/// Looks at the machine. `flux` is the program that will be run, of this version.
+/// Inspects the machine. `flux` is the program that will be run, of this version.
 pub fn look(rank: &Rank, flux: &Path, version: Option<Version>) -> Found {
     let archive = rank.plan.broker.archive.as_deref();
     Found {
@@ -40,9 +40,9 @@ pub fn look(rank: &Rank, flux: &Path, version: Option<Version>) -> Found {
     }
 }
 
-/// The words after `flux`: the subcommand, its options, and `program` at the end.
+/// The arguments of `flux`: the subcommand, its options, and `program` at the end.
 ///
-/// Without a program to wrap it in, the broker is started without a step in
+/// Without a program to wrap the broker in, this is `flux broker`, without `flux start` in
 /// between.
 pub fn words(rank: &Rank, layout: &Layout, found: &Found, program: &[String]) -> Vec<String> {
     let attributes = attributes(rank, layout, found).into_iter();
@@ -50,7 +50,7 @@ pub fn words(rank: &Rank, layout: &Layout, found: &Found, program: &[String]) ->
         .into_iter()
         .chain(attributes.map(|attribute| format!("-S{attribute}")));
     let mut words = match &rank.plan.broker.wrap {
-        // `flux start` has options of its own for these only since 0.69.
+        // `flux start` has its own options for these only since 0.69.
         Some(wrap) => ["start".to_owned(), format!("--wrap={wrap}")]
             .into_iter()
             .chain(options.map(|option| format!("-o{option}")))
@@ -61,7 +61,7 @@ pub fn words(rank: &Rank, layout: &Layout, found: &Found, program: &[String]) ->
     words
 }
 
-/// The variable that a broker takes its host name from, if it needs one.
+/// The variable that sets the broker's host name, if one is needed.
 pub fn host_name_variable(rank: &Rank, found: &Found) -> Option<(&'static str, String)> {
     let by_attribute = found.version.is_some_and(Version::has_hostname_attribute);
     let needed = !by_attribute && found.machine != rank.host;
@@ -71,8 +71,7 @@ pub fn host_name_variable(rank: &Rank, found: &Found) -> Option<(&'static str, S
 fn attributes(rank: &Rank, layout: &Layout, found: &Found) -> Vec<String> {
     let options = &rank.plan.broker;
     let mut attributes = Vec::new();
-    // Releases before 0.82 accept any attribute, so it does no harm where the version is
-    // not known.
+    // Releases before 0.82 accept any attribute, so setting it is safe if the version is unknown.
     if found.version.is_none_or(Version::has_hostname_attribute) {
         attributes.push(format!("hostname={}", rank.host));
     }
@@ -107,7 +106,7 @@ fn attributes(rank: &Rank, layout: &Layout, found: &Found) -> Vec<String> {
     attributes
 }
 
-/// Whether there is a `flux cron` beside this `flux`.
+/// Whether this `flux` has the subcommand `flux cron`.
 fn has_cron(flux: &Path) -> bool {
     let Ok(flux) = flux.canonicalize() else { return false };
     let prefix = flux.parent().and_then(Path::parent);

@@ -1,4 +1,4 @@
-//! A batch script: written to a file, submitted, and waited for.
+//! Writes a batch script to a file, submits it, and waits for it.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use crate::search::Shell;
 
 /// Writes the script to `file`, for `shell`.
 ///
-/// Flux reads the file and keeps a copy, so nobody runs it from there.
+/// Flux reads the file and keeps a copy, so the file itself is never run.
 pub fn write(batch: &Batch, shell: &Shell, file: &Path) -> Result<(), WriteError> {
     let script = format!("#!{}\n{}", shell.program.display(), batch.script);
     files::write(file, script, 0o755)
 }
 
-/// The words that submit the script in `file` and wait for its end.
+/// The command line that submits the script in `file` and waits for it.
 ///
-/// `flux job wait --all` fails if the script did. The prefix is before both.
+/// `flux job wait --all` fails if the script did. The prefix precedes both commands.
 pub fn words(batch: &Batch, shell: &Shell, file: &Path) -> Vec<String> {
     let Batch { prefix, options, script: _ } = batch;
     let shell = shell.program.to_string_lossy().into_owned();

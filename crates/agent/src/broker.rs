@@ -1,5 +1,5 @@
-//! Inner stage: starts the broker, and starts a worker's again until the
-//! instance has ended.
+//! Inner stage: starts the broker, and restarts a worker's broker until the
+//! instance has shut down.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,45 +27,45 @@ use crate::search::{self, NotFound};
 use crate::{archive, config, endpoint, environment, files, processes, program, report};
 use crate::{lead_watch, own_program, signals, user_files};
 
-/// A broker that ran for this long was not failing to start.
+/// A broker that ran for this long had started successfully.
 const LONG: Duration = Duration::from_secs(30);
 
-/// How long a worker waits before it starts its broker again.
+/// How long a worker waits before it restarts its broker.
 const RESTART: Delay = Delay::new(Duration::from_millis(200), Duration::from_secs(5));
 
-/// How long a broker has to end that we have told to.
+/// How long a broker has to exit after SIGTERM.
 const GRACE: Duration = Duration::from_millis(1500);
 
 enum Event {
-    /// We are to stop, and the broker has been told.
+    /// The stage must stop; the broker has received the same signal.
     Stop,
-    /// The agent is gone; nobody else tells the broker.
+    /// The agent has died, so the stage must stop the broker itself.
     Orphaned,
-    /// The lead is there.
+    /// The lead was found at this address.
     Lead(IpAddr),
-    /// The lead is not where the broker looks for it, but there.
+    /// The lead has moved to this address.
     LeadMoved(IpAddr),
-    /// The broker ended.
+    /// The broker exited.
     Ended(BrokerEnd),
 }
 
-/// What ended a wait for the broker.
+/// The result of waiting for the broker.
 enum Waited {
     Ended(BrokerEnd),
     Stopped,
     LeadMoved(IpAddr),
 }
 
-/// Why the stage cannot begin.
+/// Why the stage cannot start.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
-    #[error("failed to take part")]
+    #[error("failed to determine the rank")]
     Rank { source: RankError },
     #[error("failed to find flux")]
     FluxMissing { source: NotFound },
-    #[error("failed to find this program")]
+    #[error("failed to find the agent's program")]
     Program { source: io::Error },
-    #[error("failed to take signals")]
+    #[error("failed to handle signals")]
     Signals { source: io::Error },
 }
 
@@ -81,7 +81,7 @@ impl PrepareError {
     }
 }
 
-/// Runs the broker until it has ended for good.
+/// Runs the broker until it has exited and is not restarted.
 pub fn run(stage: &Stage) -> ExitCode {
     let notices = Layout::new(&stage.place.root).notices();
     match BrokerStage::new(stage) {
@@ -107,7 +107,7 @@ impl<'a> BrokerStage<'a> {
     fn new(stage: &'a Stage) -> Result<BrokerStage<'a>, PrepareError> {
         let rank = Rank::read(&stage.place).map_err(|source| PrepareError::Rank { source })?;
         let layout = Layout::new(&stage.place.root);
-        // Only now, because a hook may have brought it.
+        // Only now, because a hook may have installed it.
         let name = stage.place.flux.as_deref().unwrap_or("flux");
         let flux = search::program(name, std::env::var_os("PATH").as_deref())
             .map_err(|source| PrepareError::FluxMissing { source })?;
@@ -117,7 +117,7 @@ impl<'a> BrokerStage<'a> {
         };
         let launch = Launch::new(flux, program);
         let (sender, events) = mpsc::channel();
-        // A signal reaches the whole group, so the broker has it too.
+        // A signal is sent to the whole process group, so the broker receives it too.
         let signalled = sender.clone();
         signals::on_stop(move || signalled.send(Event::Stop).is_ok())
             .map_err(|source| PrepareError::Signals { source })?;
@@ -126,7 +126,7 @@ impl<'a> BrokerStage<'a> {
     }
 
     fn run(&mut self) -> u8 {
-        // Shells that users open should find what the hooks have set.
+        // Shells that users open should have the variables that hooks have set.
         if let Err(error) =
             user_files::write(&self.rank.plan, &self.layout, &environment::of_process)
         {
@@ -184,12 +184,12 @@ impl<'a> BrokerStage<'a> {
                     let pause = delay.grow();
                     let (code, seconds) = (end.code, pause.as_secs_f32());
                     self.say(&format!(
-                        "the broker ended with {code}, trying again in {seconds:.1} s"
+                        "the broker exited with {code}, restarting in {seconds:.1} s"
                     ));
                     pause
                 }
                 Waited::LeadMoved(address) => {
-                    self.say(&format!("the lead is at {address} now"));
+                    self.say(&format!("the lead has moved to {address}"));
                     self.tell(&Notice::BrokerLost { code: 0 });
                     known = Some(address);
                     Duration::ZERO
@@ -201,12 +201,12 @@ impl<'a> BrokerStage<'a> {
         }
     }
 
-    /// Puts the lead's address into the configuration and returns it, if there is
-    /// one to put in. Fails if we are to stop.
+    /// Finds the lead's address, writes it into the configuration and returns it. `None` if the
+    /// plan's endpoint needs no address. Fails if the stage must stop.
     fn find_lead(&self, known: Option<IpAddr>) -> Result<Option<SocketAddr>, ()> {
         let sender = self.sender.clone();
         let found = move |address| {
-            // The stage is ending if nobody takes it.
+            // Without a receiver the stage is already stopping.
             let _ = sender.send(Event::Lead(address));
         };
         let address = match (known, endpoint::host(&self.rank.plan.lead)) {
@@ -250,7 +250,7 @@ impl<'a> BrokerStage<'a> {
         }
     }
 
-    /// Starts the broker. None: that failed, and the agent knows.
+    /// Starts the broker. `None` if that failed, which has been reported to the agent.
     fn start(&self) -> Option<BrokerProcess> {
         let sender = self.sender.clone();
         let ended = move |end| {
@@ -269,12 +269,12 @@ impl<'a> BrokerStage<'a> {
         }
     }
 
-    /// Waits until the broker has ended, or is to end and has.
+    /// Waits until the broker has exited, by itself or because the stage must stop.
     fn wait(&self, broker: &BrokerProcess) -> Waited {
         let mut stopping = false;
         loop {
             match self.next_event() {
-                // One more address than was asked for.
+                // A second answer to the search.
                 Event::Lead(_) => {}
                 Event::Stop => stopping = true,
                 Event::Ended(end) => {
@@ -294,7 +294,7 @@ impl<'a> BrokerStage<'a> {
         }
     }
 
-    /// Keeps what the lead's broker left, if it ended by itself.
+    /// Saves the archive of the lead's broker, if it was not killed.
     fn keep_archive(&self, end: BrokerEnd) {
         if let Some(archive) = &self.rank.plan.broker.archive
             && self.rank.leads()
@@ -304,7 +304,7 @@ impl<'a> BrokerStage<'a> {
         }
     }
 
-    /// Ends the broker and everything below it.
+    /// Stops the broker and all its descendants.
     fn end(&self, broker: &BrokerProcess) {
         processes::signal(&[broker.process], Signal::TERM);
         if self.ended_within(GRACE) {
@@ -338,7 +338,7 @@ impl<'a> BrokerStage<'a> {
         self.events.recv().expect("we hold a sender ourselves")
     }
 
-    /// Tells the agent when the broker has joined the instance.
+    /// Notifies the agent when the broker has joined the instance.
     fn watch_join(&self, running: &Arc<AtomicBool>) {
         let command = self.command();
         let notices = self.layout.notices();
@@ -346,7 +346,7 @@ impl<'a> BrokerStage<'a> {
         thread::spawn(move || {
             let mut delay = Delay::new(Duration::from_millis(100), Duration::from_secs(1));
             while running.load(Ordering::Relaxed) {
-                // A broker that has not joined cannot ask rank 0 and says so at once.
+                // This asks rank 0, so it fails at once while the broker has not joined.
                 if command.tell(&["overlay", "status", "--summary"]) {
                     notice::send(&notices, &Notice::Online);
                     return;
@@ -356,7 +356,7 @@ impl<'a> BrokerStage<'a> {
         });
     }
 
-    /// Notices when the lead is somewhere else than the broker was told.
+    /// Detects that the lead has moved from the address the broker was configured with.
     fn watch_lead(&self, running: &Arc<AtomicBool>, lead: Option<SocketAddr>) {
         let endpoint::Host::Name(name) = endpoint::host(&self.rank.plan.lead) else { return };
         let Some(lead) = lead else { return };
@@ -394,18 +394,18 @@ impl<'a> BrokerStage<'a> {
     }
 }
 
-/// The initial program: this program, as another stage.
+/// The command line of the initial program: the agent's program stage.
 fn program_words(stage: &Stage) -> io::Result<Vec<String>> {
     let program = own_program::path()?.to_string_lossy().into_owned();
     let own = [program, "program".to_owned(), arguments::AGENT.to_owned(), stage.agent.to_string()];
     Ok(own.into_iter().chain(stage.place.to_words()).collect())
 }
 
-/// Notices when the agent is killed. Not in a pod, where everything ends with
-/// its first process, but on a machine of others.
+/// Detects that the agent was killed. In a pod everything is killed with the first process, but
+/// not on a machine without containers.
 fn watch_agent(agent: i32, sender: &Sender<Event>) {
     let opened = Pid::from_raw(agent).and_then(|agent| processes::open(agent).ok());
-    // An old kernel has none; then we do not notice.
+    // An old kernel has no pidfd; then this is not detected.
     let Some(agent) = opened else { return };
     let sender = sender.clone();
     thread::spawn(move || {

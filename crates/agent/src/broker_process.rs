@@ -1,4 +1,4 @@
-//! One run of the broker.
+//! One broker process.
 
 use std::io;
 use std::path::Path;
@@ -12,10 +12,10 @@ use rustix::process::Pid;
 use crate::processes;
 use crate::tail::Tail;
 
-/// How long output may take that was written before the broker ended.
+/// How long to wait for output that the broker wrote before it exited.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// A broker that has been started.
+/// A running broker.
 #[derive(Debug)]
 pub struct BrokerProcess {
     /// Its process.
@@ -23,19 +23,19 @@ pub struct BrokerProcess {
     tail: Tail,
 }
 
-/// How a broker ended.
+/// How a broker exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokerEnd {
-    /// Its exit code, or 128 and the signal that ended it.
+    /// Its exit code, or 128 plus the signal that killed it.
     pub code: u8,
-    /// A signal ended it. A broker whose program was killed ends by itself, with
-    /// the same code.
+    /// It was killed by a signal. A broker whose program was killed exits by itself with the
+    /// same code.
     pub killed: bool,
 }
 
 impl BrokerProcess {
-    /// Starts `flux` with these words and this variable; `ended` is called when it has
-    /// ended. What it says on its standard error is passed on.
+    /// Starts `flux` with these arguments and this variable; `ended` is called when it has
+    /// exited. Its standard error is forwarded.
     pub fn start(
         flux: &Path,
         words: &[String],
@@ -51,25 +51,25 @@ impl BrokerProcess {
             let tail = tail.clone();
             thread::spawn(move || {
                 tail.pass(errors, io::stderr());
-                // Nobody waits any more if the broker ended long ago.
+                // There is no receiver any more if the broker exited long ago.
                 let _ = passed.send(());
             });
         }
         thread::spawn(move || {
             let end = child.wait().map_or(BrokerEnd { code: u8::MAX, killed: true }, end_of);
-            // Not for ever: something that outlives the broker may hold the stream.
+            // With a timeout: a process that outlives the broker may keep the stream open.
             let _ = all_passed.recv_timeout(LAST_WORDS);
             ended(end);
         });
         Ok(BrokerProcess { process, tail })
     }
 
-    /// What it says, as it goes on.
+    /// The end of its standard error, which keeps growing.
     pub fn tail(&self) -> Tail {
         self.tail.clone()
     }
 
-    /// The last it said.
+    /// The end of its standard error until now.
     pub fn last_words(&self) -> String {
         self.tail.text()
     }

@@ -1,4 +1,4 @@
-//! The broker's configuration: the plan's, and what only the agent knows.
+//! The broker's configuration: the plan's, completed by the agent.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -12,11 +12,10 @@ use crate::rank::Rank;
 
 /// The text of broker.toml.
 ///
-/// The lead's entry has the address as the plan has it; [`with_lead`] puts in
-/// what it resolves to. Only the lead says what resources there are, because
-/// the others learn it from there, but each says for itself that nobody
-/// compares them with its own: a broker that gets this from the lead has
-/// already been drained.
+/// The lead's entry has the endpoint of the plan; [`with_lead`] replaces it by the resolved
+/// address. Only the lead's configuration lists resources, because workers get them from the
+/// lead. But every rank sets `noverify` itself: a worker that got it from the lead would
+/// already have been drained.
 pub fn broker_toml(
     rank: &Rank,
     certificate: &Path,
@@ -37,7 +36,7 @@ pub fn broker_toml(
     });
     let resource = config.resource.get_or_insert_default();
     resource.noverify.get_or_insert(true);
-    // A user may say what there is.
+    // The user may have configured the resources.
     if rank.leads() && resource.path.is_none() && resource.config.is_empty() {
         let cores = plan.resources.cores.unwrap_or(cores.get());
         let gpus = plan.resources.gpus.filter(|gpus| *gpus > 0);
@@ -51,11 +50,11 @@ pub fn broker_toml(
     config.to_toml()
 }
 
-/// The same configuration with the lead at `lead`. None if it is not one that
-/// [`broker_toml`] made.
+/// The same configuration with the lead at `lead`. `None` if [`broker_toml`] did not generate
+/// it.
 ///
-/// Only the lines that say so are changed: hooks may have changed others. (It
-/// also keeps a parser of TOML out of the agent, a tenth of its size.)
+/// Only the affected lines are changed, because hooks may have changed others. This also avoids
+/// a TOML parser, which would be a tenth of the agent's size.
 pub fn with_lead(config: &str, lead: SocketAddr) -> Option<String> {
     let mut lines: Vec<String> = config.lines().map(str::to_owned).collect();
     let after = |lines: &[String], start: usize, prefix: &str| {
@@ -72,8 +71,8 @@ pub fn with_lead(config: &str, lead: SocketAddr) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// First the lead with its address, then everybody in the order of ranks. Flux
-/// takes the address from the first entry that names a host.
+/// First the lead with its address, then all hosts in rank order. Flux takes a host's address
+/// from the first entry that names it.
 fn host_entries(rank: &Rank) -> Vec<HostEntry> {
     let plan = &rank.plan;
     let lead = plan.hosts.nth(0).and_then(|name| name.parse().ok());

@@ -1,18 +1,17 @@
-//! Whether a connection to the lead exists.
+//! Checks whether a connection to the lead exists.
 //!
-//! A broker whose lead is gone does not end: it goes on connecting to where the
-//! lead was, and a lead that comes back as another pod has another address. So a
-//! worker's agent looks itself. It reads the kernel's list of connections rather
-//! than asking the broker: that costs the jobs on this machine nothing.
+//! A broker that has lost its lead does not exit: it keeps connecting to the old
+//! address, but a lead that is replaced by another pod has a new one. So a
+//! worker's agent checks for itself. It reads the kernel's list of connections
+//! rather than asking the broker, because that does not disturb jobs.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The kernel's number for a connection that both sides have agreed to.
+/// The kernel's code for the state ESTABLISHED.
 const ESTABLISHED: &str = "01";
 
-/// Whether this machine, or container, has a connection to `remote`. None if
-/// that cannot be known.
+/// Whether this machine or container has a connection to `remote`. `None` if that is unknown.
 pub fn exists(remote: SocketAddr) -> Option<bool> {
     let lists = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].map(fs::read_to_string);
     // Without IPv6 there is no second list.
@@ -25,7 +24,7 @@ fn is_in(list: &str, remote: SocketAddr) -> bool {
     list.lines().filter_map(established).any(|found| found == wanted)
 }
 
-/// The far end of an established connection, from a line such as
+/// The remote address of an established connection, from a line such as
 /// `0: 0100007F:1F72 0200007F:C350 01 ..`.
 fn established(line: &str) -> Option<(IpAddr, u16)> {
     let mut words = line.split_whitespace().skip(2);
@@ -36,8 +35,7 @@ fn established(line: &str) -> Option<(IpAddr, u16)> {
     Some((parse_address(address)?.to_canonical(), u16::from_str_radix(port, 16).ok()?))
 }
 
-/// An address as the kernel prints it: words of 32 bits, each in the order of
-/// this machine's bytes.
+/// Parses an address as the kernel prints it: 32-bit words, each in native byte order.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let words: Vec<[u8; 4]> = text
         .as_bytes()

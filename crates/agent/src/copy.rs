@@ -1,4 +1,4 @@
-//! Copies this program to where other containers find it.
+//! Copies this program to a directory that is shared with other containers.
 
 use std::io;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn run(directory: &Path) -> ExitCode {
 
 fn copy(directory: &Path) -> Result<(), CopyError> {
     let write = |source| CopyError::Write { source };
-    // Not its path, which may have been replaced since we were started.
+    // Not its path: the file there may have been replaced since this process started.
     let program = std::fs::read("/proc/self/exe").map_err(|source| CopyError::Read { source })?;
     files::create_directory(directory).map_err(write)?;
     files::write(&directory.join(NAME), program, 0o755).map_err(write)

@@ -1,8 +1,8 @@
-//! Copies a view, the directory that holds Flux, out of its image.
+//! Copies a view, the directory that contains Flux, out of its image.
 //!
-//! Runs in the view's image, which need not have anything but the view. What is
-//! copied is mounted again at the paths it was built for, so links and the
-//! names in programs stay as they are.
+//! Runs in the view's image, which need not contain anything but the view. The
+//! copy is mounted at the paths it was built for, so links and paths in programs
+//! stay valid.
 
 use std::fs;
 use std::io;
@@ -12,13 +12,13 @@ use std::process::ExitCode;
 
 use crate::ending::{chain, say};
 
-/// Where view images keep what, and what it is called in the copy.
+/// The directories of a view image, and their names in the copy.
 const PARTS: [(&str, &str); 2] = [("/opt/views", "views"), ("/opt/software", "software")];
 
 #[derive(Debug, thiserror::Error)]
 enum CopyError {
     #[error(
-        "the image has no view of Flux in {directory}/._view: set flux.container.image to a view \
+        "the image has no Flux view in {directory}/._view: set flux.container.image to a view \
          image, or flux.container.disable if Flux is in the runner's own image"
     )]
     NoView { directory: String },
@@ -45,7 +45,7 @@ fn copy(image: &Path, directory: &Path) -> Result<(), CopyError> {
         if name == "views" && !source.join("._view").is_dir() {
             return Err(CopyError::NoView { directory: place.to_owned() });
         }
-        // Left by a container that was cut off.
+        // Left by a container that was interrupted.
         match fs::remove_dir_all(&target) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -53,15 +53,15 @@ fn copy(image: &Path, directory: &Path) -> Result<(), CopyError> {
         if source.is_dir() {
             copy_tree(&source, &target)?;
         } else {
-            // A view without anything it links to; the mount needs a directory.
+            // A view without links to software; the mount still needs a directory.
             fs::create_dir_all(&target).map_err(failed)?;
         }
     }
     Ok(())
 }
 
-/// Copies a directory with modes and links. What is neither file, link nor
-/// directory has no place in a view and is left out.
+/// Copies a directory with modes and links. Anything but files, links and directories is
+/// skipped.
 fn copy_tree(source: &Path, target: &Path) -> Result<(), CopyError> {
     let failed = |path: &Path| {
         let path = path.to_owned();

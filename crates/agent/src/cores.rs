@@ -1,19 +1,18 @@
-//! How many cores jobs may use here: those this process may run on, but not
-//! more than the container's limit allows.
+//! Counts the cores that jobs may use: those this process may run on, but not
+//! more than the container's limit.
 
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-/// Counts the cores. `limit` is the container's cpu limit as the operator
-/// passed it on, such as `4` or `2500m`; without one the control group is asked.
+/// Counts the cores. `limit` is the container's CPU limit as passed by the operator, such as `4`
+/// or `2500m`; without one the control group's quota is used.
 pub fn count(limit: Option<&str>) -> NonZeroU32 {
     let limit = limit.and_then(parse_limit).or_else(|| quota(Path::new("/sys/fs/cgroup")));
     allowed(affinity(), limit)
 }
 
-/// A limit that is not a whole number allows the next one: half a core is
-/// still one that a task can be started on.
+/// A fractional limit is rounded up: a task can also be started on half a core.
 fn allowed(affinity: u32, limit: Option<f64>) -> NonZeroU32 {
     let limit = limit.map_or(u32::MAX, |limit| limit.ceil() as u32);
     NonZeroU32::new(affinity.min(limit)).unwrap_or(NonZeroU32::MIN)
@@ -23,8 +22,7 @@ fn affinity() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count())
 }
 
-/// A Kubernetes quantity of cores. What is empty, nothing, or not a number is no
-/// limit.
+/// Parses a Kubernetes quantity of cores. An empty, zero or invalid quantity is no limit.
 fn parse_limit(text: &str) -> Option<f64> {
     let text = text.trim();
     let limit = match text.strip_suffix('m') {
@@ -34,7 +32,7 @@ fn parse_limit(text: &str) -> Option<f64> {
     Some(limit).filter(|limit| limit.is_finite() && *limit > 0.0)
 }
 
-/// The quota of the control group mounted at `root`, of either version.
+/// The CPU quota of the control group mounted at `root`, version 1 or 2.
 fn quota(root: &Path) -> Option<f64> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
     let read = |name: &str| fs::read_to_string(root.join(name)).ok();

@@ -1,8 +1,8 @@
-//! A delay that grows while something goes on failing.
+//! Exponential backoff.
 
 use std::time::Duration;
 
-/// Doubles from a first to a last value.
+/// A delay that doubles from `first` up to `last`.
 #[derive(Clone, Copy, Debug)]
 pub struct Delay {
     first: Duration,
@@ -16,14 +16,14 @@ impl Delay {
         Delay { first, last, next: first }
     }
 
-    /// The delay to wait now.
+    /// Returns the current delay and doubles it for the next call.
     pub fn grow(&mut self) -> Duration {
         let now = self.next;
         self.next = (2 * now).min(self.last);
         now
     }
 
-    /// Something went well: begin with the first again.
+    /// Starts again with the first delay, after a success.
     pub fn reset(&mut self) {
         self.next = self.first;
     }

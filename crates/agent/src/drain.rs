@@ -1,55 +1,55 @@
-//! Ranks that take no new jobs because they should leave: asked for by the
-//! operator, made so with Flux's own commands.
+//! Drains ranks that are to be removed, on request of the operator, with Flux's
+//! own commands.
 //!
-//! Those commands are in Python, so they are used only while something is to
-//! change or jobs are waited for. A rank that came back after it was drained is
-//! still drained to Flux, so it has to be told when such a rank is wanted again;
-//! ranks that somebody else has drained stay so.
+//! Those commands are written in Python, so they are run only to make a change or
+//! while waiting for jobs. Flux keeps a rank drained even if its broker comes
+//! back, so it must be undrained when it is needed again. Ranks that were drained
+//! by others stay drained.
 
 use flux_operator_flux::{IdSet, OverlayStatus};
 use flux_operator_wire::{Drain, Drained};
 
 use crate::flux_command::FluxCommand;
 
-/// By this the ranks are known that we have drained.
+/// The drain reason, which identifies the ranks that this agent has drained.
 const REASON: &str = "the cluster shrinks";
 
-/// What of draining is carried out.
+/// Applies drain requests, and remembers which have been applied.
 pub struct Drains {
     command: FluxCommand,
-    /// Which ranks are drained, if we know.
+    /// Which ranks are drained, if that is known.
     known: Option<Known>,
-    /// What has been made so.
+    /// The last request that has been applied.
     done: Option<Drain>,
-    /// No job was left on these.
+    /// The last request whose ranks were found to be without jobs.
     idle: Option<Drain>,
 }
 
-/// What Flux says of drained ranks.
+/// The drained ranks, as listed by Flux.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known {
     all: IdSet,
-    /// By us.
+    /// Those drained by this agent.
     ours: IdSet,
-    /// Where jobs still run.
+    /// Those where jobs still run.
     busy: IdSet,
 }
 
 impl Drains {
-    /// Nothing is asked for yet. An instance that was `restored` may know of
-    /// ranks that were drained in an earlier life.
+    /// Creates it without a request. An instance that was `restored` from an archive may have
+    /// ranks that were drained earlier.
     pub fn new(command: FluxCommand, restored: bool) -> Drains {
         let known = (!restored).then(Known::default);
         Drains { command, known, done: None, idle: None }
     }
 
-    /// Makes it so, as far as it is not yet. What fails is tried again when it is
-    /// asked for again.
+    /// Applies a request, unless it has been applied already. A failure is retried when the
+    /// operator repeats the request.
     pub fn make_so(&mut self, drain: &Drain) {
         self.done = self.bring_about(&drain.ranks).then(|| drain.clone());
     }
 
-    /// What has been made so, while jobs are waited for.
+    /// The request that has been applied, while the operator waits for jobs.
     pub fn carried_out(&mut self) -> Option<Drained> {
         let asked = self.done.clone().filter(|drain| !drain.since.is_empty())?;
         if self.idle.as_ref() == Some(&asked) {
@@ -57,7 +57,7 @@ impl Drains {
         }
         let busy = common(&self.look()?.busy, &asked.ranks);
         if busy.is_empty() {
-            // No job can come there any more.
+            // No new job can be placed there.
             self.idle = Some(asked.clone());
         }
         Some(Drained { asked, busy })
@@ -93,7 +93,7 @@ impl Drains {
     }
 }
 
-/// Ranks that are online, from lines such as `1 fs-1: full`.
+/// The ranks that are online, from lines such as `1 fs-1: full`.
 pub fn online(overlay: &str) -> IdSet {
     let lines = overlay.lines().filter_map(|line| line.rsplit_once(": "));
     let online = lines.filter(|(_, state)| {
@@ -102,8 +102,8 @@ pub fn online(overlay: &str) -> IdSet {
     online.filter_map(|(who, _)| who.split_whitespace().next()?.parse::<u32>().ok()).collect()
 }
 
-/// From lines such as `draining 2-3 the cluster shrinks`; those that are not online
-/// have a star.
+/// Parses lines such as `draining 2-3 the cluster shrinks`; the state has a star if the ranks
+/// are not online.
 fn parse(text: &str) -> Option<Known> {
     let mut known = Known::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -137,7 +137,7 @@ mod tests {
         Drain { ranks: set(ranks), since: since.into() }
     }
 
-    /// A program that prints what files say, and writes down what it is told.
+    /// A fake `flux` that prints the contents of files, and logs its arguments.
     fn flux(directory: &Path) -> FluxCommand {
         let flux = directory.join("flux");
         let script = "#!/bin/sh\ncd \"${0%/*}\"\ncase \"$*\" in\n\
@@ -182,7 +182,7 @@ mod tests {
         let mut drains = Drains::new(flux(directory.path()), false);
         let all = "0 t-0: full\n1 t-1: full\n2 t-2: full\n";
         told.shows(all, "");
-        // Nothing to do costs nothing.
+        // Without a change no command is run.
         drains.make_so(&drain("", ""));
         drains.make_so(&drain("3-7", ""));
         assert_eq!(told.since_then(), [""; 0]);
@@ -195,10 +195,10 @@ mod tests {
         assert_eq!(drains.carried_out(), expected("2"));
         told.shows(all, "drained 1-2 the cluster shrinks\n");
         assert_eq!(drains.carried_out(), expected(""));
-        // Then nobody needs to look again.
+        // Once idle, Flux is not asked again.
         told.since_then();
         assert_eq!(drains.carried_out(), expected(""));
-        // They are gone, and wanted again.
+        // The ranks are offline, and rank 1 is needed again.
         told.shows("0 t-0: full\n", "drained* 1-2 the cluster shrinks\n");
         drains.make_so(&drain("1-7", ""));
         assert_eq!(told.since_then(), [""; 0]);

@@ -1,4 +1,4 @@
-//! What an agent ends with, from what it saw.
+//! Decides an agent's termination message and exit code from the notices of its stages.
 
 use std::error::Error;
 use std::io::Write;
@@ -8,36 +8,37 @@ use flux_operator_wire::{Ending, EndingReason, REPLACE_ME, TERMINATED, exit_code
 
 use crate::notice::Notice;
 
-/// What inner stages said until now.
+/// What inner stages have reported until now.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The process of the broker, while it runs.
     pub broker: Option<i32>,
     /// The program has been started.
     pub program_started: bool,
-    /// A program that only stays was told that the instance ends.
+    /// The placeholder program of a cluster that stays up was signalled that the instance shuts
+    /// down.
     pub released: bool,
-    /// The broker ended for good, with this code, and said this last.
+    /// The broker exited and is not restarted: its exit code and its last output.
     pub ended: Option<(u8, String)>,
-    /// It was killed, and did not end by itself.
+    /// The broker was killed by a signal.
     pub killed: bool,
-    /// A stage could not do its work.
+    /// A stage failed.
     pub failed: Option<(EndingReason, String)>,
 }
 
-/// How the child of the agent ended.
+/// How the agent's child exited.
 #[derive(Clone, Copy, Debug)]
 pub struct Child<'a> {
     /// Its exit code.
     pub code: u8,
-    /// It was the shell of the hooks, which was in this one.
+    /// The hook that was started last, if the child is the shell that runs the hooks.
     pub hook: Option<&'a str>,
-    /// A hook that fails ends everything.
+    /// Whether a failed hook stops the agent.
     pub strict: bool,
 }
 
 impl Seen {
-    /// Takes a notice in.
+    /// Records a notice.
     pub fn take(&mut self, notice: Notice) {
         match notice {
             Notice::BrokerStarted { process } => self.broker = Some(process),
@@ -54,7 +55,7 @@ impl Seen {
         }
     }
 
-    /// The ending of the lead, whose child ended.
+    /// The termination message of a lead whose child exited.
     pub fn ending_of_lead(&self, child: Child<'_>) -> Ending {
         if let Some(ending) = self.early_ending(child) {
             return ending;
@@ -66,23 +67,23 @@ impl Seen {
         }
         if !self.program_started {
             let code = code.max(1);
-            let message = format!("the broker ended with {code} before the program: {tail}");
+            let message = format!("the broker exited with {code} before the program: {tail}");
             return Ending { exit_code: code, reason: EndingReason::BrokerFailed, message };
         }
-        // A broker whose program was told to leave ends with 1, whatever that
-        // program ended with; here it did what it was asked for.
+        // A broker whose program was signalled to shut down exits with 1, whatever that
+        // program's exit code was; here that was requested.
         if code != 0 && !self.released {
             return Ending {
                 exit_code: code,
                 reason: EndingReason::CommandFailed,
-                message: format!("the program ended with {code}"),
+                message: format!("the program exited with {code}"),
             };
         }
         self.completed(child)
     }
 
-    /// The ending of a worker whose child ended. None: it has nothing to say and
-    /// waits until it is told to stop.
+    /// The termination message of a worker whose child exited. `None` if nothing failed: the
+    /// worker then waits until it is stopped.
     pub fn ending_of_worker(&self, child: Child<'_>) -> Option<Ending> {
         self.early_ending(child).or_else(|| {
             let ending = self.completed(child);
@@ -90,7 +91,7 @@ impl Seen {
         })
     }
 
-    /// The ending if there was no broker that ended.
+    /// The termination message if a stage failed, or if the child exited before a broker did.
     fn early_ending(&self, child: Child<'_>) -> Option<Ending> {
         if let Some((reason, message)) = &self.failed {
             return Some(Ending { exit_code: 1, reason: *reason, message: message.clone() });
@@ -103,28 +104,28 @@ impl Seen {
             Some(hook) if code == 0 => Ending {
                 exit_code: 0,
                 reason: EndingReason::Completed,
-                message: format!("the hook {hook:?} ended everything before Flux was started"),
+                message: format!("the hook {hook:?} exited with 0 before Flux was started"),
             },
             Some(hook) => Ending {
                 exit_code: code,
                 reason: EndingReason::HookFailed,
-                message: format!("the hook {hook:?} ended with {code}"),
+                message: format!("the hook {hook:?} exited with {code}"),
             },
             None => Ending {
                 exit_code: code.max(1),
                 reason: EndingReason::BrokerFailed,
-                message: format!("what starts the broker ended with {code}"),
+                message: format!("the broker stage exited with {code}"),
             },
         })
     }
 
-    /// All went well, unless the hook after it did not and that counts.
+    /// `Completed`, unless the hook after the broker failed in strict mode.
     fn completed(&self, child: Child<'_>) -> Ending {
         match child {
             Child { code, hook: Some(hook), strict: true } if code != 0 => Ending {
                 exit_code: code,
                 reason: EndingReason::HookFailed,
-                message: format!("the hook {hook:?} ended with {code}"),
+                message: format!("the hook {hook:?} exited with {code}"),
             },
             _ => {
                 let message = String::new();
@@ -134,20 +135,19 @@ impl Seen {
     }
 }
 
-/// The ending of an agent that was told to stop.
+/// The termination message of an agent that was stopped.
 pub fn stopped() -> Ending {
-    let message = "the agent was told to stop".to_owned();
+    let message = "the agent was stopped".to_owned();
     Ending { exit_code: TERMINATED, reason: EndingReason::Stopped, message }
 }
 
-/// The ending of an agent that could not begin.
+/// The termination message of an agent that could not start.
 pub fn failed(reason: EndingReason, error: &dyn Error) -> Ending {
     Ending { exit_code: 1, reason, message: chain(error) }
 }
 
-/// The exit code that goes with an ending. `comes_back`: the Job may start the
-/// lead again. That is for a lead that was lost; a broker that did not come up
-/// would not come up the next time.
+/// The agent's exit code for a termination message. `comes_back`: the Job may restart the lead.
+/// Only a lead that was lost is restarted: a broker that failed to start would fail again.
 pub fn exit_code(ending: &Ending, comes_back: bool) -> u8 {
     match ending.reason {
         EndingReason::Completed => 0,
@@ -165,26 +165,26 @@ pub fn exit_code(ending: &Ending, comes_back: bool) -> u8 {
     }
 }
 
-/// Leaves an ending where whoever started us looks for it, and says on the
-/// standard error what users cannot see otherwise.
+/// Writes the termination message to `file`, and prints to standard error what users could not
+/// see otherwise.
 pub fn leave(ending: &Ending, file: &Path) {
     match ending.reason {
         EndingReason::Completed | EndingReason::CommandFailed | EndingReason::Stopped => {}
         reason => say(&format!("{}: {}", reason.as_str(), ending.message)),
     }
-    // Not replaced but written to: in a pod the file is a mount.
+    // Written in place, because in a pod the file is a mount point and cannot be replaced.
     let written = std::fs::write(file, ending.to_text());
     if let Err(error) = written {
-        say(&format!("failed to leave the ending in {file:?}: {error}"));
+        say(&format!("failed to write the termination message to {file:?}: {error}"));
     }
 }
 
-/// Prints a line for people. Nobody reading it is no reason to fail.
+/// Prints a line to standard error. Errors are ignored.
 pub fn say(message: &str) {
     let _ = writeln!(std::io::stderr(), "flux-operator-agent: {message}");
 }
 
-/// An error and its causes in one line.
+/// An error and its causes on one line.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,20 +1,19 @@
-//! Addresses of the form `scheme://host:port`: of the lead, and of the operator.
+//! Endpoints of the form `scheme://host:port`: of the lead, and of the operator.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// What has to be known about the host of an address before it can be used.
+/// The host of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// Nothing: there is no host, as in `ipc://path`, or something else that is
-    /// Flux's to understand.
+    /// There is no host, as in `ipc://path`, or it is in a form that only Flux understands.
     Opaque,
-    /// Nothing: it is there.
+    /// An address, which can be used as it is.
     Address(IpAddr),
-    /// What the name resolves to.
+    /// A name, which must be resolved.
     Name(String),
 }
 
-/// The host of a broker's address.
+/// The host of a broker's endpoint.
 pub fn host(endpoint: &str) -> Host {
     let Some((host, _)) = endpoint.strip_prefix("tcp://").and_then(split) else {
         return Host::Opaque;
@@ -25,7 +24,7 @@ pub fn host(endpoint: &str) -> Host {
     }
 }
 
-/// The same address with another host; none if it has no host.
+/// The address of an endpoint whose host is replaced by `host`; `None` if it has no host.
 pub fn with_host(endpoint: &str, host: IpAddr) -> Option<SocketAddr> {
     let (_, port) = endpoint.strip_prefix("tcp://").and_then(split)?;
     Some(SocketAddr::new(host, port))
@@ -38,7 +37,7 @@ pub fn split(authority: &str) -> Option<(&str, u16)> {
     let port = port.parse().ok()?;
     match bare {
         Some(host) => Some((host, port)),
-        // Without brackets nobody knows where an IPv6 address ends.
+        // Without brackets it is ambiguous where an IPv6 address ends.
         None => Some((host, port)).filter(|_| !host.is_empty() && !host.contains(':')),
     }
 }

@@ -1,4 +1,4 @@
-//! The environment that hooks, broker and program start with.
+//! The environment of hooks, broker and program.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,7 +10,7 @@ use crate::arguments::text;
 use crate::layout::{Layout, local_uri};
 use crate::search;
 
-/// Where users without a home work, as with the Go operator.
+/// The home directory of users without one, as with the Go operator.
 const HOME: &str = "/home/flux-operator";
 
 /// Variables to set.
@@ -19,8 +19,8 @@ pub type Changes = BTreeMap<&'static str, OsString>;
 /// Reads a variable of the environment.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// The changes to an environment for `plan`. `flux` is the `flux` to use if it
-/// is not the plan's; what it needs comes from its own place.
+/// The variables to set for `plan`. `flux` is the `flux` to use instead of the plan's; its
+/// directory is put first in `PATH`.
 pub fn changes(
     plan: &BootPlan,
     layout: &Layout,
@@ -30,7 +30,7 @@ pub fn changes(
     let mut changes = Changes::new();
     let mut path = lookup("PATH");
     if let FluxHome::View(view) = &plan.flux {
-        // At the end: what the image has of the same name wins.
+        // At the end: programs of the image take precedence.
         path = Some(search::append(path.as_deref(), &format!("{view}/bin")));
         let packages = match plan.python_path.as_str() {
             "" => python_packages(Path::new(view)),
@@ -40,15 +40,15 @@ pub fn changes(
             let old = lookup("PYTHONPATH");
             changes.insert("PYTHONPATH", search::append(old.as_deref(), text(&packages)));
         }
-        // Flux runs what is in `rc1.d` of these directories: a view with Fluxion loads
-        // it from there instead of the simple scheduler.
+        // Flux runs the scripts in `rc1.d` of these directories: with them a view with Fluxion
+        // loads it instead of the simple scheduler.
         let extra = Path::new(view).join("etc/flux");
         if !plan.simple_scheduler && extra.join("rc1.d").is_dir() {
             let old = lookup("FLUX_RC_EXTRA");
             changes.insert("FLUX_RC_EXTRA", search::append(old.as_deref(), text(&extra)));
         }
     }
-    // Commands of the program must reach the same Flux.
+    // The program's own `flux` commands must use the same Flux.
     if let Some((directory, "flux")) = flux.and_then(|flux| flux.rsplit_once('/')) {
         path = Some(search::prepend(path.as_deref(), directory));
     }
@@ -58,8 +58,8 @@ pub fn changes(
     changes.insert("STATE_DIR", layout.state().into());
     changes.insert("FLUX_OUTPUT_DIR", plan.output_directory.clone().into());
     changes.insert("fluxsocket", local_uri(&layout.socket()).into());
-    // `flux submit --watch` is a Python program: it would keep a job's output back until
-    // its end, because our standard output is no terminal.
+    // `flux submit --watch` is a Python program: it would buffer a job's output until the job
+    // has finished, because our standard output is not a terminal.
     if lookup("PYTHONUNBUFFERED").is_none() {
         changes.insert("PYTHONUNBUFFERED", "1".into());
     }
@@ -78,7 +78,7 @@ pub fn changes(
     changes
 }
 
-/// The Python packages in a view, if it has Python.
+/// The directory of Python packages in a view, if it has Python.
 fn python_packages(view: &Path) -> Option<PathBuf> {
     let libraries = std::fs::read_dir(view.join("lib")).ok()?;
     let mut versions: Vec<_> = libraries
@@ -91,12 +91,12 @@ fn python_packages(view: &Path) -> Option<PathBuf> {
     versions.pop()
 }
 
-/// The variables of this process.
+/// Reads a variable of this process.
 pub fn of_process(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// A variable as text; what is not UTF-8 is shown as well as it can be.
+/// Reads a variable as text; bytes that are not UTF-8 are replaced.
 pub fn shown(lookup: Lookup<'_>, name: &str) -> Option<String> {
     lookup(name).map(|value: OsString| OsStr::to_string_lossy(&value).into_owned())
 }

@@ -1,11 +1,11 @@
-//! Writing files so that nobody sees half of one.
+//! Writes files atomically.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file or directory could not be made.
+/// A file or directory could not be created.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to write {path:?}")]
 pub struct WriteError {
@@ -15,10 +15,10 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
-/// Writes a file with these permissions, replacing what was there at once.
+/// Writes a file with these permissions, atomically replacing an existing one.
 ///
-/// A link in its place is replaced, not followed: some of our files have
-/// well-known names in directories that others can write to.
+/// A symbolic link at `path` is replaced, not followed: some of our files have well-known names
+/// in directories that others can write to.
 pub fn write(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -26,13 +26,13 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> Result<(), Wr
     let mut options = OpenOptions::new();
     let options = options.write(true).create_new(true).mode(mode);
     let mut file = match options.open(&draft) {
-        // Left over from a process that had our id before us.
+        // Left over from an earlier process with our process ID.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             fs::remove_file(&draft).and_then(|()| options.open(&draft)).map_err(failed)?
         }
         other => other.map_err(failed)?,
     };
-    // The umask took bits away that were asked for.
+    // The umask may have cleared some of the bits.
     let exact = fs::Permissions::from_mode(mode);
     file.write_all(content.as_ref())
         .and_then(|()| file.set_permissions(exact))
@@ -40,7 +40,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> Result<(), Wr
         .map_err(failed)
 }
 
-/// Makes a link to `target`, instead of a link that is there.
+/// Creates a symbolic link to `target`, replacing an existing link.
 pub fn link(target: &Path, path: &Path) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source };
     match fs::remove_file(path) {
@@ -50,7 +50,7 @@ pub fn link(target: &Path, path: &Path) -> Result<(), WriteError> {
     std::os::unix::fs::symlink(target, path).map_err(failed)
 }
 
-/// Makes a directory and those above it.
+/// Creates a directory and its parents.
 pub fn create_directory(path: &Path) -> Result<(), WriteError> {
     fs::create_dir_all(path).map_err(|source| WriteError { path: path.to_owned(), source })
 }

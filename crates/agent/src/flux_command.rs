@@ -1,7 +1,7 @@
-//! Asking the broker something, with Flux's own commands.
+//! Queries the broker with Flux's own commands.
 //!
-//! What is asked all the time is asked with commands written in C: those in
-//! Python take long enough to disturb the jobs of a small machine.
+//! Frequent queries use commands written in C: those written in Python take long
+//! enough to disturb jobs on a small machine.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 
 use crate::delay::Delay;
 
-/// How long an answer may take. A broker that is alive answers in milliseconds.
+/// How long a command may take. A healthy broker answers in milliseconds.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The longest answer that is read: a line for each of 100,000 brokers.
+/// The maximum output that is read: a line for each of 100,000 brokers.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// The way to one broker.
+/// Runs `flux` commands against one broker.
 #[derive(Clone, Debug)]
 pub struct FluxCommand {
     /// The program `flux`.
     pub flux: PathBuf,
-    /// The broker's address.
+    /// The broker's URI.
     pub uri: String,
 }
 
 impl FluxCommand {
-    /// What `flux WORDS` prints, if it succeeds in time.
+    /// The output of `flux WORDS`, if it succeeds in time.
     pub fn ask(&self, words: &[&str]) -> Option<String> {
         let mut command = Command::new(&self.flux);
         output(command.args(words).env("FLUX_URI", &self.uri))
@@ -40,7 +40,7 @@ impl FluxCommand {
     }
 }
 
-/// What a command prints, if it succeeds in time.
+/// The output of a command, if it succeeds in time.
 pub fn output(command: &mut Command) -> Option<String> {
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = piped.spawn().ok()?;
@@ -50,10 +50,10 @@ pub fn output(command: &mut Command) -> Option<String> {
     thread::spawn(move || {
         let mut text = Vec::new();
         let read = output.take(MAX_BYTES).read_to_end(&mut text);
-        // Nobody waits for it any more if it took too long.
+        // There is no receiver any more if it took too long.
         let _ = sender.send(read.ok().map(|_| String::from_utf8_lossy(&text).into_owned()));
     });
-    // Its output ends just before it does.
+    // Its output is closed just before it exits.
     let text = whole.recv_timeout(LIMIT).ok().flatten();
     let success = ended_well(&mut child, deadline);
     text.filter(|_| success)
@@ -68,7 +68,7 @@ fn ended_well(child: &mut Child, deadline: Instant) -> bool {
             Err(_) => break,
         }
     }
-    // One that ended just now needs no killing.
+    // This fails if it has just exited, which is fine.
     let _ = child.kill();
     let _ = child.wait();
     false

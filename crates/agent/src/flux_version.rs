@@ -1,7 +1,7 @@
-//! Which release of Flux the agent runs, asked for before a broker starts.
+//! The version of Flux, determined before a broker starts.
 //!
-//! `flux version` is written in C and takes 4 ms. It is asked beside other work,
-//! such as looking for the lead.
+//! `flux version` is written in C and takes 4 ms. It runs concurrently with other
+//! work, such as searching for the lead.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use flux_operator_flux::{TooOld, Version};
 use crate::ending::say;
 use crate::flux_command;
 
-/// A Flux that is not supported, and where it is.
+/// An unsupported Flux, and its path.
 #[derive(Debug, thiserror::Error)]
 #[error("{too_old}; update the image that has {flux:?}")]
 pub struct Unsupported {
@@ -21,7 +21,7 @@ pub struct Unsupported {
     too_old: TooOld,
 }
 
-/// The answer to a question that is being asked.
+/// A version query that is in progress.
 #[derive(Clone, Debug)]
 pub struct Asked {
     flux: PathBuf,
@@ -29,7 +29,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Begins to ask the program `flux` for its version.
+    /// Starts to query the version of the program `flux`.
     pub fn begin(flux: &Path) -> Asked {
         let asked = Asked { flux: flux.to_owned(), answer: Arc::default() };
         let beside = asked.clone();
@@ -37,8 +37,8 @@ impl Asked {
         asked
     }
 
-    /// The version, if it is a supported one. None if `flux` does not say: that is
-    /// no reason to refuse it.
+    /// The version, if it is supported. `None` if `flux` does not report one, in which case it is
+    /// used anyway.
     pub fn supported(&self) -> Result<Option<Version>, Unsupported> {
         let version = self.wait();
         match version.map(Version::check) {
@@ -47,14 +47,14 @@ impl Asked {
         }
     }
 
-    /// Only the first that waits asks.
+    /// Only the first caller runs the command; the others wait for it.
     fn wait(&self) -> Option<Version> {
         *self.answer.get_or_init(|| {
             let output = flux_command::output(&mut question(&self.flux));
             let version = output.and_then(|output| Version::in_output(&output));
             if version.is_none() {
                 let flux = &self.flux;
-                say(&format!("failed to learn the version of {flux:?}; it is used all the same"));
+                say(&format!("failed to determine the version of {flux:?}; using it anyway"));
             }
             version
         })
@@ -63,7 +63,7 @@ impl Asked {
 
 fn question(flux: &Path) -> Command {
     let mut command = Command::new(flux);
-    // A broker that this variable leads to would be asked too.
+    // With this variable set, `flux version` would contact that broker too.
     command.arg("version").env_remove("FLUX_URI");
     command
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::files;
 
-    /// What the agent makes of a `flux` that does this.
+    /// The result for a `flux` that is this script.
     fn supported(script: &str) -> Result<Option<Version>, Unsupported> {
         let directory = tempfile::tempdir().unwrap();
         let flux = directory.path().join("flux");

@@ -1,9 +1,9 @@
-//! The user's hooks, which share one shell with the broker.
+//! The user's hooks, which run in the shell that also starts the broker.
 //!
-//! What a hook exports and where it changes to reaches everything after it,
-//! because the shell itself starts the inner stage that starts the broker. Each
-//! hook is a file of its own that the shell reads with `.`, so that no text,
-//! however odd, can become a part of ours.
+//! A hook's exports and its working directory affect everything after it, because
+//! the same shell starts the inner stage that starts the broker. Each hook is a
+//! separate file that the shell reads with `.`, so that no hook, however
+//! malformed, can change our own script.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::files::{self, WriteError};
 use crate::rank::Rank;
 use crate::search::Shell;
 
-/// Hooks by name; empty ones are left out.
+/// Hooks with their names; empty ones are omitted.
 type Named<'a> = Vec<(&'static str, &'a str)>;
 
 /// The hooks of one rank.
@@ -25,7 +25,7 @@ pub struct Hooks<'a> {
 }
 
 impl<'a> Hooks<'a> {
-    /// The hooks that `rank` has to run; none if there are none.
+    /// The hooks that `rank` has to run; `None` if there are none.
     pub fn of(rank: &'a Rank) -> Option<Hooks<'a>> {
         let hooks = &rank.plan.hooks;
         let own = match rank.leads() {
@@ -65,7 +65,7 @@ impl<'a> Hooks<'a> {
             script.push_str(&source(directory, name, silence(name, logging.quiet)));
         }
         let stage: Vec<_> = stage.iter().map(|word| quote(word)).collect();
-        // What the stage ends with is known from its notices; `post` runs anyway.
+        // The result of the stage is known from its notices; `post` runs in any case.
         script.push_str(&format!("{} || :\n", stage.join(" ")));
         for (name, _) in &self.after {
             script.push_str(&source(directory, name, silence(name, logging.quiet)));
@@ -78,27 +78,27 @@ impl<'a> Hooks<'a> {
 /// The script that runs the hooks.
 pub const SCRIPT: &str = "run";
 
-/// Holds the name of the hook that was begun last.
+/// The file that contains the name of the hook that was started last.
 pub const CURRENT: &str = "current";
 
-/// The hook that was begun last.
+/// The hook that was started last.
 pub fn current(directory: &Path) -> Option<String> {
     std::fs::read_to_string(directory.join(CURRENT)).ok()
 }
 
-/// A text as one word of a shell.
+/// Quotes a text as one word for a shell.
 pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A line that runs the hook `name`.
+/// The lines that run the hook `name`.
 pub fn source(directory: &Path, name: &str, silence: &str) -> String {
     let current = quote(text(&directory.join(CURRENT)));
     let file = quote(text(&directory.join(name)));
     format!("printf %s {name} >{current}\n. {file}{silence}\n")
 }
 
-/// The line that makes a shell strict. Not every plain shell knows all of it.
+/// The lines that make a shell strict. Not every plain shell supports `pipefail`.
 pub fn strict(shell: &Shell, strict: bool) -> &'static str {
     match (strict, shell.bash) {
         (false, _) => "",
@@ -107,9 +107,9 @@ pub fn strict(shell: &Shell, strict: bool) -> &'static str {
     }
 }
 
-/// Where the output of a hook goes in quiet mode, which should show what the
-/// program prints: the Go operator silenced hooks that come before it, but
-/// wanted to see errors of the first, and all of the last.
+/// The redirection of a hook's output in quiet mode, which should show only the program's
+/// output. As in the Go operator, hooks before the program are silenced, except for errors of
+/// the first one, and the last one is not.
 pub fn silence(name: &str, quiet: bool) -> &'static str {
     match name {
         _ if !quiet => "",

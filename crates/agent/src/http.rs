@@ -1,8 +1,8 @@
-//! One HTTP request, for talking to the operator and to other agents.
+//! An HTTP client for one request, to the operator or to other agents.
 //!
-//! Plain HTTP/1.1 to `http://host:port`, one request on a connection: what is
-//! said is sealed, so nobody can change it, and nothing in it is secret. The
-//! answer may come from anybody and is read within limits of size and time.
+//! Plain HTTP/1.1 to `http://host:port`, one request per connection: messages are
+//! sealed, so they cannot be changed, and contain no secret. The response is
+//! untrusted input and is read with limits on size and time.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,13 +13,13 @@ use flux_operator_wire::names::header;
 use crate::dns;
 use crate::endpoint;
 
-/// The longest answer. A reply has a few hundred bytes.
+/// The maximum size of a response. A reply has a few hundred bytes.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// How many headers an answer may have.
+/// How many headers a response may have.
 const MAX_HEADERS: usize = 64;
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The status code.
@@ -30,7 +30,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// Why nothing came back.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// Not `http://host:port`.
@@ -39,29 +39,29 @@ pub enum HttpError {
         /// What was given.
         url: String,
     },
-    /// Nobody knows the host.
-    #[error("host {host:?} has no address")]
+    /// The host name does not resolve.
+    #[error("failed to resolve host {host:?}")]
     Host {
         /// The host.
         host: String,
     },
     /// The connection failed.
-    #[error("failed to talk to {address}")]
+    #[error("failed to communicate with {address}")]
     Connection {
         /// Where.
         address: SocketAddr,
         /// Why.
         source: io::Error,
     },
-    /// What came back is no answer.
-    #[error("{address} sent no answer that can be read")]
+    /// The response is not valid HTTP.
+    #[error("{address} sent an invalid response")]
     Response {
         /// Where.
         address: SocketAddr,
     },
 }
 
-/// Posts `body` as JSON to `path` at `url`. `limit` is for everything.
+/// Posts `body` as JSON to `path` at `url`. `limit` is the timeout of the whole request.
 pub fn post(
     url: &str,
     path: &str,
@@ -79,7 +79,7 @@ pub fn post(
     send(SocketAddr::new(address, port), &request(authority, path, headers, body), deadline)
 }
 
-/// Gets `path` from `address`. `limit` is for everything.
+/// Gets `path` from `address`. `limit` is the timeout of the whole request.
 pub fn get(address: SocketAddr, path: &str, limit: Duration) -> Result<Response, HttpError> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     send(address, request.as_bytes(), Instant::now() + limit)
@@ -94,8 +94,7 @@ fn send(address: SocketAddr, request: &[u8], deadline: Instant) -> Result<Respon
 fn request(authority: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!("POST {path} HTTP/1.1\r\nHost: {authority}\r\n");
     for (name, value) in headers {
-        // A value that could become another header is left out; it would not
-        // have been right anyway.
+        // A value that could inject another header is omitted; it is not valid anyway.
         if value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             head += &format!("{name}: {value}\r\n");
         }
@@ -129,7 +128,7 @@ fn exchange(address: SocketAddr, request: &[u8], deadline: Instant) -> io::Resul
     Ok(bytes)
 }
 
-/// Whether nothing more is to come, although the connection is open.
+/// Whether the response is complete, although the connection is still open.
 fn is_whole(bytes: &[u8]) -> bool {
     head(bytes)
         .is_some_and(|head| head.length.is_some_and(|length| bytes.len() >= head.end + length))
@@ -160,7 +159,7 @@ fn head(bytes: &[u8]) -> Option<Head> {
         let header = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
         header.and_then(|header| std::str::from_utf8(header.value).ok())
     };
-    // Pieces with lengths of their own are not for answers this short.
+    // Chunked responses are not supported: ours are short.
     if value("Transfer-Encoding").is_some() {
         return None;
     }
@@ -178,7 +177,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
     use std::thread;
 
-    /// Answers one request with these bytes; returns what was asked.
+    /// Answers one request with these bytes; the handle returns the request.
     fn server(answer: &'static [u8]) -> (String, thread::JoinHandle<String>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

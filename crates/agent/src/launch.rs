@@ -1,4 +1,4 @@
-//! How a broker is started: which `flux`, with which words and variables.
+//! Starts brokers: with which `flux`, arguments and variables.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::flux_version::{Asked, Unsupported};
 use crate::layout::Layout;
 use crate::rank::Rank;
 
-/// What starts the brokers of an agent.
+/// Starts the brokers of an agent.
 #[derive(Debug)]
 pub struct Launch {
     /// The program `flux`.
@@ -23,10 +23,10 @@ pub struct Launch {
 /// Why a broker was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// This Flux cannot be used.
+    /// This Flux is not supported.
     #[error(transparent)]
     Unsupported(Unsupported),
-    /// It does not even start.
+    /// The program could not be started.
     #[error("failed to start {flux:?}")]
     Spawn {
         /// The program.
@@ -37,7 +37,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// What the agent ends with.
+    /// The reason in the agent's termination message.
     pub fn reason(&self) -> EndingReason {
         match self {
             LaunchError::Unsupported(_) => EndingReason::FluxTooOld,
@@ -47,12 +47,12 @@ impl LaunchError {
 }
 
 impl Launch {
-    /// Brokers of this `flux`, with this initial program.
+    /// Creates a launcher for this `flux` and this initial program.
     pub fn new(flux: PathBuf, program: Vec<String>) -> Launch {
         Launch { version: Asked::begin(&flux), flux, program }
     }
 
-    /// Starts a broker; `ended` is called when it has ended.
+    /// Starts a broker; `ended` is called when it has exited.
     pub fn start(
         &self,
         rank: &Rank,

@@ -1,7 +1,7 @@
-//! Where things are below the directory that an agent may write to.
+//! The paths below the directory that an agent may write to.
 //!
-//! Users know these places from the Go operator: their hooks and tools read
-//! them, so they stay where they were.
+//! They are the same as with the Go operator, because users' hooks and tools
+//! depend on them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,22 +48,22 @@ impl Layout {
         self.root.join("config/curve")
     }
 
-    /// Jobs that the broker runs at times.
+    /// The directory for cron jobs of the broker.
     pub fn cron(&self) -> PathBuf {
         self.root.join("config/etc/flux/system/cron.d")
     }
 
-    /// Settings for the shell that starts tasks.
+    /// The directory with settings of the job shell.
     pub fn task_shell(&self) -> PathBuf {
         self.root.join("config/etc/flux/shell")
     }
 
-    /// The broker's state.
+    /// The directory of the broker's state.
     pub fn state(&self) -> PathBuf {
         self.root.join("config/var/lib/flux")
     }
 
-    /// The broker's sockets.
+    /// The directory of the broker's sockets.
     pub fn run(&self) -> PathBuf {
         self.root.join("config/run/flux")
     }
@@ -73,22 +73,22 @@ impl Layout {
         self.run().join("local")
     }
 
-    /// The socket where Flux puts it by itself.
+    /// The socket at Flux's default path.
     pub fn default_socket(&self, rank: u32) -> PathBuf {
         self.run().join(format!("local-{rank}"))
     }
 
-    /// The pipe on which inner stages talk to the agent.
+    /// The pipe through which inner stages send notices to the agent.
     pub fn notices(&self) -> PathBuf {
         self.root.join("config/run/notices")
     }
 
-    /// Exists once the program has been started.
+    /// A file that exists once the program has been started.
     pub fn program_started(&self) -> PathBuf {
         self.root.join("config/run/program-started")
     }
 
-    /// The user's hooks, a file each.
+    /// The directory of the user's hooks, one file each.
     pub fn hooks(&self) -> PathBuf {
         self.root.join("config/hooks")
     }
@@ -98,19 +98,18 @@ impl Layout {
         self.root.join("config/flux-job.batch")
     }
 
-    /// The texts of a container beside the runner.
+    /// The directory of a sidecar's scripts.
     pub fn sidecar(&self, name: &str) -> PathBuf {
         self.root.join("config/sidecars").join(name)
     }
 
-    /// A file that users look for, such as `flux-view.sh`.
+    /// A file for users, such as `flux-view.sh`.
     pub fn for_users(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// Makes the directories and the list of hosts, and removes what an earlier
-    /// agent in the same place said about itself. The certificate goes to `private`
-    /// if there is such a directory.
+    /// Creates the directories and the list of hosts, and removes the marker files of an earlier
+    /// agent in the same directory. The certificate is put into `private`, if given.
     pub fn create(&self, hosts: &HostList, private: Option<&Path>) -> Result<(), WriteError> {
         for directory in
             [self.config(), self.cron(), self.task_shell(), self.state(), self.run(), self.hooks()]
@@ -121,7 +120,7 @@ impl Layout {
             Some(private) => files::link(private, &self.curve())?,
             None => files::create_directory(&self.curve())?,
         }
-        // A path that is not there is what we want.
+        // Errors are ignored: usually there is no such file.
         let _ = fs::remove_file(self.program_started());
         let _ = fs::remove_file(self.for_users("flux-operator-complete.txt"));
         let list = self.root.join("config/etc/flux/system/hostlist");
@@ -129,7 +128,7 @@ impl Layout {
     }
 }
 
-/// The address of a socket, as Flux writes it.
+/// The URI of a socket, in Flux's format.
 pub fn local_uri(socket: &Path) -> String {
     format!("local://{}", text(socket))
 }

@@ -1,14 +1,13 @@
-//! Finding the lead's address.
+//! Finds the lead's address.
 //!
-//! Brokers need it before they start: one that asks for a name too early waits
-//! long for a "no" that its name server caches. DNS and the operator are asked at
-//! the same time. The operator knows from its watch; the name appears later, but
-//! needs no operator.
+//! Brokers need it before they start: a broker that resolves the name too early
+//! gets a negative answer, which its name server caches. DNS and the operator are
+//! queried concurrently. The operator knows the address from its watch; the DNS
+//! name appears later, but needs no operator.
 //!
-//! Either may give an old address: a name server caches the one of a lead that was
-//! deleted, for 30 seconds in a usual cluster. So an address counts when the agent
-//! there proves that it leads this run of this cluster, and both are asked until one
-//! does.
+//! Either may return an old address: a name server caches that of a deleted lead,
+//! usually for 30 seconds. So an address is used only if the agent there proves
+//! that it leads this run of this cluster, and both are queried until one does.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -26,31 +25,30 @@ use crate::lead_proof::{Answer, LeadProof};
 use crate::operator::Operator;
 use crate::rank::Rank;
 
-/// How long one round of questions to name servers may take.
+/// The timeout of one DNS lookup.
 const NAME_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long the operator may hold an answer back until it knows one.
+/// The timeout of a request to the operator, which delays its reply until it knows an address.
 const OPERATOR_LIMIT: Duration = Duration::from_secs(60);
 
-/// Between two rounds of either. Both are on the critical path of a starting cluster.
+/// The delay between two queries of either. Both are on the critical path of a starting cluster.
 const AGAIN: Delay = Delay::new(Duration::from_millis(100), Duration::from_secs(1));
 
-/// Between two questions to an agent that may still have to start. To ask costs the
-/// lead's machine a packet.
+/// The delay between two probes of an agent that may still be starting. A probe costs the lead's
+/// machine only a packet.
 const STARTING: Delay = Delay::new(Duration::from_millis(50), Duration::from_millis(250));
 
-/// How long the address that the operator gave is asked before the operator is asked
-/// again: a lead that pulls its image has an address for minutes, and a thousand
-/// workers wait for it.
+/// How long the operator's address is probed before the operator is queried again: a lead that
+/// pulls its image has an address for minutes, and a thousand workers may wait for it.
 const OPERATOR_AGAIN: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(10));
 
-/// An address that has been silent for this long is used all the same: where a
-/// network policy blocks the agents' port, the brokers' may still be open. As long as
-/// a usual name server caches an address, so that it is no longer an old one.
+/// An address that has not answered for this long is used anyway: where a network policy blocks
+/// the agents' port, the brokers' port may still be open. This is as long as name servers
+/// usually cache an address, so by then it is not an old one.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What to do about an address from DNS whose agent does not answer. The operator's word
-/// is sealed and about this Job, so its address is used after [`SILENCE`] in any case.
+/// What to do with an address from DNS whose agent does not answer. The operator's reply is
+/// sealed and specific to this Job, so its address is always used after [`SILENCE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfSilent {
     /// Use it after [`SILENCE`].
@@ -59,24 +57,24 @@ pub enum IfSilent {
     Ignore,
 }
 
-/// A search that has been begun.
+/// A search in progress.
 #[derive(Debug)]
 pub struct Lead(Arc<AtomicBool>);
 
 impl Lead {
-    /// Ends it: neither source is asked again.
+    /// Cancels the search: neither source is queried again.
     pub fn end(self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// A search that is over.
+    /// A cancelled search.
     #[cfg(test)]
     pub fn ended() -> Lead {
         Lead(Arc::new(AtomicBool::new(true)))
     }
 }
 
-/// Begins to look for the lead, whose name is `name`. `found` gets what is found,
+/// Starts to search for the lead, whose DNS name is `name`. `found` is called with its address,
 /// once or twice.
 pub fn find(
     name: &str,
@@ -104,16 +102,16 @@ pub fn find(
     Lead(ended)
 }
 
-/// One source's part of a search.
+/// The part of a search that uses one source.
 #[derive(Clone)]
 struct Search {
     ended: Arc<AtomicBool>,
-    /// None: addresses count as they are.
+    /// `None` if addresses are accepted without proof.
     proof: Option<LeadProof>,
     /// The agents' port.
     port: u16,
     if_silent: IfSilent,
-    /// Since when addresses have been silent.
+    /// Addresses that do not answer, and since when.
     silent: HashMap<IpAddr, Instant>,
     found: Arc<dyn Fn(IpAddr) + Send + Sync>,
 }
@@ -134,14 +132,14 @@ impl Search {
         let (mut delay, mut patience) = (AGAIN, OPERATOR_AGAIN);
         while !self.is_ended() {
             let start = Instant::now();
-            // An operator that is away is no error: the name will be there.
+            // An unreachable operator is not an error: DNS will have the name.
             let reply = operator.exchange(&Report::LeadWanted, OPERATOR_LIMIT).unwrap_or_default();
             let lead = reply.work.iter().find_map(|work| match work {
                 Work::Lead(address) => Some(*address),
                 Work::Drain(_) | Work::ListPending => None,
             });
             let Some(address) = lead else {
-                // One that held the answer back has already waited for us.
+                // An operator that delayed its reply has already waited, so do not back off.
                 if start.elapsed() > Duration::from_secs(5) {
                     delay.reset();
                 }
@@ -154,7 +152,8 @@ impl Search {
         }
     }
 
-    /// Takes an address as soon as it counts, which may be when its agent has started.
+    /// Accepts an address as soon as its agent proves that it leads, which it can only do once
+    /// it has started.
     fn take_within(&mut self, address: IpAddr, limit: Duration) -> bool {
         let (deadline, mut delay) = (Instant::now() + limit, STARTING);
         loop {
@@ -172,7 +171,7 @@ impl Search {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Passes an address on if it counts; whether it did.
+    /// Reports an address if it is the lead's; returns whether it is.
     fn take(&mut self, address: IpAddr) -> bool {
         let counts = self.counts(address);
         if counts && !self.is_ended() {

@@ -1,5 +1,5 @@
-//! Asking the agent at an address whether it leads this run of this cluster, and
-//! answering that question (see [`RunId`]).
+//! Asks the agent at an address whether it leads this run of this cluster, and
+//! answers that question (see [`RunId`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::arguments::Place;
 use crate::listener::Response;
 use crate::{http, nonce, secrets};
 
-/// How long an agent may take to answer. It is asked again if it takes longer.
+/// How long an agent may take to answer. If it takes longer, it is asked again.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What stands before the nonce in the query.
+/// The prefix of the nonce in the query.
 const NONCE: &str = "nonce=";
 
-/// The longest nonce that is answered; ours has 32 digits.
+/// The maximum length of a nonce that is answered; ours has 32 digits.
 const MAX_NONCE: usize = 64;
 
 /// What an agent needs to answer, and to check an answer. Cheap to clone.
@@ -28,24 +28,24 @@ const MAX_NONCE: usize = 64;
 pub struct LeadProof {
     run: RunId,
     key: Option<SealKey>,
-    /// This agent's broker is the lead, until the agent is told to stop.
+    /// This agent's broker is the lead, and the agent has not been stopped.
     leads: Arc<AtomicBool>,
 }
 
-/// What came of asking an address.
+/// The result of asking the agent at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The lead of this run.
     Lead,
     /// An agent, but not the lead of this run.
     Another,
-    /// Nothing that answers the question.
+    /// No valid answer.
     Silent,
 }
 
 impl LeadProof {
-    /// The proof of the cluster of `plan`. None where agents do not answer, or where
-    /// clusters have no identity.
+    /// The proof for the cluster of `plan`. `None` where agents have no port to answer on, or
+    /// where clusters have no UID.
     pub fn read(place: &Place, plan: &BootPlan, leads: bool) -> Option<LeadProof> {
         if plan.uid.is_empty() || plan.ready_port == 0 {
             return None;
@@ -57,7 +57,7 @@ impl LeadProof {
         Some(LeadProof { run, key, leads: Arc::new(AtomicBool::new(leads)) })
     }
 
-    /// From now on this agent does not lead: it was told to stop.
+    /// From now on this agent does not lead, because it is stopping.
     pub fn resign(&self) {
         self.leads.store(false, Ordering::Relaxed);
     }
@@ -94,7 +94,7 @@ pub mod tests {
     use crate::listener::{self, Request};
     use std::net::{Ipv4Addr, TcpListener};
 
-    /// The proof of an agent of a cluster.
+    /// The proof of an agent of this cluster.
     pub fn proof(cluster: &str, leads: bool) -> LeadProof {
         LeadProof {
             run: RunId { cluster: cluster.into(), job: "job".into() },
@@ -103,7 +103,7 @@ pub mod tests {
         }
     }
 
-    /// An agent that gives this proof; its port.
+    /// Serves this proof, and returns the port.
     pub fn agent(proof: LeadProof) -> u16 {
         serve(move |request| proof.response(request.query))
     }

@@ -1,4 +1,4 @@
-//! Noticing that the lead is somewhere else than a broker was told.
+//! Detects that the lead has moved from the address a broker was configured with.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,16 +10,15 @@ use crate::connection;
 use crate::delay::Delay;
 use crate::lead::Lead;
 
-/// Between two looks at the connections.
+/// The interval between two checks of the connections.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long the lead is not asked for after it was found where the broker looks for
-/// it: Flux connects again by itself, and ranks far down the tree have no connection
-/// to the lead at all.
+/// The delay until the next search after the lead was found at the configured address: Flux
+/// reconnects by itself, and ranks further down the tree have no connection to the lead at all.
 const ASK: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Watches the connection to `lead` while `running`. While there is none, `find`
-/// looks for the lead. Returns its address if it is another one.
+/// Watches the connection to `lead` while `running`. While there is none, searches for the lead
+/// with `find`. Returns the lead's address if it has changed.
 pub fn watch(
     lead: SocketAddr,
     running: &AtomicBool,
@@ -40,17 +39,17 @@ fn watch_with(
     while running.load(Ordering::Relaxed) {
         thread::sleep(pause);
         pause = look;
-        // Where this cannot be known, Flux has to notice by itself.
+        // Where this is unknown, Flux itself has to detect it.
         if connected()? {
             delay.reset();
             continue;
         }
         let (sender, receiver) = mpsc::channel();
         let search = find(Box::new(move |address| {
-            // Two may answer, and one is enough.
+            // Both sources may answer; the first answer is enough.
             let _ = sender.send(address);
         }));
-        // The lead may be away for long, and may come back where it was.
+        // The lead may be gone for long, and may come back at the same address.
         let found = loop {
             match receiver.recv_timeout(look) {
                 Ok(address) => break Some(address),
@@ -60,7 +59,7 @@ fn watch_with(
         };
         search.end();
         match found {
-            // With two families the lead has two addresses, and one of them is enough.
+            // In a dual-stack cluster the lead has two addresses; compare those of one family.
             Some(address) if address.is_ipv4() == lead.is_ipv4() && address != lead.ip() => {
                 return Some(address);
             }
@@ -87,7 +86,7 @@ mod tests {
     fn a_lead_that_moved_is_found_where_it_is() {
         let asked = Arc::new(AtomicU32::new(0));
         let running = AtomicBool::new(true);
-        // At first it is where it was.
+        // The first search finds it at the configured address.
         let find = |found: Box<dyn Fn(IpAddr) + Send + Sync>| {
             let times = asked.fetch_add(1, Ordering::Relaxed);
             found(IpAddr::from([10, 0, 0, if times == 0 { 1 } else { 2 }]));

@@ -1,13 +1,13 @@
 //! The first process of every runner container, and of every rank on one
-//! machine: it boots one broker by the cluster's boot plan, stays with it, and
-//! says how it ended.
+//! machine: it boots one broker from the cluster's boot plan, supervises it, and
+//! reports how it exited.
 //!
-//! It starts in milliseconds, needs nothing from the image but what it runs,
-//! and is linked statically. So it must never use what loads libraries while it
-//! runs: no name service of the C library, neither for hosts nor for users. It
-//! must never know Kubernetes' API; what it needs of it comes in the plan and in
-//! environment variables. Secrets are in files, and never in an argument, a
-//! variable, a message or a notice.
+//! It starts in milliseconds, needs nothing from the image but the programs it
+//! runs, and is linked statically. So it must never load libraries at run time:
+//! it does not use the C library's name service, neither for hosts nor for users.
+//! It must never know Kubernetes' API; what it needs from there is in the plan
+//! and in environment variables. Secrets are in files, and never in an argument,
+//! a variable, a message or a notice.
 
 mod archive;
 mod arguments;
@@ -63,10 +63,10 @@ use std::process::ExitCode;
 use arguments::Command;
 use flux_operator_wire::names::variable;
 
-/// What a program ends with that was used wrongly (EX_USAGE).
+/// The exit code for invalid arguments (EX_USAGE).
 const USAGE_ERROR: u8 = 64;
 
-/// Does what the command line asks for.
+/// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     let job_index = std::env::var(variable::JOB_INDEX).ok();
     match arguments::parse(std::env::args_os().skip(1), job_index.as_deref()) {
@@ -87,7 +87,7 @@ pub fn main() -> ExitCode {
         }
         Err(error) => {
             ending::say(&ending::chain(&error));
-            ending::say("hint: --help shows how to use it");
+            ending::say("hint: run with --help for usage");
             ExitCode::from(USAGE_ERROR)
         }
     }

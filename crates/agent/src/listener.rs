@@ -1,10 +1,10 @@
-//! A small HTTP server for short questions: the kubelet's probe, other agents.
+//! A small HTTP server for short requests, from the kubelet and from other agents.
 //!
 //! Every pod of the Kubernetes cluster can connect. So one thread serves all connections
-//! and waits for none of them, and what one connection can take is bounded: memory by
-//! [`MAX_HEAD`], time by [`LIMIT`]. When there are too many, the oldest is closed. A
+//! without blocking on any of them, and each connection is bounded: in memory by
+//! [`MAX_HEAD`], in time by [`LIMIT`]. When there are too many, the oldest is closed. A
 //! well-behaved client sends its request at once and is answered before it becomes the
-//! oldest, so silent connections are closed first.
+//! oldest, so idle connections are closed first.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
@@ -13,47 +13,47 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// From the first packet to the last. The kubelet gives up after a few seconds.
+/// The timeout of a whole request. The kubelet gives up after a few seconds.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest head of a request. The kubelet's has 120 bytes; a proxy may add some.
+/// The maximum size of a request's head. The kubelet's has 120 bytes; a proxy may add some.
 const MAX_HEAD: usize = 4096;
 
 /// How many headers a request may have.
 const MAX_HEADERS: usize = 32;
 
-/// Connections at the same time: one MiB of heads at most.
+/// The maximum number of connections: at most one MiB of heads.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Connections of one address. More than one agent has, and few enough that a single
-/// pod cannot close those of others.
+/// The maximum number of connections from one address: more than an agent needs, and few enough
+/// that a single pod cannot displace those of others.
 const MAX_PER_PEER: usize = 32;
 
-/// Connections taken before those that have sent something are served.
+/// How many connections are accepted before open ones are served again.
 const MAX_ACCEPTED_AT_ONCE: usize = 16;
 
-/// A question: a `GET` without a body.
+/// A request: a `GET` without a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The path, from its first `/`.
     pub path: &'a str,
-    /// What follows the first `?`; empty without one. Not decoded.
+    /// The part after the first `?`, not decoded; empty without one.
     pub query: &'a str,
 }
 
-/// An answer, of at most a few hundred bytes.
+/// A response of at most a few hundred bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// The status code.
     pub status: u16,
-    /// A header beside those that every answer has.
+    /// A header in addition to those of every response.
     pub header: Option<(&'static str, String)>,
     /// The body, as plain text.
     pub body: String,
 }
 
 impl Response {
-    /// An answer without a header of its own.
+    /// Creates a response without an additional header.
     pub fn new(status: u16, body: impl Into<String>) -> Response {
         Response { status, header: None, body: body.into() }
     }
@@ -71,19 +71,19 @@ impl Response {
     }
 }
 
-/// Answers on `port` of all addresses for as long as the process lives. `handler` runs on
-/// the thread that serves everybody: it must not wait for anything.
+/// Serves `port` on all addresses for as long as the process lives. `handler` runs on the only
+/// thread of the server, so it must not block.
 pub fn serve(
     port: u16,
     handler: impl Fn(&Request<'_>) -> Response + Send + 'static,
 ) -> io::Result<()> {
-    // The first takes IPv4 as well, unless the system has no IPv6 at all.
+    // The IPv6 listener accepts IPv4 too; IPv4 alone is for systems without IPv6.
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))?;
     serve_at(listener, LIMIT, handler)
 }
 
-/// As [`serve`], on a port that is bound already, with another limit for a request.
+/// Like [`serve`], with an existing listener and another timeout for a request.
 pub fn serve_at(
     listener: TcpListener,
     limit: Duration,
@@ -102,7 +102,7 @@ pub fn serve_at(
 struct Server {
     listener: TcpListener,
     limit: Duration,
-    /// Those whose request is not complete, in the order they came.
+    /// Connections whose request is not complete, oldest first.
     connections: Vec<Connection>,
 }
 
@@ -114,14 +114,14 @@ struct Connection {
 }
 
 impl Server {
-    /// Waits until something happens, and serves it.
+    /// Waits for events, and handles them.
     fn turn(&mut self, handler: &dyn Fn(&Request<'_>) -> Response) {
         let Some(ready) = self.wait() else { return };
         let now = Instant::now();
         let mut ready = ready.into_iter();
         self.connections.retain_mut(|connection| {
             let is_ready = ready.next().unwrap_or_default();
-            // A client that went away gets no answer.
+            // A client that has disconnected gets no response.
             let stays = !is_ready || connection.advance(handler).unwrap_or(false);
             stays && connection.until > now
         });
@@ -130,8 +130,8 @@ impl Server {
         }
     }
 
-    /// Which connections can be read, and last, whether there is a new one. None if the
-    /// wait was interrupted.
+    /// Which connections are readable and, as the last entry, whether there is a new one. `None`
+    /// if the wait was interrupted.
     fn wait(&self) -> Option<Vec<bool>> {
         let mut events: Vec<PollFd<'_>> = self
             .connections
@@ -139,10 +139,10 @@ impl Server {
             .map(|connection| PollFd::new(&connection.stream, PollFlags::IN))
             .chain([PollFd::new(&self.listener, PollFlags::IN)])
             .collect();
-        // All have the same limit, so the oldest is the first to reach it.
+        // All have the same timeout, so the oldest reaches it first.
         let left = self.connections.first().map(|oldest| {
             let left = oldest.until.saturating_duration_since(Instant::now());
-            Timespec::try_from(left).expect("a few seconds are in its range")
+            Timespec::try_from(left).expect("a few seconds fit into a timespec")
         });
         poll(&mut events, left.as_ref()).ok()?;
         Some(events.iter().map(|event| !event.revents().is_empty()).collect())
@@ -153,7 +153,7 @@ impl Server {
             let (stream, address) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Most likely no file descriptor is free; one will be.
+                // Most likely there is no free file descriptor; there will be one.
                 Err(_) => return thread::sleep(Duration::from_millis(10)),
             };
             if stream.set_nonblocking(true).is_err() {
@@ -170,7 +170,7 @@ impl Server {
     }
 }
 
-/// Which of the open connections is closed for one more of `new`.
+/// The open connection to close before accepting another one from `new`, if any.
 fn surplus(open: impl Iterator<Item = IpAddr> + Clone, new: IpAddr) -> Option<usize> {
     let is_of_new = |peer: &IpAddr| *peer == new;
     if open.clone().filter(is_of_new).count() >= MAX_PER_PEER {
@@ -180,8 +180,8 @@ fn surplus(open: impl Iterator<Item = IpAddr> + Clone, new: IpAddr) -> Option<us
 }
 
 impl Connection {
-    /// Reads what is there, and answers a request that is complete. Whether the
-    /// connection stays.
+    /// Reads available data, and answers a complete request. Returns whether the connection
+    /// stays open.
     fn advance(&mut self, handler: &dyn Fn(&Request<'_>) -> Response) -> io::Result<bool> {
         let mut buffer = [0; MAX_HEAD];
         let read = match self.stream.read(&mut buffer[self.head.len()..]) {
@@ -194,7 +194,7 @@ impl Connection {
         let Some(response) = respond(&self.head, handler) else {
             return Ok(self.head.len() < MAX_HEAD);
         };
-        // The buffer of a new socket always has space for a short answer.
+        // The send buffer of a new socket always has space for a short response.
         self.stream.write_all(response.to_text().as_bytes())?;
         Ok(false)
     }
@@ -204,7 +204,7 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// The answer to a request; none while its head is not complete.
+/// The response to a request; `None` while its head is not complete.
 fn respond(head: &[u8], handler: &dyn Fn(&Request<'_>) -> Response) -> Option<Response> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -217,7 +217,7 @@ fn respond(head: &[u8], handler: &dyn Fn(&Request<'_>) -> Response) -> Option<Re
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     Some(match request.method {
         Some("GET") => handler(&Request { path, query }),
-        _ => Response::new(405, "only GET is answered\n"),
+        _ => Response::new(405, "only GET is supported\n"),
     })
 }
 
@@ -229,7 +229,7 @@ fn reason(status: u16) -> &'static str {
         404 => "Not Found",
         405 => "Method Not Allowed",
         503 => "Service Unavailable",
-        // RFC 9112: it may be empty, and clients should ignore it.
+        // RFC 9112: the reason phrase may be empty, and clients should ignore it.
         _ => "",
     }
 }
@@ -241,10 +241,10 @@ mod tests {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     use std::net::{SocketAddr, SocketAddrV4};
 
-    /// Until a test has failed.
+    /// How long a test waits before it fails.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A server that says what it was asked.
+    /// A server that echoes the request.
     fn server(limit: Duration) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -257,7 +257,7 @@ mod tests {
         address
     }
 
-    /// Connects from the last of 127.0.0.
+    /// Connects from the address 127.0.0.`last`.
     fn connect_from(last: u8, address: SocketAddr) -> TcpStream {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&socket, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 0)).unwrap();
@@ -274,7 +274,7 @@ mod tests {
         text
     }
 
-    /// Whether the server has closed a connection on which nothing was said.
+    /// Whether the server has closed an idle connection.
     fn is_closed(stream: &mut TcpStream) -> bool {
         stream.set_nonblocking(true).unwrap();
         let read = stream.read(&mut [0]);
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn silent_sockets_do_not_delay_an_answer_to_their_peer_or_another() {
-        // Nothing is closed for its age in this test.
+        // No connection times out in this test.
         let address = server(2 * PATIENCE);
         let silent: Vec<TcpStream> = (0..100).map(|_| connect_from(1, address)).collect();
         for peer in [1, 2] {
@@ -309,7 +309,7 @@ mod tests {
         let mut other = connect_from(2, address);
         let mut many: Vec<TcpStream> =
             (0..MAX_PER_PEER + 10).map(|_| connect_from(1, address)).collect();
-        // Closed by the server: the end of the stream is the event.
+        // Closed by the server: reading returns end of file.
         for closed in &mut many[..10] {
             assert!(closed.read(&mut [0]).is_ok_and(|read| read == 0));
         }

@@ -1,6 +1,6 @@
-//! Values that are used once, so that no answer fits a second question.
+//! Values that are used once, so that an answer cannot be replayed.
 
-/// A nonce that was never used before: 16 random bytes, as the operator's.
+/// Returns a new nonce: 16 random bytes in hexadecimal, like the operator's.
 pub fn fresh() -> Result<String, getrandom::Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;

@@ -1,8 +1,8 @@
-//! What inner stages tell the agent, over a named pipe.
+//! Notices: events that inner stages report to the agent through a named pipe.
 //!
-//! A line of JSON each. A line that fits the pipe's atomic size is never mixed
-//! with another one, so broker and program stage need not know of each other. A
-//! pipe rather than a socket, because the path of a socket may be too long.
+//! Each notice is a line of JSON. Writes of at most PIPE_BUF bytes are atomic, so
+//! the broker stage and the program stage need not coordinate. It is a pipe rather
+//! than a socket because the path would be too long for a socket.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,62 +13,63 @@ use flux_operator_wire::EndingReason;
 use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-/// Writes up to this size are not mixed with others (PIPE_BUF).
+/// Writes of up to this size are atomic (PIPE_BUF).
 const MAX_BYTES: usize = 4096;
 
-/// What happened in an inner stage.
+/// An event in an inner stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
     /// The broker is running.
     BrokerStarted {
-        /// Its process.
+        /// Its process ID.
         process: i32,
     },
     /// The broker has joined the instance.
     Online,
     /// Enough brokers are online and the program has been started.
     ProgramStarted,
-    /// A program that only stays was told that the instance ends.
+    /// The placeholder program of a cluster that stays up was signalled that the instance shuts
+    /// down.
     Released,
-    /// The broker ended and will be started again.
+    /// The broker exited and will be restarted.
     BrokerLost {
-        /// What it ended with.
+        /// Its exit code.
         code: u8,
     },
-    /// The broker ended for good.
+    /// The broker exited and will not be restarted.
     BrokerEnded {
-        /// What it ended with.
+        /// Its exit code.
         code: u8,
-        /// It was killed; it did not end by itself.
+        /// It was killed by a signal.
         killed: bool,
-        /// The last it said.
+        /// Its last output.
         tail: String,
     },
-    /// The stage could not do its work.
+    /// The stage failed.
     Failed {
-        /// Why, in a word.
+        /// Why, as one CamelCase word.
         reason: EndingReason,
-        /// Why, for people.
+        /// Why, for humans.
         message: String,
     },
-    /// Everything that was sent before has been read.
+    /// A marker: everything that was sent before it has been read.
     Flushed,
 }
 
-/// Makes the pipe and opens it for reading. It stays open whoever comes and goes.
+/// Creates the pipe and opens it for reading. It stays open even without writers.
 pub fn listen(path: &Path) -> io::Result<File> {
-    // A pipe that is left over may hold old notices.
+    // A pipe that is left over may contain old notices.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     rustix::fs::mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?;
-    // Open for writing too, so that there is never an end of file.
+    // Open for writing too, so that reading never returns end of file.
     OpenOptions::new().read(true).write(true).open(path)
 }
 
-/// Reads notices for as long as somebody wants them. Lines that are none are
-/// skipped: anybody in the container can write to the pipe.
+/// Reads notices until `wanted` returns false. Invalid lines are skipped: any process in the
+/// container can write to the pipe.
 pub fn read(pipe: File, mut wanted: impl FnMut(Notice) -> bool) {
     let mut lines = BufReader::new(pipe);
     loop {
@@ -86,8 +87,8 @@ pub fn read(pipe: File, mut wanted: impl FnMut(Notice) -> bool) {
     }
 }
 
-/// Sends a notice. An agent that is gone does not hear it, which is no error:
-/// whoever sends it is about to end as well.
+/// Sends a notice. It is not an error if the agent has exited: then the sender is about to exit
+/// too.
 pub fn send(path: &Path, notice: &Notice) {
     let opened = OpenOptions::new()
         .write(true)
@@ -95,7 +96,8 @@ pub fn send(path: &Path, notice: &Notice) {
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path);
     if let Ok(mut pipe) = opened {
-        // The pipe holds sixteen of the longest notices; if it is full nobody reads.
+        // The pipe has space for sixteen of the longest notices; it is full only if the agent
+        // does not read.
         let _ = pipe.write_all(&line(notice));
     }
 }

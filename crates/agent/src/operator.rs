@@ -1,10 +1,10 @@
-//! Talking to the operator: reports go there, work comes back.
+//! A client of the operator: it sends reports, and receives work.
 //!
-//! Both ways are sealed with the cluster's key over a nonce that the operator
-//! chose and that is used once (see `flux_operator_wire::seal`). The first
-//! request has one of our own, so that nobody can answer it with an older
-//! answer; the answer to it says which to use. A reply that is not sealed for
-//! this very request is as good as none.
+//! Requests and replies are sealed with the cluster's key over a nonce that the
+//! operator chose and that is used once (see `flux_operator_wire::seal`). The
+//! first request has a nonce of our own, so that an old reply cannot be replayed;
+//! the reply to it contains the nonce to use next. A reply that is not sealed for
+//! this request is ignored.
 
 use std::time::Duration;
 
@@ -17,48 +17,48 @@ use crate::ending::{chain, say};
 use crate::http::{self, HttpError};
 use crate::{nonce, secrets};
 
-/// How often one report is sent, to learn a nonce and to be sent elsewhere: two
-/// replicas may each send us to the other for a while.
+/// How often one report is sent, because the nonce was unknown or because of a redirect to the
+/// leader: for a while, two replicas may redirect to each other.
 const MAX_TRIES: u32 = 6;
 
-/// The way to the operator.
+/// A client of the operator.
 #[derive(Debug)]
 pub struct Operator {
     target: ReportTarget,
     pod: String,
     key: SealKey,
-    /// The replica that leads, as far as we know.
+    /// The URL of the replica that leads, as far as known.
     url: String,
-    /// What the next request has; none: one of our own.
+    /// The nonce of the next request; `None` to generate one.
     nonce: Option<String>,
 }
 
-/// Why a report was not taken.
+/// Why a report was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// Nobody answered.
+    /// The operator did not answer.
     #[error("failed to reach the operator")]
     Http {
         /// Why.
         source: HttpError,
     },
-    /// The system has no random numbers.
-    #[error("failed to make a nonce")]
+    /// The system's random number generator failed.
+    #[error("failed to generate a nonce")]
     Nonce {
         /// Why.
         source: getrandom::Error,
     },
-    /// Somebody answered who has no key, or something else was asked.
-    #[error("an answer was not sealed by the operator")]
+    /// The reply was not sealed with the key, or not for this request.
+    #[error("the reply was not sealed by the operator")]
     Seal,
-    /// The seal is right but not what is in it.
-    #[error("the operator's answer makes no sense")]
+    /// The seal is valid, but the reply cannot be parsed.
+    #[error("failed to parse the operator's reply")]
     Reply {
         /// Why.
         source: serde_json::Error,
     },
-    /// The operator refused it.
-    #[error("the operator answered with {status}")]
+    /// The operator rejected the report.
+    #[error("the operator answered with status {status}")]
     Refused {
         /// The status code.
         status: u16,
@@ -66,7 +66,8 @@ pub enum ExchangeError {
 }
 
 impl Operator {
-    /// The operator of the plan's target. None, and a message, without a key.
+    /// Creates a client for the plan's target. Without a key it prints a message and returns
+    /// `None`.
     pub fn new(place: &Place, target: &ReportTarget) -> Option<Operator> {
         match secrets::read_report_key(&place.secrets) {
             Ok(key) => {
@@ -74,14 +75,14 @@ impl Operator {
                 Some(Operator::with_key(target, pod, key))
             }
             Err(error) => {
-                // Reports add to what is known; a cluster runs without them.
+                // Reports are optional: the cluster runs without them.
                 say(&chain(&error));
                 None
             }
         }
     }
 
-    /// A second way, for requests at the same time: each has nonces of its own.
+    /// Creates a second client for concurrent requests, with nonces of its own.
     pub fn beside(&self) -> Operator {
         Operator::with_key(&self.target, format!("{}/work", self.pod), self.key.clone())
     }
@@ -91,7 +92,7 @@ impl Operator {
         Operator { target: target.clone(), pod, key, url, nonce: None }
     }
 
-    /// Sends a report and returns the reply. `limit` is for one request.
+    /// Sends a report and returns the reply. `limit` is the timeout of one request.
     pub fn exchange(&mut self, report: &Report, limit: Duration) -> Result<Reply, ExchangeError> {
         let body = serde_json::to_vec(report).expect("numbers and text are JSON");
         let mut last = ExchangeError::Seal;
@@ -100,7 +101,7 @@ impl Operator {
                 Ok(Sent::Taken(reply)) => return Ok(reply),
                 Ok(Sent::Again(status)) => last = ExchangeError::Refused { status },
                 Err(error) => {
-                    // Whoever answers next time knows nothing of our nonce.
+                    // The replica that answers next time may not know our nonce.
                     self.url.clone_from(&self.target.url);
                     self.nonce = None;
                     return Err(error);
@@ -111,7 +112,7 @@ impl Operator {
     }
 
     fn send(&mut self, body: &[u8], limit: Duration) -> Result<Sent, ExchangeError> {
-        // Used once: whatever happens, the next request has another one.
+        // Used once: whatever happens, the next request has another nonce.
         let nonce = match self.nonce.take() {
             Some(nonce) => nonce,
             None => nonce::fresh().map_err(|source| ExchangeError::Nonce { source })?,
@@ -150,7 +151,7 @@ impl Operator {
 
 enum Sent {
     Taken(Reply),
-    /// Not taken, but now we know better what to send, or where to.
+    /// Not accepted, but the next nonce, or the leader's URL, is now known.
     Again(u16),
 }
 
@@ -167,16 +168,16 @@ mod tests {
         SealKey::from_bytes([7; 32])
     }
 
-    /// Makes an answer from the nonce of a request: status, body, and the nonce
-    /// that it is sealed over.
+    /// Builds a response from the nonce of a request: status, body, and the nonce to seal it
+    /// over.
     type Answer = Box<dyn Fn(&str) -> (u16, Reply, String) + Send>;
 
-    /// This status and next nonce, sealed as it should be.
+    /// A response with this status and next nonce, sealed correctly.
     fn answers(status: u16, next: &'static str) -> Answer {
         Box::new(move |nonce| (status, reply(next), nonce.into()))
     }
 
-    /// One request after the other gets its answer. Returns their nonces.
+    /// Answers one request after the other. The handle returns their nonces.
     fn serve(answers: Vec<Answer>) -> (ReportTarget, thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -250,7 +251,7 @@ mod tests {
         assert_ne!(asked[0], asked[2], "an own nonce is used once too");
     }
 
-    /// A replica that names the leader, as often as it is asked.
+    /// The response of a replica that redirects to the leader.
     fn follower(leader: &str) -> Answer {
         let leader = leader.to_owned();
         Box::new(move |nonce| {

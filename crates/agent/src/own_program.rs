@@ -1,11 +1,10 @@
-//! Where this program is, for stages that run it again.
+//! The path of this program, to run it again as another stage.
 
 use std::io;
 use std::path::PathBuf;
 
-/// This program by the name it was called, if that is a whole path. One program
-/// may be several, told apart by the link it is called through, so that where
-/// the link leads would be another program.
+/// The path that this program was called by, if it is absolute. A program that is called through
+/// a link may act by the link's name, so the link must not be resolved.
 pub fn path() -> io::Result<PathBuf> {
     let called = std::env::args_os().next().map(PathBuf::from);
     match called.filter(|path| path.is_absolute()) {

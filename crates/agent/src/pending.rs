@@ -1,7 +1,7 @@
-//! Jobs that wait, listed for the operator while it asks for them.
+//! Pending jobs, listed for the operator while it asks for them.
 //!
-//! Asked for with Flux's commands that are written in C. `flux job list` shows no attributes, so
-//! those of jobs that are new in the list are read from where Flux keeps them.
+//! Uses Flux's commands that are written in C. `flux job list` prints no attributes, so those of
+//! jobs that are new in the list are read from Flux's key-value store.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,31 +11,31 @@ use serde_json::Value;
 
 use crate::flux_command::FluxCommand;
 
-/// How many jobs are listed at most: those the scheduler looks at first.
+/// The maximum number of jobs listed: those that the scheduler considers first.
 const MAX_JOBS: &str = "1000";
 
-/// How many jobs are asked about at once.
+/// How many jobspecs are read with one command.
 const AT_ONCE: usize = 64;
 
 type Attributes = BTreeMap<String, Value>;
 
-/// The list of jobs that wait, as it was told last.
+/// The list of pending jobs, as it was last reported.
 pub struct PendingJobs {
     command: FluxCommand,
-    /// What is known of jobs in the list: attributes never change while a job waits.
+    /// Attributes of the jobs in the list; they do not change while a job is pending.
     attributes: HashMap<u64, Attributes>,
-    /// Counts the lists that were told.
+    /// The number of lists reported so far.
     list: u64,
     told: Option<Vec<PendingJob>>,
 }
 
 impl PendingJobs {
-    /// Nothing is listed yet.
+    /// Creates it without a list.
     pub fn new(command: FluxCommand) -> PendingJobs {
         PendingJobs { command, attributes: HashMap::new(), list: 0, told: None }
     }
 
-    /// The pages of the list, unless it is as it was told last.
+    /// The pages of the list; none if it has not changed since it was last reported.
     pub fn changed(&mut self) -> Vec<PendingPage> {
         let Some(jobs) = self.look().filter(|jobs| self.told.as_ref() != Some(jobs)) else {
             return Vec::new();
@@ -45,7 +45,7 @@ impl PendingJobs {
         PendingPage::split(self.list, jobs)
     }
 
-    /// The list has to be told again: it did not arrive, or nobody asks for it now.
+    /// Reports the list again next time: it was not received, or is no longer requested.
     pub fn forget(&mut self) {
         self.told = None;
     }
@@ -74,7 +74,7 @@ impl PendingJobs {
             (Some(text), _) => {
                 ids.iter().copied().zip(text.lines().map(system_attributes)).collect()
             }
-            // One of them is gone, and then none is told.
+            // One of the jobs is gone, so the whole command failed: ask for each alone.
             (None, [_, _, ..]) => ids.iter().flat_map(|id| self.ask_attributes(&[*id])).collect(),
             (None, _) => Vec::new(),
         }
@@ -104,13 +104,14 @@ impl Listed {
     }
 }
 
-/// Where Flux keeps the jobspec of a job: by its id, four hexadecimal digits at a time.
+/// The key of a job's jobspec in Flux's key-value store: its ID in groups of four hexadecimal
+/// digits.
 fn jobspec_key(id: u64) -> String {
     let part = |shift: u32| (id >> shift) & 0xffff;
     format!("job.{:04x}.{:04x}.{:04x}.{:04x}.jobspec", part(48), part(32), part(16), part(0))
 }
 
-/// `attributes.system` of a jobspec, without what is large and about how the job runs.
+/// `attributes.system` of a jobspec, without large attributes that only matter when the job runs.
 fn system_attributes(jobspec: &str) -> Attributes {
     let Ok(mut jobspec) = serde_json::from_str::<Value>(jobspec) else { return Attributes::new() };
     let system = jobspec["attributes"]["system"].take();
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// A `flux` that prints the file `list`, or a line of a jobspec for each key it knows.
+    /// A fake `flux` that prints the file `list`, or the file of each jobspec key.
     fn flux(directory: &Path) -> FluxCommand {
         let flux = directory.join("flux");
         let script = format!(
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(pages.len(), 1);
         assert_eq!(pages[0].jobs, std::slice::from_ref(&job));
         assert_eq!(pending.changed(), [], "nothing has changed");
-        // The second one is gone before it is asked about.
+        // The second job is gone before its jobspec is read.
         write("list", &format!("{first}\n{second}\nnonsense\n"));
         let pages = pending.changed();
         assert_eq!((pages[0].list, pages[0].total), (2, 2));

@@ -1,15 +1,15 @@
-//! The processes below this one.
+//! The descendants of this process.
 //!
-//! An agent is the first process of its container, or acts like it: whoever
-//! loses its parent becomes the agent's child, so nothing that was started
-//! under it can stay behind.
+//! An agent is the first process of its container, or a subreaper: a process that
+//! loses its parent becomes the agent's child, so none of its descendants can
+//! outlive it.
 
 use std::fs;
 use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus};
 
-/// All processes below `ancestor`, nearest first.
+/// All descendants of `ancestor`, nearest first.
 pub fn descendants(ancestor: Pid) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -25,39 +25,39 @@ pub fn descendants(ancestor: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// Sends a signal to each; those that are gone already do not mind.
+/// Sends a signal to each process; those that have already exited are ignored.
 pub fn signal(processes: &[Pid], signal: Signal) {
     for process in processes {
         let _ = rustix::process::kill_process(*process, signal);
     }
 }
 
-/// A child that has ended.
+/// A child that has exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Which.
     pub process: Pid,
-    /// Its exit code, or 128 and the signal that ended it, as a shell says it.
+    /// Its exit code, or 128 plus the signal that killed it, as in a shell.
     pub code: u8,
 }
 
-/// What there is to know about children.
+/// The result of looking for a child that has exited.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reaped {
-    /// One ended.
+    /// A child has exited.
     Ended(Ended),
-    /// All are running.
+    /// All children are running.
     Running,
-    /// There are none.
+    /// There are no children.
     None,
 }
 
-/// Looks for a child that has ended, without waiting for one.
+/// Looks for a child that has exited, without waiting for one.
 pub fn reap() -> Reaped {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some((process, status))) => {
-                // Stopped or continued is not ended.
+                // A child that was stopped or continued has not exited.
                 if let Some(code) = code_of(status) {
                     return Reaped::Ended(Ended { process, code });
                 }
@@ -69,12 +69,12 @@ pub fn reap() -> Reaped {
     }
 }
 
-/// Keeps hold of a process, so that its end can be waited for.
+/// Opens a pidfd for a process, to wait until it has exited.
 pub fn open(process: Pid) -> rustix::io::Result<OwnedFd> {
     rustix::process::pidfd_open(process, PidfdFlags::empty())
 }
 
-/// Waits until a process has ended that need not be a child.
+/// Waits until a process, which need not be a child, has exited.
 pub fn wait_for_end(process: &OwnedFd) {
     use rustix::event::{PollFd, PollFlags, poll};
     while poll(&mut [PollFd::new(process, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
@@ -86,14 +86,14 @@ fn code_of(status: WaitStatus) -> Option<u8> {
     code.map(|code| u8::try_from(code).unwrap_or(u8::MAX))
 }
 
-/// The exit code of a child that somebody else waited for, in the same form.
+/// The exit code of a child that the standard library waited for, in the same form.
 pub fn exit_code(status: std::process::ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// The parent in a line of `/proc/PID/stat`. The name before it may hold anything.
+/// The parent in a line of `/proc/PID/stat`. The name before it may contain any characters.
 fn parent(stat: &str) -> Option<i32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(1)?.parse().ok()
@@ -105,7 +105,7 @@ fn below(ancestor: i32, processes: &[(i32, i32)]) -> Vec<i32> {
     while let Some(&current) = found.get(next) {
         next += 1;
         for &(process, parent) in processes {
-            // Processes come and go while they are listed; a circle must not hang us.
+            // The list is not a consistent snapshot, so it may contain a cycle.
             if parent == current && !found.contains(&process) {
                 found.push(process);
             }

@@ -1,9 +1,9 @@
 //! Inner stage: the initial program of the instance, which Flux starts on the
 //! lead once enough brokers are online.
 //!
-//! It tells the agent so, and then becomes what the plan says. Arguments come
-//! from the plan and go to `exec` as they are; neither Flux nor a shell of ours
-//! sees them.
+//! It notifies the agent, and then executes the plan's program. The arguments are
+//! read from the plan and passed to `exec` unchanged; neither Flux nor a shell of
+//! ours processes them.
 
 use std::ffi::OsStr;
 use std::io;
@@ -26,11 +26,11 @@ use crate::rank::Rank;
 use crate::search::{self, Shell};
 use crate::signals;
 
-/// What a shell ends with if there is no such program, or it cannot be run.
+/// A shell's exit codes if a program does not exist, or cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
-/// Becomes the program.
+/// Executes the program.
 pub fn run(stage: &Stage) -> ExitCode {
     let layout = Layout::new(&stage.place.root);
     let rank = match Rank::read(&stage.place) {
@@ -40,9 +40,9 @@ pub fn run(stage: &Stage) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // For those who look rather than listen.
+    // For readers that do not receive notices.
     if let Err(error) = std::fs::write(layout.program_started(), "") {
-        say(&format!("failed to say that the program was started: {error}"));
+        say(&format!("failed to mark the program as started: {error}"));
     }
     notice::send(&layout.notices(), &Notice::ProgramStarted);
     let shell = search::shell(std::env::var_os("PATH").as_deref());
@@ -56,7 +56,7 @@ pub fn run(stage: &Stage) -> ExitCode {
     }
 }
 
-/// Why there are no words to execute.
+/// Why there is no command line to execute.
 #[derive(Debug, thiserror::Error)]
 enum WordsError {
     #[error("the command {line:?} needs a shell, and the image has none")]
@@ -67,7 +67,8 @@ enum WordsError {
     Write { source: WriteError },
 }
 
-/// The words to execute; none to stay. A batch script is written to `script`.
+/// The command line to execute; `None` for a cluster that stays up. A batch script is written to
+/// `script`.
 fn words(
     program: &Program,
     shell: Option<&Shell>,
@@ -93,10 +94,10 @@ fn words(
     }
 }
 
-/// Becomes the command, or, to see how long it takes, stays with it.
+/// Executes the command, or, if `timed`, runs it as a child to measure how long it takes.
 fn execute(words: &[String], timed: bool) -> ExitCode {
     let Some((name, arguments)) = words.split_first() else {
-        say("the command has no words");
+        say("the command is empty");
         return ExitCode::from(NOT_FOUND);
     };
     let mut command = Command::new(name);
@@ -117,7 +118,7 @@ fn execute(words: &[String], timed: bool) -> ExitCode {
 }
 
 fn time(command: &mut Command) -> io::Result<u8> {
-    // Flux signals the whole group; we stay to tell how long the command took.
+    // Flux signals the whole process group; this process must survive to print the time.
     let _ignored = signals::ignore_stop()?;
     let start = Instant::now();
     let status = command.spawn()?.wait()?;
@@ -125,8 +126,8 @@ fn time(command: &mut Command) -> io::Result<u8> {
     Ok(processes::exit_code(status))
 }
 
-/// Prints a time as `/usr/bin/time -f "FLUXTIME NAME wall time %E"` does, which
-/// is what users of the Go operator look for.
+/// Prints a time as `/usr/bin/time -f "FLUXTIME NAME wall time %E"` does, for compatibility with
+/// the Go operator.
 pub fn say_time(name: &str, elapsed: Duration) {
     eprintln!("FLUXTIME {name} wall time {}", wall_time(elapsed));
 }
@@ -139,12 +140,12 @@ fn wall_time(elapsed: Duration) -> String {
     }
 }
 
-/// Waits until the instance ends: Flux then sends SIGHUP.
+/// Waits until the instance shuts down: Flux then sends SIGHUP.
 fn stay(layout: &Layout) -> ExitCode {
     match signals::wait_for_stop() {
         Ok(()) => {
-            // The broker takes any end of its program while it shuts down for a
-            // failure; the agent knows better once it was told.
+            // While it shuts down, the broker treats any exit of its program as a failure. This
+            // notice tells the agent that it is not one.
             notice::send(&layout.notices(), &Notice::Released);
             ExitCode::SUCCESS
         }

@@ -1,4 +1,4 @@
-//! Which rank an agent has, by the boot plan.
+//! Determines an agent's rank from the boot plan.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use flux_operator_wire::BootPlan;
 use crate::arguments::Place;
 use crate::view;
 
-/// One agent's part of a boot plan.
+/// The boot plan, and the rank of one agent in it.
 #[derive(Clone, Debug)]
 pub struct Rank {
-    /// The plan of all.
+    /// The plan, which is the same for all ranks.
     pub plan: BootPlan,
-    /// Rank of this agent's broker.
+    /// The rank of this agent's broker.
     pub number: u32,
-    /// What its broker is in the instance.
+    /// The role of this agent's broker.
     pub role: Role,
-    /// Its host in the rank table, which need not be this machine's name.
+    /// Its host in the rank table, which need not be this machine's host name.
     pub host: String,
 }
 
-/// What a broker is in an instance. The Job's completion index does not say it: index 0 of a Job
-/// whose brokers join another cluster's instance is a joined worker.
+/// The role of a broker in its instance. It does not follow from the completion index of the Job:
+/// index 0 of a Job whose brokers join the instance of another cluster is a joined worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The broker that all others join, which runs the program: rank 0.
+    /// Rank 0: all others connect to it, and it runs the program.
     Lead,
     /// Another broker of the lead's own Job.
     Worker,
@@ -44,7 +44,7 @@ impl Role {
     }
 }
 
-/// Why there is no part for an agent.
+/// Why an agent has no rank.
 #[derive(Debug, thiserror::Error)]
 pub enum RankError {
     /// The plan cannot be read.
@@ -55,26 +55,26 @@ pub enum RankError {
         /// Why.
         source: io::Error,
     },
-    /// The plan is none, or of another version.
-    #[error("the boot plan {path:?} is not one for this agent")]
+    /// The plan is not valid, or is for another version of the agent.
+    #[error("the boot plan {path:?} is not valid for this version of the agent")]
     Parse {
         /// Its file.
         path: PathBuf,
         /// Why.
         source: serde_json::Error,
     },
-    /// More agents than slots.
+    /// There are more agents than slots.
     #[error("rank {rank} is not in the rank table, which has {slots} slots")]
     NoSlot {
         /// The rank that the agent would have.
         rank: u64,
-        /// How many there are.
+        /// The number of slots.
         slots: usize,
     },
 }
 
 impl Rank {
-    /// The part of the agent at `place`.
+    /// Reads the boot plan, and finds the agent's rank in it.
     pub fn read(place: &Place) -> Result<Rank, RankError> {
         let plan = read_plan(&place.plan)?;
         let rank = u64::from(plan.first_rank) + u64::from(place.index);
@@ -94,7 +94,7 @@ impl Rank {
     }
 }
 
-/// Reads a boot plan, with the view where it really is.
+/// Reads a boot plan, and resolves the path of its view.
 pub fn read_plan(path: &Path) -> Result<BootPlan, RankError> {
     let text =
         std::fs::read(path).map_err(|source| RankError::Read { path: path.to_owned(), source })?;
@@ -104,8 +104,8 @@ pub fn read_plan(path: &Path) -> Result<BootPlan, RankError> {
     Ok(plan)
 }
 
-/// How often the lead of this cluster was lost before, from what the Job counts:
-/// failures of the index and those it ignored. What is not a number is none.
+/// How often the lead was lost before: the sum of the Job's counts of the index's failures and
+/// ignored failures. An invalid count is 0.
 pub fn failures(counts: [Option<&str>; 2]) -> u64 {
     let number = |count: &str| count.trim().parse::<u64>().unwrap_or(0);
     counts.into_iter().flatten().map(number).fold(0, u64::saturating_add)
@@ -155,7 +155,7 @@ pub mod tests {
         }
     }
 
-    /// The part of `number` in a plan.
+    /// Rank `number` of a plan.
     pub fn rank(plan: BootPlan, number: u32) -> Rank {
         let host = plan.hosts.nth(number as usize).unwrap();
         let role = Role::of(number, plan.first_rank);

@@ -1,11 +1,11 @@
-//! Whether this agent's broker is ready, for the kubelet.
+//! The readiness of this agent's broker, for the kubelet's probe.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::listener::Response;
 use crate::notice::Notice;
 
-/// Whether the broker is ready; why not, if it is not.
+/// Whether the broker is ready, or why it is not.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<Mutex<Result<(), &'static str>>>);
 
@@ -16,28 +16,27 @@ impl Default for Readiness {
 }
 
 impl Readiness {
-    /// Takes in what an inner stage said. The lead is ready when the program
-    /// has started, which is when enough brokers are online; a worker is when it
-    /// is online itself.
+    /// Records a notice of an inner stage. The lead is ready when the program has started, which
+    /// is when enough brokers are online; a worker is ready when it is online itself.
     pub fn take(&self, notice: &Notice, leads: bool) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ready = match notice {
-            // Two processes speak: the program may have been heard before the one that
-            // started its broker. Only the loss of a broker takes readiness back.
+            // Two stages send notices, so this one may arrive after that of the program. Only
+            // the loss of a broker resets readiness.
             Notice::BrokerStarted { .. } if state.is_ok() => return,
             Notice::BrokerStarted { .. } if leads => Err("waiting for enough brokers"),
             Notice::BrokerStarted { .. } => Err("waiting for the lead"),
             Notice::ProgramStarted if leads => Ok(()),
             Notice::Online if !leads => Ok(()),
-            Notice::BrokerLost { .. } => Err("the broker ended and will be started again"),
-            Notice::BrokerEnded { .. } | Notice::Released => Err("the broker ended"),
+            Notice::BrokerLost { .. } => Err("the broker exited and will be restarted"),
+            Notice::BrokerEnded { .. } | Notice::Released => Err("the broker exited"),
             Notice::Failed { .. } => Err("the broker cannot be started"),
             Notice::Online | Notice::ProgramStarted | Notice::Flushed => return,
         };
         *state = ready;
     }
 
-    /// The answer to the kubelet.
+    /// The response to the kubelet.
     pub fn response(&self) -> Response {
         let ready = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match ready {
@@ -63,7 +62,7 @@ mod tests {
                 (&other, 503),
                 (&ready, 200),
                 (&Notice::Flushed, 200),
-                // Heard late, on a busy machine.
+                // Arrives late, on a busy machine.
                 (&started, 200),
                 (&Notice::BrokerLost { code: 1 }, 503),
                 (&started, 503),

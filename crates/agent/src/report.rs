@@ -1,7 +1,7 @@
-//! The lead's reports: what only Flux knows, and the work that comes back.
+//! The lead's reports of what only Flux knows, and the work received in reply.
 //!
-//! Asked for with Flux's own commands, once a second while things change and
-//! someone listens, and less and less often otherwise.
+//! The state is queried with Flux's own commands, once a second while it changes
+//! and the operator answers, and less and less often otherwise.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -24,20 +24,20 @@ use crate::work::{self, Duties};
 /// How long a report may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Between two looks while nothing changes.
+/// The delay between two queries while nothing changes.
 const QUIET: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(5));
 
-/// Between two tries while nobody listens.
+/// The delay between two attempts while the operator does not answer.
 const ALONE: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Even if nothing changes: an operator that was restarted knows nothing of us.
+/// The maximum time between two reports, for an operator that was restarted.
 const AT_LEAST: Duration = Duration::from_secs(10);
 
-/// How long an error may be: one line of a broker's log.
+/// The maximum length of an error: one line of a broker's log.
 const MAX_ERROR_BYTES: usize = 512;
 
-/// Begins to report, for as long as the process lives. `said` is what the broker
-/// says.
+/// Starts to report, for as long as the process lives. `said` is the end of the broker's
+/// standard error.
 pub fn start(place: &Place, rank: &Rank, layout: &Layout, command: FluxCommand, said: Tail) {
     let target = rank.plan.report.as_ref();
     let Some(operator) = target.and_then(|target| Operator::new(place, target)) else { return };
@@ -47,7 +47,7 @@ pub fn start(place: &Place, rank: &Rank, layout: &Layout, command: FluxCommand, 
     thread::spawn(move || report(&mut instance, operator, duties));
 }
 
-/// The instance, as reports see it.
+/// Queries the state of the instance.
 struct Instance {
     command: FluxCommand,
     started: PathBuf,
@@ -63,7 +63,7 @@ fn report(instance: &mut Instance, mut operator: Operator, mut duties: Duties) {
     let mut sent: Option<(InstanceState, Instant)> = None;
     let mut last_error = String::new();
     loop {
-        // Only the end of what the broker says is kept; an error stays the last one.
+        // Only the end of the broker's output is kept, so remember the last error.
         if let Some(error) = error_of(&instance.said.text()) {
             last_error = error;
         }
@@ -82,7 +82,7 @@ fn report(instance: &mut Instance, mut operator: Operator, mut duties: Duties) {
             sent = Some((state, Instant::now()));
             quiet.grow()
         } else {
-            // An operator that is away comes back; a cluster goes on without it.
+            // The operator will come back; the cluster runs without it.
             alone.grow()
         };
         for page in duties.pending() {
@@ -120,8 +120,8 @@ impl Instance {
     }
 }
 
-/// The last error in a broker's log. Lines of rc2 are about the program, whose
-/// end is told elsewhere; what is no line of the log is somebody else's.
+/// The last error in a broker's log. Lines of rc2 are about the program, whose exit is reported
+/// elsewhere; lines that are not in the log's format come from other programs.
 fn error_of(said: &str) -> Option<String> {
     let is_error = |line: &&str| {
         let severe = ["emerg", "alert", "crit", "err"];
@@ -156,7 +156,7 @@ fn total(jobs: JobCounts) -> u32 {
     jobs.pending.saturating_add(jobs.running).saturating_add(jobs.inactive)
 }
 
-/// How many jobs there are, from what `flux job stats` prints.
+/// Parses the number of jobs from the output of `flux job stats`.
 fn counts(stats: &str) -> Option<JobCounts> {
     let Stats { job_states: states, inactive_purged } = serde_json::from_str(stats).ok()?;
     let sum = |counts: &[u32]| counts.iter().fold(0, |sum: u32, count| sum.saturating_add(*count));

@@ -1,8 +1,8 @@
-//! The agent: configures one broker, runs it under the user's hooks, and says
-//! how it ended.
+//! The agent: configures one broker, runs it with the user's hooks, and reports
+//! how it exited.
 //!
-//! The work below it is done by inner stages of the same program, so that it
-//! can be below a shell (see [`hooks`](crate::hooks)):
+//! The broker is started by an inner stage of the same program, so that it can
+//! be a child of the hooks' shell (see [`hooks`](crate::hooks)):
 //!
 //! ```text
 //! agent run ─► [shell with hooks ─►] agent broker ─► flux broker ─► agent program ─► the program
@@ -32,27 +32,27 @@ use crate::secrets::{self, CertificateFileError};
 use crate::supervisor::{Supervisor, Waited};
 use crate::{config, cores, environment, own_program, search, user_files, view};
 
-/// The user's script, where the Go operator puts it.
+/// The path of the user's script, the same as with the Go operator.
 const SCRIPT: &str = "/tmp/custom-entrypoint.sh";
 
-/// Why a broker could not even be tried.
+/// Why the broker stage could not be started.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
-    #[error("failed to take part")]
+    #[error("failed to determine the rank")]
     Rank { source: RankError },
-    #[error("failed to get the certificate")]
+    #[error("failed to load the certificate")]
     Certificate { source: CertificateFileError },
-    #[error("the lead was lost {failures} times, and may be started again {limit} times")]
+    #[error("the lead was lost {failures} times, and may be restarted {limit} times")]
     RestartLimit { failures: u64, limit: u32 },
-    #[error("failed to make the configuration")]
+    #[error("failed to generate the broker's configuration")]
     Config { source: PrintError },
     #[error("failed to prepare the agent's directory")]
     Write { source: WriteError },
-    #[error("failed to make the pipe {path:?}")]
+    #[error("failed to create the pipe {path:?}")]
     Notices { path: PathBuf, source: std::io::Error },
     #[error("there are hooks, but neither bash nor sh is in PATH")]
     NoShell,
-    #[error("failed to find this program")]
+    #[error("failed to find the agent's program")]
     Program { source: std::io::Error },
     #[error("failed to start {program:?}")]
     Spawn { program: PathBuf, source: std::io::Error },
@@ -73,19 +73,19 @@ impl PrepareError {
     }
 }
 
-/// How it ended.
+/// How the agent exits.
 struct Ended {
     ending: Ending,
-    /// This is the lead, and it may be started again.
+    /// This is the lead, and it may be restarted.
     comes_back: bool,
 }
 
-/// Boots one broker and stays with it.
+/// Boots one broker and supervises it.
 pub fn run(arguments: &Run) -> ExitCode {
     let mut supervisor = match Supervisor::new() {
         Ok(supervisor) => supervisor,
         Err(error) => {
-            say(&format!("failed to take signals: {error}"));
+            say(&format!("failed to handle signals: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -109,7 +109,7 @@ fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareEr
     let proof = LeadProof::read(&arguments.place, &rank.plan, rank.leads());
     serve(rank.plan.ready_port, readiness.clone(), proof.clone());
     let failures = check_restarts(&rank)?;
-    // Nobody starts anything again where there is no Job.
+    // Without a Job nothing is restarted.
     let comes_back =
         rank.leads() && !arguments.stop_on_eof && failures < u64::from(rank.plan.restart_limit);
     let ended = |ending| Ok(Ended { ending, comes_back });
@@ -136,8 +136,8 @@ fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareEr
     let Waited::Ended(code) = waited else {
         // Workers that start now belong to the next lead.
         proof.iter().for_each(LeadProof::resign);
-        // A lead that comes back must not say goodbye: its workers would take it
-        // for the end of the instance and wait for nothing.
+        // A lead that will be restarted must not shut down the instance: its workers would
+        // take that as final and not reconnect.
         let comes_back =
             rank.leads() && !arguments.stop_on_eof && failures < u64::from(rank.plan.restart_limit);
         let lost = seen.broker.filter(|_| comes_back).and_then(Pid::from_raw);
@@ -154,23 +154,22 @@ fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareEr
         return ended(ending);
     }
     if arguments.stop_on_eof {
-        // No Job counts us, so there is nothing to wait for.
+        // Without a Job a worker may complete, so there is nothing to wait for.
         return ended(worker_without_job(&seen));
     }
-    // An index that ends with 0 is never started again, so a lead that is
-    // restarted would wait for it for ever.
+    // An index that exits with 0 is never restarted, so a lead that is restarted would wait
+    // for it forever.
     supervisor.wait_for_stop();
     supervisor.stop(None, grace);
     ended(ending::stopped())
 }
 
-/// Writes a line to whoever waits for the cluster to be ready. If nobody does any
-/// more, nobody misses it.
+/// Writes a line to the file of a process that waits until the cluster is ready.
 fn tell_ready(file: &Path) {
     let opened = std::fs::OpenOptions::new().append(true).open(file);
     let written = opened.and_then(|mut file| file.write_all(b"ready\n"));
     if let Err(error) = written {
-        say(&format!("failed to say that the cluster is ready: {error}"));
+        say(&format!("failed to report that the cluster is ready: {error}"));
     }
 }
 
@@ -179,7 +178,7 @@ fn worker_without_job(seen: &Seen) -> Ending {
         Some((code, tail)) if *code != 0 => Ending {
             exit_code: *code,
             reason: EndingReason::BrokerFailed,
-            message: format!("the broker ended with {code}: {tail}"),
+            message: format!("the broker exited with {code}: {tail}"),
         },
         _ => Ending { exit_code: 0, reason: EndingReason::Completed, message: String::new() },
     }
@@ -194,12 +193,12 @@ fn serve(port: u16, readiness: Readiness, proof: Option<LeadProof>) {
     if port != 0
         && let Err(error) = listener::serve(port, answer)
     {
-        // A cluster can run without anybody knowing that it is ready.
-        say(&format!("failed to answer on port {port}: {error}"));
+        // The cluster can run without a readiness probe.
+        say(&format!("failed to listen on port {port}: {error}"));
     }
 }
 
-/// How often the lead was lost, if that is not too often.
+/// How often the lead was lost. Fails if that exceeds the limit.
 fn check_restarts(rank: &Rank) -> Result<u64, PrepareError> {
     if !rank.leads() {
         return Ok(0);
@@ -214,7 +213,7 @@ fn check_restarts(rank: &Rank) -> Result<u64, PrepareError> {
     Ok(failures)
 }
 
-/// Writes everything that the broker, the hooks and the users' tools read.
+/// Writes all files that the broker, hooks and users' tools read.
 fn configure(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<(), PrepareError> {
     let write = |source| PrepareError::Write { source };
     layout.create(&rank.plan.hosts, arguments.private.as_deref()).map_err(write)?;
@@ -227,7 +226,7 @@ fn configure(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<(), Prepar
     files::write(&layout.broker_config(), toml, 0o644).map_err(write)?;
     let output = PathBuf::from(&rank.plan.output_directory);
     if let Err(error) = files::create_directory(&output) {
-        // Only some programs write there, and they will say so.
+        // Only some programs write there, and they will report the error.
         say(&chain(&error));
     }
     if !rank.plan.hooks.script.is_empty() {
@@ -243,7 +242,7 @@ fn configure(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<(), Prepar
     user_files::mark(layout, "flux-operator-done.txt").map_err(write)
 }
 
-/// What the agent starts: the inner stage, below a shell if there are hooks.
+/// The command that the agent starts: the inner stage, or a shell that runs the hooks around it.
 fn command(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<Command, PrepareError> {
     let program = own_program::path().map_err(|source| PrepareError::Program { source })?;
     let mut stage = vec![program.to_string_lossy().into_owned(), "broker".to_owned()];
@@ -269,7 +268,7 @@ fn command(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<Command, Pre
         }
     };
     if arguments.stop_on_eof {
-        // Ours alone: a child that reads would take the end from us.
+        // Only the agent reads standard input, because it has to detect the end of it.
         command.stdin(Stdio::null());
     }
     command.envs(changes);

@@ -1,42 +1,42 @@
-//! Finding programs on a search path, as a shell does.
+//! Finds programs in `PATH`, as a shell does.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// A shell for the user's texts.
+/// A shell for the user's scripts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shell {
     /// The program.
     pub program: PathBuf,
-    /// It is bash, which can do more than a plain shell.
+    /// It is bash, which has more features than a plain shell.
     pub bash: bool,
 }
 
-/// What `flux` is, or where it was looked for.
+/// A program was not found.
 #[derive(Debug, thiserror::Error)]
-#[error("no program {name:?} in {searched}")]
+#[error("program {name:?} was not found{searched}")]
 pub struct NotFound {
     name: String,
     searched: String,
 }
 
-/// The program `name`: a path is taken as it is, a name is looked for.
+/// Finds the program `name`: a path is used as it is, a name is searched for.
 pub fn program(name: &str, search_path: Option<&OsStr>) -> Result<PathBuf, NotFound> {
     let not_found = |searched: String| NotFound { name: name.to_owned(), searched };
     if name.contains('/') {
         let path = PathBuf::from(name);
-        return if is_program(&path) { Ok(path) } else { Err(not_found("that place".to_owned())) };
+        return if is_program(&path) { Ok(path) } else { Err(not_found(String::new())) };
     }
     let Some(search_path) = search_path else {
-        return Err(not_found("PATH, which is not set".to_owned()));
+        return Err(not_found(": PATH is not set".to_owned()));
     };
     directories(search_path)
         .map(|directory| directory.join(name))
         .find(|path| is_program(path))
-        .ok_or_else(|| not_found(format!("PATH={}", search_path.to_string_lossy())))
+        .ok_or_else(|| not_found(format!(" in PATH={}", search_path.to_string_lossy())))
 }
 
-/// The shell to use: bash, else sh, else none.
+/// Finds the shell to use: bash, or else sh.
 pub fn shell(search_path: Option<&OsStr>) -> Option<Shell> {
     let found = |name| program(name, search_path).ok();
     let bash = found("bash").map(|program| Shell { program, bash: true });
@@ -61,7 +61,7 @@ fn join<'a>(
     let directory = OsStr::new(directory);
     match search_path.filter(|path| !path.is_empty()) {
         Some(path) => order(path, directory).join(OsStr::new(":")),
-        // Never an empty entry, which would be the current directory.
+        // Never an empty entry, which would mean the current directory.
         None => directory.to_owned(),
     }
 }

@@ -1,7 +1,7 @@
 //! The two secrets of a cluster: the certificate that brokers share, and the
 //! key that seals reports.
 //!
-//! Neither is ever printed, and errors say where and never what.
+//! Neither is ever printed; errors contain the path but never the content.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use zeroize::Zeroizing;
 
 use crate::files::{self, WriteError};
 
-/// The longest secret that is read; a certificate has some 400 bytes.
+/// The maximum size of a secret that is read; a certificate has some 400 bytes.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Why there is no certificate for the broker.
+/// Why the broker has no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateFileError {
     /// Its file cannot be read.
@@ -27,8 +27,8 @@ pub enum CertificateFileError {
         /// Why.
         source: io::Error,
     },
-    /// It is none.
-    #[error("the certificate {path:?} is none")]
+    /// It is not valid.
+    #[error("the certificate {path:?} is not valid")]
     Parse {
         /// The file.
         path: PathBuf,
@@ -43,7 +43,7 @@ pub enum CertificateFileError {
     },
 }
 
-/// Why there is no key for reports.
+/// Why the report key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportKeyError {
     /// Its file cannot be read.
@@ -54,8 +54,8 @@ pub enum ReportKeyError {
         /// Why.
         source: io::Error,
     },
-    /// It is none.
-    #[error("the report key {path:?} is none")]
+    /// It is not valid.
+    #[error("the report key {path:?} is not valid")]
     Parse {
         /// The file.
         path: PathBuf,
@@ -64,8 +64,8 @@ pub enum ReportKeyError {
     },
 }
 
-/// Checks the certificate and copies it to where only its owner can read it,
-/// which is what Flux asks of the file.
+/// Checks the certificate and copies it to a file that only its owner can read, as Flux
+/// requires.
 pub fn copy_certificate(secrets: &Path, copy: &Path) -> Result<(), CertificateFileError> {
     let path = secrets.join(file::CERTIFICATE);
     let text = match read(&path) {
@@ -92,7 +92,7 @@ pub fn read_report_key(secrets: &Path) -> Result<SealKey, ReportKeyError> {
 fn read(path: &Path) -> io::Result<Zeroizing<String>> {
     use std::io::Read;
     let mut file = std::fs::File::open(path)?.take(MAX_BYTES);
-    // Large enough at once: a text that grows leaves copies behind.
+    // Allocated with its full capacity: a string that grows leaves copies in memory.
     let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     file.read_to_string(&mut text)?;
     Ok(text)

@@ -1,8 +1,8 @@
-//! A container beside the runner that runs a command of its own.
+//! A sidecar: a container beside the runner that runs a command of its own.
 //!
-//! Its texts share one shell, in which `fluxsocket` leads to the broker of the
-//! same pod. When they are done the container stays until it is told to stop: one
-//! that ends would be started again.
+//! Its scripts run in one shell, in which `fluxsocket` is the URI of the broker of
+//! the same pod. When they have finished, the container stays until it is stopped:
+//! a container that exits would be restarted.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -23,26 +23,26 @@ use crate::rank::{self, RankError};
 use crate::search::{self, Shell};
 use crate::supervisor::{Supervisor, Waited};
 
-/// Why a sidecar cannot begin.
+/// Why a sidecar cannot start.
 #[derive(Debug, thiserror::Error)]
 enum SidecarError {
-    #[error("failed to take part")]
+    #[error("failed to load the plan")]
     Plan { source: RankError },
     #[error("the plan has no sidecar {name:?}")]
     Unknown { name: String },
-    #[error("neither bash nor sh is in PATH, and one is needed for the texts of sidecar {name:?}")]
+    #[error("neither bash nor sh is in PATH, but sidecar {name:?} needs a shell")]
     NoShell { name: String },
-    #[error("failed to write the texts of sidecar {name:?}")]
+    #[error("failed to write the scripts of sidecar {name:?}")]
     Write { name: String, source: WriteError },
-    #[error("failed to find this program")]
+    #[error("failed to find the agent's program")]
     Program { source: std::io::Error },
     #[error("failed to start {program:?}")]
     Spawn { program: PathBuf, source: std::io::Error },
-    #[error("failed to take signals")]
+    #[error("failed to handle signals")]
     Signals { source: std::io::Error },
 }
 
-/// Runs the texts of a sidecar and stays.
+/// Runs the scripts of a sidecar, and then waits until it is stopped.
 pub fn run(arguments: &arguments::Sidecar) -> ExitCode {
     match stay(arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,7 +67,7 @@ fn stay(arguments: &arguments::Sidecar) -> Result<(), SidecarError> {
     })?;
     if let Waited::Ended(code) = supervisor.wait(child, &mut |_| {}) {
         if code != 0 {
-            say(&format!("sidecar {name:?} ended with {code}"));
+            say(&format!("sidecar {name:?} exited with {code}"));
         }
         supervisor.wait_for_stop();
     }
@@ -92,7 +92,8 @@ fn command(plan: &BootPlan, sidecar: &Sidecar, layout: &Layout) -> Result<Comman
     Ok(command)
 }
 
-/// Writes the texts and the script that runs them. `wait` waits for the socket.
+/// Writes the scripts, and the one that runs them. `wait` is the command that waits for the
+/// socket.
 fn write(
     sidecar: &Sidecar,
     directory: &Path,
@@ -116,7 +117,7 @@ fn write(
     let words: Vec<_> = words.iter().map(|word| quote(word)).collect();
     script += &format!("set -- {}\n", words.join(" "));
     script += &source(directory, "command", "");
-    // Whether the command went well is what users want to hear of.
+    // The exit code is that of the command.
     script += "flux_operator_code=$?\nset --\n";
     script += &source(directory, "post", "");
     script += "exit $flux_operator_code\n";
@@ -132,8 +133,8 @@ pub fn wait_for(socket: &Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether somebody listens. A socket that is left over refuses; for a path that
-/// is too long to connect to, that it exists has to do.
+/// Whether a broker listens on the socket. A stale socket refuses connections; if the path is
+/// too long to connect to, the socket only has to exist.
 fn answers(socket: &Path) -> bool {
     match std::os::unix::net::UnixStream::connect(socket) {
         Ok(_) => true,

@@ -1,4 +1,4 @@
-//! The signals that mean: stop.
+//! The signals that stop the agent.
 
 use std::io;
 use std::thread;
@@ -6,11 +6,11 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// All of them. A terminal that is closed or interrupted means the same to us as
-/// a kubelet that wants its pod gone.
+/// The signals: of a kubelet that stops the pod, and of a terminal that is interrupted or
+/// closed.
 pub const STOP: [i32; 3] = [SIGTERM, SIGINT, SIGHUP];
 
-/// Calls `stop` at each signal, for as long as it wants to be called.
+/// Calls `stop` at each signal, until it returns false.
 pub fn on_stop(mut stop: impl FnMut() -> bool + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new(STOP)?;
     thread::spawn(move || {
@@ -30,8 +30,7 @@ pub fn wait_for_stop() -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps signals from ending this process while the result lives. Programs that
-/// it starts have them as usual.
+/// Ignores the signals while the result lives. Child processes handle them as usual.
 pub fn ignore_stop() -> io::Result<Signals> {
     Signals::new(STOP)
 }

@@ -1,8 +1,7 @@
-//! Staying with one child: what the first process of a container does.
+//! Supervises one child, as the first process of a container.
 //!
-//! It takes signals, reaps whatever ends below it, and when it is told to stop
-//! it ends everything below it: SIGTERM first, and SIGKILL to what is left after a
-//! while.
+//! It handles signals, reaps descendants that exit, and stops all descendants when
+//! it has to stop: with SIGTERM first, and after a grace period with SIGKILL.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,11 +19,11 @@ use crate::notice::{self, Notice};
 use crate::processes::{self, Ended, Reaped};
 use crate::signals;
 
-/// How long SIGKILL may take until we leave it to whoever cleans up after us.
+/// How long to wait after SIGKILL. What is left then is killed with the container.
 const KILL_LIMIT: Duration = Duration::from_millis(400);
 
-/// How long notices may take that were sent before a child ended. They are in
-/// the pipe already.
+/// How long to wait for notices that were sent before a child exited. They are already in the
+/// pipe.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 enum Event {
@@ -33,16 +32,16 @@ enum Event {
     Notice(Notice),
 }
 
-/// What ended a wait.
+/// The result of waiting for a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// The child ended with this code.
+    /// The child exited with this code.
     Ended(u8),
-    /// We are to stop.
+    /// A signal to stop was received.
     Stop,
 }
 
-/// Takes signals and stays with children.
+/// Handles signals and supervises children.
 pub struct Supervisor {
     events: Receiver<Event>,
     sender: Sender<Event>,
@@ -51,9 +50,9 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts to take signals; from now on only [`Waited::Stop`] says that one came.
+    /// Starts to handle signals; from now on they are reported only as [`Waited::Stop`].
     pub fn new() -> io::Result<Supervisor> {
-        // A group of our own, so that a signal to it reaches ours and only ours.
+        // A process group of our own, so that a signal to it reaches our descendants only.
         if rustix::process::getpgrp() != rustix::process::getpid() {
             rustix::process::setpgid(None, None)?;
         }
@@ -73,20 +72,20 @@ impl Supervisor {
         Ok(Supervisor { events, sender, notices: None })
     }
 
-    /// Takes the end of the standard input as a signal to stop: whoever started
-    /// us holds the other end, and is gone.
+    /// Treats the end of standard input as a signal to stop: the process that started us, which
+    /// held the other end, has exited.
     pub fn stop_on_eof(&self) {
         let sender = self.sender.clone();
         thread::spawn(move || {
             let mut input = io::stdin();
             let mut buffer = [0; 256];
             while !matches!(input.read(&mut buffer), Ok(0) | Err(_)) {}
-            // If the other end of this is gone too, we are ending already.
+            // Without a receiver this process is already stopping.
             let _ = sender.send(Event::Stop);
         });
     }
 
-    /// Takes notices from the pipe at `path`.
+    /// Receives notices from the pipe at `path`.
     pub fn listen(&mut self, path: PathBuf, pipe: File) {
         let sender = self.sender.clone();
         thread::spawn(move || {
@@ -97,12 +96,12 @@ impl Supervisor {
 
     /// Starts a child.
     pub fn spawn(&mut self, command: &mut Command) -> io::Result<Pid> {
-        // Not waited for through the standard library: `wait` reaps all there are.
+        // The standard library does not wait for it: `wait` reaps all children.
         command.spawn().map(|child| Pid::from_child(&child))
     }
 
-    /// Waits until `child` ends or we are to stop. `seen` gets every notice that
-    /// was sent until then.
+    /// Waits until `child` exits or a signal to stop is received. `seen` is called with every
+    /// notice that was sent until then.
     pub fn wait(&mut self, child: Pid, seen: &mut dyn FnMut(Notice)) -> Waited {
         loop {
             match self.events.recv().expect("we hold a sender ourselves") {
@@ -117,7 +116,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits until we are to stop.
+    /// Waits for a signal to stop.
     pub fn wait_for_stop(&mut self) {
         loop {
             match self.events.recv().expect("we hold a sender ourselves") {
@@ -128,14 +127,15 @@ impl Supervisor {
         }
     }
 
-    /// Ends everything below us: politely first, for `grace`, but `lost` at once.
+    /// Stops all descendants, with SIGTERM and, after `grace`, with SIGKILL. `lost` is killed at
+    /// once.
     pub fn stop(&mut self, lost: Option<Pid>, grace: Duration) {
         if let Some(lost) = lost {
             processes::signal(&[lost], Signal::KILL);
             processes::signal(&processes::descendants(rustix::process::getpid()), Signal::TERM);
         } else {
-            // Not every process below: a broker tells its own children itself. The
-            // signal comes back to us as one more `Stop`, which nobody waits for.
+            // Only the process group: a broker stops its own children itself. This process
+            // receives the signal too, as another `Stop`, which is ignored.
             let _ = rustix::process::kill_process_group(rustix::process::getpgrp(), Signal::TERM);
         }
         let deadline = Instant::now() + grace;
@@ -152,11 +152,11 @@ impl Supervisor {
         self.kill_rest();
     }
 
-    /// Kills whatever is left below us.
+    /// Kills all remaining descendants.
     pub fn kill_rest(&mut self) {
         let deadline = Instant::now() + KILL_LIMIT;
         while self.children_left() && Instant::now() < deadline {
-            // Again and again: a process may start another one meanwhile.
+            // Repeatedly: a process may start another one meanwhile.
             processes::signal(&processes::descendants(rustix::process::getpid()), Signal::KILL);
             let _ = self.events.recv_timeout(Duration::from_millis(10));
         }
@@ -172,7 +172,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes the notices that were sent before a child ended with `code`.
+    /// Receives the notices that were sent before a child exited with `code`.
     fn flush(&mut self, code: u8, seen: &mut dyn FnMut(Notice)) -> Waited {
         let Some(notices) = &self.notices else { return Waited::Ended(code) };
         notice::send(notices, &Notice::Flushed);
@@ -189,7 +189,7 @@ impl Supervisor {
     }
 }
 
-/// Reaps all that have ended; the code of `child` if it is among them.
+/// Reaps all children that have exited; returns the exit code of `child` if it is one of them.
 fn reap_until(child: Pid) -> Option<u8> {
     let mut found = None;
     while let Reaped::Ended(Ended { process, code }) = processes::reap() {

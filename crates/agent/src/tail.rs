@@ -1,18 +1,18 @@
-//! Passing a stream on while keeping its end.
+//! Forwards a stream and keeps the end of it.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How much is kept: some twenty lines, and it fits a termination message.
+/// How much is kept: some twenty lines, which fit into a termination message.
 const KEPT_BYTES: usize = 2048;
 
-/// The end of a stream that is still being passed on.
+/// The end of a stream that is being forwarded.
 #[derive(Clone, Debug, Default)]
 pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
 
 impl Tail {
-    /// Passes `from` on to `to` until its end.
+    /// Forwards `from` to `to` until end of file.
     pub fn pass(&self, mut from: impl Read, mut to: impl Write) {
         let mut buffer = [0; 4096];
         loop {
@@ -22,7 +22,7 @@ impl Tail {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(_) => return,
             };
-            // Nobody listening is no reason to hold the writer up.
+            // A missing reader must not block the writer.
             let _ = to.write_all(read).and_then(|()| to.flush());
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             kept.extend(read);
@@ -31,7 +31,7 @@ impl Tail {
         }
     }
 
-    /// What is kept now, from the start of a line on.
+    /// The text that is kept now, beginning at the start of a line.
     pub fn text(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes: Vec<u8> = kept.iter().copied().collect();
@@ -45,7 +45,7 @@ impl Tail {
     }
 }
 
-/// At most the last `limit` bytes of a text, without a broken character.
+/// At most the last `limit` bytes of a text, without splitting a character.
 pub fn last_bytes(text: &str, limit: usize) -> &str {
     let mut start = text.len().saturating_sub(limit);
     while !text.is_char_boundary(start) {

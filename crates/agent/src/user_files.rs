@@ -1,4 +1,4 @@
-//! Files that users of the Go operator look for below the mount.
+//! Files that users of the Go operator expect in the shared directory.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::files::{self, WriteError};
 use crate::hooks::quote;
 use crate::layout::{Layout, local_uri};
 
-/// Fluxion instead of the simple scheduler.
+/// The script that replaces the simple scheduler by Fluxion.
 const LOAD_FLUXION: &str = "\
 #!/bin/sh
 # Replaces the simple scheduler by Fluxion. Run it in the instance.
@@ -19,14 +19,14 @@ flux module load sched-fluxion-resource
 flux module load sched-fluxion-qmanager
 ";
 
-/// Tasks run on all cores unless a job asks for something else.
+/// The job shell's default: tasks run on all cores unless a job requests something else.
 const UNBOUND_TASKS: &str = "\
 if shell.options[\"cpu-affinity\"] == nil then
     shell.options[\"cpu-affinity\"] = \"off\"
 end
 ";
 
-/// Writes the files. `lookup` gives the environment that shells should get.
+/// Writes the files. `lookup` reads the environment that shells should have.
 pub fn write(plan: &BootPlan, layout: &Layout, lookup: Lookup<'_>) -> Result<(), WriteError> {
     let view = layout.for_users("flux-view.sh");
     files::write(&view, view_script(plan, layout, lookup), 0o755)?;
@@ -35,13 +35,13 @@ pub fn write(plan: &BootPlan, layout: &Layout, lookup: Lookup<'_>) -> Result<(),
     files::write(&layout.task_shell().join("unbound-tasks.lua"), UNBOUND_TASKS, 0o644)
 }
 
-/// Says in a file of this name that something is done.
+/// Creates an empty marker file of this name.
 pub fn mark(layout: &Layout, name: &str) -> Result<(), WriteError> {
     files::write(&layout.for_users(name), "", 0o644)
 }
 
-/// Sets what a shell needs to find the instance. It is read by shells of other
-/// containers too, so what they have stays, at the end.
+/// Sets the variables that a shell needs to use the instance. Shells of other containers read it
+/// too, so their own values are kept, at the end.
 fn view_script(plan: &BootPlan, layout: &Layout, lookup: Lookup<'_>) -> String {
     let mut script = "# Read this file with `.` to find the Flux instance.\n".to_owned();
     for name in ["PATH", "PYTHONPATH", "FLUX_SHELL_RC_PATH"] {
@@ -63,8 +63,8 @@ fn view_script(plan: &BootPlan, layout: &Layout, lookup: Lookup<'_>) -> String {
     script
 }
 
-/// Opens a shell, or runs a command, in the instance. The command is not run by
-/// `flux proxy`, which joins its words with blanks and has them split again.
+/// Opens a shell, or runs a command, in the instance. The command is not run by `flux proxy`,
+/// which joins its arguments with spaces so that a shell splits them again.
 fn connect_script(view: &Path) -> String {
     format!(
         "#!/bin/sh\n\
@@ -80,8 +80,8 @@ fn connect_script(view: &Path) -> String {
     )
 }
 
-/// Whether a shell takes this as the name of a variable. Others would be
-/// commands.
+/// Whether this is a valid name of a shell variable. Anything else would be executed as a
+/// command.
 fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')

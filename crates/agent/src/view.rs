@@ -1,8 +1,8 @@
-//! Where the view is: the directory that holds Flux.
+//! Finds the view: the directory that contains Flux.
 //!
-//! View images keep it below a name that is made from its content, as the only
-//! entry of `._view`, and Flux only works at the path it was built for. So the
-//! plan names the directory that is mounted, and the agent looks into it.
+//! In view images its name is a hash of its content, and it is the only entry of
+//! `._view`; Flux only works at the path it was built for. So the plan names the
+//! mounted directory, and the agent finds the view in it.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use flux_operator_wire::{BootPlan, FluxHome};
 
 use crate::layout::Layout;
 
-/// Puts the directory with `bin` into the plan, if it names one above it.
+/// Replaces the plan's directory by the one that contains `bin`, if it is below it.
 pub fn resolve(plan: &mut BootPlan) {
     if let FluxHome::View(named) = &mut plan.flux
         && let Some(view) = find(Path::new(named))
@@ -23,7 +23,7 @@ pub fn resolve(plan: &mut BootPlan) {
     }
 }
 
-/// Links the view at the place where users know it, if it is not there itself.
+/// Links the view at the path that users expect, if it is not there itself.
 pub fn link(plan: &BootPlan, layout: &Layout) -> io::Result<()> {
     let FluxHome::View(view) = &plan.flux else { return Ok(()) };
     match symlink(view, layout.for_users("view")) {

@@ -1,6 +1,6 @@
-//! Work from the operator: it comes with the reply to a report, and, so that it
-//! comes at once, with the reply to a request that the operator holds back until
-//! there is other work.
+//! Work from the operator. It is in the reply to each report, and, to receive it
+//! without delay, in the reply to a long poll, which the operator delays until
+//! there is new work.
 
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -14,17 +14,16 @@ use crate::flux_command::FluxCommand;
 use crate::operator::Operator;
 use crate::pending::PendingJobs;
 
-/// Longer than the operator holds a request back.
+/// The timeout of a long poll: longer than the operator delays its reply.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// Between two requests if there was nothing new: an operator that answers at once
-/// must not be asked all the time.
+/// The delay between two long polls without new work, in case the operator replies at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Between two tries while nobody listens.
+/// The delay between two attempts while the operator does not answer.
 const ALONE: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Waits for work, and passes on what is new, until nobody takes it any more.
+/// Polls for work, and sends new work to `news` until the receiver is dropped.
 pub fn wait_for(mut operator: Operator, news: &Sender<Vec<Work>>) {
     let mut known = Vec::new();
     let mut alone = ALONE;
@@ -42,13 +41,13 @@ pub fn wait_for(mut operator: Operator, news: &Sender<Vec<Work>>) {
                 alone.reset();
                 thread::sleep(PAUSE);
             }
-            // It comes back, and then we say what we know.
+            // The operator will come back; `known` then tells it what has been received.
             Err(_) => thread::sleep(alone.grow()),
         }
     }
 }
 
-/// What the operator wants of this agent, and what became of it.
+/// Applies the operator's work, and collects its results.
 pub struct Duties {
     drains: Drains,
     pending: PendingJobs,
@@ -56,14 +55,13 @@ pub struct Duties {
 }
 
 impl Duties {
-    /// Nothing is wanted yet.
+    /// Creates it without work.
     pub fn new(command: FluxCommand, restored: bool) -> Duties {
         let drains = Drains::new(command.clone(), restored);
         Duties { drains, pending: PendingJobs::new(command), lists_pending: false }
     }
 
-    /// Carries work out. The operator says it again and again; what is done is left
-    /// alone.
+    /// Applies work. The operator sends it repeatedly; work that has been applied is skipped.
     pub fn carry_out(&mut self, work: &[Work]) {
         self.lists_pending = work.contains(&Work::ListPending);
         if !self.lists_pending {
@@ -77,17 +75,17 @@ impl Duties {
         }
     }
 
-    /// What a report says of draining.
+    /// The state of draining, for a report.
     pub fn drained(&mut self) -> Option<Drained> {
         self.drains.carried_out()
     }
 
-    /// What has to be told of jobs that wait.
+    /// The pages of pending jobs to report, if requested and changed.
     pub fn pending(&mut self) -> Vec<PendingPage> {
         if self.lists_pending { self.pending.changed() } else { Vec::new() }
     }
 
-    /// What was told of jobs that wait has not arrived.
+    /// A page of pending jobs was not received: report all of them again.
     pub fn pending_lost(&mut self) {
         self.pending.forget();
     }

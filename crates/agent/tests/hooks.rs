@@ -93,7 +93,7 @@ fn hooks_in_an_image_without_a_shell_are_refused_clearly() {
     let empty = cluster.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     cluster.environment = vec![("PATH".into(), empty.display().to_string())];
-    // Or the one that was given would be looked beside.
+    // Otherwise the directory of the given `flux` would be added to PATH.
     cluster.flux = None;
     let mut lead = cluster.start(0);
     assert_eq!(lead.wait(), 1);

@@ -1,4 +1,4 @@
-//! The program of a cluster: what reaches it, and what its end becomes.
+//! The program of a cluster: its arguments, and how its exit code is reported.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,8 +24,8 @@ fn four_ranks_run_a_program_and_end_well() {
     assert!(agents[0].root.join("flux-operator-complete.txt").exists());
     for worker in &mut agents[1..] {
         let complete = worker.root.join("flux-operator-complete.txt");
-        eventually("the worker's broker has ended", || complete.exists());
-        // A worker never ends by itself: an index that completed is not started again.
+        eventually("the worker's broker has exited", || complete.exists());
+        // A worker never exits by itself: an index that has completed is not restarted.
         assert!(worker.is_running());
         assert_eq!(worker.stop(), 143);
         assert_eq!(worker.ending().reason, EndingReason::Stopped);
@@ -98,7 +98,7 @@ fn a_broker_that_ends_before_the_program_shows_what_it_said() {
     assert_eq!(lead.wait(), 1);
     let ending = lead.ending();
     assert_eq!(ending.reason, EndingReason::BrokerFailed);
-    assert!(ending.message.len() > "the broker ended with 1 before the program: ".len());
+    assert!(ending.message.len() > "the broker exited with 1 before the program: ".len());
     assert!(lead.output().contains(ending.message.lines().last().unwrap()), "passed on as well");
 }
 
@@ -115,7 +115,7 @@ fn run_printer(cluster: &mut Cluster, program: impl Fn(String) -> Program) -> Ve
     words
 }
 
-/// Any words, with those characters often that shells have a meaning for.
+/// Any arguments, often with characters that are special in shells.
 fn any_words() -> impl Strategy<Value = Vec<String>> {
     let odd = "['\"$`\\\\ \n\ta*?!~#&|;<>(){}=%-]{0,12}";
     let word = prop_oneof![Just(String::new()), "[^\0]{0,12}", odd];
@@ -161,7 +161,7 @@ fn a_wrapped_broker_runs_its_program() {
     cluster.plan.broker.wrap = Some("env,WRAPPED=yes".into());
     let mut lead = cluster.start(0);
     assert_eq!(lead.wait(), 0, "{}", lead.output());
-    // The stand-in wraps nothing.
+    // fluxlet ignores `--wrap`.
     let expected = if std::env::var_os("FLUX_ROOT").is_some() { "wrapped=yes" } else { "wrapped=" };
     let output = lead.output();
     assert!(output.lines().any(|line| line == expected), "{output}");

@@ -1,4 +1,4 @@
-//! Agents that cannot do their work say why, and never show a secret.
+//! Agents that cannot start report why, and never print a secret.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use flux_operator_wire::{EndingReason, FluxHome, ReportTarget};
 fn refused(lead: &mut Agent) -> (EndingReason, String) {
     assert_eq!(lead.wait(), 1);
     let ending = lead.ending();
-    assert!(lead.output().contains(ending.reason.as_str()), "said aloud: {}", lead.output());
+    assert!(lead.output().contains(ending.reason.as_str()), "printed: {}", lead.output());
     lead.assert_nothing_left();
     (ending.reason, ending.message)
 }
@@ -116,7 +116,7 @@ fn secrets_are_nowhere_but_in_their_files() {
     assert_eq!(holders(&cluster, &report_key().to_secret_text()), ["secrets/report.key"]);
 }
 
-/// The files of a cluster that hold this text.
+/// The files of a cluster that contain this text.
 fn holders(cluster: &Cluster, text: &str) -> Vec<String> {
     let mut holders: Vec<_> = files(cluster.path())
         .into_iter()

@@ -1,5 +1,4 @@
-//! Agents and the operator: what is reported, what comes back, and what happens
-//! when it is not the operator who answers.
+//! Agents and the operator: reports, work, and forged replies.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +10,7 @@ use common::operator::Operator;
 use common::{Cluster, eventually, free_port, line};
 use flux_operator_wire::{Drain, Drained, JobCounts, Program, Work};
 
-/// A name that no server is asked for: a part of it is longer than can be.
+/// A name that is never queried: its label is longer than allowed.
 fn unknown_name() -> String {
     "x".repeat(64)
 }
@@ -42,19 +41,19 @@ fn the_lead_reports_what_only_flux_knows() {
     assert!(run(&["flux", "run", "true"]));
     let ended = Some(JobCounts { pending: 0, running: 0, inactive: 1 });
     let known = || operator.reports().iter().any(|report| report.jobs == ended);
-    // Not every stand-in counts jobs.
+    // Not every stand-in has `flux job stats`.
     if run(&["flux", "job", "stats"]) {
         eventually("the job is known", known);
     }
     assert_eq!(operator.replays(), 0, "a nonce is used once");
-    // No node is free for it before it is cancelled.
+    // It takes both nodes, so that the next job stays pending.
     let job =
         Command::new(&connect).args(["flux", "submit", "-N2", "sleep", "inf"]).output().unwrap();
     assert!(job.status.success());
     operator.set_work(vec![Work::ListPending]);
     // A stand-in keeps no jobspecs.
     let has_kvs = run(&["flux", "kvs", "ls"]);
-    // Not every stand-in lists jobs.
+    // Not every stand-in has `flux job list`.
     if run(&["flux", "job", "list", "--states=pending", "--count=1000"]) {
         assert!(run(&["flux", "submit", "-N2", "--setattr=burstable", "true"]));
         eventually("the job is listed", || {
@@ -84,7 +83,7 @@ fn ranks_are_drained_and_used_again_when_the_operator_says_so() {
     let script = cluster.path().join("script");
     let waits = format!("until [ -e {} ]; do sleep 0.05; done; hostname", go.display());
     std::fs::write(&script, waits).unwrap();
-    // Nothing else is free for the first two.
+    // Each job takes a whole node, so all three are used.
     let jobs: Vec<String> = (0..3)
         .map(|_| run(&format!("flux submit -N1 --exclusive sh {}", script.display())))
         .collect();
@@ -99,7 +98,7 @@ fn ranks_are_drained_and_used_again_when_the_operator_says_so() {
     for job in jobs {
         run(&format!("flux job attach {}", job.trim()));
     }
-    // A job that needs them waits until they are used again.
+    // A job that needs the drained ranks waits until they are undrained.
     let job = run("flux submit -N3 true");
     operator.set_work(vec![Work::Drain(Drain::default())]);
     run(&format!("flux job attach {}", job.trim()));
@@ -118,7 +117,7 @@ fn who_has_no_key_gets_nothing_done() {
     eventually("the lead reports", || !operator.reports().is_empty());
     let asked = operator.asked();
     operator.become_forger();
-    eventually("the lead has been lied to", || operator.asked() >= asked + 12);
+    eventually("the lead has received forged replies", || operator.asked() >= asked + 12);
     assert!(lead.is_running());
     std::fs::write(go, "").unwrap();
     assert_eq!(lead.wait(), 5, "{}", lead.output());

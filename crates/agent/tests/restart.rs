@@ -1,4 +1,4 @@
-//! Brokers that are lost and come back.
+//! Brokers that are lost and restarted.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,8 +8,7 @@ use common::{Agent, Cluster, eventually, line};
 use flux_operator_wire::{EndingReason, Program};
 use rustix::process::Signal;
 
-/// A cluster whose program runs a job on all of its nodes once the file `go` is
-/// there.
+/// A cluster whose program runs a job on all of its nodes once the file `go` exists.
 fn waiting_cluster(size: u32) -> Cluster {
     let mut cluster = Cluster::new(size, Program::Stay);
     let go = cluster.path().join("go");
@@ -45,7 +44,7 @@ fn a_worker_whose_broker_is_killed_starts_it_again() {
     let worker = &agents[1];
     let broker = worker.find("-Srundir=").unwrap();
     rustix::process::kill_process(broker, Signal::KILL).unwrap();
-    eventually("the worker has noticed", || worker.output().contains("trying again"));
+    eventually("the worker has noticed", || worker.output().contains("restarting in"));
     go(&cluster);
     assert_all_ran(&mut agents[0], 2);
     assert_eq!(agents[1].stop(), 143);
@@ -57,7 +56,7 @@ fn workers_find_a_new_lead_after_theirs_was_lost() {
     let mut agents = cluster.start_all();
     program_started(&agents[0]);
     agents[0].kill();
-    // A pod that replaces another begins with an empty directory.
+    // A replacement pod starts with an empty directory.
     std::fs::remove_dir_all(&agents[0].root).unwrap();
     let mut lead = cluster.start(0);
     go(&cluster);
@@ -108,5 +107,5 @@ fn a_worker_that_should_complete_does_not_try_again() {
     eventually("the worker is done", || complete.exists());
     assert!(worker.is_running());
     assert_eq!(worker.stop(), 143);
-    assert!(!worker.output().contains("trying again"));
+    assert!(!worker.output().contains("restarting in"));
 }

@@ -1,5 +1,5 @@
-//! Agents that are told to stop end soon, in whatever they are doing, and leave
-//! nothing behind.
+//! Agents that are stopped exit soon, whatever they are doing, and leave no
+//! processes behind.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -39,7 +39,7 @@ fn in_a_hook_that_needs_the_time_its_pod_has() {
     let mut cluster = Cluster::without_flux(words(&["true"]));
     cluster.plan.grace_seconds = 60;
     let [begun, saved] = ["begun", "saved"].map(|name| cluster.path().join(name));
-    // Longer than an agent waits if nothing is said.
+    // The hook takes longer than the default grace period.
     cluster.plan.hooks.pre = format!(
         "trap 'sleep 2; touch {}; exit 1' TERM; touch {}; sleep 1000 & wait",
         saved.display(),
@@ -54,7 +54,7 @@ fn in_a_hook_that_needs_the_time_its_pod_has() {
 #[test]
 fn while_the_lead_has_no_address() {
     let mut cluster = Cluster::new(2, words(&["true"]));
-    // Longer than a part of a name can be, so no server is asked for it.
+    // The label is longer than allowed, so the name is never queried.
     cluster.plan.lead = format!("tcp://{}:8050", "x".repeat(64));
     let mut worker = cluster.start(1);
     let done = worker.root.join("flux-operator-done.txt");
@@ -81,7 +81,7 @@ fn while_a_program_runs_even_one_that_does_not_want_to_end() {
             let file = cluster.path().join("in-program");
             let text = format!("{trap}touch {}; sleep 1000; sleep 1000", file.display());
             cluster.plan.program = line(&text);
-            // With hooks and without: the shell is one more that has to end.
+            // With hooks and without: with hooks the shell has to exit too.
             if signal == Signal::TERM {
                 cluster.plan.hooks.pre = "export A=1".into();
                 cluster.plan.hooks.post = "sleep 1000".into();
@@ -101,7 +101,7 @@ fn between_two_tries_of_a_worker() {
     let mut cluster = Cluster::new(2, words(&["true"]));
     cluster.flux = Some(cluster.script("flux", "#!/bin/sh\necho no luck >&2\nexit 3\n"));
     let mut worker = cluster.start(1);
-    let tries = |agent: &Agent| agent.output().matches("the broker ended with 3").count();
+    let tries = |agent: &Agent| agent.output().matches("the broker exited with 3").count();
     eventually("the worker has tried again", || tries(&worker) > 2);
     assert_stops(&mut worker);
 }

@@ -1,5 +1,5 @@
-//! Clusters that stay up: users connect to them, and somebody asks whether they
-//! are ready.
+//! Clusters that stay up: users connect to them, and the kubelet probes whether
+//! they are ready.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use std::process::Command;
 use common::{Agent, Cluster, eventually, free_port};
 use flux_operator_wire::{EndingReason, Program, Sidecar};
 
-/// What an agent says about its readiness.
+/// The agent's response to a readiness probe.
 fn ready(port: u16) -> String {
     let mut text = String::new();
     if let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
@@ -26,7 +26,7 @@ fn is_ready(port: u16) -> bool {
     ready(port).starts_with("HTTP/1.1 200 ")
 }
 
-/// Runs a command as a user does who opened a shell in the pod.
+/// Runs a command like a user in a shell in the pod.
 fn in_pod(agent: &Agent, text: &str) -> String {
     let output = Command::new("sh")
         .args(["-c", text])
@@ -63,8 +63,8 @@ fn a_cluster_without_a_program_is_ready_at_quorum_and_stays_until_it_is_shut_dow
     assert_eq!(lead.wait(), 0, "{}", lead.output());
     assert_eq!(lead.ending().reason, EndingReason::Completed);
     let complete = worker.root.join("flux-operator-complete.txt");
-    eventually("the worker's broker has ended", || complete.exists());
-    assert!(ready(ports[1]).contains("not ready: the broker ended"), "{}", ready(ports[1]));
+    eventually("the worker's broker has exited", || complete.exists());
+    assert!(ready(ports[1]).contains("not ready: the broker exited"), "{}", ready(ports[1]));
     assert_eq!(worker.stop(), 143);
 }
 
@@ -85,7 +85,7 @@ fn a_sidecar_waits_for_the_broker_and_stays_after_its_command() {
     let mut sidecar = cluster.start_sidecar(0, "web");
     eventually("the sidecar has begun", || sidecar.output() == "first\n");
     let mut lead = cluster.start(0);
-    eventually("the sidecar is done", || sidecar.output().contains("ended with 4"));
+    eventually("the sidecar is done", || sidecar.output().contains("exited with 4"));
     let expected = "first\nbefore it a  b\n1\nlast\n";
     assert!(sidecar.output().starts_with(expected), "{}", sidecar.output());
     assert!(sidecar.is_running());

@@ -1,30 +1,30 @@
 //! Condition types of a MiniCluster.
 
-/// The conditions a MiniCluster reports, all present from the first pass.
+/// The conditions of a MiniCluster, all present from the first reconciliation.
 ///
-/// The last five are the Go operator's names, kept because tools wait for
-/// them; here they are true when what they say is true.
+/// The last five have the Go operator's names, kept because tools wait for
+/// them. Here each is true only when its name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionType {
-    /// The manifest can be carried out.
+    /// The manifest is valid and can be run.
     Accepted,
-    /// A queue has given it room.
+    /// A queue has granted quota.
     Admitted,
     /// Enough brokers are online to run jobs.
     Ready,
     /// The command is running.
     Running,
-    /// The command has ended: true with exit code 0, false with any other.
+    /// The command has finished: true with exit code 0, false with any other.
     Succeeded,
     /// Alias of the Go operator: the MiniCluster was created.
     JobRequested,
-    /// Alias of the Go operator: pods wait for room.
+    /// Alias of the Go operator: pods wait for quota or capacity.
     JobWaitingForResources,
     /// Alias of the Go operator: see [`ConditionType::Ready`].
     JobMiniClusterReady,
     /// Alias of the Go operator: see [`ConditionType::Running`].
     JobRunning,
-    /// Alias of the Go operator: the command has ended, well or not.
+    /// Alias of the Go operator: the command has finished, successfully or not.
     JobFinished,
 }
 
@@ -43,7 +43,7 @@ impl ConditionType {
         ConditionType::JobFinished,
     ];
 
-    /// The word that stands in `conditions[].type`.
+    /// The value of `conditions[].type`.
     pub fn as_str(self) -> &'static str {
         match self {
             ConditionType::Accepted => "Accepted",

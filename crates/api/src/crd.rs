@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions, as the API server gets them.
+//! The CustomResourceDefinitions, as they are sent to the API server.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -36,7 +36,7 @@ pub fn schema(crd: &CustomResourceDefinition) -> Value {
     serde_json::to_value(schema).expect("a schema is JSON")
 }
 
-/// Takes out what the derive macros add and we do not want.
+/// Removes what the derive macros add and we do not want.
 fn tidy(crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let mut value = serde_json::to_value(crd).expect("a CRD is JSON");
     let schema = &mut value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
@@ -46,8 +46,8 @@ fn tidy(crd: CustomResourceDefinition) -> CustomResourceDefinition {
 }
 
 /// Makes no field nullable. The API server removes nulls from such fields
-/// before it stores an object, so `command: ` with nothing behind it means
-/// unset, and no reader ever meets a null.
+/// before it stores an object, so `command:` without a value means
+/// unset, and no reader ever sees a null.
 fn drop_nullable(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -63,8 +63,8 @@ fn drop_nullable(schema: &mut Value) {
     }
 }
 
-/// Makes each paragraph of a description one line: the breaks are those of the
-/// source file, and would look odd wherever the text is shown.
+/// Joins the lines of each paragraph of a description: the line breaks are those of
+/// the source file, and would look odd wherever the text is shown.
 fn join_lines(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -84,15 +84,15 @@ fn join_lines(schema: &mut Value) {
 mod tests {
     use super::*;
 
-    /// `kubectl apply` keeps the whole object in an annotation, and all
-    /// annotations together hold at most this.
+    /// `kubectl apply` stores the whole object in an annotation, and all
+    /// annotations of an object together may have at most this many bytes.
     const ANNOTATION_LIMIT: usize = 262_144;
 
     #[test]
     fn plain_kubectl_apply_can_store_every_crd() {
         for crd in all() {
             let bytes = serde_json::to_vec(&crd).unwrap().len();
-            // Half, so that a few more fields do not need thought.
+            // Half the limit leaves space for more fields.
             assert!(bytes < ANNOTATION_LIMIT / 2, "{} takes {bytes} bytes", crd.spec.names.kind);
         }
     }
@@ -108,9 +108,9 @@ mod tests {
         }
     }
 
-    /// Collects fields without a description. Below a field whose own
-    /// properties have none at all lies a Kubernetes type, told by the first
-    /// level: ours always describe every field.
+    /// Collects fields without a description. A type none of whose fields has a
+    /// description is a Kubernetes type, if its path is one of [`KUBERNETES_TYPES`]:
+    /// our own types describe every field.
     fn undescribed(schema: &Value, path: &str, missing: &mut Vec<String>) {
         let inner = [schema, &schema["items"], &schema["additionalProperties"]];
         for properties in inner.iter().filter_map(|s| s["properties"].as_object()) {
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Where Kubernetes' own types stand; everything else is ours.
+    /// Paths of fields whose type is Kubernetes' own; all other types are ours.
     const KUBERNETES_TYPES: [&str; 10] = [
         ".namespaceSelector",
         ".resources",

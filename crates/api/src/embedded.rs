@@ -1,23 +1,23 @@
 //! Schemas of Kubernetes' own types inside ours.
 //!
-//! They come whole from `k8s-openapi`, so that every field of, say, a
-//! `SecurityContext` is accepted; without their descriptions, because those
-//! alone would carry the CRD past what `kubectl apply` can store (an
-//! annotation holds 262,144 bytes).
+//! They are taken as a whole from `k8s-openapi`, so that every field of, say, a
+//! `SecurityContext` is accepted. Their descriptions are left out: they
+//! alone would make the CRD larger than `kubectl apply` can store (an
+//! annotation has at most 262,144 bytes).
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-/// What a quantity looks like when it is text, as Kubernetes' own CRD
-/// generator writes it.
+/// The form of a quantity that is written as text, as Kubernetes' own CRD
+/// generator has it.
 pub(crate) const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// The schema of a Kubernetes type, without descriptions and with quantities
-/// checked for their form.
+/// The schema of a Kubernetes type, without descriptions, and with a pattern
+/// for quantities.
 ///
 /// For use as `#[schemars(schema_with = "embedded::<SecurityContext>")]`. The
-/// field's own description is added by schemars afterwards and stays.
+/// field's own description is added by schemars afterwards and is kept.
 pub(crate) fn embedded<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = T::json_schema(generator);
     if let Some(object) = schema.as_object_mut() {
@@ -38,7 +38,7 @@ pub(crate) fn quantities(generator: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({ "type": "object", "additionalProperties": quantity })
 }
 
-/// A moment, as Kubernetes writes it.
+/// A timestamp, as Kubernetes writes it.
 pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({ "type": "string", "format": "date-time" })
 }

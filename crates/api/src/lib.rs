@@ -1,12 +1,12 @@
 //! The custom resources of flux-operator: their types, schemas and rules.
 //!
-//! What a user may write is said here once, as Rust types. From them come the
+//! What a user may write is defined here once, as Rust types. From them come the
 //! CRD that the API server enforces ([`crd`]), the offline check that gives
 //! the same answers without a cluster ([`validate`]), and the values every
 //! other crate works with.
 //!
-//! This crate is data and what is true of data. It must never know a client,
-//! a clock, or what a field makes Kubernetes do: that is decided in `plan`.
+//! This crate contains data and the rules about that data. It must never know a client,
+//! a clock, or what a field makes Kubernetes do: `plan` decides that.
 
 pub mod condition;
 pub mod crd;

@@ -1,46 +1,46 @@
 //! Reading manifests: YAML text to documents.
 //!
-//! The text is YAML as `kubectl` reads it: several documents, comments, JSON as
-//! a subset, and of a key given twice the last counts. That last one is nearly
-//! always a mistake, so it is told as a warning.
+//! The text is YAML as `kubectl` reads it: several documents, comments, and JSON as
+//! a subset. If a key is given twice, the last one counts. That is nearly
+//! always a mistake, so it is reported as a warning.
 
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
-/// The largest text that is read. The API server takes no object above 3 MiB;
-/// a file may hold a few.
+/// The largest text that is read. The API server accepts no object above 3 MiB;
+/// a file may contain a few.
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// The objects of a text, and what is odd about it.
+/// The objects of a text, and warnings about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// Every object that is not empty.
     pub documents: Vec<Document>,
-    /// What was read, but probably not meant so.
+    /// What was read but is probably a mistake.
     pub warnings: Vec<String>,
 }
 
 /// One object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Its place among the text's objects, counted from 1.
+    /// Its number among the text's objects, counted from 1.
     pub number: usize,
     /// Its content.
     pub value: Value,
 }
 
 impl Document {
-    /// The object's `kind`, if it is text.
+    /// The object's `kind`, if it is a string.
     pub fn kind(&self) -> Option<&str> {
         self.value["kind"].as_str()
     }
 
-    /// The object's `apiVersion`, if it is text.
+    /// The object's `apiVersion`, if it is a string.
     pub fn api_version(&self) -> Option<&str> {
         self.value["apiVersion"].as_str()
     }
 
-    /// The object's `metadata.name`, if it is text.
+    /// The object's `metadata.name`, if it is a string.
     pub fn name(&self) -> Option<&str> {
         self.value["metadata"]["name"].as_str()
     }
@@ -50,7 +50,7 @@ impl Document {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The text is too long to be a manifest.
-    #[error("the text has {bytes} bytes, more than the {MAX_BYTES} a manifest may have")]
+    #[error("the text has {bytes} bytes: a manifest has at most {MAX_BYTES}")]
     TooLong {
         /// Its length.
         bytes: usize,
@@ -68,11 +68,11 @@ pub enum ReadError {
         reason: String,
     },
     /// There is no document.
-    #[error("there is no object in it")]
+    #[error("it contains no object")]
     Empty,
 }
 
-/// Reads every document of `bytes`, leaving out empty ones.
+/// Reads every document of `bytes`, skipping empty ones.
 pub fn read(bytes: &[u8]) -> Result<Manifest, ReadError> {
     if bytes.len() > MAX_BYTES {
         return Err(ReadError::TooLong { bytes: bytes.len() });
@@ -82,7 +82,7 @@ pub fn read(bytes: &[u8]) -> Result<Manifest, ReadError> {
     let mut warnings = Vec::new();
     let values = parse(text, DuplicateKeyPolicy::Error).or_else(|strict| {
         let values = parse(text, DuplicateKeyPolicy::LastWins)?;
-        // It can be read after all, so the strict reading failed for a key given twice.
+        // It can be read after all, so strict parsing failed because of a duplicate key.
         warnings.push(format!("{}; the last one counts", without_advice(&strict)));
         Ok(values)
     });
@@ -102,7 +102,7 @@ fn parse(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Vec<Value>, S
         .map_err(|error| first_line(&error.to_string()))
 }
 
-/// The parser's message without the excerpt it draws below it.
+/// The parser's message without the excerpt below it.
 fn first_line(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()

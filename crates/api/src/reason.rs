@@ -1,4 +1,4 @@
-//! Reasons: why a condition has the status it has, what follows from it and what to do.
+//! Reasons: why a condition has its status, what to expect and what to do.
 //!
 //! Conditions are stored as text. A reason is a type everywhere else: text is parsed where an
 //! object is read and printed where one is written. Operators of other versions, and Kubernetes
@@ -13,24 +13,24 @@ use std::str::FromStr;
 pub use blocked::{Blocked, blocked};
 pub use table::Reason;
 
-/// What is to be expected while a reason is shown.
+/// What to expect while a condition has a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outlook {
-    /// Nothing is wrong: it goes on, or stands as its user asked.
+    /// Nothing is wrong: it makes progress, or is in the state its user asked for.
     Progress,
-    /// It waits in a queue, and is admitted without anybody's help.
+    /// It waits in a queue, and is admitted without user action.
     WaitsForQuota,
     /// Its pods wait for nodes, or for a ResourceQuota of the namespace.
     WaitsForCapacity,
     /// It failed, and the operator or Kubernetes tries again by itself.
     Retried,
-    /// Nothing changes until somebody changes an object.
+    /// Nothing changes until a user changes an object.
     NeedsUser,
-    /// It has finished, and stays so.
+    /// It has finished and does not run again.
     Final,
 }
 
-/// What a reason is about, and so which condition shows it first.
+/// The subject of a reason, and thereby the condition that shows it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
     /// Whether the manifest can be run: `Accepted`.
@@ -39,16 +39,16 @@ pub enum Topic {
     Admission,
     /// Whether enough brokers are online: `Ready`.
     Readiness,
-    /// Whether the command runs: `Running`.
+    /// Whether the command is running: `Running`.
     Command,
-    /// How it has finished: `Succeeded`.
+    /// Whether the command succeeded: `Succeeded`.
     Finish,
-    /// Whether a FluxSetup admits jobs: `Active` there, and `Admitted` of the jobs that wait.
+    /// Whether a FluxSetup admits jobs: its `Active`, and `Admitted` of the jobs that wait.
     Queue,
 }
 
 impl Topic {
-    /// Every topic, in the order in which a job meets them.
+    /// Every topic, in the order in which a job reaches them.
     pub const ALL: [Topic; 6] = [
         Topic::Manifest,
         Topic::Admission,
@@ -60,12 +60,12 @@ impl Topic {
 }
 
 impl Reason {
-    /// Whether nothing is wrong: it goes on, or stands as its user asked.
+    /// Whether nothing is wrong: it makes progress, or is in the state its user asked for.
     pub fn is_progress(self) -> bool {
         self.outlook() == Outlook::Progress
     }
 
-    /// Whether a cluster is on its way up, which its next condition shows in a moment.
+    /// Whether a cluster is starting, which its next condition shows in a moment.
     pub fn is_starting(self) -> bool {
         matches!(
             self,
@@ -73,7 +73,7 @@ impl Reason {
         )
     }
 
-    /// Whether it waits in a queue, and is admitted without anybody's help.
+    /// Whether it waits in a queue, and is admitted without user action.
     pub fn waits_for_quota(self) -> bool {
         self.outlook() == Outlook::WaitsForQuota
     }
@@ -88,18 +88,18 @@ impl Reason {
         self.outlook() == Outlook::Retried
     }
 
-    /// Whether nothing changes until somebody changes an object.
+    /// Whether nothing changes until a user changes an object.
     pub fn needs_user(self) -> bool {
         self.outlook() == Outlook::NeedsUser
     }
 
-    /// Whether whoever owns the job has to act: not, if it is the FluxSetup that must change.
+    /// Whether the owner of the job has to act. False if the FluxSetup has to change instead.
     pub fn needs_user_of_job(self) -> bool {
         self.needs_user() && !self.topics().contains(&Topic::Queue)
     }
 
-    /// Whether it has finished, and stays so. Other reasons may be those of an end too, which
-    /// `Succeeded` says.
+    /// Whether it has finished and does not run again. A finished job may have other reasons
+    /// too: whether it has finished is the status of `Succeeded`.
     pub fn is_final(self) -> bool {
         self.outlook() == Outlook::Final
     }
@@ -111,7 +111,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A word that is none of our reasons.
+/// A text that is not one of our reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a reason of this version")]
 pub struct UnknownReason;
@@ -125,18 +125,18 @@ impl FromStr for Reason {
     }
 }
 
-/// The reason of a condition as it was read: ours, or a word of another version or program,
+/// The reason of a condition as it was read: ours, or that of another version or program,
 /// which is kept as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AnyReason {
     /// One of ours.
     Known(Reason),
-    /// Another word.
+    /// Another text.
     Other(String),
 }
 
 impl AnyReason {
-    /// Reads the text of a condition or of a record.
+    /// Parses the reason of a condition or of a record.
     pub fn read(text: &str) -> AnyReason {
         text.parse()
             .map_or_else(|UnknownReason| AnyReason::Other(text.to_owned()), AnyReason::Known)
@@ -150,7 +150,7 @@ impl AnyReason {
         }
     }
 
-    /// The word, as it was read.
+    /// The text, as it was read.
     pub fn as_str(&self) -> &str {
         match self {
             AnyReason::Known(reason) => reason.as_str(),
@@ -221,7 +221,7 @@ mod tests {
         for reason in Reason::ALL {
             let nothing = reason.remedy().starts_with("Nothing");
             let acts = reason.needs_user() || reason.is_retried();
-            // That a pod is evicted from a node that is drained is as it should be.
+            // A pod that is evicted from a drained node is expected.
             let excused = *reason == Reason::Evicted;
             assert!(!nothing || !acts || excused, "{reason} is not nothing to do about");
             assert!(!reason.is_starting() || reason.is_progress(), "{reason}");

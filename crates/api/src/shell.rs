@@ -1,37 +1,38 @@
 //! Shell text as one line.
 //!
-//! A command is pasted behind words of ours (`flux submit -N4 ... COMMAND`), so a line break
+//! A command is appended to words of ours (`flux submit -N4 ... COMMAND`), so a line break
 //! in it would end that command and start another: on the lead, outside Flux, with an exit
-//! code of its own. People break long commands all the same, and the Go operator splits them
-//! at any blank. So lines are joined here, by the rules by which a shell finds its words
-//! (POSIX.1-2024, Shell Command Language, 2.2 and 2.3), and what cannot be joined is refused.
+//! code of its own. Users break long commands into lines all the same, and the Go operator
+//! splits them at any whitespace. So lines are joined here, by the rules by which a shell finds
+//! its words (POSIX.1-2024, Shell Command Language, 2.2 and 2.3), and text that cannot be
+//! joined is refused.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Why a text is not one command.
+/// Why a text cannot be one command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OneLineError {
-    /// A quote or the like that goes on to the end.
+    /// A quote, parenthesis or brace that is not closed.
     #[error("has {0} that is not closed")]
     Open(&'static str),
-    /// Lines that are input, and not words.
+    /// A here-document, whose lines are input and not words.
     #[error("has a here-document, which cannot be part of one command: use commands.script")]
     HereDocument,
-    /// An operator between commands, in a text of several lines.
+    /// An operator between commands, in a text with several lines.
     #[error(
         "has several lines and {0:?} outside of quotes: lines are joined to one command, so it is \
          not clear what is meant. Quote it if it belongs to a word, use commands.script for a \
          script, or batch: true if each line is a job"
     )]
     Operator(char),
-    /// An `&` that would put the command in the background, where its end is lost.
+    /// An `&` that would run the command in the background, where its exit code is lost.
     #[error(
         "has \"&\" outside of quotes, which would not wait for the command: remove it, or quote \
          it if it belongs to a word"
     )]
     Background,
-    /// A script, whose lines are commands of their own.
+    /// A script, whose lines are separate commands.
     #[error("begins with \"#!\", as a script does: use commands.script")]
     Script,
     /// Nothing but comments.
@@ -39,8 +40,8 @@ pub enum OneLineError {
     Nothing,
 }
 
-/// The text as one line: blanks and line breaks outside of quotes become one blank, and
-/// comments are left out.
+/// The text as one line: whitespace and line breaks outside of quotes become one blank, and
+/// comments are removed.
 pub fn one_line(text: &str) -> Result<String, OneLineError> {
     if text.trim_start().starts_with("#!") {
         return Err(OneLineError::Script);
@@ -52,7 +53,7 @@ pub fn one_line(text: &str) -> Result<String, OneLineError> {
     scanner.finish(text)
 }
 
-/// What a character is inside of.
+/// What encloses a character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     /// `'...'`
@@ -75,11 +76,11 @@ struct Scanner<'a> {
     line: String,
     /// Where the last word ends in the line.
     end: usize,
-    /// The word may go on: a `#` here begins no comment.
+    /// The scanner is inside a word, where `#` does not begin a comment.
     in_word: bool,
-    /// A line break was met after the last word.
+    /// There was a line break after the last word.
     broken: bool,
-    /// Words follow a line break.
+    /// There are words after a line break.
     several: bool,
     operator: Option<char>,
     /// The last character is an operator of the shell: `>`, `<`, `|` or `&`.
@@ -176,7 +177,7 @@ impl<'a> Scanner<'a> {
         self.last = None;
     }
 
-    /// Between words, where one blank is as good as many.
+    /// Between words, where several blanks become one.
     fn space(&mut self) {
         if self.end == self.line.len() {
             self.line.push(' ');
@@ -196,8 +197,8 @@ impl<'a> Scanner<'a> {
         self.open.pop();
     }
 
-    /// A backslash takes the next character's meaning. With a line break it is nothing at
-    /// all, also where the text ends: what we put behind it must not lose its meaning.
+    /// A backslash escapes the next character. Before a line break, or at the end of the text,
+    /// it is dropped: otherwise it would escape what we append.
     fn escape(&mut self) {
         match self.rest.next() {
             None if self.open.is_empty() => {}
@@ -295,11 +296,11 @@ mod tests {
             ("echo \\\"a\nb\\\"", "echo \\\"a b\\\""),
             ("lmp\n> out 2>&1\n&> all\n>| more", "lmp > out 2>&1 &> all >| more"),
             ("cat <<<a\nb", "cat <<<a b"),
-            // On one line it is what it would be at a prompt.
+            // A single line is taken as it would be at a prompt.
             ("a; b && c | d |& (e)", "a; b && c | d |& (e)"),
             ("echo a\\&b '&' \"a&b\"", "echo a\\&b '&' \"a&b\""),
             ("echo $((1<<2))", "echo $((1<<2))"),
-            // What follows is not escaped by what does not end.
+            // A trailing backslash does not escape what follows.
             ("echo a\\", "echo a"),
             ("echo a\\ ", "echo a\\ "),
         ] {
@@ -321,10 +322,10 @@ mod tests {
             ("hostname &&\necho done", Operator('&')),
             ("hostname\n| wc", Operator('|')),
             ("(a\nb)", Operator('(')),
-            // A line that goes on is a line all the same.
+            // A continued line is a line of its own here too.
             ("hostname; \\\n echo done", Operator(';')),
             ("hostname && \\\n echo done", Operator('&')),
-            // What is escaped redirects nothing.
+            // An escaped character does not redirect.
             ("echo \\>|\necho done", Operator('|')),
             ("echo \\>&\necho done", Background),
             ("sleep 9 &", Background),

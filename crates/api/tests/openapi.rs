@@ -1,4 +1,4 @@
-//! docs/reference/openapi.json describes what the operator serves: `make manifests` writes it.
+//! docs/reference/openapi.json describes the operator's HTTP interface: `make manifests` writes it.
 
 use flux_operator_api::view::openapi::{ENDPOINTS, document};
 

@@ -1,4 +1,4 @@
-//! Which cluster to talk to, and through which proxy. Chosen as kubectl chooses them.
+//! Which cluster to connect to, and through which proxy. Both are chosen as kubectl chooses them.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,8 +9,8 @@ use hyper_util::client::proxy::matcher::Matcher;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-/// The connection that a kubeconfig describes: `file`, else the one that kubectl would take.
-/// In a pod, where there is none, the one of the pod's service account.
+/// Loads the configuration from a kubeconfig: `file`, or else the one that kubectl would use. In a
+/// pod without kubeconfig, uses the pod's service account.
 pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result<Config> {
     let (mut config, named) = match of_kubeconfig(file, context).await {
         Err(error) if file.is_none() && context.is_none() => {
@@ -18,12 +18,12 @@ pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result
         }
         outcome => outcome?,
     };
-    // kube has an answer too, but asks NO_PROXY about the proxy and not about the server.
+    // kube chooses a proxy too, but applies NO_PROXY to the proxy instead of to the server.
     config.proxy_url = proxy(&config.cluster_url, named, |name| std::env::var(name).ok())?;
     Ok(config)
 }
 
-/// The connection, and the proxy that the kubeconfig names for it.
+/// The configuration, and the proxy that the kubeconfig names.
 async fn of_kubeconfig(
     file: Option<&Path>,
     context: Option<&str>,
@@ -36,7 +36,7 @@ async fn of_kubeconfig(
     let context = context.map(str::to_owned);
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    // kube reads the address too, and fails before we can.
+    // kube parses the proxy's URL too, and fails before we can.
     let config = config.map_err(|error| match error {
         KubeconfigError::ParseProxyUrl(error) => unreadable(&error),
         error => error.into(),
@@ -52,8 +52,8 @@ fn named_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String>
     cluster.cluster.as_ref()?.proxy_url.clone().filter(|url| !url.is_empty())
 }
 
-/// The proxy for a server: the one that the kubeconfig names, else the environment's. That
-/// is never used for servers on this machine, nor for those in `NO_PROXY`.
+/// The proxy for a server: the one in the kubeconfig, else the one in the environment. The
+/// environment's is not used for servers on this machine or in `NO_PROXY`.
 fn proxy(
     server: &Uri,
     named: Option<String>,
@@ -70,16 +70,16 @@ fn proxy(
     };
     let Some(url) = named.or_else(of_environment) else { return Ok(None) };
     let with_scheme = if url.contains("://") { url } else { format!("http://{url}") };
-    // The address itself is not shown: it may hold a password.
+    // The URL itself is not shown: it may contain a password.
     let parsed: Uri = with_scheme.parse().map_err(|error| unreadable(&error))?;
     if !matches!(parsed.scheme_str(), Some("http" | "https" | "socks5")) {
-        return Err(unreadable(&"it must begin with http, https or socks5"));
+        return Err(unreadable(&"the scheme must be http, https or socks5"));
     }
     Ok(Some(parsed))
 }
 
 fn unreadable(why: &dyn std::fmt::Display) -> anyhow::Error {
-    anyhow!("failed to read the address of the proxy (proxy-url, HTTPS_PROXY, HTTP_PROXY): {why}")
+    anyhow!("failed to parse the URL of the proxy (proxy-url, HTTPS_PROXY, HTTP_PROXY): {why}")
 }
 
 fn is_local(server: &Uri) -> bool {
@@ -88,8 +88,8 @@ fn is_local(server: &Uri) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether `NO_PROXY` has the server, by the rules of Go's programs: `*` is every server,
-/// `*.example.com` is every name below, and an entry may have a port.
+/// Whether the server is in `NO_PROXY`, by the rules of Go programs: `*` matches every server,
+/// `*.example.com` every name below it, and an entry may have a port.
 fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
     let entries: Vec<&str> = no_proxy.split(',').map(str::trim).collect();
     if entries.contains(&"*") {
@@ -100,12 +100,12 @@ fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
     others.intercept(server).is_none()
 }
 
-/// An entry without wildcard and port; none if it is about another port.
+/// The entry without wildcard and port; None if it has another port than the server.
 fn of_port<'a>(server: &Uri, entry: &'a str) -> Option<&'a str> {
     let entry = entry.strip_prefix('*').unwrap_or(entry);
     let usual = if server.scheme_str() == Some("http") { 80 } else { 443 };
     match entry.rsplit_once(':') {
-        // More colons are an IPv6 address.
+        // Several colons mean an IPv6 address.
         Some((host, port)) if !host.contains(':') => {
             (port.parse() == Ok(server.port_u16().unwrap_or(usual))).then_some(host)
         }
@@ -165,7 +165,7 @@ mod tests {
         }
         let other_port = [("HTTPS_PROXY", "http://proxy:1"), ("NO_PROXY", "api.example.com:1")];
         assert!(chosen(SERVER, None, &other_port).is_some());
-        // It is about servers: which proxies are near does not matter.
+        // NO_PROXY is about servers, not about proxies.
         let environment = [("HTTPS_PROXY", "http://proxy.near:1"), ("no_proxy", "near")];
         assert!(chosen(SERVER, None, &environment).is_some());
     }
@@ -175,7 +175,7 @@ mod tests {
         for address in ["http://u:pass word@p", "ftp://u:password@p", "socks4://u:password@p"] {
             let variable = |name: &str| (name == "HTTPS_PROXY").then(|| address.to_owned());
             let error = proxy(&SERVER.parse().unwrap(), None, variable).unwrap_err().to_string();
-            assert!(error.starts_with("failed to read the address of the proxy "), "{error}");
+            assert!(error.starts_with("failed to parse the URL of the proxy "), "{error}");
             assert!(!error.contains("word"), "{error}");
         }
     }

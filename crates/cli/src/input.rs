@@ -1,4 +1,4 @@
-//! Reading manifests from files and standard input.
+//! Reads manifests from files and standard input.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ use crate::print;
 pub(crate) enum InputError {
     #[error("failed to read {name}")]
     Read { name: String, source: io::Error },
-    #[error("{name} is no manifest")]
+    #[error("{name} is not a valid manifest")]
     Manifest { name: String, source: ReadError },
 }
 
@@ -27,19 +27,19 @@ pub(crate) fn manifest(file: &Path) -> Result<Manifest, InputError> {
 
 /// Reads a file, or standard input for `-`.
 ///
-/// Never holds more than a manifest may have, so that a device or an endless
-/// pipe gives an error and not a full memory.
+/// Reads at most the maximum size of a manifest, so that a device or an endless pipe causes an
+/// error instead of exhausting memory.
 pub(crate) fn bytes(file: &Path) -> Result<Vec<u8>, InputError> {
     read_limited(file).map_err(|source| InputError::Read { name: display_name(file), source })
 }
 
-/// Reads the manifest in `bytes`, which came from `file`.
+/// Parses the manifest in `bytes`, which were read from `file`.
 pub(crate) fn parse(file: &Path, bytes: &[u8]) -> Result<Manifest, InputError> {
     manifest::read(bytes)
         .map_err(|source| InputError::Manifest { name: display_name(file), source })
 }
 
-/// Checks every object of a manifest that came from `file`.
+/// Parses and checks every object of a manifest that was read from `file`.
 pub(crate) fn checked(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> {
     let name = display_name(file);
     let manifest = parse(file, bytes)?;
@@ -53,12 +53,12 @@ pub(crate) fn checked(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> {
         .map(|problem| format!("{name}: {problem}"))
         .collect();
     if !problems.is_empty() {
-        bail!("the manifest cannot be carried out\n{}", problems.join("\n"));
+        bail!("the manifest is not valid\n{}", problems.join("\n"));
     }
     Ok(manifest.documents)
 }
 
-/// Checks the one MiniCluster of a manifest that came from `file`.
+/// Parses and checks the only MiniCluster of a manifest that was read from `file`.
 pub(crate) fn minicluster(file: &Path, bytes: &[u8]) -> Result<MiniCluster> {
     let documents = checked(file, bytes)?;
     match documents.as_slice() {
@@ -67,7 +67,7 @@ pub(crate) fn minicluster(file: &Path, bytes: &[u8]) -> Result<MiniCluster> {
         }
         _ => {
             let kinds: Vec<&str> = documents.iter().filter_map(Document::kind).collect();
-            bail!("{} has {}: give one MiniCluster", display_name(file), kinds.join(", "))
+            bail!("{} must have one MiniCluster, not {}", display_name(file), kinds.join(", "))
         }
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn of_kind<K: Checked>(documents: &[Document]) -> Result<Vec<K>> {
     of_kind.map(|document| Ok(validate::read(&document.value)?)).collect()
 }
 
-/// How messages call the file.
+/// The name of the file in messages.
 pub(crate) fn display_name(file: &Path) -> String {
     if is_standard_input(file) { "standard input".into() } else { file.display().to_string() }
 }

@@ -1,8 +1,7 @@
 //! `flux-operator`: the program. One file per command.
 //!
-//! It is several programs, told apart by the name it is called: local mode calls
-//! it as the agent, and as `flux` where the machine has none; kubectl calls it as
-//! `kubectl-minicluster`.
+//! It is several programs, selected by the name under which it is called: local mode calls it as
+//! the agent, and as `flux` if Flux is not installed; kubectl calls it as `kubectl-minicluster`.
 
 // `println!` and `eprintln!` panic on a closed pipe; use `print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -79,7 +78,7 @@ mod tests {
         for file in guides.chain([format!("{root}/README.md").into()]) {
             let text = std::fs::read_to_string(&file).unwrap();
             for line in text.lines().filter_map(|line| line.strip_prefix("$ ")) {
-                // What follows a comment or a pipe is not ours.
+                // Comments and the rest of a pipe are ignored.
                 let words = line.split_whitespace().take_while(|word| !["#", "|"].contains(word));
                 let words: Vec<&str> = words.collect();
                 let parsed = match words.as_slice() {

@@ -1,9 +1,8 @@
 //! Printing, for every command of the program.
 //!
-//! `println!` panics when its reader has left, as `head` does once it has read enough. Here
-//! a closed standard output is an error like any other, so that a command still cleans up
-//! behind itself, and [`failure`] ends the program without a word about it. A message on
-//! standard error that nobody reads is lost, and changes nothing.
+//! `println!` panics when its reader is gone, as `head` is once it has read enough. Here a closed
+//! standard output is an error like any other, so that a command can still clean up, and
+//! [`failure`] exits silently. A message to a closed standard error is dropped.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -11,19 +10,19 @@ use std::process::ExitCode;
 
 use anyhow::{Error, Result};
 
-/// The exit code of a program whose reader has left: what shells show for one that
-/// SIGPIPE, signal 13, has ended.
+/// The exit code of a program whose reader is gone: what shells report for a program that was
+/// killed by SIGPIPE (signal 13).
 const READER_LEFT: u8 = 128 + 13;
 
-/// Nobody reads standard output any more.
+/// Standard output is closed.
 ///
-/// A type of its own, because a broken connection to the API server is a broken pipe too,
-/// and must be reported.
+/// This is a separate type because a broken connection to the API server is a broken pipe too, and
+/// must be reported.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output is closed")]
 struct Closed;
 
-/// Writes to standard output, at once and as it is.
+/// Writes to standard output, unbuffered and unchanged.
 pub(crate) fn output(text: impl AsRef<[u8]>) -> Result<()> {
     let mut output = io::stdout().lock();
     output.write_all(text.as_ref()).and_then(|()| output.flush()).map_err(failed)
@@ -35,7 +34,7 @@ pub(crate) fn message(line: impl Display) {
     let _nobody_reads = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// What an error of writing to a standard stream means.
+/// Converts an error of writing to a standard stream.
 pub(crate) fn failed(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Error::new(Closed),
@@ -43,7 +42,7 @@ pub(crate) fn failed(error: io::Error) -> Error {
     }
 }
 
-/// Reports why a command failed, with `prefix` before it. Returns the exit code.
+/// Prints why a command failed, after `prefix`. Returns the exit code.
 pub(crate) fn failure(prefix: &str, error: &Error) -> ExitCode {
     if error.is::<Closed>() {
         return ExitCode::from(READER_LEFT);

@@ -1,4 +1,4 @@
-//! `flux-operator render`: the Kubernetes objects of a manifest, offline.
+//! `flux-operator render`: the Kubernetes objects of a manifest, without a cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,14 @@ use serde::Serialize;
 
 use crate::{image, input, print};
 
-/// Print the Kubernetes objects that the operator would make of a manifest.
+/// Print the Kubernetes objects that the operator would create for a manifest.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Manifest to render; `-` is standard input.
     #[arg(short, long = "filename", value_name = "FILE")]
     filename: PathBuf,
 
-    /// File with the CURVE certificate to use. Without it a fresh one is made,
-    /// so that no two runs print the same.
+    /// File with the CURVE certificate to use. Without it, each run generates and prints a new one.
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
 
@@ -31,20 +30,20 @@ pub(crate) struct Arguments {
     settings: RenderSettings,
 }
 
-/// What rendering needs besides the manifest.
+/// The settings of rendering.
 #[derive(clap::Args)]
 pub(crate) struct RenderSettings {
-    /// Image that holds the agent.
+    /// Image that contains the agent.
     #[arg(long, env = "FLUX_OPERATOR_IMAGE", value_name = "IMAGE", default_value = image::BUILT_IN)]
     agent_image: Option<String>,
 
-    /// Domain of the Kubernetes cluster's names.
+    /// DNS domain of the Kubernetes cluster.
     #[arg(long, default_value = "cluster.local")]
     cluster_domain: String,
 }
 
 impl RenderSettings {
-    /// For objects that are looked at: without an image they name one that cannot be pulled.
+    /// For objects that are only printed: without an image they name one that cannot be pulled.
     fn offline(&self) -> Settings {
         let image = self.agent_image.as_deref().filter(|image| !image.is_empty());
         if image.is_none() {
@@ -56,13 +55,13 @@ impl RenderSettings {
         self.settings(image.unwrap_or(image::PLACEHOLDER).to_owned(), None)
     }
 
-    /// For objects that are created. Agents report to this address.
+    /// For objects that are created. Agents report to `report_url`.
     pub(crate) fn with_reports(&self, report_url: Option<String>) -> Result<Settings> {
         let image = image::required(self.agent_image.as_deref(), "--agent-image")?;
         Ok(self.settings(image, report_url))
     }
 
-    /// Without a cluster to ask, agent and Flux are copied, which works everywhere.
+    /// Without access to a cluster, agent and Flux are copied, which works everywhere.
     fn settings(&self, agent_image: String, report_url: Option<String>) -> Settings {
         let (cluster_domain, delivery) = (self.cluster_domain.clone(), DeliveryMethod::Init);
         Settings { agent_image, cluster_domain, delivery, report_url }
@@ -74,21 +73,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let manifest = input::manifest(&arguments.filename)?;
     let settings = arguments.settings.offline();
     let keys = Keys { certificate: certificate(arguments.certificate.as_deref())?, report: None };
-    // All of it is decided before any of it is shown: the reader may apply what it gets.
+    // Everything is computed before anything is printed: the reader may apply what it gets.
     let mut shown = String::new();
     for document in &manifest.documents {
         let problems = validate::document(document);
         if !problems.is_empty() {
             let problems: Vec<String> = problems.iter().map(|p| format!("{name}: {p}")).collect();
-            bail!("the manifest cannot be carried out\n{}", problems.join("\n"));
+            bail!("the manifest is not valid\n{}", problems.join("\n"));
         }
         if let Some(kind) = document.kind().filter(|kind| *kind != MiniCluster::KIND) {
             bail!("{name}: only MiniClusters are rendered, and this is a {kind}{}", instead(kind));
         }
         let mut minicluster =
             validate::minicluster(&document.value).context("failed to read the manifest")?;
-        // What the operator would do about a MiniCluster that was just created, also if this is
-        // one that is running or has finished.
+        // Compute what the operator would do for a new MiniCluster, even if this one is running or
+        // finished.
         minicluster.status = None;
         minicluster.metadata.deletion_timestamp = None;
         let seen = Seen::nothing(Timestamp::UNIX_EPOCH);
@@ -104,15 +103,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What its user can look at instead.
+/// What happens for this kind instead.
 fn instead(kind: &str) -> &'static str {
     match kind {
-        FluxJob::KIND => ": its MiniCluster is made when it is admitted",
-        _ => ": nothing is made of it",
+        FluxJob::KIND => ": its MiniCluster is created when it is admitted",
+        _ => ": no objects are created for it",
     }
 }
 
-/// What a step creates.
+/// The object that a step creates, as YAML.
 fn created(step: &Step, keys: &Keys) -> Result<String> {
     match step {
         Step::CreateKeys(new) => {
@@ -129,7 +128,7 @@ fn created(step: &Step, keys: &Keys) -> Result<String> {
                 Object::MiniCluster(object) => yaml(object),
             }
         }
-        // There is nothing to change or delete yet.
+        // There are no objects yet to change or delete.
         Step::Patch { .. } | Step::Delete(_) | Step::PatchSelf(_) | Step::DeleteSelf => {
             Ok(String::new())
         }
@@ -147,10 +146,10 @@ fn certificate(file: Option<&Path>) -> Result<Certificate> {
             let text = fs::read_to_string(file)
                 .with_context(|| format!("failed to read {}", file.display()))?;
             Certificate::parse(&text)
-                .with_context(|| format!("{} is no certificate", file.display()))
+                .with_context(|| format!("{} is not a valid certificate", file.display()))
         }
         None => {
-            let key = SecretKey::from_os().context("failed to make a key")?;
+            let key = SecretKey::from_os().context("failed to generate a key")?;
             Ok(Certificate::new(key, Metadata::new("flux-operator")?))
         }
     }

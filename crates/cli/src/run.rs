@@ -1,4 +1,4 @@
-//! `flux-operator run`: the controllers.
+//! `flux-operator run`: run the controllers.
 
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,36 +13,37 @@ use tokio::net::TcpListener;
 use crate::connection;
 use crate::render::RenderSettings;
 
-/// Run the controllers until told to stop.
+/// Run the controllers until SIGTERM or SIGINT.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Look at this namespace only.
+    /// Watch only this namespace.
     #[arg(long)]
     namespace: Option<String>,
 
-    /// Where to serve reports, metrics and health.
+    /// Address on which to serve reports, metrics and health.
     #[arg(long, default_value = "[::]:8080")]
     bind: SocketAddr,
 
-    /// Address at which pods reach this operator, as http://host:port. Without it
-    /// pods find each other by name alone and report nothing.
+    /// URL at which pods reach this operator, as http://host:port. Without it pods find each other
+    /// only by name and send no reports.
     #[arg(long, value_name = "URL")]
     report_url: Option<String>,
 
-    /// Lead only while holding the Lease `flux-operator` in the operator's namespace,
-    /// so that several replicas can run.
+    /// Use leader election, with the Lease `flux-operator` in the operator's namespace, so that
+    /// several replicas can run.
     #[arg(long)]
     leader_elect: bool,
 
-    /// Address of this replica, for agents that asked one that does not lead.
+    /// Address of this replica, to which other replicas redirect agents while this one is the
+    /// leader.
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<IpAddr>,
 
-    /// Writes per second that the queues may make: admissions first. Unset: no limit.
+    /// Maximum writes per second by the queues; admissions come first. Default: unlimited.
     #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
     admission_rate: Option<f64>,
 
-    /// Writes that the queues may make at once after a pause, with --admission-rate.
+    /// Maximum burst of writes by the queues after a pause, with --admission-rate.
     #[arg(long, value_name = "WRITES", default_value_t = 100, requires = "admission_rate")]
     admission_burst: u32,
 
@@ -54,19 +55,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).init();
     flux_operator_operator::report_panics_where_caught();
-    // Before a cluster is looked for.
+    // Checked before connecting to a cluster.
     let settings = arguments.settings.with_reports(arguments.report_url.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
     let ended = runtime.block_on(async {
-        // Its message holds all causes already.
+        // The message already contains all causes.
         let no_cluster = |error| {
             anyhow!("failed to find a cluster: {error}\nhint: set KUBECONFIG to a kubeconfig file")
         };
         let config = connection::config(None, None).await.map_err(no_cluster)?;
-        let client = kube::Client::try_from(config).context("failed to make a client")?;
+        let client = kube::Client::try_from(config).context("failed to create a client")?;
         let mut options = Options {
             namespace: arguments.namespace.clone(),
             settings,
@@ -81,16 +82,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             listen(address).await.with_context(|| format!("failed to listen on {address}"))?;
         tracing::info!(%address, "serving reports");
         let ended = flux_operator_operator::run(client, listener, options).await;
-        ended.context("the operator has ended")?;
-        tracing::info!("stopped as told");
+        ended.context("the operator stopped")?;
+        tracing::info!("stopped");
         anyhow::Ok(())
     });
-    // A thread that hangs must not keep the process from ending.
+    // A hanging thread must not keep the process from exiting.
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// Listens at an address. "Everywhere" includes machines without IPv6.
+/// Listens on an address. `[::]` falls back to IPv4 on machines without IPv6.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
     if listener.is_err() && address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
@@ -106,7 +107,7 @@ impl Arguments {
         let address = self.advertise.map(|address| SocketAddr::new(address, self.bind.port()));
         let name = match address {
             Some(_) => host.trim().to_owned(),
-            // Several may run on one machine.
+            // Several replicas may run on one machine.
             None => format!("{}_{}", host.trim(), std::process::id()),
         };
         Election {
@@ -119,5 +120,5 @@ impl Arguments {
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().map_err(|error| format!("{error}"))?;
-    if rate > 0.0 { Ok(rate) } else { Err("a rate is above 0; leave it out for no limit".into()) }
+    if rate > 0.0 { Ok(rate) } else { Err("a rate must be above 0; omit it for no limit".into()) }
 }

@@ -15,11 +15,11 @@ use flux_operator_queue::Resources;
 
 use crate::{input, print};
 
-/// Check manifests of MiniClusters, FluxJobs and FluxSetups without a cluster, by the
-/// rules the API server has and those it cannot have. Prints one line per problem.
+/// Check manifests of MiniClusters, FluxJobs and FluxSetups without a cluster, with the rules of
+/// the API server and those of the operator. Prints one line per problem.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Manifest to check; `-` is standard input. Can be given several times.
+    /// Manifest to check; `-` is standard input. Can be given more than once.
     #[arg(short, long = "filename", value_name = "FILE", required = true, num_args = 1..)]
     filename: Vec<PathBuf>,
 }
@@ -32,8 +32,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks one file and prints what it finds; true when nothing is wrong. A file
-/// that cannot be read does not keep the others from being checked.
+/// Checks one file and prints the problems; returns whether there are none. A file that cannot be
+/// read does not prevent the check of the others.
 fn check(file: &Path) -> Result<bool> {
     let manifest = match input::manifest(file) {
         Ok(manifest) => manifest,
@@ -68,7 +68,7 @@ fn check(file: &Path) -> Result<bool> {
     Ok(clean)
 }
 
-/// Settings of a MiniCluster that are valid and probably a mistake.
+/// Settings of a MiniCluster that are valid but probably a mistake.
 fn warnings(document: &Document) -> Vec<Problem> {
     let minicluster = (document.kind() == Some(MiniCluster::KIND))
         .then(|| validate::minicluster(&document.value).ok())
@@ -76,7 +76,7 @@ fn warnings(document: &Document) -> Vec<Problem> {
     minicluster.map(|minicluster| validate::warnings(&minicluster)).unwrap_or_default()
 }
 
-/// What the operator would refuse although the check finds nothing wrong with it.
+/// Why the operator would refuse an object that passes the other checks.
 fn refused(document: &Document) -> Option<String> {
     match document.kind() {
         Some(MiniCluster::KIND) => {
@@ -85,16 +85,16 @@ fn refused(document: &Document) -> Option<String> {
         }
         Some(FluxJob::KIND) => {
             let job = validate::read::<FluxJob>(&document.value).ok()?;
-            // Whether there is such a class only a cluster knows.
+            // Whether the PriorityClass exists is only known in a cluster.
             let class_value = (!job.spec.priority_class_name.is_empty()).then_some(0);
             let beside = Beside { minicluster: None, class_value };
             workload::of_job(&job, beside).err().map(|mistake| mistake.message)
         }
         Some(FluxSetup::KIND) => {
             let mut setup = validate::read::<FluxSetup>(&document.value).ok()?;
-            // As if it were the operator's, which may serve other namespaces.
+            // Treated as one in the operator's namespace, which may serve other namespaces.
             let home = setup.metadata.namespace.get_or_insert_with(|| "default".into()).clone();
-            // What its nodes have, only a cluster knows.
+            // The capacity of nodes is only known in a cluster.
             let nodes = Some(&Resources::default());
             let around = setup::Around { home: &home, namespaces: &BTreeMap::new(), nodes };
             setup::read(&setup, around).mistake.map(|mistake| mistake.message)
@@ -103,7 +103,7 @@ fn refused(document: &Document) -> Option<String> {
     }
 }
 
-/// The file, and which of its objects when it has several.
+/// The file name, and the document if the file has several.
 fn label(file: &Path, document: &Document, documents: usize) -> String {
     let file = input::display_name(file);
     let number = document.number;

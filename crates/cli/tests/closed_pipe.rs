@@ -1,4 +1,4 @@
-//! A reader that leaves early, as `head` does, ends the program quietly.
+//! A closed output, as with `head`, ends the program silently.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,10 +8,10 @@ use std::process::{Command, Output, Stdio};
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello.yaml");
 const WRONG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 
-/// What shells show for a program that SIGPIPE has ended.
+/// The exit code that shells report for a program killed by SIGPIPE.
 const READER_LEFT: Option<i32> = Some(141);
 
-/// A pipe that nobody reads.
+/// A pipe without a reader.
 fn closed() -> Stdio {
     std::io::pipe().unwrap().1.into()
 }
@@ -49,7 +49,7 @@ fn help_ends_quietly_when_the_reader_has_left() {
     for words in [&["--help"][..], &["--version"], &["render", "--help"], &["local", "--help"]] {
         let output = run(words, folder.path()).stdout(closed()).output().unwrap();
         assert_quiet(words, &output);
-        // The parser of arguments prints these, and takes a closed pipe for success.
+        // These are printed by the argument parser, which treats a closed pipe as success.
         assert!(output.status.success(), "{words:?}: {}", output.status);
     }
 }

@@ -1,4 +1,4 @@
-//! `flux-operator crd` prints what `kubectl apply` takes.
+//! `flux-operator crd` prints what `kubectl apply` accepts.
 
 use std::process::Command;
 

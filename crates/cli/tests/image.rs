@@ -1,4 +1,4 @@
-//! The program's own image: no default names what others publish.
+//! The operator's image: there is no default that could name an image of another publisher.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `flux-operator manifests` prints what `kubectl apply` takes.
+//! `flux-operator manifests` prints what `kubectl apply` accepts.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ fn manifests_prints_the_crds_and_an_operator_that_uses_its_own_image() {
     let objects = manifests(&["--image", image, "--namespace", "mine", "--replicas", "3"]);
     assert_eq!(of_kind(&objects, "CustomResourceDefinition").len(), 3);
     assert_eq!(of_kind(&objects, "NetworkPolicy").len(), 0);
-    // What others are in comes before them.
+    // The namespace comes before the objects in it.
     assert_eq!(objects[0]["kind"], "Namespace");
     let spec = &of_kind(&objects, "Deployment")[0]["spec"];
     assert_eq!(spec["replicas"], 3);
@@ -51,11 +51,11 @@ fn the_operators_own_arguments_are_understood() {
     let objects = manifests(&["--namespaced", "team", "--image", "example.com/mine:2"]);
     let manager = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0];
     let arguments = manager["args"].as_array().unwrap().iter().map(|argument| {
-        // What the kubelet does.
+        // As the kubelet does.
         argument.as_str().unwrap().replace("$(POD_IP)", "10.0.0.1")
     });
     let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
-    // Without a cluster it ends after it has read its arguments.
+    // Without a cluster it exits after parsing its arguments.
     let output = command.args(arguments).env("KUBECONFIG", "/nonexistent").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(errors.contains("failed to find a cluster"), "{errors}");

@@ -1,4 +1,4 @@
-//! `flux-operator render`: the objects of a manifest, offline.
+//! `flux-operator render`: the objects of a manifest, without a cluster.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -54,7 +54,7 @@ fn what_cannot_be_carried_out_is_told_with_its_field() {
     assert!(errors.contains("spec.flux.mungeSecret: is not supported yet: remove it"), "{errors}");
     let result = render(&["-f", EXAMPLE, "--certificate", file.to_str().unwrap()]);
     let errors = String::from_utf8(result.stderr).unwrap();
-    assert!(errors.contains("is no certificate"), "{errors}");
+    assert!(errors.contains("is not a valid certificate"), "{errors}");
 }
 
 fn render(arguments: &[&str]) -> Output {

@@ -1,5 +1,4 @@
-//! `flux-operator validate` as a user meets it: exit codes, one line per
-//! problem, and no panic whatever it is given.
+//! `flux-operator validate`: exit codes, one line per problem, and no panic for any input.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -90,7 +89,7 @@ fn what_is_none_of_our_kinds_says_so() {
         ("kind: MiniCluster", "apiVersion: is missing"),
         (&GOOD.replace("v1alpha2", "v1alpha1"), "apiVersion: is \"flux-framework.org/v1alpha1\""),
         (&GOOD.replace("spec:", "specs:"), "spec: is required"),
-        ("", "there is no object in it"),
+        ("", "it contains no object"),
         ("a: [1", "not YAML: line "),
     ];
     for (manifest, expected) in cases {
@@ -129,7 +128,7 @@ fn what_the_operator_would_refuse_is_refused() {
             object("MiniCluster", "{flux: {mungeSecret: key}, containers: [{}]}"),
             Some("spec.flux.mungeSecret: is not supported yet: remove it"),
         ),
-        (object("MiniCluster", kueue), Some("spec.queue: cannot go with Kueue's")),
+        (object("MiniCluster", kueue), Some("spec.queue: cannot be combined with Kueue's")),
         (object("FluxSetup", "{quotaFromNodes: {}}"), None),
         (object("FluxJob", "{size: 2, command: hostname, priorityClassName: high}"), None),
         (
@@ -202,7 +201,7 @@ fn validate_input(manifest: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The program stops reading when it has seen too much; that is no failure here.
+    // The program stops reading when the input is too large; that is not a failure here.
     let _ = child.stdin.take().unwrap().write_all(manifest);
     child.wait_with_output().unwrap()
 }

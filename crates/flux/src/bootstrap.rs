@@ -1,10 +1,9 @@
-//! The `[bootstrap]` table: which hosts are which ranks, and where each can be reached.
+//! The `[bootstrap]` table: the host of each rank, and its endpoints.
 //!
-//! Flux expands the host list of every entry in order. A host gets its rank where it is first
-//! named. Named again, it keeps what it has and takes from the later entry what it lacks. Then the
-//! defaults fill in, and `%h` and `%p` become the host and the default port.
-//! [`Bootstrap::ranks`] does the same, so that what it returns is what brokers will do (flux-core
-//! 0.88, `libfluxutil/conf_bootstrap.c`).
+//! Flux expands the host list of every entry in order. A host gets its rank from its first entry.
+//! Later entries only set keys that earlier ones did not. Then the defaults are applied, and `%h`
+//! and `%p` are replaced by the host and the default port. [`Bootstrap::ranks`] does the same as
+//! the brokers do (flux-core 0.88, `libfluxutil/conf_bootstrap.c`).
 
 use std::collections::HashMap;
 
@@ -13,30 +12,31 @@ use serde::{Deserialize, Serialize};
 use crate::endpoint::{self, EndpointError};
 use crate::hostlist::HostList;
 
-/// The most ranks, counting a host each time it is named. An Indexed Job has at most 100,000 pods
-/// that can fail one by one, and resolved addresses of this many hosts take some 100 MB at worst.
+/// The maximum number of ranks, counting a host each time it is named. An Indexed Job with a
+/// backoff limit per index has at most 100,000 pods, and the resolved endpoints of this many hosts
+/// take at most some 100 MB.
 pub const MAX_RANKS: usize = 1 << 17;
 
 /// `[bootstrap]`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bootstrap {
-    /// The file with the certificate. Needed as soon as there are two brokers.
+    /// The file with the certificate. Required if there is more than one broker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve_cert: Option<String>,
-    /// What `%p` stands for.
+    /// The value of `%p`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_port: Option<u16>,
-    /// Where a broker listens whose entry does not say it.
+    /// The endpoint to bind to, for entries without `bind`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_bind: Option<String>,
-    /// Where a broker is reached whose entry does not say it.
+    /// The endpoint to connect to, for entries without `connect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_connect: Option<String>,
     /// Whether brokers use IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_ipv6: Option<bool>,
-    /// The hosts in the order of their ranks. None at all is an instance of one broker.
+    /// The hosts in rank order. Without hosts the instance has one broker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostEntry>,
 }
@@ -45,12 +45,12 @@ pub struct Bootstrap {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostEntry {
-    /// The hosts that the entry is about.
+    /// The hosts of this entry.
     pub host: HostList,
-    /// Where they listen.
+    /// The endpoint that they bind to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<String>,
-    /// Where they are reached.
+    /// The endpoint at which they are reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<String>,
     /// The host that they connect to, if it is not rank 0.
@@ -58,14 +58,14 @@ pub struct HostEntry {
     pub parent: Option<String>,
 }
 
-/// One rank of the instance, with everything filled in.
+/// One rank of the instance, with defaults and templates resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Its host name.
     pub name: String,
-    /// Where it listens, if that was said.
+    /// The endpoint that it binds to, if configured.
     pub bind: Option<String>,
-    /// Where it is reached, if that was said.
+    /// The endpoint at which it is reached, if configured.
     pub connect: Option<String>,
     /// The host that it connects to, if it is not rank 0.
     pub parent: Option<String>,
@@ -77,7 +77,7 @@ pub enum BootstrapError {
     /// More than [`MAX_RANKS`].
     #[error("bootstrap names more than {MAX_RANKS} hosts")]
     TooManyRanks,
-    /// Not a name that DNS could have, which Flux wants.
+    /// Not a valid DNS name, which Flux requires.
     #[error("host {host:?} of bootstrap is not a domain name")]
     HostName {
         /// The host.
@@ -95,8 +95,8 @@ pub enum BootstrapError {
         /// The host.
         host: String,
     },
-    /// An address that ZeroMQ does not take.
-    #[error("host {host:?} of bootstrap has a bad {key} address")]
+    /// An endpoint that ZeroMQ does not accept.
+    #[error("host {host:?} of bootstrap has an invalid {key} address")]
     Endpoint {
         /// The host.
         host: String,
@@ -105,24 +105,24 @@ pub enum BootstrapError {
         /// What is wrong with it.
         source: EndpointError,
     },
-    /// Brokers do not talk to each other without one.
+    /// Several brokers require a certificate.
     #[error("bootstrap has {ranks} hosts but no certificate")]
     NoCertificate {
-        /// How many.
+        /// The number of hosts.
         ranks: usize,
     },
 }
 
 impl HostEntry {
-    /// An entry that leaves everything to the defaults.
+    /// Creates an entry that uses the defaults.
     pub fn new(host: HostList) -> Self {
         Self { host, bind: None, connect: None, parent: None }
     }
 }
 
 impl Bootstrap {
-    /// The hosts by rank, as Flux resolves them. Empty if no hosts are given: then there is one
-    /// broker, on whatever host it is started.
+    /// The hosts in rank order, as Flux resolves them. Empty if no hosts are configured: then there
+    /// is one broker, on any host.
     pub fn ranks(&self) -> Result<Vec<Host>, BootstrapError> {
         let (merged, ranks) = self.merge()?;
         let mut hosts = Vec::with_capacity(merged.len());
@@ -168,7 +168,7 @@ impl Bootstrap {
         Ok((merged, ranks))
     }
 
-    /// The address of `host` from its own template or the default one.
+    /// The endpoint of `host`, from its own template or the default one.
     fn resolve(
         &self,
         key: &'static str,
@@ -185,7 +185,8 @@ impl Bootstrap {
     }
 }
 
-/// A host with what its entries say. Borrowed: nothing is copied before it is known to be short.
+/// A host with the keys of its entries. Borrowed: templates are not copied before their length is
+/// checked.
 struct Merged<'a> {
     name: String,
     bind: Option<&'a str>,
@@ -211,7 +212,7 @@ fn check_parent(
 mod tests {
     use super::*;
 
-    /// A table that is complete but for its hosts: host, bind, connect, parent; empty is not given.
+    /// A table with these hosts: host, bind, connect, parent; an empty text is not set.
     fn bootstrap(entries: &[[&str; 4]]) -> Bootstrap {
         let entry = |entry: &[&str; 4]| {
             let [_, bind, connect, parent] = row(*entry);

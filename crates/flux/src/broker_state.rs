@@ -1,14 +1,14 @@
-//! The states of one broker and of the tree of brokers below it, as Flux prints them.
+//! The states of one broker and of its subtree, as Flux prints them.
 //!
-//! A broker's own state is the second word of `flux uptime`. The overlay status is what
-//! `flux overlay status` shows for each broker: how much of its subtree is there.
+//! A broker's own state is the second word of `flux uptime`. The overlay status is printed by
+//! `flux overlay status` for each broker: how much of its subtree is online.
 
 use crate::names::{Named, impl_named};
 
-/// Where a broker is in its life.
+/// The state of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BrokerState {
-    /// Loads the modules that every broker has.
+    /// Loads the built-in modules.
     LoadBuiltins,
     /// Connects to its parent.
     Join,
@@ -18,41 +18,41 @@ pub enum BrokerState {
     Init,
     /// Waits for enough brokers.
     Quorum,
-    /// Works; rank 0 runs the initial program.
+    /// Is running; rank 0 runs the initial program.
     Run,
-    /// Cancels what is left.
+    /// Cancels remaining jobs.
     Cleanup,
-    /// Waits for its children to leave.
+    /// Waits for its children to disconnect.
     Shutdown,
     /// Runs rc3.
     Finalize,
-    /// Takes leave of its parent.
+    /// Disconnects from its parent.
     Goodbye,
-    /// Unloads the modules that every broker has.
+    /// Unloads the built-in modules.
     UnloadBuiltins,
-    /// Is about to end.
+    /// Is about to exit.
     Exit,
 }
 
-/// How much of the subtree that starts at a broker is there.
+/// How much of a broker's subtree is online.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OverlayStatus {
     /// All of it.
     Full,
-    /// Some brokers have not come yet.
+    /// Some brokers have not joined yet.
     Partial,
     /// Some brokers were lost.
     Degraded,
-    /// The broker itself was there and is lost.
+    /// The broker itself was online and is lost.
     Lost,
-    /// The broker itself has not come yet, or left in order.
+    /// The broker itself has not joined yet, or has disconnected normally.
     Offline,
-    /// Flux cannot tell yet.
+    /// Flux does not know yet.
     Unknown,
 }
 
 impl BrokerState {
-    /// Flux's word, such as `quorum`.
+    /// Flux's name, such as `quorum`.
     pub fn name(self) -> &'static str {
         self.spellings()[0]
     }
@@ -96,7 +96,7 @@ impl Named for BrokerState {
 impl_named!(BrokerState);
 
 impl OverlayStatus {
-    /// Flux's word, such as `partial`.
+    /// Flux's name, such as `partial`.
     pub fn name(self) -> &'static str {
         self.spellings()[0]
     }

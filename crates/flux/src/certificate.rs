@@ -1,9 +1,9 @@
 //! The CURVE certificate that all brokers of an instance share.
 //!
-//! A broker reads it from the file that `bootstrap.curve_cert` names, and takes part in the
-//! instance if it has the same key as the lead. The text is ZPL (ZeroMQ RFC 4) as CZMQ and
-//! `flux keygen` write it. flux-core reads much less than ZPL; this module reads what flux-core
-//! 0.88 reads (`libzmqutil/cert.c`), so that a certificate that passes here starts a broker:
+//! A broker reads it from the file `bootstrap.curve_cert`, and can join the instance if it has
+//! the same key as the lead. The text is ZPL (ZeroMQ RFC 4) as CZMQ and `flux keygen` write it.
+//! flux-core supports only a part of ZPL; this module accepts the same part as flux-core 0.88
+//! (`libzmqutil/cert.c`), so that every certificate accepted here works for a broker:
 //!
 //! ```text
 //! #  ZeroMQ CURVE **Secret** Certificate
@@ -16,8 +16,8 @@
 //!     secret-key = "<40 characters>"
 //! ```
 //!
-//! The whole text is a secret. It leaves only through [`Certificate::to_secret_text`]. Errors name
-//! the line and never show it, because a line that is wrong may still hold the key.
+//! The whole text is a secret. It is only returned by [`Certificate::to_secret_text`]. Errors
+//! contain the line number and never the line, because an invalid line may still contain the key.
 
 mod metadata;
 
@@ -35,7 +35,7 @@ const HEADER: &str = "\
 metadata
 ";
 
-/// A key pair and what is known about it. `Debug` shows no secret.
+/// A key pair with its metadata. `Debug` does not print the secret key.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     secret_key: SecretKey,
@@ -43,17 +43,17 @@ pub struct Certificate {
     metadata: Metadata,
 }
 
-/// Why a text is not a certificate. Says where, never what.
+/// Why a text is not a certificate. Contains the line number, never the line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// Longer than flux-core reads.
+    /// A line longer than flux-core accepts.
     #[error("certificate has more than {MAX_LINE_LENGTH} bytes in line {line}")]
     LineTooLong {
         /// From 1.
         line: usize,
     },
     /// Neither a section, nor an entry in one, nor a comment.
-    #[error("certificate has something unexpected in line {line}")]
+    #[error("certificate has an invalid line {line}")]
     Line {
         /// From 1.
         line: usize,
@@ -65,7 +65,7 @@ pub enum CertificateError {
         line: usize,
     },
     /// Metadata that Flux does not accept.
-    #[error("certificate has bad metadata in line {line}")]
+    #[error("certificate has invalid metadata in line {line}")]
     Metadata {
         /// From 1.
         line: usize,
@@ -73,7 +73,7 @@ pub enum CertificateError {
         source: MetadataError,
     },
     /// A key that is not Z85.
-    #[error("certificate has a bad key in line {line}")]
+    #[error("certificate has an invalid key in line {line}")]
     Key {
         /// From 1.
         line: usize,
@@ -86,7 +86,7 @@ pub enum CertificateError {
         /// From 1.
         line: usize,
     },
-    /// The lead broker cannot authorize peers without it.
+    /// The lead's broker cannot authorize peers without a name.
     #[error("certificate has no name in its metadata")]
     NoName,
     /// No line `public-key`.
@@ -95,12 +95,12 @@ pub enum CertificateError {
     /// No line `secret-key`.
     #[error("certificate has no secret key")]
     NoSecretKey,
-    /// The keys are of different pairs.
+    /// The keys are not a pair.
     #[error("the public key of the certificate does not belong to its secret key")]
     Mismatch,
 }
 
-/// Which part of the text a line is in.
+/// The section that a line is in.
 #[derive(Clone, Copy)]
 enum Section {
     None,
@@ -114,7 +114,7 @@ impl Certificate {
         Self { public_key: secret_key.public_key(), secret_key, metadata }
     }
 
-    /// Reads a certificate and checks that its keys are a pair.
+    /// Parses a certificate and checks that its keys are a pair.
     pub fn parse(text: &str) -> Result<Self, CertificateError> {
         let mut section = Section::None;
         let mut metadata = Metadata::empty();
@@ -174,15 +174,15 @@ impl Certificate {
         self.public_key
     }
 
-    /// What the certificate says about itself.
+    /// The certificate's metadata.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
     /// The text of the certificate **with the secret key**, for a Kubernetes Secret or a file that
-    /// only its owner can read. It is wiped when dropped; what is copied out of it is not.
+    /// only its owner can read. It is zeroed when dropped; copies of it are not.
     pub fn to_secret_text(&self) -> Zeroizing<String> {
-        // Room for all of it, because a string that grows leaves copies of itself behind.
+        // Allocated with its full capacity, because a string that grows leaves copies in memory.
         let capacity = HEADER.len() + self.metadata.text_length() + 2 * TEXT_LENGTH + 64;
         let mut text = Zeroizing::new(String::with_capacity(capacity));
         text.push_str(HEADER);
@@ -201,12 +201,12 @@ impl Certificate {
     }
 }
 
-/// Takes off what C calls white space.
+/// Trims what C's `isspace` matches.
 fn strip(text: &str) -> &str {
     text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c'])
 }
 
-/// Splits `key = "value"`. There are no escapes: a quote in a value is refused by whoever reads it.
+/// Splits `key = "value"`. There are no escapes: the callers reject a value that contains a quote.
 fn split_entry(content: &str, line: usize) -> Result<(&str, &str), CertificateError> {
     let entry = content.split_once('=').and_then(|(key, value)| {
         let value = strip(value).strip_prefix('"')?.strip_suffix('"')?;

@@ -1,11 +1,11 @@
-//! Where a broker listens or is reached: ZeroMQ endpoints such as `tcp://eth0:8050`, made from the
+//! The endpoints of a broker: ZeroMQ endpoints such as `tcp://eth0:8050`, resolved from the
 //! templates of `[bootstrap]`.
 
-/// The longest endpoint. A domain name has at most 253 characters; what is around it is short.
-/// (flux-core's buffer takes 2048.)
+/// The maximum length of an endpoint. A domain name has at most 253 characters; the rest is short.
+/// (flux-core's buffer has 2048 bytes.)
 pub const MAX_ENDPOINT_LENGTH: usize = 512;
 
-/// The longest path of a socket.
+/// The maximum length of a socket's path.
 const MAX_SOCKET_PATH: usize = 108;
 
 /// Why a template does not give an endpoint.
@@ -14,7 +14,7 @@ pub enum EndpointError {
     /// Beyond [`MAX_ENDPOINT_LENGTH`].
     #[error("address is longer than {MAX_ENDPOINT_LENGTH} characters")]
     TooLong,
-    /// `%p` where no default port was given.
+    /// `%p` without a default port.
     #[error("address has %p, but there is no default_port")]
     NoPort,
     /// Neither `tcp://` nor `ipc://`.
@@ -23,15 +23,15 @@ pub enum EndpointError {
     /// Nothing after the scheme.
     #[error("address has nothing after its scheme")]
     Empty,
-    /// `:*`, which lets ZeroMQ choose a port that nobody else would know.
+    /// `:*`, which lets ZeroMQ choose a port that other brokers would not know.
     #[error("address has a wildcard for its port")]
     WildcardPort,
-    /// A path that the system does not take.
+    /// A path that is too long for the system.
     #[error("address has a socket path of more than {MAX_SOCKET_PATH} characters")]
     SocketPath,
 }
 
-/// Fills in `template` and checks what comes out.
+/// Substitutes `template` and checks the resulting endpoint.
 pub(crate) fn resolve(
     template: &str,
     host: &str,
@@ -54,7 +54,7 @@ pub(crate) fn resolve(
     Ok(endpoint)
 }
 
-/// Whether Flux takes `name` for a host: labels of 1 to 63 letters, digits and inner hyphens.
+/// Whether Flux accepts `name` as a host: labels of 1 to 63 letters, digits and inner hyphens.
 pub(crate) fn is_host_name(name: &str) -> bool {
     // Like flux-core, this skips empty labels, so a name may end in a dot.
     let mut labels = name.split('.').filter(|label| !label.is_empty());
@@ -69,9 +69,10 @@ fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// Replaces `%h`, `%p` and `%%`. As in flux-core, any other `%x` stays and a last `%` goes.
+/// Replaces `%h`, `%p` and `%%`. As in flux-core, any other `%x` is kept and a trailing `%` is
+/// removed.
 fn substitute(template: &str, host: &str, port: Option<u16>) -> Result<String, EndpointError> {
-    // Looked at first, so that a long template is not copied for every host.
+    // Checked first, so that a long template is not copied for every host.
     if template.len() > MAX_ENDPOINT_LENGTH {
         return Err(EndpointError::TooLong);
     }

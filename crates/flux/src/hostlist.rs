@@ -1,21 +1,21 @@
 //! Host lists: `flux-sample-[0-3],gffw-compute-a-[001-003]`.
 //!
-//! Follows Flux RFC 29 and flux-core's libhostlist. The order is the meaning: a host's position in
-//! the list of an instance is its rank. Order and repetitions are therefore kept, and only
-//! neighbours are written as one range.
+//! Follows Flux RFC 29 and flux-core's libhostlist. The order is significant: a host's position in
+//! the list of an instance is its rank. So order and repetitions are kept, and only adjacent hosts
+//! are printed as one range.
 //!
-//! A list is kept as runs of consecutive hosts and written out one name at a time, so `a[0-999999]`
+//! A list is stored as runs of consecutive hosts and expanded one name at a time, so `a[0-999999]`
 //! costs no more than `a0`. Host lists come from users, so there are limits on what a short text
-//! may stand for: [`MAX_HOSTS`], [`MAX_RUNS`], [`MAX_NAME_LENGTH`].
+//! may expand to: [`MAX_HOSTS`], [`MAX_RUNS`], [`MAX_NAME_LENGTH`].
 //!
-//! Where we differ from libhostlist, and why:
-//! - Several pairs of brackets in one name are multiplied out, the last varying fastest, as pdsh
-//!   and other host list tools do. libhostlist takes a second pair as part of the name. We never
-//!   print one, so Flux never sees it.
-//! - Leading zeros in the first element of brackets hold for all elements, as the RFC says.
-//!   We print zeros in every element, so that libhostlist, which does not do this, agrees.
-//! - `foo[1-2]-eth0` is printed as it was read. libhostlist reads it too, but prints each host.
-//! - `foo[1-]` is an error, and characters outside printable ASCII are.
+//! Differences from libhostlist:
+//! - Several pairs of brackets in one name are expanded, the last varying fastest, as in pdsh
+//!   and other host list tools. libhostlist treats a second pair as part of the name. This module
+//!   never prints one, so Flux never sees it.
+//! - Leading zeros in the first element of brackets apply to all elements, as the RFC says. This
+//!   module prints zeros in every element, so that libhostlist, which does not do this, agrees.
+//! - `foo[1-2]-eth0` is printed as it was parsed. libhostlist parses it too, but prints each host.
+//! - `foo[1-]` and characters outside printable ASCII are errors.
 
 mod parse;
 mod run;
@@ -28,13 +28,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use run::{Numbers, Run};
 
-/// The most hosts in one list: what libhostlist allows in one range.
+/// The maximum number of hosts in one list: what libhostlist allows in one range.
 pub const MAX_HOSTS: usize = 1 << 20;
 
-/// The most runs in one list, so that a list of unrelated names stays below some 20 MB.
+/// The maximum number of runs in one list, so that a list of unrelated names stays below 20 MB.
 pub const MAX_RUNS: usize = 1 << 16;
 
-/// The longest host name. DNS allows 253 characters.
+/// The maximum length of a host name. DNS allows 253 characters.
 pub const MAX_NAME_LENGTH: usize = 255;
 
 /// An ordered list of host names.
@@ -67,7 +67,7 @@ pub enum HostListError {
         /// Byte offset in the text.
         position: usize,
     },
-    /// A number of more digits than can be counted with.
+    /// A number with too many digits.
     #[error(
         "host list has a number of more than {} digits at position {position}",
         run::MAX_DIGITS
@@ -102,17 +102,17 @@ impl HostList {
         Self::default()
     }
 
-    /// How many hosts there are, repetitions included.
+    /// The number of hosts, including repetitions.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The host at `index`: the host of that rank. Takes time with the number of runs.
+    /// The host at `index`: the host of that rank. Takes time linear in the number of runs.
     pub fn nth(&self, index: usize) -> Option<String> {
         let mut offset = index as u64;
         for run in &self.runs {
@@ -124,7 +124,7 @@ impl HostList {
         None
     }
 
-    /// The first index of `host`: its rank. Takes time with the number of runs.
+    /// The first index of `host`: its rank. Takes time linear in the number of runs.
     pub fn find(&self, host: &str) -> Option<usize> {
         let mut before = 0;
         for run in &self.runs {
@@ -136,12 +136,12 @@ impl HostList {
         None
     }
 
-    /// The hosts in order. Lazy: each name is made when it is asked for.
+    /// An iterator over the hosts in order. Lazy: each name is created on demand.
     pub fn iter(&self) -> impl Iterator<Item = String> + '_ {
         self.runs.iter().flat_map(|run| (0..run.len()).map(move |offset| run.name(offset)))
     }
 
-    /// Adds one host at the end. The name is taken as it is: brackets and commas are errors.
+    /// Adds one host at the end. The name is not expanded: brackets and commas are errors.
     pub fn push(&mut self, name: &str) -> Result<(), HostListError> {
         if name.is_empty() {
             return Err(HostListError::EmptyName);
@@ -150,7 +150,7 @@ impl HostList {
         self.push_name(name)
     }
 
-    /// Adds `prefix0`, `prefix1` and so on at the end, without zeros.
+    /// Adds `prefix0`, `prefix1` and so on at the end, without leading zeros.
     pub fn push_numbered(
         &mut self,
         prefix: &str,
@@ -175,7 +175,7 @@ impl HostList {
         Ok(())
     }
 
-    /// Adds one host whose characters are known to be good.
+    /// Adds one host whose characters have been checked.
     fn push_name(&mut self, name: &str) -> Result<(), HostListError> {
         if name.len() > MAX_NAME_LENGTH {
             return Err(HostListError::NameTooLong);
@@ -191,7 +191,7 @@ impl HostList {
         Ok(())
     }
 
-    /// Adds consecutive hosts whose characters are known to be good.
+    /// Adds consecutive hosts whose characters have been checked.
     fn push_numbers(
         &mut self,
         prefix: &str,
@@ -204,8 +204,8 @@ impl HostList {
         let length = self.length_with(numbers.len())?;
         if !self.extend_last(prefix, numbers, suffix) {
             if numbers.len() == 1 {
-                // `a0[5]` prints as `a05`. It is kept as that text would be read, so that reading
-                // what was printed gives the same runs.
+                // `a0[5]` is printed as `a05`. It is stored as that text would be parsed, so that
+                // parsing the printed text gives the same runs.
                 return self.push_name(&numbers.name(prefix, 0, suffix));
             }
             self.push_run(Run {
@@ -218,7 +218,7 @@ impl HostList {
         Ok(())
     }
 
-    /// Lets the last run go on with `numbers`, if they are its continuation.
+    /// Extends the last run by `numbers`, if they continue it.
     fn extend_last(&mut self, prefix: &str, numbers: Numbers, suffix: &str) -> bool {
         let Some(last) = self.runs.last_mut() else {
             return false;
@@ -235,8 +235,8 @@ impl HostList {
         Ok(())
     }
 
-    /// The length after adding `hosts`. Asked for before anything changes, so that a list that
-    /// refused a host is as it was.
+    /// The length after adding `hosts`. Computed before anything changes, so that a failure leaves
+    /// the list unchanged.
     fn length_with(&self, hosts: u64) -> Result<usize, HostListError> {
         let length = (self.length as u64).saturating_add(hosts);
         usize::try_from(length)
@@ -248,7 +248,7 @@ impl HostList {
 
 impl PartialEq for HostList {
     fn eq(&self, other: &Self) -> bool {
-        // Different runs can stand for the same hosts: `a[10-11]` and `a1[0-1]`.
+        // Different runs can represent the same hosts: `a[10-11]` and `a1[0-1]`.
         self.length == other.length && (self.runs == other.runs || self.iter().eq(other.iter()))
     }
 }
@@ -258,18 +258,18 @@ impl Eq for HostList {}
 impl FromStr for HostList {
     type Err = HostListError;
 
-    /// Reads a host list. Empty expressions are skipped: `""` and `","` are the empty list.
+    /// Parses a host list. Empty expressions are skipped: `""` and `","` are the empty list.
     fn from_str(text: &str) -> Result<Self, HostListError> {
         parse::parse(text)
     }
 }
 
 impl fmt::Display for HostList {
-    /// Writes the list as Flux does, neighbours that differ by one number in brackets.
+    /// Prints the list as Flux does, with adjacent hosts that differ by one number in brackets.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.runs.as_slice();
         while let Some(first) = rest.first() {
-            // All are compared with the first, because its zeros hold for all that follow it.
+            // All are compared with the first, because its zeros apply to all that follow it.
             let shared = rest.iter().take_while(|run| first.shares_brackets_with(run)).count();
             let (group, others) = rest.split_at(shared.max(1));
             write_group(formatter, group)?;

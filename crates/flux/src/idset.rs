@@ -1,22 +1,22 @@
-//! Sets of ids: `0-3,7`. Follows Flux RFC 22 and, where the RFC is silent, flux-core's libidset.
+//! Idsets: `0-3,7`. Follows Flux RFC 22 and, where the RFC is silent, flux-core's libidset.
 //!
-//! Ids are ranks, cores or GPUs. The set is kept as ascending ranges, so `0-4294967295` costs as
-//! much as `0`, and a set is never larger in memory than a few times the text it was read from.
+//! IDs are ranks, cores or GPUs. The set is stored as ascending ranges, so `0-4294967295` costs as
+//! much as `0`, and a set takes at most a few times the memory of the text it was parsed from.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An ordered set of unique, non-negative ids.
+/// An ordered set of unique, non-negative IDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IdSet {
-    /// Ascending, disjoint, and never adjacent: `0-3` and `4-5` are one range. So equal sets are
-    /// equal values, and printing needs no more work.
+    /// Ascending, disjoint, and never adjacent: `0-3` and `4-5` are one range. So equal sets have
+    /// equal ranges, and printing is straightforward.
     ranges: Vec<Range>,
 }
 
-/// Both ends belong to the range.
+/// A range of IDs, including both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Range {
     low: u32,
@@ -26,7 +26,7 @@ struct Range {
 /// Why a text is not an idset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdSetError {
-    /// A bracket that is not one of a surrounding pair.
+    /// A bracket that is not part of a surrounding pair.
     #[error("idset has mismatched or nested brackets")]
     Brackets,
     /// Something other than a number or a range between two commas.
@@ -41,19 +41,19 @@ pub enum IdSetError {
         /// Position among the comma-separated elements, from 0.
         element: usize,
     },
-    /// Larger than an id can be.
+    /// Larger than the maximum ID.
     #[error("idset element {element} is larger than {}", u32::MAX)]
     TooLarge {
         /// Position among the comma-separated elements, from 0.
         element: usize,
     },
-    /// `3-0`, and also `3-3`, which libidset refuses.
+    /// `3-0`, and also `3-3`, which libidset rejects.
     #[error("idset element {element} is a range that does not ascend")]
     Descending {
         /// Position among the comma-separated elements, from 0.
         element: usize,
     },
-    /// Not above every id before it, as in `3,2` or `2,2`.
+    /// Not greater than every ID before it, as in `3,2` or `2,2`.
     #[error("idset element {element} is out of order")]
     OutOfOrder {
         /// Position among the comma-separated elements, from 0.
@@ -67,28 +67,28 @@ impl IdSet {
         Self::default()
     }
 
-    /// The ids `0..count`: the ranks of `count` brokers, or the cores of one node.
+    /// The IDs `0..count`: the ranks of `count` brokers, or the cores of one node.
     pub fn first_n(count: u32) -> Self {
         let ranges = count.checked_sub(1).map(|high| Range { low: 0, high }).into_iter().collect();
         Self { ranges }
     }
 
-    /// How many ids there are.
+    /// The number of IDs.
     pub fn len(&self) -> u64 {
         self.ranges.iter().map(Range::len).sum()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The smallest id.
+    /// The smallest ID.
     pub fn first(&self) -> Option<u32> {
         self.ranges.first().map(|range| range.low)
     }
 
-    /// The largest id.
+    /// The largest ID.
     pub fn last(&self) -> Option<u32> {
         self.ranges.last().map(|range| range.high)
     }
@@ -98,8 +98,8 @@ impl IdSet {
         self.position(id).is_some()
     }
 
-    /// How many ids of the set are smaller than `id`, if `id` is in it. R maps ranks to its node
-    /// list this way.
+    /// The number of IDs in the set that are smaller than `id`, if `id` is in it. R maps ranks to
+    /// its node list this way.
     pub fn position(&self, id: u32) -> Option<u64> {
         let index = self.ranges.partition_point(|range| range.high < id);
         let range = self.ranges.get(index).filter(|range| range.low <= id)?;
@@ -116,23 +116,23 @@ impl IdSet {
         true
     }
 
-    /// The ids that are in either set.
+    /// The IDs that are in either set.
     pub fn union(&self, other: &Self) -> Self {
         Self::union_all([self, other])
     }
 
-    /// The ids that are in any of the sets. One pass, where repeated unions would be many.
+    /// The IDs that are in any of the sets. Faster than repeated unions.
     pub fn union_all<'a>(sets: impl IntoIterator<Item = &'a Self>) -> Self {
         let all = sets.into_iter().flat_map(|set| set.ranges.iter().copied());
         Self::from_ranges(all.collect())
     }
 
-    /// The ids of this set that are not in `other`.
+    /// The IDs of this set that are not in `other`.
     pub fn difference(&self, other: &Self) -> Self {
         let mut ranges = Vec::new();
         let mut holes = other.ranges.iter().peekable();
         for range in &self.ranges {
-            // What is left of `range`, above the holes already cut; wide enough to pass u32::MAX.
+            // The start of the rest of `range`, above the holes already cut; may exceed u32::MAX.
             let mut low = u64::from(range.low);
             while holes.next_if(|hole| u64::from(hole.high) < low).is_some() {}
             let mut cuts = holes.clone();
@@ -145,17 +145,17 @@ impl IdSet {
         Self { ranges }
     }
 
-    /// Whether every id of this set is in `other`.
+    /// Whether every ID of this set is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.difference(other).is_empty()
     }
 
-    /// The ids, ascending. Lazy: nothing is expanded.
+    /// An iterator over the IDs, ascending. Lazy: ranges are not expanded.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ranges.iter().flat_map(|range| range.low..=range.high)
     }
 
-    /// Orders and joins ranges that may overlap.
+    /// Sorts and joins ranges that may overlap.
     fn from_ranges(mut all: Vec<Range>) -> Self {
         all.sort_unstable_by_key(|range| range.low);
         let mut ranges: Vec<Range> = Vec::new();
@@ -176,7 +176,7 @@ impl Range {
         u64::from(self.high - self.low) + 1
     }
 
-    /// The range from `low` up to and without `end`, unless it is empty.
+    /// The range from `low` to `end`, excluding `end`, unless it is empty.
     fn between(low: u64, end: u64) -> Option<Self> {
         (low < end).then(|| Self {
             low: u32::try_from(low).expect("an end of an existing range"),
@@ -195,8 +195,8 @@ impl FromIterator<u32> for IdSet {
 impl FromStr for IdSet {
     type Err = IdSetError;
 
-    /// Reads an idset with or without surrounding brackets. Empty elements are skipped, as
-    /// libidset does, so `""`, `"[]"` and `","` are all the empty set.
+    /// Parses an idset with or without surrounding brackets. Empty elements are skipped, as in
+    /// libidset, so `""`, `"[]"` and `","` are all the empty set.
     fn from_str(text: &str) -> Result<Self, IdSetError> {
         let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if inner.contains(['[', ']']) {
@@ -234,7 +234,7 @@ fn parse_range(text: &str, element: usize) -> Result<Range, IdSetError> {
 }
 
 fn parse_id(text: &str, element: usize) -> Result<u32, IdSetError> {
-    // Rust's own parser would also take `+1`.
+    // Rust's own parser would also accept `+1`.
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(IdSetError::Element { element });
     }
@@ -245,7 +245,7 @@ fn parse_id(text: &str, element: usize) -> Result<u32, IdSetError> {
 }
 
 impl fmt::Display for IdSet {
-    /// The canonical form: ranges wherever two ids follow each other, no brackets.
+    /// The canonical form: adjacent IDs as ranges, no brackets.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, range) in self.ranges.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };

@@ -1,24 +1,24 @@
-//! Job ids: `ƒ2bGzJKq`. Follows Flux RFC 19, where they are called FLUIDs.
+//! Job IDs: `ƒ2bGzJKq`. Follows Flux RFC 19, where they are called FLUIDs.
 //!
-//! An id is a 64-bit number that Flux writes in several ways. All of them are read here except
-//! words and emoji, which are for reading aloud and need tables of their own.
+//! An ID is a 64-bit number that Flux prints in several encodings. All of them can be parsed except
+//! words and emoji, which need large tables.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Base58 without the characters that look alike.
+/// The digits of base58, which has no characters that look alike.
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/// flux-core reads no more base58 digits than this; 64 bits need 11.
+/// flux-core accepts at most this many base58 digits; 64 bits need 11.
 const MAX_F58_DIGITS: usize = 12;
 
-/// The id of a job.
+/// The ID of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(u64);
 
-/// A way to write a job id.
+/// An encoding of a job ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// `60565749760`
@@ -35,16 +35,16 @@ pub enum Encoding {
     Emoji,
 }
 
-/// Why a text is not a job id.
+/// Why a text is not a job ID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobIdError {
-    /// Nothing there, or nothing after the prefix.
+    /// Empty, or nothing after the prefix.
     #[error("job id is empty")]
     Empty,
     /// A character that the encoding does not have.
     #[error("job id has the character {character:?}, which is not {encoding}")]
     Character {
-        /// What the text was read as.
+        /// The encoding that was assumed.
         encoding: Encoding,
         /// The first such character.
         character: char,
@@ -52,7 +52,7 @@ pub enum JobIdError {
     /// More than 64 bits.
     #[error("job id in {encoding} is larger than 64 bits")]
     Overflow {
-        /// What the text was read as.
+        /// The encoding that was assumed.
         encoding: Encoding,
     },
     /// Not four groups of one to four digits.
@@ -61,13 +61,13 @@ pub enum JobIdError {
     /// Words or emoji.
     #[error("job ids in {encoding} are not supported")]
     Unsupported {
-        /// What the text was recognised as.
+        /// The encoding that was recognised.
         encoding: Encoding,
     },
 }
 
 impl JobId {
-    /// The id as the number it is.
+    /// The ID as a number.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -77,7 +77,7 @@ impl JobId {
         format!("f{}", self.base58())
     }
 
-    /// The form that names a job in the key-value store.
+    /// The encoding that is used in the key-value store.
     pub fn to_dotted_hexadecimal(self) -> String {
         let group = |shift: u32| (self.0 >> shift) & 0xffff;
         format!("{:04x}.{:04x}.{:04x}.{:04x}", group(48), group(32), group(16), group(0))
@@ -104,7 +104,7 @@ impl From<u64> for JobId {
 }
 
 impl fmt::Display for JobId {
-    /// F58, as Flux prints ids everywhere.
+    /// F58, as Flux prints IDs by default.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "ƒ{}", self.base58())
     }
@@ -113,7 +113,7 @@ impl fmt::Display for JobId {
 impl FromStr for JobId {
     type Err = JobIdError;
 
-    /// Reads an id in the encoding it is in, by the rules and in the order of RFC 19.
+    /// Parses an ID in any supported encoding, by the rules and in the order of RFC 19.
     fn from_str(text: &str) -> Result<Self, JobIdError> {
         let text = text.trim();
         if text.is_empty() {
@@ -132,7 +132,7 @@ impl FromStr for JobId {
 }
 
 impl Encoding {
-    /// What `text` must be; RFC 19 made the encodings tell themselves apart.
+    /// Detects the encoding of `text`; by RFC 19 it is unambiguous.
     fn of(text: &str) -> Self {
         if text.contains('.') {
             Self::DottedHexadecimal
@@ -167,7 +167,7 @@ fn parse_digits(text: &str, base: u32, encoding: Encoding) -> Result<u64, JobIdE
     if text.is_empty() {
         return Err(JobIdError::Empty);
     }
-    // Checked by hand because Rust's own parser also takes a sign.
+    // Checked here because Rust's own parser also accepts a sign.
     if let Some(character) = text.chars().find(|character| !character.is_digit(base)) {
         return Err(JobIdError::Character { encoding, character });
     }
@@ -201,7 +201,7 @@ fn parse_base58(text: &str) -> Result<u64, JobIdError> {
             .and_then(|number| number.checked_add(digit as u64))
             .ok_or(JobIdError::Overflow { encoding })?;
     }
-    // Only zeros can make a number that fits this long.
+    // A number that fits can be this long only with leading zeros.
     if digits.len() > MAX_F58_DIGITS {
         return Err(JobIdError::Overflow { encoding });
     }
@@ -216,7 +216,7 @@ impl Serialize for JobId {
 }
 
 impl<'de> Deserialize<'de> for JobId {
-    /// Reads a string in any encoding, or the number that `flux job list` prints.
+    /// Parses a string in any encoding, or the number that `flux job list` prints.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
 

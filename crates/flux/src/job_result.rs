@@ -1,26 +1,26 @@
-//! How a job ended, and its status: the state while it lives, the result afterwards.
+//! The result of a job, and its status: the state while it is active, the result afterwards.
 //!
-//! Numbers are those of flux-core's `job.h`; the status is what `flux jobs` shows.
+//! Numbers are those of flux-core's `job.h`; the status is what `flux jobs` prints.
 
 use std::fmt;
 
 use crate::job_state::JobState;
 use crate::names::{Named, impl_named};
 
-/// How an inactive job ended.
+/// The result of an inactive job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobResult {
-    /// Every task ended with 0.
+    /// Every task exited with 0.
     Completed,
-    /// A task ended otherwise, or the job could not run.
+    /// A task failed, or the job could not run.
     Failed,
-    /// Somebody canceled it.
+    /// It was canceled.
     Canceled,
-    /// It ran out of time.
+    /// It exceeded its time limit.
     Timeout,
 }
 
-/// What `flux jobs` shows for a job: its state, or how it ended.
+/// The status of a job in `flux jobs`: its state or its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobStatus {
     /// Not yet inactive.
@@ -30,17 +30,17 @@ pub enum JobStatus {
 }
 
 impl JobResult {
-    /// Flux's word, such as `COMPLETED`.
+    /// Flux's name, such as `COMPLETED`.
     pub fn name(self) -> &'static str {
         self.spellings()[0]
     }
 
-    /// What `flux jobs` shows in its ST column, such as `CD`.
+    /// The abbreviation in the ST column of `flux jobs`, such as `CD`.
     pub fn short_name(self) -> &'static str {
         self.spellings()[1]
     }
 
-    /// The bit that stands for the result in `flux job list`.
+    /// The bit that represents the result in `flux job list`.
     pub fn number(self) -> u64 {
         match self {
             Self::Completed => 1,
@@ -72,8 +72,8 @@ impl Named for JobResult {
 impl_named!(JobResult);
 
 impl JobStatus {
-    /// The status of a job in `state`. Flux gives a result with INACTIVE only; a job that is said
-    /// to be inactive without one has no status yet.
+    /// The status of a job in `state`. Flux reports a result only with INACTIVE; an inactive job
+    /// without a result has no status yet.
     pub fn new(state: JobState, result: Option<JobResult>) -> Option<Self> {
         match state {
             JobState::Inactive => result.map(Self::Ended),
@@ -81,7 +81,7 @@ impl JobStatus {
         }
     }
 
-    /// What `flux jobs` shows in its ST column, such as `R` or `CD`.
+    /// The abbreviation in the ST column of `flux jobs`, such as `R` or `CD`.
     pub fn short_name(self) -> &'static str {
         match self {
             Self::Living(state) => state.short_name(),

@@ -1,12 +1,12 @@
 //! The states of a job, and groups of them. Follows Flux RFC 21; numbers are those of flux-core's
 //! `job.h`.
 //!
-//! A job goes through NEW, DEPEND, PRIORITY, SCHED, RUN, CLEANUP and INACTIVE in this order, and
-//! may go from any of them to CLEANUP. RFC 21 calls the groups virtual states.
+//! A job passes through NEW, DEPEND, PRIORITY, SCHED, RUN, CLEANUP and INACTIVE in this order, and
+//! can change from any of them to CLEANUP. RFC 21 calls the groups virtual states.
 
 use crate::names::{Named, impl_named};
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobState {
     /// Submitted, not yet validated.
@@ -19,9 +19,9 @@ pub enum JobState {
     Sched,
     /// Has resources.
     Run,
-    /// Has ended; its resources are being freed.
+    /// Has finished; its resources are being released.
     Cleanup,
-    /// Has ended for good. [`JobResult`](crate::JobResult) says how.
+    /// Has finished, with a [`JobResult`](crate::JobResult).
     Inactive,
 }
 
@@ -37,17 +37,17 @@ pub enum JobStateGroup {
 }
 
 impl JobState {
-    /// Flux's word, such as `SCHED`.
+    /// Flux's name, such as `SCHED`.
     pub fn name(self) -> &'static str {
         self.spellings()[0]
     }
 
-    /// What `flux jobs` shows in its ST column, such as `S`.
+    /// The abbreviation in the ST column of `flux jobs`, such as `S`.
     pub fn short_name(self) -> &'static str {
         self.spellings()[1]
     }
 
-    /// The bit that stands for the state in `flux job list`.
+    /// The bit that represents the state in `flux job list`.
     pub fn number(self) -> u64 {
         match self {
             Self::New => 1,
@@ -93,17 +93,17 @@ impl Named for JobState {
 impl_named!(JobState);
 
 impl JobStateGroup {
-    /// Whether `state` is one of the group.
+    /// Whether `state` is in the group.
     pub fn contains(self, state: JobState) -> bool {
         self.number() & state.number() != 0
     }
 
-    /// Flux's word, such as `PENDING`.
+    /// Flux's name, such as `PENDING`.
     pub fn name(self) -> &'static str {
         self.spellings()[0]
     }
 
-    /// Flux's short word, such as `PD`.
+    /// Flux's abbreviation, such as `PD`.
     pub fn short_name(self) -> &'static str {
         self.spellings()[1]
     }

@@ -1,14 +1,14 @@
-//! Flux's own notions, as values: host lists, id sets, resource sets, broker configurations,
-//! certificates, job ids and states, versions.
+//! Flux's formats as types: host lists, idsets, resource sets, broker configurations,
+//! certificates, job IDs and states, versions.
 //!
-//! Everything that the operator says to Flux or hears from it goes through the types here, which
-//! read and print what Flux does. They follow the Flux RFCs and, where those are silent, flux-core
+//! Everything that the operator writes for Flux or reads from it goes through these types, which
+//! parse and print Flux's formats. They follow the Flux RFCs and, where those are silent, flux-core
 //! 0.88. Texts come from users and from other programs, so every parser is bounded in time and
 //! memory, and none of them panics.
 //!
-//! What this crate must never know: Kubernetes, clients, an async runtime, the clock, files. The
-//! same arguments give the same results; the one exception is [`SecretKey::from_os`], and says so.
-//! No secret leaves it by accident: not in `Debug`, not in an error, not by serde.
+//! This crate must never know Kubernetes, clients, an async runtime, the clock or files. The same
+//! arguments give the same results; the only exception is [`SecretKey::from_os`]. Secrets are never
+//! printed by `Debug`, in an error or by serde.
 //!
 //! ```
 //! use flux_operator_flux::{HostList, ResourceSet};

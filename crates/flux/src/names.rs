@@ -1,7 +1,7 @@
-//! Words that Flux has for its states, read back into types.
+//! The names of Flux's states, parsed into types.
 //!
-//! Every state type has the same needs: print Flux's word, read it, and read the number that
-//! Flux's JSON sometimes has instead. This is the part they share.
+//! Every state type has the same needs: print Flux's name, parse it, and parse the number that
+//! Flux's JSON sometimes has instead. This module is what they share.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,37 +9,37 @@ use std::str::FromStr;
 
 use serde::{Deserializer, de};
 
-/// How much of an unknown word an error repeats: enough to recognise it, whatever was sent.
+/// How much of an unknown name an error contains: enough to recognise it, but bounded.
 const MAX_QUOTED: usize = 40;
 
-/// A word or number that Flux does not use for what was asked.
+/// A name or number that Flux does not have for this type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {kind} {name:?}")]
 pub struct UnknownName {
-    /// What was looked for, such as `job state`.
+    /// What was expected, such as `job state`.
     pub kind: &'static str,
-    /// What was found instead, shortened.
+    /// What was found instead, truncated.
     pub name: String,
 }
 
-/// A value among few that Flux has a word for.
+/// One of a few values that Flux has a name for.
 pub(crate) trait Named: Copy + 'static {
     /// What the values are, for errors.
     const KIND: &'static str;
-    /// All of them.
+    /// All values.
     const ALL: &'static [Self];
 
-    /// Flux's words for this value.
+    /// Flux's names for this value.
     fn spellings(self) -> &'static [&'static str];
 
-    /// The number that stands for this value in Flux's JSON, if it has one.
+    /// The number that represents this value in Flux's JSON, if it has one.
     fn number(self) -> Option<u64> {
         None
     }
 }
 
-/// Finds the value that `text` names. Flux writes most words in capitals and reads them in small
-/// letters too.
+/// Finds the value that `text` names. Flux prints most names in upper case and accepts them in
+/// lower case too.
 pub(crate) fn parse<T: Named>(text: &str) -> Result<T, UnknownName> {
     let is = |word: &&str| *word == text || word.to_ascii_lowercase() == text;
     let found = T::ALL.iter().find(|value| value.spellings().iter().any(is));
@@ -48,7 +48,7 @@ pub(crate) fn parse<T: Named>(text: &str) -> Result<T, UnknownName> {
         .ok_or_else(|| UnknownName { kind: T::KIND, name: text.chars().take(MAX_QUOTED).collect() })
 }
 
-/// Reads a value from a word or, where it has one, from its number.
+/// Parses a value from its name or, if it has one, from its number.
 pub(crate) fn deserialize<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -78,11 +78,12 @@ where
     deserializer.deserialize_any(Visitor(PhantomData))
 }
 
-/// Gives a [`Named`] type the traits that every state has: `Display`, `FromStr` and serde.
+/// Implements the traits that every state has for a [`Named`] type: `Display`, `FromStr` and
+/// serde.
 macro_rules! impl_named {
     ($type:ty) => {
         impl std::fmt::Display for $type {
-            /// Flux's word.
+            /// Flux's name.
             fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 formatter.pad(self.name())
             }

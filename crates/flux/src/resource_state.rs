@@ -1,16 +1,16 @@
-//! What a node is doing: as the scheduler sees it, and as the resource module sees it.
+//! The state of a node, as seen by the scheduler and by the resource module.
 //!
-//! `flux resource list` shows the scheduler's view in its STATE column, `flux resource status` the
-//! resource module's, with a `*` behind the word where the node is offline.
+//! `flux resource list` prints the scheduler's view in its STATE column, `flux resource status` the
+//! resource module's, with a `*` after the name if the node is offline.
 
 use crate::names::{Named, impl_named};
 
 /// The scheduler's view of resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResourceState {
-    /// A job may have it.
+    /// Not allocated to a job.
     Free,
-    /// A job has it.
+    /// Allocated to a job.
     Allocated,
     /// Offline, drained or excluded.
     Down,
@@ -19,24 +19,24 @@ pub enum ResourceState {
 /// The resource module's view of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeStatus {
-    /// Nothing stands against using it.
+    /// Can be used.
     Available,
-    /// Kept from scheduling by configuration.
+    /// Excluded from scheduling by configuration.
     Excluded,
     /// Drained, but a job still runs there.
     Draining,
-    /// Taken out of use by an administrator, or by Flux when something was wrong.
+    /// Drained by an administrator, or by Flux after an error.
     Drained,
-    /// Connected, but silent.
+    /// Connected, but not responding.
     Torpid,
-    /// A job has it.
+    /// Allocated to a job.
     Allocated,
     /// Being cleaned up after a job.
     Housekeeping,
 }
 
 impl ResourceState {
-    /// Flux's word, such as `free`.
+    /// Flux's name, such as `free`.
     pub fn name(self) -> &'static str {
         self.spellings()[0]
     }
@@ -58,12 +58,12 @@ impl Named for ResourceState {
 impl_named!(ResourceState);
 
 impl NodeStatus {
-    /// Flux's word, such as `avail`.
+    /// Flux's name, such as `avail`.
     pub fn name(self) -> &'static str {
         self.spellings()[0]
     }
 
-    /// Reads the STATE column: the word, and whether the node is online.
+    /// Parses the STATE column: the status, and whether the node is online.
     pub fn parse_column(text: &str) -> Result<(Self, bool), crate::UnknownName> {
         let (word, online) = match text.strip_suffix('*') {
             Some(word) => (word, false),

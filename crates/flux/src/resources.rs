@@ -1,9 +1,9 @@
-//! Resource sets: R, the JSON that says which cores and GPUs belong to which rank and host.
+//! Resource sets: R, the JSON that lists the cores and GPUs of each rank and host.
 //! Follows Flux RFC 20, version 1.
 //!
-//! R is what `resource.path` points to, what a job is given, and what `flux R encode` prints. A
-//! [`ResourceSet`] has been checked: its ranks and hosts match, its times and properties make
-//! sense. Keys that this module does not know, such as what a scheduler adds, are kept.
+//! R is the file at `resource.path`, the allocation of a job, and the output of `flux R encode`. A
+//! [`ResourceSet`] has been checked: its ranks and hosts match, and its times and properties are
+//! valid. Unknown keys, such as those of a scheduler, are kept.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +15,10 @@ use serde_json::{Map, Value};
 use crate::hostlist::{HostList, HostListError};
 use crate::idset::IdSet;
 
-/// The version of R that this module knows.
+/// The version of R that this module supports.
 const VERSION: u64 = 1;
 
-/// Characters that RFC 20 keeps out of property names.
+/// Characters that RFC 20 does not allow in property names.
 const NOT_IN_PROPERTIES: [char; 9] = ['!', '&', '\'', '"', '^', '`', '|', '(', ')'];
 
 /// A checked resource set.
@@ -26,27 +26,27 @@ const NOT_IN_PROPERTIES: [char; 9] = ['!', '&', '\'', '"', '^', '`', '|', '(', '
 #[serde(try_from = "Document", into = "Document")]
 pub struct ResourceSet {
     document: Document,
-    // What the document's entries come to; they are read often and cost a pass each.
+    // Computed once from the document's entries, because they are used often.
     ranks: IdSet,
     hosts: HostList,
 }
 
-/// R as it is written.
+/// R as it is serialized.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Document {
     version: u64,
     execution: Execution,
-    /// `scheduling`, and whatever else there is.
+    /// `scheduling`, and unknown keys.
     #[serde(flatten)]
     other: Map<String, Value>,
 }
 
-/// In the order that Flux prints its keys.
+/// The fields are in the order in which Flux prints the keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Execution {
     #[serde(rename = "R_lite")]
     r_lite: Vec<Entry>,
-    /// Seconds since 1970; 0 is not set.
+    /// Seconds since the Unix epoch; 0 if not set.
     #[serde(default)]
     starttime: f64,
     #[serde(default)]
@@ -60,7 +60,7 @@ struct Execution {
     other: Map<String, Value>,
 }
 
-/// Some ranks, and the resources that each of them has.
+/// Some ranks, and the resources of each of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Entry {
     rank: IdSet,
@@ -80,16 +80,16 @@ struct Children {
 
 /// Why a text is not R.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to read R")]
+#[error("failed to parse R")]
 pub struct ParseError {
     source: serde_json::Error,
 }
 
-/// Why resources do not make a resource set.
+/// Why a resource set is not valid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ResourceSetError {
     /// Not version 1.
-    #[error("R has version {version}, only version {VERSION} is known")]
+    #[error("R has version {version}, only version {VERSION} is supported")]
     Version {
         /// The version found.
         version: u64,
@@ -97,16 +97,16 @@ pub enum ResourceSetError {
     /// No ranks at all.
     #[error("R has no ranks")]
     Empty,
-    /// Ranks and hosts are mapped one to one.
+    /// The numbers of ranks and hosts differ.
     #[error("R has {ranks} ranks but {hosts} hosts")]
     Hosts {
-        /// How many different ranks.
+        /// The number of different ranks.
         ranks: u64,
-        /// How many hosts.
+        /// The number of hosts.
         hosts: usize,
     },
     /// The node list is too long.
-    #[error("R has a bad node list")]
+    #[error("R has an invalid node list")]
     NodeList {
         /// What is wrong with it.
         source: HostListError,
@@ -114,22 +114,22 @@ pub enum ResourceSetError {
     /// An allocation of no slots.
     #[error("R has 0 slots")]
     Slots,
-    /// Negative, or the end is not after the start.
-    #[error("R is valid from {starttime} to {expiration}, which is no time")]
+    /// A negative time, or an expiration that is not after the start.
+    #[error("R has an invalid starttime {starttime} or expiration {expiration}")]
     Times {
-        /// Seconds since 1970.
+        /// Seconds since the Unix epoch.
         starttime: f64,
-        /// Seconds since 1970.
+        /// Seconds since the Unix epoch.
         expiration: f64,
     },
-    /// A property name with a character that RFC 20 forbids, or without any.
+    /// A property name that is empty, or has a character that RFC 20 does not allow.
     #[error("property {name:?} is empty or has one of the characters ! & ' \" ^ ` | ( )")]
     PropertyName {
         /// The name.
         name: String,
     },
-    /// A property of ranks that are not there.
-    #[error("property {name:?} is given to ranks {ranks}, which R does not have")]
+    /// A property of ranks that R does not have.
+    #[error("property {name:?} is set on ranks {ranks}, which R does not have")]
     PropertyRanks {
         /// The name.
         name: String,
@@ -142,7 +142,7 @@ impl ResourceSet {
     /// The resources of an instance whose ranks 0, 1, .. are `hosts`, each with the same cores and
     /// GPUs, numbered from 0. Fails if there are no hosts.
     pub fn new(hosts: &HostList, cores: NonZeroU32, gpus: u32) -> Result<Self, ResourceSetError> {
-        let count = u32::try_from(hosts.len()).expect("a host list is shorter");
+        let count = u32::try_from(hosts.len()).expect("a host list has at most MAX_HOSTS hosts");
         let entry = Entry {
             rank: IdSet::first_n(count),
             children: Children {
@@ -167,12 +167,12 @@ impl ResourceSet {
         })
     }
 
-    /// Reads and checks R.
+    /// Parses and checks R.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         serde_json::from_str(text).map_err(|source| ParseError { source })
     }
 
-    /// The same resources with a property on some ranks, instead of what it was on before.
+    /// The same resources with a property on these ranks, replacing its previous ranks.
     pub fn with_property(mut self, name: &str, ranks: IdSet) -> Result<Self, ResourceSetError> {
         check_property(name, &ranks, &self.ranks)?;
         let properties = &mut self.document.execution.properties;
@@ -185,7 +185,7 @@ impl ResourceSet {
         &self.ranks
     }
 
-    /// The hosts, in the order of their ranks.
+    /// The hosts, in rank order.
     pub fn hosts(&self) -> &HostList {
         &self.hosts
     }
@@ -196,22 +196,22 @@ impl ResourceSet {
         self.hosts.nth(usize::try_from(position).ok()?)
     }
 
-    /// How many cores there are on all ranks together.
+    /// The number of cores on all ranks together.
     pub fn core_count(&self) -> u64 {
         self.count(|children| Some(&children.core))
     }
 
-    /// How many GPUs there are on all ranks together.
+    /// The number of GPUs on all ranks together.
     pub fn gpu_count(&self) -> u64 {
         self.count(|children| children.gpu.as_ref())
     }
 
-    /// How many slots a job was given; none for the resources of an instance.
+    /// The number of slots of a job's allocation; `None` for the resources of an instance.
     pub fn slot_count(&self) -> Option<u64> {
         self.document.execution.nslots
     }
 
-    /// Seconds since 1970 after which the resources are gone, if there is such a time.
+    /// When the allocation expires, in seconds since the Unix epoch, if it does.
     pub fn expiration(&self) -> Option<f64> {
         Some(self.document.execution.expiration).filter(|time| *time > 0.0)
     }
@@ -253,8 +253,8 @@ impl TryFrom<Document> for ResourceSet {
             return Err(ResourceSetError::Slots);
         }
         let entries = execution.r_lite.iter();
-        // A rank may be in several entries. Pairwise unions would take quadratic time on a long
-        // list of them, so the ranges are joined at once.
+        // A rank may be in several entries. Repeated unions would take quadratic time for many
+        // entries, so all ranges are joined at once.
         let ranks = IdSet::union_all(entries.map(|entry| &entry.rank));
         if ranks.is_empty() {
             return Err(ResourceSetError::Empty);

@@ -3,9 +3,9 @@
 //! A key pair is an X25519 pair: 32 random bytes, and the base point multiplied by them. The text
 //! of either key is 40 characters of Z85.
 //!
-//! A secret key never shows itself: it has no `Display` and no serde, `Debug` says `<redacted>`,
-//! errors say where and not what, and the bytes are wiped when it is dropped. The one way out is a
-//! certificate's text.
+//! A secret key is never printed: it has no `Display` and no serde, `Debug` prints `<redacted>`,
+//! errors contain positions but no content, and the bytes are zeroed when it is dropped. It is only
+//! returned as part of a certificate's text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,11 +20,11 @@ use crate::z85::{self, KEY_LENGTH, TEXT_LENGTH};
 #[derive(Clone)]
 pub struct SecretKey(Zeroizing<[u8; KEY_LENGTH]>);
 
-/// A CURVE public key. Public: it may be printed.
+/// A CURVE public key, which may be printed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublicKey([u8; KEY_LENGTH]);
 
-/// The operating system gave no random bytes.
+/// The operating system returned no random bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to get random bytes from the operating system")]
 pub struct RandomnessError {
@@ -32,22 +32,22 @@ pub struct RandomnessError {
 }
 
 impl SecretKey {
-    /// The key that consists of `bytes`, which must come from a good source of randomness.
+    /// Creates a key from `bytes`, which must come from a cryptographically secure source.
     pub fn from_bytes(bytes: [u8; KEY_LENGTH]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// A new key from the operating system's randomness.
+    /// Generates a key with the operating system's random number generator.
     ///
-    /// The only place of this crate where the same call gives different results. It is here so
-    /// that nobody has to handle the bytes of a key; everything else takes the key as an argument.
+    /// This is the only function of this crate that is not deterministic. It is here so that
+    /// callers do not have to handle the bytes of a key.
     pub fn from_os() -> Result<Self, RandomnessError> {
         let mut bytes = Zeroizing::new([0; KEY_LENGTH]);
         getrandom::fill(bytes.as_mut()).map_err(|source| RandomnessError { source })?;
         Ok(Self(bytes))
     }
 
-    /// The key that `text` is the Z85 of.
+    /// Parses a key in Z85.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         z85::decode(text).map(Self)
     }
@@ -57,8 +57,8 @@ impl SecretKey {
         PublicKey(x25519(*self.0, X25519_BASEPOINT_BYTES))
     }
 
-    /// Appends the key in Z85 to `secret`, which the caller must keep secret, and must have made
-    /// large enough: a `String` that grows leaves a copy behind.
+    /// Appends the key in Z85 to `secret`, which the caller must keep secret, and which must have
+    /// enough capacity: a `String` that grows leaves a copy in memory.
     pub(crate) fn write_secret_text(&self, secret: &mut Zeroizing<String>) {
         debug_assert!(secret.capacity() - secret.len() >= TEXT_LENGTH);
         z85::encode(&self.0, secret);
@@ -105,7 +105,7 @@ impl fmt::Debug for PublicKey {
 mod tests {
     use super::*;
 
-    /// Reads the hexadecimal that RFC 7748 prints.
+    /// Parses the hexadecimal numbers of RFC 7748.
     fn bytes(hexadecimal: &str) -> [u8; KEY_LENGTH] {
         let byte = |index| u8::from_str_radix(&hexadecimal[2 * index..][..2], 16).unwrap();
         std::array::from_fn(byte)
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn public_keys_are_those_of_libzmq() {
-        // The pair that libzmq's documentation and tests have.
+        // The key pairs of libzmq's documentation and tests.
         for (secret, public) in [
             (
                 "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs",

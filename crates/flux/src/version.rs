@@ -1,7 +1,7 @@
-//! Releases of Flux (flux-core), and the oldest that is supported.
+//! Versions of Flux (flux-core), and the oldest supported one.
 //!
-//! Flux names its builds by `git describe`: `0.68.0` is a release, `0.88.0-59-g4a5e79f` a build 59
-//! commits after one. A build made without tags has only a hash, which is not a version.
+//! Flux versions its builds with `git describe`: `0.68.0` is a release, `0.88.0-59-g4a5e79f` a
+//! build 59 commits after one. A build without tags has only a hash, which is not a version.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ pub struct VersionError {
     text: String,
 }
 
-/// A Flux that cannot be used, because of its age.
+/// A version of Flux that is older than the oldest supported one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "Flux {found} is too old: {} ({}) or newer is needed",
@@ -29,28 +29,28 @@ pub struct VersionError {
     Version::OLDEST_DATE
 )]
 pub struct TooOld {
-    /// The version it has.
+    /// The version that was found.
     pub found: Version,
 }
 
 impl Version {
-    /// The oldest release that is supported. Since then `broker.quorum` is a number of brokers;
-    /// before, it was a set of ranks.
+    /// The oldest supported release. Since then `broker.quorum` is a number of brokers; before, it
+    /// was a set of ranks.
     pub const OLDEST: Version = Version::new(0, 51, 0);
 
     /// When [`Version::OLDEST`] was released.
     pub const OLDEST_DATE: &str = "June 2023";
 
-    /// Since then a broker's host name is an attribute. Before, it could only be set by
-    /// `FLUX_FAKE_HOSTNAME`, which was removed in the same release.
+    /// The first release in which a broker's host name is an attribute. Before, it could only be
+    /// set with `FLUX_FAKE_HOSTNAME`, which was removed in the same release.
     const HOSTNAME_ATTRIBUTE: Version = Version::new(0, 82, 0);
 
-    /// The release of these numbers.
+    /// Creates a version from its numbers.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Version {
         Version { major, minor, patch }
     }
 
-    /// Reads what `flux version` prints. None if it does not say.
+    /// Parses the output of `flux version`. `None` if it contains no version.
     pub fn in_output(output: &str) -> Option<Version> {
         let line = output.lines().find_map(|line| line.strip_prefix("commands:"))?;
         line.trim().parse().ok()
@@ -74,7 +74,7 @@ impl FromStr for Version {
     fn from_str(text: &str) -> Result<Version, VersionError> {
         let error = || VersionError { text: text.chars().take(64).collect() };
         let release = text.strip_prefix('v').unwrap_or(text);
-        // What follows says which build it is.
+        // The rest identifies the build.
         let end = release.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(release.len());
         let (release, build) = release.split_at(end);
         if build.starts_with(|c: char| c.is_ascii_alphanumeric()) {

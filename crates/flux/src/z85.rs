@@ -1,21 +1,21 @@
 //! Z85: 32 bytes of a key as 40 printable characters (ZeroMQ RFC 32).
 //!
-//! Written by hand, because what the `z85` crate offers does not suit secrets: it decodes into
-//! buffers that are not wiped, its errors name the byte that was wrong, and it reads a padding of
-//! its own that ZeroMQ does not know.
+//! Implemented here because the `z85` crate is not suitable for secrets: it decodes into buffers
+//! that are not zeroed, its errors contain the invalid byte, and it accepts a padding that ZeroMQ
+//! does not have.
 
 use zeroize::Zeroizing;
 
-/// The bytes of a key.
+/// The number of bytes of a key.
 pub(crate) const KEY_LENGTH: usize = 32;
 
-/// The characters of a key.
+/// The number of characters of a key.
 pub(crate) const TEXT_LENGTH: usize = 40;
 
 const ALPHABET: &[u8; 85] =
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
-/// Why a text is not a key. Says where, never what: the text may be a secret.
+/// Why a text is not a key. Contains the position, never the text, which may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// Not 40 characters.
@@ -24,18 +24,18 @@ pub enum KeyError {
     /// A character that Z85 does not have.
     #[error("key has a character that is not Z85 at position {position}")]
     Character {
-        /// Where in the key, from 0.
+        /// The position in the key, from 0.
         position: usize,
     },
-    /// Five characters that stand for more than four bytes.
+    /// Five characters that represent more than four bytes.
     #[error("key has five characters that are not Z85 at position {position}")]
     Overflow {
-        /// Where in the key they start, from 0.
+        /// Their position in the key, from 0.
         position: usize,
     },
 }
 
-/// Appends `key` as text.
+/// Appends `key` in Z85.
 pub(crate) fn encode(key: &[u8; KEY_LENGTH], text: &mut String) {
     for chunk in key.as_chunks::<4>().0 {
         let value = u32::from_be_bytes(*chunk);
@@ -46,7 +46,7 @@ pub(crate) fn encode(key: &[u8; KEY_LENGTH], text: &mut String) {
     }
 }
 
-/// Reads a key.
+/// Parses a key in Z85.
 pub(crate) fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LENGTH]>, KeyError> {
     if text.len() != TEXT_LENGTH {
         return Err(KeyError::Length);
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn reads_and_prints_the_vectors_of_zeromq() {
-        // ZeroMQ RFC 32 prints eight bytes; four times that is a key.
+        // The vector of ZeroMQ RFC 32 has eight bytes; a key is four times that.
         let bytes = [0x86, 0x4f, 0xd2, 0x6f, 0xb5, 0x59, 0xf7, 0x5b].repeat(4);
         let text = "HelloWorld".repeat(4);
         let key = decode(&text).unwrap();

@@ -1,5 +1,5 @@
-//! What is true of every text and every value: printing and reading agree, nothing panics, and
-//! results stay bounded.
+//! Properties of all texts and values: printing and parsing agree, nothing panics, and results stay
+//! bounded.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Names that often follow each other, with and without zeros, and some that do not.
+/// Names that are often consecutive, with and without leading zeros, and some that are not.
 fn host_name() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => "(a|b0|)0{0,2}[0-9]{1,2}",
@@ -23,7 +23,7 @@ fn host_name() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Host lists with one or several pairs of brackets, all of them readable, none empty.
+/// Valid, non-empty host lists with one or several pairs of brackets.
 fn host_list() -> impl Strategy<Value = String> {
     let numbers = "0{0,2}[0-4](-0{0,2}[5-9]|-1[0-9])?(,0{0,2}[0-9]{1,2}){0,3}";
     let expression = format!("(a|b0|)\\[{numbers}\\](-e|c\\[[0-2](-[3-4])?\\])?");
@@ -31,7 +31,7 @@ fn host_list() -> impl Strategy<Value = String> {
     vec(prop_oneof![3 => expression, 1 => host_name()], 1..5).prop_map(|list| list.join(","))
 }
 
-/// Texts that look like what the parsers read, and often are not.
+/// Texts that resemble valid input, and often are not.
 fn almost() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -42,7 +42,7 @@ fn almost() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Expands what we print the way libhostlist does: each element has the zeros it is written with.
+/// Expands a printed host list like libhostlist: each element has only its own padding.
 fn read_as_libhostlist(text: &str) -> Vec<String> {
     let mut hosts = Vec::new();
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! What only a real Flux can show: our certificate and configuration start
-//! brokers that trust each other. Needs `FLUX_ROOT`, an installed prefix.
+//! Tests with a real Flux: with our certificate and configuration, brokers start
+//! and trust each other. Needs `FLUX_ROOT`, an installed prefix.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,14 +41,14 @@ fn a_broker_with_another_certificate_does_not_join() {
     let mut stranger = flux.start(&theirs, "fs-1", &[]);
     let wait = ["-Sbroker.quorum=2", "-Sbroker.quorum-warn=2s", "true"];
     let mut lead = flux.start(&ours, "fs-0", &wait);
-    // Ends with the lead, if the stranger joins after all.
+    // The lead exits, and this with it, if the other broker joins after all.
     let mut said = BufReader::new(lead.stderr.take().unwrap()).lines().map_while(Result::ok);
     let waiting = said.find(|line| line.contains("quorum delayed: waiting for fs-1"));
     for broker in [&mut stranger, &mut lead] {
         broker.kill().unwrap();
         broker.wait().unwrap();
     }
-    assert!(waiting.is_some(), "the lead ended without waiting for fs-1");
+    assert!(waiting.is_some(), "the lead exited without waiting for fs-1");
 }
 
 /// The programs of an installed Flux.
@@ -67,7 +67,7 @@ impl Flux {
             .args(["broker", "--config-path"])
             .arg(config)
             .arg(format!("-Shostname={host}"))
-            // For releases before 0.82, which take any attribute.
+            // For releases before 0.82, which accept any attribute.
             .env("FLUX_FAKE_HOSTNAME", host)
             .args(rest)
             .stdin(Stdio::null())
@@ -87,7 +87,7 @@ fn new_certificate(folder: &Path, name: &str) -> PathBuf {
     let certificate = Certificate::new(key, Metadata::new("flux-operator").unwrap());
     let file = folder.join(name);
     std::fs::write(&file, certificate.to_secret_text().as_bytes()).unwrap();
-    // Flux refuses a certificate that others can read.
+    // Flux rejects a certificate that others can read.
     std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
     file
 }

@@ -1,4 +1,4 @@
-//! What is true of every certificate: its text is read back, and nothing but its text holds the
+//! Properties of all certificates: the text can be parsed back, and only the text contains the
 //! secret.
 
 use std::error::Error;
@@ -6,7 +6,7 @@ use std::error::Error;
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use proptest::prelude::*;
 
-/// How much of the secret in a row would be a leak. Fewer characters can be there by chance.
+/// How many consecutive characters of the secret are a leak. Fewer can occur by coincidence.
 const LEAK: usize = 5;
 
 fn certificate(key: [u8; 32], name: &str) -> Certificate {
@@ -14,7 +14,7 @@ fn certificate(key: [u8; 32], name: &str) -> Certificate {
     Certificate::new(SecretKey::from_bytes(key), metadata)
 }
 
-/// The secret as the certificate's text has it.
+/// The secret key in the certificate's text.
 fn secret_of(certificate: &Certificate) -> String {
     let text = certificate.to_secret_text();
     let (_, rest) = text.split_once("secret-key = \"").expect("a secret key");

@@ -1,7 +1,8 @@
-//! Bytes in JSON: a string where they are UTF-8, which is nearly always, else a list of numbers.
+//! Bytes in JSON: a string if they are UTF-8, which they nearly always are, or else a list of
+//! numbers.
 //!
 //! Arguments, environments and output are bytes on Linux. JSON has no bytes, and a user's argument
-//! must arrive as it was given.
+//! must arrive unchanged.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -9,12 +10,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Some bytes.
+/// A sequence of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub Vec<u8>);
 
 impl Bytes {
-    /// For printing: what is not UTF-8 is replaced.
+    /// For printing: bytes that are not UTF-8 are replaced.
     pub fn to_text(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }

@@ -1,6 +1,6 @@
 //! Flux Standard Duration (Flux RFC 23): `1.5`, `30s`, `10m`, `2h`, `1d`, `100ms`, `inf`.
 
-/// Seconds, or nothing if `text` is no duration. Infinity is 0, as "without end" is in a jobspec.
+/// Parses a duration into seconds. Infinity is 0, which means no limit in a jobspec.
 pub fn parse(text: &str) -> Option<f64> {
     if ["inf", "infinity"].contains(&text.to_ascii_lowercase().as_str()) {
         return Some(0.0);
@@ -10,7 +10,7 @@ pub fn parse(text: &str) -> Option<f64> {
         .iter()
         .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
         .unwrap_or((text, 1.0));
-    // `f64` also reads `nan` and `+1`, which are no durations.
+    // `f64` also parses `nan` and `+1`, which are not valid durations.
     if !number.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
         return None;
     }
@@ -18,7 +18,7 @@ pub fn parse(text: &str) -> Option<f64> {
     seconds.is_finite().then_some(seconds)
 }
 
-/// Seconds as `flux jobs` shows them: `0s`, `0.079s`, `17.57s`, `1.783m`, `1.5h`.
+/// Formats seconds as `flux jobs` does: `0s`, `0.079s`, `17.57s`, `1.783m`, `1.5h`.
 pub fn print(seconds: f64) -> String {
     if seconds < 0.001 {
         return "0s".to_owned();
@@ -29,7 +29,7 @@ pub fn print(seconds: f64) -> String {
     print_figures(seconds, 4)
 }
 
-/// Seconds with so many figures: `0.73s`, `1.2s`, `3m`.
+/// Formats seconds with this many significant digits: `0.73s`, `1.2s`, `3m`.
 pub fn print_figures(seconds: f64, figures: i32) -> String {
     let (value, unit) = match seconds {
         seconds if seconds < 60.0 => (seconds, "s"),
@@ -40,7 +40,7 @@ pub fn print_figures(seconds: f64, figures: i32) -> String {
     format!("{}{unit}", rounded(value, figures))
 }
 
-/// C's `%.4g` for what durations are.
+/// C's `%.4g` for the range of durations.
 fn rounded(value: f64, figures: i32) -> String {
     if value == 0.0 {
         return "0".to_owned();

@@ -1,34 +1,34 @@
-//! Frames: a length of four bytes, then so many bytes of JSON.
+//! Frames: a length in four bytes, followed by that many bytes of JSON.
 //!
-//! The same frames go through the local socket of a broker and, encrypted, between brokers.
+//! The same frames are used on the local socket of a broker and, encrypted, between brokers.
 
 use std::io::{self, Read, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The longest frame. A command line and its environment have at most 2 MiB together on Linux
-/// (6 MiB after JSON has escaped the worst of them), and output goes in pieces of 64 KiB.
+/// The maximum length of a frame. Arguments and environment have at most 2 MiB together on Linux
+/// (6 MiB if JSON has to escape everything), and output is sent in chunks of 64 KiB.
 pub const MAX_FRAME: usize = 16 << 20;
 
 /// Why no frame could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// In order, between two frames.
+    /// Closed normally, between two frames.
     #[error("the connection was closed")]
     Closed,
     #[error("failed to read from the connection")]
     Read { source: io::Error },
     #[error("a frame of {length} bytes is longer than the {MAX_FRAME} allowed")]
     TooLong { length: usize },
-    #[error("a frame is not a message that is known here")]
+    #[error("a frame is not a valid message")]
     Parse { source: serde_json::Error },
 }
 
-/// Why no frame could be made.
+/// Why a message could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    #[error("failed to write a message as JSON")]
+    #[error("failed to serialize a message as JSON")]
     Json { source: serde_json::Error },
     #[error("a message of {length} bytes is longer than the {MAX_FRAME} allowed")]
     TooLong { length: usize },
@@ -45,7 +45,7 @@ pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, EncodeError> {
     Ok(frame)
 }
 
-/// Reads one frame. Memory grows with what arrives, not with what the length promises.
+/// Reads one frame. Memory grows with the data that arrives, not with the announced length.
 pub fn read<T: DeserializeOwned>(reader: &mut impl Read) -> Result<T, ReadError> {
     let mut header = [0; 4];
     match reader.read(&mut header[..1]) {

@@ -1,11 +1,11 @@
-//! JSON as Flux's commands print it: a blank after each comma and colon.
+//! JSON as Flux's commands print it: with a space after each comma and colon.
 
 use std::io;
 
 use serde::Serialize;
 use serde_json::ser::Formatter;
 
-/// Python's and jansson's default form.
+/// The default format of Python and jansson.
 struct Spaced;
 
 impl Formatter for Spaced {
@@ -30,16 +30,16 @@ impl Formatter for Spaced {
     }
 }
 
-/// `value` in one line.
+/// Formats `value` on one line.
 pub fn spaced(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Spaced);
-    // Writing to memory does not fail, and our values have no keys that are not strings.
+    // Writing to memory does not fail, and all keys of our values are strings.
     let _never_fails = value.serialize(&mut serializer);
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The same with everything beyond ASCII escaped, as Python does.
+/// The same with non-ASCII characters escaped, as Python does.
 pub fn spaced_ascii(value: &impl Serialize) -> String {
     let mut text = String::new();
     for character in spaced(value).chars() {

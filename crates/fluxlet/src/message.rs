@@ -1,9 +1,9 @@
-//! What brokers and clients say to each other.
+//! The messages between brokers and clients.
 //!
-//! Brokers send each other [`Message`]s, clients send their broker [`Request`]s and get
-//! [`Reply`]s. Only the lead broker knows the instance, so the others pass requests and replies
-//! on. A request carries a tag of the client's choice, and every reply to it carries the same tag;
-//! [`Reply::Done`] and [`Reply::Error`] are always the last of them.
+//! Brokers send each other [`Message`]s, clients send their broker [`Request`]s and receive
+//! [`Reply`]s. Only the lead's broker has the instance, so the others forward requests and replies.
+//! A request has a tag chosen by the client, and every reply to it has the same tag;
+//! [`Reply::Done`] or [`Reply::Error`] is always the last one.
 
 use std::collections::BTreeMap;
 
@@ -15,33 +15,33 @@ use crate::bytes::Bytes;
 use crate::record::JobRecord;
 use crate::submission::Submission;
 
-/// What brokers of different versions cannot do is talk to each other, as in Flux.
+/// The version of the protocol. As in Flux, brokers of different versions cannot connect.
 pub const PROTOCOL: u32 = 1;
 
-/// Between brokers, once the connection is known to be one of a broker.
+/// A message between brokers, after the handshake.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// First from the broker that connects.
+    /// The first message of the broker that connects.
     Hello(Hello),
-    /// The lead takes the broker in.
+    /// The lead admits the broker.
     Welcome(Welcome),
-    /// The lead does not take the broker in.
+    /// The lead rejects the broker.
     Refused { reason: String },
-    /// The lead has no more use for the broker.
+    /// The lead shuts the broker down, or a worker announces that it leaves.
     Shutdown,
-    /// To the broker whose host is to run tasks.
+    /// An order to the broker that runs the tasks.
     Task(TaskOrder),
-    /// From that broker.
+    /// A report of that broker.
     Report(Report),
-    /// From a client of the sending broker.
+    /// A request of a client of the sending broker.
     Request { channel: u64, tag: u64, request: Request },
-    /// That client is gone.
+    /// That client has disconnected.
     Gone { channel: u64 },
-    /// To a client of the receiving broker.
+    /// A reply to a client of the receiving broker.
     Reply { channel: u64, tag: u64, reply: Reply },
 }
 
-/// Who a broker is.
+/// How a broker introduces itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub protocol: u32,
@@ -49,11 +49,11 @@ pub struct Hello {
     pub hostname: String,
     /// How many cores the host has, for instances without configured resources.
     pub cores: u32,
-    /// Why this host is not what its slot promises, if somebody asked to verify that.
+    /// Why this host does not match its slot, if that is to be verified.
     pub unfit: Option<String>,
 }
 
-/// What a broker learns from the lead.
+/// What the lead sends to a broker that it admits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
     pub size: u32,
@@ -61,22 +61,22 @@ pub struct Welcome {
     pub configuration: Value,
 }
 
-/// Whose processes are meant.
+/// Identifies the processes of a job or of a `flux exec` command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Run {
     Job(JobId),
-    /// A command that `flux exec` started, by the lead's count.
+    /// A command of `flux exec`, numbered by the lead.
     Exec(u64),
 }
 
-/// The two streams of a task.
+/// The two output streams of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Stream {
     Out,
     Error,
 }
 
-/// What the lead wants done about tasks.
+/// An order of the lead about tasks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum TaskOrder {
     Launch(Box<Launch>),
@@ -84,24 +84,24 @@ pub enum TaskOrder {
         run: Run,
         signal: i32,
     },
-    /// For the standard input of all tasks; no bytes are its end.
+    /// Standard input for all tasks; empty data closes it.
     Input {
         run: Run,
         data: Bytes,
     },
-    /// For the output file of the job, on its first host.
+    /// Data for the output file of the job, on its first host.
     Write {
         run: Run,
         stream: Stream,
         data: Bytes,
     },
-    /// Nothing more will be written; answered by [`Report::Closed`].
+    /// Close the output files; answered by [`Report::Closed`].
     Close {
         run: Run,
     },
 }
 
-/// Tasks of one host.
+/// The tasks to start on one host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Launch {
     pub run: Run,
@@ -110,15 +110,15 @@ pub struct Launch {
     pub command: Vec<Bytes>,
     pub directory: Option<Bytes>,
     pub environment: Vec<(Bytes, Bytes)>,
-    /// Whether standard input will come; otherwise it is empty.
+    /// Whether standard input will be sent; otherwise it is empty.
     pub input: bool,
-    /// The files for output and errors, on the first host of a job that asked for them.
+    /// The files for standard output and standard error, on the first host of a job that uses them.
     pub files: [Option<String>; 2],
-    /// The script of a batch job, to be put into a file that the command names `{script}`.
+    /// The script of a batch job, to be written to a file that replaces `{script}` in the command.
     pub script: Option<Bytes>,
 }
 
-/// What became of tasks.
+/// A report about tasks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Report {
     Output {
@@ -127,7 +127,7 @@ pub enum Report {
         stream: Stream,
         data: Bytes,
     },
-    /// Something about the whole host that the user should read.
+    /// A message about the whole host, for the user.
     Notice {
         run: Run,
         text: String,
@@ -140,7 +140,7 @@ pub enum Report {
         error: String,
         code: i32,
     },
-    /// Output goes into these files.
+    /// Output is written to these files.
     Opened {
         run: Run,
         files: [Option<String>; 2],
@@ -150,7 +150,7 @@ pub enum Report {
         run: Run,
         error: String,
     },
-    /// A task ended with this wait status.
+    /// A task exited with this wait status.
     Exited {
         run: Run,
         task: u32,
@@ -161,10 +161,10 @@ pub enum Report {
     },
 }
 
-/// From a client.
+/// A request of a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// About the broker that the client is connected to.
+    /// The attributes of the broker that the client is connected to.
     Attributes,
     SetAttribute {
         name: String,
@@ -174,7 +174,8 @@ pub enum Request {
     /// The lead's log.
     Log,
     Submit(Box<Submission>),
-    /// Events of a job, its output too if wanted, until it is clean or, if not followed, until now.
+    /// The events of a job, and its output if `output`: until it is clean if `follow`, else until
+    /// now.
     Watch {
         id: JobId,
         output: bool,
@@ -184,12 +185,12 @@ pub enum Request {
         id: JobId,
         data: Bytes,
     },
-    /// Those with the ids, or all in one of the states (by number), newest first within a state.
+    /// The jobs with these IDs, or all in these states (by number), newest first within a state.
     List {
         ids: Vec<JobId>,
         states: u64,
     },
-    /// Every job by its number; what `flux job last` prints.
+    /// The IDs of all jobs, for `flux job last`.
     Last,
     Info {
         id: JobId,
@@ -209,7 +210,7 @@ pub enum Request {
         id: JobId,
         urgency: Urgency,
     },
-    /// For the next waitable job to end, or for this one.
+    /// Waits for the next waitable job to finish, or for this one.
     Wait {
         id: Option<JobId>,
     },
@@ -225,7 +226,7 @@ pub enum Request {
     },
     Queue(QueueOrder),
     QueueStatus,
-    /// Until no job is active; `pending` waits also for jobs that have not started.
+    /// Waits until no job is running; with `pending`, until no job is active.
     Idle {
         pending: bool,
     },
@@ -236,7 +237,7 @@ pub enum Request {
         directory: Option<Bytes>,
         environment: Vec<(Bytes, Bytes)>,
     },
-    /// Words that the brokers of a nested instance leave for each other.
+    /// Publishes a value for the other brokers of a nested instance.
     Put {
         id: JobId,
         key: String,
@@ -250,14 +251,14 @@ pub enum Request {
     Shutdown,
 }
 
-/// How soon a job should run.
+/// The urgency of a job.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Urgency {
     Value(u8),
     Default,
 }
 
-/// What to do with the queue.
+/// A change of the queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum QueueOrder {
     Start,
@@ -266,12 +267,12 @@ pub enum QueueOrder {
     Disable(String),
 }
 
-/// To a client.
+/// A reply to a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// The last reply to a request that was carried out.
+    /// The last reply to a request that succeeded.
     Done,
-    /// The last reply to a request that was not.
+    /// The last reply to a request that failed.
     Error(Refusal),
     Text(String),
     Value(Value),
@@ -305,14 +306,14 @@ pub enum Reply {
     },
 }
 
-/// Why a request was not carried out.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     pub kind: RefusalKind,
     pub text: String,
 }
 
-/// What clients tell apart.
+/// The kinds of refusals that clients distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalKind {
     NoSuchJob,
@@ -334,19 +335,19 @@ pub struct Event {
     pub context: Vec<(String, Value)>,
 }
 
-/// A broker of the tree.
+/// A broker in the tree.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OverlayNode {
     pub rank: u32,
     pub host: String,
     pub status: String,
-    /// What Flux says about it, if there is something to say.
+    /// Flux's note about it, if any.
     pub note: String,
     /// Seconds since the status changed.
     pub since: f64,
 }
 
-/// What a rank has and what it is doing.
+/// The resources of a rank and their state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ResourceNode {
     pub rank: u32,
@@ -361,30 +362,31 @@ pub struct ResourceNode {
     pub properties: Vec<String>,
 }
 
-/// Since when and why a node is not to be used.
+/// When and why a node was drained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Drain {
     pub timestamp: f64,
     pub reason: Option<String>,
 }
 
-/// What `flux queue status` shows.
+/// The output of `flux queue status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QueueStatus {
     pub disabled: Option<String>,
-    /// The reason, which may be none in particular.
+    /// Set if scheduling is stopped.
     pub stopped: Option<Stopped>,
     pub pending: u32,
     pub running: u32,
 }
 
-/// Why nothing is started. A type of its own: JSON has no nothing within a nothing.
+/// Why scheduling is stopped, if there is a reason. A separate type, because JSON cannot represent
+/// nested options.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stopped {
     pub reason: Option<String>,
 }
 
-/// What `flux uptime` shows.
+/// The output of `flux uptime`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UptimeStatus {
     pub state: String,

@@ -1,10 +1,10 @@
-//! Command lines, read by the rules that getopt and Python's argparse share: `-n4`, `-n 4`,
-//! `--nodes=4`, `--nodes 4`, unambiguous beginnings of long names, `--` as the end.
+//! Parses arguments by the rules that getopt and Python's argparse share: `-n4`, `-n 4`,
+//! `--nodes=4`, `--nodes 4`, unambiguous prefixes of long names, `--` as the end of options.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// An option that is known.
+/// An option of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     pub short: Option<char>,
@@ -26,27 +26,27 @@ pub const fn flag(short: Option<char>, long: &'static str) -> Flag {
     Flag { short, long, value: Value::Required }
 }
 
-/// An option without.
+/// An option without a value.
 pub const fn switch(short: Option<char>, long: &'static str) -> Flag {
     Flag { short, long, value: Value::None }
 }
 
-/// What a command understands.
+/// The options that a command accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Syntax<'a> {
     pub flags: &'a [Flag],
-    /// Whether options may come after words. If not, the first word ends them.
+    /// Whether options may follow positional arguments. If not, the first one ends the options.
     pub permute: bool,
 }
 
-/// What was found, in order.
+/// Parsed arguments, in order.
 #[derive(Debug, Default)]
 pub struct Parsed {
     pub values: Vec<(&'static str, String)>,
     pub rest: Vec<OsString>,
 }
 
-/// Why a command line was not understood.
+/// Why arguments are not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     #[error("unrecognized option '{option}'")]
@@ -132,7 +132,7 @@ impl Syntax<'_> {
         Ok(())
     }
 
-    /// The flag of this name, or the only one that begins so.
+    /// The flag of this name, or the only one with this prefix.
     fn find(&self, name: &str) -> Option<Flag> {
         if let Some(exact) = self.flags.iter().find(|flag| flag.long == name) {
             return Some(*exact);
@@ -162,7 +162,7 @@ impl Parsed {
         self.get(name).is_some()
     }
 
-    /// The words that are no options, as text.
+    /// The positional arguments, as text.
     pub fn words(&self) -> Vec<String> {
         self.rest.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }

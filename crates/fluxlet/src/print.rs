@@ -1,13 +1,13 @@
-//! `println!` and its like for this crate: those of the standard library panic when nobody
-//! reads any more, as behind `flux jobs | head -1`.
+//! `println!` and similar macros for this crate: those of the standard library panic when the
+//! reader has closed the pipe, as in `flux jobs | head -1`.
 //!
-//! Output that nobody reads ends the command, as SIGPIPE would. A message that nobody reads is
-//! lost: brokers write them too, and must go on.
+//! If standard output is closed, the command exits, as SIGPIPE would make it. If standard error is
+//! closed, the message is dropped: brokers print messages too, and must keep running.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
-/// What shells show for a program that SIGPIPE has ended.
+/// The exit code that shells show for a program killed by SIGPIPE.
 const READER_LEFT: i32 = 128 + 13;
 
 pub fn output(text: Arguments<'_>) {

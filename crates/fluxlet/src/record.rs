@@ -1,10 +1,10 @@
-//! What is known about a job, with the keys and in the order of `flux job list`.
+//! A job with the keys of `flux job list`, in the same order.
 
 use flux_operator_flux::JobId;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-/// A job as `flux job list` prints it. Times are seconds since 1970.
+/// A job as `flux job list` prints it. Times are in seconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {
     #[serde(serialize_with = "number")]
@@ -26,7 +26,7 @@ pub struct JobRecord {
     pub t_cleanup: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub t_inactive: Option<f64>,
-    /// By number.
+    /// The number of the state.
     pub state: u64,
     pub name: String,
     pub cwd: String,
@@ -50,7 +50,7 @@ pub struct JobRecord {
     pub exception_severity: Option<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exception_note: Option<String>,
-    /// By number.
+    /// The number of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// A record of which only the id is known.
+    /// Creates a record with only an ID.
     pub fn new(id: JobId) -> Self {
         Self {
             id,
@@ -98,7 +98,7 @@ impl JobRecord {
     }
 }
 
-/// `flux job list` has ids as numbers, where [`JobId`] would be text.
+/// Serializes an ID as a number, as `flux job list` does; [`JobId`] would be text.
 fn number<S: Serializer>(id: &JobId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(id.number())
 }

@@ -1,10 +1,10 @@
 //! Encrypted and mutually authenticated connections between brokers.
 //!
-//! All brokers of an instance hold the same certificate, and whoever holds it belongs to the
-//! instance. So the connection is a Noise handshake `NNpsk0` whose shared key comes from the
-//! certificate's secret key: fresh keys for each connection, and a peer without the certificate
-//! can neither speak nor listen. After it, bytes go in transport messages of up to 64 KiB, each
-//! with its length in two bytes before it.
+//! All brokers of an instance have the same certificate, and every holder of it is a member of the
+//! instance. So a connection starts with a Noise handshake `NNpsk0` whose shared key is derived
+//! from the certificate's secret key: each connection has new keys, and a peer without the
+//! certificate can neither send nor receive. After that, data is sent in transport messages of up
+//! to 64 KiB, each prefixed with its length in two bytes.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -20,22 +20,22 @@ const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// A handshake message: an ephemeral key of 32 bytes and a tag of 16.
 const HANDSHAKE_LENGTH: usize = 48;
 
-/// The longest transport message, by the Noise specification, and what it can carry.
+/// The maximum length of a transport message, by the Noise specification, and of its content.
 const MAX_MESSAGE: usize = 65535;
 const MAX_PLAIN: usize = MAX_MESSAGE - 16;
 
-/// What both sides know. Has no `Debug`, so that it cannot be printed.
+/// The key that both sides share. Has no `Debug`, so that it cannot be printed.
 #[derive(Clone)]
 pub struct SharedKey([u8; 32]);
 
-/// Why a peer was not let in, or a stream ended.
+/// Why the handshake with a peer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    #[error("the peer said nothing that a broker says")]
+    #[error("the peer sent an invalid handshake")]
     Garbage,
     #[error("the peer does not have the certificate of this instance")]
     Certificate { source: snow::Error },
-    #[error("failed to talk to the peer")]
+    #[error("failed to communicate with the peer")]
     Connection { source: io::Error },
     #[error("failed to set up the encryption")]
     Setup { source: snow::Error },
@@ -73,12 +73,12 @@ impl SharedKey {
     }
 }
 
-/// Proves to the broker at the other end that this one has the key, and the other way round.
+/// Performs the handshake as the side that connects: both sides prove that they have the key.
 pub fn connect(socket: Timed, key: &SharedKey) -> Result<(Reader, Writer), HandshakeError> {
     handshake(socket, key, true)
 }
 
-/// The same at the side that was connected to.
+/// Performs the handshake as the side that accepts.
 pub fn accept(socket: Timed, key: &SharedKey) -> Result<(Reader, Writer), HandshakeError> {
     handshake(socket, key, false)
 }
@@ -122,7 +122,7 @@ impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.position == self.plain.len() {
             let mut header = [0; 2];
-            // Nothing at all is the end; a part of a message is an error.
+            // End of file between messages is normal; within a message it is an error.
             if self.socket.read(&mut header[..1])? == 0 {
                 return Ok(0);
             }

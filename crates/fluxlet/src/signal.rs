@@ -1,4 +1,4 @@
-//! Signals by name and in the words of C's `strsignal`.
+//! Signals by name, and their descriptions from C's `strsignal`.
 
 /// Number, name, description.
 const SIGNALS: [(i32, &str, &str); 19] = [
@@ -23,13 +23,13 @@ const SIGNALS: [(i32, &str, &str); 19] = [
     (24, "XCPU", "CPU time limit exceeded"),
 ];
 
-/// What `strsignal` says.
+/// The description from `strsignal`.
 pub fn describe(signal: i32) -> String {
     let found = SIGNALS.iter().find(|(number, ..)| *number == signal);
     found.map_or_else(|| format!("Unknown signal {signal}"), |(_, _, text)| (*text).to_owned())
 }
 
-/// `9`, `KILL` or `SIGKILL`.
+/// Parses `9`, `KILL` or `SIGKILL`.
 pub fn parse(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse() {
         return (1..=64).contains(&number).then_some(number);

@@ -1,7 +1,7 @@
-//! Sockets that brokers meet at: `tcp://` and `ipc://` endpoints as `[bootstrap]` has them.
+//! Sockets between brokers: the `tcp://` and `ipc://` endpoints of `[bootstrap]`.
 //!
-//! ZeroMQ's rules: `tcp://*:8050` listens everywhere, `tcp://eth0:8050` on an interface,
-//! `tcp://10.0.0.1:8050` and `tcp://[::1]:8050` on an address. A name is dialed address by address.
+//! ZeroMQ's rules: `tcp://*:8050` listens on all addresses, `tcp://eth0:8050` on an interface,
+//! `tcp://10.0.0.1:8050` and `tcp://[::1]:8050` on an address. All addresses of a name are tried.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-/// After this long without any sign of life a peer is given up, as Flux does by default.
+/// A peer that has not responded for this long is disconnected, as in Flux by default.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection of either kind.
@@ -20,23 +20,23 @@ pub enum Socket {
     Unix(UnixStream),
 }
 
-/// A socket that others connect to.
+/// A listening socket of either kind.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// Why an endpoint could not be listened on or dialed.
+/// Why listening on or connecting to an endpoint failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     #[error("endpoint {endpoint:?} is not tcp://ADDRESS:PORT or ipc://PATH")]
     Endpoint { endpoint: String },
-    #[error("there is no interface or address {name:?} here")]
+    #[error("this host has no interface or address {name:?}")]
     Interface { name: String },
     #[error("failed to listen on {endpoint}")]
     Listen { endpoint: String, source: io::Error },
-    #[error("failed to look {endpoint} up")]
+    #[error("failed to resolve {endpoint}")]
     Lookup { endpoint: String, source: io::Error },
     #[error("failed to connect to {endpoint}")]
     Connect { endpoint: String, source: io::Error },
@@ -46,7 +46,7 @@ pub enum SocketError {
 pub fn listen(endpoint: &str) -> Result<Listener, SocketError> {
     let failed = |source| SocketError::Listen { endpoint: endpoint.to_owned(), source };
     if let Some(path) = endpoint.strip_prefix("ipc://") {
-        // What is left of a broker that was killed would be in the way.
+        // Remove the stale socket of a broker that was killed.
         if UnixStream::connect(path).is_err() {
             let _nothing_there = std::fs::remove_file(path);
         }
@@ -57,7 +57,7 @@ pub fn listen(endpoint: &str) -> Result<Listener, SocketError> {
     TcpListener::bind(SocketAddr::new(address, port)).map(Listener::Tcp).map_err(failed)
 }
 
-/// Connects to `endpoint`, which may take as long as `timeout` for each of its addresses.
+/// Connects to `endpoint`, with this timeout for each of its addresses.
 pub fn dial(endpoint: &str, timeout: Duration) -> Result<Socket, SocketError> {
     let failed = |source| SocketError::Connect { endpoint: endpoint.to_owned(), source };
     if let Some(path) = endpoint.strip_prefix("ipc://") {
@@ -83,8 +83,8 @@ fn split(endpoint: &str) -> Result<(&str, u16), SocketError> {
     parts.ok_or_else(|| SocketError::Endpoint { endpoint: endpoint.to_owned() })
 }
 
-/// The address that `*`, an interface or an address stands for. An interface with both has its
-/// IPv4 address, because Flux wants `enable_ipv6` for the other.
+/// The address of `*`, of an interface or of an address. For an interface with both families it is
+/// the IPv4 address, because Flux requires `enable_ipv6` for IPv6.
 fn bind_address(host: &str) -> Result<IpAddr, SocketError> {
     if host == "*" {
         return Ok(Ipv4Addr::UNSPECIFIED.into());
@@ -101,7 +101,7 @@ fn bind_address(host: &str) -> Result<IpAddr, SocketError> {
 }
 
 impl Listener {
-    /// The next connection, and who it is from, for the log.
+    /// Accepts the next connection; returns it with its peer's name, for the log.
     pub fn accept(&self) -> io::Result<(Socket, String)> {
         match self {
             Self::Tcp(listener) => {
@@ -115,7 +115,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, if that is an address and a port.
+    /// The address and port on which it listens, if it is TCP.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr().ok(),
@@ -140,7 +140,7 @@ impl Socket {
         }
     }
 
-    /// Notices a peer that is gone without a word, and sends small messages at once.
+    /// Sets options to detect a peer that vanished, and to send small messages at once.
     pub fn set_options(&self) -> io::Result<()> {
         let Self::Tcp(stream) = self else { return Ok(()) };
         stream.set_nodelay(true)?;
@@ -152,7 +152,7 @@ impl Socket {
         Ok(sockopt::set_tcp_user_timeout(stream, timeout)?)
     }
 
-    /// Ends both directions, also for threads that are reading or writing.
+    /// Shuts down both directions, also for threads that are reading or writing.
     pub fn shut_down(&self) {
         let _already_closed = match self {
             Self::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),
@@ -196,8 +196,8 @@ impl Write for Socket {
     }
 }
 
-/// A socket that must have said everything before a point in time, so that a peer that sends a
-/// byte now and then cannot hold it for ever.
+/// A socket with a deadline for everything, so that a peer that sends a byte now and then cannot
+/// keep it open forever.
 #[derive(Debug)]
 pub struct Timed {
     pub socket: Socket,
@@ -213,7 +213,7 @@ impl Timed {
         Self { socket, deadline: None }
     }
 
-    /// Lifts the limit.
+    /// Removes the deadline.
     pub fn free(&mut self) -> io::Result<()> {
         self.deadline = None;
         self.socket.set_timeouts(None)

@@ -1,5 +1,5 @@
-//! What a job asks for: its shape, its command and its wishes. Printed, it is a jobspec of
-//! version 1 (Flux RFC 25).
+//! A job request: its shape, its command and its options. Printed, it is a jobspec of version 1
+//! (Flux RFC 25).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -14,48 +14,48 @@ pub struct Submission {
     pub name: String,
     pub directory: Bytes,
     pub environment: Vec<(Bytes, Bytes)>,
-    /// Seconds; 0 is without end.
+    /// Seconds; 0 means no limit.
     pub duration: f64,
     pub urgency: u8,
     pub waitable: bool,
     /// Whether a client will send standard input.
     pub input: bool,
-    /// Templates of the files for output and errors.
+    /// Name templates of the files for standard output and standard error.
     pub files: [Option<String>; 2],
-    /// Lines in those files carry the rank of their task.
+    /// Prefix lines in those files with the rank of their task.
     pub label: bool,
-    /// The shell's options, of which few mean something here.
+    /// The job shell's options, of which few have an effect here.
     pub options: Map<String, Value>,
-    /// Attributes of the system, as `--setattr` gives them.
+    /// System attributes, from `--setattr`.
     pub attributes: Map<String, Value>,
     /// The script of a batch job. The command then starts a broker that runs it.
     pub script: Option<Bytes>,
 }
 
-/// Which resources, and how many tasks on them.
+/// The requested resources, and the number of tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// How many nodes, if that was said.
+    /// The number of nodes, if requested.
     pub nodes: Option<u32>,
-    /// Whether nodes belong to the job alone.
+    /// Whether the nodes are used exclusively.
     pub exclusive: bool,
-    /// On each node, or altogether where there is no number of nodes.
+    /// The number of slots on each node, or in total without a number of nodes.
     pub slots: u32,
     pub cores: u32,
     pub gpus: u32,
-    /// How many tasks there are, if it is not one per slot.
+    /// The number of tasks, if it is not one per slot.
     pub tasks: Option<u32>,
     /// One task per node, whatever the slots: brokers of a nested instance.
     pub per_node: bool,
 }
 
 impl Shape {
-    /// All slots.
+    /// The total number of slots.
     pub fn slot_count(&self) -> u32 {
         self.slots.saturating_mul(self.nodes.unwrap_or(1))
     }
 
-    /// All tasks, as `flux jobs` counts them.
+    /// The total number of tasks, as counted by `flux jobs`.
     pub fn task_count(&self) -> u32 {
         match (self.tasks, self.nodes) {
             (Some(tasks), _) => tasks,
@@ -101,13 +101,13 @@ impl Submission {
     }
 }
 
-/// A number without a fraction where it has none.
+/// A JSON number, without a fraction if it is whole.
 fn whole(number: f64) -> Value {
     if number.fract() == 0.0 { json!(number as u64) } else { json!(number) }
 }
 
-/// Fills `{{id}}` and its forms into the name of a file, as Flux's shell does. What it does not
-/// know stays.
+/// Replaces `{{id}}` and its variants in the name of a file, as Flux's job shell does. Unknown tags
+/// are kept.
 pub fn fill_template(template: &str, id: flux_operator_flux::JobId, name: &str) -> String {
     let mut filled = template.to_owned();
     for (tag, value) in [

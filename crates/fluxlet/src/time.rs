@@ -1,4 +1,4 @@
-//! Points in time, as Flux prints them. Always UTC: a stand-in needs no time zones.
+//! Times, as Flux prints them. Always UTC: a stand-in needs no time zones.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,18 +18,18 @@ pub struct Civil {
     pub microsecond: u32,
 }
 
-/// Seconds since 1970.
+/// The current time in seconds since the Unix epoch.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
 impl Civil {
-    /// The date of `seconds` since 1970, which are not before it.
+    /// The date of `seconds` since the Unix epoch, which must not be negative.
     pub fn new(seconds: f64) -> Self {
         let whole = seconds.max(0.0) as i64;
         let microsecond = ((seconds - whole as f64) * 1e6) as u32;
         let (days, rest) = (whole / 86400, whole % 86400);
-        // Howard Hinnant's civil_from_days: years that begin in March make February the last month.
+        // Howard Hinnant's civil_from_days: years start in March, so February is the last month.
         let shifted = days + 719_468;
         let era = shifted / 146_097;
         let day_of_era = shifted % 146_097;
@@ -66,7 +66,7 @@ impl Civil {
         format!("{:02}:{:02}:{:02}", self.hour, self.minute, self.second)
     }
 
-    /// `Nov15 04:47`, as Flux shows points in time in tables.
+    /// `Nov15 04:47`, as Flux prints times in tables.
     pub fn to_short(self) -> String {
         format!("{}{:02} {:02}:{:02}", self.month_name(), self.day, self.hour, self.minute)
     }

@@ -13,7 +13,7 @@ use support::{Cluster, UnderTest, command, output};
 
 const UNDER_TEST: UnderTest = UnderTest::Fluxlet;
 
-/// Any bytes but NUL, which no argument can have; often text that a shell would change.
+/// Any bytes but NUL, which no argument can contain; often text that a shell would change.
 fn argument() -> impl Strategy<Value = Vec<u8>> {
     let nasty = prop::sample::select(vec![
         "",
@@ -50,7 +50,7 @@ fn arguments_arrive_byte_for_byte() {
     cluster.start(2);
     let config = Config { cases: 60, failure_persistence: None, ..Config::default() };
     let arguments = prop::collection::vec(argument(), 0..8);
-    // Half of the cases run on the worker, so the arguments also go from broker to broker.
+    // Half of the cases run on the worker, so the arguments are also sent between brokers.
     let strategy = (arguments, any::<bool>());
     TestRunner::new(config)
         .run(&strategy, |(arguments, remote)| {

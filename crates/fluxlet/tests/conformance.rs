@@ -1,12 +1,12 @@
-//! What fluxlet prints is what Flux prints.
+//! fluxlet prints what Flux prints.
 //!
 //! Each file in `conformance/` is a session with an instance of four slots fs-[0-3] of two cores,
-//! three of them there: commands with their output and exit code, as a real Flux 0.88 gave them.
-//! The same tests run on a real Flux when `FLUX_ROOT` says where one is, so what is expected of
-//! fluxlet is known to be right. `FLUX_RECORD=1` writes the files anew from what is printed.
+//! of which three are online: commands with their output and exit code, as printed by a real Flux
+//! 0.88. The same tests run with a real Flux if `FLUX_ROOT` is set, so the expected output is known
+//! to be right. `FLUX_RECORD=1` rewrites the files from the actual output.
 //!
-//! Ids, times, hosts and the directory are replaced before comparing, and JSON is compared as
-//! values. `@join N`, `@kill N` and `@term N` start and end brokers.
+//! IDs, times, hosts and the directory are replaced before comparing, and JSON is compared as
+//! values. `@join N`, `@kill N` and `@term N` start and stop brokers.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ use support::{Cluster, UnderTest, code, fixture};
 
 const UNDER_TEST: UnderTest = UnderTest::AnyFlux;
 
-/// One instance at a time: machines have two cores, and a real Flux needs them.
+/// One instance at a time: test machines have two cores, and a real Flux needs both.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -65,7 +65,7 @@ fn brokers_that_come_and_go() {
     conform("brokers.txt");
 }
 
-/// A command with what it printed, or a directive.
+/// A command with its output, or a directive.
 struct Step {
     line: String,
     expected: String,
@@ -113,7 +113,7 @@ fn parse(text: &str) -> (String, Vec<Step>) {
         match steps.last_mut() {
             _ if is_new => steps.push(Step { line: line.to_owned(), expected: String::new() }),
             None => preface.push_str(&format!("{line}\n")),
-            // The blank line between steps belongs to neither.
+            // The empty line between steps belongs to neither.
             Some(step) if step.expected.contains("[rc=") || step.line.starts_with('@') => {}
             Some(step) => step.expected.push_str(&format!("{line}\n")),
         }
@@ -137,11 +137,11 @@ fn direct(cluster: &mut Cluster, line: &str) {
             cluster.kill(rank, Signal::TERM);
             cluster.wait_for(rank, false);
         }
-        other => panic!("{other} is no directive"),
+        other => panic!("unknown directive {other}"),
     }
 }
 
-/// What differs from run to run and from machine to machine, replaced.
+/// Replaces what differs between runs and machines.
 struct Normal(Vec<(Regex, String)>);
 
 impl Normal {
@@ -187,7 +187,7 @@ impl Normal {
     }
 }
 
-/// Sorted keys, numbers that are times or ids replaced, limits of the machine left out.
+/// Sorts keys, replaces numbers that are times or IDs, and removes limits of the machine.
 fn normal_json(value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match value {
@@ -204,7 +204,7 @@ fn normal_json(value: serde_json::Value) -> serde_json::Value {
         Value::Number(number) if number.as_f64().is_some_and(|number| number > 1e8) => {
             Value::from("NUMBER")
         }
-        // A duration of 0 may be written with or without a fraction.
+        // A duration of 0 may be printed with or without a fraction.
         Value::Number(number) => Value::from(number.as_f64()),
         other => other,
     }

@@ -1,5 +1,5 @@
-//! Brokers among strangers and accidents: garbage, wrong certificates, killed processes, much
-//! output, many jobs, many brokers. These are about fluxlet itself, so they always run it.
+//! Robustness of brokers: garbage, wrong certificates, killed processes, much output, many jobs,
+//! many brokers. These tests are about fluxlet itself, so they never run a real Flux.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use support::{Cluster, Process, UnderTest, code, command, output};
 
-/// These tests know how fluxlet words things.
+/// These tests depend on fluxlet's own messages.
 const UNDER_TEST: UnderTest = UnderTest::Fluxlet;
 
 #[test]
@@ -23,17 +23,17 @@ fn a_reader_that_leaves_early_ends_a_command_quietly() {
         let nobody_reads = std::io::pipe().unwrap().1;
         let output = command().args(words).stdout(nobody_reads).output().unwrap();
         assert_eq!(output.stderr, b"", "{words:?}");
-        // What shells show for a program that SIGPIPE has ended.
+        // The exit code that shells show for a program killed by SIGPIPE.
         assert_eq!(output.status.code(), Some(141), "{words:?}");
     }
 }
 
-/// The lead takes nobody in who cannot prove that it belongs, and says why.
+/// The lead rejects peers without the certificate, and logs why.
 #[test]
 fn strangers_are_refused_and_the_lead_goes_on() {
     let mut cluster = Cluster::on_tcp(4);
     cluster.start(2);
-    // Garbage, a wrong length, nothing at all, a good length with a wrong key, and one that stays.
+    // Garbage, a valid length with a wrong key, nothing at all, and connections that stay open.
     let mut garbage = connect(&cluster);
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(garbage.read(&mut [0; 16]).unwrap_or(0), 0, "the connection is closed");
@@ -48,7 +48,7 @@ fn strangers_are_refused_and_the_lead_goes_on() {
         stream.write_all(&[0]).unwrap();
     }
     let log = |word: &str| fs::read_to_string(cluster.path("log0")).unwrap().contains(word);
-    cluster.until("garbage is logged", || log("said nothing that a broker says"));
+    cluster.until("garbage is logged", || log("sent an invalid handshake"));
     cluster.until("the forgery is logged", || log("does not have the certificate"));
     cluster.start_worker(2);
     cluster.wait_for(2, true);
@@ -62,14 +62,14 @@ fn connect(cluster: &Cluster) -> TcpStream {
     stream
 }
 
-/// Somebody who sends a byte now and then is given up after a while.
+/// A peer that sends a byte now and then is disconnected at the deadline.
 #[test]
 fn a_broker_that_dawdles_is_given_up() {
     let mut cluster = Cluster::on_tcp(2);
     cluster.start(2);
     let mut slow = connect(&cluster);
     slow.write_all(&[0]).unwrap();
-    // The lead's limit is ten seconds; the connection is then closed from its side.
+    // The lead's deadline is ten seconds; then it closes the connection.
     assert_eq!(slow.read(&mut [0; 16]).unwrap_or(0), 0);
     let log = || fs::read_to_string(cluster.path("log0")).unwrap();
     cluster.until("it is logged", || log().contains("failed to prove membership"));
@@ -92,24 +92,24 @@ fn another_certificate_does_not_join() {
     let log =
         |name: &str, word: &str| fs::read_to_string(cluster.path(name)).unwrap().contains(word);
     cluster.until("it is logged", || log("log0", "does not have the certificate"));
-    cluster.until("the stranger says so too", || log("log2", "failed to prove membership"));
+    cluster.until("the other broker logs it too", || log("log2", "failed to prove membership"));
     assert!(cluster.text(&["overlay", "status"]).contains("2 fs-2: offline"));
     stranger.signal(Signal::TERM);
-    assert_eq!(code(stranger.wait()), 0, "told to end while it waits");
+    assert_eq!(code(stranger.wait()), 0, "stopped while it waits");
 }
 
 #[test]
 fn a_host_of_another_slot_is_refused() {
     let mut cluster = Cluster::on_tcp(4);
     cluster.start(2);
-    // A table in which fs-2 and fs-3 have changed places.
+    // A table in which fs-2 and fs-3 are swapped.
     let text = fs::read_to_string(cluster.path("config.toml")).unwrap();
     let swapped = text.replacen("\"fs-[0-3]\"", "\"fs-[0,1,3,2]\"", 1);
     fs::write(cluster.path("swapped.toml"), swapped).unwrap();
     let mut stranger = Process::start(&mut cluster.broker(2, "swapped.toml"));
     assert_eq!(code(stranger.wait()), 1);
     let log = fs::read_to_string(cluster.path("log2")).unwrap();
-    assert!(log.contains("refused by the lead broker") && log.contains("mismatched"), "{log}");
+    assert!(log.contains("rejected by the lead broker") && log.contains("mismatched"), "{log}");
     assert_eq!(cluster.text(&["getattr", "size"]), "4");
 }
 
@@ -145,7 +145,7 @@ fn workers_end_when_the_lead_is_killed() {
         assert!(log.contains("lost the connection to the lead broker"), "{log}");
     }
     cluster.until("all tasks are gone", || !support::is_running(&mark));
-    // The same brokers again, in any order: nothing of the former ones is in the way.
+    // The same brokers again, in any order: leftovers of the old ones do not interfere.
     cluster.start_worker(2);
     cluster.start(2);
     cluster.wait_for(2, true);
@@ -187,7 +187,7 @@ fn no_line_of_output_is_lost() {
         *expected += 1;
     }
     assert_eq!(next, (0..8).map(|task| (task, 10_000)).collect());
-    // Again from what was kept, and through a worker, and as one large piece.
+    // Again from the history, then through a worker, and as one long line.
     let again = cluster.text(&["job", "attach", &cluster.text(&["job", "last"])]);
     assert_eq!(again.len(), text.len());
     let mut from_worker = command();

@@ -14,11 +14,11 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::{OPERATOR, PORT, Settings, labels, selector};
 
-/// Nobody of any image: the user of distroless images.
+/// The `nonroot` user of distroless images.
 const USER: i64 = 65532;
 
-/// How long the operator may take to stop: its last passes have 5 s, giving the
-/// Lease back 2 s.
+/// How long the operator may take to stop: its last reconciliations, its last writes and the
+/// release of the Lease take at most 9 s (see `hand_over` in the operator).
 const GRACE_SECONDS: i64 = 10;
 
 /// The Deployment.
@@ -58,7 +58,7 @@ fn pod(settings: &Settings) -> PodSpec {
         }),
         containers: vec![container(settings)],
         termination_grace_period_seconds: Some(GRACE_SECONDS),
-        // A node that is lost should not take all replicas with it.
+        // The loss of one node should not stop all replicas.
         topology_spread_constraints: (settings.replicas > 1).then(|| {
             vec![TopologySpreadConstraint {
                 max_skew: 1,
@@ -99,7 +99,7 @@ fn container(settings: &Settings) -> Container {
             ..ContainerPort::default()
         }]),
         liveness_probe: Some(Probe { period_seconds: Some(20), ..probe("/healthz") }),
-        // It is ready milliseconds after its start: look soon, and look again soon.
+        // It is ready milliseconds after its start, so the probe is frequent.
         readiness_probe: Some(Probe { period_seconds: Some(2), ..probe("/readyz") }),
         resources: Some(ResourceRequirements {
             requests: Some(quantities(&[("cpu", "10m"), ("memory", "32Mi")])),
@@ -123,7 +123,7 @@ fn arguments(settings: &Settings) -> Vec<String> {
     let mut arguments = vec![
         "run".to_owned(),
         "--leader-elect".to_owned(),
-        // The kubelet puts the address in.
+        // The kubelet substitutes the address.
         "--advertise=$(POD_IP)".to_owned(),
         format!("--bind=[::]:{PORT}"),
         format!("--report-url={}", settings.report_url()),

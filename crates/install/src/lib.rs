@@ -1,10 +1,10 @@
-//! What installs the operator in a cluster: Kubernetes objects from settings.
+//! The Kubernetes objects that install the operator in a cluster, from settings.
 //!
-//! Pure: no client, no clock. `flux-operator manifests` prints what is made here,
-//! and tests run the operator with exactly these roles.
+//! Pure: no client, no clock. `flux-operator manifests` prints these objects, and tests run the
+//! operator with exactly these roles.
 //!
-//! Names are those of the Go operator's install (`operator-system`,
-//! `operator-controller-manager`), so that this one can be applied over it.
+//! Names are those of the Go operator's manifests (`operator-system`,
+//! `operator-controller-manager`), so that an existing installation can be replaced in place.
 
 mod deployment;
 mod namespace;
@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Where the operator listens: reports, metrics, health.
+/// The port of the operator: reports, metrics, health.
 pub const PORT: u16 = 8080;
 
 /// Name of the Deployment and its ServiceAccount.
@@ -27,34 +27,34 @@ pub const OPERATOR: &str = "operator-controller-manager";
 /// Name of the Service that agents report to.
 pub const REPORTS: &str = "operator-reports";
 
-/// Name of the Lease that the leading replica holds.
+/// Name of the Lease that the leader holds.
 pub const LEASE: &str = "flux-operator";
 
-/// How the operator is installed.
+/// The settings of an installation.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Namespace of the operator itself.
     pub namespace: String,
     /// Image with the operator and the agent.
     pub image: String,
-    /// Domain of the Kubernetes cluster's names.
+    /// DNS domain of the Kubernetes cluster.
     pub cluster_domain: String,
-    /// The only namespace whose MiniClusters it sees to; all of them if unset.
+    /// The only namespace whose MiniClusters it manages; all namespaces if unset.
     pub watched: Option<String>,
-    /// How many replicas wait to lead.
+    /// The number of replicas, of which one is the leader.
     pub replicas: u16,
-    /// Whether a NetworkPolicy closes every port but the operator's own.
+    /// Whether to add a NetworkPolicy that closes all ports except the operator's own.
     pub network_policy: bool,
 }
 
 impl Settings {
-    /// Where agents report to.
+    /// The URL to which agents report.
     pub fn report_url(&self) -> String {
         format!("http://{REPORTS}.{}.svc.{}:{PORT}", self.namespace, self.cluster_domain)
     }
 
-    /// The name of an object that belongs to no namespace: `operator-<name>` for an
-    /// install in `operator-system`. Two installs never share one.
+    /// The name of a cluster-scoped object: `operator-<name>` for an installation in
+    /// `operator-system`. Two installations never share one.
     fn cluster_wide(&self, name: &str) -> String {
         let prefix = self.namespace.strip_suffix("-system").unwrap_or(&self.namespace);
         format!("{prefix}-{name}")
@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// Every object but the CRDs, in an order that they can be created in.
+/// All objects except the CRDs, in an order in which they can be created.
 pub fn operator(settings: &Settings) -> Vec<Value> {
     let mut objects = vec![value(&namespace::namespace(settings))];
     objects.extend(access(settings));
@@ -77,7 +77,7 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
     objects
 }
 
-/// Who the operator is and what it may do.
+/// The operator's ServiceAccount and its roles.
 pub fn access(settings: &Settings) -> Vec<Value> {
     let mut objects = vec![value(&namespace::service_account(settings))];
     objects.extend(roles::roles(settings));
@@ -93,17 +93,17 @@ fn unnamespaced(name: String) -> ObjectMeta {
     ObjectMeta { name: Some(name), labels: Some(labels()), ..ObjectMeta::default() }
 }
 
-/// What everything of an install carries.
+/// The labels of all objects of an installation.
 fn labels() -> BTreeMap<String, String> {
     BTreeMap::from([("app.kubernetes.io/name".to_owned(), "flux-operator".to_owned())])
 }
 
-/// What the operator's pods carry. It is the Go operator's, because a Deployment's
-/// selector cannot change.
+/// The labels of the operator's pods. They are the Go operator's, because a Deployment's selector
+/// cannot change.
 fn selector() -> BTreeMap<String, String> {
     BTreeMap::from([("control-plane".to_owned(), "controller-manager".to_owned())])
 }
 
 fn value(object: &impl Serialize) -> Value {
-    serde_json::to_value(object).expect("Kubernetes' objects are JSON")
+    serde_json::to_value(object).expect("Kubernetes objects can be serialized")
 }

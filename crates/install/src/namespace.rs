@@ -1,11 +1,11 @@
-//! The operator's namespace, and who it is there.
+//! The operator's namespace and its ServiceAccount.
 
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::{OPERATOR, Settings, selector, unnamespaced};
 
-/// The namespace. It takes restricted pods only, as the operator's are.
+/// The namespace. It enforces the restricted Pod Security Standard, which the operator's pods meet.
 pub(crate) fn namespace(settings: &Settings) -> Namespace {
     let mut metadata = unnamespaced(settings.namespace.clone());
     let labels = metadata.labels.get_or_insert_default();
@@ -14,7 +14,7 @@ pub(crate) fn namespace(settings: &Settings) -> Namespace {
     Namespace { metadata, ..Namespace::default() }
 }
 
-/// The ServiceAccount. Only the operator's own pods ask for its token.
+/// The ServiceAccount. Only the operator's own pods mount its token.
 pub(crate) fn service_account(settings: &Settings) -> ServiceAccount {
     let metadata: ObjectMeta = settings.metadata(OPERATOR);
     ServiceAccount {

@@ -1,4 +1,4 @@
-//! How agents reach the operator, and that nothing else does.
+//! The Service by which agents reach the operator, and a NetworkPolicy that closes other ports.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
@@ -9,10 +9,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::{OPERATOR, PORT, REPORTS, Settings, selector};
 
-/// The Service that agents report to. It has an address of its own rather than
-/// being headless: the names of a headless one go on pointing to a replaced pod
-/// for as long as resolvers keep them, some 30 s. Replicas that do not lead are
-/// behind it too, and send agents on to the one that does.
+/// The Service that agents report to. It has an IP address instead of being headless, because
+/// resolvers cache the names of a headless Service, which would point to a replaced pod for about
+/// 30 s. It includes replicas that are not the leader; they redirect agents to the leader.
 pub(crate) fn reports(settings: &Settings) -> Service {
     Service {
         metadata: settings.metadata(REPORTS),
@@ -31,9 +30,8 @@ pub(crate) fn reports(settings: &Settings) -> Service {
     }
 }
 
-/// Closes every port but the operator's own, which pods of all namespaces and the
-/// node's kubelet need. What it calls is left open: the API server is outside of
-/// what a policy can name.
+/// Closes all ports except the operator's own, which pods of all namespaces and the node's kubelet
+/// need. Egress is not restricted, because a NetworkPolicy cannot name the API server.
 pub(crate) fn policy(settings: &Settings) -> NetworkPolicy {
     let port = NetworkPolicyPort {
         port: Some(IntOrString::String("http".into())),

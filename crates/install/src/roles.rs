@@ -1,8 +1,7 @@
-//! What the operator may do: what it does, and nothing else.
+//! The operator's RBAC rules: exactly what it does, and nothing else.
 //!
-//! No wildcard and no `pods/exec`. Secrets can be made and one can be read whose
-//! name is known, but never listed. Tests on a real API server run the operator
-//! with these rules, so one that is missing shows.
+//! No wildcard and no `pods/exec`. Secrets can be created, and read by name, but never listed.
+//! Tests on a real API server run the operator with these rules, so that a missing rule is noticed.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +16,11 @@ use crate::{LEASE, OPERATOR, Settings, labels, unnamespaced, value};
 const RBAC: &str = "rbac.authorization.k8s.io";
 const FLUX: &str = "flux-framework.org";
 
-/// All roles, and who has them.
+/// All roles and their bindings.
 pub(crate) fn roles(settings: &Settings) -> Vec<Value> {
     let mut objects = match &settings.watched {
-        // Without a right that reaches beyond the namespace: the operator then
-        // cannot ask what nodes can do, and takes the way that works on all.
+        // No permissions beyond the namespace: the operator then cannot query the nodes, and uses
+        // the delivery method that works on all of them.
         Some(watched) => namespaced(settings, watched, "operator-manager", manager()),
         None => [
             cluster_wide(settings, "manager", manager()),
@@ -40,63 +39,64 @@ pub(crate) fn roles(settings: &Settings) -> Vec<Value> {
     objects
 }
 
-/// What carrying out MiniClusters needs, in every namespace that has some.
+/// What managing MiniClusters requires, in every namespace that has some.
 fn manager() -> Vec<PolicyRule> {
     vec![
-        // The main object: watched, labelled, and deleted when its time is over. Made for
-        // a FluxJob that a queue has admitted.
+        // MiniClusters are watched, labelled, and deleted when their time to live is over; they are
+        // created for FluxJobs that a queue has admitted.
         rule(FLUX, &["miniclusters"], &["create", "get", "list", "watch", "patch", "delete"]),
-        // Watched; deleted when their time is over or another one has taken their place.
-        // A FluxSetup is patched, to keep it while jobs have room of it.
+        // Watched; deleted when their time to live is over or they were replaced. A FluxSetup is
+        // patched with a finalizer while jobs have quota of it.
         rule(FLUX, &["fluxjobs"], &["list", "watch", "delete"]),
         rule(FLUX, &["fluxsetups"], &["list", "watch", "patch", "delete"]),
-        // A reconciliation puts a whole status in the place of the last one; records of
-        // admissions, and what is said of an object that cannot be read, are patched in.
+        // A reconciliation replaces the whole status; admission records, and the status of an
+        // object that cannot be read, are patched.
         rule(
             FLUX,
             &["miniclusters/status", "fluxjobs/status", "fluxsetups/status"],
             &["patch", "update"],
         ),
-        // Ours name their owner and hold up its deletion. Where the admission plugin
-        // OwnerReferencesPermissionEnforcement is on, that takes this right.
+        // Our objects have owner references that block the deletion of the owner. With the
+        // admission plugin OwnerReferencesPermissionEnforcement this requires the following
+        // permission.
         rule(FLUX, &["miniclusters/finalizers", "fluxjobs/finalizers"], &["update"]),
-        // What a namespace's own quota leaves for a job.
+        // What the namespace's ResourceQuota leaves for a job.
         rule("", &["resourcequotas"], &["list", "watch"]),
-        // Created once; then size and suspension are patched. Deleted for a
-        // replacement, and with a namespace that goes.
+        // Created once; afterwards size and suspension are patched. Deleted to be replaced, and
+        // with a namespace that is being deleted.
         rule("batch", &["jobs"], &["create", "get", "list", "watch", "patch", "delete"]),
-        // The boot plan and the names of pods: applied (which is create and patch),
-        // watched for drift, deleted when the plan has them no more.
+        // The boot plan and the names of pods: applied (create and patch), watched for drift,
+        // deleted when they are no longer in the plan.
         rule(
             "",
             &["configmaps", "services"],
             &["create", "get", "list", "watch", "patch", "delete"],
         ),
-        // A cluster's keys: made once, read by name to check reports. Whoever could
-        // list or watch Secrets could read those of everybody.
+        // A cluster's keys: created once, read by name to verify reports. With list or watch the
+        // operator could read the Secrets of all users.
         rule("", &["secrets"], &["create", "get"]),
-        // Watched for addresses and endings; their index becomes a label; a pod of
-        // services beside the cluster is created and deleted.
+        // Watched for addresses and exit codes; their index becomes a label; a pod for services is
+        // created and deleted.
         rule("", &["pods"], &["create", "list", "watch", "patch", "delete"]),
-        // Whether a namespace is going, when the pods of a cluster in it do.
+        // Whether a namespace is being deleted, when the pods of a cluster in it are.
         rule("", &["namespaces"], &["get"]),
-        // What users hear of.
+        // Events for users.
         rule("events.k8s.io", &["events"], &["create", "patch"]),
-        // Why pods are not made (a quota, a policy) or do not start stands in Events alone.
+        // Why pods are not created (a quota, a policy) or do not start is only in Events.
         rule("", &["events"], &["list"]),
     ]
 }
 
-/// Whether nodes can mount images decides how pods get the agent and Flux. Nodes
-/// belong to no namespace, so this is a role of its own that can be left out.
+/// Whether nodes can mount images decides how agent and Flux are delivered to pods. Nodes are
+/// cluster-scoped, so this is a separate role, which can be omitted.
 fn node_reader() -> Vec<PolicyRule> {
     vec![rule("", &["nodes"], &["list"])]
 }
 
-/// What belongs to no namespace and queues ask for: the labels that a selector of
-/// namespaces looks at, the values of priorities, the room that nodes make, and who it is
-/// that asks where a job stands. A role of its own that can be left out: then a queue
-/// serves its own namespace, and priorities are numbers.
+/// Cluster-scoped objects that queues need: the labels of namespaces for selectors, the values of
+/// PriorityClasses, the capacity of nodes, and reviews of the tokens of callers. This is a separate
+/// role, which can be omitted: then a queue serves only its own namespace, and priorities are
+/// numbers.
 fn queue_reader() -> Vec<PolicyRule> {
     vec![
         rule("", &["namespaces", "nodes"], &["list", "watch"]),
@@ -106,19 +106,19 @@ fn queue_reader() -> Vec<PolicyRule> {
     ]
 }
 
-/// The Lease of the leading replica, in the operator's own namespace alone.
+/// The leader's Lease, in the operator's own namespace only.
 fn leader_election() -> Vec<PolicyRule> {
     let group = "coordination.k8s.io";
     let this = PolicyRule {
         resource_names: Some(vec![LEASE.to_owned()]),
         ..rule(group, &["leases"], &["get", "list", "watch", "update"])
     };
-    // What does not exist yet has no name to be held to.
+    // `create` cannot be restricted to a name.
     vec![this, rule(group, &["leases"], &["create"])]
 }
 
-/// Who may edit or view a namespace may do so with its MiniClusters and FluxJobs. Queues
-/// are an administrator's, and seen by all who see the namespace.
+/// Users who may edit or view a namespace may do the same with its MiniClusters and FluxJobs.
+/// Queues are edited by administrators, and visible to all who may view the namespace.
 fn users(settings: &Settings) -> Vec<Value> {
     let view = ["get", "list", "watch"];
     let edit = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];

@@ -1,4 +1,4 @@
-//! What an install may and may not do.
+//! What an installation may and may not do.
 
 use flux_operator_install::{Settings, access, operator};
 use serde_json::{Value, json};
@@ -116,6 +116,6 @@ fn q34_queues_write_only_what_is_theirs_and_one_namespace_is_enough() {
         assert!(of(&everywhere, written).contains(&"patch".to_owned()), "{written}");
     }
     let one = access(&settings(Some("team")));
-    assert!(kinds(&one, "ClusterRoleBinding").next().is_none(), "rights beyond the namespace");
+    assert!(kinds(&one, "ClusterRoleBinding").next().is_none(), "permissions beyond the namespace");
     assert!(of(&rules(&one), "fluxjobs").contains(&"watch".to_owned()));
 }

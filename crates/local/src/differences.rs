@@ -1,11 +1,11 @@
-//! What a manifest asks that one machine cannot give, and what is done instead.
+//! What a manifest asks for that one machine cannot provide, and what is done instead.
 
 use std::path::Path;
 
 use flux_operator_api::MiniClusterSpec;
 use flux_operator_api::minicluster::Container;
 
-/// Each difference as a sentence, said once before the start.
+/// Each difference as a sentence, printed once before the cluster starts.
 pub(crate) fn differences(spec: &MiniClusterSpec, runner: &Container) -> Vec<String> {
     let mut said = Vec::new();
     let mut say = |asked: bool, sentence: String| {
@@ -14,9 +14,9 @@ pub(crate) fn differences(spec: &MiniClusterSpec, runner: &Container) -> Vec<Str
         }
     };
     let image = &runner.image;
-    say(!image.is_empty(), format!("image {image:?} is not used: programs of this machine run"));
+    say(!image.is_empty(), format!("image {image:?} is not used: this machine's programs run"));
     for name in runner.volumes.keys().chain(runner.existing_volumes.keys()) {
-        say(true, format!("volume {name:?} is not mounted: the machine's own files are seen"));
+        say(true, format!("volume {name:?} is not mounted: this machine's files are used"));
     }
     for name in runner.secrets.keys() {
         say(true, format!("variable {name} comes from a Secret and is not set: set it yourself"));

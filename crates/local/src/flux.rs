@@ -1,4 +1,4 @@
-//! Which `flux` a local cluster runs: one of the machine, or the built-in one.
+//! Which `flux` a local cluster runs: an installed one, or the built-in fluxlet.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 
 use flux_operator_flux::{TooOld, Version};
 
-/// The programs a local cluster is made of.
+/// The programs that a local cluster runs.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The agent: a program, and what its name must be to act as one.
+    /// The agent's program. It is run through a link, because it acts by its name.
     pub agent: PathBuf,
     /// The Flux to run.
     pub flux: FluxChoice,
@@ -20,20 +20,20 @@ pub struct Programs {
 pub enum FluxChoice {
     /// An installed Flux: its program.
     Installed(PathBuf),
-    /// fluxlet, which is this very program under the name `flux`.
+    /// fluxlet, which is this program itself, run under the name `flux`.
     BuiltIn(PathBuf),
 }
 
-/// A Flux that cannot be used.
+/// An installed Flux that is not supported.
 #[derive(Debug, thiserror::Error)]
-#[error("{too_old}; update {program:?}, or give the prefix of a newer one with --flux-root")]
+#[error("{too_old}; update {program:?}, or use a newer one with --flux-root PREFIX")]
 pub struct UnsupportedFlux {
     program: PathBuf,
     too_old: TooOld,
 }
 
 impl FluxChoice {
-    /// The Flux below `root`, if given; else the first on the search path; else the
+    /// Returns the Flux below `root`, if given; else the first `flux` in `search_path`; else the
     /// built-in one, which is `this_program`.
     pub fn find(
         root: Option<&Path>,
@@ -54,8 +54,7 @@ impl FluxChoice {
         }
     }
 
-    /// Checks that it is a release that is supported. One that does not say which it is
-    /// is used all the same.
+    /// Checks that the release is supported. A Flux that does not report its version is accepted.
     pub fn check(&self) -> Result<(), UnsupportedFlux> {
         let FluxChoice::Installed(program) = self else { return Ok(()) };
         match version(program).map(Version::check) {
@@ -64,7 +63,7 @@ impl FluxChoice {
         }
     }
 
-    /// What to call it in messages.
+    /// Its name in messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             FluxChoice::Installed(program) => format!("Flux at {}", program.display()),
@@ -73,10 +72,10 @@ impl FluxChoice {
     }
 }
 
-/// What `flux version` says, if it says something.
+/// The version that `flux version` prints, if any.
 fn version(flux: &Path) -> Option<Version> {
     let mut command = Command::new(flux);
-    // A broker that this variable leads to would be asked too.
+    // With this variable set, `flux version` would contact that broker too.
     command.arg("version").env_remove("FLUX_URI").stdin(Stdio::null());
     let output = command.output().ok().filter(|output| output.status.success())?;
     Version::in_output(&String::from_utf8_lossy(&output.stdout))

@@ -1,4 +1,4 @@
-//! The front process: starts a cluster, waits for its end, leaves nothing.
+//! The supervisor process: starts a cluster, waits until it has finished, and cleans up.
 
 use std::io::{Read, Write};
 use std::process::{Child, ExitStatus};
@@ -18,16 +18,16 @@ use crate::progress::Progress;
 use crate::request::Request;
 use crate::start::{Agents, Output, StartError, start};
 
-/// How long agents have to end by themselves; they need at most 2 s.
+/// How long agents have to exit by themselves; they need at most 2 s.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a cluster could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontError {
-    /// Its files cannot be used.
+    /// The instance's files cannot be used.
     #[error(transparent)]
     Instance(InstanceError),
-    /// It did not start.
+    /// The cluster did not start.
     #[error(transparent)]
     Start(StartError),
     /// Signals cannot be handled.
@@ -35,14 +35,14 @@ pub enum FrontError {
     Signals(#[source] std::io::Error),
 }
 
-/// What the front waits for.
+/// What the supervisor waits for.
 pub(crate) enum Event {
     Ready,
     LeadEnded(std::io::Result<ExitStatus>),
     Signal(i32),
 }
 
-/// How a front hears of what happens.
+/// The channel on which a supervisor receives its events.
 pub(crate) struct Ears {
     sender: Sender<Event>,
     events: Receiver<Event>,
@@ -54,12 +54,12 @@ impl Ears {
         Ears { sender, events }
     }
 
-    /// By it, somebody else can tell the front to end as a signal would.
+    /// A sender with which the caller can stop the supervisor, as a signal would.
     pub(crate) fn voice(&self) -> Sender<Event> {
         self.sender.clone()
     }
 
-    /// Those of a front that is the whole program: it hears its signals.
+    /// The channel of a supervisor that is the whole program: it also receives signals.
     fn of_the_program() -> Result<Ears, FrontError> {
         let ears = Ears::new();
         let sender = ears.voice();
@@ -69,7 +69,7 @@ impl Ears {
     }
 }
 
-/// Runs a cluster until its command has ended, and returns the command's exit code.
+/// Runs a cluster until its command has finished, and returns the command's exit code.
 pub fn run(
     home: &Home,
     request: &Request,
@@ -80,13 +80,13 @@ pub fn run(
     for note in &request.notes {
         progress.note(note);
     }
-    // Before anything is there that would have to be cleaned up.
+    // Before anything exists that would have to be cleaned up.
     let ears = Ears::of_the_program()?;
     front(&instance, request, programs, progress, Output::Inherited, ears, |_| {})
 }
 
-/// Runs one of several clusters of this program, as [`run`] does. Its output is told line
-/// by line, with its name before it.
+/// Runs one of several clusters of this program, as [`run`] does. Each line of its output is
+/// prefixed with its name.
 pub(crate) fn run_one_of_several(
     home: &Home,
     request: &Request,
@@ -99,8 +99,8 @@ pub(crate) fn run_one_of_several(
     front(&instance, request, programs, &Progress::silent(), output, ears, on_ready)
 }
 
-/// Holds a cluster that stays up until it is told to end. `ready` is called once
-/// enough brokers are online.
+/// Runs a cluster that stays up until it is stopped. `ready` is called once enough brokers are
+/// online.
 pub fn supervise(
     instance: &Instance,
     request: &Request,
@@ -125,7 +125,7 @@ fn front(
     let _files = Files { instance };
     let size = request.cluster.ranks.size;
     progress.done(&format!("{} brokers of {}", size, programs.flux.describe()));
-    progress.doing("waiting for the brokers");
+    progress.doing("waiting for brokers");
     let mut record = Record {
         front: std::process::id(),
         size,
@@ -153,7 +153,7 @@ fn front(
             Ok(Event::LeadEnded(status)) => break status.ok(),
             Ok(Event::Signal(signal)) => {
                 told = Some(signal);
-                // The lead ends the instance, the instance its brokers.
+                // The lead shuts down the instance, which stops its brokers.
                 let _ = kill_process(lead_pid, Signal::TERM);
             }
             Err(_) => break None,
@@ -169,18 +169,18 @@ fn front(
         Some(code) => code,
         None => exit_code(instance, ended, progress),
     };
-    progress.done(&format!("ended with exit code {code}"));
+    progress.done(&format!("finished with exit code {code}"));
     Ok(code)
 }
 
-/// An instance that nobody holds: the cluster's name, or that with a number.
+/// An instance that is not running: with the cluster's name, or that and a number.
 fn free_instance(home: &Home, name: &str) -> Instance {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     std::iter::once(name.to_owned())
         .chain(numbered)
         .map(|name| home.instance(&name))
         .find(|instance| instance.record().is_err() || instance.remove_if_dead())
-        .expect("there are numbers enough")
+        .expect("some number is free")
 }
 
 fn program(flux: &FluxChoice) -> std::path::PathBuf {
@@ -189,7 +189,7 @@ fn program(flux: &FluxChoice) -> std::path::PathBuf {
     }
 }
 
-/// Removes the instance's files when the front ends in order.
+/// Removes the instance's files when the supervisor exits normally.
 struct Files<'a> {
     instance: &'a Instance,
 }
@@ -200,7 +200,7 @@ impl Drop for Files<'_> {
     }
 }
 
-/// Calls `tell` for each signal that asks this program to end, while it returns true.
+/// Calls `tell` for each signal that asks this program to exit, for as long as it returns true.
 pub(crate) fn watch_signals(tell: impl Fn(i32) -> bool + Send + 'static) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     thread::spawn(move || signals.forever().find(|signal| !tell(*signal)));
@@ -216,7 +216,7 @@ fn watch_ready(mut ready: std::fs::File, sender: Sender<Event>) {
     });
 }
 
-/// Waits for the lead in a thread; returns its standard input, which must be kept.
+/// Waits for the lead in a thread; returns its standard input, which must be kept open.
 fn watch_lead(mut lead: Child, sender: Sender<Event>) -> Option<std::process::ChildStdin> {
     let input = lead.stdin.take();
     thread::spawn(move || {
@@ -225,8 +225,7 @@ fn watch_lead(mut lead: Child, sender: Sender<Event>) -> Option<std::process::Ch
     input
 }
 
-/// Ends the workers: they see the end of their input, and are killed if that does
-/// not help.
+/// Stops the workers by closing their standard input, and kills those that do not exit.
 fn end(mut workers: Vec<Child>, events: &Receiver<Event>) {
     for worker in &mut workers {
         drop(worker.stdin.take());
@@ -250,11 +249,11 @@ fn end(mut workers: Vec<Child>, events: &Receiver<Event>) {
             let _ = ended.recv_timeout(PATIENCE);
         }
     }
-    // Signals that came meanwhile have been obeyed.
+    // Signals that arrived meanwhile need no further action.
     while events.try_recv().is_ok() {}
 }
 
-/// The command's exit code: what the lead's agent says of it, else its own.
+/// The command's exit code as reported by the lead's agent, or else the agent's own.
 fn exit_code(instance: &Instance, status: Option<ExitStatus>, progress: &Progress) -> u8 {
     let ending =
         std::fs::read_to_string(instance.ending(0)).ok().and_then(|text| Ending::parse(&text));

@@ -1,4 +1,4 @@
-//! Where local clusters keep their files, by the XDG base directories.
+//! Where local clusters keep their files, following the XDG base directories.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 use crate::instance::Instance;
 
-/// Directories of one user's local clusters.
+/// The directories of one user's local clusters.
 #[derive(Clone, Debug)]
 pub struct Home {
     state: PathBuf,
     runtime: PathBuf,
 }
 
-/// Why there is no place for files.
+/// Why there is no directory for files.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
     /// Neither `XDG_STATE_HOME` nor `HOME` is set.
-    #[error("there is no place for files: set HOME or XDG_STATE_HOME")]
+    #[error("there is no directory for files: set HOME or XDG_STATE_HOME")]
     NoHome,
-    /// A directory cannot be made.
+    /// A directory cannot be created.
     #[error("failed to create {path:?}")]
     Create {
         /// The directory.
@@ -40,15 +40,15 @@ pub enum HomeError {
 }
 
 impl Home {
-    /// The user's directories, made if they are not there. `variable` reads the
-    /// environment.
+    /// Returns the user's directories, and creates them if they do not exist. `variable` reads
+    /// the environment.
     pub fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Home, HomeError> {
         let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let state = path("XDG_STATE_HOME")
             .or_else(|| path("HOME").map(|home| home.join(".local/state")))
             .ok_or(HomeError::NoHome)?
             .join("flux-operator/local");
-        // Sockets have short paths only (107 bytes), so not below the state.
+        // The path of a socket is limited to 107 bytes, so sockets are not below the state.
         let runtime = path("XDG_RUNTIME_DIR").map_or_else(
             || PathBuf::from(format!("/tmp/flux-operator-{}", rustix::process::getuid().as_raw())),
             |directory| directory.join("flux-operator"),
@@ -59,13 +59,12 @@ impl Home {
         Ok(Home { state, runtime })
     }
 
-    /// The instance of this name, whether it is there or not.
+    /// The instance of this name, whether it exists or not.
     pub fn instance(&self, name: &str) -> Instance {
         Instance::new(name.to_owned(), self.state.join(name), self.runtime.join(name))
     }
 
-    /// Every instance that has files, and none whose front has died: their files
-    /// are removed.
+    /// Every running instance. Files of instances whose supervisor has died are removed.
     pub fn instances(&self) -> Result<Vec<Instance>, HomeError> {
         let read = |source| HomeError::Read { path: self.state.clone(), source };
         let mut names: Vec<String> = fs::read_dir(&self.state)
@@ -78,7 +77,7 @@ impl Home {
     }
 }
 
-/// A directory that only its owner can look into: there are keys in it.
+/// Creates a directory that only its owner can read, because it contains keys.
 pub(crate) fn create_private(directory: &Path) -> Result<(), HomeError> {
     let create = |source| HomeError::Create { path: directory.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(create)?;

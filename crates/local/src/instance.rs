@@ -1,4 +1,4 @@
-//! One local cluster's files, and whether anybody holds it.
+//! One local cluster's files, and whether it is running.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::home::create_private;
 
-/// A local cluster, by its files. It lives as long as its front holds the lock.
+/// A local cluster, by its files. It is running while its supervisor holds the lock.
 #[derive(Clone, Debug)]
 pub struct Instance {
     name: String,
@@ -19,17 +19,17 @@ pub struct Instance {
     runtime: PathBuf,
 }
 
-/// What a front writes about the cluster it holds.
+/// What a supervisor writes about its cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Process of the front.
+    /// Process ID of the supervisor.
     pub front: u32,
     /// Number of brokers.
     pub size: u32,
     /// The program `flux`.
     pub flux: PathBuf,
-    /// Seconds since the epoch at which it was started.
+    /// When it was started, in seconds since the Unix epoch.
     pub started: u64,
     /// Enough brokers are online.
     pub ready: bool,
@@ -38,22 +38,22 @@ pub struct Record {
 /// Why an instance's files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
-    /// Another front holds it.
+    /// It is already running.
     #[error(
-        "a local cluster {name:?} is running already: end it with `flux-operator local down {name}`"
+        "local cluster {name:?} is already running: stop it with `flux-operator local down {name}`"
     )]
     Taken {
         /// Its name.
         name: String,
     },
-    /// Nobody holds it.
+    /// It is not running.
     #[error("no local cluster {name:?} is running: `flux-operator local ps` lists them")]
     NotRunning {
         /// Its name.
         name: String,
     },
-    /// A file cannot be made or read.
-    #[error("failed to use {path:?}")]
+    /// A file cannot be created, read or written.
+    #[error("failed to access {path:?}")]
     File {
         /// The file.
         path: PathBuf,
@@ -62,7 +62,7 @@ pub enum InstanceError {
     },
 }
 
-/// The lock of an instance; it is given back when dropped, however the holder ends.
+/// The lock of an instance. It is released when dropped, or when the process exits.
 #[derive(Debug)]
 pub(crate) struct Held {
     _lock: File,
@@ -83,7 +83,7 @@ impl Instance {
         self.runtime.join(rank.to_string())
     }
 
-    /// The directory of all ranks.
+    /// The parent of the directories of all ranks.
     pub(crate) fn rank_parent(&self) -> &Path {
         &self.runtime
     }
@@ -108,17 +108,17 @@ impl Instance {
         self.state.join("keys")
     }
 
-    /// The directory of programs put before others on the search path.
+    /// The directory of programs that is put first in `PATH`.
     pub fn programs(&self) -> PathBuf {
         self.state.join("bin")
     }
 
-    /// Where jobs write.
+    /// The directory for output files of jobs.
     pub(crate) fn output(&self) -> PathBuf {
         self.state.join("output")
     }
 
-    /// What the agent of a rank leaves behind.
+    /// The file to which the agent of a rank writes its termination message.
     pub(crate) fn ending(&self, rank: u32) -> PathBuf {
         self.state.join(format!("rank-{rank}.ending"))
     }
@@ -128,7 +128,7 @@ impl Instance {
         format!("local://{}", self.rank(0).join("config/run/flux/local").display())
     }
 
-    /// Takes the instance, with empty directories; fails if somebody has it.
+    /// Locks the instance and creates its directories, empty. Fails if it is already running.
     pub(crate) fn hold(&self) -> Result<Held, InstanceError> {
         let lock = self.lock()?.ok_or_else(|| InstanceError::Taken { name: self.name.clone() })?;
         self.clear();
@@ -141,9 +141,9 @@ impl Instance {
         Ok(Held { _lock: lock })
     }
 
-    /// Removes all files. The lock's file goes last, and only once nothing else is
-    /// left: a process that is still ending may write while we remove, and the next
-    /// command finds what stays by its lock.
+    /// Removes all files. The lock file is removed last, and only if nothing else is left: a
+    /// process that is still exiting may write meanwhile, and the next command finds what
+    /// remains by the lock file.
     pub(crate) fn remove(&self) {
         self.clear();
         if !self.runtime.exists() {
@@ -151,7 +151,7 @@ impl Instance {
         }
     }
 
-    /// Removes the files of an instance that nobody holds; whether it did.
+    /// Removes the files of an instance that is not running; returns whether it did.
     pub(crate) fn remove_if_dead(&self) -> bool {
         match self.lock() {
             Ok(Some(_lock)) => {
@@ -162,21 +162,21 @@ impl Instance {
         }
     }
 
-    /// What its front says of it.
+    /// Reads what its supervisor has written about it.
     pub fn record(&self) -> Result<Record, InstanceError> {
         let not_running = || InstanceError::NotRunning { name: self.name.clone() };
         let text = fs::read_to_string(self.state.join("record.json")).map_err(|_| not_running())?;
         serde_json::from_str(&text).map_err(|_| not_running())
     }
 
-    /// Tells the front to end, and waits until it has.
+    /// Stops the supervisor, and waits until it has exited.
     pub fn end(&self) -> Result<(), InstanceError> {
         let record = self.record()?;
         let path = self.state.join("lock");
         let failed = |source| InstanceError::File { path: path.clone(), source };
         let lock = OpenOptions::new().write(true).open(&path).map_err(failed)?;
         if let Some(front) = i32::try_from(record.front).ok().and_then(Pid::from_raw) {
-            // It may have ended meanwhile; the lock tells.
+            // It may have exited meanwhile; the lock shows that.
             let _ = kill_process(front, Signal::TERM);
         }
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
@@ -184,7 +184,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Writes what the front says of it, all or nothing.
+    /// Writes the supervisor's record atomically.
     pub(crate) fn write_record(&self, record: &Record) -> Result<(), InstanceError> {
         let text = serde_json::to_string(record).expect("a record is JSON");
         let (draft, file) = (self.state.join("record.draft"), self.state.join("record.json"));
@@ -192,7 +192,7 @@ impl Instance {
         fs::write(&draft, text).and_then(|()| fs::rename(&draft, &file)).map_err(failed)
     }
 
-    /// The lock, unless somebody has it.
+    /// Locks the instance; `None` if another process holds the lock.
     fn lock(&self) -> Result<Option<File>, InstanceError> {
         let path = self.state.join("lock");
         let failed = |source| InstanceError::File { path: path.clone(), source };
@@ -201,7 +201,7 @@ impl Instance {
             OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
         let lock = options.map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            // Whoever removed the instance meanwhile removed this file with it.
+            // Another process has removed the instance meanwhile, with this file.
             Ok(()) if !is_at(&lock, &path) => self.lock(),
             Ok(()) => Ok(Some(lock)),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -216,7 +216,7 @@ impl Instance {
         for path in entries.map(|entry| entry.path()).filter(|path| !path.ends_with("lock")) {
             let removed =
                 if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            // What cannot be removed now is tried again by the next command.
+            // The next command tries again to remove what is left.
             let _ = removed;
         }
     }

@@ -1,12 +1,12 @@
 //! A MiniCluster as processes on one machine, without Kubernetes.
 //!
-//! The same cluster, boot plan and agent as in pods: only who starts the agents
-//! differs. A front process holds the agents' standard input open; when it
-//! ends, in whatever way, they see the end of it and end too. What a front that
-//! was killed leaves behind are files, and the next command removes them.
+//! The cluster, boot plan and agent are the same as in pods; only what starts the agents
+//! differs. A supervisor process holds the agents' standard input open; when it exits, for
+//! whatever reason, they read the end of it and exit too. A supervisor that is killed
+//! leaves only files behind, and the next command removes them.
 //!
-//! Several clusters of one program, FluxJobs, are admitted by the scheduler that the
-//! operator uses.
+//! FluxJobs run as several clusters in one program, admitted by the operator's own
+//! scheduler.
 //!
 //! This crate must not know Kubernetes' API.
 

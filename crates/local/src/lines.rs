@@ -1,4 +1,4 @@
-//! The output of one of several clusters: whole lines, with its name before them.
+//! The output of one of several clusters: whole lines, prefixed with its name.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
@@ -6,19 +6,19 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// How long the rest of the output is waited for once the cluster has ended. A process
-/// that the command left behind may hold it open for ever.
+/// How long to wait for the rest of the output once the cluster has finished. A process that
+/// the command left behind may keep it open forever.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The output of a process, being told.
+/// Forwards the output of a process.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    /// Closed when all was told.
+    /// Closed when everything has been forwarded.
     told: Receiver<()>,
 }
 
 impl Lines {
-    /// Tells what a process prints, to where it would have printed it.
+    /// Forwards a process's standard output and standard error to this program's own.
     pub(crate) fn of(child: &mut Child, name: &str) -> Lines {
         let (telling, told) = mpsc::channel();
         if let Some(output) = child.stdout.take() {
@@ -30,9 +30,9 @@ impl Lines {
         Lines { told }
     }
 
-    /// Waits until all was told.
+    /// Waits until everything has been forwarded.
     pub(crate) fn finish(self) {
-        // It is never sent, so this ends with the last sender, or with the time.
+        // Nothing is ever sent, so this returns when the last sender is dropped or at the timeout.
         let _ = self.told.recv_timeout(PATIENCE);
     }
 }
@@ -47,8 +47,8 @@ where
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
         while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-            // Written at once, so that lines of several clusters do not mix. Nobody may
-            // read it any more; the command is to go on all the same.
+            // In one write, so that lines of several clusters do not mix. An error means that
+            // our reader is gone, which must not stop the command.
             let _ = to().write_all(&prefixed(&name, &line));
             line.clear();
         }

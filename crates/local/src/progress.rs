@@ -1,12 +1,12 @@
-//! Progress on standard error: a line per phase with its time, and on a
-//! terminal a spinner for the phase that is under way.
+//! Progress on standard error: a line with the time for each phase, and on a
+//! terminal a spinner for the current phase.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What is shown while a cluster starts.
+/// Shows progress while a cluster starts.
 pub struct Progress {
     started: Instant,
     spinner: Option<ProgressBar>,
@@ -14,7 +14,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts the clock. `quiet` shows nothing but warnings.
+    /// Starts the clock. With `quiet` it prints nothing.
     pub fn start(quiet: bool) -> Progress {
         let spinner = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let style =
@@ -26,26 +26,26 @@ impl Progress {
         Progress { started: Instant::now(), spinner, quiet }
     }
 
-    /// Shows nothing but warnings.
+    /// Prints nothing.
     pub(crate) fn silent() -> Progress {
         Progress::start(true)
     }
 
-    /// Says what is under way.
+    /// Shows the current phase.
     pub(crate) fn doing(&self, what: &str) {
         if let Some(spinner) = &self.spinner {
             spinner.set_message(what.to_owned());
         }
     }
 
-    /// Says what has been done.
+    /// Prints what has been done.
     pub(crate) fn done(&self, what: &str) {
         if !self.quiet {
             self.line(&format!("{:6.2} s  {what}", self.started.elapsed().as_secs_f64()));
         }
     }
 
-    /// Says what is different from what was asked.
+    /// Prints a difference from what the manifest asks for.
     pub(crate) fn note(&self, what: &str) {
         if !self.quiet {
             self.line(&format!("note: {what}"));
@@ -60,7 +60,7 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
-        // The cluster goes on when nobody reads this any more.
+        // The cluster keeps running even if our reader is gone.
         let write = || drop(writeln!(std::io::stderr(), "{text}"));
         match &self.spinner {
             Some(spinner) if !spinner.is_finished() => spinner.suspend(write),

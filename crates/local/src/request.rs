@@ -1,10 +1,10 @@
-//! What is to be run: a MiniCluster, checked.
+//! What to run: a MiniCluster, checked.
 
 use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::Container;
 use flux_operator_plan::{Cluster, RankTableError, Refusal, Valid};
 
-/// A MiniCluster that one machine can carry out.
+/// A MiniCluster that can run on one machine.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub(crate) cluster: Cluster,
@@ -12,13 +12,13 @@ pub struct Request {
     pub(crate) notes: Vec<String>,
 }
 
-/// Why a MiniCluster cannot be carried out here.
+/// Why a MiniCluster cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// It cannot be carried out anywhere.
+    /// It is not valid.
     #[error("{0}")]
     Refused(Refusal),
-    /// Its hosts make no rank table.
+    /// Its hosts do not make a valid rank table.
     #[error(transparent)]
     Ranks(RankTableError),
 }
@@ -34,7 +34,7 @@ impl Request {
         Ok(Request { cluster, runner, notes })
     }
 
-    /// Leaves out everything but what the command prints, as `logging.quiet` does.
+    /// Suppresses everything but the command's output, as `logging.quiet` does.
     pub fn quieten(&mut self) {
         self.cluster.logging.quiet = true;
         self.cluster.broker.log_level = 0;

@@ -23,8 +23,8 @@ pub enum StartError {
     /// A file could not be written.
     #[error(transparent)]
     File(InstanceError),
-    /// The system gives no randomness.
-    #[error("failed to make a key")]
+    /// The system's random number generator failed.
+    #[error("failed to generate a key")]
     Key,
     /// An agent could not be started.
     #[error("failed to start the agent of rank {rank}")]
@@ -39,23 +39,23 @@ pub enum StartError {
 /// Where the output of the lead goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// To the caller: the command's output is the caller's.
+    /// To the caller's own output.
     Inherited,
     /// To its log.
     Logged,
-    /// To the caller, each line with this name before it.
+    /// To the caller's own output, each line prefixed with this name.
     Prefixed(String),
 }
 
-/// The agents of a cluster. They end when this is dropped: their standard input
-/// ends with it.
+/// The agents of a cluster. They exit when this is dropped, because that closes their standard
+/// input.
 #[derive(Debug)]
 pub(crate) struct Agents {
     /// The lead first.
     pub(crate) children: Vec<Child>,
-    /// Says when enough brokers are online.
+    /// Becomes readable when enough brokers are online.
     pub(crate) ready: File,
-    /// The lead's output, where it is told line by line.
+    /// The lead's output, if its lines are prefixed.
     pub(crate) lines: Option<Lines>,
 }
 
@@ -97,7 +97,7 @@ fn write_files(instance: &Instance, request: &Request) -> Result<(), StartError>
     write_private(&instance.plan(), &plan).map_err(StartError::File)
 }
 
-/// Links by which one program is several: it acts by the name it is called.
+/// Paths of the programs. Some are links to one program that acts by the name it is called by.
 struct Names {
     agent: PathBuf,
     flux: PathBuf,
@@ -150,13 +150,12 @@ fn agent(
     if directory.is_dir() {
         agent.current_dir(directory);
     }
-    // A group of its own: ^C reaches the front alone, which ends the cluster in order.
+    // A process group of its own: ^C reaches only the supervisor, which then stops the cluster.
     agent.process_group(0);
     agent
 }
 
-/// The search path with the Flux of this cluster first, so that the command's own
-/// `flux` is the same one.
+/// `PATH` with the Flux of this cluster first, so that the command finds the same `flux`.
 fn search_path(instance: &Instance, programs: &Programs) -> std::ffi::OsString {
     let first = match &programs.flux {
         FluxChoice::Installed(program) => program.parent().map(Path::to_owned).unwrap_or_default(),
@@ -189,7 +188,7 @@ fn redirect(
     Ok(())
 }
 
-/// A named pipe, open for both sides so that no end of it is ever seen.
+/// A named pipe, opened for reading and writing so that reading never returns end of file.
 fn make_pipe(path: &Path) -> Result<File, InstanceError> {
     let failed = |source| InstanceError::File { path: path.to_owned(), source };
     mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).map_err(|error| failed(error.into()))?;

@@ -1,4 +1,4 @@
-//! How long to wait after a failure: longer after each.
+//! Exponential backoff: the delay doubles after each failure in a row.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use crate::lock::lock;
 
-/// After the first failure: most are conflicts that are over at once.
+/// The delay after the first failure. Most failures are conflicts, and a retry succeeds at once.
 const FIRST: Duration = Duration::from_millis(250);
 
-/// After many.
+/// The delay does not grow beyond this.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How long to wait after so many failures in a row and one more.
+/// The delay after a failure that follows `failures` others in a row.
 pub(crate) fn delay(failures: u32) -> Duration {
     FIRST.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST)
 }
 
-/// Failures in a row, by object.
+/// The number of failures in a row of each object.
 pub(crate) struct Backoff<T>(Mutex<HashMap<T, u32>>);
 
 impl<T> Default for Backoff<T> {
@@ -28,7 +28,7 @@ impl<T> Default for Backoff<T> {
 }
 
 impl<T: Eq + Hash> Backoff<T> {
-    /// Counts a failure, and returns how long to wait.
+    /// Counts a failure and returns how long to wait before the next attempt.
     pub(crate) fn next(&self, object: T) -> Duration {
         let mut failures = self.lock();
         let count = failures.entry(object).or_default();
@@ -37,7 +37,7 @@ impl<T: Eq + Hash> Backoff<T> {
         delay
     }
 
-    /// Forgets the failures of an object.
+    /// Forgets an object's failures.
     pub(crate) fn reset(&self, object: &T) {
         self.lock().remove(object);
     }

@@ -1,5 +1,5 @@
-//! The operator's clients. Every request is counted and has a time limit, whoever makes it;
-//! what only the leader may write goes through the [`Gate`] besides.
+//! The operator's Kubernetes clients. Every request is counted and has a timeout; a client made by
+//! [`for_leader`] also checks the [`Gate`] before each write.
 
 use std::time::Duration;
 
@@ -11,34 +11,35 @@ use tokio::time::{Instant, timeout_at};
 use crate::gate::Gate;
 use crate::metrics::{Metrics, verb};
 
-/// How long a request may take.
+/// Timeouts of requests, by kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// A write, or a read of one object, to the last byte of its answer.
+    /// A write, or a read of one object, until the last byte of the response.
     pub(crate) object: Duration,
-    /// One page of a list, to its last byte.
+    /// One page of a list, until its last byte.
     pub(crate) list: Duration,
-    /// The beginning of a watch, to its first byte. How long it stays open is the watch's own
-    /// matter: see [`watches`](crate::watches).
+    /// The start of a watch, until its first byte. How long a watch stays open is decided in
+    /// [`watches`](crate::watches).
     pub(crate) watch: Duration,
 }
 
-/// A healthy API server answers in milliseconds, a busy one within a second.
+/// A healthy API server responds in milliseconds, a busy one within a second.
 ///
-/// Writes must have ended before another replica may lead: the time is below the margin between
-/// a leader's giving up and the end of its Lease, which is 5 s. It also allows two attempts to
-/// renew the Lease. A page of a list has up to 500 objects, some MB, and takes a second on a
-/// machine with two busy cores; the API server itself gives up after 60 s.
+/// A write must finish before another replica can become leader: `object` is less than the 5 s
+/// between the time at which a leader gives up and the time at which its Lease expires. It also
+/// leaves time for two attempts to renew the Lease. A page of a list has up to 500 objects, some
+/// MB, and takes a second on a machine with two busy cores; the API server itself gives up after 60
+/// s.
 pub(crate) const LIMITS: Limits = Limits {
     object: Duration::from_secs(4),
     list: Duration::from_secs(20),
     watch: Duration::from_secs(10),
 };
 
-/// The API server did not answer in time. It may have acted all the same.
+/// The API server did not respond in time. It may have executed the request nevertheless.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the API server did not answer {method} {path} within {} s, and may or may not have acted on it",
+    "the API server did not respond to {method} {path} within {} s, but may have executed it",
     limit.as_secs_f64()
 )]
 pub(crate) struct Unanswered {
@@ -47,7 +48,7 @@ pub(crate) struct Unanswered {
     limit: Duration,
 }
 
-/// A client that anybody in the operator may use, whether or not this replica leads.
+/// A client for requests that do not depend on leadership.
 pub(crate) fn for_all(client: Client, metrics: Metrics, limits: Limits) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -57,7 +58,7 @@ pub(crate) fn for_all(client: Client, metrics: Metrics, limits: Limits) -> Clien
     Client::new(service, namespace)
 }
 
-/// A client that writes only while this replica leads.
+/// A client whose writes fail unless this replica is the leader.
 pub(crate) fn for_leader(client: Client, metrics: Metrics, limits: Limits, gate: Gate) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -74,8 +75,8 @@ pub(crate) fn for_leader(client: Client, metrics: Metrics, limits: Limits, gate:
     Client::new(service, namespace)
 }
 
-/// Sends a request, and gives up when its time is over. The answer is complete, unless it is a
-/// watch.
+/// Sends a request and gives up after its timeout. The returned response is complete, unless it is
+/// a watch.
 async fn answer_within(
     limits: Limits,
     client: Client,
@@ -94,7 +95,7 @@ async fn answer_within(
         if kind == "watch" {
             return Ok(response);
         }
-        // The time is for the whole answer: the server may go silent within it.
+        // The timeout covers the whole response: the server can stall in the middle of it.
         let (head, body) = response.into_parts();
         Ok(Response::from_parts(head, Body::from(body.collect_bytes().await?)))
     };
@@ -104,13 +105,13 @@ async fn answer_within(
     }
 }
 
-/// Whether it is unknown if the API server has acted on a request that failed like this. A write
-/// may then have happened.
+/// Whether a request that failed with this error may still have been executed by the API server.
 pub(crate) fn is_unknown(error: &kube::Error) -> bool {
     match error {
-        // Refused before it was sent.
+        // Rejected before it was sent.
         kube::Error::Service(error) if error.is::<crate::gate::NotLeading>() => false,
-        // Of an error of its own the server says it after it has begun.
+        // The server may have started to execute the request before it responded with its own
+        // error.
         kube::Error::Api(status) => status.code >= 500 || status.code == 429,
         _ => true,
     }

@@ -1,15 +1,16 @@
-//! How many connections there may be, and which one is closed for another.
+//! Limits the number of connections, and chooses which connection to close when there are too many.
 //!
-//! Anybody in the Kubernetes cluster can connect, so a connection is worth nothing until
-//! an agent's seal has been verified on it. Until then it is *asking*: there are few of
-//! these, they end within seconds, and when there are too many the oldest is closed. An
-//! agent sends its request with the connection and is served long before it is the oldest.
-//! A connection whose seal was verified can be *held* until there is something to answer.
-//! When too many are held, further requests are answered at once, and their agents ask
-//! again after a pause.
+//! Any pod in the Kubernetes cluster can connect, so a connection is not trusted until an agent's
+//! seal has been verified on it. Until then it is *unverified*: the limit for these is low, they
+//! are closed after seconds, and when there are too many the oldest is closed. An agent sends its
+//! request with the connection and is served long before its connection is the oldest.
 //!
-//! Memory, as measured: an asking connection takes at most 87 KiB, of which 64 are a body,
-//! and a held one at most 17. All together that is 56 MiB of the 128 that the shipped
+//! A connection whose seal was verified can be kept open as a *long poll* until there is a response
+//! to send. When there are too many long polls, further requests are answered at once, and their
+//! agents ask again after a pause.
+//!
+//! Memory, measured: an unverified connection takes at most 87 KiB, of which 64 KiB are the body,
+//! and a long poll at most 17 KiB. Together that is at most 56 MiB of the 128 MiB that the shipped
 //! Deployment allows.
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,22 +23,23 @@ use tokio::time::Instant;
 
 use crate::lock::lock;
 
-/// Connections that are asking. An honest one asks for some milliseconds.
+/// The maximum number of unverified connections. A well-behaved connection is unverified for some
+/// milliseconds.
 const MAX_ASKING: usize = 256;
 
-/// Connections of one address that are asking. A pod has an address of its own and needs
-/// two. The agents of a whole network may come through one address: those that are held do
-/// not count, and one that was closed asks again within a second.
+/// The maximum number of unverified connections from one address. A pod has an address of its own
+/// and needs two. The agents of a whole network may share one address: long polls do not count, and
+/// an agent whose connection was closed reconnects within a second.
 pub(crate) const MAX_ASKING_PER_PEER: usize = 128;
 
-/// Connections that are held: one for each lead, and one for each worker that waits for
-/// its lead's address. What is above that costs a request per second, not memory.
+/// The maximum number of long polls: one for each lead, and one for each worker that waits for its
+/// lead's address. An agent above the limit costs a request per second, not memory.
 const MAX_HELD: usize = 2048;
 
-/// Connections of one MiniCluster that are held: a quarter, so that others can be.
+/// The maximum number of long polls of one MiniCluster: a quarter, which leaves the rest to others.
 const MAX_HELD_PER_CLUSTER: usize = 512;
 
-/// All connections. Cheap to clone.
+/// All open connections. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connections {
     table: Arc<Mutex<Table>>,
@@ -46,9 +48,9 @@ pub(crate) struct Connections {
 
 #[derive(Default)]
 struct Table {
-    /// In the order they came.
+    /// In the order in which they were accepted.
     asking: BTreeMap<u64, Asking>,
-    /// How many, by the MiniCluster's uid.
+    /// The number of long polls, by the uid of the MiniCluster.
     held: HashMap<String, usize>,
     next: u64,
 }
@@ -58,12 +60,12 @@ struct Asking {
     close: Arc<Notify>,
 }
 
-/// Which limit a connection was closed for.
+/// The limit because of which a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Surplus {
-    /// That of its own address.
+    /// The limit of its address.
     Peer,
-    /// That of all.
+    /// The limit of all connections.
     Total,
 }
 
@@ -77,14 +79,14 @@ impl Surplus {
 }
 
 impl Connections {
-    /// None yet. Of the files that this process may open, half are for other things.
+    /// An empty table. Half of the files that this process may open are left for other uses.
     pub(crate) fn new(max_files: usize) -> Connections {
         let max_held = (max_files / 2).saturating_sub(MAX_ASKING).min(MAX_HELD);
         Connections { table: Arc::default(), max_held }
     }
 
-    /// Takes one more from this address in, which has `limit` for its request. Says for
-    /// which limit another one was closed, if one was.
+    /// Adds a connection from this address, which has `limit` to send its request. Also returns the
+    /// limit because of which another connection was closed, if one was.
     pub(crate) fn admit(&self, address: IpAddr, limit: Duration) -> (Slot, Option<Surplus>) {
         let (peer, close) = (address.to_canonical(), Arc::new(Notify::new()));
         let mut table = self.lock();
@@ -107,7 +109,7 @@ impl Connections {
 }
 
 impl Table {
-    /// The connection that has to make way for one more of this peer.
+    /// The connection to close so that one more from this peer can be accepted, if one has to be.
     fn surplus(&self, peer: IpAddr) -> Option<(u64, Surplus)> {
         let of_peer = || self.asking.iter().filter(|(_, asking)| asking.peer == peer);
         if of_peer().count() >= Surplus::Peer.limit() {
@@ -119,33 +121,34 @@ impl Table {
     }
 }
 
-/// The place of one connection. It is free again when this is dropped.
+/// One connection in the table. Dropping it removes the connection.
 pub(crate) struct Slot {
     id: u64,
     connections: Connections,
     close: Arc<Notify>,
     until: watch::Sender<Instant>,
-    /// The MiniCluster it is held for.
+    /// The MiniCluster whose long poll this is.
     held: Mutex<Option<String>>,
 }
 
 /// Why a connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// It made way for another.
+    /// Another connection took its place.
     Surplus,
-    /// It took too long.
+    /// Its time is over.
     Overdue,
 }
 
 impl Slot {
-    /// Gives the connection this long from now for what comes next.
+    /// Resets the deadline of the connection to `limit` from now.
     pub(crate) fn allow(&self, limit: Duration) {
         self.until.send_replace(Instant::now() + limit);
     }
 
-    /// Lets the connection be held for a MiniCluster whose key sealed its request, to the
-    /// end of the connection. False if too many are, or more than `most` of this one.
+    /// Makes the connection, whose request was sealed with the key of this MiniCluster, a long poll
+    /// until it is closed. Returns false if there are too many long polls, or more than `most` of
+    /// this MiniCluster.
     pub(crate) fn hold(&self, cluster_uid: &str, most: usize) -> bool {
         let mut held = lock(&self.held);
         if held.is_some() {
@@ -171,7 +174,7 @@ impl Slot {
             tokio::select! {
                 () = self.close.notified() => return Closed::Surplus,
                 () = tokio::time::sleep_until(limit) => return Closed::Overdue,
-                // The sender is ours, so it is there.
+                // We own the sender, so the channel is open.
                 _ = until.changed() => {}
             }
         }
@@ -224,7 +227,7 @@ mod tests {
         assert_eq!(held.closed().now_or_never(), None);
         others.pop();
         let (_new, surplus) = connections.admit(address(MAX_ASKING), LIMIT);
-        assert_eq!(surplus, None, "what is dropped gives its place back");
+        assert_eq!(surplus, None, "a dropped connection is removed");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Starts everything: watches, the HTTP server, the reconcilers.
+//! Starts the watches, the HTTP server and the reconcilers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,26 +20,26 @@ use crate::stop::told_to_stop;
 use crate::tasks::Tasks;
 use crate::watches::{self, Asked};
 
-/// MiniClusters. Reconciliations mostly wait for the API server, and changes that come
+/// For MiniClusters. Reconciliations mostly wait for the API server, and changes that arrive
 /// together are reconciled once.
 const MINICLUSTERS: Pacing = Pacing { concurrency: 16, debounce: Duration::from_millis(20) };
 
-/// How the operator is run.
+/// The options of the operator.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The only namespace to look at; all of them if unset.
+    /// The only namespace to watch; all namespaces if unset.
     pub namespace: Option<String>,
     /// How objects are rendered.
     pub settings: Settings,
-    /// How replicas agree on the one that writes; without it this is the only one.
+    /// The leader election; if unset, this is the only replica.
     pub election: Option<Election>,
-    /// How fast the queues may write; as fast as can be if unset.
+    /// The maximum rate of writes by the queues; unlimited if unset.
     pub rate: Option<Rate>,
 }
 
-/// Runs until SIGTERM or SIGINT: then it begins nothing new, lets the work under way end, and
-/// releases the Lease. Fails when it loses the Lease, or when a part of it ends. Reports,
-/// metrics and health are served at `listener`.
+/// Runs until SIGTERM or SIGINT. It then starts no new work, waits for running work to finish, and
+/// releases the Lease. Fails if the Lease is lost, or if one of its tasks exits. Reports, metrics
+/// and health are served on `listener`.
 pub async fn run(client: Client, listener: TcpListener, options: Options) -> Result<(), RunError> {
     let election = options.election.clone();
     lead(client, election, told_to_stop(), |common, for_all| {
@@ -48,7 +48,7 @@ pub async fn run(client: Client, listener: TcpListener, options: Options) -> Res
     .await
 }
 
-/// Starts all tasks. They wait themselves until this replica leads.
+/// Starts all tasks. Each waits on its own until this replica is the leader.
 fn start(common: &Common, for_all: Client, listener: TcpListener, options: Options) -> Tasks {
     let Common { client, leadership, health, metrics } = common;
     let mut tasks = Tasks::default();
@@ -56,7 +56,7 @@ fn start(common: &Common, for_all: Client, listener: TcpListener, options: Optio
     let reports = Reports::new(changed.clone());
     let (miniclusters, writer) = Watched::new();
     let queue_options = queue::Options {
-        // Alone in a namespace, the operator is at home there.
+        // An operator that watches one namespace reads its FluxSetups there.
         home: options.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned()),
         namespace: options.namespace.clone(),
         make_miniclusters: true,
@@ -88,7 +88,8 @@ fn start(common: &Common, for_all: Client, listener: TcpListener, options: Optio
             take.take_minicluster(event);
             forget(&forgotten, event, &store);
             for reference in asked.after(event, &store) {
-                // Nobody receives while the operator stops; then it does not matter.
+                // The receiver is dropped only while the operator stops; a lost change does not
+                // matter then.
                 let _ = changed.send(reference);
             }
         },

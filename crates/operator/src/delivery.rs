@@ -1,4 +1,4 @@
-//! Asks a cluster how agent and Flux reach its pods.
+//! Determines how agent and Flux are delivered to a cluster's pods.
 
 use flux_operator_plan::kubernetes::{DeliveryMethod, NodeVersions, decide_delivery};
 use k8s_openapi::api::core::v1::Node;
@@ -8,15 +8,15 @@ use kube::{Client, Error};
 use crate::client::{LIMITS, for_all};
 use crate::metrics::Metrics;
 
-/// The method for clusters that do not say one. Copies where the server or the
-/// nodes cannot be asked, which works everywhere.
+/// The delivery method for MiniClusters that do not set one. If the API server or the nodes cannot
+/// be queried, it is [`DeliveryMethod::Init`], which works everywhere.
 pub async fn delivery(client: &Client) -> DeliveryMethod {
-    // Nobody reads what is counted before the operator runs.
+    // These requests are made before the operator runs; their counts are not exported.
     let client = for_all(client.clone(), Metrics::new(), LIMITS);
     match ask(&client).await {
         Ok(method) => method,
         Err(error) => {
-            tracing::info!(%error, "delivering by init container: the nodes cannot be asked");
+            tracing::info!(%error, "failed to query the nodes; delivering by init container");
             DeliveryMethod::Init
         }
     }

@@ -2,15 +2,15 @@
 
 use std::error::Error;
 
-/// An error with its causes, on one line. What the API server said stands alone,
-/// without the client's account of the exchange.
+/// An error with its causes, on one line. For an error from the API server, only the server's own
+/// message is used, without the client's description of the request.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
         let said = match error.downcast_ref::<kube::Error>() {
             Some(kube::Error::Api(status)) => Some(status.message.clone()),
-            // It adds nothing to its cause.
+            // This variant only wraps its cause.
             Some(kube::Error::Service(cause)) => {
                 next = Some(&**cause);
                 continue;

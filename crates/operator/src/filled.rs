@@ -1,5 +1,5 @@
-//! Stores whose filling any number of tasks can wait for. kube's own wait wakes only the
-//! task that asked last.
+//! Reflector stores whose initial list any number of tasks can wait for. kube's own
+//! `Store::wait_until_ready` wakes only the task that called it last.
 
 use std::hash::Hash;
 use std::ops::Deref;
@@ -12,25 +12,25 @@ use tokio::sync::watch;
 
 use crate::lease::Term;
 
-/// Whether a watch has listed everything, and in which [`Term`] it began to. Cheap to clone.
+/// Whether a watch has listed all objects, and in which [`Term`] that list started. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Filled(watch::Sender<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// The term in which the watch began.
+    /// The term in which the last list started.
     listing: Term,
-    /// The term of the last list that is complete.
+    /// The term of the last complete list.
     listed: Option<Term>,
 }
 
 impl Filled {
-    /// Not yet.
+    /// Nothing is listed yet.
     pub(crate) fn not_yet() -> Filled {
         Filled(watch::Sender::default())
     }
 
-    /// A list begins.
+    /// A list starts.
     pub(crate) fn begins(&self, term: Term) {
         self.0.send_modify(|progress| progress.listing = term);
     }
@@ -42,24 +42,24 @@ impl Filled {
         });
     }
 
-    /// There will be no list: nothing has to be waited for.
+    /// There will be no list, so waiting tasks continue.
     pub(crate) fn never(&self) {
         self.0.send_modify(|progress| progress.listed = Some(Term::LAST));
     }
 
-    /// Whether there was a complete list, in whatever term.
+    /// Whether any list was completed, in any term.
     pub(crate) fn is(&self) -> bool {
         self.0.borrow().listed.is_some()
     }
 
-    /// Waits until a list is complete that began in this term or later.
+    /// Waits for the completion of a list that started in this term or later.
     pub(crate) async fn wait(&self, term: Term) {
-        // The sender is ours, so it cannot be gone.
+        // We own the sender, so the channel is open.
         let _ = self.0.subscribe().wait_for(|progress| progress.listed >= Some(term)).await;
     }
 }
 
-/// A store, and whether it is filled. Cheap to clone.
+/// A store and its [`Filled`]. Cheap to clone.
 pub(crate) struct Watched<K: Resource<DynamicType = ()> + 'static> {
     store: Store<K>,
     filled: Filled,
@@ -87,30 +87,30 @@ where
     K: Resource<DynamicType = ()> + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
-    /// An empty store, and who fills it.
+    /// An empty store, and the writer that fills it.
     pub(crate) fn new() -> (Watched<K>, Writer<K>) {
         let (store, writer) = reflector::store();
         (Watched { store, filled: Filled::not_yet() }, writer)
     }
 
-    /// Takes note of an event that the store has.
+    /// Records an event that was already applied to the store.
     pub(crate) fn note(&self, event: &Event<K>) {
         if matches!(event, Event::InitDone) {
             self.filled.now();
         }
     }
 
-    /// Whether everything has been listed once.
+    /// Whether all objects have been listed once.
     pub(crate) fn is_filled(&self) -> bool {
         self.filled.is()
     }
 
-    /// Waits until everything has been listed in this term.
+    /// Waits until all objects have been listed in this term.
     pub(crate) async fn filled(&self, term: Term) {
         self.filled.wait(term).await;
     }
 
-    /// For the watch that fills the store.
+    /// The [`Filled`], for the watch that fills the store.
     pub(crate) fn progress(&self) -> Filled {
         self.filled.clone()
     }
@@ -148,7 +148,7 @@ mod tests {
         filled.wait(before).await;
         assert!(filled.is());
         filled.begins(term);
-        assert!(filled.is(), "what was listed before can be read meanwhile");
+        assert!(filled.is(), "earlier lists remain readable meanwhile");
         assert!(filled.wait(term).now_or_never().is_none());
         filled.now();
         filled.wait(term).await;

@@ -1,19 +1,19 @@
-//! The gate that all writes of the leader pass: open while this replica leads. It is in the
-//! client, so that no controller can forget to ask.
+//! Allows writes only while this replica is the leader. The check is in the client, so that no
+//! controller can forget it.
 
 use crate::health::{Health, UnderWay, WRITE};
 use crate::lease::Leadership;
 
-/// Lets writes begin while this replica leads, and shows those under way. Cheap to clone.
+/// Starts writes while this replica is the leader, and tracks the running ones. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Gate {
     leadership: Leadership,
     health: Health,
 }
 
-/// A write was not sent, because this replica does not lead.
+/// A write was not sent, because this replica is not the leader.
 #[derive(Debug, thiserror::Error)]
-#[error("nothing was written, because this replica does not lead (any more)")]
+#[error("nothing was written: this replica is not the leader (any more)")]
 pub(crate) struct NotLeading;
 
 impl Gate {
@@ -21,10 +21,10 @@ impl Gate {
         Gate { leadership, health }
     }
 
-    /// Begins a write, which lasts until the result is dropped.
+    /// Starts a write, which lasts until the returned guard is dropped.
     pub(crate) fn begin_write(&self) -> Result<UnderWay, NotLeading> {
-        // In this order: whoever closes the gate and then finds no write under way knows that
-        // none will come.
+        // The order matters: a caller that closes the gate and then finds no running write knows
+        // that none will start.
         let write = self.health.begin(WRITE);
         if self.leadership.leads() { Ok(write) } else { Err(NotLeading) }
     }
@@ -44,7 +44,7 @@ mod tests {
         leadership.close();
         assert!(gate.begin_write().is_err());
         let no_write = || health.until_none(|name| name == WRITE).now_or_never();
-        assert!(no_write().is_none(), "the one that began before is still under way");
+        assert!(no_write().is_none(), "the write that started before is still running");
         drop(before);
         assert!(no_write().is_some());
     }

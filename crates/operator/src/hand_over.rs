@@ -1,13 +1,13 @@
-//! How a replica stops to lead: first it stops to decide, then the work under way ends, and only
-//! then may the next one lead.
+//! How a replica gives up leadership: it stops deciding, waits for running work to finish, and only
+//! then releases the Lease to the next leader.
 //!
 //! ```text
-//! stop deciding ──► reconciliations end ──► no write begins ──► writes end ──► release the Lease
-//!                   (for a while)                               (their limit)
+//! stop deciding ──► reconciliations finish ──► no new writes ──► writes finish ──► release Lease
+//!                   (bounded time)                               (request timeout)
 //! ```
 //!
-//! The kubelet kills the pod 10 s after it asked it to stop. The times here and that of the
-//! release add up to 9 s.
+//! The kubelet kills the pod 10 s after it asked it to stop. The time limits here and the one of
+//! the release add up to 9 s.
 
 use std::time::Duration;
 
@@ -17,26 +17,26 @@ use crate::client::LIMITS;
 use crate::health::{Health, WRITE};
 use crate::lease::Leadership;
 
-/// How long reconciliations may take to end. They can be cut off after any write, but then the
-/// Events that belong to it are lost.
+/// How long to wait for reconciliations to finish. They can be cut off after any write, but then
+/// the Events of that write are lost.
 const LAST_RECONCILIATIONS: Duration = Duration::from_secs(3);
 
-/// Returns when this replica decides and writes nothing any more.
+/// Returns once this replica no longer decides or writes.
 pub(crate) async fn wind_down(leadership: &Leadership, health: &Health) {
     leadership.stop_deciding();
     if timeout(LAST_RECONCILIATIONS, health.until_none(|_| true)).await.is_err() {
-        tracing::warn!("reconciliations that took too long to end are cut off");
+        tracing::warn!("reconciliations did not finish in time and are cut off");
     }
     end_writes(leadership, health).await;
 }
 
-/// Lets no write begin any more, and returns when those under way have ended.
+/// Rejects new writes, and returns once the running ones have finished.
 pub(crate) async fn end_writes(leadership: &Leadership, health: &Health) {
     leadership.close();
-    // Each has the limit itself.
+    // Each write has this timeout itself.
     let ended = timeout(LIMITS.object, health.until_none(|name| name == WRITE)).await;
     if ended.is_err() {
-        tracing::warn!("writes did not end in time");
+        tracing::warn!("writes did not finish in time");
     }
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use crate::gate::Gate;
     use std::sync::{Arc, Mutex};
 
-    /// A leader whose steps are noted in their order.
+    /// A leader that records its actions in order.
     #[derive(Clone)]
     struct Replica {
         leadership: Leadership,
@@ -66,12 +66,12 @@ mod tests {
             self.said.lock().unwrap().push(words.into());
         }
 
-        /// Decides once a second, and writes what was decided, which takes three.
+        /// Decides once a second, and writes each decision, which takes three seconds.
         async fn schedule(self) {
             for number in 0.. {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 if !self.leadership.decides() {
-                    return self.say("stopped to decide");
+                    return self.say("stopped deciding");
                 }
                 let replica = self.clone();
                 tokio::spawn(async move {
@@ -85,7 +85,7 @@ mod tests {
         async fn release(&self) -> Vec<String> {
             wind_down(&self.leadership, &self.health).await;
             self.say("released");
-            // What comes later than it should has time to do so.
+            // Leaves time for actions that come too late.
             tokio::time::sleep(Duration::from_secs(60)).await;
             self.said.lock().unwrap().clone()
         }
@@ -97,7 +97,7 @@ mod tests {
         tokio::spawn(replica.clone().schedule());
         tokio::time::sleep(Duration::from_millis(2500)).await;
         let said = replica.release().await;
-        assert_eq!(said, ["stopped to decide", "wrote 0", "wrote 1", "released"]);
+        assert_eq!(said, ["stopped deciding", "wrote 0", "wrote 1", "released"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -108,14 +108,14 @@ mod tests {
             let _reconciliation = hung.health.begin("MiniCluster");
             tokio::time::sleep(Duration::from_secs(30)).await;
             let written = hung.gate.begin_write().is_ok();
-            hung.say(format!("written after all: {written}"));
+            hung.say(format!("written afterwards: {written}"));
         });
         tokio::task::yield_now().await;
         let begun = tokio::time::Instant::now();
         wind_down(&replica.leadership, &replica.health).await;
         assert!(begun.elapsed() <= LAST_RECONCILIATIONS + Duration::from_millis(10));
         let said = replica.release().await;
-        assert_eq!(said, ["released", "written after all: false"]);
+        assert_eq!(said, ["released", "written afterwards: false"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
-//! What is under way now: reconciliations, cycles of the scheduler, writes.
+//! The running work: reconciliations, scheduler cycles, writes.
 //!
-//! Two readers: `/healthz`, which fails when something does not end, and the
-//! [hand-over](crate::hand_over), which waits until everything has ended.
+//! Two readers: `/healthz`, which fails when work hangs, and the [hand-over](crate::hand_over),
+//! which waits until all work has finished.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use tokio::sync::Notify;
 
 use crate::lock::lock;
 
-/// Longer than any work takes that will end. Every request to the API server has a time
-/// limit, so a reconciliation whose requests all run into it ends within some 70 s.
+/// Longer than any work takes unless it hangs. Every request to the API server has a timeout, so a
+/// reconciliation whose requests all time out finishes within about 70 s.
 const STUCK: Duration = Duration::from_secs(120);
 
-/// The name of a write to the API server.
+/// The name under which writes to the API server are tracked.
 pub(crate) const WRITE: &str = "write";
 
-/// The work under way. Cheap to clone.
+/// The running work. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Health(Arc<Inner>);
 
@@ -27,7 +27,7 @@ struct Inner {
     ended: Notify,
 }
 
-/// Slots are used again, so work that begins allocates nothing once there are enough.
+/// Entries are reused, so tracking work does not allocate once there are enough.
 #[derive(Default)]
 struct Slots {
     all: Vec<Option<Work>>,
@@ -40,23 +40,23 @@ struct Work {
     since: Instant,
 }
 
-/// Work under way, until it is dropped.
-#[must_use = "the work ends when this is dropped"]
+/// Marks work as running until it is dropped.
+#[must_use = "the work is considered finished when this is dropped"]
 pub(crate) struct UnderWay {
     health: Health,
     slot: usize,
 }
 
 impl Health {
-    /// Work of this name begins.
+    /// Marks the start of work with this name.
     pub(crate) fn begin(&self, name: &'static str) -> UnderWay {
         self.begin_at(name, Instant::now())
     }
 
-    /// Work of this name has been under way for too long.
+    /// Marks work that has been running for too long.
     #[cfg(test)]
     pub(crate) fn begin_long_ago(&self, name: &'static str) -> UnderWay {
-        let since = Instant::now().checked_sub(STUCK * 2).expect("the machine runs for longer");
+        let since = Instant::now().checked_sub(STUCK * 2).expect("the machine is up for longer");
         self.begin_at(name, since)
     }
 
@@ -76,7 +76,7 @@ impl Health {
         UnderWay { health: self.clone(), slot }
     }
 
-    /// A sentence about work that does not end, if there is some.
+    /// Describes the oldest work that hangs, if there is any.
     pub(crate) fn complaint(&self) -> Option<String> {
         self.complaint_at(Instant::now())
     }
@@ -86,7 +86,7 @@ impl Health {
         let age = now.saturating_duration_since(oldest.since);
         (age > STUCK).then(|| {
             format!(
-                "work does not end: {:?} has been under way for {} s, and {} s are enough for any: \
+                "{:?} has been running for {} s, longer than the {} s that any work may take: \
                  the operator must be restarted",
                 oldest.name,
                 age.as_secs(),
@@ -95,10 +95,10 @@ impl Health {
         })
     }
 
-    /// Waits until no work is under way that `counts`, by its name.
+    /// Waits until none of the running work matches `counts`, which is called with its name.
     pub(crate) async fn until_none(&self, counts: impl Fn(&str) -> bool) {
         loop {
-            // Before the look, so that no end is missed.
+            // Subscribed before the check, so that no notification is missed.
             let ended = self.0.ended.notified();
             if !self.lock().all.iter().flatten().any(|work| counts(work.name)) {
                 return;
@@ -134,9 +134,9 @@ mod tests {
         let hung = health.begin("FluxJob");
         let begun = Instant::now();
         let _younger = health.begin("MiniCluster");
-        assert_eq!(health.complaint_at(begun + STUCK / 2), None, "it may still end");
+        assert_eq!(health.complaint_at(begun + STUCK / 2), None, "it may still finish");
         let said = health.complaint_at(begun + STUCK * 2).unwrap();
-        assert!(said.contains("\"FluxJob\" has been under way for 240 s"), "{said}");
+        assert!(said.contains("\"FluxJob\" has been running for 240 s"), "{said}");
         drop(hung);
         let said = health.complaint_at(begun + STUCK * 2).unwrap();
         assert!(said.contains("MiniCluster"), "{said}");

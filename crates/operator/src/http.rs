@@ -1,7 +1,7 @@
-//! What the operator serves: `POST /v1/report` for agents, `/v1/queues` and more of
-//! [`visibility`] for those who wait, `/metrics` for Prometheus, and for the kubelet
-//! `/healthz` (reconciliations end) and `/readyz` (the caches are filled, also on a replica
-//! that does not lead).
+//! The operator's HTTP endpoints: `POST /v1/report` for agents, `/v1/queues` and the other
+//! endpoints of [`visibility`] for users, `/metrics` for Prometheus, and for the kubelet `/healthz`
+//! (no reconciliation hangs) and `/readyz` (the caches have synced, also on a replica that is not
+//! the leader).
 
 use axum::Router;
 use axum::extract::State;
@@ -21,10 +21,10 @@ use crate::queue::{Queues, visibility};
 use crate::reports::{Reports, report};
 use crate::stores::Stores;
 
-/// What prometheus-client writes.
+/// The content type of the text that prometheus-client writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What requests are answered from. Cheap to clone.
+/// The state from which requests are answered. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) client: Client,
@@ -36,7 +36,7 @@ pub(crate) struct Server {
     pub(crate) queues: Queues,
 }
 
-/// Serves until it is dropped.
+/// Serves until the future is dropped.
 pub(crate) async fn serve(listener: TcpListener, server: Server) {
     let metrics = server.metrics.clone();
     let router = Router::new()
@@ -53,7 +53,7 @@ pub(crate) async fn serve(listener: TcpListener, server: Server) {
     listener::serve(listener, router, metrics).await;
 }
 
-/// Serves the metrics of the queues alone, until it is dropped.
+/// Serves only the metrics of the queues, until the future is dropped.
 pub(crate) async fn serve_metrics(listener: TcpListener, metrics: Metrics, queues: Queues) {
     let shown = metrics.clone();
     let text = move || async move {
@@ -80,7 +80,7 @@ async fn ready(State(server): State<Server>) -> Response {
     if server.stores.are_filled() {
         "ok".into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet").into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, "the caches have not synced yet").into_response()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Objects of a kind by what they belong to, most often a MiniCluster, kept up to date by
-//! a watch.
+//! Objects of one kind, indexed by their owner, usually a MiniCluster, and kept up to date by a
+//! watch.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,10 +12,10 @@ use crate::filled::Filled;
 use crate::lease::Term;
 use crate::lock::lock;
 
-/// A namespace and a name: a MiniCluster's, where nothing else is said.
+/// The namespace and name of an owner: a MiniCluster, unless stated otherwise.
 pub(crate) type Owner = (String, String);
 
-/// What was seen of a kind. Cheap to clone.
+/// The observed objects of one kind. Cheap to clone.
 pub(crate) struct Index<K> {
     inner: Arc<Mutex<Inner<K>>>,
     filled: Filled,
@@ -24,7 +24,7 @@ pub(crate) struct Index<K> {
 
 struct Inner<K> {
     by_owner: HashMap<Owner, BTreeMap<String, Arc<K>>>,
-    /// What a list has brought so far; it replaces the rest when it is complete.
+    /// The objects of a list that is not complete yet. They replace `by_owner` when it is.
     coming: HashMap<Owner, BTreeMap<String, Arc<K>>>,
 }
 
@@ -35,45 +35,45 @@ impl<K> Clone for Index<K> {
 }
 
 impl<K: ResourceExt> Index<K> {
-    /// Nothing seen yet.
+    /// An empty index by MiniCluster.
     pub(crate) fn new() -> Index<K> {
         Index::by(owners)
     }
 
-    /// Nothing seen yet of a kind whose objects belong to something else.
+    /// An empty index by the owners that `owners` returns.
     pub(crate) fn by(owners: fn(&K) -> Vec<Owner>) -> Index<K> {
         let inner = Inner { by_owner: HashMap::new(), coming: HashMap::new() };
         Index { inner: Arc::new(Mutex::new(inner)), filled: Filled::not_yet(), owners }
     }
 
-    /// Nothing will be listed, because the operator may not.
+    /// Nothing will be listed, because the operator lacks the permission.
     pub(crate) fn give_up(&self) {
         self.filled.never();
     }
 
-    /// Whether everything has been listed once.
+    /// Whether all objects have been listed once.
     pub(crate) fn is_filled(&self) -> bool {
         self.filled.is()
     }
 
-    /// Waits until everything has been listed in this term.
+    /// Waits until all objects have been listed in this term.
     pub(crate) async fn filled(&self, term: Term) {
         self.filled.wait(term).await;
     }
 
-    /// For the watch that fills the index.
+    /// The [`Filled`], for the watch that fills the index.
     pub(crate) fn progress(&self) -> Filled {
         self.filled.clone()
     }
 
-    /// The objects of a MiniCluster, by name.
+    /// The objects of an owner, sorted by name.
     pub(crate) fn of(&self, owner: &Owner) -> Vec<Arc<K>> {
         let inner = self.lock();
         inner.by_owner.get(owner).map(|all| all.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Takes an event of the watch, and reports those whose objects have changed. The index is
-    /// filled when all of them have been reported.
+    /// Applies an event of the watch, and calls `changed` for each owner whose objects changed. The
+    /// index is filled once all of them have been reported.
     pub(crate) fn take(&self, event: Event<K>, changed: impl FnMut(&Owner)) {
         let is_complete = matches!(event, Event::InitDone);
         self.apply(event).iter().for_each(changed);
@@ -136,8 +136,8 @@ fn insert<K: ResourceExt>(
     owners
 }
 
-/// Whom an object belongs to: the MiniCluster of its label, and, where several share
-/// it, those it names as owners.
+/// The owners of an object: the MiniCluster in its label, and the MiniClusters in its owner
+/// references if several share it.
 fn owners<K: ResourceExt>(object: &K) -> Vec<Owner> {
     let namespace = object.namespace().unwrap_or_default();
     let labelled = object.labels().get(CLUSTER_LABEL).filter(|name| !name.is_empty()).into_iter();
@@ -206,7 +206,7 @@ mod tests {
         take(&index, Event::InitApply(pod("b-0", "b")));
         let mut reported = 0;
         index.take(Event::InitDone, |_| {
-            assert!(!index.is_filled(), "somebody may decide without it");
+            assert!(!index.is_filled(), "a decision could be made without it");
             reported += 1;
         });
         assert_eq!(reported, 1);

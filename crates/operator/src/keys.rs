@@ -1,18 +1,18 @@
-//! Fresh keys for a cluster, from the system's randomness.
+//! Generates keys for a cluster, with the operating system's random number generator.
 
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::kubernetes::{Keys, NewKeys};
 use flux_operator_wire::seal::SealKey;
 
-/// Why there are no keys.
+/// Why no keys could be generated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyError {
-    #[error("the system gives no randomness")]
+    #[error("failed to read random bytes from the operating system")]
     Randomness,
 }
 
-/// The keys of a cluster that has none yet: the user's certificate or a fresh
-/// one, and a fresh key for reports.
+/// Generates the keys of a cluster that has none yet: a report key, and a certificate unless the
+/// user provides one.
 pub(crate) fn new_keys(new: &NewKeys) -> Result<Keys, KeyError> {
     let certificate = match &new.certificate {
         Some(given) => given.clone(),
@@ -25,6 +25,6 @@ pub(crate) fn new_keys(new: &NewKeys) -> Result<Keys, KeyError> {
 
 fn fresh_certificate() -> Result<Certificate, KeyError> {
     let key = SecretKey::from_os().map_err(|_| KeyError::Randomness)?;
-    let metadata = Metadata::new("flux-operator").expect("this name has the alphabet Flux takes");
+    let metadata = Metadata::new("flux-operator").expect("Flux accepts all its characters");
     Ok(Certificate::new(key, metadata))
 }

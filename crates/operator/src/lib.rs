@@ -1,12 +1,12 @@
-//! The operator: watches MiniClusters and queues, applies what is decided, reports status.
+//! The operator: watches MiniClusters and queues, applies what `plan` decides, and reports status.
 //!
 //! ```text
 //! watches ──► reconciler (observe, decide, apply, conclude) ──► API server
 //! agents ───► reports ──────┘
 //! ```
 //!
-//! This is the thin shell around `plan`: clients, clocks and sockets are here, decisions are
-//! not. Every kind has the same [`reconciler`].
+//! This is the thin shell around `plan`: clients, clocks and sockets are here, decisions are in
+//! `plan`. All kinds share one [`reconciler`].
 
 mod backoff;
 mod client;

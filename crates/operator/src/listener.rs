@@ -1,8 +1,8 @@
-//! Serves a router to clients that may be anybody: every step of a connection has a limit
-//! of time and of bytes, and [`connections`](crate::connections) limits their number.
+//! Serves a router to untrusted clients: every step of a connection has a limit of time and of
+//! bytes, and [`connections`](crate::connections) limits the number of connections.
 //!
-//! A connection has one request. Agents and the kubelet send no second one, and for
-//! others, such as Prometheus, a connection costs nothing beside what they ask for.
+//! A connection serves one request. Agents and the kubelet never send a second one, and for others,
+//! such as Prometheus, a new connection costs little compared with the request.
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -30,37 +30,37 @@ use crate::tasks::panic_message;
 /// How long each step of a connection may take.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// From the connection to the last byte of its request.
+    /// From accepting the connection to the last byte of the request.
     request: Duration,
-    /// From there to the first byte of the answer.
+    /// From there to the first byte of the response.
     answer: Duration,
-    /// From there to its last.
+    /// From there to its last byte.
     send: Duration,
 }
 
-/// Clients send the whole request at once, and read the answer at once; a busy machine or
-/// a lost packet may cost seconds. A long poll takes 25 s at most, to which a busy machine
-/// may add some.
+/// Clients send the whole request at once and read the response at once; a busy machine or a lost
+/// packet may delay them for seconds. A long poll takes up to 25 s, and longer on a busy machine.
 const LIMITS: Limits = Limits {
     request: Duration::from_secs(5),
     answer: Duration::from_secs(40),
     send: Duration::from_secs(10),
 };
 
-/// The longest head of a request: the least that hyper allows. Tokens of users have one
-/// or two KiB.
+/// The maximum size of a request's head: the smallest that hyper allows. Users' tokens have one or
+/// two KiB.
 const MAX_HEAD: usize = 8 * 1024;
 
-/// How many headers a request may have.
+/// The maximum number of headers.
 const MAX_HEADERS: usize = 64;
 
-/// The longest body: more than any report has.
+/// The maximum size of a body: larger than any report.
 const MAX_BODY: usize = 64 * 1024;
 
-/// Before the next try when the system can give no more connections.
+/// The delay after a failed accept, for example when there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until it is dropped. Handlers get their connection's [`Slot`] as an extension.
+/// Serves until the future is dropped. Handlers get the [`Slot`] of their connection as an
+/// extension.
 pub(crate) async fn serve(listener: TcpListener, router: Router, metrics: Metrics) {
     serve_within(LIMITS, listener, router, metrics).await;
 }
@@ -91,15 +91,15 @@ async fn serve_within(limits: Limits, listener: TcpListener, router: Router, met
                 Ok(_) => {}
                 Err(panic) => {
                     let panic = panic_message(&*panic);
-                    tracing::error!(%address, panic, "a request panicked, and its connection is closed");
+                    tracing::error!(%address, panic, "a request panicked; closing its connection");
                 }
             }
         });
     }
 }
 
-/// Allows as many open files as the system does, and says how many. Container runtimes
-/// start programs with 1024, for those that cannot handle more.
+/// Raises the limit of open files to the maximum, and returns it. Container runtimes start programs
+/// with a limit of 1024, for programs that cannot handle more.
 fn raise_file_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -108,13 +108,13 @@ fn raise_file_limit() -> usize {
     files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
-/// Whether a client went away before its connection was taken.
+/// Whether the client disconnected before its connection was accepted.
 fn is_of_client(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(kind, ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Serves one connection. Says why it was closed, if it was.
+/// Serves one connection. Returns why it was closed early, if it was.
 async fn connection(
     stream: TcpStream,
     slot: Arc<Slot>,
@@ -128,7 +128,7 @@ async fn connection(
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // What went wrong is the client's to know.
+        // An error here concerns only the client.
         _ = served => None,
         closed = slot.closed() => Some(closed),
     }
@@ -141,8 +141,7 @@ async fn answer(
     router: Router,
 ) -> Result<Response, Infallible> {
     let (mut head, body) = request.into_parts();
-    // Read here and not by a handler: from now on we may take our time, and the client
-    // may not.
+    // The body is read here and not by a handler: only the client's part has the short time limit.
     let Ok(body) = to_bytes(Body::new(body), MAX_BODY).await else {
         return Ok(StatusCode::PAYLOAD_TOO_LARGE.into_response());
     };

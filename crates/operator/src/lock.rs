@@ -1,10 +1,9 @@
-//! Locks that outlive a panic of their holder.
+//! Locks that survive a panic of their holder.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Takes a lock. A panic in one reconciliation must not end all others, so a lock that was
-/// held then is taken as if nothing had happened: every holder here leaves its value whole
-/// between any two of its statements that can panic.
+/// Locks a mutex, even if it is poisoned. A panic in one reconciliation must not affect others, and
+/// no code here leaves a locked value inconsistent across a statement that can panic.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

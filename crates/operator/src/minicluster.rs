@@ -1,4 +1,4 @@
-//! MiniClusters, as the reconciler needs them.
+//! The reconciler's [`Kind`] for MiniClusters.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::reconciler::{Kind, Memory, Written, is_terminating};
 use crate::reports::Reports;
 use crate::stores::{Guarded, Stores};
 
-/// Where MiniClusters and what belongs to them are found.
+/// Gives the reconciler access to MiniClusters and their objects.
 pub(crate) struct MiniClusters {
     pub(crate) settings: Settings,
     pub(crate) stores: Stores,
@@ -63,7 +63,7 @@ impl Kind for MiniClusters {
             let reply = reply(client, minicluster, &query).await.unwrap_or_else(|error| {
                 let (cluster, error) = (minicluster.name_any(), chain(&error));
                 let namespace = minicluster.namespace();
-                tracing::warn!(cluster, namespace, error, "failed to ask about a MiniCluster");
+                tracing::warn!(cluster, namespace, error, "failed to query for a MiniCluster");
                 None
             });
             let answer = Answer::new(minicluster, query, reply, seen.now);
@@ -108,7 +108,7 @@ impl Kind for MiniClusters {
     }
 }
 
-/// What the API server says. Of a Secret only its existence is read.
+/// Executes a query against the API server. Of a Secret, only its existence is read.
 async fn reply(
     client: &Client,
     minicluster: &MiniCluster,
@@ -136,7 +136,7 @@ async fn reply(
     })
 }
 
-/// The warnings about an object.
+/// The warning Events about an object.
 async fn warnings(client: &Client, namespace: &str, uid: &str) -> Result<Vec<Event>, kube::Error> {
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     let about = ListParams::default().fields(&format!("involvedObject.uid={uid},type=Warning"));

@@ -1,4 +1,4 @@
-//! Runs what one replica runs, while it leads and while it waits to; and ends it in order.
+//! Runs one replica, both while it is the leader and while it waits to be, and stops it in order.
 
 use std::pin::pin;
 
@@ -12,21 +12,21 @@ use crate::lease::{Candidate, Election, Leadership, Lost};
 use crate::metrics::Metrics;
 use crate::tasks::{TaskEnded, Tasks};
 
-/// Why the operator ended without being asked to.
+/// Why the operator stopped without being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Another replica may lead.
+    /// The Lease was lost, so that another replica may be the leader.
     #[error(transparent)]
     Lost(Lost),
-    /// A part of the operator does not run any more.
+    /// A task of the operator has exited.
     #[error(transparent)]
     TaskEnded(TaskEnded),
 }
 
-/// What all reconcilers use. Cheap to clone.
+/// What all reconcilers share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Common {
-    /// Writes only while this replica leads.
+    /// Writes only while this replica is the leader.
     pub(crate) client: Client,
     pub(crate) leadership: Leadership,
     pub(crate) health: Health,
@@ -42,8 +42,8 @@ impl Common {
     }
 }
 
-/// Runs what `start` starts until `stop`: then nothing new is begun, the work under way ends,
-/// and the Lease is released. Fails when the Lease is lost, or when a task ends.
+/// Runs the tasks that `start` starts until `stop`. Then it starts no new work, waits for running
+/// work to finish, and releases the Lease. Fails if the Lease is lost, or if a task exits.
 pub(crate) async fn lead(
     client: Client,
     election: Option<Election>,
@@ -70,7 +70,7 @@ pub(crate) async fn lead(
                 None => std::future::pending().await,
             }
         });
-        // Another replica may write any moment: writes under way are cut off.
+        // Another replica may write at any moment: running writes are cut off.
         let give_up = |lost| {
             leadership.close();
             Err(RunError::Lost(lost))
@@ -81,11 +81,12 @@ pub(crate) async fn lead(
             lost = &mut lost => return give_up(lost),
             ended = tasks.first_end() => Some(ended),
         };
-        // The Lease is renewed meanwhile.
+        // The Lease is still renewed meanwhile.
         tokio::select! {
             () = async {
                 if ended.is_some() {
-                    // Cut off now, they might still be done after the Lease was released.
+                    // Writes that are cut off now could still be executed after the Lease was
+                    // released.
                     end_writes(&leadership, &common.health).await;
                     tasks.cancel();
                 } else {

@@ -1,9 +1,9 @@
-//! Being told to stop.
+//! Signals that stop the operator.
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Waits for SIGTERM or SIGINT. Where signals cannot be listened for, waits for
-/// ever: then they end the process as they always did.
+/// Waits for SIGTERM or SIGINT. If signal handlers cannot be installed, waits forever; the signals
+/// then have their default effect.
 pub(crate) async fn told_to_stop() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))

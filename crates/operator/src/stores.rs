@@ -1,4 +1,4 @@
-//! What the operator sees of the cluster, kept up to date by watches.
+//! The observed objects of MiniClusters, kept up to date by watches.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -19,10 +19,11 @@ use crate::lease::Term;
 use crate::reconciler::Written;
 use crate::reports::Reports;
 
-/// A MiniCluster, or why it is none: one that does not parse must not stop the rest.
+/// A MiniCluster, or the error if it cannot be deserialized: an invalid object must not stop the
+/// rest.
 pub(crate) type Guarded = DeserializeGuard<MiniCluster>;
 
-/// Everything that is watched. Cheap to clone.
+/// All watched objects. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Stores {
     pub(crate) miniclusters: Watched<Guarded>,
@@ -33,7 +34,7 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// Waits until everything has been listed in this term.
+    /// Waits until all objects have been listed in this term.
     pub(crate) async fn filled(&self, term: Term) {
         self.miniclusters.filled(term).await;
         self.jobs.filled(term).await;
@@ -42,7 +43,7 @@ impl Stores {
         self.services.filled(term).await;
     }
 
-    /// What is seen of a MiniCluster now. Asks nobody.
+    /// The current observed state of a MiniCluster, from memory.
     pub(crate) fn seen(
         &self,
         minicluster: &MiniCluster,
@@ -54,7 +55,8 @@ impl Stores {
         let map = format!("{}-entrypoint", owner.1);
         let pods = self.pods.of(&owner);
         let report = reports.last(minicluster.metadata.uid.as_deref().unwrap_or_default());
-        // What a pod has said ends with it: an operator that never heard it agrees then.
+        // A report does not outlive its pod: an operator that never received it must come to the
+        // same result.
         let report = report.filter(|(uid, _)| {
             pods.iter().any(|pod| {
                 pod.uid().as_ref() == Some(uid) && pod.metadata.deletion_timestamp.is_none()
@@ -76,7 +78,7 @@ impl Stores {
         }
     }
 
-    /// The resource version of an object of a MiniCluster, if it is seen.
+    /// The resource version of an object of a MiniCluster, if it was observed.
     pub(crate) fn version(&self, minicluster: &MiniCluster, written: &Written) -> Option<String> {
         let owner = owner(minicluster);
         match written.kind.as_str() {
@@ -100,7 +102,7 @@ impl Stores {
         self.miniclusters.find(|found| found.meta().uid.as_deref() == Some(uid))
     }
 
-    /// Whether everything has been listed once.
+    /// Whether all objects have been listed once.
     pub(crate) fn are_filled(&self) -> bool {
         self.miniclusters.is_filled()
             && self.jobs.is_filled()
@@ -134,7 +136,7 @@ fn owner(minicluster: &MiniCluster) -> Owner {
     (minicluster.namespace().unwrap_or_default(), minicluster.name_any())
 }
 
-/// The MiniCluster of these names, for a pass.
+/// A reference to the MiniCluster with this namespace and name.
 pub(crate) fn reference((namespace, name): &Owner) -> ObjectRef<Guarded> {
     ObjectRef::new(name).within(namespace)
 }

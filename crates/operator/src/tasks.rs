@@ -1,6 +1,5 @@
-//! The tasks of the operator. None of them is meant to end, so the first one that does ends
-//! the operator: one that runs without its scheduler or a watch would look healthy and do half
-//! of its work.
+//! The tasks of the operator. None of them may exit; if one does, the operator exits: without its
+//! scheduler or a watch it would look healthy but do only half of its work.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -8,14 +7,14 @@ use std::collections::HashMap;
 
 use tokio::task::{Id, JoinSet};
 
-/// Tasks with names. They end when this is dropped.
+/// Named tasks. They are cancelled when this is dropped.
 #[derive(Default)]
 pub(crate) struct Tasks {
     set: JoinSet<()>,
     names: HashMap<Id, &'static str>,
 }
 
-/// A task that should have run for ever has ended.
+/// A task that should run forever has exited.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TaskEnded {
     /// It panicked.
@@ -23,11 +22,11 @@ pub enum TaskEnded {
     Panicked {
         /// The name of the task.
         name: &'static str,
-        /// What it said.
+        /// The panic message.
         message: String,
     },
     /// It returned.
-    #[error("task {name:?} ended, which is a bug")]
+    #[error("task {name:?} exited unexpectedly, which is a bug")]
     Returned {
         /// The name of the task.
         name: &'static str,
@@ -45,7 +44,7 @@ impl Tasks {
         self.names.insert(id, name);
     }
 
-    /// Waits until a task ends, and says which.
+    /// Waits until a task exits, and returns which.
     pub(crate) async fn first_end(&mut self) -> TaskEnded {
         let name = |id| self.names.get(&id).copied().unwrap_or_default();
         match self.set.join_next_with_id().await {
@@ -61,27 +60,27 @@ impl Tasks {
         }
     }
 
-    /// Ends all tasks at their next `await`.
+    /// Cancels all tasks at their next `await`.
     pub(crate) fn cancel(&mut self) {
         self.set.abort_all();
     }
 }
 
 thread_local! {
-    /// Where the last panic of this thread was.
+    /// The location of the last panic on this thread.
     static LAST_PANIC: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Has panics be reported by whoever catches them, with their place, and not printed each time:
-/// an object whose reconciliation panics is tried again and again. For a program whose panics
-/// are all caught or end it with their message.
+/// Installs a panic hook that prints nothing and remembers the location, for the code that catches
+/// the panic to report: an object whose reconciliation panics is retried again and again. For a
+/// program in which every panic is caught or ends the program with its message.
 pub fn report_panics_where_caught() {
     std::panic::set_hook(Box::new(|panic| {
         LAST_PANIC.set(panic.location().map(ToString::to_string));
     }));
 }
 
-/// What a panic that was caught on this thread said, and where it was.
+/// The message and location of a panic that was caught on this thread.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => *text,

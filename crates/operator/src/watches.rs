@@ -1,6 +1,6 @@
-//! The watches: what is watched, how much of it is kept, and which MiniClusters are to be
-//! reconciled when it changes. They run whether or not this replica leads; when it comes to
-//! lead, each begins with a new list.
+//! The watches: which kinds are watched, which fields are kept, and which MiniClusters are
+//! reconciled after a change. They run whether or not this replica is the leader; when it becomes
+//! leader, each starts with a new list.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -26,26 +26,26 @@ use crate::reports::Reports;
 use crate::stores::{Guarded, Stores, reference};
 use crate::tasks::Tasks;
 
-/// What a large `kubectl apply` leaves on an object, and nobody here reads.
+/// The annotation that `kubectl apply` writes. It can be large, and the operator does not read it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// After how many seconds the API server ends a watch, which is then continued where it was.
-/// A connection that is silent for 5 s longer is dead, and the watch continues on another; so a
-/// dead one is noticed within 15 s. Only an answer of the API server itself shows that it is
-/// there: the kernel of a machine whose API server hangs, and a proxy whose backend is gone,
-/// still answer TCP's probes. It costs each replica one request per second for ten watches, on
-/// connections that are open already.
+/// The number of seconds after which the API server ends a watch, which then continues where it
+/// ended. A connection without data for 5 s longer is dead, and the watch continues on another one,
+/// so a dead connection is detected within 15 s. Only a response of the API server itself proves
+/// that it is alive: TCP keepalive is also answered by the kernel of a machine whose API server
+/// hangs, and by a proxy whose backend is gone. With ten watches this costs each replica one
+/// request per second, on connections that are already open.
 const WATCH_SECONDS: u32 = 10;
 
-/// Where names of MiniClusters go whose objects have changed.
+/// Receives the names of MiniClusters whose objects have changed.
 pub(crate) type Changed = UnboundedSender<ObjectRef<Guarded>>;
 
-/// How everything is watched.
+/// The configuration of all watches.
 pub(crate) fn config() -> watcher::Config {
     watcher::Config::default().timeout(WATCH_SECONDS)
 }
 
-/// Starts the watches of what MiniClusters own.
+/// Starts the watches of the objects that MiniClusters own.
 pub(crate) fn start(
     tasks: &mut Tasks,
     client: &Client,
@@ -71,7 +71,7 @@ pub(crate) fn start(
     stores
 }
 
-/// Watches MiniClusters, and gives every event to `take` when the store has it.
+/// Watches MiniClusters, and passes every event to `take` once the store contains it.
 pub(crate) async fn miniclusters(
     client: Client,
     namespace: Option<String>,
@@ -95,8 +95,8 @@ pub(crate) async fn miniclusters(
     }
 }
 
-/// Begins a watch, and again, with a new list, whenever this replica comes to lead. It waits until
-/// it is known who leads: a replica that leads from the start lists once.
+/// Runs a watch, and restarts it with a new list whenever this replica becomes leader. It starts
+/// once the leader is known, so that a replica that is leader from the start lists only once.
 pub(crate) fn anew_in_each_term<S: Stream + Send>(
     leadership: Leadership,
     filled: Filled,
@@ -126,16 +126,16 @@ pub(crate) fn anew_in_each_term<S: Stream + Send>(
     })
 }
 
-/// Which MiniClusters are to be reconciled because the watch of MiniClusters shows something.
+/// Determines which MiniClusters to reconcile after an event of the watch of MiniClusters.
 #[derive(Default)]
 pub(crate) struct Asked {
-    /// What there was before the list that is under way.
+    /// The stored objects before the current list.
     before: Vec<ObjectRef<Guarded>>,
 }
 
 impl Asked {
-    /// Those to reconcile after `event`, which the store has. What a list brings is in the store
-    /// when the list is complete, and not before.
+    /// The MiniClusters to reconcile after `event`, which the store already contains. The objects
+    /// of a list are in the store once the list is complete.
     pub(crate) fn after(
         &mut self,
         event: &Event<Guarded>,
@@ -159,7 +159,7 @@ impl Asked {
     }
 }
 
-/// What the watches of owned objects share.
+/// The parameters that the watches of owned objects share.
 struct From<'a> {
     client: &'a Client,
     namespace: Option<&'a str>,
@@ -168,7 +168,7 @@ struct From<'a> {
 }
 
 impl From<'_> {
-    /// Watches all objects of a kind that carry our label.
+    /// Watches all objects of a kind that have our label.
     fn follow<K, T>(
         &self,
         index: &Index<K>,
@@ -193,7 +193,8 @@ impl From<'_> {
             match event {
                 Ok(event) => {
                     index.take(event, |owner| {
-                        // Nobody receives while the operator stops; then it does not matter.
+                        // The receiver is dropped only while the operator stops; a lost change does
+                        // not matter then.
                         let _ = changed.send(reference(owner));
                     });
                     then();
@@ -205,7 +206,7 @@ impl From<'_> {
     }
 }
 
-/// The API of a kind in the only namespace, or in all.
+/// The API of a kind, in one namespace or in all.
 pub(crate) fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -216,13 +217,13 @@ where
     }
 }
 
-/// Drops what nobody here reads, before it is kept.
+/// Removes fields that the operator does not read, before the object is stored.
 pub(crate) fn prune<K: ResourceExt>(object: &mut K) {
     object.managed_fields_mut().clear();
     object.annotations_mut().remove(LAST_APPLIED);
 }
 
-/// Of a pod only its place and its status count; its spec is the Job's template.
+/// Of a pod only its node and its status are used; its spec comes from the Job's template.
 fn prune_pod(pod: &mut Pod) {
     prune(pod);
     pod.annotations_mut().retain(|name, _| name == "batch.kubernetes.io/job-completion-index");
@@ -230,7 +231,7 @@ fn prune_pod(pod: &mut Pod) {
     pod.spec = Some(PodSpec { node_name, ..PodSpec::default() });
 }
 
-/// Of a Job's template nothing counts: it cannot change.
+/// A Job's template is not used, because it cannot change.
 fn prune_job(job: &mut Job) {
     prune(job);
     if let Some(spec) = &mut job.spec {

@@ -1,6 +1,6 @@
 //! The batch script of a runner: each line of its command is a job of its own.
 //!
-//! The lines are the user's shell text and reach the script as they stand.
+//! The lines are the user's shell text and become part of the script unchanged.
 
 use flux_operator_api::MiniClusterSpec;
 use flux_operator_api::minicluster::Container;
@@ -11,13 +11,13 @@ use crate::program::{flags, lines, option_flags, prefix};
 /// The batch of a runner.
 pub(crate) fn batch(spec: &MiniClusterSpec, runner: &Container) -> Batch {
     let mut options = flags(spec);
-    // A directory that can be written to, unlike the one the user may be in.
+    // A directory that is writable, unlike the working directory may be.
     options.push("--output=\"$FLUX_OUTPUT_DIR/flux-{{id}}.out\"".into());
     if spec.logging.as_ref().is_some_and(|logging| logging.quiet) {
-        // What it prints is the job's id. `--quiet` came only with Flux 0.58.
+        // It prints the job's id. `--quiet` exists only since Flux 0.58.
         options.push(">/dev/null".into());
     }
-    // Last, so that the user's count.
+    // Last, so that the user's options take precedence.
     options.push(option_flags(spec.flux.as_ref()));
     let text = lines(runner);
     Batch {
@@ -27,8 +27,8 @@ pub(crate) fn batch(spec: &MiniClusterSpec, runner: &Container) -> Batch {
     }
 }
 
-/// Submits every line, waits for all of them, and fails if one did. Numbers are
-/// those of the lines from 0, empty ones included, as with the Go operator.
+/// Submits every line, waits for all jobs, and fails if one of them did. Numbers are
+/// those of the lines from 0, including empty ones, as with the Go operator.
 fn script(text: &str) -> String {
     let mut script = "failed=0\n".to_owned();
     for (number, line) in text.lines().enumerate() {
@@ -39,7 +39,7 @@ fn script(text: &str) -> String {
         let file = |kind: &str| format!("--{kind}=\"$FLUX_OUTPUT_DIR/job-{number}");
         let (error, output) = (file("error"), file("output"));
         script += &format!("flux submit --flags=waitable {error}.err\" {output}.out\" {line}\n");
-        // On a line of its own, because the user's may end in a comment.
+        // On a line of its own, because the user's line may end in a comment.
         script += "test $? -eq 0 || failed=1\n";
     }
     script + "flux queue idle\nflux jobs -a\nflux job wait --all && exit $failed\n"

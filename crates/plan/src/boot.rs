@@ -1,40 +1,40 @@
-//! The boot plan of a cluster, for a place.
+//! The boot plan of a cluster, for pods or for one machine.
 
 use flux_operator_wire::{BootPlan, FluxHome, ReportTarget};
 
 use crate::cluster::Cluster;
 
-/// The port brokers listen on, as users of the Go operator know it.
+/// The port of the brokers, as users of the Go operator know it.
 pub(crate) const BROKER_PORT: u16 = 8050;
 
-/// The port an agent answers on. Next to the brokers', so that a firewall has
-/// one range.
+/// The port of the agents. Next to the brokers' port, so that a firewall needs
+/// only one range.
 pub(crate) const AGENT_PORT: u16 = 8051;
 
-/// Where a cluster is carried out.
+/// Where a cluster runs.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// In pods that find each other by name.
     Pods {
-        /// Identity of the MiniCluster; empty offline.
+        /// Uid of the MiniCluster; empty offline.
         uid: String,
         /// Domain of the pods' names: `<headless>.<namespace>.svc.<cluster domain>`.
         domain: String,
         /// Where Flux is.
         flux: FluxHome,
-        /// Where reports go.
+        /// Where agents send their reports.
         report: Option<ReportTarget>,
     },
     /// In processes on one machine, with the lead at this socket.
     Machine {
         /// Path of the socket.
         socket: String,
-        /// Where jobs write.
+        /// Where jobs write their output.
         output_directory: String,
     },
 }
 
-/// What the agents of a cluster are told. The same for every rank.
+/// The boot plan of a cluster's agents. It is the same for every rank.
 pub fn boot_plan(cluster: &Cluster, place: &Place) -> BootPlan {
     let Cluster {
         name,
@@ -64,7 +64,7 @@ pub fn boot_plan(cluster: &Cluster, place: &Place) -> BootPlan {
             bind: "tcp://*:%p".into(),
             connect: format!("tcp://%h.{domain}:%p"),
         },
-        // One machine has one level: every broker talks to the lead.
+        // One machine has one level: every broker connects to the lead.
         Place::Machine { socket, .. } => Addresses {
             lead: format!("ipc://{socket}"),
             bind: format!("ipc://{socket}"),

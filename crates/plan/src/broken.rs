@@ -1,5 +1,6 @@
-//! What is said of an object that cannot be reconciled: it cannot be read, or the operator fails
-//! over it. For any kind: one condition, which says whether an object can be reconciled at all.
+//! The status of an object that cannot be reconciled: it cannot be decoded, or reconciling it
+//! fails. It works for any kind, with the one condition that says whether the object can be
+//! reconciled at all.
 
 use flux_operator_api::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -8,15 +9,15 @@ use serde_json::{Value, json};
 
 use crate::verdict::{self, no};
 
-/// The change of a status that says that an object cannot be read. What its status is now cannot
-/// be read either.
+/// The status patch for an object that cannot be decoded. Its current status cannot be
+/// decoded either.
 pub fn unreadable(condition: &str, metadata: &ObjectMeta, error: &str, now: Timestamp) -> Value {
-    let message = format!("the object cannot be read, so nothing is done about it: {error}");
+    let message = format!("the object cannot be decoded and is ignored: {error}");
     status(condition, Reason::Unreadable, &message, metadata, &[], now)
 }
 
-/// The change of a status that says that the operator failed over an object which has these
-/// conditions. They stay as they are.
+/// The status patch for an object that the operator failed to reconcile. Its other
+/// conditions stay as they are.
 pub fn operator_error(
     condition: &str,
     metadata: &ObjectMeta,
@@ -25,8 +26,8 @@ pub fn operator_error(
     now: Timestamp,
 ) -> Value {
     let message = format!(
-        "the operator failed while it reconciled this object, and tries again: please report this \
-         with the operator's log: {error}"
+        "the operator failed to reconcile this object and will retry; please report this with \
+         the operator's log: {error}"
     );
     status(condition, Reason::OperatorError, &message, metadata, before, now)
 }

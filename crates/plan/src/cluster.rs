@@ -1,4 +1,4 @@
-//! A cluster, before anybody decided where it runs.
+//! A cluster, independent of where it runs.
 
 use flux_operator_api::minicluster::{Container, Flux, Logging};
 use flux_operator_flux::BrokerConfig;
@@ -12,22 +12,22 @@ use crate::program::program;
 use crate::rank_table::{RankTable, RankTableError};
 use crate::valid::Valid;
 
-/// Where Flux and its configuration are, unless the manifest says otherwise.
+/// Where Flux and its configuration are mounted, unless the manifest sets it.
 const MOUNT: &str = "/mnt/flux";
 
-/// Where jobs write, unless the manifest says otherwise.
+/// Where jobs write their output, unless the manifest sets it.
 const OUTPUT: &str = "/tmp/fluxout";
 
-/// A Flux cluster as its MiniCluster means it: ranks, programs, settings.
+/// A Flux cluster as a MiniCluster describes it: ranks, programs, settings.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Its name.
     pub name: String,
-    /// Its hosts.
+    /// Its rank table.
     pub ranks: RankTable,
     /// How the command is run.
     pub mode: Mode,
-    /// What the lead runs.
+    /// The program of the lead.
     pub program: Program,
     /// The user's hooks.
     pub hooks: Hooks,
@@ -35,27 +35,27 @@ pub struct Cluster {
     pub sidecars: Vec<Sidecar>,
     /// Settings of the brokers.
     pub broker: BrokerOptions,
-    /// The brokers' configuration, as far as it is known now.
+    /// The brokers' configuration, as far as it is known at this point.
     pub config: BrokerConfig,
-    /// The user's own configuration, instead.
+    /// The user's own configuration, which replaces it.
     pub verbatim_config: Option<String>,
     /// Resources of each node.
     pub resources: Resources,
-    /// What is printed.
+    /// Logging settings.
     pub logging: wire::Logging,
-    /// How often the lead may be started again.
+    /// How often the lead may be restarted.
     pub restart_limit: u32,
-    /// How long everything below an agent has to end, in seconds.
+    /// Seconds that everything below an agent has to exit.
     pub grace_seconds: u32,
-    /// A worker's broker is not started again.
+    /// A worker's broker is not restarted.
     pub complete_workers: bool,
-    /// Where Flux's Python packages are, if not where a view has them.
+    /// The path of Flux's Python packages, if it is not that of the view.
     pub python_path: String,
-    /// Flux's own simple scheduler stays, although a view may bring Fluxion.
+    /// Use Flux's simple scheduler, even if the view has Fluxion.
     pub simple_scheduler: bool,
     /// Variables for shells that connect.
     pub environment: std::collections::BTreeMap<String, String>,
-    /// Where jobs write.
+    /// Where jobs write their output.
     pub output_directory: String,
     /// Where Flux and its configuration are mounted.
     pub mount: String,
@@ -66,7 +66,7 @@ pub struct Cluster {
 pub enum Mode {
     /// As a job.
     Submit,
-    /// As a script that runs as a job, of which each line is a job in turn.
+    /// As a script that runs as a job; each line of it is a job in turn.
     Batch,
     /// Beside the broker; it submits jobs of its own.
     Launcher,
@@ -75,7 +75,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode a spec asks for. Nothing to run means to stay up.
+    /// The mode of a spec. Without a command the cluster is interactive.
     pub(crate) fn of(spec: &flux_operator_api::MiniClusterSpec, runner: &Container) -> Mode {
         let script = runner.commands.as_ref().is_some_and(|commands| !commands.script.is_empty());
         let nothing = runner.command.trim().is_empty() && runner.args.is_empty() && !script;
@@ -89,7 +89,7 @@ impl Mode {
 }
 
 impl Cluster {
-    /// The cluster a MiniCluster means.
+    /// The cluster that a MiniCluster describes.
     pub fn of(minicluster: &Valid) -> Result<Cluster, RankTableError> {
         let spec = &minicluster.spec;
         let name = minicluster.metadata.name.clone().unwrap_or_default();
@@ -141,8 +141,8 @@ fn hooks(runner: &Container) -> Hooks {
     }
 }
 
-/// Sidecars that run a command or hooks of theirs. One without keeps its image's
-/// entrypoint; the Go operator started a script that ended at once.
+/// Sidecars with a command or hooks. One without keeps its image's
+/// entrypoint; the Go operator started a script that exited at once.
 fn sidecars(containers: &[Container], flux: &Flux) -> Vec<Sidecar> {
     containers
         .iter()
@@ -181,7 +181,7 @@ fn broker_options(
         (false, level) => u8::try_from(level).unwrap_or(7),
     };
     BrokerOptions {
-        // One level for up to 256 workers: fewer hops, and one address to find.
+        // One level for up to 256 workers: fewer hops, and one address to resolve.
         topology: or(&flux.topology, "kary:256"),
         connect_timeout: or(&flux.connect_timeout, "5s"),
         log_level,
@@ -196,12 +196,12 @@ fn broker_options(
     }
 }
 
-/// What the Go operator's configuration says of access and queue; bootstrap,
-/// certificate and resources are filled in where they are known.
+/// Access and queue settings, as in the Go operator's configuration; bootstrap,
+/// certificate and resources are added where they are known.
 ///
-/// With `fcfs` Fluxion counts only what is up, and fails a job that is larger at once. Where
-/// ranks may be down on purpose such a job has to wait for them, as it does with
-/// `easy` and with Flux's simple scheduler, which does not read this.
+/// With `fcfs` Fluxion counts only hosts that are up, and fails a larger job at once. If
+/// ranks may be down on purpose, such a job has to wait for them, as it does with
+/// `easy` and with Flux's simple scheduler, which does not read this setting.
 fn config(flux: &Flux, has_spare_ranks: bool) -> BrokerConfig {
     use flux_operator_api::minicluster::QueuePolicy;
     let policy =
@@ -237,8 +237,8 @@ fn resources(flux: &Flux, runner: &Container) -> Resources {
     }
 }
 
-/// A second run of somebody's simulation must be asked for; a cluster that only
-/// waits for jobs may come back by itself.
+/// A second run of a user's command must be requested; an interactive cluster may be
+/// restarted without.
 fn restart_limit(spec: &flux_operator_api::MiniClusterSpec, mode: Mode) -> u32 {
     let asked = spec.restart.as_ref().and_then(|restart| restart.limit).or(spec.backoff_limit);
     match (asked.and_then(|limit| u32::try_from(limit).ok()), mode) {
@@ -263,13 +263,13 @@ mod tests {
         let mut manifest = smallest("fs");
         merge(&mut manifest, &json!({ "spec": spec }));
         let valid = Valid::check(serde_json::from_value(manifest).unwrap()).unwrap();
-        // The table of a cluster that runs is what it was started with.
+        // The rank table of a running cluster is the one it was started with.
         let booted = valid.clone().resized(1, Some(4));
         let policies = [valid, booted].map(|valid| {
             let config = Cluster::of(&valid).unwrap().config;
             config.queue_manager.unwrap().queue_policy.unwrap()
         });
-        assert_eq!(policies[0], policies[1], "a lead that is started again has the same");
+        assert_eq!(policies[0], policies[1], "a restarted lead has the same policy");
         policies[0].clone()
     }
 

@@ -1,4 +1,4 @@
-//! The whole decision about a MiniCluster: what to ask first, what to do, what to say.
+//! The whole decision about a MiniCluster: queries, steps and status.
 
 use flux_operator_api::validate::Problem;
 use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
@@ -15,7 +15,7 @@ use crate::step::Step;
 use crate::steps::{Hold, Plan, as_booted, plan};
 use crate::valid::{Refusal, RefusalReason, Valid};
 
-/// What the conclusion about a MiniCluster is drawn from.
+/// What the conclusion about a MiniCluster is computed from.
 #[derive(Clone, Debug)]
 pub struct MiniClusterFacts<'a> {
     minicluster: &'a MiniCluster,
@@ -23,21 +23,21 @@ pub struct MiniClusterFacts<'a> {
     verdict: Verdict,
 }
 
-/// How far a decision came.
+/// The result of evaluating a MiniCluster.
 #[derive(Clone, Debug)]
 enum Verdict {
-    /// It is being deleted, or gone: Kubernetes deletes what it owns.
+    /// It is deleted, or being deleted: Kubernetes deletes what it owns.
     Gone,
     /// It cannot be run.
     Refused(Refusal),
-    /// Its hosts cannot be listed.
+    /// Its host list is not valid.
     NoHosts(String),
-    /// It is run.
+    /// It can be run.
     Planned { hold: Option<Hold>, shrinking: Option<Shrinking>, look_again: Option<Timestamp> },
 }
 
 /// Decides what to do about a MiniCluster: validation, rank table, rendering and steps. Same
-/// arguments, same decision. What [`queries`](crate::queries) asks for is in `seen`.
+/// arguments, same decision. The answers to [`queries`](crate::queries) are in `observed`.
 pub fn decide<'a>(
     minicluster: &'a MiniCluster,
     seen: &'a Seen,
@@ -69,7 +69,7 @@ fn planned(minicluster: &MiniCluster, seen: &Seen, settings: &Settings) -> Resul
 }
 
 impl Decision<MiniClusterFacts<'_>> {
-    /// Why the spec is not followed as it stands, although it is valid.
+    /// Why the spec is not applied as it is, although it is valid.
     pub fn hold(&self) -> Option<&Hold> {
         match &self.facts.verdict {
             Verdict::Planned { hold, .. } => hold.as_ref(),
@@ -77,7 +77,7 @@ impl Decision<MiniClusterFacts<'_>> {
         }
     }
 
-    /// Why the MiniCluster cannot be run, in words.
+    /// Why the MiniCluster cannot be run, as a message.
     pub fn refusal(&self) -> Option<String> {
         match &self.facts.verdict {
             Verdict::Refused(refusal) => Some(refusal.to_string()),

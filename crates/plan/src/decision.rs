@@ -1,5 +1,5 @@
-//! What a reconciliation decides, whatever the kind: first the steps, and then, once it is
-//! known how far these came, what to say and when to reconcile again.
+//! What a reconciliation decides, for any kind: first the steps, and then, once their outcome
+//! is known, the status and when to reconcile again.
 //!
 //! ```text
 //! queries ──► decide ──► Decision { steps, lead_work } ──► Outcome ──► Decision::conclude
@@ -12,52 +12,52 @@ use crate::status::{News, Urgency};
 use crate::step::Step;
 use crate::time::after;
 
-/// How soon something is tried again that works in a moment: Kubernetes still deletes what
-/// a namesake left, or an object has changed since it was observed.
+/// How soon to retry what should succeed in a moment: Kubernetes is still deleting the objects
+/// of a former object with the same name, or an object has changed since it was observed.
 const SOON: SignedDuration = SignedDuration::from_millis(250);
 
-/// What to do about an object. `F` is what its conclusion is drawn from.
+/// What to do about an object. `F` is what its conclusion is computed from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision<F> {
-    /// The steps, in order. The first that fails ends them.
+    /// The steps, in order. They stop at the first that fails.
     pub steps: Vec<Step>,
-    /// What the lead's agent should do, if that can be said.
+    /// What the lead's agent should do, if that is known.
     pub lead_work: Option<Drain>,
     pub(crate) facts: F,
 }
 
-/// Draws the conclusion of one kind's decision.
+/// Computes the conclusion of the decision about one kind.
 pub trait Conclude {
     /// The kind's status.
     type Status;
 
-    /// What to say, and when to reconcile again.
+    /// The status, and when to reconcile again.
     fn conclude(&self, steps: &[Step], outcome: &Outcome) -> Conclusion<Self::Status>;
 }
 
 impl<F: Conclude> Decision<F> {
-    /// These steps, and what the conclusion is drawn from.
+    /// A decision with these steps, and what its conclusion is computed from.
     pub fn new(steps: Vec<Step>, facts: F) -> Decision<F> {
         Decision { steps, lead_work: None, facts }
     }
 
-    /// What to say once the steps came as far as `outcome`, and when to reconcile again.
+    /// The status after the steps had this `outcome`, and when to reconcile again.
     pub fn conclude(&self, outcome: &Outcome) -> Conclusion<F::Status> {
         self.facts.conclude(&self.steps, outcome)
     }
 }
 
-/// How far the steps came.
+/// How many steps were applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Steps that were done.
+    /// Number of steps that were applied.
     pub done: usize,
-    /// How the next one failed, if it did.
+    /// How the next step failed, if it did.
     pub failure: Option<Failure>,
 }
 
 impl Outcome {
-    /// All steps were done.
+    /// All steps were applied.
     pub fn all(steps: &[Step]) -> Outcome {
         Outcome { done: steps.len(), failure: None }
     }
@@ -72,47 +72,47 @@ pub struct Failure {
     pub message: String,
 }
 
-/// What kind of failure a step met.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureKind {
-    /// It works in a moment, and is not worth reporting.
+    /// It should succeed in a moment, and is not worth reporting.
     Transient,
     /// The object has changed since it was observed.
     Conflict,
     /// An object of this name belongs to another owner.
     NotOurs,
-    /// The API server does not take it now: a right or a quota is missing.
+    /// The API server does not accept it now: a permission or quota is missing.
     Refused,
     /// The API server says that the object is not valid, and will say so again.
     Invalid,
-    /// The API server did not answer, so the step may have been done or not.
+    /// The API server did not answer, so the step may or may not have been applied.
     Unknown,
 }
 
 impl FailureKind {
-    /// Whether the failure resolves itself: it is not reported, and does not count as one.
+    /// Whether the failure resolves itself. It is then not reported.
     pub fn is_transient(self) -> bool {
         matches!(self, FailureKind::Transient | FailureKind::Conflict)
     }
 }
 
-/// What to say, and when to reconcile again.
+/// The status to write, and when to reconcile again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conclusion<S> {
-    /// The status to show; None where there is nothing to say yet.
+    /// The status; None if there is nothing to report yet.
     pub status: Option<S>,
     /// How soon it must be written.
     pub urgency: Urgency,
     /// Events to write once the status is.
     pub events: Vec<News>,
-    /// When to reconcile again although nothing has happened.
+    /// When to reconcile again if nothing changes.
     pub requeue_at: Option<Timestamp>,
-    /// Whether the reconciliation failed, and is tried again after a while.
+    /// Whether the reconciliation failed, and is retried with a back-off.
     pub retry: bool,
 }
 
 impl<S> Conclusion<S> {
-    /// Nothing to say, and nothing to come back for.
+    /// No status, and no requeue.
     pub(crate) fn nothing() -> Conclusion<S> {
         Conclusion {
             status: None,
@@ -129,7 +129,7 @@ pub(crate) fn reported(outcome: &Outcome) -> Option<&Failure> {
     outcome.failure.as_ref().filter(|failure| !failure.kind.is_transient())
 }
 
-/// When to reconcile again: soon after what resolves itself, else by the earliest of `times`.
+/// When to reconcile again: soon after a transient failure, otherwise at the earliest of `times`.
 pub(crate) fn requeue_at(
     outcome: &Outcome,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! Whether an object that is there is what we want it to be. Only what we set counts:
+//! Whether an existing object is as wanted. Only what we set is compared:
 //! others may add to it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Whether a ConfigMap holds what it should, and belongs to whom it should.
+/// Whether a ConfigMap has the wanted content and owner.
 pub(crate) fn config_map_is(found: &ConfigMap, wanted: &ConfigMap) -> bool {
     metadata_is(&found.metadata, &wanted.metadata) && holds(&found.data, &wanted.data)
 }
 
-/// Whether a Service selects and names what it should.
+/// Whether a Service has the wanted selector, ports and name.
 pub(crate) fn service_is(found: &Service, wanted: &Service) -> bool {
     let (Some(have), Some(want)) = (&found.spec, &wanted.spec) else { return false };
     let ports = |ports: &Option<Vec<ServicePort>>| -> BTreeSet<(i32, Option<String>)> {
@@ -31,8 +31,8 @@ fn metadata_is(found: &ObjectMeta, wanted: &ObjectMeta) -> bool {
         && owners.all(|uid| found.owner_references.iter().flatten().any(|owner| owner.uid == *uid))
 }
 
-/// Whether everything wanted is there. What others have added stays when we apply, so
-/// to ask for its absence would be to ask for ever.
+/// Whether all wanted entries are there. Entries that others have added stay when we apply, so
+/// checking for their absence would never succeed.
 fn holds(
     found: &Option<BTreeMap<String, String>>,
     wanted: &Option<BTreeMap<String, String>>,

@@ -1,9 +1,9 @@
-//! What of a spec an object was made from, short enough for an annotation.
+//! Which fields of a spec an object was created from, short enough for an annotation.
 //!
-//! A Job's template cannot change, so a change of the spec must be noticed, and
-//! named. The annotation holds a hash for every field that went into the Job: the
+//! A Job's template cannot change, so a change of the spec must be detected and
+//! reported by field. The annotation has a hash for every field that went into the Job. The
 //! template itself cannot be compared, because the next version of the operator
-//! renders it in another way and must leave a running Job alone.
+//! renders it differently and must leave a running Job alone.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// A hash for every field that is fixed once something is made from it, by its path.
+/// A hash for every field that is fixed once an object was created from it, by its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(BTreeMap<String, String>);
 
 impl Fingerprint {
-    /// The fingerprint of a spec, without the fields that are free to change; fields are
-    /// told apart to this depth.
+    /// The fingerprint of a spec, without the fields that are `free` to change. Fields are
+    /// distinguished to this depth.
     pub(crate) fn of(spec: &impl Serialize, free: &[&str], depth: usize) -> Fingerprint {
         let value = serde_json::to_value(spec).expect("a spec is JSON");
         let mut fields = BTreeMap::new();
@@ -29,12 +29,12 @@ impl Fingerprint {
         Fingerprint(fields)
     }
 
-    /// As an annotation.
+    /// The value of the annotation.
     pub(crate) fn to_text(&self) -> String {
         serde_json::to_string(&self.0).expect("text is JSON")
     }
 
-    /// From an annotation; `None` if it is none of ours.
+    /// Parses the value of an annotation; `None` if it is not one of ours.
     pub(crate) fn parse(text: &str) -> Option<Fingerprint> {
         serde_json::from_str(text).ok().map(Fingerprint)
     }
@@ -71,7 +71,7 @@ fn walk(path: &str, value: &Value, depth: usize, fields: &mut BTreeMap<String, S
     }
 }
 
-/// Enough to tell two values apart, and nothing of a value that is secret.
+/// Enough to distinguish two values, without revealing a secret value.
 fn hash(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()

@@ -2,13 +2,13 @@
 
 use flux_operator_api::minicluster::Container;
 
-/// The vendors' names for a whole GPU. Others of theirs are parts of one, or
-/// what watches one.
+/// The vendors' names for a whole GPU. Their other names are for a part of one, or for
+/// monitoring.
 pub(crate) const NAMES: [&str; 4] =
     ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"];
 
-/// The GPUs in a container's limits; none if there are none. Kubernetes gives
-/// GPUs out whole, and by limit alone.
+/// The GPUs in a container's limits, if there are any. Kubernetes allocates
+/// GPUs as a whole, and by limit only.
 pub(crate) fn gpus(container: &Container) -> Option<u32> {
     let limits = container.resources.as_ref()?.limits.as_ref()?;
     let count = |name: &&str| limits.get(*name)?.0.parse::<u32>().ok();

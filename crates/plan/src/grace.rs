@@ -1,21 +1,21 @@
-//! How long a cluster has to end when it is told to.
+//! How long a cluster has to stop.
 
 use flux_operator_api::MiniClusterSpec;
 
-/// What everything below an agent has between SIGTERM and SIGKILL. Users delete clusters
-/// and wait for it; a Flux without jobs ends a little sooner.
+/// Seconds between SIGTERM and SIGKILL for everything below an agent. Users delete clusters
+/// and wait for that; a Flux instance without jobs stops a little sooner.
 const SHORT: u32 = 1;
 
-/// The same where Flux writes an archive at its end.
+/// The same if Flux writes an archive when it stops.
 const SAVING: u32 = 25;
 
-/// How much sooner than the kubelet an agent kills, to have a last word itself.
+/// How many seconds before the kubelet an agent kills, so that it can still report.
 const LAST_WORD: i64 = 2;
 
-/// What a pod has if nothing else is said. The rest is for a slow machine.
+/// Seconds that a pod has by default. The difference is a margin for slow machines.
 const POD: i64 = 5;
 
-/// How long everything below an agent has, in seconds: as long as the user gives the pod.
+/// Seconds that everything below an agent has: nearly as long as the user gives the pod.
 pub(crate) fn of_agent(spec: &MiniClusterSpec) -> u32 {
     match of_user(spec) {
         Some(seconds) => {
@@ -26,8 +26,8 @@ pub(crate) fn of_agent(spec: &MiniClusterSpec) -> u32 {
     }
 }
 
-/// How long a pod has, in seconds. None is Kubernetes' default of 30: for what is saved,
-/// and for a command that the user runs before the end.
+/// Seconds that a pod has. None is Kubernetes' default of 30: for writing an archive,
+/// and for a `preStopExec` command of the user.
 pub(crate) fn of_pod(spec: &MiniClusterSpec) -> Option<i64> {
     let waits = spec.containers.iter().any(|container| {
         container.life_cycle.as_ref().is_some_and(|hooks| !hooks.pre_stop_exec.is_empty())

@@ -1,4 +1,4 @@
-//! What may change of a Job that exists: its size, suspension, deadline and labels.
+//! Changes of a Job that exists: its size, suspension, deadline and labels.
 //! Everything else of it is fixed, see [`fingerprint`](crate::fingerprint).
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
@@ -10,7 +10,7 @@ use crate::kubernetes::belongs_to_kueue;
 use crate::ready_timeout::{GIVEN_BACK, Patience};
 use crate::resize::{DRAINING, Resize};
 
-/// A merge patch that brings `current` to `wanted`, or `None` if it is there.
+/// A merge patch that changes `current` to `wanted`, or `None` if they do not differ.
 pub(crate) fn job_change(
     current: &Job,
     wanted: &Job,
@@ -21,7 +21,7 @@ pub(crate) fn job_change(
     let (have, want) = (current.spec.as_ref()?, wanted.spec.as_ref()?);
     let mut spec = Map::new();
     if matches!(resize, Resize::Now | Resize::Force(_)) {
-        // An elastic Indexed Job takes both together.
+        // An elastic Indexed Job needs both to change together.
         spec.insert("parallelism".into(), want.parallelism.into());
         spec.insert("completions".into(), want.completions.into());
     }
@@ -58,8 +58,8 @@ pub(crate) fn job_change(
         }
     }
     if let (Patience::GiveBack, Some(version)) = (patience, current.resource_version()) {
-        // A lead that has become ready since then has changed the Job's status: its command
-        // must not be stopped by what was seen before.
+        // If the lead has become ready since, it has changed the Job's status: its command
+        // must not be stopped because of an older observation.
         metadata.insert("resourceVersion".into(), version.into());
     }
     let parts = [("metadata", metadata), ("spec", spec)];

@@ -1,25 +1,25 @@
-//! The lead's last report: how long it counts, and which change of it matters.
+//! The lead's last report: how long it is fresh, and which changes of it matter.
 
 use flux_operator_wire::InstanceState;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::time::seconds_after;
 
-/// How long a report is taken as what is true now, in seconds. A lead reports at least every 10
-/// seconds, and one that could not reach the operator tries again after at most 30.
+/// How long a report is fresh, in seconds. A lead reports at least every 10
+/// seconds, and one that could not reach the operator retries after at most 30.
 const FRESH_SECONDS: u32 = 45;
 
-/// How an instance was when its lead reported last.
+/// The state of an instance in the last report of its lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReport {
-    /// What was said.
+    /// The reported state.
     pub state: InstanceState,
     /// When it was received, by the operator's own clock.
     pub received: Timestamp,
 }
 
 impl LastReport {
-    /// Whether it is too old to be shown as what is true now.
+    /// Whether it is too old to be shown as the current state.
     pub fn is_old(&self, now: Timestamp) -> bool {
         now >= self.counts_until()
     }
@@ -29,14 +29,14 @@ impl LastReport {
     }
 }
 
-/// Whether a lead that was there before may still report for the first time: nobody could take
-/// its reports before `since`.
+/// Whether a lead that started before the operator may still send its first report: the
+/// operator has accepted reports only since `since`.
 pub(crate) fn is_awaited(since: Timestamp, now: Timestamp) -> bool {
     now < seconds_after(since, FRESH_SECONDS)
 }
 
-/// Whether a report deserves a reconciliation: it says something else of what decisions and
-/// statuses are made from. How many jobs there are is shown to who asks, and decides nothing.
+/// Whether a report requires a reconciliation: it changes something that decisions or
+/// statuses depend on. The number of jobs is only shown on request.
 pub fn matters(before: Option<&LastReport>, state: &InstanceState, now: Timestamp) -> bool {
     let Some(before) = before.filter(|before| !before.is_old(now)) else { return true };
     let InstanceState { online, program_started, jobs: _, first_job, drained, last_error } = state;
@@ -64,7 +64,7 @@ mod tests {
         assert!(!reported.is_old(at(100)));
         assert!(!reported.is_old(at(144)));
         assert!(reported.is_old(at(145)));
-        assert!(!reported.is_old(at(0)), "a clock that was set back");
+        assert!(!reported.is_old(at(0)), "the clock was set back");
     }
 
     #[test]

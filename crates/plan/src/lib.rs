@@ -1,18 +1,18 @@
-//! From a MiniCluster to what carries it out. All decisions are here.
+//! From a MiniCluster to the objects that run it. All decisions are here.
 //!
 //! ```text
 //! MiniCluster ──► Valid ──► Cluster ──► boot plan for every agent
 //!                                  └──► kubernetes: Secret, ConfigMap, Service, Job
 //! queries: what only the API server can answer
 //! decide:  object, what was observed, settings ──► Decision { steps, lead_work }
-//! Decision::conclude: how far the steps came ──► status, Events, when to reconcile again
+//! Decision::conclude: outcome of the steps ──► status, Events, when to reconcile again
 //! ```
 //!
 //! There is one `decide` for each kind: [`decide()`] for MiniClusters,
 //! [`queueing::job::decide`] for FluxJobs, [`queueing::setup::decide`] for FluxSetups.
 //!
 //! [`Cluster`] is neutral: the operator renders it to Kubernetes objects, the
-//! local runner to processes, and both show the same ranks and programs.
+//! local runner to processes, and both have the same ranks and programs.
 //!
 //! Same arguments, same results: no client, no clock, no randomness. Time, keys
 //! and settings arrive as arguments.

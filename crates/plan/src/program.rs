@@ -1,9 +1,9 @@
-//! What the lead runs: the command of the runner, by mode.
+//! The program of the lead: the command of the runner, by mode.
 //!
 //! `command` is the user's own shell text and is run as if it had been typed at
-//! a prompt, as one command however many lines it has; `args` are words that no
-//! shell looks at. So the line is text, and the words travel beside it as `"$@"`.
-//! Where there is no text at all, no shell is needed either.
+//! a prompt, as one command however many lines it has; `args` are words that do not pass
+//! through a shell. So the line is text, and the words are its arguments `"$@"`.
+//! If there is no text at all, no shell is needed either.
 
 use flux_operator_api::MiniClusterSpec;
 use flux_operator_api::minicluster::{Container, Flux};
@@ -45,7 +45,7 @@ pub(crate) fn program(spec: &MiniClusterSpec, runner: &Container, mode: Mode) ->
     Program::Line { line, words: runner.args.clone() }
 }
 
-/// What the user runs: a text of theirs, or their script.
+/// The user's command: its text, or the script.
 fn command(runner: &Container) -> String {
     match has_script(runner) {
         true => SCRIPT.to_owned(),
@@ -53,7 +53,7 @@ fn command(runner: &Container) -> String {
     }
 }
 
-/// The same for a batch, in which each line is a job.
+/// The same for a batch, where each line is a job.
 pub(crate) fn lines(runner: &Container) -> &str {
     if has_script(runner) { SCRIPT } else { runner.command.trim_end() }
 }
@@ -62,17 +62,17 @@ fn has_script(runner: &Container) -> bool {
     runner.commands.as_ref().is_some_and(|commands| !commands.script.is_empty())
 }
 
-/// What stands before the command that is run beside the lead's broker.
+/// The prefix of the command that is run beside the lead's broker.
 pub(crate) fn prefix(runner: &Container) -> String {
     runner.commands.as_ref().map(|commands| joined(&commands.prefix)).unwrap_or_default()
 }
 
-/// A text as part of a line. What cannot be is refused before.
+/// A text as part of a line. Text that cannot be part of one was refused before.
 fn joined(text: &str) -> String {
     one_line(text).unwrap_or_else(|_| text.trim().to_owned())
 }
 
-/// The words that submit a command. Flags are ours and need no quoting.
+/// The parts of a submit command. Flags are ours and need no quoting.
 #[derive(Default)]
 struct Submit {
     text: String,

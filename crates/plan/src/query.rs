@@ -1,8 +1,8 @@
-//! What no watch shows, and when it is worth asking the API server.
+//! What no watch shows, and when to query the API server for it.
 //!
-//! A pod that Kubernetes refuses to create is known by the Job's Events alone, and a
-//! pod whose volumes cannot be mounted by its own. Nobody watches Events or Secrets
-//! for that: there are too many of the ones, and the others are none of our business.
+//! Only the Job's Events show that Kubernetes refuses to create a pod, and only the
+//! pod's own that its volumes cannot be mounted. The operator does not watch Events or Secrets
+//! for that: there are too many Events, and most Secrets are none of its business.
 
 use flux_operator_api::{MiniCluster, Reason};
 use k8s_openapi::api::batch::v1::Job;
@@ -15,30 +15,30 @@ use crate::seen::{Seen, is_going};
 use crate::status::{Trouble, condition, has_ended};
 use crate::time::{after, seconds_after};
 
-/// A Job that has just been started has its pods after this.
+/// Seconds after its start by which a Job has its pods.
 const CREATION_SECONDS: i64 = 3;
 
-/// A pod that has a place has its volumes after this; measured: below 2 s.
+/// Seconds after scheduling by which a pod has its volumes; measured: below 2 s.
 const MOUNTING_SECONDS: i64 = 5;
 
-/// How often the same is asked: trouble is reported within 10 s.
+/// How often a query is repeated: trouble is reported within 10 s.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(8);
 
-/// What is asked about.
+/// The subject of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Whether the MiniCluster itself still exists. Its Job was there and is not: it may have
-    /// gone with its owner, while the watch of MiniClusters lags behind.
+    /// Whether the MiniCluster itself still exists. Its Job existed and does not any more: it
+    /// may have been deleted with its owner, while the watch of MiniClusters lags behind.
     Itself,
-    /// Whether the namespace is being deleted. Kubernetes deletes its pods first, so a pod
-    /// that terminates may be a sign of it.
+    /// Whether the namespace is being deleted. Kubernetes deletes its pods first, so a
+    /// terminating pod may be a sign of it.
     Namespace,
     /// Why the Job has fewer pods than it should.
     Job {
         /// Its uid.
         uid: String,
     },
-    /// Whether the Secret with the cluster's keys exists, when a pod that was placed does not
+    /// Whether the Secret with the cluster's keys exists, if a scheduled pod does not
     /// start.
     Keys,
     /// Why such a pod does not start.
@@ -50,29 +50,29 @@ pub enum Subject {
     },
 }
 
-/// Something to ask the API server.
+/// A query for the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// What it is about.
+    /// Its subject.
     pub subject: Subject,
-    /// Older Events are answered by what happened since.
+    /// Earlier Events are outdated.
     since: Timestamp,
-    /// Before this it is too early to worry.
+    /// Before this time the query is not needed yet.
     not_before: Timestamp,
 }
 
-/// What the API server said.
+/// The API server's reply.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// The object exists, and is not being deleted.
     Exists,
-    /// The object is gone, or being deleted.
+    /// The object does not exist, or is being deleted.
     Gone,
-    /// These are the warnings about an object.
+    /// The warnings about an object.
     Events(Vec<Event>),
 }
 
-/// What is known by asking.
+/// What is known from a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     subject: Subject,
@@ -82,7 +82,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer to a query. If the API server cannot say, nothing is wrong.
+    /// The answer to a query. Without a reply, nothing is considered wrong.
     pub fn new(
         minicluster: &MiniCluster,
         query: Query,
@@ -100,7 +100,7 @@ impl Answer {
     }
 }
 
-/// What must be asked of the API server before deciding: seldom anything.
+/// The queries that must be made before deciding: seldom any.
 pub fn queries(minicluster: &MiniCluster, seen: &Seen) -> Vec<Query> {
     if minicluster.metadata.deletion_timestamp.is_some() {
         // Kubernetes deletes what it owns.
@@ -113,36 +113,36 @@ pub fn queries(minicluster: &MiniCluster, seen: &Seen) -> Vec<Query> {
     itself.into_iter().chain(namespace).chain(worries).collect()
 }
 
-/// When to ask next, if something is to be asked.
+/// When to make the next query, if there is one to make.
 pub(crate) fn next_query(seen: &Seen) -> Option<Timestamp> {
     worries(seen).iter().map(|query| next(query, seen)).min()
 }
 
 impl Seen {
-    /// Answers that may be of use the next time: those to what would be asked again.
+    /// Answers that may be of use the next time: those to queries that would be repeated.
     pub fn lasting_answers(&self) -> Vec<Answer> {
         let worries = worries(self);
         let lasts = |answer: &&Answer| worries.iter().any(|query| query.subject == answer.subject);
         self.answers.iter().filter(lasts).cloned().collect()
     }
 
-    /// Takes an answer, in the place of an older one about the same.
+    /// Adds an answer, and removes an older one with the same subject.
     pub fn answered(&mut self, answer: Answer) {
         self.answers.retain(|before| before.subject != answer.subject);
         self.answers.push(answer);
     }
 
-    /// Whether the MiniCluster itself is gone, by an answer.
+    /// Whether an answer says that the MiniCluster itself is deleted or being deleted.
     pub(crate) fn is_gone(&self) -> bool {
         self.says_gone(&Subject::Itself)
     }
 
-    /// Whether the namespace is being deleted, by an answer.
+    /// Whether an answer says that the namespace is being deleted.
     pub(crate) fn namespace_is_terminating(&self) -> bool {
         self.says_gone(&Subject::Namespace)
     }
 
-    /// What is wrong, by reports and answers.
+    /// What is wrong, according to reports and answers.
     pub(crate) fn trouble(&self, minicluster: &MiniCluster) -> Option<Trouble> {
         if self.keys_lost {
             return Some(keys_lost(minicluster));
@@ -155,8 +155,8 @@ impl Seen {
     }
 }
 
-/// Whether the MiniCluster may be gone although it is shown: what was made for it is not
-/// there any more.
+/// Whether the MiniCluster may be deleted although the watch shows it: its Job does not
+/// exist any more.
 fn may_be_gone(minicluster: &MiniCluster, seen: &Seen) -> bool {
     let status = minicluster.status.as_ref();
     seen.job.is_none()
@@ -168,7 +168,7 @@ fn may_lose_its_namespace(seen: &Seen) -> bool {
     seen.job.is_some() && seen.pods.iter().any(|pod| is_going(pod))
 }
 
-/// Everything about which Events may say more, now or soon.
+/// All subjects about which Events may say more, now or soon.
 fn worries(seen: &Seen) -> Vec<Query> {
     let job = seen.job.as_deref().filter(|job| runs(job));
     let Some(job) = job else { return Vec::new() };
@@ -183,16 +183,16 @@ fn next(query: &Query, seen: &Seen) -> Timestamp {
     answer(query, seen).map_or(query.not_before, |answer| after(answer.at, INTERVAL))
 }
 
-/// Why pods are refused, by the Events of their Job.
+/// Why pods are refused, according to the Events of their Job.
 fn refusal(events: &[Event], since: Timestamp) -> Option<Trouble> {
     let event = latest(events, &["FailedCreate"]).filter(|event| time(event) >= Some(since))?;
     let said = event.message.as_deref()?;
-    // Each try has a name of its own in it, which would make it news each time.
+    // Each attempt has another pod name in its message, which would be a change each time.
     let why = said.split_once("is forbidden: ").map_or(said, |(_, why)| why);
     Some(if why.starts_with("exceeded quota") {
         Trouble::new(
             Reason::QuotaExceeded,
-            format!("a pod was refused: {why}: it waits for others to end, or for a larger quota"),
+            format!("a pod was refused: {why}: waiting for other pods to finish or for more quota"),
         )
     } else if why.starts_with("violates PodSecurity") {
         let hint = "change securityContext, or the namespace's label";
@@ -202,7 +202,7 @@ fn refusal(events: &[Event], since: Timestamp) -> Option<Trouble> {
     })
 }
 
-/// Why a pod does not start, by its Events.
+/// Why a pod does not start, according to its Events.
 fn obstacle(pod: &str, events: &[Event]) -> Option<Trouble> {
     let known = [Reason::FailedMount, Reason::FailedAttachVolume, Reason::FailedCreatePodSandBox];
     let event = latest(events, &known.map(Reason::as_str))?;
@@ -211,17 +211,16 @@ fn obstacle(pod: &str, events: &[Event]) -> Option<Trouble> {
     Some(Trouble::new(reason, format!("pod {pod:?} does not start: {said}")))
 }
 
-/// The Secret with the cluster's keys is gone.
+/// The Secret with the cluster's keys was deleted.
 fn keys_lost(minicluster: &MiniCluster) -> Trouble {
     let name = secret_name(minicluster);
-    // Pods that run have the old keys, and would not know those with new ones.
+    // Running pods have the old keys, and could not communicate with pods that have new ones.
     let hint = match owns_secret(minicluster) {
-        true => "delete the MiniCluster and create it anew",
+        true => "delete the MiniCluster and create it again",
         false => "create it again with the same content",
     };
-    let message = format!(
-        "Secret {name:?} with the cluster's keys is gone, so no pod can be started: {hint}"
-    );
+    let message =
+        format!("Secret {name:?} with the cluster's keys was deleted, so no pod can start: {hint}");
     Trouble::new(Reason::KeysLost, message)
 }
 
@@ -252,7 +251,7 @@ fn few_pods(job: &Job, seen: &Seen) -> Option<Query> {
     })
 }
 
-/// What to ask about the pod that has waited longest for its volumes or its network.
+/// Queries about the pod that has waited longest for its volumes or its network.
 fn stuck_pod(seen: &Seen) -> Vec<Query> {
     let stuck = seen.job_pods().filter(|pod| !is_over(pod) && !is_going(pod)).filter_map(|pod| {
         let holds = |kind| condition(pod, kind).filter(|condition| condition.status == "True");
@@ -280,7 +279,7 @@ fn latest<'a>(events: &'a [Event], reasons: &[&str]) -> Option<&'a Event> {
     events.iter().filter(known).max_by_key(|event| time(event))
 }
 
-/// When an Event happened last; which field says so depends on who wrote it.
+/// When an Event last happened; which field has the time depends on its writer.
 fn time(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let times = [

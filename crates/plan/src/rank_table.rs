@@ -1,29 +1,29 @@
-//! The rank table: every host an instance may ever have, in rank order.
+//! The rank table: every host that an instance may ever have, in rank order.
 //!
-//! It is fixed at boot, because an instance of Flux never grows past the hosts
+//! It is fixed at boot, because a Flux instance never grows beyond the hosts
 //! it was started with (rule F1 of Flux: late brokers may fill ranks that are
-//! listed but down). So it holds `maxSize` hosts of the cluster itself, then
-//! those of clusters that may join later. It is the only source of host list,
-//! broker configuration and resources, on every side.
+//! listed but down). So it has `maxSize` hosts of the cluster itself, then
+//! those of clusters that may join later. Host list, broker configuration and resources are
+//! computed from it everywhere.
 
 use flux_operator_api::MiniClusterSpec;
 use flux_operator_flux::{HostList, HostListError, IdSet};
 use flux_operator_wire::Resources;
 
-/// Every host an instance may ever have, whose it is, and how many are asked for now.
+/// Every host that an instance may ever have, its owner, and how many are requested now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankTable {
     /// The hosts in rank order.
     pub hosts: HostList,
-    /// Who has which ranks, in rank order, without a gap.
+    /// The owners of the ranks, in rank order, without a gap.
     pub slots: Vec<Slots>,
-    /// How many of the Job's own are asked for.
+    /// The requested number of hosts of the Job's own.
     pub size: u32,
-    /// How many must be online before the program starts.
+    /// The number of brokers that must be online before the program starts.
     pub quorum: u32,
 }
 
-/// Ranks that follow each other and belong together.
+/// Consecutive ranks with one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
     /// Whose brokers they are for.
@@ -36,22 +36,22 @@ pub struct Slots {
     pub resources: Resources,
 }
 
-/// Whose brokers ranks are for.
+/// The owner of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The cluster's own Job.
     Job,
-    /// The pool with this name, which is elsewhere.
+    /// The pool with this name, outside of the cluster.
     Pool(String),
-    /// Nobody yet.
+    /// None yet.
     Nobody,
 }
 
 /// Why there is no rank table.
 #[derive(Debug, thiserror::Error)]
 pub enum RankTableError {
-    /// A host name is none, or there are too many.
-    #[error("the cluster's hosts make no host list")]
+    /// A host name is not valid, or there are too many.
+    #[error("the cluster's hosts are not a valid host list")]
     Hosts(#[source] HostListError),
 }
 
@@ -124,7 +124,7 @@ impl RankTable {
         IdSet::union_all(&self.slots_of_job().map(Slots::ranks).collect::<Vec<_>>())
     }
 
-    /// How many hosts the Job may ever have.
+    /// The largest number of hosts that the Job can have.
     pub fn max_size(&self) -> u32 {
         self.slots_of_job().fold(0, |sum, slots| sum.saturating_add(slots.count))
     }
@@ -146,7 +146,7 @@ fn range(prefix: &str, count: u32) -> String {
     }
 }
 
-/// The schema lets no negative count through.
+/// The schema allows no negative count.
 fn count(number: i32) -> u32 {
     u32::try_from(number).unwrap_or_default()
 }

@@ -1,13 +1,13 @@
-//! `readyTimeoutSeconds`: a cluster that cannot reach quorum gives its nodes back,
-//! so that two half-started ones do not block each other for ever.
+//! `readyTimeoutSeconds`: a cluster that cannot reach its quorum releases its nodes,
+//! so that two half-started clusters do not block each other forever.
 //!
-//! Giving back is suspending the Job, with a note of the time; after a while it is
-//! resumed and tries again. How long differs from cluster to cluster, so that the
-//! two do not meet again.
+//! To release them, the Job is suspended and the time is noted; after a back-off it is
+//! resumed and tries again. The back-off differs between clusters, so that the
+//! two do not collide again.
 //!
-//! A command that has started is never stopped by this: its quorum was reached, and to run
-//! it a second time must be asked for. A cluster without a command, and one whose lead was
-//! replaced, has the whole time again from when it became unready.
+//! A command that has started is never stopped by this: its quorum was reached, and a second
+//! run must be requested. For a cluster without a command, and for one whose lead was
+//! replaced, the whole time starts again when it becomes unready.
 
 use flux_operator_api::MiniCluster;
 use k8s_openapi::api::batch::v1::Job;
@@ -19,29 +19,29 @@ use crate::kubernetes::belongs_to_kueue;
 use crate::status::Readiness;
 use crate::time::seconds_after;
 
-/// When the nodes were given back, on the Job.
+/// The annotation of the Job with the time at which the nodes were released.
 pub(crate) const GIVEN_BACK: &str = "flux-framework.org/given-back";
 
-/// The shortest time between giving nodes back and trying again: others need it to
-/// take them.
+/// The shortest time, in seconds, between releasing nodes and trying again: others need it to
+/// use them.
 const REST: i64 = 10;
 
-/// What the timeout says now.
+/// What the timeout requires now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// There is nothing to wait for.
+    /// Nothing.
     Fine,
-    /// There is still time; look again then.
+    /// There is still time until then.
     Until(Timestamp),
-    /// Time is up.
+    /// Time is up: release the nodes.
     GiveBack,
-    /// The nodes are given back until then.
+    /// The nodes are released until then.
     Rests(Timestamp),
-    /// It has rested.
+    /// The back-off has ended: resume the Job.
     TryAgain,
 }
 
-/// Looks at the clock.
+/// Evaluates the timeout.
 pub(crate) fn patience(
     minicluster: &MiniCluster,
     job: &Job,
@@ -49,7 +49,7 @@ pub(crate) fn patience(
     now: Timestamp,
 ) -> Patience {
     if belongs_to_kueue(job) {
-        // Kueue gives nodes back itself, and nobody else may suspend its Jobs.
+        // Kueue releases nodes itself, and only Kueue may suspend its Jobs.
         return Patience::Fine;
     }
     let rested = given_back(job).map(|since| seconds_after(since, rest(minicluster, since)));
@@ -70,13 +70,13 @@ pub(crate) fn patience(
     if now < until { Patience::Until(until) } else { Patience::GiveBack }
 }
 
-/// When the nodes were given back, if they are.
+/// When the nodes were released, if they are.
 pub(crate) fn given_back(job: &Job) -> Option<Timestamp> {
     job.annotations().get(GIVEN_BACK)?.parse().ok()
 }
 
-/// Whether a Job is suspended, or still has the start of before it was: Kubernetes
-/// sets a new one when it notices the resumption, and not before.
+/// Whether a Job is suspended, or still has its start time from before: Kubernetes
+/// sets a new one only when it notices the resumption.
 fn is_suspended(job: &Job) -> bool {
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
     let mut conditions = conditions.into_iter().flatten();
@@ -84,8 +84,8 @@ fn is_suspended(job: &Job) -> bool {
         || conditions.any(|condition| condition.type_ == "Suspended" && condition.status == "True")
 }
 
-/// Between [`REST`] and three times as long, by the cluster's identity and the time:
-/// two clusters that meet again by chance do not do so for ever.
+/// Between [`MIN_BACK_OFF_SECONDS`] and three times as long, by the cluster's uid and the time:
+/// two clusters that collide again by coincidence do not do so forever.
 fn rest(minicluster: &MiniCluster, since: Timestamp) -> i64 {
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
     let digest = Sha256::digest(format!("{uid} {since}"));

@@ -1,5 +1,5 @@
-//! What users are told for the reasons that other crates have: those of the queue, which knows
-//! no conditions, and those of an agent.
+//! The conditions' reasons for those of other crates: the queue, which knows no conditions, and
+//! the agent.
 
 use flux_operator_api::Reason;
 use flux_operator_queue as queue;
@@ -44,7 +44,7 @@ pub fn of_inactive(reason: InactiveReason) -> Reason {
     }
 }
 
-/// Why a queue takes quota back.
+/// Why a queue evicts a job.
 pub(crate) fn of_eviction(reason: EvictReason) -> Reason {
     match reason {
         EvictReason::QueueStopped => Reason::QueueStopped,
@@ -52,7 +52,7 @@ pub(crate) fn of_eviction(reason: EvictReason) -> Reason {
     }
 }
 
-/// How an agent has ended.
+/// How an agent has exited.
 pub(crate) fn of_ending(reason: EndingReason) -> Reason {
     match reason {
         EndingReason::Completed => Reason::Completed,
@@ -93,7 +93,7 @@ mod tests {
         for inactive in own.into_iter().chain(mistakes.map(InactiveReason::Mistaken)) {
             let reason = of_inactive(inactive);
             assert!(reason.topics().contains(&Topic::Queue), "{reason}");
-            // Its jobs wait for whoever owns the queue.
+            // Its jobs wait for the owner of the queue.
             assert!(!reason.needs_user_of_job(), "{reason}");
         }
     }

@@ -1,8 +1,8 @@
 //! Following `spec.size`: growing at once, shrinking when no job is lost by it.
 //!
-//! The highest ranks leave. First Flux drains them, so that no new job comes to them;
-//! when those that run there have ended, or after [`LIMIT`], the Job is made smaller.
-//! Since when is noted on the Job, so that an operator that comes back knows.
+//! The highest ranks are removed. First Flux drains them, so that no new job starts on them;
+//! when the jobs that run there have finished, or after [`LIMIT`], the Job is made smaller.
+//! The start time is noted on the Job, so that a restarted operator knows it.
 
 use flux_operator_api::Reason;
 use flux_operator_flux::IdSet;
@@ -17,15 +17,15 @@ use crate::seen::{Seen, is_going, is_lead};
 use crate::status::ready_since;
 use crate::time::seconds_after;
 
-/// Since when ranks have been drained to leave, on the Job.
+/// The annotation of the Job with the time since which ranks are drained.
 pub(crate) const DRAINING: &str = "flux-framework.org/draining";
 
-/// How long jobs on ranks that should leave are waited for, in seconds: as long as
-/// most autoscalers wait before they take a node away.
+/// How long to wait for jobs on ranks that are to be removed, in seconds: as long as
+/// most autoscalers wait before they remove a node.
 const LIMIT: i64 = 300;
 
-/// Within so many seconds a lead that reports at all has reported: it tries every
-/// 30 seconds while nobody listens.
+/// Seconds within which a lead that reports at all has reported: it tries every
+/// 30 seconds while the operator is not reachable.
 const FIRST_REPORT: i64 = 40;
 
 /// What to do about the Job's size.
@@ -33,28 +33,28 @@ const FIRST_REPORT: i64 = 40;
 pub(crate) enum Resize {
     /// Nothing.
     Keep,
-    /// It is what it should be again: forget that ranks should leave.
+    /// It already has the wanted size again: remove the note that ranks are drained.
     Stay,
     /// Change it now.
     Now,
-    /// Change it now although jobs run on ranks that leave: they had their time.
+    /// Change it now although jobs run on ranks that are removed: the limit is reached.
     Force(Shrinking),
-    /// Ask for a drain, and note when.
+    /// Start to drain, and note the time.
     Begin(Shrinking),
-    /// Jobs are waited for.
+    /// Wait for jobs.
     Wait(Shrinking),
 }
 
-/// A cluster that is to become smaller.
+/// A cluster that is shrinking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shrinking {
-    /// The ranks that leave.
+    /// The ranks to remove.
     pub ranks: IdSet,
-    /// Where jobs still run, once the lead has said so.
+    /// Ranks on which jobs still run, once the lead has reported them.
     pub busy: Option<IdSet>,
-    /// Until when they are waited for.
+    /// The end of the wait.
     pub until: Timestamp,
-    /// They were waited for long enough.
+    /// The limit is reached.
     pub forced: bool,
 }
 
@@ -69,33 +69,34 @@ impl std::fmt::Display for Shrinking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Shrinking { ranks, busy, until: _, forced } = self;
         match (forced, busy) {
-            (false, None) => write!(f, "draining ranks {ranks}: waits for the lead to do so"),
+            (false, None) => write!(f, "draining ranks {ranks}: waiting for the lead"),
             (false, Some(busy)) => {
-                write!(f, "draining ranks {ranks}: waits for jobs on {busy}, at most {LIMIT} s")
+                write!(f, "draining ranks {ranks}: waiting for jobs on {busy}, at most {LIMIT} s")
             }
             (true, None) => write!(
                 f,
-                "ranks {ranks} left although the lead did not say within {LIMIT} s that they were drained"
+                "ranks {ranks} were removed although the lead did not report them as drained within {LIMIT} s"
             ),
-            (true, Some(busy)) => {
-                write!(f, "ranks {ranks} left although jobs still ran on {busy} after {LIMIT} s")
-            }
+            (true, Some(busy)) => write!(
+                f,
+                "ranks {ranks} were removed although jobs still ran on {busy} after {LIMIT} s"
+            ),
         }
     }
 }
 
-/// What the lead says of draining.
+/// What the lead reports about draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lead<'a> {
-    /// There is nobody to ask.
+    /// There is no lead to ask.
     Absent,
     /// It should report before then.
     Expected(Timestamp),
-    /// It reports, and has carried this out.
+    /// It reports, and has drained these ranks.
     Reports(Option<&'a Drained>),
 }
 
-/// Who could drain ranks, as things are.
+/// Whether there is a lead that can drain ranks.
 pub(crate) fn lead<'a>(rendering: &Rendering<'_>, seen: &'a Seen, job: &Job) -> Lead<'a> {
     let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
     let mut leads = seen.job_pods().filter(|pod| is_lead(pod) && !is_going(pod));
@@ -106,7 +107,7 @@ pub(crate) fn lead<'a>(rendering: &Rendering<'_>, seen: &'a Seen, job: &Job) -> 
     };
     let until = seconds_after(ready.max(seen.watching_since), FIRST_REPORT);
     match &seen.report {
-        // However old it is: without it ranks would leave under their jobs.
+        // However old it is: without it ranks would be removed while jobs run on them.
         Some(report) => Lead::Reports(report.state.drained.as_ref()),
         None if seen.now < until => Lead::Expected(until),
         None => Lead::Absent,
@@ -145,8 +146,8 @@ pub(crate) fn resize(job: &Job, want: u32, lead: Lead<'_>, now: Timestamp) -> Re
 }
 
 impl Resize {
-    /// What the lead should do: of the Job's own ranks only as many as are asked for are used.
-    /// Those of others are theirs to drain.
+    /// What the lead should do: use only as many of the Job's own ranks as are requested.
+    /// Ranks of others are not drained here.
     pub(crate) fn work(&self, job: &Job, ranks: &RankTable, now: Timestamp) -> Drain {
         let since = match self {
             Resize::Begin(_) => Some(now),
@@ -158,7 +159,7 @@ impl Resize {
         Drain { ranks, since: since.map(|since| since.to_string()).unwrap_or_default() }
     }
 
-    /// What to tell of it.
+    /// The shrinking to report, if any.
     pub(crate) fn shrinking(&self) -> Option<&Shrinking> {
         match self {
             Resize::Begin(shrinking) | Resize::Wait(shrinking) | Resize::Force(shrinking) => {
@@ -168,7 +169,7 @@ impl Resize {
         }
     }
 
-    /// When time alone changes it.
+    /// When the decision changes with time alone.
     pub(crate) fn look_again(&self, lead: Lead<'_>) -> Option<Timestamp> {
         match (self, lead) {
             (Resize::Begin(waits) | Resize::Wait(waits), Lead::Expected(until)) => {
@@ -180,12 +181,12 @@ impl Resize {
     }
 }
 
-/// Since when ranks have been drained to leave.
+/// Since when ranks are drained.
 fn since(job: &Job) -> Option<Timestamp> {
     job.annotations().get(DRAINING)?.parse().ok()
 }
 
-/// Whether the lead speaks of this drain, and not of an earlier one or of fewer ranks.
+/// Whether the lead's answer is about this drain, and not about an earlier one or fewer ranks.
 fn answers(drained: &Drained, since: Option<Timestamp>, ranks: &IdSet) -> bool {
     since.is_some_and(|since| drained.asked.since == since.to_string())
         && ranks.is_subset(&drained.asked.ranks)
@@ -220,7 +221,7 @@ mod tests {
         Drained { asked, busy: busy.parse().unwrap() }
     }
 
-    /// One word for a decision, and where jobs are waited for.
+    /// One word for a decision, and the ranks that are waited for.
     fn shown(resize: &Resize) -> String {
         let word = match resize {
             Resize::Keep => "keep",
@@ -252,7 +253,7 @@ mod tests {
             (2, None, 4, Lead::Absent, 0, "now"),
             (4, None, 2, Lead::Absent, 0, "now"),
             (4, None, 2, silent, 0, "begin 2-3"),
-            // What it said of another time does not count.
+            // An answer about another time does not count.
             (4, None, 2, reports(&idle), 0, "begin 2-3"),
             (4, another, 2, reports(&idle), 2, "wait 2-3"),
             (4, None, 2, Lead::Expected(after(40)), 0, "begin 2-3"),
@@ -262,13 +263,13 @@ mod tests {
             (4, start, 2, reports(&old), 5, "wait 2-3"),
             (4, start, 2, reports(&busy), 5, "wait 2-3: 3"),
             (4, start, 2, reports(&idle), 5, "now"),
-            // A smaller change of mind: rank 2 may stay, and its job with it.
+            // A partial change of mind: rank 2 stays, and its job with it.
             (4, start, 3, reports(&beyond), 5, "now"),
             (4, start, 1, reports(&idle), 5, "wait 1-3"),
-            // A whole change of mind.
+            // A complete change of mind.
             (4, start, 4, reports(&busy), 5, "stay"),
             (4, start, 5, reports(&busy), 5, "now"),
-            // Enough is enough.
+            // The limit.
             (4, start, 2, reports(&busy), 299, "wait 2-3: 3"),
             (4, start, 2, reports(&busy), 300, "force 2-3: 3"),
             (4, start, 2, silent, 300, "force 2-3"),

@@ -1,4 +1,4 @@
-//! What was seen of a MiniCluster's objects: the input of every decision.
+//! What was observed of a MiniCluster's objects: the input of every decision.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::query::Answer;
 /// Where Kubernetes keeps the index of a Job's pod.
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// What was seen, and when.
+/// What was observed, and when.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The Job, if there is one that is not being deleted.
@@ -27,17 +27,17 @@ pub struct Seen {
     pub config_map: Option<Arc<ConfigMap>>,
     /// Services that belong to the MiniCluster.
     pub services: Vec<Arc<Service>>,
-    /// The lead's last report, while the pod that sent it is there.
+    /// The lead's last report, as long as the pod that sent it exists.
     pub report: Option<LastReport>,
-    /// Since when reports have been taken: before, nobody could tell us anything.
+    /// Since when the operator accepts reports.
     pub watching_since: Timestamp,
-    /// A report came that could not be checked, because the Secret with its key is gone.
+    /// A report could not be verified, because the Secret with its key was deleted.
     pub keys_lost: bool,
     /// Why it waits in its queue, if it does.
     pub waiting: Option<Waiting>,
-    /// Why its queue cannot read it, if so.
+    /// Why its queue cannot read it, if it cannot.
     pub unreadable: Option<String>,
-    /// What the API server answered to [`queries`](crate::queries()).
+    /// The API server's answers to [`queries`](crate::queries()).
     pub answers: Vec<Answer>,
     /// The time.
     pub now: Timestamp,
@@ -62,14 +62,14 @@ impl Seen {
     }
 
     /// The pods of the Job. Those of a Job that it has replaced, or of a MiniCluster
-    /// that was deleted and made again, have the same labels for a while.
+    /// that was deleted and created again, have the same labels for a while.
     pub(crate) fn job_pods(&self) -> impl Iterator<Item = &Pod> {
         pods_of(self.job.as_deref(), &self.pods)
     }
 }
 
 /// The address of a MiniCluster's lead, once its pod has one. `job` and `pods` are those
-/// of its name, which may be another MiniCluster's that was deleted.
+/// of its name, which may belong to a former MiniCluster of that name.
 pub fn lead_address(minicluster: &MiniCluster, job: &Job, pods: &[Arc<Pod>]) -> Option<IpAddr> {
     let uid = minicluster.metadata.uid.as_deref()?;
     job.owner_references().iter().find(|owner| owner.uid == uid)?;
@@ -88,7 +88,7 @@ fn pods_of<'a>(job: Option<&Job>, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = 
     })
 }
 
-/// A pod's index in its Job. It is not its rank: a Job may have the ranks from another one on.
+/// A pod's index in its Job. It is not its rank: the ranks of a Job need not start at 0.
 pub(crate) fn index(pod: &Pod) -> Option<&str> {
     pod.annotations().get(INDEX).map(String::as_str)
 }

@@ -1,5 +1,5 @@
-//! What a Job says of its own making, in annotations: the spec it was made from, the
-//! build that made it, and how many hosts its brokers were told of.
+//! The annotations of a Job about its creation: the spec and the
+//! build it was created from, and how many hosts its brokers were started with.
 
 use flux_operator_api::{MiniCluster, MiniClusterSpec};
 use flux_operator_wire::Resources;
@@ -14,8 +14,8 @@ const SPEC: &str = "flux-framework.org/spec";
 const VERSION: &str = "flux-framework.org/version";
 const RANKS: &str = "flux-framework.org/ranks";
 
-/// Fields that may change at any time: the operator reads them in every pass, or a
-/// Job takes them.
+/// Fields that may change at any time: the operator reads them in every reconciliation, or
+/// they can change in an existing Job.
 const FREE: [&str; 10] = [
     "cleanup",
     "deadlineSeconds",
@@ -29,10 +29,10 @@ const FREE: [&str; 10] = [
     "ttlSecondsAfterFinished",
 ];
 
-/// How deep fields are told apart: `containers[0].image`, `flux.container`.
+/// The depth to which fields are distinguished: `containers[0].image`, `flux.container`.
 const DEPTH: usize = 2;
 
-/// Writes the annotations of a Job that is about to be made.
+/// Adds the annotations to a Job that is about to be created.
 pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>) {
     let fingerprint = fingerprint(&rendering.minicluster.spec);
     let annotations = job.annotations_mut();
@@ -41,25 +41,25 @@ pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>) {
     annotations.insert(RANKS.into(), rendering.cluster.ranks.max_size().to_string());
 }
 
-/// This program's release and build. Builds of one release may write other objects, and an
-/// agent refuses a plan that has a field it does not know.
+/// This program's release and build. Builds of one release may write different objects, and an
+/// agent refuses a boot plan that has an unknown field.
 fn this_version() -> String {
     format!("{}+{}", env!("CARGO_PKG_VERSION"), env!("BUILD"))
 }
 
-/// Fields of a spec that differ from what the Job was made from.
+/// Fields of a spec that differ from those that the Job was created from.
 pub(crate) fn changed_fields(job: &Job, now: &MiniClusterSpec) -> Vec<String> {
     let made_from = job.annotations().get(SPEC).and_then(|text| Fingerprint::parse(text));
     made_from.map(|then| then.differences(&fingerprint(now))).unwrap_or_default()
 }
 
-/// Whether this very build made the Job. What another one's agents read must not be
-/// rewritten in our words.
+/// Whether this very build created the Job. What agents of another build read must not be
+/// rewritten by this one.
 pub(crate) fn is_ours(job: &Job) -> bool {
     job.annotations().get(VERSION).is_some_and(|version| *version == this_version())
 }
 
-/// How many hosts of its own the cluster was started with, or may grow to.
+/// The number of hosts of its own that the cluster was started with, or may grow to.
 pub(crate) fn ranks(job: &Job) -> Option<i32> {
     job.annotations().get(RANKS)?.parse().ok()
 }

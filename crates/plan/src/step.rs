@@ -1,4 +1,4 @@
-//! One change of an object. Whoever applies it has no choice left.
+//! One change of an object. The executor has no choices left.
 
 use flux_operator_api::MiniCluster;
 use k8s_openapi::api::batch::v1::Job;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::kubernetes::{CLUSTER_LABEL, NewKeys};
 use crate::queueing::JOB_LABEL;
 
-/// The field manager of the objects we make.
+/// The field manager of the objects that we create.
 pub const MANAGER: &str = "flux-operator";
 
 /// One change of an object, in the namespace of the object that is reconciled.
@@ -17,29 +17,29 @@ pub enum Step {
     /// Create the Secret with fresh keys, unless it exists. It is never rewritten.
     CreateKeys(Box<NewKeys>),
     /// Create an object. One that exists and is ours stays as it is: a Job's template is
-    /// immutable, and a MiniCluster has its own life.
+    /// immutable, and a MiniCluster is reconciled by itself.
     Create(Object),
-    /// Create an object, which costs the API server less than to apply it. One that exists
-    /// and was only not observed is corrected.
+    /// Create an object, which costs the API server less than applying it. One that exists
+    /// and was just not observed yet is corrected.
     CreateOrApply(Object),
     /// Create or correct an object.
     Apply {
         /// The object.
         object: Object,
-        /// The field manager: where several share an object, each owns only its part.
+        /// The field manager: if several share an object, each owns only its part.
         manager: String,
     },
     /// Change an object by a merge patch.
     Patch {
         /// The object.
         target: Target,
-        /// The patch. With a resource version in it, of exactly that version.
+        /// The patch. If it has a resource version, it is for exactly that version.
         patch: Value,
     },
     /// Delete an object with everything it owns.
     Delete(Target),
     /// Change the metadata of the reconciled object itself by a merge patch. It ends the
-    /// reconciliation: what was computed from the object before is outdated.
+    /// reconciliation, because what was computed from the object is outdated.
     PatchSelf(Value),
     /// Delete the reconciled object itself, with everything it owns. It ends the
     /// reconciliation too.
@@ -74,8 +74,8 @@ pub enum Object {
 }
 
 impl Object {
-    /// The label by which the operator finds what it made. An object without it was made by
-    /// another program, even if it names the same owner: the Go operator's, for one.
+    /// The label by which the operator finds the objects it created. An object without it was
+    /// created by another program, such as the Go operator, even if it has the same owner.
     pub fn label(&self) -> &'static str {
         match self {
             Object::MiniCluster(_) => JOB_LABEL,
@@ -93,7 +93,7 @@ pub struct Target {
     pub kind: TargetKind,
     /// Its name.
     pub name: String,
-    /// Its uid: an object that took its name since is not meant.
+    /// Its uid: an object that got the same name since is not meant.
     pub uid: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 //! Every step that brings a MiniCluster's objects to its spec. Same arguments, same
 //! plan; a settled cluster has no steps, and a crash after any of them heals,
-//! because the next plan starts from what is there.
+//! because the next plan starts from what exists.
 
 use flux_operator_api::{MiniCluster, Reason};
 use flux_operator_wire::Drain;
@@ -23,26 +23,26 @@ use crate::time::seconds_after;
 use crate::valid::Valid;
 use crate::{drift, stamp};
 
-/// Why a spec is not carried out as it stands, although it is right.
+/// Why a spec is not applied as it is, although it is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// These fields went into a Job that has started, and cannot change any more.
     Immutable(Vec<String>),
-    /// More hosts than the brokers were told of when they started.
+    /// More hosts than the brokers were started with.
     TooLarge {
-        /// The size asked for.
+        /// The requested size.
         size: i32,
-        /// The hosts there may be.
+        /// The number of hosts that there may be.
         ranks: i32,
     },
-    /// More nodes than the queue has given it.
+    /// More nodes than the queue has granted.
     NoRoom {
-        /// The size asked for.
+        /// The requested size.
         size: i32,
-        /// The nodes it was given.
+        /// The number of nodes that were granted.
         room: i32,
     },
-    /// A Job of this name belongs to somebody else.
+    /// A Job of this name has another owner.
     NotOurs,
 }
 
@@ -63,7 +63,7 @@ impl std::fmt::Display for Hold {
         match self {
             Hold::Immutable(fields) => write!(
                 f,
-                "{} cannot change once the cluster has started: change it back, or delete the MiniCluster and create it anew",
+                "{} cannot change once the cluster has started: change it back, or delete the MiniCluster and create it again",
                 fields.join(", ")
             ),
             Hold::TooLarge { size, ranks } => write!(
@@ -72,33 +72,33 @@ impl std::fmt::Display for Hold {
             ),
             Hold::NoRoom { size, room } => write!(
                 f,
-                "spec.size {size} is more than the {room} nodes that its queue has given it: suspend the cluster and resume it, so that it waits for room for all"
+                "spec.size {size} is more than the {room} nodes that its queue has granted: suspend the cluster and resume it, so that it waits for quota for all of them"
             ),
             Hold::NotOurs => {
-                f.write_str("a Job of this name belongs to somebody else: rename one of them")
+                f.write_str("a Job of this name has another owner: rename one of them")
             }
         }
     }
 }
 
-/// What to do now, and when to look again though nothing has changed.
+/// What to do now, and when to reconcile again if nothing changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     /// The steps, in order.
     pub(crate) steps: Vec<Step>,
-    /// Why the spec is not carried out as it stands.
+    /// Why the spec is not applied as it is.
     pub(crate) hold: Option<Hold>,
-    /// What the lead should make so, if it can be said.
+    /// What the lead should drain, if that is known.
     pub(crate) drain: Option<Drain>,
-    /// Which ranks leave, and what they wait for.
+    /// The ranks that are removed, and what they wait for.
     pub(crate) shrinking: Option<Shrinking>,
-    /// When time alone changes the plan.
+    /// When the plan changes with time alone.
     pub(crate) look_again: Option<Timestamp>,
 }
 
 /// The MiniCluster with the hosts its brokers were started with: the rank table is
-/// fixed at boot, and a pod that is replaced must be told of the same hosts. In a queue
-/// it has no more nodes than it was given.
+/// fixed at boot, and a replaced pod must get the same hosts. In a queue
+/// it has no more nodes than it was granted.
 pub(crate) fn as_booted(minicluster: Valid, seen: &Seen) -> Valid {
     let (mut size, mut max_size) = (minicluster.spec.size, minicluster.spec.max_size);
     if let Some(ranks) = seen.job.as_deref().and_then(stamp::ranks) {
@@ -111,25 +111,25 @@ pub(crate) fn as_booted(minicluster: Valid, seen: &Seen) -> Valid {
     minicluster.resized(size, max_size)
 }
 
-/// Computes the plan. `rendering` is of the MiniCluster [`as_booted`], `asked` what
-/// the user has written.
+/// Computes the plan. `rendering` is that of the MiniCluster [`with_booted_hosts`], `asked` is
+/// what the user has written.
 pub(crate) fn plan(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen) -> Plan {
     if let Some(since) = has_ended(asked) {
-        // A Job that was deleted after the end is not run again: that must be asked for.
+        // If the Job was deleted after it finished, it is not run again: that must be requested.
         return after_the_end(asked, since, seen.now);
     }
     match seen.job.as_deref() {
         None => Plan { steps: create(rendering, seen), ..Plan::default() },
-        // What replaces it is made when it is gone.
+        // Its replacement is created when it is deleted.
         Some(job) if job.metadata.deletion_timestamp.is_some() => Plan::default(),
         // Kubernetes deletes it in a moment.
         Some(job) if is_left_behind(job, asked) => Plan::default(),
         Some(job) if !is_owned(job.owner_references(), asked) => {
             Plan { hold: Some(Hold::NotOurs), ..Plan::default() }
         }
-        // Kubernetes deletes a namespace's pods first and waits for them, but a Job
-        // keeps its last failed pods until it has replaced them, which it cannot do
-        // there any more: without us that would be for ever.
+        // Kubernetes deletes the pods of a namespace first and waits for them. But a Job
+        // keeps its last failed pods until it has replaced them, which it cannot do in that
+        // namespace any more: unless the Job is deleted, that takes forever.
         Some(job) if seen.namespace_is_terminating() => {
             Plan { steps: vec![delete(job)], ..Plan::default() }
         }
@@ -154,17 +154,17 @@ fn create(rendering: &Rendering<'_>, seen: &Seen) -> Vec<Step> {
     steps
 }
 
-/// Repairs what has drifted and follows what may change of a Job.
+/// Corrects what has drifted, and applies the changes that a Job allows.
 fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &Job) -> Plan {
     let changed = stamp::changed_fields(job, &asked.spec);
-    // A queue may have given it fewer nodes than it asks for, and it starts with those.
+    // A queue may have granted fewer nodes than requested, and it starts with those.
     let size = room(asked).map_or(asked.spec.size, |room| asked.spec.size.min(room));
     let ranks = stamp::ranks(job).filter(|ranks| size > *ranks);
     if (!changed.is_empty() || ranks.is_some()) && !has_started(seen, job) {
         return Plan { steps: vec![delete(job)], ..Plan::default() };
     }
     let patience = patience(asked, job, readiness(asked, seen), seen.now);
-    // What runs was made from another spec; only what may change of it follows this one.
+    // The Job was created from another spec; only what may change of it follows this one.
     let mut steps = match changed.is_empty() {
         true => beside_the_job(rendering, seen, stamp::is_ours(job)),
         false => Vec::new(),
@@ -175,7 +175,7 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
     let no_room = no_room.map(|room| Hold::NoRoom { size: asked.spec.size, room });
     let mut wanted = kubernetes::job(rendering);
     if immutable.is_some() {
-        // Labels may stem from what has changed.
+        // Labels may come from fields that have changed.
         wanted.metadata.labels.clone_from(&job.metadata.labels);
     }
     let (hosts, lead) = (&rendering.cluster.ranks, lead(rendering, seen, job));
@@ -201,7 +201,7 @@ fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &J
     }
 }
 
-/// ConfigMap, Services and the services' pod, where they differ from what is wanted.
+/// The steps for ConfigMap, Services and services pod, if they differ from what is wanted.
 fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) -> Vec<Step> {
     let mut steps = Vec::new();
     let map = kubernetes::config_map(rendering);
@@ -220,16 +220,16 @@ fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) ->
         let same = found.map(|found| drift::service_is(found, service));
         let (object, manager) = (Object::Service(Box::new(service.clone())), manager.clone());
         match same {
-            // What others may have made already is applied.
+            // A Service that others may have created already is applied.
             None if manager == MANAGER => steps.push(Step::CreateOrApply(object)),
             Some(true) => {}
             None | Some(false) => steps.push(Step::Apply { object, manager }),
         }
     }
     let pod = kubernetes::services_pod(rendering);
-    // It takes room too.
+    // It uses quota too.
     let pod = pod.filter(|_| !waits(rendering.minicluster));
-    // One that goes is waited for; only then is there room for the next.
+    // A terminating one is waited for; only then can the next one be created.
     let pod = pod.filter(|pod| !seen.pods.iter().any(|seen| seen.name_any() == pod.name_any()));
     steps.extend(pod.map(|pod| Step::Create(Object::Pod(Box::new(pod)))));
     let unwanted = seen.services.iter().filter(|found| {
@@ -241,7 +241,7 @@ fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) ->
     steps
 }
 
-/// The Services of a cluster, each with who writes it.
+/// The Services of a cluster, each with its field manager.
 fn services(rendering: &Rendering<'_>) -> Vec<(Service, String)> {
     let manager = match rendering.shares_service() {
         true => format!("{MANAGER}-{}", rendering.name()),
@@ -252,8 +252,8 @@ fn services(rendering: &Rendering<'_>) -> Vec<(Service, String)> {
     std::iter::once((kubernetes::cluster_service(rendering), manager)).chain(of_sidecars).collect()
 }
 
-/// The lead's label, which users of the Go operator select by. Kubernetes knows the
-/// index by another name.
+/// The lead's label that users of the Go operator select by. Kubernetes has the
+/// index under another name.
 fn labels(seen: &Seen) -> Option<Step> {
     let lead = seen
         .job_pods()
@@ -272,7 +272,7 @@ fn after_the_end(asked: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan 
     }
 }
 
-/// Whether a pod of the Job has run, so that the Job is no longer as it was made.
+/// Whether a pod of the Job has run, so that the Job cannot be replaced any more.
 fn has_started(seen: &Seen, job: &Job) -> bool {
     let status = job.status.clone().unwrap_or_default();
     let ended = [status.failed, status.succeeded].into_iter().flatten().any(|count| count > 0);
@@ -285,7 +285,7 @@ fn is_owned(owners: &[OwnerReference], minicluster: &MiniCluster) -> bool {
     owners.iter().any(|owner| owner.uid == uid)
 }
 
-/// Whether a Job is of a MiniCluster that had this name before, and goes with it.
+/// Whether a Job belongs to a former MiniCluster of this name, and is deleted with it.
 fn is_left_behind(job: &Job, minicluster: &MiniCluster) -> bool {
     let owners = job.owner_references();
     let is_namesake = |owner: &OwnerReference| {

@@ -1,18 +1,18 @@
 //! Arithmetic on times.
 //!
-//! A time in an annotation, a spec or a status is whatever somebody has written there, up to
-//! the last one that exists. `Timestamp + SignedDuration` panics beyond it, and would do so
-//! again in every reconciliation. So times are added up here, and stop at the last one.
+//! A time in an annotation, a spec or a status is whatever a user has written there, up to
+//! the largest `Timestamp`. `Timestamp + SignedDuration` panics beyond it, and would do so
+//! again in every reconciliation. So times are added here, with saturation.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// The time `duration` after `time`, or the last that there is.
+/// The time `duration` after `time`, saturated at the largest `Timestamp`.
 pub(crate) fn after(time: Timestamp, duration: SignedDuration) -> Timestamp {
-    // Only spans of days and more, which a duration is not, cannot be added.
+    // Adding fails only for spans of days and more, which a duration is not.
     time.saturating_add(duration).unwrap_or(Timestamp::MAX)
 }
 
-/// The time so many seconds after `time`, or the last that there is.
+/// The time so many seconds after `time`, saturated at the largest `Timestamp`.
 pub(crate) fn seconds_after(time: Timestamp, seconds: impl Into<i64>) -> Timestamp {
     after(time, SignedDuration::from_secs(seconds.into()))
 }

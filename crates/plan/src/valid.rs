@@ -1,4 +1,4 @@
-//! Proof that a MiniCluster can be carried out.
+//! Proof that a MiniCluster is valid.
 
 use flux_operator_api::minicluster::{Container, Flux, StorageVolume};
 use flux_operator_api::validate::{self, Checked, Problem};
@@ -9,7 +9,7 @@ use crate::kubernetes::is_for_kueue;
 /// The largest size that the schema allows.
 const MOST_HOSTS: i32 = 100_000;
 
-/// A MiniCluster that can be run, with its runner, so that a function that takes one needs
+/// A MiniCluster that is valid, with its runner, so that a function that takes one needs
 /// no checks of its own. [`Valid::check`] checks everything; [`Valid::check_planned`] leaves
 /// schema and rules to the API server.
 #[derive(Clone, Debug)]
@@ -20,25 +20,25 @@ pub struct Valid {
     has_spare_ranks: bool,
 }
 
-/// Why a MiniCluster cannot be carried out.
+/// Why a MiniCluster cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The condition's reason.
     pub reason: RefusalReason,
-    /// Every problem, each with its field.
+    /// All problems, each with its field.
     pub problems: Vec<Problem>,
 }
 
 /// The reason of the condition `Accepted=False`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// The manifest is wrong.
+    /// The manifest is not valid.
     Invalid,
-    /// The manifest is right, but this version cannot do it.
+    /// The manifest is valid, but this version does not support it.
     NotYetSupported,
-    /// It names a queue of ours and one of Kueue's.
+    /// It names a queue of ours and one of Kueue.
     TwoQueues,
-    /// Reading it for its queue failed, by a defect of the operator.
+    /// Reading it for its queue failed because of a defect of the operator.
     Unreadable,
 }
 
@@ -61,16 +61,16 @@ impl std::fmt::Display for Refusal {
 }
 
 impl Valid {
-    /// Checks everything: that the object is stored says little, because it may have been
-    /// stored under another schema than ours. Measured on a busy machine: 0.1 ms for a small
+    /// Checks everything: an object that is stored may have been stored under another schema
+    /// than ours. Measured on a busy machine: 0.1 ms for a small
     /// object and 0.5 ms for a large one.
     pub fn check(minicluster: MiniCluster) -> Result<Self, Refusal> {
         refuse(RefusalReason::Invalid, validate::stored(&minicluster))?;
         Valid::check_supported(minicluster)
     }
 
-    /// Checks a MiniCluster that is not stored yet: what is left out, the API server checks
-    /// when it is created. A queue asks this of every job that waits, each time it changes.
+    /// Checks a MiniCluster that is not stored yet: the API server checks the rest when it is
+    /// created. This runs for every waiting job, each time it changes.
     pub(crate) fn check_planned(minicluster: MiniCluster) -> Result<Self, Refusal> {
         refuse(RefusalReason::Invalid, minicluster.check_beyond_schema())?;
         Valid::check_supported(minicluster)
@@ -110,8 +110,8 @@ impl Valid {
         self.has_spare_ranks
     }
 
-    /// The same with other sizes. They come from annotations and statuses, so they are kept
-    /// within what the schema allows.
+    /// The same with other sizes. They come from annotations and statuses, so they are clamped
+    /// to what the schema allows.
     pub(crate) fn resized(mut self, size: i32, max_size: Option<i32>) -> Self {
         let spec = &mut self.minicluster.spec;
         spec.size = size.clamp(1, MOST_HOSTS);
@@ -128,7 +128,7 @@ impl std::ops::Deref for Valid {
     }
 }
 
-/// The runner among containers, if there are any: the one that says so, or the first.
+/// The runner among containers, if there are any: the one with `runFlux`, or the first.
 pub(crate) fn runner(containers: &[Container]) -> Option<&Container> {
     containers.get(runner_place(containers))
 }
@@ -146,18 +146,18 @@ fn refuse(reason: RefusalReason, problems: Vec<Problem>) -> Result<(), Refusal> 
     if problems.is_empty() { Ok(()) } else { Err(Refusal { reason, problems }) }
 }
 
-/// A cluster waits in one queue.
+/// Refuses a cluster with two queues.
 fn two_queues(minicluster: &MiniCluster) -> Vec<Problem> {
     let spec = &minicluster.spec;
     if spec.queue.is_empty() || !is_for_kueue(&spec.job_labels) {
         return Vec::new();
     }
-    let message = "cannot go with Kueue's queue name in spec.jobLabels: a cluster waits in one \
-        queue, so keep one of them";
+    let message = "cannot be combined with Kueue's queue name in spec.jobLabels: a cluster waits \
+        in one queue, so keep one of them";
     vec![Problem { path: "spec.queue".into(), message: message.into() }]
 }
 
-/// Fields that mean something this version cannot do. Silence would be worse.
+/// Fields that this version does not support. Ignoring them would be worse.
 fn not_yet_supported(minicluster: &MiniCluster) -> Vec<Problem> {
     let spec = &minicluster.spec;
     let autoscale = spec.autoscale.iter().map(|_| unsupported("spec.autoscale"));
@@ -165,7 +165,7 @@ fn not_yet_supported(minicluster: &MiniCluster) -> Vec<Problem> {
     autoscale.chain(joining).chain(spec.volumes.iter().filter_map(storage)).collect()
 }
 
-/// Being part of another Flux instance, and munge.
+/// Fields for joining another Flux instance, and munge.
 fn joining(flux: &Flux) -> Vec<Problem> {
     let lead_broker = flux.bursting.as_ref().and_then(|bursting| bursting.lead_broker.as_ref());
     let fields = [
@@ -182,15 +182,15 @@ fn unsupported(path: &str) -> Problem {
     Problem { path: path.to_owned(), message: "is not supported yet: remove it".to_owned() }
 }
 
-/// Storage that is more than a directory of the node. Whether a claim for it may be
-/// made, and who deletes it, is better decided by the user than by us.
+/// Storage that is more than a directory of the node. Whether to create a claim for it, and
+/// when to delete it, is for the user to decide.
 fn storage((name, storage): (&String, &StorageVolume)) -> Option<Problem> {
     let class = storage.storage_class.as_str();
     (!matches!(class, "" | "hostpath")).then(|| Problem {
         path: format!("spec.volumes.{name}.storageClass"),
         message: format!(
-            "{class:?} is not made by the operator: make a PersistentVolumeClaim of that class, and \
-             name it by claimName in the volumes of each container that mounts {name:?}"
+            "{class:?} is not created by the operator: create a PersistentVolumeClaim of that \
+             class, and set it as claimName in the volumes of each container that mounts {name:?}"
         ),
     })
 }
@@ -227,7 +227,7 @@ mod tests {
         let kueue = json!({ "kueue.x-k8s.io/queue-name": "batch" });
         let refusal = check(json!({ "spec": { "queue": "a", "jobLabels": kueue } })).unwrap_err();
         assert_eq!(refusal.reason, RefusalReason::TwoQueues);
-        assert!(refusal.to_string().starts_with("spec.queue: cannot go"), "{refusal}");
+        assert!(refusal.to_string().starts_with("spec.queue: cannot be combined"), "{refusal}");
         assert!(check(json!({ "spec": { "queue": "a" } })).is_ok());
         assert!(check(json!({ "spec": { "jobLabels": kueue } })).is_ok());
     }

@@ -1,11 +1,11 @@
-//! Conditions of any object: a verdict each, and the time of its last change.
+//! Conditions of any object: a verdict for each, and the time of its last change.
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::reason::AnyReason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-/// Whether a condition holds, and why.
+/// The status of a condition, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) status: &'static str,
@@ -13,22 +13,22 @@ pub(crate) struct Verdict {
     pub(crate) message: String,
 }
 
-/// It holds.
+/// The condition is true.
 pub(crate) fn yes(reason: impl Into<AnyReason>, message: &str) -> Verdict {
     Verdict { status: "True", reason: reason.into(), message: message.into() }
 }
 
-/// It does not hold.
+/// The condition is false.
 pub(crate) fn no(reason: impl Into<AnyReason>, message: &str) -> Verdict {
     Verdict { status: "False", reason: reason.into(), message: message.into() }
 }
 
-/// Nobody can know yet.
+/// The status is not known yet.
 pub(crate) fn unknown(reason: impl Into<AnyReason>, message: &str) -> Verdict {
     Verdict { status: "Unknown", reason: reason.into(), message: message.into() }
 }
 
-/// The same as another object's condition says.
+/// The verdict of another object's condition.
 pub(crate) fn as_told(condition: &Condition) -> Verdict {
     let told = match condition.status.as_str() {
         "True" => yes,
@@ -38,7 +38,7 @@ pub(crate) fn as_told(condition: &Condition) -> Verdict {
     told(AnyReason::read(&condition.reason), &condition.message)
 }
 
-/// The conditions of these verdicts. The time of one moves only when its status does.
+/// Builds the conditions from verdicts. The time of one changes only when its status does.
 pub(crate) fn conditions<'a>(
     verdicts: impl IntoIterator<Item = (&'a str, Verdict)>,
     generation: Option<i64>,

@@ -1,5 +1,5 @@
 //! Whatever the text of a command is, it is refused or it is one command: no part of it runs
-//! elsewhere, and no other exit code takes the place of its own.
+//! outside of Flux, and no other exit code replaces its own.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,10 +12,10 @@ use flux_operator_wire::Program;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Each starts a shell.
+/// Each case starts a shell.
 const CASES: u32 = 256;
 
-/// Counts its calls, says its words, and fails: nothing else may say or decide anything.
+/// Prints its arguments, counts its calls, and fails: nothing else may print or set the exit code.
 const STAND_IN: &str = r#"flux() { printf '%s\0' "$@"; printf 'CALL\0'; return 42; }"#;
 
 proptest! {
@@ -114,12 +114,12 @@ fn cluster(spec: Value) -> Result<Cluster, Refusal> {
     Ok(Cluster::of(&Valid::check(minicluster)?).unwrap())
 }
 
-/// How often `flux` was called by a line that failed as it did, and its words.
+/// How often a line called `flux`, and with which words, if it failed with its exit code.
 fn run(line: &str) -> (usize, Vec<String>) {
     let script = format!("{STAND_IN}\n{line}");
     let output = Command::new("/bin/sh").args(["-c", &script]).env("PATH", "").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said, "", "{line:?} has run something else");
+    assert_eq!(said, "", "{line:?} ran something else");
     assert_eq!(output.status.code(), Some(42), "{line:?} has an exit code of its own");
     let mut words: Vec<String> =
         String::from_utf8_lossy(&output.stdout).split_terminator('\0').map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! What Kubernetes gets of a few MiniClusters, each a situation of its own. A
+//! The objects of a few MiniClusters, each for one situation. A
 //! reviewer reads the change of a plan in the snapshots.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

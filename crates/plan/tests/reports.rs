@@ -1,4 +1,4 @@
-//! What the status says of the lead's reports: as long as they are fresh, and no longer.
+//! How the lead's reports appear in the status, as long as they are fresh.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ fn a_fresh_report_is_shown_and_an_old_one_is_not() {
     let report = reported("0-2", "");
     assert_eq!(status(&minicluster, &seen(4, Some(report.clone()), 10)).ready, "3/4");
     assert_eq!(status(&minicluster, &seen(4, Some(report.clone()), 44)).ready, "3/4");
-    // The lead is cut off. What the kubelets say of the pods is newer.
+    // The lead is disconnected. What the kubelets report of the pods is newer.
     assert_eq!(status(&minicluster, &seen(1, Some(report), 45)).ready, "1/4");
 }
 
@@ -41,7 +41,7 @@ fn a_restart_of_the_operator_changes_no_status() {
     let before = status(&minicluster(None), &seen(4, Some(reported("0-2,4-5", "")), 10));
     assert_eq!((before.ready.as_str(), before.joined), ("3/4", 2));
     let minicluster = minicluster(Some(&before));
-    // Nothing was reported to the operator that has just started.
+    // The operator that has just started has received no report.
     let started = |seconds| Seen { watching_since: at(20), ..seen(4, None, seconds) };
     assert_eq!(status(&minicluster, &started(21)), before);
     assert_eq!(status(&minicluster, &started(64)), before);
@@ -85,7 +85,7 @@ fn reported(online: &str, error: &str) -> LastReport {
     LastReport { state, received: at(0) }
 }
 
-/// What is there so many seconds after the report: four pods, of which so many are ready.
+/// The observed state so many seconds after the report: four pods, of which so many are ready.
 fn seen(ready: usize, report: Option<LastReport>, seconds: i64) -> Seen {
     let owner = |kind: &str, uid: &str| json!([{ "apiVersion": "a", "kind": kind, "name": "fs", "uid": uid, "controller": true }]);
     let job = json!({ "metadata": {

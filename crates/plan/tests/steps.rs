@@ -1,4 +1,4 @@
-//! What is done in each situation a pass may find.
+//! The steps in each situation that a reconciliation may find.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -129,7 +129,7 @@ fn a_job_that_goes_is_waited_for_and_one_of_somebody_else_left_alone() {
     change_job(&mut seen, json!({ "metadata": { "ownerReferences": null } }));
     let plan = steps_of(&minicluster, &seen);
     assert_eq!((plan.steps.len(), plan.hold), (0, Some(Hold::NotOurs)));
-    // One that a namesake has left goes with it.
+    // A Job of a former MiniCluster of this name is deleted with it.
     let owner = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
         "name": "fs", "uid": "before" });
     change_job(&mut seen, json!({ "metadata": { "ownerReferences": [owner] } }));
@@ -150,7 +150,7 @@ fn a_job_in_a_namespace_that_is_being_deleted_is_deleted() {
     assert_eq!(steps_of(&minicluster, &seen).steps, []);
 }
 
-/// The Job may have gone with its owner, while the watch of MiniClusters lags behind.
+/// The Job may have been deleted with its owner, while the watch of MiniClusters lags behind.
 #[test]
 fn a_job_that_vanished_is_made_again_only_for_an_owner_that_exists() {
     let status = json!({ "status": { "size": 1, "conditions": [{ "type": "Ready",
@@ -167,7 +167,7 @@ fn a_job_that_vanished_is_made_again_only_for_an_owner_that_exists() {
     assert_eq!(queries(&minicluster(json!({})), &nothing()), [], "a new one is not asked about");
 }
 
-/// Asks what has to be asked, and gives this reply to all of it.
+/// Makes all queries, and answers each with this reply.
 fn ask(minicluster: &MiniCluster, seen: &mut Seen, reply: Reply) -> Vec<Subject> {
     let queries = queries(minicluster, seen);
     let subjects = queries.iter().map(|query| query.subject.clone()).collect();
@@ -234,7 +234,7 @@ fn minicluster(patch: Value) -> MiniCluster {
     serde_json::from_value(manifest).unwrap()
 }
 
-/// A MiniCluster that ended a minute ago.
+/// A MiniCluster that finished a minute ago.
 fn ended(patch: Value) -> MiniCluster {
     let condition = json!({ "type": "JobFinished", "status": "True", "reason": "Completed",
         "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
@@ -247,7 +247,7 @@ fn nothing() -> Seen {
     Seen::nothing(NOW.parse().unwrap())
 }
 
-/// What is there when every step for a MiniCluster has been carried out.
+/// The observed state after every step for a MiniCluster has been applied.
 fn settled(minicluster: &MiniCluster) -> Seen {
     let mut seen = nothing();
     for step in steps_of(minicluster, &seen).steps {
@@ -288,12 +288,12 @@ fn pod(name: &str, patch: Value) -> Arc<Pod> {
     Arc::new(serde_json::from_value(value).unwrap())
 }
 
-/// What is decided, as far as these tests look at it.
+/// The parts of a decision that these tests check.
 struct Decided {
     steps: Vec<Step>,
     hold: Option<Hold>,
     look_again: Option<Timestamp>,
-    /// Whether there is one to show.
+    /// Whether there is a status to write.
     status: bool,
 }
 

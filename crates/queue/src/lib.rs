@@ -1,21 +1,21 @@
-//! Who gets room next: queues with quota, and a reason for every "no".
+//! Queues with quota: which job is admitted next, and why the others wait.
 //!
 //! ```text
 //! setups, workloads, namespaces ──put──► Scheduler ──cycle(now)──► admit, evict, wake at
-//!                                            └──────why(job)─────► reason, resource, missing
+//!                                            └───explain(job)────► reason, resource, missing
 //! ```
 //!
-//! The scheduler is a value: it is told what there is ([`Scheduler::put`] and its
-//! neighbours), and says what to do about it ([`Scheduler::cycle`]). What it decides it
-//! counts at once, so that nothing is given twice while the decision is written down;
-//! a write that fails is taken back ([`Scheduler::undo`]). Told the same things in any
-//! order, it knows the same, so a restart is nothing but telling it everything again.
+//! The scheduler is a value: the caller puts the objects into it ([`Scheduler::put`] and the
+//! other `put_` methods) and asks for decisions ([`Scheduler::cycle`]). A decision counts at
+//! once, so that no quota is granted twice while it is being written; if the write fails, the
+//! caller reverts it ([`Scheduler::undo`]). The order of the calls does not matter: with the
+//! same objects the scheduler is in the same state, so a restart only has to put them again.
 //!
-//! Jobs of one queue that ask for the same stand in one line, in order. A cycle looks
-//! at the heads of the lines of those queues to which something has happened, and at a
-//! line that does not fit once: nothing is asked twice, nobody is woken in vain.
+//! Jobs of one queue with the same requests are a class, in order. A cycle considers the first
+//! job of each class, in the queues in which something has changed. If that job does not fit,
+//! no other job of its class does, so none of them is considered.
 //!
-//! This crate must never know Kubernetes, a clock or chance: times arrive as
+//! This crate must never know Kubernetes, a clock or randomness: times are
 //! arguments, in milliseconds since 1970.
 
 mod line;
@@ -40,5 +40,5 @@ pub use setup::{
 pub use waiting::{Reason, Waiting};
 pub use workload::{Admission, Kind, Workload};
 
-/// Milliseconds since 1970, or a duration of so many.
+/// Milliseconds since 1970, or a duration in milliseconds.
 pub type Millis = i64;

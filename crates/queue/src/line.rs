@@ -1,4 +1,4 @@
-//! Jobs that ask for the same, in order.
+//! Classes of jobs with the same requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use crate::order::Key;
 use crate::sum::Sum;
 use crate::{Millis, Resource, Resources, Setup, Workload};
 
-/// What jobs of one line have in common: whether one fits, all do.
+/// What the jobs of a class have in common: if one of them fits, all of them do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shape {
     pub(crate) size: Option<u32>,
     pub(crate) min_size: Option<u32>,
     pub(crate) each: Resources,
     pub(crate) once: Resources,
-    /// Only where the order asks how long one runs.
+    /// Only if the queue takes run times into account.
     pub(crate) max_runtime: Option<Millis>,
-    /// Only where the namespace has a quota of its own.
+    /// Only if the namespace has a ResourceQuota.
     pub(crate) namespace: Option<Arc<str>>,
 }
 
@@ -33,24 +33,24 @@ impl Shape {
         }
     }
 
-    /// The least and the most nodes that one can start with.
+    /// The smallest and the largest size that a job can start with.
     pub(crate) fn sizes(&self, setup: &Setup) -> (u32, u32) {
         let most = self.size.unwrap_or(setup.default_size).max(1);
         let least = self.min_size.unwrap_or(most).clamp(1, most);
         (least, most)
     }
 
-    /// What one takes at a size.
+    /// What a job of this shape uses at a size.
     pub(crate) fn need(&self, size: u32) -> Resources {
         let mut need = self.each.times(size);
         need.add(&self.once);
         need
     }
 
-    /// The largest of some sizes that fits what `taken` leaves of `room`.
+    /// The largest size within a range that fits into `quota` beside what is `taken`.
     ///
     /// # Errors
-    /// When not even the least does.
+    /// If not even the smallest size fits.
     pub(crate) fn largest(
         &self,
         room: &Resources,
@@ -62,7 +62,7 @@ impl Shape {
             let (each, once) = (self.each.amount(resource), self.once.amount(resource));
             let free = limit.saturating_sub(taken.amount(resource));
             let needed = each.saturating_mul(i64::from(least)).saturating_add(once);
-            // One that takes nothing of a resource is not held up by those who took too much.
+            // A job that does not use a resource is not blocked by its overuse.
             if needed > 0 && needed > free {
                 return Err(Missing { resource: resource.clone(), needed, free });
             }
@@ -75,13 +75,13 @@ impl Shape {
     }
 }
 
-/// A resource of which there is too little.
+/// A resource of which too little is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     pub(crate) resource: Resource,
-    /// What the least size takes.
+    /// What the smallest size uses.
     pub(crate) needed: i64,
-    /// What is there; less than zero where too much is taken already.
+    /// What is free; negative if too much is used.
     pub(crate) free: i64,
 }
 
@@ -91,12 +91,12 @@ impl Missing {
     }
 }
 
-/// Jobs of one shape. It is never empty for longer than one cycle.
+/// Jobs of one shape. It is empty only during a cycle.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     pub(crate) jobs: BTreeSet<Key>,
-    /// What was missing when its head was last looked at. As long as it is, looking
-    /// again is in vain.
+    /// What was missing when its first job was last considered. As long as it is missing,
+    /// the class need not be considered again.
     pub(crate) blocked: Option<Missing>,
 }
 
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(shape.largest(&room, &taken(8), (2, 8)), Ok(2));
         let missing = shape.largest(&room, &taken(9), (2, 8)).unwrap_err();
         assert_eq!((missing.resource.clone(), missing.amount()), (Resource::Nodes, 1));
-        // Whole or not at all.
+        // All or nothing.
         assert!(shape.largest(&room, &taken(3), (8, 8)).is_err());
     }
 

@@ -1,9 +1,9 @@
-//! Names of workloads and setups. Cheap to clone, because each is kept in several places.
+//! Names of workloads and setups. They are cheap to clone, because each is kept in several places.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A workload, told apart from its namesakes of other times.
+/// The uid of a workload, which distinguishes it from earlier objects with the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(pub Arc<str>);
 
@@ -49,14 +49,14 @@ impl fmt::Display for SetupName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotASetup;
 
-/// The queue that a workload asks for.
+/// The queue that a workload names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueueName {
     /// None: the only one that serves its namespace, or the one called `default` there.
     Any,
-    /// The setup of this name in its own namespace, else in the operator's.
+    /// The setup of this name in its own namespace, otherwise in the operator's.
     Named(Arc<str>),
-    /// Exactly this one.
+    /// This setup.
     Exactly(SetupName),
 }
 

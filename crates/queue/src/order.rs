@@ -1,10 +1,10 @@
-//! The order of those who wait, in which everybody's position can be told.
+//! The order of the jobs that wait, with the position of each.
 
 use std::cmp::Reverse;
 
 use crate::{Millis, Uid, Workload};
 
-/// A job's place in the order: the higher priority first, then the older, then the
+/// The sort key of a job: higher priority first, then the older job, then the
 /// smaller uid, because Kubernetes' times are whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
@@ -14,25 +14,25 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The place of a workload.
+    /// The sort key of a workload.
     pub(crate) fn of(workload: &Workload) -> Key {
         let Workload { priority, since, ref uid, .. } = *workload;
         Key { priority: Reverse(priority), since, uid: uid.clone() }
     }
 }
 
-/// A sorted list in pieces: what is put in or taken out moves one piece, and a position is
-/// counted by pieces. A tree of the standard library cannot tell positions.
+/// A sorted list in chunks: an insertion or removal moves the keys of one chunk, and a position
+/// is counted by chunks. A `BTreeSet` has no positions.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// None is empty; all of one come before all of the next.
+    /// No chunk is empty, and the chunks are in order.
     pieces: Vec<Vec<Key>>,
     length: usize,
 }
 
-/// A piece that becomes longer is cut in two. At 50,000 jobs there are some 200 pieces of
-/// 10 kB, so that neither moving one nor counting all takes more than a fraction of a
-/// microsecond.
+/// A chunk that becomes longer is split in two. With 50,000 jobs there are some 200 chunks of
+/// 10 kB, so that neither moving the keys of a chunk nor counting all chunks takes more than a
+/// fraction of a microsecond.
 const LONGEST: usize = 512;
 
 impl Order {
@@ -62,7 +62,7 @@ impl Order {
         }
     }
 
-    /// How many come before it, if it is there.
+    /// The number of keys before this one, if it is in the list.
     pub(crate) fn position(&self, key: &Key) -> Option<usize> {
         let number = self.piece_of(key);
         let at = self.pieces.get(number)?.binary_search(key).ok()?;
@@ -77,7 +77,7 @@ impl Order {
         self.pieces.iter().flatten()
     }
 
-    /// The first piece that does not end before the key.
+    /// The first chunk that does not end before the key.
     fn piece_of(&self, key: &Key) -> usize {
         self.pieces.partition_point(|piece| piece.last().is_some_and(|last| last < key))
     }
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn positions_are_those_of_a_plain_list() {
-        // More than fit in one piece, in an order that is neither up nor down.
+        // More keys than fit into one chunk, in neither ascending nor descending order.
         let keys: Vec<Key> =
             (0..3000).map(|number| key(0, number * 7919 % 3000, &format!("{number}"))).collect();
         let (mut order, mut model) = (Order::default(), BTreeSet::new());
@@ -119,7 +119,7 @@ mod tests {
             order.remove(key);
             model.remove(key);
         }
-        assert!(order.pieces.len() > 2, "the test is about several pieces");
+        assert!(order.pieces.len() > 2, "the test needs several chunks");
         assert_eq!(order.len(), model.len());
         assert!(order.iter().eq(model.iter()));
         for (position, key) in model.iter().enumerate() {

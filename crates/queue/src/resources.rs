@@ -1,28 +1,28 @@
-//! Amounts of what a quota counts.
+//! Amounts of the resources that a quota counts.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Something a quota counts. The order is the order in which they are shown.
+/// A resource that a quota counts. The order is the order in which resources are shown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// Brokers: the size of a cluster.
     Nodes,
-    /// Pods: brokers, and the pod of the services.
+    /// Pods: of the brokers and of the services.
     Pods,
     /// Thousandths of a core.
     Cpu,
     /// Bytes.
     Memory,
-    /// GPUs of any make.
+    /// GPUs of any vendor.
     Gpus,
     /// Another resource of the cluster, by its full name; in thousandths.
     Other(Arc<str>),
 }
 
 impl Resource {
-    /// An amount of it as Kubernetes writes quantities: `4`, `500m`, `3Gi`.
+    /// An amount as Kubernetes writes quantities: `4`, `500m`, `3Gi`.
     pub fn quantity(&self, amount: i64) -> String {
         match self {
             Resource::Nodes | Resource::Pods | Resource::Gpus => amount.to_string(),
@@ -32,7 +32,7 @@ impl Resource {
         }
     }
 
-    /// An amount of it for people: `1 node`, `500m cpu`, `3Gi memory`.
+    /// An amount with its unit, for messages: `1 node`, `500m cpu`, `3Gi memory`.
     pub fn amount(&self, amount: i64) -> String {
         let quantity = self.quantity(amount);
         match self {
@@ -44,7 +44,7 @@ impl Resource {
     }
 }
 
-/// In the largest unit in which it is a whole number, so that nothing is rounded.
+/// Uses the largest unit in which the amount is a whole number, so that nothing is rounded.
 fn bytes(amount: i64) -> String {
     const UNITS: [&str; 6] = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
     let (mut amount, mut unit) = (amount, 0);
@@ -68,7 +68,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Parses the name that a quota has for it.
+/// Parses the name of a resource in a quota.
 impl FromStr for Resource {
     type Err = NotAResource;
 
@@ -85,7 +85,7 @@ impl FromStr for Resource {
     }
 }
 
-/// The text is no resource that a quota counts.
+/// The text is not the name of a resource that a quota counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAResource;
 
@@ -100,17 +100,17 @@ impl fmt::Display for NotAResource {
 
 impl std::error::Error for NotAResource {}
 
-/// An amount of each of some resources, in order.
+/// Amounts of some resources, in order.
 ///
-/// It is used for amounts and for limits. In an amount a zero says nothing, and sums and
-/// differences leave it out. As a limit (a setup's room, what a ResourceQuota leaves) zero
-/// is a limit like any other while a resource that is missing is not limited, so what was
-/// built with [`Resources::of`] keeps its zeros.
+/// It is used for amounts and for limits. In an amount a zero has no meaning, and sums and
+/// differences leave it out. In limits (a setup's quota, what a ResourceQuota leaves) a zero
+/// is a limit like any other, while a resource that is missing is not limited. So
+/// [`Resources::of`] keeps zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resources(Vec<(Resource, i64)>);
 
 impl Resources {
-    /// These amounts, zeros too. One that is given twice is the sum of both.
+    /// These amounts, including zeros. Amounts of the same resource are added.
     pub fn of(amounts: impl IntoIterator<Item = (Resource, i64)>) -> Resources {
         let mut all = Resources::default();
         for (resource, amount) in amounts {
@@ -122,12 +122,12 @@ impl Resources {
         all
     }
 
-    /// How much there is of a resource, if it is there at all.
+    /// The amount of a resource, if it is listed.
     pub fn get(&self, resource: &Resource) -> Option<i64> {
         self.find(resource).ok().map(|at| self.0[at].1)
     }
 
-    /// How much there is of a resource: nothing if it is not there.
+    /// The amount of a resource; 0 if it is not listed.
     pub fn amount(&self, resource: &Resource) -> i64 {
         self.get(resource).unwrap_or_default()
     }
@@ -137,7 +137,7 @@ impl Resources {
         self.0.iter().map(|(resource, amount)| (resource, *amount))
     }
 
-    /// Whether nothing is there, not even a zero.
+    /// Whether no resource is listed, not even with 0.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -147,12 +147,12 @@ impl Resources {
         self.combine(more, i64::saturating_add);
     }
 
-    /// Takes amounts away.
+    /// Subtracts amounts.
     pub fn subtract(&mut self, less: &Resources) {
         self.combine(less, i64::saturating_sub);
     }
 
-    /// So many times as much.
+    /// The amounts, multiplied by a factor.
     pub fn times(&self, factor: u32) -> Resources {
         let all = self
             .0
@@ -161,12 +161,12 @@ impl Resources {
         Resources(all.filter(|(_, amount)| *amount != 0).collect())
     }
 
-    /// Whether it is within limits, as long as nothing else is.
+    /// Whether the amounts are within limits, if nothing else is used.
     pub fn fits(&self, limits: &Resources) -> bool {
         self.first_missing(limits).is_none()
     }
 
-    /// The first resource of which it is more than a limit allows, and how much more.
+    /// The first resource whose amount exceeds its limit, and by how much.
     pub fn first_missing(&self, limits: &Resources) -> Option<(Resource, i64)> {
         self.iter().find_map(|(resource, amount)| {
             let missing = amount.saturating_sub(limits.get(resource)?);
@@ -189,7 +189,7 @@ impl Resources {
     }
 }
 
-/// `nodes 4, cpu 500m, memory 3Gi`; of nothing, `nothing`.
+/// `nodes 4, cpu 500m, memory 3Gi`; without any resource, `nothing`.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -271,7 +271,7 @@ mod tests {
             nodes_and_cpu(4, 500).first_missing(&nodes_and_cpu(2, 0)),
             Some((Resource::Nodes, 2))
         );
-        // Nothing of a resource that is used up is not too much.
+        // None of a resource that is overused is not too much.
         assert!(nodes_and_cpu(4, 0).fits(&Resources::of([(Resource::Cpu, -500)])));
     }
 }

@@ -1,41 +1,41 @@
-//! A queue's rules, and what is true of it.
+//! The rules of a queue, and its usage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{Millis, Resources, SetupName};
 
-/// In which order jobs get room: always by priority, then by age.
+/// The order in which jobs are admitted: always by priority, then by age.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// A job that does not fit lets others pass, until its patience ends.
+    /// Later jobs may overtake a job that does not fit, until its patience ends.
     #[default]
     BestEffort,
-    /// A job that does not fit holds up all behind it.
+    /// A job that does not fit blocks all jobs behind it.
     Strict,
-    /// A job that does not fit lets those pass that end before it could begin.
+    /// Later jobs may overtake a job that does not fit if they finish before it could start.
     Backfill,
 }
 
 /// Whether a queue is stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stop {
-    /// It runs.
+    /// It is not stopped.
     #[default]
     No,
-    /// It admits nothing more.
+    /// It admits no more jobs.
     Hold,
-    /// It admits nothing more and takes all room back.
+    /// It admits no more jobs and evicts those that are admitted.
     HoldAndDrain,
 }
 
-/// What happens to jobs beyond a quota that was lowered.
+/// What happens to jobs that exceed a lowered quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverQuota {
-    /// They end by themselves.
+    /// They run until they finish.
     #[default]
     Drain,
-    /// The youngest of the lowest priority are evicted until the rest fits.
+    /// The youngest jobs of the lowest priority are evicted until the rest fits.
     Evict,
 }
 
@@ -47,65 +47,65 @@ pub enum OtherNamespaces {
     None,
     /// All.
     All,
-    /// These, as whoever knows their labels has found out.
+    /// These. The caller has evaluated the selector.
     Some(std::collections::BTreeSet<Arc<str>>),
 }
 
-/// A queue's rules.
+/// The rules of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Which setup.
+    /// Its name.
     pub name: SetupName,
-    /// When it was made.
+    /// When it was created.
     pub created: Millis,
-    /// Room that all share; a resource that is missing here is not limited.
+    /// The quota that all jobs share; a resource that is missing is not limited.
     pub room: Resources,
     /// Largest size of one job.
     pub max_size: Option<u32>,
-    /// Size of a job that has none.
+    /// Size of a job without a size.
     pub default_size: u32,
     /// Namespaces it serves besides its own.
     pub serves: OtherNamespaces,
-    /// The order.
+    /// The order in which jobs are admitted.
     pub strategy: Strategy,
-    /// How long a job that does not fit lets others pass (best effort), since it waits.
+    /// How long later jobs may overtake a waiting job that does not fit (best effort).
     pub patience: Millis,
     /// Whether it is stopped.
     pub stop: Stop,
-    /// What happens when the room becomes less than what is used.
+    /// What happens when the quota is lowered below what is used.
     pub over_quota: OverQuota,
-    /// Setups whose place it takes: their jobs are its jobs.
+    /// Setups that it replaces: their jobs become its jobs.
     pub replaces: Vec<SetupName>,
-    /// It is being deleted, and admits nothing more.
+    /// It is being deleted, and admits no more jobs.
     pub going: bool,
-    /// Why it cannot be used at all, as whoever read it has found out.
+    /// Why it cannot be used at all, as the caller has determined.
     pub mistake: Option<Inactive>,
 }
 
-/// Why a setup admits nothing.
+/// Why a setup admits no jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inactive {
-    /// What is the matter.
+    /// The reason.
     pub reason: InactiveReason,
-    /// What to do about it.
+    /// What is wrong, and what to do about it.
     pub message: String,
 }
 
 impl Inactive {
-    /// The rules of a setup cannot be used.
+    /// A setup whose rules cannot be used.
     pub fn mistaken(mistake: SetupMistake, message: impl Into<String>) -> Inactive {
         Inactive { reason: InactiveReason::Mistaken(mistake), message: message.into() }
     }
 }
 
-/// What is the matter with a setup that admits nothing.
+/// Why a setup admits no jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InactiveReason {
-    /// Another has taken its place.
+    /// Another setup has replaced it.
     Replaced,
     /// Its rules cannot be used.
     Mistaken(SetupMistake),
-    /// Which setups it replaces contradicts itself or another setup.
+    /// Its `replaces` conflicts with itself or with that of another setup.
     Conflict,
     /// It is being deleted.
     Terminating,
@@ -113,49 +113,48 @@ pub enum InactiveReason {
     Stopped,
 }
 
-/// Why the rules of a setup cannot be used, as its reader found out. The scheduler only
+/// Why the rules of a setup cannot be used, as the caller has determined. The scheduler only
 /// passes it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetupMistake {
     /// They are not valid.
     Invalid,
-    /// They ask for what this version cannot do.
+    /// They need a feature that this version does not have.
     NotYetSupported,
     /// An amount of the quota is not valid.
     BadQuota,
-    /// The selector of other namespaces is not valid.
+    /// The namespace selector is not valid.
     BadSelector,
-    /// It selects other namespaces, and only setups of the home namespace may.
+    /// It selects other namespaces, which only setups in the operator's namespace may do.
     SelectorNotHere,
-    /// Its quota is that of the nodes, which are not known.
+    /// Its quota is taken from the nodes, which are not known.
     NodesUnknown,
-    /// Reading them failed, by a defect of the reader.
+    /// Reading them failed because of a defect of the caller.
     Unreadable,
 }
 
-/// What is true of a setup.
+/// The usage of a setup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// What admitted jobs take.
+    /// What admitted jobs use.
     pub used: Resources,
     /// Jobs that wait.
     pub pending: usize,
-    /// Jobs that have room.
+    /// Jobs that are admitted.
     pub admitted: usize,
-    /// Why it admits nothing, if so.
+    /// Why it admits no jobs, if it does not.
     pub inactive: Option<Inactive>,
-    /// The setup that has taken its place, if one has.
+    /// The setup that has replaced it, if there is one.
     pub successor: Option<SetupName>,
     /// Whether the setup must not be deleted although it may be idle: an admission record names
-    /// it, or a job or an older setup has its successor by way of it.
+    /// it, or a job or an older setup gets to its successor through it.
     pub is_needed: bool,
 }
 
-/// What Kubernetes' own quota leaves in a namespace: for each ResourceQuota, what may
-/// still be used by pods that do not exist yet.
+/// What the ResourceQuotas of a namespace leave for pods that do not exist yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceRoom {
-    /// What is left, by the name of the ResourceQuota. A resource that is missing there
-    /// is not limited by it.
+    /// What is left, by the name of the ResourceQuota. A resource that is missing is not
+    /// limited by it.
     pub left: BTreeMap<Arc<str>, Resources>,
 }

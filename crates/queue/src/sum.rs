@@ -1,14 +1,14 @@
-//! What several jobs take together.
+//! What several jobs use together.
 
 use std::collections::BTreeMap;
 
 use crate::{Resource, Resources};
 
-/// A sum of amounts that are added and later taken away again.
+/// A sum of amounts that are added and later subtracted again.
 ///
-/// Its numbers are so wide that no number of jobs reaches their end. A sum that stopped at
-/// the largest amount would be too small once something is taken away, and the quota would
-/// be given a second time.
+/// Its numbers are wide enough for any number of jobs. A sum that saturated at the largest
+/// amount would be too small after a subtraction, and the same quota would be granted
+/// twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum(BTreeMap<Resource, i128>);
 
@@ -18,29 +18,29 @@ impl Sum {
         more.iter().for_each(|(resource, amount)| self.change(resource, i128::from(amount)));
     }
 
-    /// Takes amounts away that were added before.
+    /// Subtracts amounts that were added before.
     pub(crate) fn subtract(&mut self, less: &Resources) {
         less.iter().for_each(|(resource, amount)| self.change(resource, -i128::from(amount)));
     }
 
-    /// How much there is of a resource, or the largest amount if it is more than that.
+    /// The amount of a resource, saturated at the largest `i64`.
     pub(crate) fn amount(&self, resource: &Resource) -> i64 {
         self.0.get(resource).map_or(0, |amount| nearest(*amount))
     }
 
-    /// Whether nothing is there.
+    /// Whether all amounts are 0.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it is within limits.
+    /// Whether the amounts are within limits.
     pub(crate) fn fits(&self, limits: &Resources) -> bool {
         self.0.iter().all(|(resource, amount)| {
             *amount <= 0 || limits.get(resource).is_none_or(|limit| *amount <= i128::from(limit))
         })
     }
 
-    /// The amounts, as far as they can be told.
+    /// The amounts, saturated.
     pub(crate) fn resources(&self) -> Resources {
         Resources::of(self.0.iter().map(|(resource, amount)| (resource.clone(), nearest(*amount))))
     }
@@ -92,6 +92,6 @@ mod tests {
         assert!(sum.fits(&Resources::of([(Resource::Gpus, 0)])));
         assert!(sum.fits(&nodes_of(3)) && !sum.fits(&nodes_of(2)));
         assert!(!Sum::from(&nodes_of(-1)).is_empty());
-        assert!(Sum::from(&nodes_of(-1)).fits(&nodes_of(-2)), "nothing is not too much");
+        assert!(Sum::from(&nodes_of(-1)).fits(&nodes_of(-2)), "a negative amount always fits");
     }
 }

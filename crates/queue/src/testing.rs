@@ -1,11 +1,11 @@
-//! Setups and jobs for tests. What matters to a case is said there.
+//! Setups and jobs for tests. Each test sets only the fields that matter to it.
 
 use crate::{
     Admission, Kind, Millis, OtherNamespaces, OverQuota, QueueName, Reason, Resource, Resources,
     Scheduler, Setup, SetupName, Stop, Strategy, Uid, Workload,
 };
 
-/// A setup `namespace/name` with endless room, whose jobs have endless patience.
+/// A setup `namespace/name` with unlimited quota, whose jobs have unlimited patience.
 pub(crate) fn setup(name: &str) -> Setup {
     Setup {
         name: name.parse().expect("a test names namespace/name"),
@@ -24,12 +24,12 @@ pub(crate) fn setup(name: &str) -> Setup {
     }
 }
 
-/// A setup with room for so many nodes.
+/// A setup with a quota of this many nodes.
 pub(crate) fn setup_of(name: &str, nodes: i64) -> Setup {
     Setup { room: nodes_of(nodes), ..setup(name) }
 }
 
-/// A job `namespace/name` of so many nodes, which asks for any queue. Its name is its uid.
+/// A job `namespace/name` of this many nodes, which names no queue. Its name is its uid.
 pub(crate) fn job(name: &str, size: u32) -> Workload {
     let SetupName { namespace, name } = name.parse().expect("a test names namespace/name");
     Workload {
@@ -53,12 +53,12 @@ pub(crate) fn job(name: &str, size: u32) -> Workload {
     }
 }
 
-/// So many nodes.
+/// This many nodes.
 pub(crate) fn nodes_of(amount: i64) -> Resources {
     Resources::of([(Resource::Nodes, amount)])
 }
 
-/// A scheduler at home in `operator` that was told these.
+/// A scheduler with these setups and jobs; the operator's namespace is `operator`.
 pub(crate) fn scheduler(
     setups: impl IntoIterator<Item = Setup>,
     jobs: impl IntoIterator<Item = Workload>,
@@ -69,7 +69,7 @@ pub(crate) fn scheduler(
     scheduler
 }
 
-/// Who is admitted in the next cycle.
+/// The jobs that the next cycle admits.
 pub(crate) fn admitted(scheduler: &mut Scheduler, now: Millis) -> Vec<String> {
     scheduler.cycle(now).admit.iter().map(|admit| admit.name.to_string()).collect()
 }
@@ -79,7 +79,7 @@ pub(crate) fn why(scheduler: &Scheduler, uid: &str, now: Millis) -> Reason {
     scheduler.why(&uid.into(), now).expect("it should wait").reason
 }
 
-/// A job that has room at a setup since a time, as it was written down.
+/// A job that a setup admitted at a time, as it was written.
 pub(crate) fn with_room(job: Workload, setup: &str, at: Millis) -> Workload {
     let size = job.size.expect("a test says the size");
     let resources = job.each.times(size);

@@ -5,60 +5,60 @@ use std::sync::Arc;
 
 use crate::{Inactive, Millis, Resource, SetupName};
 
-/// A job that waits: where, at which place, and why.
+/// A job that waits: its queue, its position, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// At which setup, if one was found.
+    /// Its queue, if it has one.
     pub queue: Option<SetupName>,
-    /// How many of that queue come before it.
+    /// The number of jobs in that queue that are ahead of it.
     pub position: Option<usize>,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// Why a job waits. Its `Display` is for users: what is missing, and what to do.
+/// Why a job waits. The `Display` implementation is for users: what is missing, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its turn has not come: it is looked at in the next cycle.
+    /// It has not been considered yet: the next cycle does so.
     Pending,
-    /// Its user holds it back.
+    /// Its user has suspended it.
     Suspended,
     /// No setup serves its namespace.
     NoQueue,
-    /// The setup it names is not there.
+    /// The setup it names does not exist.
     UnknownQueue(Arc<str>),
     /// The setup it names does not serve its namespace.
     NotServed(SetupName),
     /// Several setups serve its namespace, and it names none.
     AmbiguousQueue(Vec<SetupName>),
-    /// The setup is stopped, going, or cannot be used.
+    /// The setup is stopped, being deleted, or cannot be used.
     QueueInactive(Inactive),
-    /// It is larger than the setup allows one job to be.
+    /// It is larger than the setup allows.
     TooLarge {
-        /// What it asks for.
+        /// The size it requests.
         size: u32,
-        /// What is allowed.
+        /// The largest size of one job.
         max_size: u32,
     },
-    /// It asks for more than there is, even if nothing else ran.
+    /// It requests more than the whole quota.
     ExceedsQuota {
-        /// The first resource that is too little.
+        /// The first resource whose quota is too small.
         resource: Resource,
-        /// How much it asks for.
+        /// The amount it requests.
         asked: i64,
-        /// How much there is in all.
+        /// The whole quota.
         room: i64,
     },
     /// It does not fit now.
     WaitingForQuota {
         /// The first resource that is missing.
         resource: Resource,
-        /// How much more is needed than is free.
+        /// How much more it needs than is free.
         missing: i64,
     },
-    /// It would fit, but the room is kept for one that waits longer or matters more.
+    /// It would fit, but the quota is reserved for a job that is ahead of it.
     BehindOthers {
-        /// The name of the job that holds it up.
+        /// The name of that job.
         job: Arc<str>,
     },
     /// A ResourceQuota of its namespace leaves too little.
@@ -67,12 +67,12 @@ pub enum Reason {
         quota: Arc<str>,
         /// The first resource that is missing.
         resource: Resource,
-        /// How much more is needed than is left.
+        /// How much more it needs than is left.
         missing: i64,
     },
-    /// It lost its room and stays out of the queue until then.
+    /// It was evicted, and stays out of the queue for a while.
     BackingOff {
-        /// Until when.
+        /// The end of the back-off.
         until: Millis,
     },
 }
@@ -80,22 +80,20 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Pending => f.write_str("it is looked at next"),
-            Reason::Suspended => {
-                f.write_str("it is suspended: set suspend to false to let it wait for room")
-            }
+            Reason::Pending => f.write_str("it is considered in the next cycle"),
+            Reason::Suspended => f.write_str("it is suspended: set suspend to false to queue it"),
             Reason::NoQueue => f.write_str(
-                "no FluxSetup serves its namespace: make one there, or have one of the \
-                 operator's namespace serve it",
+                "no FluxSetup serves its namespace: create one there, or let one of the \
+                 operator's namespace select it",
             ),
             Reason::UnknownQueue(name) => write!(
                 f,
-                "there is no FluxSetup {name:?}: name one that is there in queue, or make it"
+                "FluxSetup {name:?} does not exist: name an existing one in queue, or create it"
             ),
             Reason::NotServed(setup) => write!(
                 f,
                 "FluxSetup \"{setup}\" does not serve its namespace: name another in queue, or \
-                 have its namespaceSelector select it"
+                 let its namespaceSelector select the namespace"
             ),
             Reason::AmbiguousQueue(setups) => {
                 let names: Vec<String> =
@@ -106,26 +104,28 @@ impl fmt::Display for Reason {
             Reason::QueueInactive(Inactive { message, .. }) => f.write_str(message),
             Reason::TooLarge { size, max_size } => write!(
                 f,
-                "it asks for {}, and its queue gives one job at most {max_size}: make it smaller",
+                "it requests {}, but its queue allows at most {max_size} per job: lower the size",
                 Resource::Nodes.amount(i64::from(*size))
             ),
             Reason::ExceedsQuota { resource, asked, room } => write!(
                 f,
-                "it asks for {}, and its queue has {} in all: make it smaller, or raise the quota",
+                "it requests {}, but the whole quota is {}: lower the request, or raise the quota",
                 resource.amount(*asked),
                 resource.quantity(*room)
             ),
             Reason::WaitingForQuota { resource, missing } => {
                 write!(f, "missing {}", resource.amount(*missing))
             }
-            Reason::BehindOthers { job } => write!(f, "room is kept for {job:?}, which is first"),
+            Reason::BehindOthers { job } => {
+                write!(f, "quota is reserved for {job:?}, which is ahead of it")
+            }
             Reason::NamespaceQuota { quota, resource, missing } => write!(
                 f,
                 "missing {} in ResourceQuota {quota:?} of its namespace",
                 resource.amount(*missing)
             ),
             Reason::BackingOff { .. } => {
-                f.write_str("it lost its room, and waits a while before it queues again")
+                f.write_str("it lost its quota, and backs off before it queues again")
             }
         }
     }
@@ -142,8 +142,8 @@ mod tests {
             (Reason::WaitingForQuota { resource: Resource::Cpu, missing: 500 }, "missing 500m cpu"),
             (
                 Reason::ExceedsQuota { resource: Resource::Memory, asked: 4 << 30, room: 3 << 30 },
-                "it asks for 4Gi memory, and its queue has 3Gi in all: \
-                 make it smaller, or raise the quota",
+                "it requests 4Gi memory, but the whole quota is 3Gi: \
+                 lower the request, or raise the quota",
             ),
             (
                 Reason::NamespaceQuota {

@@ -1,4 +1,4 @@
-//! What waits for room, or has it.
+//! What waits for quota, or has it.
 
 use std::sync::Arc;
 
@@ -13,52 +13,52 @@ pub enum Kind {
     MiniCluster,
 }
 
-/// A job as a queue sees it.
+/// A job as its queue sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Who it is.
+    /// Its uid.
     pub uid: Uid,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its name there.
     pub name: Arc<str>,
-    /// The queue it asks for.
+    /// The queue it names.
     pub queue: QueueName,
     /// Higher comes first.
     pub priority: i32,
-    /// Since when it waits: its creation, or when it last lost its room.
+    /// Since when it waits: its creation, or its last eviction.
     pub since: Millis,
-    /// Until when it stays out of the queue, after it lost its room.
+    /// The end of its back-off after an eviction.
     pub not_before: Option<Millis>,
-    /// Its user holds it back.
+    /// Its user has suspended it.
     pub suspended: bool,
-    /// Nodes it asks for. None: as many as the setup gives.
+    /// The number of nodes it requests. None: the default of the setup.
     pub size: Option<u32>,
-    /// The least it can start with; None: all or nothing.
+    /// The smallest size it can start with; None: all or nothing.
     pub min_size: Option<u32>,
-    /// What each node takes, the node itself included.
+    /// What it uses for each node, the node itself included.
     pub each: Resources,
-    /// What it takes once, whatever its size.
+    /// What it uses once, whatever its size.
     pub once: Resources,
-    /// Longest time it may run.
+    /// Its longest run time.
     pub max_runtime: Option<Millis>,
-    /// The room it has, as it was written down.
+    /// Its admission, as it was written.
     pub admission: Option<Admission>,
-    /// All its pods exist, so a quota of the namespace counts them itself.
+    /// All its pods exist, so the ResourceQuotas of the namespace count them.
     pub started: bool,
-    /// It has ended, and its room is free.
+    /// It has finished, and its quota is free.
     pub finished: bool,
 }
 
 impl Workload {
-    /// The nodes it asks for at a setup, which gives a size to those that have none.
+    /// The number of nodes it requests in a queue whose setup has a default size.
     pub fn size_at(&self, setup: Option<&Setup>) -> u32 {
         self.size.or(setup.map(|setup| setup.default_size)).unwrap_or(1)
     }
 
-    /// The resources it asks for at a setup.
+    /// The resources it requests in the queue of a setup.
     pub fn request_at(&self, setup: Option<&Setup>) -> Resources {
         let mut request = self.each.times(self.size_at(setup));
         request.add(&self.once);
@@ -66,15 +66,15 @@ impl Workload {
     }
 }
 
-/// Room that was given.
+/// Quota that was granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// By which setup.
+    /// The setup that granted it.
     pub queue: SetupName,
-    /// For so many nodes.
+    /// The number of nodes.
     pub size: u32,
-    /// What it takes of the quota.
+    /// What it uses of the quota.
     pub resources: Resources,
-    /// When.
+    /// When it was granted.
     pub at: Millis,
 }

@@ -1,6 +1,6 @@
 //! Numbers at their limits. Amounts, sizes, priorities and times come from objects that
-//! anybody may write: none may make the scheduler panic, and what was counted can be taken
-//! away again however large it was.
+//! any user may write: none may make the scheduler panic, and what was counted can be
+//! subtracted again, however large it was.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use flux_operator_queue::{
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Something that happens, to one of a few jobs.
+/// A transition of one of a few jobs, or of the setup.
 #[derive(Clone, Debug)]
 enum Happening {
     Put(Box<Workload>),
@@ -24,7 +24,7 @@ enum Happening {
     Cycle(Millis),
 }
 
-/// The scheduler, and what it should have counted.
+/// The scheduler, and the usage it should have counted.
 struct Counted {
     scheduler: Scheduler,
     jobs: BTreeMap<Uid, Workload>,
@@ -67,7 +67,7 @@ impl Counted {
         }
     }
 
-    /// What is used is what was given, added up in numbers that have no end here.
+    /// The usage is the sum of what was granted, computed here without overflow.
     fn check(&self) {
         let Some(usage) = self.scheduler.usage(&queue()) else { return };
         let mut sums: BTreeMap<Resource, i128> = BTreeMap::new();

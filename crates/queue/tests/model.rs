@@ -1,9 +1,9 @@
-//! What is true of every history (Q39): no job is lost, none is admitted twice, no quota is
-//! exceeded, every job that can ever fit ends, room in use is counted whoever replaces whom,
-//! and a restart changes nothing.
+//! Properties of every history (Q39): no job is lost, none is admitted twice, no quota is
+//! exceeded, every job that can ever fit finishes, quota in use is counted whichever setup
+//! replaces which, and a restart changes nothing.
 //!
-//! Histories are made up of whatever users, administrators and bad luck do. The [`World`]
-//! beside this file is the record that survives a crash.
+//! Histories consist of actions of users and administrators, and of failures. The [`World`]
+//! beside this file is the state that survives a crash.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,45 +20,45 @@ use world::World;
 /// How many histories are tried.
 const HISTORIES: u32 = 2000;
 
-/// The longest of them.
+/// The length of the longest of them.
 const LONGEST: usize = 48;
 
-/// Something that happens. A number says to which of those to whom it can happen.
+/// A transition. A number selects one of the objects that it can happen to.
 #[derive(Clone, Debug)]
 enum Happening {
     Created(Wish),
     Changed(usize, Wish),
     Deleted(usize),
     Suspended(usize, bool),
-    /// Its pods are there.
+    /// Its pods exist.
     Started(usize),
     Finished(usize),
-    /// Room is taken back, because it was to be or for a reason that the scheduler does
-    /// not know, and the job backs off for so long.
+    /// Quota is taken back, because the scheduler decided so or for a reason that it does not
+    /// know, and the job backs off for this long.
     LosesRoom(usize, Millis),
     Setup(Box<Setup>),
-    /// A setup replaces nobody any more.
+    /// A setup replaces no other any more.
     ReplacesTakenOut(usize),
-    /// A user deletes a setup, and the operator keeps it while it must.
+    /// A user deletes a setup, and the operator's finalizer keeps it as long as necessary.
     SetupDeleted(usize),
-    /// A setup is gone, whoever needs it.
+    /// A setup is removed, whether or not it is needed.
     SetupRemoved(usize),
     /// The operator deletes the setups that have a successor or are to be deleted.
     SetupsReconciled,
     /// The record of an admission is rewritten.
     Rewritten(usize),
     NamespaceQuota(&'static str, Option<i64>),
-    /// So much time passes, and a cycle decides.
+    /// Time passes, and a cycle decides.
     Cycle(Millis),
-    /// The write of a decision arrives.
+    /// The write of a decision succeeds.
     Written(usize),
     WriteFails(usize),
-    /// The operator ends with some decisions written (by the bits of the first), and
-    /// another is told everything, in an order.
+    /// The operator exits with some decisions written (by the bits of the first number), and a
+    /// new one reads everything, in this order.
     Crash(u8, Vec<usize>),
 }
 
-/// What somebody asks for.
+/// The fields of a job that a user sets.
 #[derive(Clone, Debug)]
 struct Wish {
     namespace: &'static str,
@@ -100,7 +100,7 @@ impl Happening {
     fn happen(self, world: &mut World, number: usize) {
         match self {
             Happening::Created(wish) => {
-                // As Kubernetes has it, in whole seconds.
+                // As in Kubernetes, in whole seconds.
                 let since = world.now / 1000 * 1000;
                 world.record(wish.job(&format!("{:03}", number * 37 % 101), since));
             }
@@ -140,7 +140,7 @@ impl Happening {
                 }
             }
             Happening::Setup(setup) => {
-                // What was made once keeps its time, and what is being deleted stays so.
+                // An existing setup keeps its creation time, and its deletion is not undone.
                 let before = world.setups.get(&setup.name);
                 let created = before.map_or(world.now, |before| before.created);
                 let going = setup.going || before.is_some_and(|before| before.going);
@@ -237,7 +237,7 @@ fn setup() -> impl Strategy<Value = Setup> {
         (Order::Strict, 0),
         (Order::Backfill, 0),
     ]);
-    // Now and then themselves, each other, or what another replaces too.
+    // Sometimes themselves, each other, or what another setup replaces too.
     let replaces = prop_oneof![
         4 => Just(Vec::new()),
         3 => prop::collection::vec(select(names.clone()), 1..3),
@@ -283,7 +283,7 @@ fn order() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(0..64_usize, 16)
 }
 
-/// How setups go: as Kubernetes lets them, or whoever needs them.
+/// How setups are removed: by deletion with a finalizer, or by force.
 #[derive(Clone, Copy, Debug)]
 enum Removal {
     Kept,

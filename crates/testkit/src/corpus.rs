@@ -14,7 +14,7 @@ pub struct Example {
     pub text: String,
     /// Whether the Go operator's CRD accepts it with strict decoding.
     pub strict: bool,
-    /// The objects that the Go operator made of it.
+    /// The objects that the Go operator created for it.
     pub rendered: String,
 }
 

@@ -1,4 +1,4 @@
-//! The offline check on every manifest at hand, without a cluster.
+//! The offline check of all available manifests, without a cluster.
 
 use flux_operator_api::{manifest, validate};
 use flux_operator_testkit::bad::{self, Bad};

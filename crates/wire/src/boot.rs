@@ -1,78 +1,76 @@
 //! The boot plan: everything an agent needs to start its broker.
 //!
-//! One plan serves all ranks of a cluster. Nothing in it is secret, nothing in
-//! it is about one host: paths below the agent's own directory are the agent's
-//! to choose.
+//! One plan serves all ranks of a cluster. It contains no secret and nothing
+//! specific to one host: each agent chooses the paths below its own directory.
 
 use std::collections::BTreeMap;
 
 use flux_operator_flux::{BrokerConfig, HostList};
 use serde::{Deserialize, Serialize};
 
-/// What the agents of one cluster do. An agent that does not know a field refuses the plan, so
-/// an operator must not rewrite the plan of a cluster that another build has made.
+/// Everything the agents of one cluster need to start. An agent rejects a plan with an unknown
+/// field, so an operator must not rewrite the plan of a cluster that another build has created.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BootPlan {
     /// Name of the cluster, for messages.
     pub cluster: String,
 
-    /// Identity of the cluster: another one may have had the same name. Empty where
-    /// nothing gives identities, as on one machine.
+    /// The cluster's UID: an earlier cluster may have had the same name. Empty where clusters
+    /// have no UID, as on one machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 
-    /// The rank table: every host the instance may ever have, in rank order.
+    /// The rank table: every host that the instance can ever have, in rank order.
     pub hosts: HostList,
 
-    /// The rank of the agent with index 0. Not 0 where a cluster leases slots of
-    /// another one.
+    /// The rank of the agent with index 0. It is not 0 where a cluster leases slots of another
+    /// cluster's rank table.
     #[serde(default)]
     pub first_rank: u32,
 
     /// How many brokers must be online before the program starts.
     pub quorum: u32,
 
-    /// Address of the lead: a name to resolve or an address, with a port, as
-    /// `tcp://host:port`, or `ipc://path` on one machine. The agent puts what
-    /// the name resolves to into the broker's configuration, because a broker
-    /// that asks for a name too early waits long for a cached "no".
+    /// Endpoint of the lead: `tcp://host:port`, where `host` is a name or an address, or
+    /// `ipc://path` on one machine. The agent resolves the name and writes the address into the
+    /// broker's configuration: a broker that resolves the name too early gets a negative answer,
+    /// which its name server then caches.
     pub lead: String,
 
-    /// Where brokers listen, with `%p` for the port.
+    /// The endpoint that brokers bind to, with `%p` for the port.
     pub bind: String,
 
-    /// Where brokers other than the lead are reached, with `%h` and `%p`; needed
-    /// where the tree has more than two levels.
+    /// The endpoint at which brokers other than the lead are reached, with `%h` for the host and
+    /// `%p` for the port; used where the tree has more than two levels.
     pub connect: String,
 
-    /// The port of `%p`.
+    /// The value of `%p`.
     pub port: u16,
 
     /// Settings of the broker.
     pub broker: BrokerOptions,
 
-    /// The configuration, without what only the agent knows: certificate,
-    /// bootstrap and resources are filled in by it. When the user gave a
-    /// whole broker.toml, [`BootPlan::verbatim_config`] replaces it.
+    /// The broker's configuration, without the certificate, bootstrap and resources, which the
+    /// agent adds. A user's own broker.toml in [`BootPlan::verbatim_config`] replaces it.
     pub config: BrokerConfig,
 
-    /// The user's own broker.toml, used as it is.
+    /// The user's own broker.toml, used unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verbatim_config: Option<String>,
 
-    /// Resources per node. What is unset the lead's agent counts.
+    /// Resources per node. The lead's agent counts those that are unset.
     #[serde(default)]
     pub resources: Resources,
 
     /// Where Flux is.
     pub flux: FluxHome,
 
-    /// Where Flux's Python packages are, if not where a view has them.
+    /// Directory of Flux's Python packages, if it is not the one in the view.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub python_path: String,
 
-    /// Flux's own simple scheduler stays, although a view may bring Fluxion.
+    /// Use Flux's simple scheduler even if the view contains Fluxion.
     #[serde(default)]
     pub simple_scheduler: bool,
 
@@ -83,21 +81,21 @@ pub struct BootPlan {
     #[serde(default)]
     pub hooks: Hooks,
 
-    /// Containers beside the runner that run a command of theirs.
+    /// Sidecar containers that run a command of their own.
     #[serde(default)]
     pub sidecars: Vec<Sidecar>,
 
-    /// What is printed.
+    /// What to print.
     #[serde(default)]
     pub logging: Logging,
 
-    /// How often the lead may be started again.
+    /// How often the lead may be restarted.
     pub restart_limit: u32,
 
-    /// How long everything below an agent has to end when the agent is told to, in seconds.
+    /// Seconds that an agent's child processes have to exit when the agent is stopped.
     pub grace_seconds: u32,
 
-    /// A worker does not start its broker again, whatever it ended with.
+    /// A worker does not restart its broker, whatever its exit code was.
     #[serde(default)]
     pub complete_workers: bool,
 
@@ -108,11 +106,11 @@ pub struct BootPlan {
     /// Directory for output files of jobs.
     pub output_directory: String,
 
-    /// Port on which an agent answers whether it is ready; 0 for none.
+    /// Port on which an agent serves its readiness probe; 0 for none.
     #[serde(default)]
     pub ready_port: u16,
 
-    /// Where reports go; none without an operator.
+    /// Where to send reports; `None` without an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<ReportTarget>,
 }
@@ -125,17 +123,18 @@ pub struct BrokerOptions {
     pub topology: String,
     /// How long one attempt to reach the parent may take.
     pub connect_timeout: String,
-    /// How much is logged, from 1 to 7.
+    /// Log level of the broker, from 1 to 7.
     pub log_level: u8,
-    /// Log what connections do.
+    /// Log connection events.
     #[serde(default)]
     pub log_connections: bool,
-    /// The socket is at its well-known path.
+    /// Put the broker's socket at its well-known path.
     pub socket: bool,
-    /// State to start from, if the file exists, and to leave at the end.
+    /// Archive to restore the instance's state from, if the file exists, and to write it to when
+    /// the instance exits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<String>,
-    /// Program that brokers are run under.
+    /// Program to run brokers under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrap: Option<String>,
 }
@@ -150,8 +149,8 @@ pub struct Resources {
     /// GPUs; unset: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
-    /// Tasks are bound to cores. Not where pods share a machine: all would be
-    /// bound to the same ones.
+    /// Bind tasks to cores. Off where pods share a machine, because all would be bound to the
+    /// same cores.
     #[serde(default)]
     pub bind_tasks: bool,
 }
@@ -162,8 +161,8 @@ pub struct Resources {
 pub enum FluxHome {
     /// On the search path of the image or machine.
     Path,
-    /// In a view, a directory with `bin` and `lib`, or one with such a directory
-    /// as the only entry of `._view`. What the image has of the same name wins.
+    /// In a view: a directory with `bin` and `lib`, or one with such a directory as the only
+    /// entry of `._view`. Programs of the image take precedence over those of the view.
     View(String),
 }
 
@@ -173,18 +172,18 @@ pub enum FluxHome {
 pub enum Program {
     /// Nothing: the cluster stays up.
     Stay,
-    /// These words, passed on byte for byte.
+    /// A program and its arguments, passed on byte for byte.
     Words(Vec<String>),
-    /// A line for a shell, as typed at a prompt, and words it gets as `"$@"`.
-    /// Without a shell the line is split by a shell's rules for words.
+    /// A line for a shell, as typed at a prompt, and arguments that it gets as `"$@"`.
+    /// Without a shell the line is split into arguments by a shell's quoting rules.
     Line {
         /// The line.
         line: String,
-        /// The words.
+        /// The arguments.
         #[serde(default)]
         words: Vec<String>,
     },
-    /// A script that Flux runs as a job of its own. Needs a shell.
+    /// A script that Flux runs as a batch job. Needs a shell.
     Batch(Batch),
 }
 
@@ -192,12 +191,12 @@ pub enum Program {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Batch {
-    /// Shell text before the command that submits the script and waits for it.
+    /// Shell text to put before the command that submits the script and waits for it.
     #[serde(default)]
     pub prefix: String,
     /// Options of `flux batch`, as shell text.
     pub options: String,
-    /// The script, without its first line: the agent knows what shell there is.
+    /// The script without its `#!` line: the agent adds it for the shell that it finds.
     pub script: String,
 }
 
@@ -205,21 +204,21 @@ pub struct Batch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Hooks {
-    /// First, everywhere.
+    /// Run first, on all ranks.
     pub init: String,
-    /// When Flux is configured, everywhere.
+    /// Run once Flux is configured, on all ranks.
     pub pre: String,
-    /// Before the lead's broker.
+    /// Run before the lead's broker.
     pub broker_pre: String,
-    /// Before a worker's broker.
+    /// Run before a worker's broker.
     pub worker_pre: String,
-    /// After the broker, everywhere.
+    /// Run after the broker, on all ranks.
     pub post: String,
     /// A script that the program runs; written to a file before it starts.
     pub script: String,
 }
 
-/// A container beside the runner that runs a command of its own.
+/// A sidecar: a container beside the runner that runs a command of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Sidecar {
@@ -234,7 +233,7 @@ pub struct Sidecar {
     /// The command, as typed at a prompt.
     #[serde(default)]
     pub command: String,
-    /// Words that follow the command.
+    /// Arguments that follow the command.
     #[serde(default)]
     pub words: Vec<String>,
     /// Shell text to run after the command.
@@ -245,11 +244,11 @@ pub struct Sidecar {
     pub wait_for_socket: bool,
 }
 
-/// What is printed.
+/// What to print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Logging {
-    /// Only what the program prints.
+    /// Print only the program's output.
     pub quiet: bool,
     /// Stop at the first hook that fails.
     pub strict: bool,
@@ -257,13 +256,13 @@ pub struct Logging {
     pub timed: bool,
 }
 
-/// Where reports go.
+/// Where to send reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReportTarget {
     /// Address of the operator, as `http://host:port`.
     pub url: String,
-    /// The cluster's identity, which seals are bound to.
+    /// The cluster's UID, which is part of every seal.
     pub uid: String,
 }
 

@@ -1,70 +1,70 @@
-//! How an agent ends, and what that tells whoever started it.
+//! An agent's exit code and termination message.
 //!
 //! A Job decides by exit codes whether a pod is replaced, and a few codes have
-//! a meaning of their own there. So the lead's code is not always the
-//! program's: the truth stands in the [`Ending`], which the agent leaves as
+//! a special meaning there. So the lead's exit code is not always the
+//! program's: the program's is in the [`Ending`], which the agent writes as
 //! the container's termination message.
 
 use serde::{Deserialize, Serialize};
 
-/// A worker that should be started again ends with this (EX_TEMPFAIL).
+/// The exit code of an agent whose pod should be replaced (EX_TEMPFAIL).
 pub const REPLACE_ME: u8 = 75;
 
-/// What a process that ended on SIGTERM has: 128 + 15.
+/// The exit code of a process terminated by SIGTERM: 128 + 15.
 pub const TERMINATED: u8 = 143;
 
-/// What a process that was killed has: 128 + 9.
+/// The exit code of a process killed by SIGKILL: 128 + 9.
 const KILLED: u8 = 137;
 
-/// A pod that ends with one of these is replaced: by the Job's failure policy.
+/// The exit codes with which a pod is replaced, by the Job's pod failure policy.
 pub const REPLACED: [u8; 3] = [REPLACE_ME, KILLED, TERMINATED];
 
-/// The code the lead's container ends with, for a program that ended with
-/// `program`: one that happens to end with a code of [`REPLACED`] must not be run again.
+/// The exit code of the lead's container for a program that exited with `program`: a program
+/// that happens to exit with a code of [`REPLACED`] must not be run again.
 pub fn exit_code_of_lead(program: u8) -> u8 {
     if REPLACED.contains(&program) { 1 } else { program }
 }
 
-/// What an agent leaves behind.
+/// What an agent writes as its container's termination message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ending {
-    /// Exit code of the program, or of what failed before it.
+    /// Exit code of the program, or of the step that failed before it.
     pub exit_code: u8,
-    /// What happened, in one word.
+    /// What happened, as one CamelCase word.
     pub reason: EndingReason,
-    /// What happened, for people. Never holds a secret.
+    /// What happened, for humans. Never contains a secret.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// What happened, in one word.
+/// Why an agent exited, as one CamelCase word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndingReason {
-    /// The program ended with 0.
+    /// The program exited with 0.
     Completed,
-    /// The program ended with another code.
+    /// The program exited with another code.
     CommandFailed,
     /// A hook failed under strict logging, or could not be run at all.
     HookFailed,
-    /// There is no `flux` where it should be.
+    /// `flux` was not found.
     FluxMissing,
-    /// The `flux` is older than the oldest that is supported.
+    /// This release of `flux` is older than the oldest supported one.
     FluxTooOld,
-    /// The broker ended by itself: before the program could start, or under it.
+    /// The broker exited by itself, before or while the program ran.
     BrokerFailed,
-    /// The certificate cannot be read, or is none.
+    /// The certificate cannot be read, or is not valid.
     BadCertificate,
-    /// The boot plan cannot be read, or does not fit this agent.
+    /// The boot plan cannot be read, or is not valid for this agent.
     BadPlan,
-    /// The lead was lost more often than it may be started again.
+    /// The lead was lost more often than it may be restarted.
     RestartLimit,
-    /// The agent was told to stop.
+    /// The agent was stopped.
     Stopped,
 }
 
 impl EndingReason {
-    /// The word, as it stands in a condition.
+    /// The reason, spelled as in a condition.
     pub fn as_str(self) -> &'static str {
         match self {
             EndingReason::Completed => "Completed",
@@ -85,13 +85,13 @@ impl Ending {
     /// Kubernetes keeps at most this much of a termination message.
     const MAX_BYTES: usize = 4096;
 
-    /// The text of a termination message; a message that is too long is cut.
+    /// The text of a termination message; a message that is too long is truncated.
     pub fn to_text(&self) -> String {
         let whole = serde_json::to_string(self).expect("text and numbers are JSON");
         if whole.len() <= Self::MAX_BYTES {
             return whole;
         }
-        // Escapes make text up to six times longer, so cut to a sixth of the room.
+        // Escapes make text up to six times longer, so truncate to a sixth of the limit.
         let mut end = (Self::MAX_BYTES / 6 - 64).min(self.message.len());
         while !self.message.is_char_boundary(end) {
             end -= 1;
@@ -100,7 +100,7 @@ impl Ending {
         serde_json::to_string(&cut).expect("text and numbers are JSON")
     }
 
-    /// Reads a termination message; `None` for one that no agent wrote.
+    /// Parses a termination message; `None` if no agent wrote it.
     pub fn parse(text: &str) -> Option<Ending> {
         serde_json::from_str(text).ok()
     }

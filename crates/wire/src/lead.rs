@@ -1,23 +1,23 @@
-//! Proof of being the lead: what an agent answers to `GET /v1/lead?nonce=NONCE`.
+//! Proof of being the lead: an agent's answer to `GET /v1/lead?nonce=NONCE`.
 //!
-//! A name server keeps the address of a lead that was deleted, and Kubernetes gives
-//! addresses away again. So a worker uses an address only when the agent there
-//! answers that it leads this very cluster and run.
+//! A name server caches the address of a deleted lead, and Kubernetes reuses
+//! addresses. So a worker uses an address only if the agent there proves that it
+//! leads this run of this cluster.
 
 use serde::{Deserialize, Serialize};
 
 use crate::seal::{Exchange, Message, SealKey};
 
-/// Stands for the pod in the seal of an answer. No pod has such a uid, so no other
-/// message has the same seal.
+/// Replaces the pod's UID in the seal of an answer. No pod has this UID, so no other message
+/// has the same seal.
 const SPEAKER: &str = "lead";
 
-/// Which run of which cluster an agent belongs to.
+/// Identifies one run of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunId {
-    /// Identity of the cluster.
+    /// UID of the cluster.
     pub cluster: String,
-    /// Identity of the Job whose pods these are: a cluster may have one after another.
+    /// UID of the Job that owns the pods: a cluster may have several Jobs, one after another.
     pub job: String,
 }
 
@@ -25,11 +25,11 @@ pub struct RunId {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeadAnswer {
-    /// Identity of the cluster.
+    /// UID of the cluster.
     pub cluster: String,
-    /// Identity of the Job.
+    /// UID of the Job.
     pub job: String,
-    /// This agent's broker is the lead, and the agent has not been told to stop.
+    /// This agent's broker is the lead, and the agent has not been stopped.
     pub leads: bool,
 }
 
@@ -48,8 +48,8 @@ impl RunId {
         (body, seal)
     }
 
-    /// Whether an answer comes from the lead of this run. With a key it has to be
-    /// sealed for this nonce.
+    /// Whether an answer comes from the lead of this run. With a key, the answer must be sealed
+    /// for this nonce.
     pub fn is_led_by(
         &self,
         body: &[u8],

@@ -1,14 +1,13 @@
-//! What an agent is told, and what it says back.
+//! What an agent receives, and what it sends back.
 //!
-//! Whoever carries a cluster out (the operator in pods, the local runner in
-//! processes) gives every agent the same [`BootPlan`]; each finds its own part
-//! by its index. Agents answer by an exit code and a [`Ending`], and, where
-//! there is an operator, by [`Report`]s that are [`seal`]ed with the cluster's
-//! key.
+//! The operator (in pods) or the local runner (in processes) gives every agent
+//! of a cluster the same [`BootPlan`]; each agent finds its own part by its
+//! index. An agent returns an exit code and an [`Ending`], and, where there is
+//! an operator, sends it [`Report`]s that are [`seal`]ed with the cluster's key.
 //!
-//! This crate is the contract between two programs that are built apart: data
-//! and what is true of data. It must never know Kubernetes, processes or
-//! sockets, and stays small because the agent is.
+//! This crate is the contract between two programs that are built separately:
+//! data and the invariants of data. It must never know Kubernetes, processes or
+//! sockets, and it stays small because the agent must be small.
 
 mod boot;
 mod ending;

@@ -1,10 +1,10 @@
-//! What both sides must spell alike: headers, paths, variables, options and files.
+//! Names that the agent and its peers share: headers, paths, variables, options and files.
 
-/// Headers of a request to the operator, and of its answer.
+/// Headers of a request to the operator, and of its response.
 pub mod header {
-    /// Identity of the cluster that the sender belongs to.
+    /// UID of the sender's cluster.
     pub const CLUSTER: &str = "X-Flux-Cluster";
-    /// Identity of the sender's pod.
+    /// UID of the sender's pod.
     pub const POD: &str = "X-Flux-Pod";
     /// The nonce of the exchange.
     pub const NONCE: &str = "X-Flux-Nonce";
@@ -12,35 +12,35 @@ pub mod header {
     pub const SEAL: &str = "X-Flux-Seal";
 }
 
-/// Where messages are sent to.
+/// Paths of HTTP endpoints.
 pub mod path {
-    /// The operator takes reports.
+    /// Where the operator receives reports.
     pub const REPORT: &str = "/v1/report";
-    /// An agent answers whether it is the lead.
+    /// Where an agent proves whether it is the lead.
     pub const LEAD: &str = "/v1/lead";
 }
 
-/// Variables in which an agent finds what Kubernetes knows of its pod.
+/// Environment variables that describe an agent's pod.
 pub mod variable {
-    /// Identity of the pod.
+    /// UID of the pod.
     pub const POD_UID: &str = "FLUX_OPERATOR_POD_UID";
-    /// Identity of the Job.
+    /// UID of the Job.
     pub const JOB_UID: &str = "FLUX_OPERATOR_JOB_UID";
-    /// How many pods of this index have failed before, as the Job counts them.
+    /// Number of earlier pods of this index that failed, as counted by the Job.
     pub const INDEX_FAILURES: &str = "FLUX_OPERATOR_INDEX_FAILURES";
-    /// How many more have failed that the Job does not count.
+    /// Number of further failures, which the Job ignored.
     pub const IGNORED_FAILURES: &str = "FLUX_OPERATOR_IGNORED_FAILURES";
-    /// How many cores the container may use, if that is limited.
+    /// The container's CPU limit, if it has one.
     pub const CPU_LIMIT: &str = "FLUX_OPERATOR_CPU_LIMIT";
-    /// The index that the Job gave the pod.
+    /// The pod's completion index in its Job.
     pub const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
 }
 
 /// Commands of the agent's program.
 pub mod command {
-    /// Boots one broker of a cluster and stays with it.
+    /// Boots one broker of a cluster and supervises it.
     pub const RUN: &str = "run";
-    /// Runs the command of a container beside the runner.
+    /// Runs the command of a sidecar container.
     pub const SIDECAR: &str = "sidecar";
     /// Copies the program.
     pub const COPY: &str = "copy";
@@ -52,27 +52,27 @@ pub mod command {
 pub mod option {
     /// The file with the boot plan.
     pub const PLAN: &str = "--plan";
-    /// The folder with the files of [`file`](super::file).
+    /// The directory with the files of [`file`](super::file).
     pub const SECRETS: &str = "--secrets";
-    /// The folder for the broker's own copy of the certificate.
+    /// The directory for the broker's own copy of the certificate.
     pub const PRIVATE: &str = "--private";
-    /// The folder that the agent may write to.
+    /// The directory that the agent may write to.
     pub const ROOT: &str = "--root";
-    /// Which of the cluster's agents it is.
+    /// The agent's index in the cluster.
     pub const INDEX: &str = "--index";
     /// The `flux` to use.
     pub const FLUX: &str = "--flux";
-    /// The file for the [`Ending`](crate::Ending).
+    /// The file to write the [`Ending`](crate::Ending) to.
     pub const ENDING: &str = "--ending";
     /// The file to write a line to when the program starts.
     pub const READY: &str = "--ready";
-    /// The end of the standard input means: stop.
+    /// Stop at the end of standard input.
     pub const STOP_ON_EOF: &str = "--stop-on-eof";
-    /// The name of a container beside the runner.
+    /// The name of a sidecar container.
     pub const NAME: &str = "--name";
 }
 
-/// Files that an agent finds its keys in, which are also the keys of the Secret.
+/// Files with an agent's keys; the Secret has data keys of the same names.
 pub mod file {
     /// The CURVE certificate of the brokers.
     pub const CERTIFICATE: &str = "curve.cert";

@@ -1,9 +1,9 @@
-//! Seals: proof that a message comes from whoever has the cluster's key.
+//! Seals: proof that the sender of a message has the cluster's key.
 //!
-//! HMAC-SHA256 over who speaks (cluster and pod), the nonce of the exchange, the direction,
-//! the status of an answer, and the body, each with its length before it so that no two
-//! messages share a seal. A nonce is used once, so nothing can be replayed; a request that is
-//! sent back is no answer.
+//! HMAC-SHA256 over the UIDs of cluster and pod, the nonce of the exchange, the direction, the
+//! status of an answer, and the body, each prefixed with its length so that no two messages
+//! share a seal. A nonce is used once, so a message cannot be replayed; the direction prevents
+//! a request from being sent back as its own answer.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -19,23 +19,23 @@ impl std::fmt::Debug for SealKey {
     }
 }
 
-/// A text is not a key. Says nothing of the text.
+/// A text is not a valid key. The error does not contain the text.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the report key is not 64 hexadecimal digits")]
 pub struct SealKeyError;
 
-/// Who exchanges messages, and in which exchange.
+/// The parties and the nonce of one request and its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
-    /// Identity of the cluster.
+    /// UID of the cluster.
     pub cluster_uid: &'a str,
-    /// Identity of the agent's pod.
+    /// UID of the agent's pod.
     pub pod_uid: &'a str,
     /// The nonce.
     pub nonce: &'a str,
 }
 
-/// What is sealed.
+/// A message to seal.
 #[derive(Clone, Copy, Debug)]
 pub enum Message<'a> {
     /// From an agent to the operator.
@@ -47,28 +47,28 @@ pub enum Message<'a> {
         /// Its body.
         body: &'a [u8],
     },
-    /// Without a direction: where there is only one, and as agents of the first build seal.
+    /// Without a direction: where there is only one, and for agents of the first build.
     Plain(&'a [u8]),
 }
 
-/// What a seal with a direction begins with. One of the first build has none.
+/// The prefix of a seal with a direction. Seals of the first build have no prefix.
 const DIRECTED: &str = "2:";
 
-/// The longest seal.
+/// The maximum length of a seal.
 pub const MAX_SEAL_BYTES: usize = DIRECTED.len() + 64;
 
-/// Whether a seal says that of a message with a direction.
+/// Whether a seal is that of a message with a direction.
 pub fn is_directed(seal: &str) -> bool {
     seal.starts_with(DIRECTED)
 }
 
 impl SealKey {
-    /// A key of these bytes.
+    /// Creates a key from its bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> SealKey {
         SealKey(Zeroizing::new(bytes))
     }
 
-    /// Reads a key as it stands in the Secret.
+    /// Parses a key in the format of the Secret.
     pub fn parse(text: &str) -> Result<SealKey, SealKeyError> {
         let digits = text.trim().as_bytes();
         let mut bytes = Zeroizing::new([0; 32]);
@@ -81,7 +81,7 @@ impl SealKey {
         Ok(SealKey(bytes))
     }
 
-    /// The key **in the open**, for the Secret.
+    /// The key **in plain text**, for the Secret.
     pub fn to_secret_text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(64));
         for byte in self.0.iter() {
@@ -106,7 +106,7 @@ impl SealKey {
         }
     }
 
-    /// Whether a seal is that of the message. Takes the same time for every wrong one.
+    /// Whether `seal` is the seal of the message. The comparison takes constant time.
     pub fn verify(&self, exchange: Exchange<'_>, message: Message<'_>, seal: &str) -> bool {
         use subtle::ConstantTimeEq;
         self.seal(exchange, message).as_bytes().ct_eq(seal.as_bytes()).into()
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// What the first build has sealed: its agents may outlive the operator that made them.
+    /// Agents of the first build may outlive the operator that created them.
     #[test]
     fn a_plain_seal_is_that_of_the_first_build() {
         let seal = "7beea3203adc45cd2d3efe5c55b273a71376efd8b1c7ed2713907101dbeb298e";

@@ -1,4 +1,4 @@
-// CoreDNS with the plugins a cluster's DNS needs and no others: the stock
+// CoreDNS with only the plugins that a cluster's DNS needs: the stock
 // program links some fifty, cloud SDKs among them.
 package main
 
@@ -14,7 +14,7 @@ import (
 )
 
 func init() {
-	// Order matters: a query passes the plugins in this order.
+	// Order matters: a query goes through the plugins in this order.
 	dnsserver.Directives = []string{"bind", "ready", "errors", "cache", "kubernetes", "loop"}
 }
 

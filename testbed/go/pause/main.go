@@ -1,5 +1,5 @@
-// The first process of every pod: it holds the pod's namespaces open, takes
-// in the zombies of a shared process namespace, and ends when asked to.
+// The first process of every pod: it keeps the pod's namespaces open, reaps
+// the zombies of a shared process namespace, and exits when asked to.
 package main
 
 import (
@@ -15,7 +15,7 @@ func main() {
 		if each != syscall.SIGCHLD {
 			return
 		}
-		// One signal may stand for several ended children.
+		// One signal may be for several exited children.
 		for {
 			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 			if pid <= 0 || err != nil {

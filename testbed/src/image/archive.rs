@@ -1,7 +1,7 @@
-//! The file format: a tar of one layer, the image's configuration and a manifest.
+//! The file format: a tar archive of one layer, the image's configuration and a manifest.
 //!
-//! This is Docker's image specification 1.2, the `docker save` format, which containerd's import
-//! reads. Layer and configuration are named by their SHA-256.
+//! This is Docker's image specification 1.2, the `docker save` format, which containerd can import.
+//! Layer and configuration are named by their SHA-256.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,8 +15,8 @@ use tar::EntryType;
 use super::{Entry, Image};
 use crate::files::{FileError, failed};
 
-/// Writes an image's archive. A layer may be large, so it is never in memory: it is written
-/// beside the archive first, because its digest comes before it.
+/// Writes an image's archive. A layer may be large and is never in memory: it is written to a file
+/// next to the archive first, because its digest is needed before it.
 pub(super) fn write(image: &Image, path: &Path) -> Result<(), FileError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".layer");
@@ -24,12 +24,12 @@ pub(super) fn write(image: &Image, path: &Path) -> Result<(), FileError> {
     let result = write_layer(image, &layer).and_then(|digest| {
         write_archive(image, path, &layer, &digest).map_err(failed("write", path))
     });
-    // Never made when the first step failed at once.
+    // It does not exist if the first step failed at once.
     let _maybe_missing = fs::remove_file(&layer);
     result
 }
 
-/// A digest as text.
+/// A digest in hexadecimal.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -87,8 +87,8 @@ fn configuration(image: &Image, digest: &str) -> Value {
     })
 }
 
-/// All entries with the directories they lie in: an unpacker may give a directory that is not
-/// listed any mode.
+/// All entries with their parent directories: an unpacker may give a directory that is not listed
+/// any mode.
 fn with_parents(entries: &BTreeMap<PathBuf, Entry>) -> BTreeMap<PathBuf, Entry> {
     let mut all = entries.clone();
     for place in entries.keys() {
@@ -96,7 +96,7 @@ fn with_parents(entries: &BTreeMap<PathBuf, Entry>) -> BTreeMap<PathBuf, Entry> 
             all.entry(parent.to_owned()).or_insert(Entry::Directory { mode: 0o755 });
         }
     }
-    // The root itself has no name in a tar.
+    // The root itself has no entry in a tar archive.
     all.remove(Path::new(""));
     all
 }
@@ -141,7 +141,7 @@ fn append_file<W: Write>(
     let size = file.metadata()?.len();
     let mut header = header(EntryType::Regular, mode, size);
     header.set_mtime(modified);
-    // Exactly as many bytes as the header says, should the file grow meanwhile.
+    // Exactly as many bytes as in the header, even if the file grows meanwhile.
     archive.append_data(&mut header, place, file.take(size))
 }
 
@@ -156,7 +156,7 @@ fn header(kind: EntryType, mode: u32, size: u64) -> tar::Header {
     header
 }
 
-/// Passes bytes on and digests them on the way.
+/// Forwards bytes and computes their digest.
 struct Digesting<W> {
     inner: W,
     digest: Sha256,

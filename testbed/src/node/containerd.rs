@@ -1,4 +1,4 @@
-//! The container runtime and the network it gives to pods.
+//! The container runtime and the pods' network.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub(crate) fn configuration(settings: &Settings) -> String {
                 "pinned_images": { "sandbox": PAUSE_IMAGE },
             },
             "io.containerd.cri.v1.runtime": {
-                // Without CAP_SYS_RESOURCE runc cannot lower the score and dies.
+                // Without CAP_SYS_RESOURCE, runc cannot lower the score and fails.
                 "restrict_oom_score_adj": true,
                 "disable_apparmor": true,
                 "cni": {
@@ -48,10 +48,10 @@ pub(crate) fn configuration(settings: &Settings) -> String {
     toml::to_string(&content).expect("the configuration has no null and no large number")
 }
 
-/// The pods' network: each pod has a link of its own to the node, which routes.
+/// The pods' network: each pod has its own link to the node, which routes.
 ///
-/// `ptp` rather than `bridge`: between two pods on a bridge the answer to a translated Service
-/// address goes past the address translation, unless the kernel filters bridged packets.
+/// `ptp` instead of `bridge`: between two pods on a bridge, the reply to a translated Service
+/// address bypasses the address translation, unless the kernel filters bridged packets.
 pub(crate) fn network(settings: &Settings) -> Value {
     json!({
         "cniVersion": "1.0.0",

@@ -1,7 +1,7 @@
 //! CoreDNS, bound to the node's address.
 //!
-//! Times are those of a usual cluster: a name that does not exist yet is remembered as missing
-//! for 30 seconds. What waits for a name must be tested against that.
+//! Cache times are those of a usual cluster: a missing name is cached for 30 seconds. Code that
+//! waits for a name must be tested with that.
 
 use crate::component::{AfterDeath, Component, Place, Probe, Settings};
 use crate::node::CLUSTER_DOMAIN;

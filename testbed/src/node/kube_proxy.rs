@@ -1,4 +1,4 @@
-//! kube-proxy: Service addresses, by iptables in the node's network namespace.
+//! kube-proxy: translates Service addresses with iptables in the node's network namespace.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(crate) fn component(settings: &Settings) -> Component {
     }
 }
 
-/// kube-proxy's configuration; JSON is YAML too.
+/// kube-proxy's configuration, as JSON.
 pub(crate) fn configuration(settings: &Settings) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -28,7 +28,7 @@ pub(crate) fn configuration(settings: &Settings) -> Value {
         "hostnameOverride": settings.slot.node_name(),
         "healthzBindAddress": settings.on_node(HEALTH_PORT),
         "metricsBindAddress": "127.0.0.1:10249",
-        // These limits are the machine's, not the namespace's: zero leaves them alone.
+        // These limits belong to the machine, not to the namespace: zero leaves them unchanged.
         "conntrack": {
             "maxPerCore": 0,
             "min": 0,

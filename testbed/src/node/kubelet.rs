@@ -20,13 +20,13 @@ pub(crate) fn component(settings: &Settings) -> Component {
         ],
         place: Place::Node,
         after_death: AfterDeath::Restart,
-        // The kubelet itself is asked too: a node counts as ready for most of a minute after its
-        // kubelet has ended.
+        // The kubelet itself is checked too: a node is considered ready for most of a minute after
+        // its kubelet has exited.
         ready: vec![Probe::Http(settings.on_node(HEALTH_PORT), "/healthz"), Probe::NodeReady(name)],
     }
 }
 
-/// The kubelet's configuration; JSON is YAML too.
+/// The kubelet's configuration, as JSON.
 pub(crate) fn configuration(settings: &Settings) -> Value {
     let node = settings.slot.node_address();
     let pki = |file| settings.home.pki(file);

@@ -1,4 +1,4 @@
-//! Being the operator: a client with the roles of an install, and no others.
+//! A client with the operator's roles, and no others.
 
 use anyhow::{Context, Result};
 use flux_operator_install::{OPERATOR, Settings};
@@ -12,11 +12,11 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-/// The namespace of the ServiceAccount that operators in tests share. It is not
-/// the test's own: some tests delete that while the operator has work to do.
+/// The namespace of the ServiceAccount that operators in tests share. It is not the test's own
+/// namespace, because some tests delete that while the operator is working.
 const NAMESPACE: &str = "flux-operator-tests";
 
-/// An install for tests.
+/// The settings of an installation for tests.
 pub fn settings(namespace: &str) -> Settings {
     Settings {
         namespace: namespace.to_owned(),
@@ -28,7 +28,7 @@ pub fn settings(namespace: &str) -> Settings {
     }
 }
 
-/// A client that may do what an installed operator may do.
+/// A client with the permissions of an installed operator.
 pub async fn operators_client(administrator: &Client) -> Result<Client> {
     let namespace = json!({
         "apiVersion": "v1",
@@ -41,7 +41,7 @@ pub async fn operators_client(administrator: &Client) -> Result<Client> {
     let request = TokenRequest::default();
     let answer = accounts.create_token_request(OPERATOR, &PostParams::default(), &request).await?;
     let token = answer.status.and_then(|status| status.token);
-    let token = token.context("the API server gave no token")?;
+    let token = token.context("the API server returned no token")?;
     let mut config = cluster::config().await?;
     config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
     Ok(Client::try_from(config)?)
@@ -61,7 +61,7 @@ pub async fn apply(client: &Client, objects: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// Deletes those of the objects that belong to no namespace, with what they hold.
+/// Deletes the cluster-scoped ones of the objects, with what they own.
 pub async fn delete_cluster_wide(client: &Client, objects: &[Value]) -> Result<()> {
     for value in objects {
         let object: DynamicObject = serde_json::from_value(value.clone())?;

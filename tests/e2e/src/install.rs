@@ -1,4 +1,4 @@
-//! An operator in the cluster, installed as users install it.
+//! An operator that is installed in the cluster as users install it.
 
 use anyhow::{Context, Result};
 use flux_operator_install::{LEASE, OPERATOR, PORT, Settings};
@@ -15,21 +15,21 @@ use kube::{Api, Client, ResourceExt};
 use crate::Stage;
 use crate::access::{apply, delete_cluster_wide, settings};
 
-/// An operator in the cluster.
+/// An installed operator.
 pub struct Install {
     client: Client,
-    /// How it was installed.
+    /// Its settings.
     pub settings: Settings,
 }
 
 impl Install {
-    /// Installs an operator for the stage's namespace alone, because those of other
-    /// tests have operators of their own, and waits until its pods are ready.
+    /// Installs an operator for the stage's namespace only, because other tests have operators of
+    /// their own, and waits until its pods are ready.
     pub async fn of(stage: &Stage, replicas: u16) -> Result<Install> {
         Install::start(stage, Some(stage.namespace.clone()), replicas).await
     }
 
-    /// Installs an operator for all namespaces. No other may run beside it.
+    /// Installs an operator for all namespaces. No other operator may run at the same time.
     pub async fn cluster_wide(stage: &Stage) -> Result<Install> {
         Install::start(stage, None, 1).await
     }
@@ -57,7 +57,7 @@ impl Install {
         }
     }
 
-    /// Removes it unless the test failed: then its log may say why.
+    /// Uninstalls it unless the test failed: then its log may show why.
     pub async fn end<T>(&self, outcome: Result<T>) -> Result<T> {
         match outcome {
             Ok(outcome) => {
@@ -72,7 +72,7 @@ impl Install {
         }
     }
 
-    /// Waits for a leader, another than `before`, and returns its pod.
+    /// Waits for a leader other than `before`, and returns its pod.
     pub async fn leader(&self, before: Option<&str>) -> Result<String> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.settings.namespace);
         let one = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
@@ -82,10 +82,10 @@ impl Install {
             (Some(pod.as_str()) != before).then_some(pod)
         })
         .await
-        .context("nobody took the Lease")
+        .context("no replica acquired the Lease")
     }
 
-    /// What a replica counts, asked through the API server.
+    /// The metrics of a replica, read through the API server.
     pub async fn metrics(&self, pod: &str) -> Result<String> {
         let namespace = &self.settings.namespace;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{PORT}/proxy/metrics");

@@ -1,8 +1,8 @@
-//! What tests on a real node share: a namespace with an operator of its own,
-//! and questions about a MiniCluster in it. The tests are in `tests/`.
+//! Shared by tests on a real node: a namespace with its own operator, and helpers for the
+//! MiniClusters in it. The tests are in `tests/`.
 //!
-//! The operator runs in the test's process, but with the roles it is installed
-//! with: every test fails that needs a right it does not have.
+//! The operator runs in the test's process, but with the roles with which it is installed: a test
+//! that needs another permission fails.
 
 pub mod access;
 pub mod install;
@@ -34,18 +34,18 @@ use tokio::runtime::Runtime;
 /// A command that runs until [`Stage::let_finish`].
 pub const UNTIL_TOLD: &str = "sh -c 'until [ -e /tmp/go ]; do sleep 0.1; done'";
 
-/// A namespace with an operator of its own, which looks at nothing else.
+/// A namespace with its own operator, which watches nothing else.
 pub struct Stage {
     /// The client.
     pub client: Client,
     /// The namespace.
     pub namespace: String,
-    /// Where agents report to, whichever operator is there.
+    /// The listener for reports, which outlives the operator.
     reports: std::net::TcpListener,
     operator: Option<Operator>,
 }
 
-/// An operator with threads of its own, so that all of it ends at once.
+/// An operator with its own threads, so that it can be stopped at once.
 struct Operator(Option<Runtime>);
 
 impl Drop for Operator {
@@ -56,7 +56,7 @@ impl Drop for Operator {
     }
 }
 
-/// Runs a test on a stage of its own.
+/// Runs a test in its own namespace, with an operator.
 pub async fn on_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) -> Result<T> {
     on_empty_stage(async |stage| {
         stage.start_operator().await?;
@@ -65,13 +65,13 @@ pub async fn on_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) -> Res
     .await
 }
 
-/// Runs a test on a stage whose operator it starts itself.
+/// Runs a test in its own namespace, without an operator.
 pub async fn on_empty_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) -> Result<T> {
     let client = cluster::client().await?;
     install_crds(&client).await?;
     import_all()?;
     cluster::in_namespace(&client, async |namespace| {
-        // The side of the machine that pods can reach.
+        // The address of this machine that pods can reach.
         let host = testbed()?.slot().host_address();
         let reports = TcpListener::bind((host, 0)).await?.into_std()?;
         let mut stage = Stage {
@@ -91,14 +91,14 @@ pub async fn on_empty_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) 
 }
 
 impl Stage {
-    /// Starts the operator, if it does not run.
+    /// Starts the operator.
     pub async fn start_operator(&mut self) -> Result<()> {
         let client = access::operators_client(&self.client).await?;
         self.start_operator_through(client).await
     }
 
-    /// Starts the operator with a client that nobody else uses: its connections end
-    /// with the operator.
+    /// Starts the operator with a client that is used by nothing else, so that its connections are
+    /// closed with the operator.
     pub async fn start_operator_through(&mut self, client: Client) -> Result<()> {
         let options = Options {
             namespace: Some(self.namespace.clone()),
@@ -115,26 +115,26 @@ impl Stage {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         runtime.spawn(async move {
-            let listener = TcpListener::from_std(reports).expect("a listener stays one");
+            let listener = TcpListener::from_std(reports).expect("the listener is valid");
             flux_operator_operator::run(client, listener, options).await
         });
         self.operator = Some(Operator(Some(runtime)));
         Ok(())
     }
 
-    /// Ends the operator as a crash would.
+    /// Stops the operator as a crash would.
     pub fn stop_operator(&mut self) {
         self.operator = None;
     }
 
-    /// Deletes everything that the operator would act on, whether or not it runs.
+    /// Deletes everything that the operator would act on, whether or not it is running.
     async fn delete_all(&self) -> Result<()> {
         let (how, all) = (DeleteParams::background(), ListParams::default());
         self.fluxjobs().delete_collection(&how, &all).await?;
         self.miniclusters().delete_collection(&how, &all).await?;
         self.setups().delete_collection(&how, &all).await?;
         for setup in self.setups().list(&all).await? {
-            // Nobody may be left to take its finalizer away; or somebody does it now.
+            // The operator may not be running to remove its finalizer, or may be removing it now.
             let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
             let name = setup.name_any();
             match self.setups().patch(&name, &PatchParams::default(), &patch).await {
@@ -146,12 +146,12 @@ impl Stage {
         Ok(())
     }
 
-    /// Where agents report to.
+    /// The URL to which agents report.
     pub fn report_url(&self) -> Result<String> {
         Ok(format!("http://{}", self.reports.local_addr()?))
     }
 
-    /// Creates the smallest MiniCluster, changed by `spec`.
+    /// Creates the smallest MiniCluster, patched with `spec`.
     pub async fn create(&self, name: &str, spec: Value) -> Result<MiniCluster> {
         let mut manifest = smallest(name);
         merge(&mut manifest, &json!({ "metadata": { "namespace": self.namespace }, "spec": spec }));
@@ -166,14 +166,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until a condition has a status, and returns the MiniCluster then.
+    /// Waits until a condition has a status, and returns the MiniCluster.
     pub async fn wait(&self, name: &str, kind: ConditionType, status: &str) -> Result<MiniCluster> {
         self.wait_until(name, kind, |condition| condition.status == status)
             .await
             .with_context(|| format!("{name} never had {}={status}", kind.as_str()))
     }
 
-    /// Waits until a condition has a reason, whatever its status, and returns it.
+    /// Waits until a condition has a reason, with any status, and returns the condition.
     pub async fn wait_for_reason(
         &self,
         name: &str,
@@ -203,12 +203,12 @@ impl Stage {
         found.await.with_context(|| format!("its last status was {last}"))
     }
 
-    /// Changes the spec of a MiniCluster by a merge patch.
+    /// Changes the spec of a MiniCluster with a merge patch.
     pub async fn patch(&self, name: &str, spec: Value) -> Result<()> {
         self.edit::<MiniCluster>(name, json!({ "spec": spec })).await
     }
 
-    /// Waits until the command has ended, well or not.
+    /// Waits until the command has finished, successfully or not.
     pub async fn wait_for_end(&self, name: &str) -> Result<MiniCluster> {
         self.wait(name, ConditionType::JobFinished, "True").await
     }
@@ -219,7 +219,7 @@ impl Stage {
         Ok(self.pod_api().list(&of_cluster).await?.items)
     }
 
-    /// The newest pod of an index.
+    /// The newest pod with an index.
     pub async fn pod(&self, name: &str, index: u32) -> Result<Pod> {
         let mut pods = self.pods(name).await?;
         pods.retain(|pod| index_of(pod) == Some(index));
@@ -227,14 +227,14 @@ impl Stage {
         pods.pop().with_context(|| format!("there is no pod of index {index}"))
     }
 
-    /// What the runner of a pod has printed.
+    /// The log of the runner of a pod.
     pub async fn log(&self, name: &str, index: u32) -> Result<String> {
         let pod = self.pod(name, index).await?.name_any();
         let runner = LogParams { container: Some(name.into()), ..LogParams::default() };
         Ok(self.pod_api().logs(&pod, &runner).await?)
     }
 
-    /// Waits until an init container of a pod has ended, and returns what it said.
+    /// Waits until an init container of a pod has terminated, and returns its log.
     pub async fn wait_for_init(&self, name: &str, container: &str) -> Result<String> {
         let of_cluster = watcher::Config::default().labels(&format!("job-name={name}"));
         let changes = watcher(self.pod_api(), of_cluster).applied_objects();
@@ -250,7 +250,7 @@ impl Stage {
         Ok(self.pod_api().logs(&pod.await?, &of_container).await?)
     }
 
-    /// Runs a shell line in the runner of a pod and returns what it prints.
+    /// Runs a shell command in the runner of a pod and returns its output.
     pub async fn exec(&self, name: &str, index: u32, line: &str) -> Result<String> {
         let pod = self.pod(name, index).await?.name_any();
         let parameters = AttachParams::default().container(name).stderr(true);
@@ -265,11 +265,11 @@ impl Stage {
         .await??;
         match status.await.and_then(|status| status.status).as_deref() {
             Some("Success") => Ok(output),
-            other => bail!("{line:?} ended with {other:?}: {output}{errors}"),
+            other => bail!("{line:?} exited with {other:?}: {output}{errors}"),
         }
     }
 
-    /// Lets [`UNTIL_TOLD`] finish, which runs in every pod of a MiniCluster.
+    /// Lets [`UNTIL_TOLD`], which runs in every pod of a MiniCluster, finish.
     pub async fn let_finish(&self, name: &str) -> Result<()> {
         for pod in self.pods(name).await? {
             let index = index_of(&pod).context("a pod has no index")?;
@@ -285,7 +285,7 @@ impl Stage {
         first(written, |event| (event.reason.as_deref() == Some(reason)).then_some(())).await
     }
 
-    /// Waits until no pod of a MiniCluster is left.
+    /// Waits until a MiniCluster has no pods any more.
     pub async fn wait_for_no_pods(&self, name: &str) -> Result<()> {
         let of_cluster = watcher::Config::default().labels(&format!("job-name={name}"));
         let mut left = std::collections::BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Questions about objects of any kind on a stage.
+//! Helpers for objects of any kind in a test's namespace.
 
 use anyhow::{Context, Result};
 use flux_operator_testkit::cluster::{first, patiently};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::Stage;
 
-/// A kind of objects in namespaces.
+/// A namespaced kind.
 pub trait Kind:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
@@ -39,26 +39,26 @@ impl Stage {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Changes an object by a merge patch.
+    /// Changes an object with a merge patch.
     pub async fn edit<K: Kind>(&self, name: &str, patch: Value) -> Result<()> {
         self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
 
-    /// Deletes an object and waits until it is gone.
+    /// Deletes an object and waits until it is deleted.
     pub async fn delete_wholly<K: Kind>(&self, name: &str) -> Result<()> {
         self.api::<K>().delete(name, &DeleteParams::background()).await?;
         self.is_gone::<K>(name).await
     }
 
-    /// Waits until an object is gone.
+    /// Waits until an object is deleted.
     pub async fn is_gone<K: Kind>(&self, name: &str) -> Result<()> {
         let gone = await_condition(self.api::<K>(), name, |object: Option<&K>| object.is_none());
         patiently(gone).await.with_context(|| format!("{name} is still there"))??;
         Ok(())
     }
 
-    /// Waits until an object is as wanted, and returns it.
+    /// Waits until an object satisfies `wanted`, and returns it.
     pub async fn becomes<K: Kind>(&self, name: &str, wanted: impl Fn(&K) -> bool) -> Result<K> {
         let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut last = String::new();

@@ -1,4 +1,4 @@
-//! `kubectl minicluster` in a test: the program itself.
+//! Runs the program `kubectl minicluster` in a test.
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -11,21 +11,21 @@ use tokio::process::Command;
 
 use crate::Stage;
 
-/// The program under the name that kubectl looks for.
+/// The program, under the name by which kubectl finds it.
 pub struct Plugin {
-    /// Where it is.
+    /// The directory that contains it.
     pub folder: TempDir,
     kubeconfig: PathBuf,
     namespace: String,
 }
 
-/// What came out of it.
+/// The result of running it.
 pub struct Ran {
     /// Its exit code.
     pub code: Option<i32>,
-    /// What it printed.
+    /// Its standard output.
     pub output: String,
-    /// What it said beside.
+    /// Its standard error.
     pub errors: String,
 }
 
@@ -38,7 +38,7 @@ impl Plugin {
         Ok(Plugin { folder, kubeconfig, namespace: stage.namespace.clone() })
     }
 
-    /// The plugin with these words, in the test's namespace.
+    /// The plugin with these arguments, in the test's namespace.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(self.folder.path().join("kubectl-minicluster"));
         command.args(["--namespace", &self.namespace]).args(words);
@@ -52,7 +52,7 @@ impl Plugin {
         Ok(ran(patiently(self.command(words).output()).await??))
     }
 
-    /// Runs it with this text on its standard input.
+    /// Runs it with this standard input.
     pub async fn feed(&self, words: &[&str], input: &str) -> Result<Ran> {
         let mut command = self.command(words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -63,7 +63,7 @@ impl Plugin {
     }
 }
 
-/// What came out of a process.
+/// The result of a process.
 pub fn ran(output: Output) -> Ran {
     let (text, errors) = (text(&output.stdout), text(&output.stderr));
     Ran { code: output.status.code(), output: text, errors }

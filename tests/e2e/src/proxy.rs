@@ -1,9 +1,8 @@
-//! A proxy between an operator and the API server: it counts what passes, and can
-//! keep back the answer to a write, which is then carried out without the operator
-//! knowing; deliver admissions late; and let watches go silent.
+//! A proxy between an operator and the API server. It counts requests, and can inject faults: drop
+//! the response to a write, which is then executed without the operator's knowledge; delay
+//! admissions; and stall watches.
 //!
-//! Every POST, PUT, PATCH and DELETE counts as a write: those of objects, of the
-//! status and of Events.
+//! Every POST, PUT, PATCH and DELETE counts as a write: of objects, of the status and of Events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,58 +22,58 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How long nothing must be asked for it to be silence.
+/// How long no request must arrive for the operator to be idle.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Watches of an operator of one namespace that has seen everything: MiniClusters, Jobs,
+/// The number of watches of an operator for one namespace once it has started: MiniClusters, Jobs,
 /// pods, ConfigMaps, Services, FluxJobs, FluxSetups and ResourceQuotas.
 const WATCHES: usize = 8;
 
-/// What becomes of answers to writes.
+/// The fault that the proxy injects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// They arrive.
+    /// No fault.
     None,
-    /// That of the n-th write does not, nor anything after it.
+    /// The response to the n-th write is dropped, and all later requests are blocked.
     CutAfter(usize),
-    /// Every second is lost on its way.
+    /// The response to every second write is dropped.
     Lossy,
-    /// Writes to the status of FluxJobs reach the API server so much later, also when the
-    /// operator does not wait for the answer.
+    /// Writes to the status of FluxJobs reach the API server this much later, even if the operator
+    /// no longer waits for the response.
     Late(Duration),
-    /// Right before the next write to the status of the object at this path, another client
-    /// changes the object by this merge patch.
+    /// Immediately before the next write to the status of the object at this path, another client
+    /// changes the object with this merge patch.
     BeforeStatus(String, Value),
 }
 
-/// What a release of the Lease is called in [`Proxy::landed`].
+/// The entry in [`Proxy::landed`] for a release of the Lease.
 pub const RELEASED: &str = "released";
 
-/// A proxy. It ends when it is dropped.
+/// A proxy. It stops when it is dropped.
 pub struct Proxy {
     url: String,
     traffic: watch::Sender<Traffic>,
     _server: JoinSet<std::io::Result<()>>,
 }
 
-/// What has passed.
+/// The recorded traffic.
 #[derive(Debug)]
 struct Traffic {
-    /// Requests that are neither watches nor about the Lease, as method and path.
+    /// Requests except watches and those for the Lease, as method and path.
     requests: Vec<String>,
     watches: usize,
-    /// Writes since there is trouble.
+    /// The number of writes since the fault was injected.
     writes: usize,
     trouble: Trouble,
     cut: bool,
-    /// Writes that the API server has answered, as method and path.
+    /// Writes to which the API server has responded, as method and path.
     landed: Vec<String>,
-    /// How often all watches were silenced.
+    /// How often all watches were stalled.
     silenced: usize,
 }
 
 impl Proxy {
-    /// Starts a proxy that asks the API server by `client`.
+    /// Starts a proxy that forwards requests with `client`.
     pub async fn start(client: Client) -> Result<Proxy> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -96,12 +95,12 @@ impl Proxy {
         Ok(Proxy { url, traffic, _server: server })
     }
 
-    /// A client that goes through the proxy.
+    /// A client that uses the proxy.
     pub fn client(&self) -> Result<Client> {
         Ok(Client::try_from(Config::new(self.url.parse()?))?)
     }
 
-    /// A kubeconfig for a program that goes through the proxy.
+    /// A kubeconfig for a program that uses the proxy.
     pub fn kubeconfig(&self, namespace: &str) -> Value {
         json!({
             "apiVersion": "v1",
@@ -112,7 +111,7 @@ impl Proxy {
         })
     }
 
-    /// Makes trouble from now on, and counts writes from here.
+    /// Injects a fault from now on, and starts counting writes.
     pub fn trouble(&self, trouble: Trouble) {
         self.traffic.send_modify(|traffic| {
             traffic.writes = 0;
@@ -120,53 +119,52 @@ impl Proxy {
         });
     }
 
-    /// Writes since there is trouble.
+    /// The number of writes since the fault was injected.
     pub fn writes(&self) -> usize {
         self.traffic.borrow().writes
     }
 
-    /// Requests that were no watches, as method and path.
+    /// Requests except watches, as method and path.
     pub fn requests(&self) -> Vec<String> {
         self.traffic.borrow().requests.clone()
     }
 
-    /// Writes that the API server has answered, in their order, as method and path; a release of
-    /// the Lease as [`RELEASED`].
+    /// Writes to which the API server has responded, in order, as method and path; a release of the
+    /// Lease is [`RELEASED`].
     pub fn landed(&self) -> Vec<String> {
         self.traffic.borrow().landed.clone()
     }
 
-    /// Waits until requests that were no watches and writes that were answered are as wanted.
+    /// Waits until the requests except watches, and the executed writes, satisfy `wanted`.
     pub async fn until_traffic(&self, wanted: impl Fn(&[String], &[String]) -> bool) -> Result<()> {
         let found = |traffic: &Traffic| wanted(&traffic.requests, &traffic.landed);
-        self.until("the operator never asked for it", found).await
+        self.until("the operator never made the requests", found).await
     }
 
-    /// Lets nothing more through on watches that are open now, and leaves them open: as if their
-    /// backend were gone without a word.
+    /// Stops forwarding data on all watches that are open now, and keeps them open: as if the
+    /// backend had silently disappeared.
     pub fn silence_watches(&self) {
         self.traffic.send_modify(|traffic| traffic.silenced += 1);
     }
 
-    /// Waits until an operator has looked at everything and watches it.
+    /// Waits until an operator has listed everything and watches it.
     pub async fn is_watched(&self) -> Result<()> {
-        self.until("no operator came", |traffic| traffic.watches >= WATCHES).await
+        self.until("no operator started its watches", |traffic| traffic.watches >= WATCHES).await
     }
 
     /// Waits until the operator is cut off, which may be never.
     pub async fn is_cut(&self) {
-        // The sender is ours, so it cannot be gone.
+        // We own the sender, so the channel is open.
         let _ = self.traffic.subscribe().wait_for(|traffic| traffic.cut).await;
     }
 
-    /// Waits until nothing is asked any more. That is the one thing that shows only in
-    /// time.
+    /// Waits until the operator makes no more requests. Only time can show that.
     pub async fn silence(&self) -> Result<()> {
         let mut traffic = self.traffic.subscribe();
         let silence =
             async { while tokio::time::timeout(SILENCE, traffic.changed()).await.is_ok() {} };
         let outcome = tokio::time::timeout(PATIENCE, silence).await;
-        outcome.with_context(|| format!("the operator is never silent: {:?}", self.requests()))
+        outcome.with_context(|| format!("the operator does not become idle: {:?}", self.requests()))
     }
 
     async fn until(&self, otherwise: &str, found: impl Fn(&Traffic) -> bool) -> Result<()> {
@@ -177,13 +175,13 @@ impl Proxy {
     }
 }
 
-/// What a request goes through.
+/// The state of the request handler.
 struct Between {
     client: Client,
     traffic: watch::Sender<Traffic>,
 }
 
-/// What becomes of one answer.
+/// What to do with a response.
 enum Answer {
     Arrives,
     IsLost,
@@ -195,7 +193,7 @@ async fn pass_on(State(between): State<Arc<Between>>, request: Request) -> Respo
         return std::future::pending().await;
     }
     let (answer, late) = (between.note(&request), between.late(&request));
-    // A task of its own, because what was sent arrives, whatever becomes of the sender.
+    // In a separate task, because a sent request is executed even if the sender is cancelled.
     let forwarding = between.clone();
     let forwarded = tokio::spawn(async move { forwarding.forward(request, late).await });
     let forwarded = match forwarded.await.map_err(anyhow::Error::from).flatten() {
@@ -219,7 +217,7 @@ impl Between {
         self.traffic.send_if_modified(|traffic| {
             if is_watch(query) {
                 traffic.watches += 1;
-                // They are renewed all the time; that is silence too.
+                // Watches are renewed regularly; the operator is idle nevertheless.
                 return traffic.watches <= WATCHES;
             }
             if is_lease(request.uri().path()) {
@@ -244,7 +242,7 @@ impl Between {
         answer
     }
 
-    /// How late a request is to arrive.
+    /// How long to delay a request.
     fn late(&self, request: &Request) -> Duration {
         let path = request.uri().path();
         match &self.traffic.borrow().trouble {
@@ -259,7 +257,7 @@ impl Between {
         }
     }
 
-    /// Changes an object whose status is about to be written, once, if that is the trouble.
+    /// Changes an object whose status is about to be written, once, if that is the injected fault.
     async fn meddle(&self, target: &str) -> Result<()> {
         let mut change = None;
         self.traffic.send_if_modified(|traffic| {
@@ -280,7 +278,8 @@ impl Between {
         Ok(())
     }
 
-    /// Asks the API server. The answer is passed on as it comes: a watch has no end.
+    /// Forwards a request to the API server. The response is streamed, because a watch does not
+    /// end.
     async fn forward(&self, request: Request, late: Duration) -> Result<Response> {
         let silenced = self.traffic.borrow().silenced;
         let (head, body) = request.into_parts();
@@ -323,7 +322,7 @@ impl Between {
                 async { traffic.wait_for(|traffic| traffic.silenced > silenced).await.map(drop) };
             let next = tokio::select! {
                 biased;
-                // It stays open.
+                // The connection stays open.
                 _ = is_silenced => std::future::pending().await,
                 next = shown.next() => next?,
             };
@@ -337,12 +336,12 @@ fn is_watch(query: &str) -> bool {
     query.split('&').any(|part| part == "watch=true")
 }
 
-/// Whether a request is about the Lease, which a replica asks for all the time.
+/// Whether a request is about the Lease, which a replica renews regularly.
 fn is_lease(path: &str) -> bool {
     path.split('/').any(|part| part == "leases")
 }
 
-/// Whether a Lease is written that has no holder.
+/// Whether the written Lease has no holder.
 fn holds_nothing(lease: &[u8]) -> bool {
     let lease: Value = serde_json::from_slice(lease).unwrap_or_default();
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()

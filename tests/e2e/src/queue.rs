@@ -1,4 +1,4 @@
-//! Questions about FluxSetups and FluxJobs on a stage.
+//! Helpers for FluxSetups and FluxJobs in a test's namespace.
 
 use anyhow::{Context, Result};
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetup};
@@ -26,7 +26,7 @@ impl Stage {
         Ok(self.setups().create(&PostParams::default(), &setup).await?)
     }
 
-    /// Creates a FluxJob of one node that runs a command, changed by `spec`.
+    /// Creates a FluxJob of one node that runs a command, patched with `spec`.
     pub async fn submit(&self, name: &str, command: &str, spec: Value) -> Result<FluxJob> {
         let mut cluster = smallest(name);
         with_flux(&mut cluster);
@@ -41,7 +41,7 @@ impl Stage {
         Ok(self.fluxjobs().create(&PostParams::default(), &job).await?)
     }
 
-    /// Waits until a FluxJob's status is as wanted, and returns it.
+    /// Waits until a FluxJob's status satisfies `wanted`, and returns it.
     pub async fn job_becomes(
         &self,
         name: &str,
@@ -57,7 +57,7 @@ impl Stage {
         found.with_context(|| format!("{name} was never {phase}"))
     }
 
-    /// Waits until a FluxSetup is as wanted.
+    /// Waits until a FluxSetup satisfies `wanted`.
     pub async fn setup_becomes(
         &self,
         name: &str,
@@ -66,7 +66,7 @@ impl Stage {
         self.becomes(name, wanted).await
     }
 
-    /// Changes the spec of a FluxSetup or a FluxJob by a merge patch.
+    /// Changes the spec of a FluxSetup or a FluxJob with a merge patch.
     pub async fn change<K: Kind>(&self, name: &str, spec: Value) -> Result<()> {
         self.edit::<K>(name, json!({ "spec": spec })).await
     }

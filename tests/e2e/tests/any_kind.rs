@@ -1,8 +1,8 @@
-//! The shell of every kind, tried with a kind that only this test has: what it does when the
-//! operator ends after any of its writes, when an object changes under its hands, when a
-//! decision panics, when an object cannot be read, and when the Lease changes hands.
+//! Tests the reconciler's shell with a kind that only this test has: when the operator crashes
+//! after any of its writes, when an object changes concurrently, when a decision panics, when an
+//! object cannot be deserialized, and when the leader changes.
 //!
-//! A `Greeting` asks for ConfigMaps; its status counts them. It has a finalizer, so that a step
+//! A `Greeting` requests ConfigMaps; its status counts them. It has a finalizer, so that one step
 //! writes the object itself.
 
 use std::borrow::Cow;
@@ -47,7 +47,7 @@ struct Greeting {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct GreetingSpec {
-    /// ConfigMaps to make; a decision about 13 panics.
+    /// The number of ConfigMaps to create; a decision about 13 panics.
     count: usize,
 }
 
@@ -88,7 +88,7 @@ impl Resource for Greeting {
     }
 }
 
-/// Any number of schemas would do; this one takes objects that cannot be read.
+/// A schema that accepts objects that cannot be deserialized.
 fn crd() -> Result<CustomResourceDefinition> {
     let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     Ok(serde_json::from_value(json!({
@@ -153,7 +153,7 @@ impl Kind for Greetings {
     type Stored = DeserializeGuard<Greeting>;
     type Object = Greeting;
     type Status = GreetingStatus;
-    /// Names of the ConfigMaps that exist, once they were asked for.
+    /// The names of the existing ConfigMaps, once they were queried.
     type Observed = Vec<String>;
     type Facts<'a> = Facts;
 
@@ -195,7 +195,7 @@ impl Kind for Greetings {
         Decision::new(steps.collect(), facts)
     }
 
-    /// It asks the API server each time, which shows everything.
+    /// The API server is queried each time, so every write is observed.
     fn shown(&self, _: &Greeting, written: &Written) -> Option<String> {
         written.version.clone()
     }
@@ -226,7 +226,7 @@ fn config_map(greeting: &Greeting, name: String) -> ConfigMap {
     }
 }
 
-/// A namespace with the CRD, and what tests do there.
+/// A namespace with the CRD, and helpers for tests.
 struct Place {
     client: Client,
     namespace: String,
@@ -267,7 +267,7 @@ impl Place {
         Ok(())
     }
 
-    /// Waits until the status of a greeting is as wanted.
+    /// Waits until the status of a greeting satisfies `wanted`.
     async fn until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         let greetings: Api<kube::core::DynamicObject> = Api::namespaced_with(
             self.client.clone(),
@@ -278,7 +278,7 @@ impl Place {
             found.is_some_and(|found| wanted(&found.data["status"]))
         };
         let found = patiently(await_condition(greetings, name, is_found)).await;
-        let found = found.with_context(|| format!("{name} never came so far"))??;
+        let found = found.with_context(|| format!("{name} never had the status"))??;
         Ok(found.context("it is gone")?.data["status"].clone())
     }
 
@@ -288,7 +288,7 @@ impl Place {
         Ok(maps.list(&made_for).await?.items.len())
     }
 
-    /// So that the namespace can be deleted.
+    /// Removes all finalizers, so that the namespace can be deleted.
     async fn release_all(&self) -> Result<()> {
         let patch = json!({ "metadata": { "finalizers": null } });
         let greetings: Api<kube::core::DynamicObject> = Api::namespaced_with(
@@ -315,7 +315,7 @@ fn is_accepted(status: &Value) -> bool {
     status["conditions"][0]["status"] == "True"
 }
 
-/// Writes of a greeting of two: the finalizer, two ConfigMaps, the status and its Event.
+/// The writes for a greeting of two: the finalizer, two ConfigMaps, the status and its Event.
 const WRITES: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -335,7 +335,7 @@ async fn a_crash_after_any_write_heals() -> Result<()> {
             place.until(&name, greeted).await?;
             ensure!(place.maps(&name).await? == 2, "after {last}");
             next.silence().await?;
-            // Everything before the crash is there, and nothing is written again.
+            // Everything before the crash exists, and nothing is written again.
             ensure!(next.writes() <= WRITES - last, "after {last}: {:?}", next.requests());
             drop(heals);
         }
@@ -351,7 +351,7 @@ async fn an_object_that_changes_meanwhile_keeps_the_change_and_gets_its_status()
         let running = place.run(proxy.client()?);
         place.create("busy", &json!(1)).await?;
         place.until("busy", |status| status["made"] == 1).await?;
-        // The status that follows is computed from a version that is gone.
+        // The next status is computed from a version that is already outdated.
         proxy.trouble(Trouble::BeforeStatus(
             format!("/apis/{GROUP}/v1/namespaces/{}/greetings/busy", place.namespace),
             json!({ "metadata": { "annotations": { "by": "another" } } }),
@@ -383,7 +383,7 @@ async fn a_panic_costs_its_object_alone_and_is_reported_there() -> Result<()> {
         ensure!(told["message"].to_string().contains("thirteen is too many"), "{told}");
         place.create("lucky", &json!(1)).await?;
         place.until("lucky", is_accepted).await?;
-        ensure!(running.try_join_next().is_none(), "the process goes on");
+        ensure!(running.try_join_next().is_none(), "the process exited");
         let fewer = json!({ "spec": { "count": 2 } });
         let parameters = PatchParams::default();
         place.greetings().patch("unlucky", &parameters, &Patch::Merge(&fewer)).await?;
@@ -407,7 +407,7 @@ async fn an_object_that_cannot_be_read_says_so_and_stops_no_other() -> Result<()
         place.until("sound", is_accepted).await?;
         proxy.silence().await?;
         let written = proxy.requests().into_iter().filter(|it| it.contains("odd/status")).count();
-        ensure!(written == 1, "it is said once, not {written} times");
+        ensure!(written == 1, "it is reported once, not {written} times");
         Ok(())
     })
     .await
@@ -451,7 +451,7 @@ async fn a_kind_is_handed_over_with_the_lease() -> Result<()> {
         let wrote = |landed: &[String], name: &str| {
             landed.iter().any(|landed| landed.contains(&status(name)))
         };
-        // What is shown may be faster than the answer.
+        // The watch may deliver the write before the response arrives.
         second.until_traffic(|_, landed| wrote(landed, "after")).await?;
         ensure!(!wrote(&second.landed(), "before"), "{:?}", second.landed());
         Ok(())

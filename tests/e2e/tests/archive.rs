@@ -1,4 +1,4 @@
-//! What one cluster leaves, the next one knows.
+//! An archive of one cluster's jobs is restored in the next.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ async fn a_flux_that_keeps_no_archive_says_so_and_runs_the_command() -> Result<(
         let folder = Folder::new(&stage.namespace)?;
         let said = run(stage, &folder.0, "first", "flux run --job-name=remembered true").await?;
         let keeps = flux_root().is_some();
-        assert_eq!(said.contains("fluxlet keeps no archive"), !keeps, "{said}");
+        assert_eq!(said.contains("fluxlet does not support archives"), !keeps, "{said}");
         assert_eq!(folder.0.join("state.tgz").is_file(), keeps, "{said}");
         Ok(())
     })
@@ -40,7 +40,7 @@ async fn jobs_of_the_first_cluster_are_known_to_the_second() -> Result<()> {
     .await
 }
 
-/// Runs a launcher to its end and returns what the lead printed.
+/// Runs a launcher to completion and returns the lead's log.
 async fn run(stage: &Stage, folder: &Path, name: &str, command: &str) -> Result<String> {
     let volumes = json!({ "archive": { "path": "/archive", "hostPath": folder } });
     let spec = json!({
@@ -56,7 +56,7 @@ async fn run(stage: &Stage, folder: &Path, name: &str, command: &str) -> Result<
     Ok(log)
 }
 
-/// A folder on the node that goes with the test.
+/// A directory on the node that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {

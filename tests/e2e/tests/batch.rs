@@ -1,4 +1,4 @@
-//! Batches: each line of the command is a job of its own.
+//! Batches: each line of the command is a separate job.
 
 use anyhow::{Context, Result};
 use flux_operator_tests_e2e::{Stage, on_stage};
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 #[tokio::test]
 async fn every_line_runs_as_it_was_written() -> Result<()> {
     on_stage(async |stage| {
-        // The script is not run by a shell before it is one.
+        // No shell interprets the script before it runs.
         let command = "echo \"$HOME\" 'a  b' `echo c`\n\nhostname\n";
         let post = "cat /tmp/fluxout/job-0.out /tmp/fluxout/job-2.out; ls /tmp/fluxout";
         let environment = json!({ "HOME": "/tmp" });
         let runner = json!({
             "command": command, "commands": { "post": post }, "environment": environment,
         });
-        // Each job writes its files on the node it runs on, so there is one.
+        // Each job writes its files on its own node, so there is only one.
         let log = run(stage, "lines", 1, runner, 0).await?;
         let lines: Vec<&str> = log.lines().collect();
         assert_eq!(lines[..2], ["/tmp a  b c", "lines-0"], "{log}");
@@ -52,7 +52,7 @@ async fn a_raw_batch_is_a_script_of_the_users() -> Result<()> {
     .await
 }
 
-/// Runs a batch on `size` nodes to its end, which must have `code`, and returns what the lead printed.
+/// Runs a batch on `size` nodes to completion, checks its exit `code`, and returns the lead's log.
 async fn run(stage: &Stage, name: &str, size: u32, runner: Value, code: i32) -> Result<String> {
     let mut runner = runner;
     runner["batch"] = true.into();

@@ -1,5 +1,5 @@
-//! Queues of an operator that serves all namespaces: what belongs to none of them counts too.
-//! Alone in its file, because no other operator may run beside it.
+//! Queues of an operator that serves all namespaces, with cluster-scoped objects. In a separate
+//! file, because no other operator may run at the same time.
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_api::{FluxJob, FluxSetup};
@@ -39,18 +39,18 @@ async fn serves(stage: &Stage, home: &str) -> Result<()> {
     let waits = stage.job_is("first", "Waiting").await?;
     ensure!(waits.reason == "NoQueue", "{waits:?}");
 
-    // The selector finds the namespace, and the one node of the testbed is the room.
+    // The selector matches the namespace, and the testbed's only node is the capacity.
     let namespaces: Api<Namespace> = Api::all(stage.client.clone());
     let label = json!({ "metadata": { "labels": { "test": stage.namespace } } });
     namespaces.patch(&stage.namespace, &PatchParams::default(), &Patch::Merge(label)).await?;
     let first = stage.job_is("first", "Finished").await?;
     ensure!(first.queue == format!("{home}/shared"), "{first:?}");
-    let shown = setups.get("shared").await?.status.context("the setup says nothing")?;
+    let shown = setups.get("shared").await?.status.context("the setup has no status")?;
     let nodes = shown.room.get("nodes").map(|nodes| nodes.0.as_str());
-    ensure!(nodes == Some("1"), "the room is {:?}", shown.room);
-    ensure!(shown.room.contains_key("cpu"), "the room is {:?}", shown.room);
+    ensure!(nodes == Some("1"), "the capacity is {:?}", shown.room);
+    ensure!(shown.room.contains_key("cpu"), "the capacity is {:?}", shown.room);
 
-    // The value of a class is a priority, whoever came first.
+    // The value of a PriorityClass precedes the order of creation.
     let classes: Api<PriorityClass> = Api::all(stage.client.clone());
     let class = format!("{}-urgent", stage.namespace);
     stage.submit("runs", LONG, json!({})).await?;
@@ -67,12 +67,13 @@ async fn serves(stage: &Stage, home: &str) -> Result<()> {
     let urgent = stage.job_is("urgent", "Finished").await?;
     let admitted = usual.admission.and_then(|admission| admission.time).context("no time")?;
     let ended = urgent.finish_time.context("no time")?;
-    ensure!(ended.0 <= admitted.0, "the usual job was admitted before the urgent one had ended");
+    ensure!(ended.0 <= admitted.0, "the usual job was admitted before the urgent one had finished");
     classes.delete(&class, &DeleteParams::default()).await?;
 
-    // What is cluster-wide goes with the operator; what waits for its finalizer must go before.
+    // Cluster-scoped objects are deleted with the operator; objects with its finalizer must be
+    // deleted before.
     setups.delete("shared", &DeleteParams::default()).await?;
     let gone = await_condition(setups, "shared", |setup: Option<&FluxSetup>| setup.is_none());
-    flux_operator_testkit::cluster::patiently(gone).await.context("the setup stays")??;
+    flux_operator_testkit::cluster::patiently(gone).await.context("the setup is not deleted")??;
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! The operator ends after any of its writes, before it hears that the write was
-//! carried out, and another one goes on: in the end everything is as if nothing had
-//! happened, nothing was made twice, nothing is left behind, and then there is silence.
+//! The operator crashes after any of its writes, before it receives the response, and another one
+//! takes over: the final state is the same as without the crash, nothing was created twice or left
+//! behind, and the operator becomes idle.
 //!
-//! A crash before a write leaves what one after the write before it does, so only the
-//! latter is tried.
+//! A crash before a write is equivalent to a crash after the previous write, so only the latter is
+//! tested.
 
 use anyhow::{Context, Result, bail, ensure};
 use flux_operator_testkit::cluster::{PATIENCE, first};
@@ -19,31 +19,31 @@ mod picture;
 
 use picture::{Census, difference, picture};
 
-/// Clusters at the same time, on a machine of two cores.
+/// The number of concurrent clusters, on a machine with two cores.
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
 
-/// The name of every cluster here.
+/// The name of all clusters here.
 const NAME: &str = "crash";
 
-/// What is done to a cluster, and where it ends.
+/// The actions on a cluster, and its final state.
 struct Scenario {
-    /// What is created.
+    /// The spec to create.
     spec: Value,
-    /// Where that leads to, and what is changed then. Without it the trouble begins
-    /// with the creation.
+    /// The milestone to wait for, and the change to make then. Without it the fault is injected
+    /// from the creation on.
     then: Option<(Milestone, Value)>,
     end: End,
 }
 
-/// A phase with the brokers online of those asked for.
+/// A phase, and the number of online brokers of the requested ones.
 type Milestone = (&'static str, &'static str);
 
 enum End {
     At(Milestone),
-    /// Nothing is left, because the operator has deleted it.
+    /// Everything is deleted by the operator.
     CleanedUp,
-    /// Nothing is left, because the user deletes it: while the operator is away, or else
-    /// at the milestone.
+    /// Everything is deleted by the user: while the operator is down, or otherwise at the
+    /// milestone.
     Deleted(Milestone),
 }
 
@@ -113,7 +113,7 @@ async fn a_cluster_that_has_ended_is_cleaned_up() -> Result<()> {
     survives(Scenario { spec, then, end: End::CleanedUp }).await
 }
 
-/// Runs the scenario in peace, and then with an end of the operator after each write.
+/// Runs the scenario without faults, and then with a crash of the operator after each write.
 async fn survives(scenario: Scenario) -> Result<()> {
     let peaceful = run(&scenario, Trouble::None, None).await?;
     ensure!(peaceful.writes > 0, "the operator has written nothing");
@@ -132,20 +132,19 @@ async fn survives(scenario: Scenario) -> Result<()> {
         }
     }
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
-    // What comes together is written once, so a run may have a write less.
+    // Changes that coincide are written once, so a run may have one write less.
     ensure!(2 * crashes > peaceful.writes, "{crashes} crashes at {} writes", peaceful.writes);
     Ok(())
 }
 
-/// How a run went.
+/// The result of a run.
 struct Run {
     picture: Value,
     writes: usize,
     crashed: bool,
 }
 
-/// Runs the scenario, and waits until it has come to what is `expected`, or, where that
-/// is not known yet, to its end.
+/// Runs the scenario until the state is as `expected`, or, if that is not known yet, to its end.
 async fn run(scenario: &Scenario, trouble: Trouble, expected: Option<&Value>) -> Result<Run> {
     let _permit = AT_ONCE.acquire().await?;
     on_empty_stage(async |stage| {
@@ -186,7 +185,7 @@ async fn run(scenario: &Scenario, trouble: Trouble, expected: Option<&Value>) ->
     .await
 }
 
-/// Waits until the scenario has come to its end and everybody is silent.
+/// Waits until the scenario has reached its end and the operator is idle.
 async fn ends(
     scenario: &Scenario,
     stage: &Stage,
@@ -219,18 +218,18 @@ async fn ends(
         match (seen, expected) {
             (Some(seen), None) => return Ok(seen),
             (Some(seen), Some(expected)) if seen == *expected => return Ok(seen),
-            // Kubernetes may still be at work while the operator has nothing to say.
+            // Kubernetes may still be working while the operator is idle.
             (_, _) if since.elapsed() < PATIENCE => {}
-            (None, _) => bail!("the Job and its pods never came to rest"),
+            (None, _) => bail!("the Job and its pods never settled"),
             (Some(seen), expected) => {
                 let difference = difference(expected.unwrap_or(&Value::Null), &seen);
-                bail!("it came to something else:\n{difference}after {:#?}", proxy.requests());
+                bail!("the final state differs:\n{difference}after {:#?}", proxy.requests());
             }
         }
     }
 }
 
-/// Deletes the MiniCluster, unless that is done already.
+/// Deletes the MiniCluster, unless it is already deleted.
 async fn delete(stage: &Stage) -> Result<()> {
     match stage.miniclusters().delete(NAME, &DeleteParams::background()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -238,7 +237,7 @@ async fn delete(stage: &Stage) -> Result<()> {
     }
 }
 
-/// Waits until the cluster is in a phase with so many brokers online, of its newest spec.
+/// Waits until the cluster is in a phase with this many online brokers, for its newest spec.
 async fn reaches(stage: &Stage, (phase, ready): Milestone) -> Result<()> {
     let one = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
     let changes = watcher(stage.miniclusters(), one).applied_objects();

@@ -1,6 +1,6 @@
-//! The operator ends after any of its writes while a queue is at work, and another one
-//! goes on: in the end everything is as if nothing had happened, no job ran twice, and
-//! no room is lost or given twice. See `crash.rs`.
+//! The operator crashes after any of its writes while a queue is active, and another one takes
+//! over: the final state is the same as without the crash, no job ran twice, and no quota is lost
+//! or given twice. See `crash.rs`.
 
 use anyhow::{Result, bail, ensure};
 use flux_operator_testkit::cluster::PATIENCE;
@@ -18,20 +18,20 @@ mod picture;
 
 use picture::{Census, difference, picture, scrub};
 
-/// Queues at the same time, on a machine of two cores.
+/// The number of concurrent queues, on a machine with two cores.
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
 
-/// The name of the job that is looked at.
+/// The name of the job under test.
 const NAME: &str = "crash";
 
-/// What happens while there is trouble.
+/// The actions while the fault is injected.
 #[derive(Clone, Copy)]
 enum Scenario {
-    /// A job is submitted, admitted, and runs to its end.
+    /// A job is submitted, admitted, and runs to completion.
     Admission,
-    /// A job ends, and the one that waits gets its room.
+    /// A job is deleted, and a waiting job gets its quota.
     Finish,
-    /// A setup takes the place of the one that has admitted a job.
+    /// A setup replaces the one that admitted a job.
     Replaced,
     /// A queue is drained.
     Drained,
@@ -58,7 +58,7 @@ async fn q16_a_queue_is_drained_and_its_job_waits() -> Result<()> {
 }
 
 impl Scenario {
-    /// Brings about what must be there before.
+    /// Creates the initial state.
     async fn begin(self, stage: &Stage) -> Result<()> {
         stage.create_setup("old", json!({ "quota": { "nodes": "1" } })).await?;
         match self {
@@ -77,7 +77,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// What is done while there is trouble.
+    /// Acts while the fault is injected.
     async fn act(self, stage: &Stage) -> Result<()> {
         match self {
             Scenario::Admission => {
@@ -99,13 +99,13 @@ impl Scenario {
         Ok(())
     }
 
-    /// Waits until what was done has had its effect.
+    /// Waits until the action has had its effect.
     async fn end(self, stage: &Stage) -> Result<()> {
         match self {
             Scenario::Admission => drop(stage.job_is(NAME, "Finished").await?),
             Scenario::Finish => {
                 stage.job_is(NAME, "Finished").await?;
-                // Kubernetes takes its time with what it owned.
+                // Kubernetes deletes dependents after a while.
                 stage.is_gone::<Job>("before").await?;
                 stage.wait_for_no_pods("before").await?;
                 stage.is_gone::<Secret>("before-flux").await?;
@@ -122,7 +122,7 @@ impl Scenario {
     }
 }
 
-/// Runs the scenario in peace, and then with an end of the operator after each write.
+/// Runs the scenario without faults, and then with a crash of the operator after each write.
 async fn survives(scenario: Scenario) -> Result<()> {
     let (expected, writes) = run(scenario, Trouble::None, None).await?;
     ensure!(writes > 0, "the operator has written nothing");
@@ -137,8 +137,8 @@ async fn survives(scenario: Scenario) -> Result<()> {
     Ok(())
 }
 
-/// Runs the scenario until it has come to what is `expected`, or, where that is not known
-/// yet, to its end. Returns what is there then, and how often the operator has written.
+/// Runs the scenario until the state is as `expected`, or, if that is not known yet, to its end.
+/// Returns the final state, and the number of the operator's writes.
 async fn run(
     scenario: Scenario,
     trouble: Trouble,
@@ -169,7 +169,7 @@ async fn run(
     .await
 }
 
-/// Waits until the scenario has come to its end and everybody is silent.
+/// Waits until the scenario has reached its end and the operator is idle.
 async fn comes_to_rest(
     scenario: Scenario,
     stage: &Stage,
@@ -186,23 +186,23 @@ async fn comes_to_rest(
         match (seen, expected) {
             (Some(seen), None) => return Ok(seen),
             (Some(seen), Some(expected)) if seen == *expected => return Ok(seen),
-            // Kubernetes may still be at work while the operator has nothing to say.
+            // Kubernetes may still be working while the operator is idle.
             (_, _) if since.elapsed() < PATIENCE / 4 => {}
-            (None, _) => bail!("the Job and its pods never came to rest"),
+            (None, _) => bail!("the Job and its pods never settled"),
             (Some(seen), expected) => {
                 let difference = difference(expected.unwrap_or(&Value::Null), &seen);
-                bail!("it came to something else:\n{difference}after {:#?}", proxy.requests());
+                bail!("the final state differs:\n{difference}after {:#?}", proxy.requests());
             }
         }
     }
 }
 
-/// The queue's objects, the MiniCluster with all it owns, and how many were ever made.
+/// The queue's objects, the MiniCluster with all its objects, and how many were ever created.
 async fn whole_picture(stage: &Stage, census: &Census) -> Result<Option<Value>> {
     let Some(cluster) = picture(stage, NAME, census).await? else { return Ok(None) };
     let mut jobs = stage.fluxjobs().list(&ListParams::default()).await?.items;
     for status in jobs.iter_mut().filter_map(|job| job.status.as_mut()) {
-        // It is made of the uid.
+        // It is derived from the uid.
         status.jobid.clear();
     }
     let setups = stage.setups().list(&ListParams::default()).await?.items;

@@ -1,4 +1,4 @@
-//! Agent and Flux reach the pods, with image volumes and without.
+//! Agent and Flux are delivered to the pods, with image volumes and without.
 
 use anyhow::{Context, Result};
 use flux_operator_testkit::images;
@@ -24,7 +24,7 @@ async fn a_view_that_is_none_is_told() -> Result<()> {
         let spec = json!({ "flux": { "container": container }, "containers": containers });
         stage.create("none", spec).await?;
         let log = stage.wait_for_init("none", "flux-view").await?;
-        assert!(log.contains("no view of Flux"), "{log}");
+        assert!(log.contains("no Flux view"), "{log}");
         Ok(())
     })
     .await
@@ -43,7 +43,7 @@ async fn flux_in_the_image_needs_only_the_agent() -> Result<()> {
     .await
 }
 
-/// Two nodes and a sidecar that need the view, and a place where users look for it.
+/// Two nodes and a sidecar that use the view, and the path where users expect it.
 async fn runs_with_view(stage: &Stage, delivery: &str) -> Result<()> {
     let images::View { view, runner } = images::view()?;
     let helper = "flux proxy $fluxsocket flux resource list >/shared/seen; touch /shared/done";
@@ -66,7 +66,7 @@ async fn runs_with_view(stage: &Stage, delivery: &str) -> Result<()> {
     let mut hosts: Vec<&str> = log.lines().take(2).collect();
     hosts.sort_unstable();
     assert_eq!(hosts, ["view-0", "view-1"], "{log}");
-    // Whether both nodes had joined when it asked is not the question.
+    // It does not matter whether both nodes had joined at that time.
     assert!(log.contains("NODELIST"), "the sidecar did not reach Flux: {log}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is changed by others is put back; what the user changes is carried out or refused.
+//! Changes by other clients are reverted; changes by the user are applied or refused.
 
 use anyhow::{Context, Result};
 use flux_operator_api::MiniCluster;

@@ -12,10 +12,10 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 
-/// Flux's commands in a pod. `flux proxy` would give words with quotes to another shell.
+/// The `flux` command in a pod. `flux proxy` would pass quoted arguments to another shell.
 const FLUX: &str = ". /mnt/flux/flux-view.sh && FLUX_URI=$fluxsocket flux";
 
-/// A job that ends when it is told to, and then says where it ran.
+/// A job that exits once a file exists, and then prints its host name.
 const UNTIL_TOLD: &str = "sh -c 'until [ -e /tmp/go ]; do sleep 0.1; done; echo done-$(hostname)'";
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn a_cluster_shrinks_when_the_jobs_on_leaving_ranks_have_ended() -> Result
         let steady = submit(stage, "tide", "-N1").await?;
         scale(stage, "tide", 4)?;
         wait_until(stage, "tide", "4/4 are ready", |tide| ready(tide) == Some("4/4")).await?;
-        // The one node that is left beside the steady job, and both new ones.
+        // The remaining node next to the steady job, and both new ones.
         let wide = submit(stage, "tide", "-N3").await?;
         let running =
             format!("until [ $({FLUX} jobs -n -f running | wc -l) = 2 ]; do sleep 0.2; done");
@@ -36,12 +36,12 @@ async fn a_cluster_shrinks_when_the_jobs_on_leaving_ranks_have_ended() -> Result
         let of_steady: u32 = stage.exec("tide", 0, &of_steady).await?.trim().parse()?;
         scale(stage, "tide", 2)?;
         let waits = wait_until(stage, "tide", "it drains", |tide| {
-            says(tide, "Draining", "draining ranks 2-3: waits for jobs on 2-3")
+            says(tide, "Draining", "draining ranks 2-3: waiting for jobs on 2-3")
         });
         waits.await?;
         stage.wait_for_event("Draining").await?;
         assert_eq!(parallelism(stage, "tide").await?, Some(4));
-        // Who comes back knows what was waited for.
+        // A restarted operator knows what was waited for.
         stage.stop_operator();
         stage.start_operator().await?;
         for index in (0..4).filter(|index| *index != of_steady) {
@@ -56,10 +56,10 @@ async fn a_cluster_shrinks_when_the_jobs_on_leaving_ranks_have_ended() -> Result
         shrunk.await?;
         assert_eq!(parallelism(stage, "tide").await?, Some(2));
         wait_until(stage, "tide", "it is full again", |tide| says(tide, "Quorum", "")).await?;
-        // The other job has noticed nothing.
+        // The other job was not affected.
         stage.exec("tide", of_steady, "touch /tmp/go").await?;
         assert_eq!(attach(stage, "tide", &steady).await?, format!("done-tide-{of_steady}\n"));
-        // Ranks that have left are used when they are back.
+        // Ranks that were removed are used again when they are back.
         scale(stage, "tide", 4)?;
         let all = stage.exec("tide", 0, &format!("{FLUX} run -N4 hostname")).await?;
         assert_eq!(all.lines().count(), 4, "{all}");
@@ -68,7 +68,7 @@ async fn a_cluster_shrinks_when_the_jobs_on_leaving_ranks_have_ended() -> Result
     .await
 }
 
-/// With Fluxion too, whose `fcfs` would fail it at once.
+/// Also with Fluxion, whose `fcfs` policy would fail it at once.
 #[tokio::test]
 async fn a_job_that_is_larger_than_what_is_up_waits_and_runs_when_the_cluster_has_grown()
 -> Result<()> {
@@ -77,7 +77,7 @@ async fn a_job_that_is_larger_than_what_is_up_waits_and_runs_when_the_cluster_ha
         stage.wait("wide", ConditionType::Ready, "True").await?;
         let line = format!("{FLUX} submit -N3 hostname");
         let large = stage.exec("wide", 0, &line).await?.trim().to_owned();
-        // Pods take seconds; a scheduler that fails it does so at once.
+        // Pods take seconds to start; a scheduler that fails the job does so at once.
         scale(stage, "wide", 3)?;
         let mut hosts: Vec<String> =
             attach(stage, "wide", &large).await?.lines().map(str::to_owned).collect();
@@ -95,7 +95,7 @@ async fn who_changes_the_mind_keeps_ranks_and_jobs() -> Result<()> {
         stage.wait("mind", ConditionType::Ready, "True").await?;
         let wide = submit(stage, "mind", "-N3").await?;
         scale(stage, "mind", 1)?;
-        let drains = |mind: &MiniCluster| says(mind, "Draining", "waits for jobs on 1-2");
+        let drains = |mind: &MiniCluster| says(mind, "Draining", "waiting for jobs on 1-2");
         wait_until(stage, "mind", "it drains", drains).await?;
         scale(stage, "mind", 3)?;
         wait_until(stage, "mind", "it stays", |mind| says(mind, "Quorum", "")).await?;
@@ -118,7 +118,7 @@ async fn sizes_that_cannot_be_are_refused_or_told() -> Result<()> {
         stage.wait("bounds", ConditionType::Ready, "True").await?;
         let refused = scale(stage, "bounds", 1).expect_err("less than minSize");
         assert!(refused.to_string().contains("minSize must be at most size"), "{refused}");
-        // Its brokers know of two hosts.
+        // Its brokers were configured for two hosts.
         scale(stage, "bounds", 3)?;
         let held = stage.wait("bounds", ConditionType::Accepted, "False").await?;
         let accepted = condition(&held, ConditionType::Accepted).context("no condition")?;
@@ -172,13 +172,13 @@ fn scale(stage: &Stage, name: &str, size: u32) -> Result<()> {
     Ok(())
 }
 
-/// Submits a job that has its nodes for itself, one task on each.
+/// Submits a job with exclusive nodes, one task on each.
 async fn submit(stage: &Stage, name: &str, nodes: &str) -> Result<String> {
     let line = format!("{FLUX} submit {nodes} --exclusive {UNTIL_TOLD}");
     Ok(stage.exec(name, 0, &line).await?.trim().to_owned())
 }
 
-/// What a job has printed, once it has ended well.
+/// The output of a job, once it has succeeded.
 async fn attach(stage: &Stage, name: &str, job: &str) -> Result<String> {
     stage.exec(name, 0, &format!("{FLUX} job attach {job}")).await
 }
@@ -197,7 +197,7 @@ async fn wait_until(
         found
     });
     let outcome = found.await;
-    outcome.with_context(|| format!("waited in vain until {what}; it was {last:?}"))
+    outcome.with_context(|| format!("timed out waiting until {what}; it was {last:?}"))
 }
 
 fn ready(minicluster: &MiniCluster) -> Option<&str> {
@@ -208,7 +208,7 @@ fn size(minicluster: &MiniCluster) -> Option<i32> {
     Some(minicluster.status.as_ref()?.size)
 }
 
-/// Whether it is ready, for this reason.
+/// Whether it is ready for this reason, with this text in the message.
 fn says(minicluster: &MiniCluster, reason: &str, message: &str) -> bool {
     condition(minicluster, ConditionType::Ready).is_some_and(|ready| {
         ready.status == "True" && ready.reason == reason && ready.message.contains(message)

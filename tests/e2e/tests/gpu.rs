@@ -1,5 +1,5 @@
-//! GPUs: as many as the manifest says, and none that are not there. No test
-//! needs a real one: Flux gives out what it is told there is.
+//! GPUs: as many as in the manifest. No test needs a real one: Flux allocates what it is configured
+//! with.
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;

@@ -1,5 +1,5 @@
-//! Two replicas of the operator, as programs, and what becomes of admissions when one stops; and
-//! an operator whose watches go silent. What they send goes through proxies.
+//! Two replicas of the operator, as programs, and what happens to admissions when one stops; and an
+//! operator whose watches stall. Their requests go through proxies.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,14 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 use tokio::process::{Child, Command};
 
-/// Jobs of one node that are submitted.
+/// The number of submitted jobs of one node.
 const JOBS: usize = 6;
 
-/// Nodes in the quota: fewer.
+/// The number of nodes in the quota: fewer than jobs.
 const NODES: usize = 4;
 
-/// How late admissions of the first leader arrive: after it was told to stop, and within the
-/// limit of a write, which is 4 s.
+/// How much the admissions of the first leader are delayed: until after it was asked to stop, but
+/// less than the timeout of a write, which is 4 s.
 const LATE: Duration = Duration::from_millis(1500);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,8 +42,8 @@ async fn no_admission_lands_after_the_lease_was_released() -> Result<()> {
         queue.open(NODES).await?;
         first.until_traffic(|asked, _| admissions(asked) > 0).await?;
         let ended = leader.stop().await?;
-        ensure!(ended.success(), "it was told to stop, and ended with {ended}");
-        // What was sent arrives, however late.
+        ensure!(ended.success(), "it exited with {ended}");
+        // Requests that were sent are executed, even late.
         first.until_traffic(|asked, landed| admissions(asked) == admissions(landed)).await?;
         let landed = first.landed();
         ensure!(landed.last().is_some_and(|last| last == RELEASED), "written later: {landed:#?}");
@@ -72,9 +72,9 @@ async fn a_watch_that_goes_silent_is_noticed_within_seconds() -> Result<()> {
         queue.submit("unseen").await?;
         queue.is_admitted("unseen").await?;
         let taken = begun.elapsed();
-        println!("noticed after {taken:?}");
-        // Without, it is the 290 s after which the client gives an idle watch up.
-        ensure!(taken < Duration::from_secs(90), "noticed after {taken:?}");
+        println!("detected after {taken:?}");
+        // Otherwise it takes 290 s until the client gives up an idle watch.
+        ensure!(taken < Duration::from_secs(90), "detected after {taken:?}");
         queue.close().await?;
         ensure!(operator.stop().await?.success());
         Ok(())
@@ -92,7 +92,7 @@ fn admissions(requests: &[String]) -> usize {
     requests.iter().filter(is_admission).count()
 }
 
-/// A namespace for a queue.
+/// A namespace with a queue.
 struct Queue {
     client: Client,
     namespace: String,
@@ -115,7 +115,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Opens the queue.
+    /// Creates the queue.
     async fn open(&self, nodes: usize) -> Result<()> {
         let setup = serde_json::from_value(fluxsetup("queue", u32::try_from(nodes)?))?;
         self.setups().create(&PostParams::default(), &setup).await?;
@@ -128,13 +128,13 @@ impl Queue {
         Ok(())
     }
 
-    /// How many jobs have quota.
+    /// The number of jobs that have quota.
     async fn admitted(&self) -> Result<usize> {
         let jobs = self.jobs().list(&ListParams::default()).await?;
         Ok(jobs.iter().filter(|job| has_quota(job)).count())
     }
 
-    /// Deletes everything, while an operator is there to let the setup go.
+    /// Deletes everything, while an operator is running to remove the setup's finalizer.
     async fn close(&self) -> Result<()> {
         let (how, all) = (DeleteParams::background(), ListParams::default());
         self.jobs().delete_collection(&how, &all).await?;
@@ -157,7 +157,7 @@ fn has_quota(job: &FluxJob) -> bool {
     job.status.as_ref().is_some_and(|status| status.admission.is_some())
 }
 
-/// A replica, as a program of its own. It is killed when it is dropped.
+/// A replica, as a separate process, which is killed when this is dropped.
 struct Operator {
     child: Child,
     _kubeconfig: NamedTempFile,
@@ -176,11 +176,11 @@ impl Operator {
         Ok(Operator { child, _kubeconfig: kubeconfig })
     }
 
-    /// Asks it to stop, as the kubelet does, and waits for its end.
+    /// Asks it to stop, as the kubelet does, and waits until it has exited.
     async fn stop(&mut self) -> Result<std::process::ExitStatus> {
-        let pid = self.child.id().context("it has ended already")?.to_string();
+        let pid = self.child.id().context("it has already exited")?.to_string();
         let asked = Command::new("kill").args(["-TERM", &pid]).status().await?;
         ensure!(asked.success(), "failed to ask it to stop");
-        patiently(self.child.wait()).await?.context("failed to wait for its end")
+        patiently(self.child.wait()).await?.context("failed to wait for its exit")
     }
 }

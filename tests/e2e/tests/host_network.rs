@@ -1,4 +1,4 @@
-//! A cluster on the network of its node.
+//! A cluster on its node's network.
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
@@ -15,7 +15,7 @@ async fn pods_on_the_nodes_network_are_ready_and_kept_apart() -> Result<()> {
         let ports = pod.containers[0].ports.clone().unwrap_or_default();
         let ports: Vec<_> = ports.iter().filter_map(|port| port.host_port).collect();
         assert_eq!(ports, [8050, 8051]);
-        // There is one node, and its ports are taken.
+        // There is only one node, and its ports are in use.
         stage.create("second", spec).await?;
         stage.wait("second", ConditionType::JobWaitingForResources, "True").await?;
         stage.delete("first").await?;

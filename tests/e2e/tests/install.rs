@@ -1,5 +1,4 @@
-//! The operator in the cluster: installed as users install it, with its own
-//! image, roles and Lease.
+//! The operator in the cluster: installed as users install it, with its own image, roles and Lease.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use kube::api::{DeleteParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// How long a Lease lasts that is not given back.
+/// How long a Lease lasts that is not released.
 const TERM: Duration = Duration::from_secs(15);
 
 #[tokio::test]
@@ -30,7 +29,7 @@ async fn an_installed_operator_runs_miniclusters_and_hands_over() -> Result<()> 
     .await
 }
 
-/// As `make apply job` does it on the testbed.
+/// As `make apply job` does on the testbed.
 #[tokio::test]
 async fn samples_run_to_their_end_on_a_node_that_can_pull_nothing() -> Result<()> {
     on_stage(async |stage| {
@@ -45,7 +44,7 @@ async fn samples_run_to_their_end_on_a_node_that_can_pull_nothing() -> Result<()
         ensure!(finished.exit_code == Some(0), "{job} failed: {finished:?}");
         let finished = stage.wait_for_end(&hello).await?.status.unwrap_or_default();
         ensure!(finished.exit_code == Some(0), "{hello} failed: {finished:?}");
-        // The sample job keeps its cluster so that its users can see what it has printed.
+        // The example job keeps its cluster so that users can read its log.
         for (name, size) in [(job, 2), (hello, 4)] {
             let log = stage.log(&name, 0).await?;
             let hosts = (0..size).map(|index| format!("{name}-{index}"));
@@ -57,7 +56,7 @@ async fn samples_run_to_their_end_on_a_node_that_can_pull_nothing() -> Result<()
     .await
 }
 
-/// A sample, as the testbed can run it.
+/// An example, adapted to the testbed.
 fn sample<K: DeserializeOwned>(file: &str) -> Result<K> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(file);
     let read = manifest::read(&std::fs::read(&file)?)?;
@@ -79,15 +78,15 @@ async fn runs_and_hands_over(stage: &Stage, install: &Install) -> Result<()> {
     ] {
         ensure!(counted.lines().any(|each| each == line), "{line} is not in\n{counted}");
     }
-    // The one that stays was ready; a short one may end before its brokers are all there.
+    // The interactive cluster was ready; a short one may finish before all its brokers are online.
     let brought_up = value(&counted, "flux_operator_bring_up_seconds_count")?;
     ensure!((1..=2).contains(&brought_up), "{brought_up} were brought up:\n{counted}");
-    // Half of the agents came to the other replica first, which sent them on.
+    // Half of the agents contacted the other replica first, which redirected them.
     ensure!(counted.contains(r#"flux_operator_reports_total{outcome="heard"}"#), "{counted}");
-    // A right that is missing shows here.
+    // A missing permission would show here.
     ensure!(!counted.contains("flux_operator_reconcile_errors_total{"), "{counted}");
 
-    // Room that one leader has given the next one must not give again.
+    // The next leader must not give quota again that the previous leader gave.
     stage.create_setup("default", json!({ "quota": { "nodes": "1" } })).await?;
     stage.submit("keeps", LONG, json!({})).await?;
     stage.job_is("keeps", "Running").await?;
@@ -99,11 +98,11 @@ async fn runs_and_hands_over(stage: &Stage, install: &Install) -> Result<()> {
     install.pods().delete(&leader, &DeleteParams::default()).await?;
     let next = install.leader(Some(&leader)).await?;
     let took = deleted.elapsed();
-    ensure!(took < TERM, "the Lease was not given back: taking it took {took:?}");
+    ensure!(took < TERM, "the Lease was not released: acquiring it took {took:?}");
     runs(stage, "second").await?;
     let waits = stage.fluxjobs().get("waits").await?.status.unwrap_or_default();
-    ensure!(waits.admission.is_none(), "room was given twice: {waits:?}");
-    ensure!(stage.pod("keeps", 0).await?.uid() == pod, "the job was started anew");
+    ensure!(waits.admission.is_none(), "quota was given twice: {waits:?}");
+    ensure!(stage.pod("keeps", 0).await?.uid() == pod, "the job was restarted");
     stage.delete_wholly::<FluxJob>("keeps").await?;
     stage.job_is("waits", "Finished").await?;
     let counted = install.metrics(&next).await?;
@@ -111,17 +110,17 @@ async fn runs_and_hands_over(stage: &Stage, install: &Install) -> Result<()> {
     Ok(())
 }
 
-/// The number of a metric without labels.
+/// The value of a metric without labels.
 fn value(metrics: &str, name: &str) -> Result<u64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     Ok(line.with_context(|| format!("{name} is not in\n{metrics}"))?.parse()?)
 }
 
-/// Runs a MiniCluster of two to its end.
+/// Runs a MiniCluster of two to completion.
 async fn runs(stage: &Stage, name: &str) -> Result<()> {
     let spec = json!({ "size": 2, "tasks": 2, "containers": [{ "command": "hostname" }] });
     stage.create(name, spec).await?;
     let status = stage.wait_for_end(name).await?.status.context("there is no status")?;
-    ensure!(status.exit_code == Some(0), "{name} ended otherwise: {status:?}");
+    ensure!(status.exit_code == Some(0), "{name} did not succeed: {status:?}");
     Ok(())
 }

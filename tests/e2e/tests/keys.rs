@@ -1,4 +1,4 @@
-//! The cluster's keys: where they must not be, and what happens without good ones.
+//! The cluster's keys: where they must not appear, and what happens with invalid ones.
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
@@ -41,9 +41,9 @@ async fn the_keys_are_in_the_secret_and_nowhere_else() -> Result<()> {
         for index in 0..2 {
             seen += &stage.exec("secret", index, processes).await?;
         }
-        assert!(seen.contains("flux-operator-agent"), "nothing was looked at");
-        assert!(!seen.contains(key), "the certificate's key is somewhere it should not be");
-        assert!(!seen.contains(&report_key), "the report key is somewhere it should not be");
+        assert!(seen.contains("flux-operator-agent"), "nothing was searched");
+        assert!(!seen.contains(key), "the certificate's key was leaked");
+        assert!(!seen.contains(&report_key), "the report key was leaked");
         Ok(())
     })
     .await
@@ -52,7 +52,7 @@ async fn the_keys_are_in_the_secret_and_nowhere_else() -> Result<()> {
 #[tokio::test]
 async fn a_certificate_of_the_users_is_the_clusters() -> Result<()> {
     on_stage(async |stage| {
-        // With the pair of keys that the manual of ZeroMQ shows.
+        // With the key pair from ZeroMQ's manual.
         let given = "metadata\n    name = \"mine\"\ncurve\n    \
             public-key = \"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID\"\n    \
             secret-key = \"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs\"\n";
@@ -94,7 +94,7 @@ async fn a_bad_certificate_is_told_and_not_waited_for() -> Result<()> {
     .await
 }
 
-/// Everything of a kind in the namespace, as text.
+/// All objects of a kind in the namespace, as text.
 async fn all<K>(stage: &Stage) -> Result<String>
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>

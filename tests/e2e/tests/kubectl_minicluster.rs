@@ -1,4 +1,4 @@
-//! `kubectl minicluster` as a user meets it: the program itself, on a real node.
+//! Tests of the program `kubectl minicluster` on a real node.
 
 use std::process::Stdio;
 
@@ -77,7 +77,7 @@ async fn a_mistake_is_told_with_its_field_and_makes_nothing() -> Result<()> {
         assert!(ran.errors.contains("wrong.yaml: spec.sizes: unknown field"), "{}", ran.errors);
         assert_eq!(stage.miniclusters().get_opt("wrong").await?, None);
 
-        // What only the operator can refuse.
+        // Only the operator can refuse this.
         let flux = json!({ "container": {}, "mungeSecret": "key" });
         let refused = manifest("refused", json!({ "flux": flux })).to_string();
         let ran = plugin.feed(&["create", "-f", "-"], &refused).await?;
@@ -106,7 +106,7 @@ async fn a_cluster_that_stays_takes_jobs_and_shells() -> Result<()> {
         let submitted = plugin.run(&words).await?;
         assert_eq!(submitted.code, Some(0), "{}", submitted.errors);
         let (id, printed) = submitted.output.split_once('\n').context("there is no id")?;
-        // Flux writes an f where there is no locale.
+        // Flux prints f instead of ƒ without a UTF-8 locale.
         assert!(id.starts_with(['ƒ', 'f']), "{id}");
         assert_eq!(printed, "a  b||$HOME|");
         let failed =
@@ -221,7 +221,7 @@ async fn kubectl_finds_the_plugin() -> Result<()> {
     .await
 }
 
-/// The smallest MiniCluster, changed by `spec`, with a Flux of the tests' images.
+/// The smallest MiniCluster, patched with `spec`, with the Flux of the test images.
 fn manifest(name: &str, spec: Value) -> Value {
     let mut manifest = smallest(name);
     merge(&mut manifest, &json!({ "spec": spec }));
@@ -229,7 +229,7 @@ fn manifest(name: &str, spec: Value) -> Value {
     manifest
 }
 
-/// The flags that say the same as such a manifest.
+/// The flags that correspond to such a manifest.
 fn flags() -> Vec<String> {
     let manifest = manifest("any", json!({}));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

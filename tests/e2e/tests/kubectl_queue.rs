@@ -1,4 +1,4 @@
-//! `kubectl minicluster queue`, `why`, `stop` and `resume` beside an operator.
+//! `kubectl minicluster queue`, `why`, `stop` and `resume` together with an operator.
 
 use anyhow::Result;
 use flux_operator_tests_e2e::on_stage;
@@ -16,7 +16,7 @@ async fn q33_what_waits_is_told_and_a_stopped_job_makes_room() -> Result<()> {
             stage.job_is(name, "Running").await?;
         }
         stage.submit("c", LONG, json!({})).await?;
-        // The operator tells of a job that waits after some seconds; this does at once.
+        // The operator reports a waiting job after some seconds; the plugin reports it at once.
         let queue = plugin.run(&["queue"]).await?;
         assert!(queue.output.contains("2/2 nodes"), "{}{}", queue.output, queue.errors);
         let last = queue.output.lines().last().unwrap_or_default();
@@ -27,11 +27,11 @@ async fn q33_what_waits_is_told_and_a_stopped_job_makes_room() -> Result<()> {
         let why = plugin.run(&["why", "c"]).await?.output;
         assert!(why.contains("missing 1 node"), "{why}");
         assert!(why.contains("freed by  a (1 node)"), "{why}");
-        // What the operator says later is the same.
+        // The operator reports the same later.
         assert_eq!(stage.job_is("c", "Waiting").await?.reason, "WaitingForQuota");
 
         let stopped = plugin.run(&["stop", "a"]).await?;
-        assert!(stopped.output.contains("stopped: 1 node given back"), "{}", stopped.errors);
+        assert!(stopped.output.contains("stopped: 1 node released"), "{}", stopped.errors);
         stage.job_is("a", "Suspended").await?;
         stage.job_is("c", "Running").await?;
         plugin.run(&["resume", "a"]).await?;

@@ -1,4 +1,4 @@
-//! Trouble: whatever keeps a MiniCluster from running is told in its conditions.
+//! Whatever keeps a MiniCluster from running is reported in its conditions.
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-/// Nobody has this image.
+/// An image that does not exist.
 const MISSING: &str = "flux-operator.test/missing:1";
 
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn what_keeps_a_pod_from_starting_is_told() -> Result<()> {
         let secret = json!({ "secrets": { "KEY": { "name": "no-secret", "key": "k" } } });
         let volume =
             json!({ "volumes": { "data": { "path": "/data", "secretName": "no-volume" } } });
-        // Name, spec, reason, and what the message must name.
+        // Name, spec, reason, and text that the message must contain.
         let troubles = [
             ("image", with(json!({ "image": MISSING })), "ErrImagePull", MISSING),
             (
@@ -123,7 +123,7 @@ async fn pods_that_the_namespace_forbids_are_told() -> Result<()> {
     .await
 }
 
-/// Each holds one of two pods and waits for the other's.
+/// Each has one of its two pods and waits for the other's quota.
 #[tokio::test]
 async fn two_clusters_that_block_each_other_both_run() -> Result<()> {
     on_stage(async |stage| {
@@ -146,7 +146,7 @@ async fn two_clusters_that_block_each_other_both_run() -> Result<()> {
         for name in ["one", "other"] {
             stage.wait_for_reason(name, ConditionType::Ready, "QuotaExceeded").await?;
         }
-        // Now only the other one is in the way.
+        // Now each is only blocked by the other.
         for name in ["one", "other"] {
             stage.api::<ResourceQuota>().delete(name, &DeleteParams::default()).await?;
         }
@@ -166,7 +166,7 @@ async fn lost_keys_are_told_and_not_made_anew() -> Result<()> {
     on_stage(async |stage| {
         stage.create("keyless", json!({ "interactive": true })).await?;
         stage.wait("keyless", ConditionType::Ready, "True").await?;
-        // A node keeps what it knows of a Secret for as long as a pod on it has it.
+        // The kubelet caches a Secret as long as a pod on its node uses it.
         stage.patch("keyless", json!({ "suspend": true })).await?;
         stage.wait_for_no_pods("keyless").await?;
         let secrets = stage.api::<Secret>();
@@ -176,7 +176,7 @@ async fn lost_keys_are_told_and_not_made_anew() -> Result<()> {
         assert_eq!(ready.status, "False");
         assert!(ready.message.contains("\"keyless-flux\""), "{}", ready.message);
         assert!(ready.message.contains("delete the MiniCluster"), "{}", ready.message);
-        assert!(secrets.get_opt("keyless-flux").await?.is_none(), "there are new keys");
+        assert!(secrets.get_opt("keyless-flux").await?.is_none(), "new keys were generated");
         Ok(())
     })
     .await
@@ -186,7 +186,7 @@ async fn lost_keys_are_told_and_not_made_anew() -> Result<()> {
 async fn how_a_cluster_was_ended_from_outside_is_told() -> Result<()> {
     on_stage(async |stage| {
         let memory = json!({ "limits": { "memory": "96Mi" } });
-        // It keeps what it reads, and there is no end.
+        // It buffers endless input.
         let greedy = json!([{ "command": "tail /dev/zero", "resources": memory }]);
         stage.create("greedy", json!({ "containers": greedy })).await?;
         let sleeps = json!([{ "command": "sleep 1000" }]);
@@ -209,12 +209,12 @@ async fn how_a_cluster_was_ended_from_outside_is_told() -> Result<()> {
     .await
 }
 
-/// At most so many pods in the namespace.
+/// Limits the number of pods in the namespace.
 async fn quota(stage: &Stage, name: &str, pods: u32) -> Result<()> {
     apply_quota(stage, name, json!({ "hard": { "pods": pods.to_string() } })).await
 }
 
-/// At most one pod of a priority class.
+/// Allows one pod of a PriorityClass.
 async fn scoped_quota(stage: &Stage, name: &str, class: &str) -> Result<()> {
     let of_class = json!({ "scopeName": "PriorityClass", "operator": "In", "values": [class] });
     let scope = json!({ "matchExpressions": [of_class] });

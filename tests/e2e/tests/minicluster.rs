@@ -1,4 +1,4 @@
-//! One MiniCluster, from manifest to exit code, on a real node.
+//! One MiniCluster on a real node, from manifest to exit code.
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
@@ -176,7 +176,7 @@ async fn a_lost_worker_comes_back_and_jobs_are_still_known() -> Result<()> {
         let lost = stage.pod("worker", 1).await?.name_any();
         delete_pod(stage, "worker", 1).await?;
         stage.is_gone::<Pod>(&lost).await?;
-        // Runs once the worker is there again.
+        // Runs once the worker is back.
         let hosts = stage.exec("worker", 0, &format!("{flux} run -N2 hostname")).await?;
         assert_eq!(hosts.lines().count(), 2, "{hosts}");
         let jobs = stage.exec("worker", 0, &format!("{flux} jobs -a -n -o '{{name}}'")).await?;
@@ -204,7 +204,7 @@ async fn a_missing_flux_is_told_and_not_waited_for() -> Result<()> {
 async fn an_old_flux_is_refused_with_its_version() -> Result<()> {
     on_stage(async |stage| {
         let flux = json!({ "container": { "disable": true } });
-        // A hook brings it, so that no image has to.
+        // A hook creates it, so that no image is needed.
         let script = r"#!/bin/sh\necho commands: 0.46.1\n";
         let pre = format!(
             "mkdir -p /tmp/old && printf '{script}' >/tmp/old/flux && \

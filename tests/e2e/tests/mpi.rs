@@ -1,5 +1,5 @@
-//! An MPI program over several pods. Needs a real Flux (FLUX_ROOT), which starts
-//! it, and an MPI compiler, such as that of Debian's libmpich-dev.
+//! An MPI program across several pods. Needs a real Flux (FLUX_ROOT), which starts it, and an MPI
+//! compiler, such as the one in Debian's libmpich-dev.
 
 use std::path::Path;
 use std::process::Command;

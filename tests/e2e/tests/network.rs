@@ -1,4 +1,4 @@
-//! Names and Services, on a real node.
+//! Host names and Services, on a real node.
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
@@ -32,7 +32,7 @@ async fn a_service_for_the_lead_alone_is_enough() -> Result<()> {
 #[tokio::test]
 async fn a_cluster_runs_below_a_name_of_the_users() -> Result<()> {
     on_stage(async |stage| {
-        // Asked for on the lead, where the names of all pods are known by then.
+        // Resolved on the lead, when the names of all pods are known.
         let command = "nslookup named-1.flux-service.$NAMESPACE.svc.cluster.local";
         let spec = json!({
             "size": 2,
@@ -52,7 +52,7 @@ async fn a_cluster_runs_below_a_name_of_the_users() -> Result<()> {
     .await
 }
 
-/// The name server still has the address of the old lead, and the old pods the same labels.
+/// The DNS server still has the address of the old lead, and the old pods have the same labels.
 #[tokio::test]
 async fn brokers_under_an_old_name_are_never_started_for_the_old_lead() -> Result<()> {
     on_stage(async |stage| {
@@ -83,7 +83,7 @@ async fn brokers_of_a_resumed_cluster_are_never_started_for_the_old_lead() -> Re
     .await
 }
 
-/// Every worker has started its broker once, with the address that its lead has.
+/// Asserts that every worker has started its broker once, with the address of its lead.
 async fn joined_this_lead(stage: &Stage, name: &str) -> Result<()> {
     let lead = stage.pod(name, 0).await?.status.and_then(|status| status.pod_ip);
     let lead = lead.context("the lead has no address")?;
@@ -92,8 +92,9 @@ async fn joined_this_lead(stage: &Stage, name: &str) -> Result<()> {
         let config = stage.exec(name, index, config).await?;
         assert!(config.contains(&format!("\"tcp://{lead}:8050\"")), "{lead} is not in {config}");
         let log = stage.log(name, index).await?;
-        // The agent's own words: a broker that knocks before its lead listens tries again by itself.
-        for restarted in ["the lead is at", "the broker ended"] {
+        // The agent's own messages: a broker that connects before its lead listens retries by
+        // itself.
+        for restarted in ["the lead has moved to", "the broker exited"] {
             assert!(!log.contains(restarted), "{log}");
         }
     }

@@ -1,5 +1,5 @@
-//! A node that does not answer. Every other test needs the node, so this file has
-//! one test: files are run one after the other.
+//! A node that does not respond. All other tests need the node, so this file has only one test:
+//! files run one after the other.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use kube::Api;
 use kube::runtime::wait::await_condition;
 use serde_json::json;
 
-/// How long Kubernetes may take to give a node up, or to take it back. Some 50 s without a
-/// sign of life are its own limit, after which a controller has to get its turn on a
-/// machine that runs several testbeds.
+/// How long Kubernetes may take to mark a node NotReady, or Ready again. Its own limit is about 50
+/// s without a heartbeat, after which a controller must get its turn on a machine that runs several
+/// testbeds.
 const NODE_PATIENCE: Duration = Duration::from_secs(400);
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn a_node_that_does_not_answer_is_named_until_it_is_back() -> Result<()> {
     .await
 }
 
-/// What is said of the MiniCluster once Kubernetes has given its node up.
+/// The condition of the MiniCluster once Kubernetes considers its node lost.
 async fn lose(stage: &Stage, node: &str) -> Result<Condition> {
     becomes_ready(stage, node, false).await?;
     // A worker may be given up before the lead, and until then the cluster is ready.
@@ -47,7 +47,7 @@ async fn lose(stage: &Stage, node: &str) -> Result<Condition> {
     Ok(condition(&lost, ConditionType::Ready).context("it was just there")?.clone())
 }
 
-/// Waits until Kubernetes holds a node for ready, or does not any more.
+/// Waits until Kubernetes considers a node ready, or not ready.
 async fn becomes_ready(stage: &Stage, node: &str, wanted: bool) -> Result<()> {
     let is_wanted = |node: Option<&Node>| {
         let status = node.and_then(|node| node.status.as_ref());

@@ -1,5 +1,5 @@
-//! What the operator does with objects: makes them its own, changes what may
-//! change, leaves others' alone, and says no by a condition.
+//! What the operator does with objects: owns them, changes mutable fields, leaves objects of other
+//! owners alone, and reports refusals in a condition.
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
@@ -49,7 +49,7 @@ async fn what_cannot_be_done_yet_is_refused_by_a_condition_that_names_the_field(
         assert_eq!(accepted.reason, "NotYetSupported");
         assert!(accepted.message.contains("spec.flux.mungeSecret"), "{accepted:?}");
         let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), &stage.namespace);
-        assert!(secrets.get_opt("munge-flux").await?.is_none(), "something was made all the same");
+        assert!(secrets.get_opt("munge-flux").await?.is_none(), "something was created");
         Ok(())
     })
     .await
@@ -70,7 +70,7 @@ async fn a_job_of_somebody_else_is_left_alone() -> Result<()> {
         stage.create("taken", json!({ "containers": [{ "command": "hostname" }] })).await?;
         let refused = stage.wait("taken", ConditionType::Accepted, "False").await?;
         let accepted = condition(&refused, ConditionType::Accepted).context("no condition")?;
-        assert!(accepted.message.contains("belongs to somebody else"), "{accepted:?}");
+        assert!(accepted.message.contains("has another owner"), "{accepted:?}");
         assert_eq!(jobs.get("taken").await?.spec, before.spec);
         Ok(())
     })

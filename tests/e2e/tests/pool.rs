@@ -1,4 +1,4 @@
-//! Ranks that are for others: brokers of a pool, started by hand, fill them.
+//! Ranks that are reserved for other clusters: brokers of a pool, started by hand, fill them.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ async fn brokers_of_a_pool_stay_free_and_are_counted_apart() -> Result<()> {
             join(stage, index).await?;
         }
         stage.becomes("lender", shows("2/2", 2)).await?;
-        // It uses them, and nobody drains them.
+        // The instance uses them, and they are not drained.
         let flux = ". /mnt/flux/flux-view.sh && flux proxy $fluxsocket flux";
         let hosts = stage.exec("lender", 0, &format!("{flux} run -N4 hostname")).await?;
         let hosts: BTreeSet<&str> = hosts.lines().collect();
@@ -41,8 +41,8 @@ async fn brokers_of_a_pool_stay_free_and_are_counted_apart() -> Result<()> {
     .await
 }
 
-/// Starts a broker of the pool in a pod of its own: as a worker of the lender, but with the
-/// ranks that follow the lender's own.
+/// Starts a broker of the pool in its own pod: like a worker of the lender, but with the ranks that
+/// follow the lender's own.
 async fn join(stage: &Stage, index: u32) -> Result<()> {
     let name = format!("cloud-{index}");
     let maps: Api<ConfigMap> = Api::namespaced(stage.client.clone(), &stage.namespace);
@@ -64,7 +64,7 @@ async fn join(stage: &Stage, index: u32) -> Result<()> {
             volume["configMap"]["name"] = name.clone().into();
         }
     }
-    // What a Job tells its pods, this one is told outright.
+    // What a Job sets for its pods is set explicitly for this one.
     let told = [("JOB_COMPLETION_INDEX", index.to_string()), ("FLUX_OPERATOR_JOB_UID", job)];
     let variables = spec["containers"][0]["env"].as_array_mut().context("variables")?;
     variables.retain(|it| told.iter().all(|(name, _)| it["name"] != *name));

@@ -1,4 +1,4 @@
-//! Queues with real pods: who gets room, in which order, and that nothing is lost.
+//! Queues with real pods: which jobs get quota, in which order, and that nothing is lost.
 
 use anyhow::{Context, Result};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::json;
 
-/// A queue of so many nodes.
+/// A queue with this many nodes.
 async fn setup(stage: &Stage, name: &str, nodes: u32) -> Result<()> {
     stage.create_setup(name, json!({ "quota": { "nodes": nodes.to_string() } })).await?;
     Ok(())
@@ -45,7 +45,7 @@ async fn q40_of_three_jobs_for_room_of_two_the_third_waits_until_one_has_ended()
             stage.submit(name, LONG, json!({})).await?;
             stage.job_is(name, "Running").await?;
         }
-        // Of jobs of one second nobody knows which was first.
+        // Creation times have whole seconds, so the order within one second is undefined.
         stage.submit("c", LONG, json!({})).await?;
         let waits = stage.job_is("c", "Waiting").await?;
         assert_eq!((waits.reason.as_str(), waits.admission), ("WaitingForQuota", None));
@@ -101,9 +101,9 @@ async fn q19_a_setup_that_takes_anothers_place_takes_its_jobs() -> Result<()> {
         let setup = stage.setup_becomes("new", |setup| {
             setup.status.as_ref().is_some_and(|status| status.admitted_workloads == 1)
         });
-        setup.await.context("the job that runs was not taken over")?;
-        assert_eq!(stage.pod("runs", 0).await?.uid(), pod, "it was started anew");
-        // It counts there also when nothing says any more that it came from elsewhere.
+        setup.await.context("the running job was not taken over")?;
+        assert_eq!(stage.pod("runs", 0).await?.uid(), pod, "it was restarted");
+        // It counts there even after `replaces` was removed.
         let runs = stage.job_is("runs", "Running").await?;
         let queue = runs.admission.map(|admission| admission.queue);
         assert_eq!(queue, Some(format!("{}/new", stage.namespace)));
@@ -143,7 +143,7 @@ async fn q19_a_minicluster_that_is_taken_over_names_its_new_queue() -> Result<()
 #[tokio::test]
 async fn q29_an_operator_that_is_killed_loses_nothing_whatever_a_job_was_doing() -> Result<()> {
     on_empty_stage(async |stage| {
-        // Requested: nobody has seen it yet.
+        // Requested: no operator has observed it yet.
         stage.submit("first", UNTIL_TOLD, json!({})).await?;
         stage.submit("second", "hostname", json!({})).await?;
         stage.start_operator().await?;

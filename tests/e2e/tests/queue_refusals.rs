@@ -1,4 +1,4 @@
-//! What a queue cannot do it says, on the object, and goes on with the rest.
+//! A queue reports what it cannot do on the object, and continues with the rest.
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
@@ -33,7 +33,7 @@ async fn q7_a_job_for_an_unknown_queue_or_beyond_any_quota_waits_and_says_so_at_
         }
         stage.submit("good", "hostname", json!({ "size": 2 })).await?;
         assert_eq!(stage.job_is("good", "Finished").await?.exit_code, Some(0));
-        // More quota, and it runs.
+        // With a higher quota it runs.
         stage.change::<FluxSetup>("default", json!({ "quota": { "nodes": "3" } })).await?;
         stage.job_is("beyond", "Finished").await?;
         Ok(())
@@ -78,11 +78,11 @@ async fn q19_two_idle_setups_that_replace_each_other_stay_and_say_so() -> Result
             assert_eq!(setup.uid(), created.uid(), "it was deleted");
             assert_eq!(setup.metadata.deletion_timestamp, None);
             let told = active(&setup).map(|told| told.message.clone()).unwrap_or_default();
-            assert!(told.contains("circle") && told.contains(other), "{told}");
+            assert!(told.contains("circular") && told.contains(other), "{told}");
         }
         stage.submit("waits", "hostname", json!({ "queue": "two" })).await?;
         stage.job_becomes("waits", |status| status.reason == "Conflict").await?;
-        // Whoever takes one name out decides.
+        // Removing one of the names resolves it.
         stage.change::<FluxSetup>("two", json!({ "replaces": [] })).await?;
         let moved = stage.job_is("waits", "Finished").await?;
         assert_eq!(moved.queue, format!("{}/one", stage.namespace));
@@ -139,7 +139,7 @@ async fn q16_a_queue_that_is_drained_takes_its_room_back_and_gives_it_again() ->
         stage.change::<FluxSetup>("default", json!({ "stopPolicy": "None" })).await?;
         stage.job_is("a", "Running").await?;
         assert_ne!(stage.miniclusters().get("a").await?.uid(), before);
-        // A job that its user holds back gives its room to others.
+        // A suspended job releases its quota to others.
         stage.submit("b", "hostname", json!({})).await?;
         stage.change::<FluxJob>("a", json!({ "suspend": true })).await?;
         stage.job_is("b", "Finished").await?;
@@ -162,11 +162,12 @@ async fn q19_a_setup_goes_when_its_last_job_has_ended_and_those_that_wait_stay()
         stage.let_finish("a").await?;
         stage.is_gone::<FluxSetup>("default").await?;
         let gone = Timestamp::now();
-        // Room is free when a cluster has ended; that it has is told of its job after that.
+        // Quota is released when a cluster has finished; the status of its job is written after
+        // that.
         let ended = stage.job_is("a", "Finished").await?;
         assert!(
             ended.finish_time.as_ref().is_some_and(|end| end.0 <= gone),
-            "the setup was gone at {gone}, before its job: {ended:?}"
+            "the setup was deleted at {gone}, before its job finished: {ended:?}"
         );
         let waits = stage.job_becomes("b", |status| status.reason == "NoQueue").await?;
         assert_eq!(waits.phase, "Waiting");

@@ -1,4 +1,4 @@
-//! Where a job stands, over HTTP: told to those who may read it, and to nobody else.
+//! The position of a job, over HTTP: visible only to users who may read it.
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
@@ -143,16 +143,16 @@ async fn account(stage: &Stage, name: &str) -> Result<String> {
     accounts.create(&PostParams::default(), &account).await?;
     let request = TokenRequest::default();
     let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
-    answer.status.and_then(|status| status.token).context("the API server gave no token")
+    answer.status.and_then(|status| status.token).context("the API server returned no token")
 }
 
 async fn get(stage: &Stage, path: &str, token: Option<&str>) -> Result<(u16, Value)> {
     let (status, body) = get_text(stage, path, token).await?;
-    let body = serde_json::from_str(&body).with_context(|| format!("{path} told {body:?}"))?;
+    let body = serde_json::from_str(&body).with_context(|| format!("{path} returned {body:?}"))?;
     Ok((status, body))
 }
 
-/// Asks the operator, as plainly as can be: one request, until the connection ends.
+/// Sends one plain request to the operator, and reads until the connection is closed.
 async fn get_text(stage: &Stage, path: &str, token: Option<&str>) -> Result<(u16, String)> {
     let url = stage.report_url()?;
     let address = url.strip_prefix("http://").context("an address")?;
@@ -162,7 +162,7 @@ async fn get_text(stage: &Stage, path: &str, token: Option<&str>) -> Result<(u16
     connection.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no response")?;
     let status = head.split(' ').nth(1).context("no status")?.parse()?;
     Ok((status, body.to_owned()))
 }

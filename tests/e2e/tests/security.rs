@@ -1,4 +1,4 @@
-//! Pods that the strictest Pod Security Standard admits.
+//! Pods that the restricted Pod Security Standard admits.
 
 use anyhow::{Context, Result};
 use flux_operator_tests_e2e::{Stage, on_stage};
@@ -28,7 +28,7 @@ async fn a_restricted_cluster_runs_where_nothing_else_may() -> Result<()> {
 async fn a_user_of_the_manifests_own_stays() -> Result<()> {
     on_stage(async |stage| {
         enforce(stage).await?;
-        // Nobody of that number is in the image's list of users.
+        // The image has no user with this id.
         let pod = json!({ "securityContext": { "runAsUser": 2000, "runAsGroup": 2000 } });
         let containers = json!([{ "command": "id -u", "commands": { "pre": "umask 077" } }]);
         let log = run(stage, "init", containers, pod).await?;
@@ -38,7 +38,7 @@ async fn a_user_of_the_manifests_own_stays() -> Result<()> {
     .await
 }
 
-/// Has the API server refuse what the standard does not allow.
+/// Makes the API server enforce the standard in the namespace.
 async fn enforce(stage: &Stage) -> Result<()> {
     let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
     let patch = Patch::Merge(json!({ "metadata": { "labels": labels } }));
@@ -47,7 +47,7 @@ async fn enforce(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Runs a restricted cluster of two and returns what the lead printed.
+/// Runs a restricted cluster of two and returns the lead's log.
 async fn run(stage: &Stage, delivery: &str, containers: Value, pod: Value) -> Result<String> {
     let name = format!("strict-{}", delivery.to_lowercase());
     let spec = json!({

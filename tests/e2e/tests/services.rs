@@ -1,15 +1,15 @@
-//! Services beside a cluster and in its pods, on a real node.
+//! Services next to a cluster and in its pods, on a real node.
 
 use anyhow::{Context, Result};
 use flux_operator_testkit::cluster::busybox_image;
 use flux_operator_tests_e2e::on_stage;
 use serde_json::json;
 
-/// Serves its host's name. A service is told to end by a signal, which a shell that
-/// waits for it would keep to itself.
+/// Serves its host name. `exec`, because a shell that waits for the server would not forward the
+/// signal that stops it.
 const SERVER: &str = "hostname > /tmp/index.html; exec httpd -f -p 8080 -h /tmp";
 
-/// Asks until there is an answer: a name asked for too early is not there yet.
+/// Retries until there is a response: a name may not be resolvable yet.
 fn ask(url: &str) -> String {
     format!("until wget -qO- {url}; do sleep 0.2; done")
 }

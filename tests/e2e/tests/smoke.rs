@@ -1,5 +1,5 @@
-//! What everything later stands on: a real node runs an Indexed Job whose pods
-//! find each other by name, can be read, and run a program from an image volume.
+//! What all other tests depend on: a real node runs an Indexed Job whose pods find each other by
+//! name, have readable logs, and run a program from an image volume.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ async fn an_indexed_job_of_four_is_found_by_name_and_runs_a_program_from_an_imag
         services.create(&PostParams::default(), &headless_service()?).await?;
         let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
         jobs.create(&PostParams::default(), &indexed_job()?).await?;
-        // A name asked for too early is answered "no", and the "no" is kept.
+        // A name that is resolved too early does not exist, and that answer is cached.
         all_have_addresses(&client, namespace).await.context("the pods have no addresses")?;
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         pods.create(&PostParams::default(), &caller()?).await?;
@@ -57,7 +57,7 @@ fn headless_service() -> Result<Service> {
     }))?)
 }
 
-/// Waits until the headless Service knows every pod.
+/// Waits until the headless Service has an endpoint for every pod.
 async fn all_have_addresses(client: &Client, namespace: &str) -> Result<()> {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
     let of_service = watcher::Config::default().labels("kubernetes.io/service-name=smoke");
@@ -65,7 +65,7 @@ async fn all_have_addresses(client: &Client, namespace: &str) -> Result<()> {
     first(changes, |slice| (slice.endpoints.iter().flatten().count() == SIZE).then_some(())).await
 }
 
-/// A pod that calls every pod of the Job by name.
+/// A pod that connects to every pod of the Job by name.
 fn caller() -> Result<Pod> {
     let script = format!(
         "for index in $(seq 0 {}); do
@@ -83,7 +83,7 @@ fn caller() -> Result<Pod> {
     }))?)
 }
 
-/// A Job whose pods wait to be called, then run a program from an image volume.
+/// A Job whose pods wait for a connection, and then run a program from an image volume.
 fn indexed_job() -> Result<Job> {
     let script = format!(
         "nc -l -p {PORT}

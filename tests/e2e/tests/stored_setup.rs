@@ -1,5 +1,5 @@
-//! A FluxSetup that replaces itself, stored before the API server refused it. The schema is
-//! everybody's, so this file has one test: files are run one after the other.
+//! A FluxSetup that replaces itself, stored before the API server refused it. The CRD is shared by
+//! all tests, so this file has only one test: files run one after the other.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn q19_a_stored_setup_that_replaces_itself_stays_says_so_and_can_be_delete
         let stored = stored?;
         is_refused(stage, "old", json!({ "replaces": ["old"] })).await?;
 
-        // What is stored may be changed, and the operator can write what it has to say.
+        // A stored object can be changed, and the operator can write its status.
         stage.change::<FluxSetup>("own", json!({ "patienceSeconds": 7 })).await?;
         let told = |setup: &FluxSetup| {
             let status = setup.status.clone().unwrap_or_default();
@@ -44,7 +44,7 @@ async fn q19_a_stored_setup_that_replaces_itself_stays_says_so_and_can_be_delete
     .await
 }
 
-/// Stores the setup `own` while the rule about names is left out.
+/// Stores the setup `own` with a CRD without the rule about names.
 async fn store(stage: &Stage, spec: Value) -> Result<FluxSetup> {
     let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
     let mut lax = serde_json::to_value(crd::fluxsetup())?;
@@ -53,7 +53,7 @@ async fn store(stage: &Stage, spec: Value) -> Result<FluxSetup> {
     schema.remove("x-kubernetes-validations").context("there is no rule about names")?;
     let parameters = PatchParams::apply("flux-operator-tests").force();
     crds.patch(&FluxSetup::crd().name_any(), &parameters, &Patch::Apply(&lax)).await?;
-    // A new schema is served a moment after it is taken.
+    // A new schema takes effect a moment after it is written.
     let stores = async {
         loop {
             match stage.create_setup("own", spec.clone()).await {
@@ -89,7 +89,7 @@ fn is_invalid(error: &anyhow::Error) -> bool {
     matches!(answer, Some(kube::Error::Api(status)) if status.code == 422)
 }
 
-/// Nothing says when another schema is served.
+/// There is no notification when a new schema takes effect.
 async fn a_moment() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }

@@ -1,6 +1,6 @@
-//! Objects that our schemas refuse, stored under looser ones: some cannot be read, others can
-//! and are not valid. Schemas are shared by all tests, so this file has one test: files run
-//! one after the other.
+//! Objects that our schemas refuse, stored with laxer schemas: some cannot be deserialized, others
+//! can but are not valid. The CRDs are shared by all tests, so this file has only one test: files
+//! run one after the other.
 
 use anyhow::{Context, Result};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
@@ -25,7 +25,7 @@ async fn an_object_that_cannot_be_read_is_told_and_stops_nobody() -> Result<()> 
             store::<MiniCluster>(stage, smallest("bad"), "tasks", number, &word).await?;
             store::<FluxSetup>(stage, queue_object("FluxSetup"), "maxSize", number, &word).await?;
             store::<FluxJob>(stage, queue_object("FluxJob"), "size", number, &word).await?;
-            // This one can be read, and there is nothing to run in it.
+            // This one can be deserialized, but has nothing to run.
             let any = |schema: &mut Value| schema["minItems"] = json!(0);
             store::<MiniCluster>(stage, smallest("empty"), "containers", any, &json!([])).await
         };
@@ -40,7 +40,7 @@ async fn an_object_that_cannot_be_read_is_told_and_stops_nobody() -> Result<()> 
         stage.submit("better", "hostname", json!({})).await?;
         stage.job_is("better", "Finished").await?;
 
-        // The plugin leaves them out and says so.
+        // The plugin leaves them out and prints a warning.
         let queue = Plugin::new(stage)?.run(&["queue"]).await?;
         assert!(queue.output.contains("good"), "{}{}", queue.output, queue.errors);
         for kind in ["MiniCluster", "FluxSetup", "FluxJob"] {
@@ -68,7 +68,7 @@ fn queue_object(kind: &str) -> Value {
     })
 }
 
-/// A kind of ours.
+/// One of our kinds.
 trait Kind: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + CustomResourceExt {}
 
 impl<K> Kind for K where
@@ -89,13 +89,13 @@ async fn store<K: Kind>(
     let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
     let spec = lax.pointer_mut(schema).context("the schema has a spec")?;
     allow(&mut spec["properties"][field]);
-    // Rules would not allow it either.
+    // The validation rules would not allow it either.
     spec.as_object_mut().context("a schema is a map")?.remove("x-kubernetes-validations");
     let parameters = PatchParams::apply("flux-operator-tests").force();
     crds.patch(&K::crd().name_any(), &parameters, &Patch::Apply(&lax)).await?;
     manifest["spec"][field] = value.clone();
     let bad: DynamicObject = serde_json::from_value(manifest)?;
-    // A new schema is served a moment after it is taken.
+    // A new schema takes effect a moment after it is written.
     let stores = async {
         loop {
             match untyped::<K>(stage).create(&PostParams::default(), &bad).await {
@@ -110,8 +110,8 @@ async fn store<K: Kind>(
     Ok(patiently(stores).await??)
 }
 
-/// Waits until a condition of the object says no, with a reason and a word of why, and
-/// deletes it.
+/// Waits until a condition of the object is False, checks its reason and a word of its message, and
+/// deletes the object.
 async fn told<K: Kind>(stage: &Stage, name: &str, [kind, reason, word]: [&str; 3]) -> Result<()> {
     let objects = untyped::<K>(stage);
     let is_told = |object: Option<&DynamicObject>| {

@@ -1,1 +1,1 @@
-//! Tests that need a real API server; they are in `tests/`, one notion per file.
+//! Tests that need a real API server. They are in `tests/`, one topic per file.

@@ -1,5 +1,5 @@
-//! The offline check and the API server agree on manifests that nobody thought
-//! of: random ones, made from the schema with values near its limits.
+//! The offline check and the API server agree on random manifests, generated from the schema with
+//! values near its limits.
 
 use anyhow::Result;
 use fastrand::Rng;
@@ -9,7 +9,7 @@ use flux_operator_testkit::{merge, smallest_of};
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
-/// Enough to meet every rule several times; a thousand take some 5 s.
+/// Enough to exercise every rule several times; a thousand take about 5 s.
 const MANIFESTS: u64 = 1000;
 const AT_ONCE: usize = 8;
 
@@ -41,7 +41,7 @@ async fn random_manifests_are_judged_alike_by_server_and_offline() -> Result<()>
         verdicts.iter().filter_map(|(_, report)| report.as_ref()).collect();
     assert!(differing.is_empty(), "{} differ, such as\n{}", differing.len(), differing[0]);
     let accepted = verdicts.iter().filter(|(accepted, _)| *accepted).count();
-    assert!((50..950).contains(&accepted), "{accepted} accepted: the test has no bite");
+    assert!((50..950).contains(&accepted), "{accepted} accepted: the test is too one-sided");
     Ok(())
 }
 
@@ -53,7 +53,7 @@ fn random_manifest(kind: &str, schema: &Value, random: &mut Rng) -> Value {
     for _ in 0..random.u8(1..6) {
         let mut patch = random_field(spec, random);
         if random.u8(0..4) > 0 {
-            // Mostly keep the one list that must not be empty.
+            // Usually keep `containers`, which must not be empty.
             patch.as_object_mut().map(|fields| fields.remove("containers"));
         }
         merge(&mut manifest["spec"], &patch);

@@ -1,12 +1,12 @@
-//! Manifests that users of the Go operator have are accepted unchanged.
+//! Manifests of users of the Go operator are accepted unchanged.
 
 use anyhow::{Context, Result};
 use flux_operator_api::{manifest, validate};
 use flux_operator_testkit::cluster::{client, install_crds, refusal};
 use flux_operator_testkit::corpus;
 
-/// Manifests that even a lenient server of the Go operator did not make a Job
-/// of, and that are refused here, with the reason.
+/// Manifests for which even a lenient Go operator did not create a Job, and which are refused here,
+/// with the reason.
 const REFUSED: &[(&str, &str)] = &[];
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! `kubectl minicluster create` on a real API server. No operator runs: the test writes what it
-//! would.
+//! `kubectl minicluster create` on a real API server, without an operator: the test writes the
+//! status.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -45,9 +45,9 @@ async fn hints_name_the_namespace_and_nothing_that_was_removed() -> Result<()> {
     Ok(())
 }
 
-/// Creates a MiniCluster whose condition is false for one reason after the other, each of them
-/// written when the last was shown. Returns what was printed after the last, when the program
-/// has failed.
+/// Creates a MiniCluster and sets its condition to False with one reason after the other, each
+/// after the previous one was printed. Returns what was printed after the last one, once the
+/// program has failed.
 async fn create(name: &str, reasons: &[(&str, &str)]) -> Result<String> {
     create_with(name, &[], reasons).await
 }
@@ -64,12 +64,12 @@ async fn create_with(name: &str, flags: &[&str], reasons: &[(&str, &str)]) -> Re
         let mut lines = BufReader::new(errors).lines();
         let mut shown = "waiting for the operator".to_owned();
         for (kind, reason) in reasons {
-            // The line after which the next is written.
+            // Wait for the line after which the next reason is written.
             loop {
                 match lines.next().transpose()? {
                     Some(line) if line.contains(&shown) => break,
                     Some(_) => {}
-                    None => bail!("it gave up before it said {shown:?}"),
+                    None => bail!("it exited before it printed {shown:?}"),
                 }
             }
             let patch = Patch::Merge(json!({ "status": status(kind, reason) }));
@@ -86,7 +86,7 @@ async fn create_with(name: &str, flags: &[&str], reasons: &[(&str, &str)]) -> Re
     Ok(told)
 }
 
-/// The program, called as kubectl calls it, with its files in `folder`.
+/// The program, run as kubectl runs it, with its files in `folder`.
 fn plugin(folder: &TempDir, namespace: &str, name: &str, flags: &[&str]) -> Result<Child> {
     let shown = kubectl()?.args(["config", "view", "--raw", "--flatten"]).output()?;
     let (plugin, config) =

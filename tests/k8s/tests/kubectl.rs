@@ -1,5 +1,4 @@
-//! The CRD as people meet it through kubectl: plain apply, short name, category,
-//! columns, scale.
+//! The CRD in kubectl: client-side apply, short name, category, columns, scale.
 
 use std::process::Command;
 
@@ -10,7 +9,7 @@ use flux_operator_testkit::smallest;
 #[tokio::test]
 async fn plain_kubectl_apply_takes_the_generated_crds() -> Result<()> {
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/crd");
-    // The client-side form, which keeps the whole object in an annotation.
+    // Client-side apply keeps the whole object in an annotation.
     let output = run(kubectl()?.args(["apply", "--server-side=false", "-f", crds]))?;
     assert!(output.contains("miniclusters.flux-framework.org"), "{output}");
     Ok(())

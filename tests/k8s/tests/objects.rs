@@ -1,4 +1,4 @@
-//! What a real API server says of the objects that are rendered.
+//! A real API server accepts the rendered objects.
 
 use anyhow::{Context, Result};
 use flux_operator_api::{MiniCluster, manifest};
@@ -56,7 +56,7 @@ async fn a_shared_service_goes_with_the_last_of_its_clusters() -> Result<()> {
             let minicluster: MiniCluster = serde_json::from_value(manifest)?;
             let created = miniclusters.create(&PostParams::default(), &minicluster).await?;
             let service = render(created, kubernetes::cluster_service)?;
-            // Not forced: what two clusters say of it must not conflict.
+            // Not forced: the two clusters' fields must not conflict.
             services.patch("shared", &PatchParams::apply(name), &Patch::Apply(&service)).await?;
         }
         let owners =
@@ -68,7 +68,7 @@ async fn a_shared_service_goes_with_the_last_of_its_clusters() -> Result<()> {
         };
         patiently(await_condition(services.clone(), "shared", has_one_owner)).await??;
         let shared = services.get("shared").await?;
-        assert!(shared.metadata.deletion_timestamp.is_none(), "it went with the first");
+        assert!(shared.metadata.deletion_timestamp.is_none(), "it was deleted with the first");
         miniclusters.delete("two", &DeleteParams::background()).await?;
         let uid = shared.metadata.uid.context("it has no uid")?;
         patiently(await_condition(services.clone(), "shared", conditions::is_deleted(&uid)))
@@ -78,7 +78,7 @@ async fn a_shared_service_goes_with_the_last_of_its_clusters() -> Result<()> {
     .await
 }
 
-/// A MiniCluster with everything that the corpus does not show.
+/// A MiniCluster with all features that are not in the corpus.
 fn wide() -> Value {
     let mut manifest = smallest("wide");
     let containers = json!([

@@ -1,5 +1,5 @@
-//! `kubectl minicluster queue`, `why`, `stop` and `resume` on a real API server. No operator
-//! runs: what it would have written is there.
+//! `kubectl minicluster queue`, `why`, `stop` and `resume` on a real API server, without an
+//! operator: the test writes what it would have written.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ async fn q33_queue_and_why_tell_places_and_what_is_missing() -> Result<()> {
             assert!(why.contains(words), "{words}: {why}");
         }
         let why = stage.run(&["why", "runs"])?.output;
-        assert!(why.contains(&format!("{main} gave it 2 nodes at ")), "{why}");
+        assert!(why.contains(&format!("{main} granted 2 nodes at ")), "{why}");
         let report: Value = serde_json::from_str(&stage.run(&["queue", "-o", "json"])?.output)?;
         assert_eq!(report["pending"][0]["name"], "large");
         let missing = stage.run(&["queue", "mian"])?;
@@ -134,8 +134,8 @@ async fn q33_what_may_not_be_listed_is_said() -> Result<()> {
     .await
 }
 
-/// A namespace with a queue of four nodes, a job that has two of them, and two larger ones
-/// that wait.
+/// A namespace with a queue of four nodes, a job that has two of them, and two larger jobs that
+/// wait.
 struct Stage {
     client: Client,
     namespace: String,
@@ -168,7 +168,7 @@ impl Stage {
         self.create::<FluxSetup>(fluxsetup("main", 4)).await?;
         for (name, size) in [("runs", 2), ("large", 3), ("larger", 4)] {
             let mut job = fluxjob(name);
-            // The order within a second is by uid, so that says it.
+            // The order within one second is by uid, so the priority determines it.
             let spec = json!({ "size": size, "priority": if name == "larger" { -1 } else { 0 } });
             merge(&mut job, &json!({ "spec": spec }));
             self.create::<FluxJob>(job).await?;
@@ -208,7 +208,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Lets a user do this with jobs, queues and MiniClusters of the namespace.
+    /// Allows a user these verbs on jobs, queues and MiniClusters of the namespace.
     async fn permit(&self, user: &str, verbs: &[&str]) -> Result<()> {
         let group = "flux-framework.org";
         let resources = ["fluxjobs", "fluxsetups", "miniclusters"];
@@ -226,9 +226,9 @@ impl Stage {
         .await
     }
 
-    /// The same, for a user who may do little.
+    /// The same namespace, for a user with few permissions.
     fn as_user(&self, user: &str) -> Stage {
-        let folder = tempfile::tempdir().expect("a folder can be made");
+        let folder = tempfile::tempdir().expect("a directory can be created");
         let (from, to) = (self.folder.path(), folder.path().join("kubectl-minicluster"));
         std::fs::copy(from.join("kubectl-minicluster"), to).expect("the program can be copied");
         let (client, namespace) = (self.client.clone(), self.namespace.clone());
@@ -239,7 +239,7 @@ impl Stage {
         self.feed(words, "")
     }
 
-    /// Runs the plugin with this text on its standard input.
+    /// Runs the plugin with this standard input.
     fn feed(&self, words: &[&str], input: &str) -> Result<Ran> {
         let mut child = Command::new(self.folder.path().join("kubectl-minicluster"))
             .args(["--namespace", &self.namespace])
@@ -256,7 +256,7 @@ impl Stage {
         Ok(Ran { code, output: text(&output.stdout), errors })
     }
 
-    /// The kubeconfig of the cluster under test, which acts for the user.
+    /// The kubeconfig of the cluster under test, which impersonates the user.
     fn kubeconfig(&self) -> Result<PathBuf> {
         let shown =
             kubectl()?.args(["config", "view", "--raw", "--flatten", "-o", "json"]).output()?;

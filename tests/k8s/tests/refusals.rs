@@ -1,5 +1,5 @@
-//! The CRD refuses bad manifests with a message that names the field, and the
-//! offline check says the same as the API server.
+//! The CRD refuses invalid manifests with a message that names the field, and the offline check
+//! agrees with the API server.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use futures::{StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-/// Requests in flight; enough to keep a small machine busy.
+/// The number of concurrent requests; enough to keep a small machine busy.
 const AT_ONCE: usize = 8;
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn every_bad_manifest_is_refused_with_its_field_by_server_and_offline() ->
         for (who, message) in [("server", &server), ("offline", &offline)] {
             let says = says.as_deref().unwrap_or_default();
             if !message.contains(&field) || !message.contains(says) {
-                wrong.push(format!("{name}: the {who} said {message:?}"));
+                wrong.push(format!("{name}: the {who} message is {message:?}"));
             }
         }
     }
@@ -47,7 +47,7 @@ async fn every_cel_rule_has_a_bad_manifest() -> Result<()> {
         bad::refused_by_schema().into_iter().filter_map(|bad| bad.says).collect();
     let untried: Vec<&String> =
         messages.iter().filter(|message| !said.iter().any(|says| message.contains(says))).collect();
-    assert!(untried.is_empty(), "rules without a bad manifest: {untried:#?}");
+    assert!(untried.is_empty(), "rules without an invalid manifest: {untried:#?}");
     assert!(messages.len() > 20, "only {} rules found", messages.len());
     Ok(())
 }
@@ -86,7 +86,7 @@ async fn what_only_the_operator_can_refuse_is_accepted_by_the_server() -> Result
     install_crds(&client).await?;
     for Bad { name, manifest, .. } in bad::refused_beyond_schema() {
         let server = refusal(&client, &manifest).await?;
-        assert_eq!(server, None, "{name}: the CRD can say it after all: move it to bad.yaml");
+        assert_eq!(server, None, "{name}: the CRD refuses it: move it to bad.yaml");
     }
     Ok(())
 }
@@ -108,8 +108,8 @@ async fn empty_values_mean_unset() -> Result<()> {
     Ok(())
 }
 
-/// Writes `""` and `false` into every optional top-level field of those types,
-/// as generated clients do.
+/// Writes `""` and `false` into every optional top-level field of these types, as generated clients
+/// do.
 fn fill_with_nothing(schema: &Value, object: &mut Value) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         match field["type"].as_str() {

@@ -1,10 +1,9 @@
-//! Names to addresses, without the C library: a program that is linked
-//! statically must not load its name service.
+//! Resolves names without the C library: a statically linked program must not
+//! load its name service modules.
 //!
-//! What the library does for names in a pod, and no more: `/etc/hosts` first,
-//! then the servers of `/etc/resolv.conf` over UDP, with its search domains. An
-//! answer that does not fit a packet is taken as far as it goes: a few addresses
-//! are all that is wanted.
+//! It does only what the C library does for names in a pod: `/etc/hosts` first,
+//! then the servers of `/etc/resolv.conf` over UDP, with its search domains. A
+//! truncated response is used as it is, because a few addresses are enough.
 
 mod packet;
 mod settings;
@@ -16,17 +15,18 @@ use std::time::{Duration, Instant};
 use packet::{Answer, Family};
 pub use settings::Settings;
 
-/// The longest packet that is read. Servers send no more than 512 bytes to one
-/// that did not ask for more.
+/// The maximum size of a packet that is read. Servers send at most 512 bytes unless the query
+/// allows more.
 const MAX_PACKET: usize = 4096;
 
-/// Looks a name up once. None if no server knows it now. `limit` is for everything.
+/// Looks a name up once. `None` if it does not resolve now. `limit` is the timeout of the whole
+/// lookup.
 pub fn lookup(name: &str, limit: Duration) -> Option<IpAddr> {
     lookup_all(name, limit).first().copied()
 }
 
-/// Looks a name up once: all its addresses of one family. While a pod is replaced,
-/// its name may have the old address and the new one.
+/// Looks a name up once, and returns all its addresses of one family. While a pod is being
+/// replaced, its name may resolve to both the old and the new address.
 pub fn lookup_all(name: &str, limit: Duration) -> Vec<IpAddr> {
     if let Ok(address) = name.parse() {
         return vec![address];
@@ -38,12 +38,12 @@ pub fn lookup_all(name: &str, limit: Duration) -> Vec<IpAddr> {
     ask(&Settings::parse(&read("/etc/resolv.conf")), name, Instant::now() + limit)
 }
 
-/// Asks the servers for each name that `name` may stand for.
+/// Queries the servers for each candidate of `name`.
 fn ask(settings: &Settings, name: &str, deadline: Instant) -> Vec<IpAddr> {
     let found = settings.candidates(name).into_iter().find_map(|candidate| {
         match ask_servers(settings, &candidate, Family::V4, deadline) {
             Answer::Addresses(addresses) => Some(addresses),
-            // There is none of the other family either.
+            // The name has no addresses of the other family either.
             Answer::NoName => None,
             Answer::NoAddress | Answer::Failure => {
                 match ask_servers(settings, &candidate, Family::V6, deadline) {
@@ -60,7 +60,7 @@ fn ask_servers(settings: &Settings, name: &str, family: Family, deadline: Instan
     for _ in 0..settings.attempts {
         for server in &settings.servers {
             let until = deadline.min(Instant::now() + settings.timeout);
-            // A server that is not there is like one that cannot say.
+            // A server that cannot be reached counts as one that failed.
             let answer = ask_server(*server, name, family, until).unwrap_or(Answer::Failure);
             if answer != Answer::Failure {
                 return answer;
@@ -73,8 +73,8 @@ fn ask_servers(settings: &Settings, name: &str, family: Family, deadline: Instan
     Answer::Failure
 }
 
-/// Sends one question and waits for its answer. Each question has a socket and
-/// an identity of its own, so that nobody can guess both.
+/// Sends one query and waits for its response. Each query has a new socket and a random ID, so
+/// that an attacker would have to guess both.
 fn ask_server(
     server: SocketAddr,
     name: &str,
@@ -88,7 +88,7 @@ fn ask_server(
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0))?;
-    // From now on the system drops what others send.
+    // From now on the kernel drops packets from other addresses.
     socket.connect(server)?;
     socket.send(&question)?;
     let mut buffer = [0; MAX_PACKET];
@@ -122,8 +122,8 @@ mod tests {
     use simple_dns::rdata::{A, RData};
     use std::thread;
 
-    /// A server that answers each question in turn as it is told to: with a
-    /// code, garbage before it if wanted, and an address if the name has one.
+    /// A server that resolves only the name `known`. With `garbage` it sends invalid packets
+    /// before each response.
     fn server(known: &'static str, garbage: bool) -> SocketAddr {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();

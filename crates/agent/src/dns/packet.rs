@@ -1,17 +1,17 @@
-//! Questions and answers of DNS (RFC 1035).
+//! DNS queries and responses (RFC 1035).
 //!
-//! Answers come from the network and may be anything. What does not answer
-//! exactly our question is no answer.
+//! Responses are untrusted input. A packet that does not answer exactly our
+//! query is ignored.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
 
-/// How many aliases are followed within one answer.
+/// How many aliases (CNAME) are followed within one response.
 const MAX_ALIASES: usize = 16;
 
-/// Which addresses are asked for.
+/// The address family to query for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4 (A).
@@ -20,7 +20,7 @@ pub enum Family {
     V6,
 }
 
-/// What a server said.
+/// A server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The name has these addresses, at least one.
@@ -29,11 +29,11 @@ pub enum Answer {
     NoAddress,
     /// There is no such name.
     NoName,
-    /// The server cannot say.
+    /// The server failed.
     Failure,
 }
 
-/// A packet that asks for the addresses of `name`. None if that is not a name.
+/// Builds a query for the addresses of `name`. `None` if that is not a valid name.
 pub fn question(id: u16, name: &str, family: Family) -> Option<Vec<u8>> {
     let mut packet = Packet::new_query(id);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
@@ -42,8 +42,8 @@ pub fn question(id: u16, name: &str, family: Family) -> Option<Vec<u8>> {
     packet.build_bytes_vec().ok()
 }
 
-/// Reads a packet that came back. None if it does not answer the question that
-/// [`question`] made of the same arguments.
+/// Parses a response. `None` if it does not answer the query that [`question`] builds from the
+/// same arguments.
 pub fn answer(bytes: &[u8], id: u16, name: &str, family: Family) -> Option<Answer> {
     let packet = Packet::parse(bytes).ok()?;
     let name = Name::new(name).ok()?;
@@ -66,7 +66,7 @@ pub fn answer(bytes: &[u8], id: u16, name: &str, family: Family) -> Option<Answe
     })
 }
 
-/// The addresses of a name, through its aliases.
+/// The addresses of a name, following its aliases.
 fn addresses(packet: &Packet<'_>, mut name: Name<'_>, family: Family) -> Vec<IpAddr> {
     for _ in 0..MAX_ALIASES {
         let mut alias = None;
@@ -92,7 +92,7 @@ fn addresses(packet: &Packet<'_>, mut name: Name<'_>, family: Family) -> Vec<IpA
     Vec::new()
 }
 
-/// Names are the same whatever the case of their letters.
+/// Compares names, ignoring case.
 fn same(one: &Name<'_>, other: &Name<'_>) -> bool {
     one.to_string().eq_ignore_ascii_case(&other.to_string())
 }

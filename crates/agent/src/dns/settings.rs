@@ -1,9 +1,9 @@
-//! The system's settings for names: `/etc/resolv.conf` and `/etc/hosts`.
+//! The system's resolver configuration: `/etc/resolv.conf` and `/etc/hosts`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// As many servers as the C library asks.
+/// The maximum number of servers, the same as in the C library.
 const MAX_SERVERS: usize = 3;
 
 /// The port that name servers listen on.
@@ -12,21 +12,20 @@ const PORT: u16 = 53;
 /// How names are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Servers to ask, in order.
+    /// Servers to query, in order.
     pub servers: Vec<SocketAddr>,
-    /// Domains that a name may be in.
+    /// Search domains.
     pub search: Vec<String>,
-    /// A name with this many dots is tried as it is before others.
+    /// A name with at least this many dots is tried unchanged before the search domains.
     pub dots: usize,
-    /// How long a server has for an answer.
+    /// How long to wait for a server's response.
     pub timeout: Duration,
-    /// How often each server is asked.
+    /// How often each server is queried.
     pub attempts: u32,
 }
 
 impl Settings {
-    /// Reads the text of `/etc/resolv.conf`. What cannot be read is left out, as
-    /// the C library does.
+    /// Parses the text of `/etc/resolv.conf`. Invalid entries are ignored, as in the C library.
     pub fn parse(text: &str) -> Settings {
         let mut settings = Settings {
             servers: Vec::new(),
@@ -39,7 +38,7 @@ impl Settings {
             let mut words = line.split_whitespace();
             match words.next() {
                 Some("nameserver") => settings.servers.extend(words.next().and_then(server)),
-                // The last of these lines counts.
+                // The last of these lines takes effect.
                 Some("search" | "domain") => {
                     settings.search = words.map(|word| word.trim_matches('.').to_owned()).collect();
                 }
@@ -66,7 +65,7 @@ impl Settings {
         }
     }
 
-    /// The names to ask for, in order, where `name` is looked for.
+    /// The names to query, in order, when looking up `name`.
     pub fn candidates(&self, name: &str) -> Vec<String> {
         if let Some(absolute) = name.strip_suffix('.') {
             return vec![absolute.to_owned()];
@@ -81,7 +80,7 @@ impl Settings {
     }
 }
 
-/// The address that `/etc/hosts` has for a name.
+/// Returns the address of a name in the text of `/etc/hosts`.
 pub fn in_hosts(text: &str, name: &str) -> Option<IpAddr> {
     let name = name.trim_end_matches('.');
     text.lines().find_map(|line| {
@@ -92,7 +91,7 @@ pub fn in_hosts(text: &str, name: &str) -> Option<IpAddr> {
 }
 
 fn server(word: &str) -> Option<SocketAddr> {
-    // A zone, as in `fe80::1%eth0`, needs the C library; such servers are rare.
+    // Zone IDs, as in `fe80::1%eth0`, are not supported; such servers are rare.
     word.parse().ok().map(|address| SocketAddr::new(address, PORT))
 }
 
@@ -120,7 +119,7 @@ options ndots:5
                 "fs-0.fs.default.svc",
             ]
         );
-        // Five dots: this is asked for first, so it costs one question.
+        // Five dots: this name is tried first, so it costs one query.
         let whole = "fs-0.fs.default.svc.cluster.local";
         assert_eq!(settings.candidates(whole)[0], whole);
         assert_eq!(settings.candidates("fs-0.fs."), ["fs-0.fs"]);

@@ -1,8 +1,8 @@
 //! A cluster of agents on this machine, over sockets, for tests.
 //!
-//! With `FLUX_ROOT=/prefix` the Flux that is installed there is used. Every
-//! process that is started carries a mark in its environment, by which it is
-//! found and ended when the test ends, however it ends.
+//! With `FLUX_ROOT=/prefix` the Flux installed there is used. Every process that
+//! is started has a marker in its environment, by which it is found and killed
+//! when the test finishes, whatever the result.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -19,12 +19,10 @@ use flux_operator_wire::seal::SealKey;
 use flux_operator_wire::{BootPlan, BrokerOptions, Ending, FluxHome, Program, Resources};
 use rustix::process::{Pid, Signal};
 
-/// How long anything may take. Far more than it needs on a machine with nothing
-/// else to do.
+/// How long anything may take: far more than needed on an idle machine.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
-/// What SIGTERM may take: two seconds are promised, the rest is for a machine
-/// that is busy.
+/// How long stopping may take: the agent guarantees two seconds, the rest is for a busy machine.
 pub const STOP_LIMIT: Duration = Duration::from_secs(8);
 
 const MARK: &str = "FLUX_OPERATOR_AGENT_TEST";
@@ -32,9 +30,9 @@ const MARK: &str = "FLUX_OPERATOR_AGENT_TEST";
 /// A directory with a plan and secrets, and the agents that were started there.
 pub struct Cluster {
     directory: tempfile::TempDir,
-    /// The plan; changes count for agents that are started later.
+    /// The plan; changes affect agents that are started later.
     pub plan: BootPlan,
-    /// The key in the certificate, as text that must never be seen.
+    /// The key in the certificate, as text that must never be printed.
     pub secret: String,
     /// Variables for agents that are started later.
     pub environment: Vec<(String, String)>,
@@ -43,10 +41,10 @@ pub struct Cluster {
     starts: usize,
 }
 
-/// One agent. It is ended with everything below it when it is dropped.
+/// One agent. It is killed with all its descendants when it is dropped.
 pub struct Agent {
     child: Child,
-    /// Its standard input, if it was asked for.
+    /// Its standard input, until it is closed.
     pub input: Option<ChildStdin>,
     mark: String,
     output: PathBuf,
@@ -58,7 +56,7 @@ pub struct Agent {
 impl Cluster {
     /// A cluster of this many ranks that runs `program`.
     pub fn new(size: u32, program: Program) -> Cluster {
-        // Short, for the sockets in it.
+        // A short path, for the sockets in it.
         let directory = tempfile::Builder::new().prefix("fa").tempdir_in("/tmp").unwrap();
         let path = directory.path().display().to_string();
         let certificate =
@@ -109,7 +107,7 @@ impl Cluster {
         Cluster { directory, plan, secret, environment: Vec::new(), flux, starts: 0 }
     }
 
-    /// A cluster whose `flux` only starts its program, for what is not about Flux.
+    /// A cluster whose `flux` only starts its program, for tests that do not need Flux.
     pub fn without_flux(program: Program) -> Cluster {
         let mut cluster = Cluster::new(1, program);
         let script = "#!/bin/sh\nwhile case $1 in broker|-*) true;; *) false;; esac; do shift; done\n\
@@ -142,7 +140,7 @@ impl Cluster {
         (0..size).map(|index| self.start(index)).collect()
     }
 
-    /// Starts the agent with this index and these words.
+    /// Starts the agent with this index and these additional arguments.
     pub fn start_with(&mut self, index: u32, words: &[&str]) -> Agent {
         let plan = self.write_plan();
         let root = self.path().join(index.to_string());
@@ -170,7 +168,7 @@ impl Cluster {
         self.spawn(command, root, PathBuf::new())
     }
 
-    /// A file for each start: another agent may be reading the one before.
+    /// Writes a new file for each start: another agent may be reading the previous one.
     fn write_plan(&self) -> PathBuf {
         let plan = self.path().join(format!("plan-{}.json", self.starts));
         fs::write(&plan, serde_json::to_vec(&self.plan).unwrap()).unwrap();
@@ -179,7 +177,7 @@ impl Cluster {
 
     fn agent_command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator-agent"));
-        // What cargo sets for tests is not for Flux.
+        // Cargo sets this for tests; it must not affect Flux.
         command.env_remove("LD_LIBRARY_PATH").env_remove("JOB_COMPLETION_INDEX");
         command.envs(self.environment.iter().cloned());
         command
@@ -203,19 +201,19 @@ impl Cluster {
 }
 
 impl Agent {
-    /// Waits until the agent ends; its exit code.
+    /// Waits until the agent exits; returns its exit code.
     pub fn wait(&mut self) -> i32 {
         self.wait_for(LIMIT)
     }
 
-    /// Waits until the agent ends, not longer than `limit`; its exit code.
+    /// Waits until the agent exits, at most for `limit`; returns its exit code.
     pub fn wait_for(&mut self, limit: Duration) -> i32 {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code().unwrap();
             }
-            assert!(Instant::now() < deadline, "the agent does not end:\n{}", self.all_output());
+            assert!(Instant::now() < deadline, "the agent does not exit:\n{}", self.all_output());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -225,7 +223,7 @@ impl Agent {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Tells the agent to stop, and checks that it does with all below it.
+    /// Stops the agent, and checks that it exits with all its descendants.
     pub fn stop(&mut self) -> i32 {
         self.signal(Signal::TERM);
         let code = self.wait_for(STOP_LIMIT);
@@ -238,12 +236,12 @@ impl Agent {
         rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Kills the agent and everything below it at once, as if its pod were gone.
+    /// Kills the agent and all its descendants at once, as if its pod were deleted by force.
     pub fn kill(&mut self) {
-        // Stopped first, or those that die last would notice that others did.
+        // Paused first, or those that are killed last would react to the death of others.
         for signal in [Signal::STOP, Signal::KILL] {
             for process in self.processes() {
-                // It may have ended meanwhile.
+                // It may have exited meanwhile.
                 let _ = rustix::process::kill_process(process, signal);
             }
         }
@@ -251,18 +249,18 @@ impl Agent {
         eventually("all processes are gone", || self.processes().is_empty());
     }
 
-    /// What it left behind.
+    /// Its termination message.
     pub fn ending(&self) -> Ending {
         let text = fs::read_to_string(&self.ending).unwrap();
         Ending::parse(&text).unwrap()
     }
 
-    /// What it and those below it have printed.
+    /// The output of the agent and its descendants.
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.output).unwrap()).into_owned()
     }
 
-    /// What everybody in the cluster has printed.
+    /// The output of all agents of the cluster.
     fn all_output(&self) -> String {
         let entries = fs::read_dir(self.output.parent().unwrap()).unwrap().flatten();
         let outputs =
@@ -274,12 +272,12 @@ impl Agent {
         texts.collect()
     }
 
-    /// Checks that nothing that was started below the agent is running.
+    /// Checks that no descendant of the agent is running.
     pub fn assert_nothing_left(&self) {
-        eventually("everything below the agent has ended", || self.processes().is_empty());
+        eventually("all descendants of the agent have exited", || self.processes().is_empty());
     }
 
-    /// The process below the agent whose command line has this in it.
+    /// The descendant of the agent whose command line contains this text.
     pub fn find(&self, words: &str) -> Option<Pid> {
         self.processes().into_iter().find(|process| {
             let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
@@ -287,7 +285,7 @@ impl Agent {
         })
     }
 
-    /// The agent and everything below it, by its mark.
+    /// The agent and its descendants, found by the marker.
     pub fn processes(&self) -> Vec<Pid> {
         let mark = format!("{MARK}={}\0", self.mark).into_bytes();
         let names = fs::read_dir("/proc").unwrap().flatten();
@@ -322,22 +320,22 @@ impl Drop for Agent {
 pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !happened() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A program of words.
+/// A program with its arguments.
 pub fn words(words: &[&str]) -> Program {
     Program::Words(words.iter().map(|word| (*word).to_owned()).collect())
 }
 
-/// A program for a shell.
+/// A line for a shell.
 pub fn line(line: &str) -> Program {
     Program::Line { line: line.to_owned(), words: Vec::new() }
 }
 
-/// The key of reports in tests.
+/// The report key in tests.
 pub fn report_key() -> SealKey {
     SealKey::from_bytes([42; 32])
 }
@@ -356,7 +354,7 @@ fn stand_in() -> PathBuf {
     tests.ancestors().nth(2).unwrap().join("examples/flux")
 }
 
-/// A port that nobody uses now.
+/// A port that is free now.
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()

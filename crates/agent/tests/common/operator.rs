@@ -1,4 +1,4 @@
-//! A small operator: takes sealed reports and answers with work.
+//! A fake operator: receives sealed reports and replies with work.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -12,10 +12,10 @@ use flux_operator_wire::{Drain, InstanceState, PendingPage, Reply, Report, Repor
 
 use super::report_key;
 
-/// The identity of the cluster in tests.
+/// The UID of the cluster in tests.
 const CLUSTER: &str = "cluster-uid";
 
-/// How long a request is held back.
+/// How long the reply to a long poll is delayed.
 const HOLD: Duration = Duration::from_secs(2);
 
 /// An operator that listens on loopback for as long as the test runs.
@@ -46,7 +46,7 @@ struct Request {
 }
 
 impl Operator {
-    /// Begins to listen.
+    /// Starts to listen.
     pub fn start() -> Operator {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -56,40 +56,39 @@ impl Operator {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let operator = own.clone();
-                // Somebody who goes away before the answer does not matter.
+                // Clients that disconnect before the reply are ignored.
                 thread::spawn(move || operator.answer(stream));
             }
         });
         operator
     }
 
-    /// Where agents that ask for the lead are sent.
+    /// Sets the address that agents get as the lead's.
     pub fn set_lead(&self, lead: IpAddr) {
         self.state.lock().unwrap().lead = Some(lead);
     }
 
-    /// Work for the next replies, until it is taken back.
+    /// Sets the work for all replies from now on.
     pub fn set_work(&self, work: Vec<Work>) {
         self.state.lock().unwrap().work = work;
     }
 
-    /// From now on the answers are not the operator's: garbage, and orders
-    /// without its seal or with an old one.
+    /// From now on replies are forged: garbage, and work without a seal or with an old one.
     pub fn become_forger(&self) {
         self.state.lock().unwrap().forger = true;
     }
 
-    /// What the lead has reported.
+    /// The lead's reports.
     pub fn reports(&self) -> Vec<InstanceState> {
         self.state.lock().unwrap().reports.clone()
     }
 
-    /// What the lead has listed of jobs that wait.
+    /// The lead's pages of pending jobs.
     pub fn pending(&self) -> Vec<PendingPage> {
         self.state.lock().unwrap().pending.clone()
     }
 
-    /// How many answers were given.
+    /// How many requests were answered.
     pub fn asked(&self) -> u64 {
         self.state.lock().unwrap().issued
     }
@@ -109,17 +108,17 @@ impl Operator {
         if self.state.lock().unwrap().forger {
             return self.forge(&mut stream, exchange, &request);
         }
-        // An agent's first nonce is its own, and only its answer says which to use.
+        // An agent generates its first nonce itself, and gets the next one in the reply.
         let taken = self.state.lock().unwrap().nonces.remove(nonce);
         let known = taken || !nonce.starts_with("nonce-");
         if taken && report == Report::LeadWanted {
-            // Held back until it is known.
+            // Delayed until the lead is known.
             while self.state.lock().unwrap().lead.is_none() {
                 thread::sleep(Duration::from_millis(10));
             }
         }
         if let (true, Report::WorkWanted { known }) = (taken, &report) {
-            // Held back until there is other work, or for a while.
+            // Delayed until there is new work, or for a while.
             let start = Instant::now();
             while self.state.lock().unwrap().work == *known && start.elapsed() < HOLD {
                 thread::sleep(Duration::from_millis(10));
@@ -172,7 +171,7 @@ impl Operator {
             ),
             3 => respond(stream, 202, &seal(exchange, answer), &body),
             4 => respond(stream, 200, &seal(exchange, Message::Plain(&body)), &body),
-            // What was asked, sent back.
+            // The request, sent back.
             _ => respond(stream, 200, &request.seal, &request.body),
         }
     }

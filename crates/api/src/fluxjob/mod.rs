@@ -1,4 +1,4 @@
-//! FluxJob: a MiniCluster that waits for room in a queue.
+//! FluxJob: a MiniCluster that waits for quota in a queue.
 
 mod spec;
 mod status;
@@ -6,5 +6,5 @@ mod status;
 pub use spec::{FluxJob, FluxJobSpec, Template};
 pub use status::{Admission, FluxJobStatus, Requeue};
 
-/// The image of a job that names none, and whose setup names none.
+/// The image of a job if neither the job nor its setup names one.
 pub const DEFAULT_IMAGE: &str = "fluxrm/flux-sched:focal";

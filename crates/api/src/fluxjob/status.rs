@@ -1,4 +1,4 @@
-//! `status` of a FluxJob, and the admission record that MiniClusters in a queue have too.
+//! `status` of a FluxJob, and the admission record, which MiniClusters in a queue have too.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use crate::embedded::{embedded_list, quantities, time};
 use crate::unset::unset;
 
-/// What is true of a FluxJob. Written by the operator only.
+/// The observed state of a FluxJob. Written by the operator only.
 ///
-/// `admission`, `requeue` and `finishTime` are records: they are read back when the
-/// operator starts. Everything else is told anew from them, the spec and the
+/// `admission`, `requeue` and `finishTime` are records: the operator reads them back when
+/// it starts. Everything else is computed again from them, the spec and the
 /// MiniCluster.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-// Always written as a whole, so owned as a whole: else the API server keeps an account of who
-// set which field, which is as large again as the status.
+// Always written as a whole, so owned as a whole: otherwise the API server tracks the manager of
+// every single field, which takes as much space again as the status.
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct FluxJobStatus {
-    /// What the job is doing, in one word, for people: Requested, Waiting, Ready,
+    /// What the job is doing, in one word: Requested, Waiting, Ready,
     /// Running, Finished, Failed, Evicted or Suspended.
     #[serde(default, skip_serializing_if = "unset")]
     pub phase: String,
@@ -34,83 +34,83 @@ pub struct FluxJobStatus {
     #[serde(default, skip_serializing_if = "unset")]
     pub jobid: String,
 
-    /// The FluxSetup it waits at or was admitted by, as `namespace/name`.
+    /// The FluxSetup in whose queue it waits, or which admitted it, as `namespace/name`.
     #[serde(default, skip_serializing_if = "unset")]
     pub queue: String,
 
-    /// Record: the room that the queue has given it. Unset while it waits.
+    /// Record: the quota that the queue has granted. Unset while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<Admission>,
 
-    /// Record: how often it lost its room, and until when it stays out of the queue.
+    /// Record: how often it was evicted, and until when it stays out of the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeue: Option<Requeue>,
 
-    /// When the command was first seen to run.
+    /// When the command was first observed to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub start_time: Option<Time>,
 
-    /// Record: when the job ended, well or not.
+    /// Record: when the job finished, successfully or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub finish_time: Option<Time>,
 
-    /// Exit code of the command, once it has ended.
+    /// Exit code of the command, once it has finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 
-    /// Generation of the spec that this status speaks of.
+    /// The generation of the spec that this status is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The truth in detail, one entry per condition type.
+    /// The conditions, one for each type.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(schema_with = "embedded_list::<Condition>")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 
-/// Room that a queue has given. It is written once, by one request, and counts
-/// against the quota until the job has ended.
+/// Quota that a queue has granted. It is written once, in one request, and counts
+/// as used until the job has finished.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Admission {
-    /// The FluxSetup that gave it, as `namespace/name`.
+    /// The FluxSetup that granted it, as `namespace/name`.
     pub queue: String,
 
-    /// Nodes given; fewer than asked for when the job was admitted in part.
+    /// Number of nodes granted; fewer than requested if the job was admitted in part.
     pub size: i32,
 
-    /// What is taken from the quota.
+    /// The amounts that count against the quota.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(schema_with = "quantities")]
     pub resources: BTreeMap<String, Quantity>,
 
-    /// When it was given.
+    /// When it was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub time: Option<Time>,
 
-    /// Why it is taken back, in one word. It counts until the job's MiniCluster is gone.
+    /// Why the job is evicted, in one word. The quota counts until its MiniCluster is deleted.
     #[serde(default, skip_serializing_if = "unset")]
     pub leaving: String,
 }
 
-/// What is remembered of a job that lost its room.
+/// What is recorded of a job that was evicted.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Requeue {
-    /// How often it lost its room for a reason that calls for a back-off.
+    /// How often it was evicted for a reason that requires a back-off.
     #[serde(default)]
     pub count: i32,
 
-    /// When it last lost its room; it waits as of then.
+    /// When it was last evicted. Its age in the queue counts from then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub since: Option<Time>,
 
-    /// Until when it is not admitted.
+    /// The end of the back-off: until then it is not admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub until: Option<Time>,

@@ -13,17 +13,17 @@ use super::FluxSetupStatus;
 use crate::embedded::{embedded, quantities};
 use crate::unset::unset;
 
-/// How a queue is named: `name`, or `namespace/name`.
+/// The form of a queue's name: `name`, or `namespace/name`.
 pub(crate) const NAME_PATTERN: &str =
     r"^$|^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
 
-/// A setup that names itself in `replaces` is refused, unless it is stored like that
-/// already: a rule at the root of an object is asked again whenever its status or its
-/// finalizers are written, and those must be written to say what is wrong and to let it be
-/// deleted.
+/// Refuses a setup that names itself in `replaces`, unless it is stored like that already.
+/// The API server evaluates a rule at the root of an object on every write of its status or
+/// finalizers too, and the operator must be able to write those: to report what is wrong, and
+/// to let the setup be deleted.
 ///
-/// The lists are compared as a whole, because the API server cannot estimate what it costs
-/// to search one of `oldSelf`.
+/// The lists are compared as a whole, because the API server cannot estimate the cost of
+/// searching a list of `oldSelf`.
 fn replaces_itself() -> Rule {
     Rule::new(
         "!has(self.spec.replaces) || !(self.metadata.name in self.spec.replaces) || \
@@ -35,7 +35,7 @@ fn replaces_itself() -> Rule {
     .field_path(".spec.replaces")
 }
 
-/// A queue of FluxJobs and MiniClusters, and the room they share.
+/// A queue of FluxJobs and MiniClusters, and the quota they share.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "flux-framework.org",
@@ -48,12 +48,12 @@ fn replaces_itself() -> Rule {
     namespaced,
     status = "FluxSetupStatus",
     derive = "PartialEq",
-    doc = "A queue: how much room its jobs share, and in which order they get it.",
+    doc = "A queue: the quota that its jobs share, and the order in which they are admitted.",
     printcolumn(
         name = "Strategy",
         type_ = "string",
         json_path = ".spec.queueingStrategy",
-        description = "The order of the queue"
+        description = "The order in which jobs are admitted"
     ),
     printcolumn(
         name = "Active",
@@ -65,19 +65,19 @@ fn replaces_itself() -> Rule {
         name = "Pending",
         type_ = "integer",
         json_path = ".status.pendingWorkloads",
-        description = "Jobs that wait"
+        description = "Jobs waiting for quota"
     ),
     printcolumn(
         name = "Admitted",
         type_ = "integer",
         json_path = ".status.admittedWorkloads",
-        description = "Jobs that have room"
+        description = "Jobs that have quota"
     ),
     printcolumn(
         name = "Used",
         type_ = "string",
         json_path = ".status.usage",
-        description = "Room in use, of the quota"
+        description = "Quota in use, and in total"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = replaces_itself()
@@ -88,187 +88,187 @@ fn replaces_itself() -> Rule {
         .message("quota counts nodes, pods, cpu, memory, gpus, or a resource of the cluster by its full name, such as nvidia.com/gpu")
         .field_path(".quota"),
     validation = Rule::new("!has(self.maxSize) || !has(self.miniCluster) || !has(self.miniCluster.size) || self.miniCluster.size <= self.maxSize")
-        .message("miniCluster.size must be at most maxSize, or no job without a size could run")
+        .message("miniCluster.size must be at most maxSize: jobs without a size could not run")
         .field_path(".miniCluster.size"),
     validation = Rule::new("!has(self.maxSize) || !has(self.max__dash__size) || self.maxSize == self.max__dash__size")
-        .message("max-size is the older word for maxSize: keep one of them")
+        .message("max-size is the old name of maxSize: keep one of them")
         .field_path(".maxSize")
 )]
 pub struct FluxSetupSpec {
-    /// The room that all jobs of the queue share: nodes (brokers), pods, cpu, memory,
-    /// gpus, or any resource by its full name. What is not listed is not limited.
-    /// Without quota and quotaFromNodes, maxSize nodes are the room.
+    /// The quota that all jobs of the queue share: nodes (brokers), pods, cpu, memory,
+    /// gpus, or any resource by its full name. A resource that is not listed is not limited.
+    /// Without quota and quotaFromNodes, the quota is maxSize nodes.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(schema_with = "quantities", extend("maxProperties" = 16))]
     pub quota: BTreeMap<String, Quantity>,
 
-    /// Take the room from the nodes that are there: what pods outside of the queue
-    /// leave of them. With quota, the lesser counts.
+    /// Take the quota from the capacity of the existing nodes, less what pods outside of
+    /// the queue request. If quota is set too, the lesser amount applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_from_nodes: Option<NodeQuota>,
 
-    /// Largest size of one job. Unset: no limit but the quota.
+    /// Largest size of one job. Unset: limited by the quota only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub max_size: Option<i32>,
 
-    /// What a job gets that does not say.
+    /// Defaults for jobs that do not set these fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mini_cluster: Option<JobDefaults>,
 
-    /// Namespaces whose jobs may use the queue, besides its own. It counts only for a
-    /// setup in the operator's namespace. Unset: none; `{}`: all.
+    /// Namespaces whose jobs may use the queue, besides its own. It has an effect only for
+    /// a setup in the operator's namespace. Unset: none; `{}`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "embedded::<LabelSelector>")]
     pub namespace_selector: Option<LabelSelector>,
 
-    /// In which order jobs get room. Unset: BestEffortFIFO.
+    /// The order in which jobs are admitted. Unset: BestEffortFIFO.
     #[serde(default)]
     pub queueing_strategy: QueueingStrategy,
 
-    /// Seconds that a job which does not fit lets others pass, before room is kept
-    /// for it (BestEffortFIFO). Unset: 300.
+    /// Seconds for which later jobs may overtake a job that does not fit, before quota is
+    /// reserved for it (BestEffortFIFO). Unset: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub patience_seconds: Option<i32>,
 
-    /// Stop the queue. Hold admits nothing more; HoldAndDrain also takes the room
-    /// back from jobs that have it.
+    /// Stop the queue. Hold admits no more jobs; HoldAndDrain also evicts the jobs that
+    /// are admitted.
     #[serde(default)]
     pub stop_policy: StopPolicy,
 
-    /// What happens to jobs that have room when the quota becomes less than they use:
-    /// Drain lets them end; Evict sends the youngest back to wait.
+    /// What happens to admitted jobs when the quota is lowered below what they use:
+    /// Drain lets them finish; Evict evicts the youngest.
     #[serde(default)]
     pub over_quota: OverQuota,
 
-    /// Seconds in which an admitted job's brokers must reach their quorum, else it
-    /// gives its room back and waits again. Unset or 0: for ever.
+    /// Seconds within which the brokers of an admitted job must reach their quorum. A job
+    /// that does not is evicted and waits again. Unset or 0: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ready_timeout_seconds: Option<i32>,
 
-    /// How long a job that lost its room stays out of the queue.
+    /// How long an evicted job stays out of the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeue: Option<RequeuePolicy>,
 
-    /// Seconds for which a finished job is kept. Unset: for ever.
+    /// Seconds for which a finished job is kept. Unset: it is kept until it is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub retention_seconds: Option<i32>,
 
-    /// Names of other setups of the same namespace that this one replaces: it takes
-    /// their jobs over, waiting and running, and they are deleted. While this setup
-    /// is not valid, or its replaces contradicts that of another, nothing is taken
-    /// over or deleted.
+    /// Names of other setups in the same namespace that this one replaces: it takes over
+    /// their waiting and running jobs, and they are deleted. While this setup is not valid,
+    /// or its replaces conflicts with that of another setup, nothing is taken over or
+    /// deleted.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub replaces: Vec<String>,
 
-    /// Queues of one cohort lend each other unused room. Not supported yet.
+    /// Queues of one cohort lend each other unused quota. Not supported yet.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 253))]
     pub cohort: String,
 
-    /// The older word for maxSize.
+    /// The old name of maxSize.
     #[serde(default, rename = "max-size", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub old_max_size: Option<i32>,
 
-    /// The older word for miniCluster.
+    /// The old name of miniCluster.
     #[serde(default, rename = "mini-cluster", skip_serializing_if = "Option::is_none")]
     pub old_mini_cluster: Option<JobDefaults>,
 }
 
 impl FluxSetupSpec {
-    /// The largest size of one job, by either name of the field.
+    /// The largest size of one job, from either name of the field.
     pub fn max_size(&self) -> Option<i32> {
         self.max_size.or(self.old_max_size)
     }
 
-    /// What a job gets that does not say, by either name of the field.
+    /// Defaults for jobs, from either name of the field.
     pub fn defaults(&self) -> JobDefaults {
         self.mini_cluster.clone().or_else(|| self.old_mini_cluster.clone()).unwrap_or_default()
     }
 }
 
-/// What a job gets that does not say.
+/// Defaults for jobs that do not set these fields.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct JobDefaults {
-    /// Size of a job that has none. Unset: 1.
+    /// Size of a job without a size. Unset: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub size: Option<i32>,
 
-    /// Image of a job that has none. Unset: `fluxrm/flux-sched:focal`.
+    /// Image of a job without an image. Unset: `fluxrm/flux-sched:focal`.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 1024))]
     pub image: String,
 }
 
-/// Which nodes make the room.
+/// The nodes whose capacity is the quota.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeQuota {
-    /// Labels of the nodes. Unset or empty: all that pods can be scheduled to.
+    /// Labels that a node must have. Unset or empty: all schedulable nodes.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(extend("maxProperties" = 64))]
     pub node_selector: BTreeMap<String, String>,
 }
 
-/// How long a job that lost its room stays out of the queue: base, then twice as
-/// long each time, up to the maximum, with a little chance.
+/// How long an evicted job stays out of the queue: the base, doubled with each eviction,
+/// up to the maximum, with jitter.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct RequeuePolicy {
-    /// The first time, in seconds. Unset: 60.
+    /// The first back-off, in seconds. Unset: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub base_seconds: Option<i32>,
 
-    /// At most, in seconds. Unset: 3600.
+    /// The longest back-off, in seconds. Unset: 3600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_seconds: Option<i32>,
 
-    /// How often a job may wait again before it counts as failed. Unset: no limit.
+    /// How often a job may be requeued before it counts as failed. Unset: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub limit: Option<i32>,
 }
 
-/// In which order jobs get room. Always by priority, then by age.
+/// The order in which jobs are admitted. Always by priority, then by age.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum QueueingStrategy {
-    /// A job that does not fit lets those behind it pass, for patienceSeconds.
+    /// Later jobs may overtake a job that does not fit, for patienceSeconds.
     #[default]
     BestEffortFIFO,
-    /// A job that does not fit holds up all behind it.
+    /// A job that does not fit blocks all jobs behind it.
     StrictFIFO,
-    /// A job that does not fit lets those pass that do not delay it, as their
-    /// maxRuntimeSeconds shows.
+    /// Later jobs may overtake a job that does not fit if they do not delay it, by their
+    /// maxRuntimeSeconds.
     Backfill,
 }
 
 /// Whether a queue is stopped.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StopPolicy {
-    /// It runs.
+    /// It is not stopped.
     #[default]
     None,
-    /// It admits nothing more.
+    /// It admits no more jobs.
     Hold,
-    /// It admits nothing more and takes all room back.
+    /// It admits no more jobs and evicts those that are admitted.
     HoldAndDrain,
 }
 
 /// What happens to jobs beyond a lowered quota.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OverQuota {
-    /// They end by themselves.
+    /// They run until they finish.
     #[default]
     Drain,
-    /// The youngest of the lowest priority wait again.
+    /// The youngest jobs of the lowest priority are evicted.
     Evict,
 }

@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 use crate::embedded::{embedded_list, quantities};
 use crate::unset::unset;
 
-/// What is true of a FluxSetup. Written by the operator only, from live objects.
+/// The observed state of a FluxSetup. Written by the operator only, from live objects.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct FluxSetupStatus {
-    /// The room there is, by resource: quota, nodes, or the lesser of both.
+    /// The effective quota, by resource: spec.quota, the nodes, or the lesser of both.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(schema_with = "quantities")]
     pub room: BTreeMap<String, Quantity>,
 
-    /// The room that admitted jobs take, by resource.
+    /// The quota that admitted jobs use, by resource.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(schema_with = "quantities")]
     pub used: BTreeMap<String, Quantity>,
 
-    /// Use and room of the first resource, such as 3/4 nodes, for people.
+    /// Usage and quota of the first resource, such as 3/4 nodes, as text.
     #[serde(default, skip_serializing_if = "unset")]
     pub usage: String,
 
-    /// Nodes in use; the older word for used.nodes.
+    /// Nodes in use; the old name of used.nodes.
     #[serde(default)]
     pub used_resources: i32,
 
@@ -36,19 +36,19 @@ pub struct FluxSetupStatus {
     #[serde(default)]
     pub pending_workloads: i32,
 
-    /// Jobs that have room.
+    /// Jobs that have quota.
     #[serde(default)]
     pub admitted_workloads: i32,
 
-    /// MiniClusters of admitted jobs whose command runs.
+    /// MiniClusters of admitted jobs whose command is running.
     #[serde(default)]
     pub running_workloads: i32,
 
-    /// Generation of the spec that this status speaks of.
+    /// The generation of the spec that this status is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The truth in detail, one entry per condition type: Active.
+    /// The conditions, one for each type: Active.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(schema_with = "embedded_list::<Condition>")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

@@ -10,14 +10,14 @@ use crate::unset::unset;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("!(has(self.hostlist) && self.hostlist != '' && has(self.clusters) && self.clusters.size() > 0)")
-        .message("hostlist and clusters exclude each other: a hostlist names every host already")
+        .message("hostlist and clusters exclude each other: hostlist already names every host")
         .field_path(".hostlist"),
     validation = Rule::new("!has(self.clusters) || self.clusters.all(c, !has(c.name) || c.name == '' || self.clusters.exists_one(d, has(d.name) && d.name == c.name))")
-        .message("two clusters have the same name: their hosts would too")
+        .message("two clusters have the same name: their host names would be the same")
         .field_path(".clusters")
 )]
 pub struct Bursting {
-    /// The lead broker to join, when this cluster is the one that was burst to.
+    /// The lead broker to join, if this cluster is a burst from another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead_broker: Option<LeadBroker>,
 
@@ -27,13 +27,13 @@ pub struct Bursting {
     #[schemars(length(max = 65_536))]
     pub hostlist: String,
 
-    /// Clusters that may join later; their hosts follow this cluster's own.
+    /// Clusters that may join later. Their hosts follow this cluster's own.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 64))]
     pub clusters: Vec<BurstingCluster>,
 }
 
-/// The lead broker of the cluster that this one was burst from.
+/// The lead broker of the cluster that this one is a burst from.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -49,7 +49,7 @@ pub struct LeadBroker {
     #[schemars(length(max = 63))]
     pub name: String,
 
-    /// Number of hosts its MiniCluster registered: its maxSize.
+    /// Number of hosts that its MiniCluster registered: its maxSize.
     #[schemars(range(min = 0, max = 100_000))]
     pub size: i32,
 

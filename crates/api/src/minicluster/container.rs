@@ -19,7 +19,7 @@ use crate::unset::unset;
         .message("launcher and batch exclude each other: a launcher submits its own jobs")
         .field_path(".launcher"),
     validation = Rule::new("!has(self.args) || self.args.size() == 0 || !has(self.batch) || !self.batch")
-        .message("args cannot go with batch: each line of command is a job of its own")
+        .message("args cannot be combined with batch: each line of command is a job of its own")
         .field_path(".args"),
     validation = Rule::new("!has(self.ports) || self.ports.all(p, self.ports.exists_one(q, q == p))")
         .message("a port is listed twice")
@@ -34,21 +34,21 @@ pub struct Container {
     #[schemars(length(max = 1024))]
     pub image: String,
 
-    /// Name of a sidecar or service; required for those. The runner is always
-    /// called like the MiniCluster.
+    /// Name of a sidecar or service; required for those. The runner always has the
+    /// name of the MiniCluster.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// What to run, as it would be typed at a shell prompt. On the runner it is
-    /// the job; empty there means that the cluster stays up. There it is one command
-    /// and its lines are joined, unless it is a batch; elsewhere it is a script.
+    /// The command, as it would be typed at a shell prompt. Of the runner it is the job; if it
+    /// is empty the cluster stays up. The lines of the runner's command are joined to one,
+    /// unless it is a batch. Of another container it is a script.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 131_072))]
     pub command: String,
 
-    /// Arguments, each passed on byte for byte: no shell looks at them. They follow
-    /// the command, or are the command when it is empty.
+    /// Arguments, each passed on byte for byte, without a shell. They follow
+    /// the command, or are the command if it is empty.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 4096))]
     pub args: Vec<String>,
@@ -67,7 +67,7 @@ pub struct Container {
     #[serde(default, skip_serializing_if = "unset")]
     pub image_pull_policy: PullPolicy,
 
-    /// Pull the image every time; wins over imagePullPolicy.
+    /// Pull the image every time. It overrides imagePullPolicy.
     #[serde(default, skip_serializing_if = "unset")]
     pub pull_always: bool,
 
@@ -86,7 +86,7 @@ pub struct Container {
     #[schemars(extend("maxProperties" = 256))]
     pub secrets: BTreeMap<String, SecretKey>,
 
-    /// The command submits jobs itself: it is started beside the broker instead of
+    /// The command submits jobs itself. It is started beside the broker instead of
     /// being submitted.
     #[serde(default, skip_serializing_if = "unset")]
     pub launcher: bool,
@@ -95,7 +95,7 @@ pub struct Container {
     #[serde(default, skip_serializing_if = "unset")]
     pub batch: bool,
 
-    /// With batch: the lines are the batch script as they stand.
+    /// With batch: the lines are the batch script, unchanged.
     #[serde(default, skip_serializing_if = "unset")]
     pub batch_raw: bool,
 
@@ -104,7 +104,7 @@ pub struct Container {
     #[schemars(length(max = 4096))]
     pub logs: String,
 
-    /// This container is the runner. A single container always is.
+    /// This container is the runner. If there is only one container, it is the runner.
     #[serde(default, skip_serializing_if = "unset")]
     pub run_flux: bool,
 
@@ -117,7 +117,7 @@ pub struct Container {
     #[schemars(extend("maxProperties" = 64))]
     pub volumes: BTreeMap<String, Volume>,
 
-    /// Volumes to mount, by name; v1alpha1's word for volumes.
+    /// Volumes to mount, by name; the name of volumes in v1alpha1.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(extend("maxProperties" = 64))]
     pub existing_volumes: BTreeMap<String, Volume>,
@@ -126,7 +126,7 @@ pub struct Container {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life_cycle: Option<Lifecycle>,
 
-    /// Resources the container asks for and is limited to.
+    /// Resource requests and limits of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "embedded::<ResourceRequirements>")]
     pub resources: Option<ResourceRequirements>,
@@ -141,8 +141,8 @@ pub struct Container {
     pub commands: Option<Commands>,
 }
 
-/// Hooks, each a piece of shell text. They share one shell: what a hook exports
-/// and where it changes directory reaches the broker and the command.
+/// Hooks, each a piece of shell text. They share one shell: exported variables and
+/// the working directory apply to the broker and the command too.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Commands {
@@ -166,7 +166,7 @@ pub struct Commands {
     #[schemars(length(max = 131_072))]
     pub worker_pre: String,
 
-    /// Runs in every pod after the broker has ended.
+    /// Runs in every pod after the broker has exited.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 131_072))]
     pub post: String,
@@ -187,7 +187,7 @@ pub struct Commands {
     pub script: String,
 }
 
-/// Kubernetes' security settings of a container, and one older word.
+/// Kubernetes' security settings of a container, and an old name of one of them.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerSecurity {
@@ -195,7 +195,7 @@ pub struct ContainerSecurity {
     #[serde(flatten)]
     pub core: SecurityContext,
 
-    /// Capabilities to add: what manifests wrote before `capabilities.add`.
+    /// Capabilities to add; the old name of `capabilities.add`.
     #[serde(default, skip_serializing_if = "unset")]
     pub add_capabilities: Vec<String>,
 }
@@ -211,7 +211,7 @@ fn container_security(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// Commands run by the kubelet at a container's start and end.
+/// Commands that the kubelet runs when a container starts and before it stops.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Lifecycle {
@@ -242,14 +242,14 @@ pub struct SecretKey {
 /// When the kubelet pulls an image.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PullPolicy {
-    /// Not said: if it is not there.
+    /// Unset: IfNotPresent.
     #[default]
     #[serde(rename = "")]
     Unset,
     /// Every time.
     Always,
-    /// If it is not there.
+    /// If the node does not have it.
     IfNotPresent,
-    /// It must be there.
+    /// The node must have it.
     Never,
 }

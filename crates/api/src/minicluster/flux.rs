@@ -16,20 +16,20 @@ use crate::unset::unset;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("(has(self.bootServer) && self.bootServer != '') == (has(self.bootServerSize) && self.bootServerSize > 0)")
-        .message("bootServer and bootServerSize go together: the address of the other cluster's lead, and its size")
+        .message("bootServer and bootServerSize must be set together: the address of the other cluster's lead, and its size")
         .field_path(".bootServer"),
     validation = Rule::new("(has(self.connection) && self.connection != '') == (has(self.connectionSize) && self.connectionSize > 0)")
-        .message("connection and connectionSize go together: the name of the other MiniCluster, and its size")
+        .message("connection and connectionSize must be set together: the name of the other MiniCluster, and its size")
         .field_path(".connection"),
     validation = Rule::new("!(has(self.bootServer) && self.bootServer != '' && has(self.connection) && self.connection != '')")
         .message("bootServer and connection are two ways to join another cluster: keep one")
         .field_path(".connection"),
     validation = Rule::new("!(has(self.curveCert) && self.curveCert != '' && has(self.curveCertSecret) && self.curveCertSecret != '')")
-        .message("the certificate is given twice: keep curveCert or curveCertSecret")
+        .message("curveCert and curveCertSecret exclude each other: keep one")
         .field_path(".curveCertSecret")
 )]
 pub struct Flux {
-    /// The image that holds Flux, and how it reaches the pods.
+    /// The image that contains Flux, and how it is delivered to the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<FluxContainer>,
 
@@ -38,7 +38,7 @@ pub struct Flux {
     #[schemars(length(max = 63))]
     pub arch: String,
 
-    /// Words that submit the command. Unset: `flux submit`.
+    /// The command that submits the command. Unset: `flux submit`.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 4096))]
     pub submit_command: String,
@@ -80,37 +80,37 @@ pub struct Flux {
     )]
     pub topology: String,
 
-    /// A sidecar's start does not wait for the broker's socket.
+    /// Start sidecars without waiting for the broker's socket.
     #[serde(default, skip_serializing_if = "unset")]
     pub no_wait_socket: bool,
 
-    /// A worker is done when its broker has ended, whatever its exit code.
+    /// A worker is complete when its broker has exited, whatever its exit code.
     #[serde(default, skip_serializing_if = "unset")]
     pub complete_workers: bool,
 
-    /// How much the brokers log, from 1 (alerts) to 7 (debug). Unset or 0: 6.
+    /// Log level of the brokers, from 1 (alerts) to 7 (debug). Unset or 0: 6.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(range(min = 0, max = 7))]
     pub log_level: i32,
 
-    /// Text of the CURVE certificate to use instead of a fresh one. Whoever can
-    /// read the MiniCluster can read it; curveCertSecret is the safer way.
+    /// Text of the CURVE certificate to use instead of a generated one. Everyone who can
+    /// read the MiniCluster can read it; curveCertSecret is safer.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 16_384))]
     pub curve_cert: String,
 
-    /// Secret whose key curve.cert holds the CURVE certificate to use instead of a
-    /// fresh one.
+    /// Secret with the CURVE certificate in its key curve.cert, to use instead of a
+    /// generated one.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 253))]
     pub curve_cert_secret: String,
 
-    /// Secret with a munge key, for clusters that share one.
+    /// Secret with a munge key, for clusters that share the key.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 253))]
     pub munge_secret: String,
 
-    /// Whole text of broker.toml, instead of the generated one.
+    /// The complete broker.toml, instead of the generated one.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 262_144))]
     pub broker_config: String,
@@ -120,7 +120,7 @@ pub struct Flux {
     #[schemars(extend("maxProperties" = 1024))]
     pub environment: BTreeMap<String, String>,
 
-    /// Which scheduler runs, and how.
+    /// The scheduler and its settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
 
@@ -128,7 +128,7 @@ pub struct Flux {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bursting: Option<Bursting>,
 
-    /// Resources of every node, instead of what its pod is given.
+    /// Resources of every node, instead of those detected in its pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<FluxResources>,
 
@@ -153,16 +153,16 @@ pub struct Flux {
     pub connection_size: i32,
 }
 
-/// The image that holds Flux, and how it reaches the pods.
+/// The image that contains Flux, and how it is delivered to the pods.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct FluxContainer {
-    /// Flux is in the runner's own image: deliver none.
+    /// Flux is in the runner's own image: do not deliver it.
     #[serde(default, skip_serializing_if = "unset")]
     pub disable: bool,
 
-    /// How Flux reaches the pods: imageVolume mounts the image, init copies from
-    /// it, auto takes the first where the cluster can.
+    /// How Flux is delivered to the pods: imageVolume mounts the image, init copies from
+    /// it, auto mounts the image if the cluster supports that.
     #[serde(default, skip_serializing_if = "unset")]
     pub delivery: Delivery,
 
@@ -171,7 +171,7 @@ pub struct FluxContainer {
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// Image that holds Flux. Unset: the view for Ubuntu.
+    /// Image that contains Flux. Unset: the view for Ubuntu.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 1024))]
     pub image: String,
@@ -181,12 +181,12 @@ pub struct FluxContainer {
     #[schemars(length(max = 4096))]
     pub working_dir: String,
 
-    /// Entry for PYTHONPATH, instead of the one found in the view.
+    /// Value for PYTHONPATH, instead of the path found in the view.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 4096))]
     pub python_path: String,
 
-    /// Resources the init container asks for and is limited to.
+    /// Resource requests and limits of the init container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "embedded::<ResourceRequirements>")]
     pub resources: Option<ResourceRequirements>,
@@ -211,26 +211,26 @@ pub struct FluxContainer {
     pub mount_path: String,
 }
 
-/// Which scheduler runs, and how.
+/// The scheduler and its settings.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Scheduler {
-    /// Order of Fluxion's queue. Unset: fcfs, or easy where maxSize or bursting register
-    /// hosts that may be down: with fcfs Fluxion fails a job that is larger than what is up,
-    /// and with the others the job waits.
+    /// Policy of Fluxion's queue. Unset: fcfs, or easy if maxSize or bursting register
+    /// hosts that may be down. With fcfs, Fluxion fails a job that is larger than the hosts
+    /// that are up; with the other policies the job waits.
     #[serde(default, skip_serializing_if = "unset")]
     pub queue_policy: QueuePolicy,
 
-    /// Use Flux's simple scheduler, also where the image has Fluxion.
+    /// Use Flux's simple scheduler, even if the image has Fluxion.
     #[serde(default, skip_serializing_if = "unset")]
     pub simple: bool,
 }
 
-/// Resources of every node, instead of what its pod is given.
+/// Resources of every node, instead of those detected in its pod.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct FluxResources {
-    /// Cores per node. Unset or 0: what the lead pod is given.
+    /// Cores per node. Unset or 0: those detected in the lead pod.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(range(min = 0, max = 65_536))]
     pub cores: i32,
@@ -241,14 +241,14 @@ pub struct FluxResources {
     pub gpus: i32,
 }
 
-/// How the agent and Flux reach the pods.
+/// How the agent and Flux are delivered to the pods.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// Not said: auto.
+    /// Unset: auto.
     #[default]
     #[serde(rename = "")]
     Unset,
-    /// Image volumes where the cluster can, else an init container.
+    /// Image volumes if the cluster supports them, otherwise an init container.
     #[serde(rename = "auto")]
     Auto,
     /// Image volumes: nothing is copied.
@@ -259,20 +259,20 @@ pub enum Delivery {
     Init,
 }
 
-/// Order of Fluxion's queue.
+/// Policy of Fluxion's queue.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum QueuePolicy {
-    /// Not said: first come, first served, or easy where hosts may be down.
+    /// Unset: first come, first served, or easy if hosts may be down.
     #[default]
     #[serde(rename = "")]
     Unset,
     /// First come, first served.
     Fcfs,
-    /// Backfill that keeps the first waiting job's start.
+    /// Backfill that does not delay the first waiting job.
     Easy,
-    /// Backfill that keeps every waiting job's start.
+    /// Backfill that does not delay any waiting job.
     Conservative,
-    /// Backfill that keeps the start of the first few waiting jobs.
+    /// Backfill that does not delay the first few waiting jobs.
     Hybrid,
 }

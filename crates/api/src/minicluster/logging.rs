@@ -9,7 +9,7 @@ use crate::unset::unset;
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Logging {
-    /// Show only what the command prints.
+    /// Print only the output of the command.
     #[serde(default, skip_serializing_if = "unset")]
     pub quiet: bool,
 
@@ -17,25 +17,25 @@ pub struct Logging {
     #[serde(default, skip_serializing_if = "unset")]
     pub strict: bool,
 
-    /// Let Flux describe how it submits the command.
+    /// Print how Flux submits the command.
     #[serde(default, skip_serializing_if = "unset")]
     pub debug: bool,
 
-    /// Log what the brokers' connections do.
+    /// Log the connections of the brokers.
     #[serde(default, skip_serializing_if = "unset")]
     pub zeromq: bool,
 
-    /// Print how long Flux and the command took, on lines that start with FLUXTIME.
+    /// Print the run times of Flux and of the command, on lines that start with FLUXTIME.
     #[serde(default, skip_serializing_if = "unset")]
     pub timed: bool,
 }
 
-/// Flux state to start from and to leave.
+/// Flux state to restore at the start and save at the end.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Archive {
-    /// Path of the archive in the lead pod. If it exists the cluster starts from
-    /// it, and at its end the cluster's state is written there.
+    /// Path of the archive in the lead pod. If it exists, the state is restored from it.
+    /// When the cluster stops, its state is saved there.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 4096))]
     pub path: String,

@@ -1,13 +1,13 @@
 //! MiniCluster: a Flux cluster in an Indexed Job.
 //!
 //! A superset of the Go operator's `v1alpha2`: every field it has, the older
-//! ones it lost, and ours. Each file holds one part of the spec.
+//! ones it removed, and ours. Each file contains one part of the spec.
 //!
-//! Rules that need more than one field stand on the struct that holds those
-//! fields, as CEL; limits of one field stand on the field. The API server
+//! Rules about more than one field are on the struct with those
+//! fields, as CEL; limits of one field are on the field. The API server
 //! enforces both, and [`crate::validate`] gives the same answers offline.
-//! Everything a rule touches has a maximum, because the API server multiplies
-//! maxima into a cost and refuses a CRD that is too dear.
+//! Every field that a rule reads has a maximum, because the API server multiplies
+//! maxima to estimate the cost of a rule and refuses a CRD whose rules cost too much.
 
 mod bursting;
 mod container;

@@ -15,7 +15,7 @@ pub struct Network {
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub headless_name: String,
 
-    /// Do not ask that pods be placed near each other and on different nodes.
+    /// Do not prefer that pods are placed near each other and on different nodes.
     #[serde(default, skip_serializing_if = "unset")]
     pub disable_affinity: bool,
 }

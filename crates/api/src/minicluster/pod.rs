@@ -23,7 +23,7 @@ pub struct PodSpec {
     #[schemars(extend("maxProperties" = 256))]
     pub annotations: BTreeMap<String, String>,
 
-    /// Labels of the pods, beside the operator's own.
+    /// Labels of the pods, in addition to the operator's own.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(extend("maxProperties" = 256))]
     pub labels: BTreeMap<String, String>,
@@ -62,13 +62,13 @@ pub struct PodSpec {
     #[schemars(extend("maxProperties" = 256))]
     pub node_selector: BTreeMap<String, String>,
 
-    /// For each label, the values a node may have; all labels must match.
+    /// For each label, the values that a node may have. All labels must match.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(extend("maxProperties" = 64))]
     pub node_affinity: BTreeMap<String, Vec<String>>,
 
-    /// Affinity of the pods, whole. What is set here replaces the operator's own
-    /// of that kind.
+    /// Affinity of the pods. Each kind of affinity that is set here replaces the operator's
+    /// own of that kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "embedded::<Affinity>")]
     pub affinity: Option<Affinity>,
@@ -83,8 +83,8 @@ pub struct PodSpec {
     #[schemars(schema_with = "embedded_list::<TopologySpreadConstraint>")]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
 
-    /// Use the node's network. Pods are then kept on different nodes, because
-    /// their ports would clash.
+    /// Use the node's network. Pods are then placed on different nodes, because
+    /// their ports would conflict.
     #[serde(default, skip_serializing_if = "unset")]
     pub host_network: bool,
 
@@ -115,7 +115,7 @@ pub struct PodSpec {
     #[schemars(schema_with = "embedded_list::<PodResourceClaim>")]
     pub resource_claims: Vec<PodResourceClaim>,
 
-    /// Overhead of the pods, for a runtime class that declares the same.
+    /// Overhead of the pods, for a runtime class that declares the same overhead.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(schema_with = "quantities")]
     pub resources: BTreeMap<String, Quantity>,
@@ -125,17 +125,17 @@ pub struct PodSpec {
     #[schemars(schema_with = "embedded::<PodSecurityContext>")]
     pub security_context: Option<PodSecurityContext>,
 
-    /// Seconds a pod is given to end by itself when it is deleted.
+    /// Seconds between SIGTERM and SIGKILL when a pod is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub termination_grace_period_seconds: Option<i64>,
 }
 
-/// Whether the kubelet restarts a container that failed. A Job's pods cannot be
-/// restarted always.
+/// Whether the kubelet restarts a container that failed. A Job does not allow the
+/// policy Always.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodRestartPolicy {
-    /// Not said: never.
+    /// Unset: never.
     #[default]
     #[serde(rename = "")]
     Unset,
@@ -148,7 +148,7 @@ pub enum PodRestartPolicy {
 /// How names are resolved in the pods.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DnsPolicy {
-    /// Not said: what fits the pod's network.
+    /// Unset: the policy that suits the pod's network.
     #[default]
     #[serde(rename = "")]
     Unset,

@@ -12,7 +12,7 @@ use super::{
 use crate::unset::unset;
 
 /// A Flux cluster of `size` brokers in Kubernetes. It runs the command of its
-/// runner container to the end, or stays up when there is none.
+/// runner container to completion, or stays up if there is no command.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "flux-framework.org",
@@ -25,7 +25,7 @@ use crate::unset::unset;
     namespaced,
     status = "MiniClusterStatus",
     derive = "PartialEq",
-    doc = "A Flux cluster in Kubernetes: runs a command to its end, or stays up.",
+    doc = "A Flux cluster in Kubernetes: runs a command to completion, or stays up.",
     scale(
         spec_replicas_path = ".spec.size",
         status_replicas_path = ".status.size",
@@ -41,7 +41,7 @@ use crate::unset::unset;
         name = "Ready",
         type_ = "string",
         json_path = ".status.ready",
-        description = "Brokers online, of the size asked for"
+        description = "Brokers online, and the requested size"
     ),
     printcolumn(
         name = "Joined",
@@ -54,17 +54,17 @@ use crate::unset::unset;
         name = "Exit",
         type_ = "integer",
         json_path = ".status.exitCode",
-        description = "Exit code of the command, once it has ended"
+        description = "Exit code of the command, once it has finished"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
-        .message("metadata.name must start with a lowercase letter and hold only lowercase letters, digits and '-', because pods and a Service are named after it"),
+        .message("metadata.name must start with a lowercase letter and contain only lowercase letters, digits and '-', because pods and a Service are named after it"),
     validation = Rule::new("self.metadata.name.size() + 1 + string((has(self.spec.maxSize) && self.spec.maxSize > self.spec.size ? self.spec.maxSize : self.spec.size) - 1).size() <= 63")
-        .message("metadata.name is too long: the name, '-' and the highest index (maxSize - 1) make a host name, which has at most 63 characters"),
+        .message("metadata.name is too long: the name, '-' and the highest index (maxSize - 1) are a host name, which has at most 63 characters"),
     validation = Rule::new("!has(self.spec.services) || self.spec.services.size() == 0 || self.metadata.name.size() <= 54")
-        .message("metadata.name is too long: with services it has at most 54 characters, because their pod is called <name>-services"),
+        .message("metadata.name is too long: with services at most 54 characters are allowed, because their pod is called <name>-services"),
     validation = Rule::new("self.spec.containers.size() == 1 || self.spec.containers.all(c, (has(c.runFlux) && c.runFlux) || !has(c.name) || c.name != self.metadata.name)")
-        .message("a sidecar cannot have the MiniCluster's name: the runner container is called that")
+        .message("a sidecar cannot have the MiniCluster's name: the runner container has that name")
         .field_path(".spec.containers")
 )]
 #[serde(rename_all = "camelCase")]
@@ -85,13 +85,13 @@ use crate::unset::unset;
         .message("two containers have the same name: give each its own")
         .field_path(".containers"),
     validation = Rule::new("self.containers.all(c, !(self.containers.size() == 1 || (has(c.runFlux) && c.runFlux)) || !has(c.command) || c.command == '' || !has(c.commands) || !has(c.commands.script) || c.commands.script == '')")
-        .message("the runner has both command and commands.script: keep one, the script is run as the command")
+        .message("the runner has both command and commands.script: keep one; the script is run as the command")
         .field_path(".containers"),
     validation = Rule::new("self.containers.all(c, (has(c.runFlux) && c.runFlux) || self.containers.size() == 1 || !(has(c.batch) && c.batch || has(c.launcher) && c.launcher))")
         .message("batch and launcher belong to the runner: no other container submits jobs")
         .field_path(".containers"),
     validation = Rule::new("self.containers.size() == 1 || self.containers.all(c, (has(c.runFlux) && c.runFlux) || !has(c.ports) || c.ports.size() == 0 || !has(c.name) || !c.name.matches('^[0-9]'))")
-        .message("a sidecar with ports needs a name that starts with a letter: its Service is called that")
+        .message("a sidecar with ports needs a name that starts with a letter: its Service has the same name")
         .field_path(".containers"),
     validation = Rule::new("!has(self.services) || self.services.all(s, has(s.name) && s.name != '')")
         .message("every service needs a name")
@@ -106,12 +106,12 @@ use crate::unset::unset;
         .message("services do not support commands.pre, brokerPre or workerPre: there is no broker beside them")
         .field_path(".services"),
     validation = Rule::new("!has(self.serviceName) || self.serviceName == '' || !has(self.network) || !has(self.network.headlessName) || self.network.headlessName == '' || self.network.headlessName == self.serviceName")
-        .message("serviceName is the older word for network.headlessName: keep one of them")
+        .message("serviceName is the old name of network.headlessName: keep one of them")
         .field_path(".serviceName")
 )]
 pub struct MiniClusterSpec {
-    /// Containers of every pod of the cluster. Exactly one is the runner: it
-    /// runs the Flux broker and the command. A single container always is.
+    /// Containers of every pod of the cluster. Exactly one is the runner, which
+    /// runs the Flux broker and the command. A single container is always the runner.
     #[schemars(length(min = 1, max = 32))]
     pub containers: Vec<Container>,
 
@@ -127,7 +127,7 @@ pub struct MiniClusterSpec {
     #[schemars(range(min = 1, max = 100_000))]
     pub size: i32,
 
-    /// Largest size the cluster can grow to: so many host names are registered
+    /// Largest size that the cluster can grow to. As many host names are registered
     /// when it boots. Unset or 0: the same as size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000))]
@@ -149,7 +149,7 @@ pub struct MiniClusterSpec {
     #[serde(default, skip_serializing_if = "unset")]
     pub interactive: bool,
 
-    /// How Flux itself is set up and started.
+    /// How Flux is set up, delivered and started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flux: Option<Flux>,
 
@@ -157,7 +157,7 @@ pub struct MiniClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logging: Option<Logging>,
 
-    /// Flux state to start from.
+    /// Flux state to restore at the start and save at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<Archive>,
 
@@ -178,12 +178,12 @@ pub struct MiniClusterSpec {
     #[serde(default, skip_serializing_if = "unset")]
     pub share_process_namespace: bool,
 
-    /// Delete the MiniCluster when its command has ended.
+    /// Delete the MiniCluster when its command has finished.
     #[serde(default, skip_serializing_if = "unset")]
     pub cleanup: bool,
 
-    /// Seconds after its end at which the MiniCluster is deleted. 0 deletes it at
-    /// once; unset keeps it.
+    /// Seconds after the cluster has finished at which the MiniCluster is deleted. 0 deletes
+    /// it at once; unset keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
@@ -193,15 +193,15 @@ pub struct MiniClusterSpec {
     #[schemars(range(min = 0))]
     pub deadline_seconds: i64,
 
-    /// Seconds in which the brokers must reach the quorum. A cluster that does not
-    /// gives its nodes back and tries again after a while. It does not count once the
-    /// command has started; a cluster without a command has as long again whenever it
-    /// becomes unready. Unset or 0: wait for ever.
+    /// Seconds within which the brokers must reach the quorum. A cluster that does not
+    /// releases its nodes and retries after a back-off. The limit does not apply once the
+    /// command has started; for a cluster without a command it applies again whenever it
+    /// becomes unready. Unset or 0: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ready_timeout_seconds: Option<i32>,
 
-    /// How often lost pods may be replaced; the older word for restart.limit.
+    /// How often lost pods may be replaced; the old name of restart.limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub backoff_limit: Option<i32>,
@@ -210,19 +210,19 @@ pub struct MiniClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
 
-    /// Follow the Flux queue: grow while jobs wait, shrink when nodes are idle. Not
-    /// supported yet; an autoscaler of Kubernetes can set size through scale.
+    /// Scale with the Flux queue: grow while jobs wait, shrink when nodes are idle. Not
+    /// supported yet; an autoscaler of Kubernetes can set size through the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscale: Option<Autoscale>,
 
-    /// Create nothing that runs, or stop what does. The command starts anew when
+    /// Do not start the cluster, or stop it. The command starts from the beginning when
     /// this becomes false.
     #[serde(default, skip_serializing_if = "unset")]
     pub suspend: bool,
 
-    /// The FluxSetup to wait at before anything runs: `name` in this namespace or in
-    /// the operator's, or `namespace/name`. A cluster that runs already stops until it
-    /// is admitted. Unset: it does not wait.
+    /// The FluxSetup in whose queue to wait before anything runs: `name` in this namespace
+    /// or in the operator's, or `namespace/name`. A running cluster stops until it is
+    /// admitted. Unset: it does not wait.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 317), regex(pattern = crate::fluxsetup::NAME_PATTERN))]
     pub queue: String,
@@ -233,8 +233,8 @@ pub struct MiniClusterSpec {
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/.+$"))]
     pub managed_by: String,
 
-    /// Security profile of the pods. `restricted` fills in what a namespace with
-    /// that Pod Security Standard asks for; unset keeps the image's user.
+    /// Security profile of the pods. `restricted` sets what a namespace with
+    /// that Pod Security Standard requires; unset keeps the image's user.
     #[serde(default, skip_serializing_if = "unset")]
     pub pod_security: PodSecurity,
 
@@ -247,13 +247,13 @@ pub struct MiniClusterSpec {
     )]
     pub job_selector: String,
 
-    /// Name of the headless Service; the older word for network.headlessName.
+    /// Name of the headless Service; the old name of network.headlessName.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub service_name: String,
 
-    /// Storage by name, as v1alpha1 had it: containers mount an entry by using its
-    /// name in their volumes.
+    /// Storage by name, as in v1alpha1: a container mounts an entry by using its
+    /// name in its volumes.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(extend("maxProperties" = 64))]
     pub volumes: BTreeMap<String, StorageVolume>,
@@ -261,8 +261,8 @@ pub struct MiniClusterSpec {
 
 impl MiniClusterSpec {
     /// Whether hosts are registered that may be down on purpose: size may be less than
-    /// maxSize, and others may join. It is decided by fields that cannot change once the
-    /// cluster has started, so that it stays the same for a lead that is started again.
+    /// maxSize, or other clusters may join. It depends only on fields that cannot change once
+    /// the cluster has started, so that it stays the same when the lead is restarted.
     pub fn has_spare_ranks(&self) -> bool {
         let bursting = self.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
         let joins = |it: &Bursting| !it.hostlist.is_empty() || !it.clusters.is_empty();
@@ -271,7 +271,7 @@ impl MiniClusterSpec {
 }
 
 impl Default for MiniClusterSpec {
-    /// What the API server makes of `{}`, with no container yet.
+    /// What the API server stores for `{}`, with no container yet.
     fn default() -> Self {
         serde_json::from_value(serde_json::json!({ "containers": [] }))
             .expect("every field but containers has a default")
@@ -282,18 +282,18 @@ impl Default for MiniClusterSpec {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Restart {
-    /// How often the cluster may be started again after its lead pod was lost.
-    /// Unset: 0 with a command (a second run must be asked for), 3 without.
+    /// How often the cluster may be restarted after its lead pod was lost.
+    /// Unset: 0 with a command (a second run must be requested), 3 without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub limit: Option<i32>,
 }
 
-/// Between which sizes a cluster follows its queue.
+/// The range of sizes of a cluster that scales with its queue.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Autoscale {
-    /// The least size; 1 if unset.
+    /// The smallest size; 1 if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub min_size: Option<i32>,
@@ -307,11 +307,11 @@ pub struct Autoscale {
 /// Security profile of the pods.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodSecurity {
-    /// The image's user and capabilities, as the Go operator has it.
+    /// The image's user and capabilities, as with the Go operator.
     #[default]
     #[serde(rename = "")]
     Image,
-    /// What the Pod Security Standard of that name asks for.
+    /// What the Pod Security Standard of that name requires.
     #[serde(rename = "restricted")]
     Restricted,
 }

@@ -1,4 +1,4 @@
-//! `status`: what is true of a MiniCluster.
+//! `status`: the observed state of a MiniCluster.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;
@@ -8,16 +8,16 @@ use crate::embedded::embedded_list;
 use crate::fluxjob::Admission;
 use crate::unset::unset;
 
-/// What is true of a MiniCluster. Written by the operator only.
+/// The observed state of a MiniCluster. Written by the operator only.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MiniClusterStatus {
-    /// What the cluster is doing, in one word, for people. Programs read the
+    /// What the cluster is doing, in one word, for display. Programs should read the
     /// conditions.
     #[serde(default, skip_serializing_if = "unset")]
     pub phase: String,
 
-    /// Brokers online, of the size asked for, such as 3/4.
+    /// Brokers online, and the requested size, such as 3/4.
     #[serde(default, skip_serializing_if = "unset")]
     pub ready: String,
 
@@ -25,7 +25,7 @@ pub struct MiniClusterStatus {
     #[serde(default, skip_serializing_if = "unset")]
     pub joined: i32,
 
-    /// Exit code of the command, once it has ended.
+    /// Exit code of the command, once it has finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 
@@ -37,26 +37,26 @@ pub struct MiniClusterStatus {
     #[serde(default, skip_serializing_if = "unset")]
     pub selector: String,
 
-    /// Largest size the cluster can grow to: the number of host names registered
+    /// Largest size that the cluster can grow to: the number of host names registered
     /// when it booted.
     #[serde(default)]
     pub maximum_size: i32,
 
-    /// Flux's id of the command's job. Unset where the command is not one job: in an
+    /// The Flux job id of the command. Unset if the command is not a single job: in an
     /// interactive cluster, and for a launcher.
     #[serde(default, skip_serializing_if = "unset")]
     pub jobid: String,
 
-    /// Record: the room that the queue has given it. Unset while it waits, and for a
+    /// Record: the quota that the queue has granted. Unset while it waits, and for a
     /// MiniCluster that names no queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<Admission>,
 
-    /// Generation of the spec that this status speaks of.
+    /// The generation of the spec that this status is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The truth in detail, one entry per condition type.
+    /// The conditions, one for each type.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(schema_with = "embedded_list::<Condition>")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

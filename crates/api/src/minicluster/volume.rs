@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 use crate::embedded::QUANTITY_PATTERN;
 use crate::unset::unset;
 
-/// A volume and where it is mounted. The field that is set says what kind it is;
-/// with none, it is storage of that name in spec.volumes, or else an empty
+/// A volume and where it is mounted. The field that is set determines its kind.
+/// With none, it is the storage of that name in spec.volumes, or else an empty
 /// directory.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("(has(self.path) && self.path != '') || (has(self.emptyDir) && self.emptyDir)")
-        .message("a volume needs a path to be mounted at")
+        .message("a volume needs a path to mount it at")
         .field_path(".path"),
     validation = Rule::new("[has(self.hostPath) && self.hostPath != '', has(self.claimName) && self.claimName != '', has(self.secretName) && self.secretName != '', has(self.configMapName) && self.configMapName != '', has(self.csiDriver) && self.csiDriver != '', has(self.emptyDir) && self.emptyDir].filter(k, k).size() <= 1")
         .message("a volume is of one kind: keep one of hostPath, claimName, secretName, configMapName, csiDriver and emptyDir"),
     validation = Rule::new("!has(self.csiDriverAttributes) || self.csiDriverAttributes.size() == 0 || (has(self.csiDriver) && self.csiDriver != '')")
-        .message("csiDriverAttributes are for a csiDriver: name it")
+        .message("csiDriverAttributes needs csiDriver: set it")
         .field_path(".csiDriverAttributes"),
     validation = Rule::new("!has(self.items) || self.items.size() == 0 || (has(self.configMapName) && self.configMapName != '') || (has(self.secretName) && self.secretName != '')")
-        .message("items are keys of a config map or secret: name it")
+        .message("items needs configMapName or secretName: set one of them")
         .field_path(".items")
 )]
 pub struct Volume {
@@ -67,18 +67,18 @@ pub struct Volume {
     #[serde(default, skip_serializing_if = "unset")]
     pub empty_dir: bool,
 
-    /// What an empty directory is kept in: `memory`, or huge pages. Unset: the
+    /// The medium of an empty directory: `memory`, or huge pages. Unset: the
     /// node's disk.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[Mm]emory$|^HugePages(-[0-9]+[KMG]i)?$"))]
     pub empty_dir_medium: String,
 
-    /// How much an empty directory may hold, such as 2Gi.
+    /// Size limit of an empty directory, such as 2Gi.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 63), regex(pattern = quantity_or_empty()))]
     pub empty_dir_size_limit: String,
 
-    /// A CSI driver for a volume of the pod's own.
+    /// CSI driver of an ephemeral volume of the pod.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 253))]
     pub csi_driver: String,
@@ -107,7 +107,7 @@ pub struct StorageVolume {
     #[schemars(length(max = 253))]
     pub storage_class: String,
 
-    /// Size to ask for. Unset: 5Gi.
+    /// Requested size. Unset: 5Gi.
     #[serde(default, skip_serializing_if = "unset")]
     #[schemars(length(max = 63), regex(pattern = quantity_or_empty()))]
     pub capacity: String,

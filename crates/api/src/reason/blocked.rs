@@ -1,24 +1,24 @@
-//! Whether it is worth waiting for an object.
+//! Whether it makes sense to wait for an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{AnyReason, Reason};
 use crate::condition::ConditionType;
 
-/// A condition that stays as it is until the object's user acts.
+/// A condition that does not change until the user of the object acts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Blocked<'a> {
     /// The condition.
     pub condition: &'a Condition,
-    /// Its reason; none for a word of another version.
+    /// Its reason; none if this version does not know it.
     pub reason: Option<Reason>,
 }
 
-/// What keeps a MiniCluster or a FluxJob from running that its user alone can change; none while
-/// waiting may help, and none of one that runs or has finished.
+/// The condition that keeps a MiniCluster or a FluxJob from running until its user acts. None
+/// if waiting may help, and none for an object that runs or has finished.
 ///
-/// A reason that this version does not know counts as the user's in `Accepted`, where nearly
-/// all are, and as one that passes elsewhere.
+/// A reason that this version does not know requires user action in `Accepted`, where nearly
+/// all reasons do, and is transient elsewhere.
 pub fn blocked(conditions: &[Condition]) -> Option<Blocked<'_>> {
     let find = |kind: ConditionType| conditions.iter().find(|it| it.type_ == kind.as_str());
     let is_true = |kind| find(kind).is_some_and(|condition| condition.status == "True");

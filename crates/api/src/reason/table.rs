@@ -1,11 +1,11 @@
-//! Every reason, stated once: what to expect, where it is shown, what it means and what to do.
+//! Every reason, defined once: what to expect, where it is shown, what it means and what to do.
 //!
 //! A row that lacks one of these does not compile.
 
 use super::Outlook::{self, *};
 use super::Topic::{self, *};
 
-/// Makes the enum and everything that is said of its variants from the rows of a table.
+/// Defines the enum and the methods of its variants from the rows of a table.
 macro_rules! reasons {
     ($($name:ident: $outlook:ident, [$($topic:ident),+], $meaning:literal, $remedy:literal;)+) => {
         /// Why a condition of a MiniCluster, FluxJob or FluxSetup has the status it has.
@@ -18,17 +18,17 @@ macro_rules! reasons {
             /// Every reason, in the order of the troubleshooting page.
             pub const ALL: &[Reason] = &[$(Reason::$name),+];
 
-            /// The word that stands in `conditions[].reason`.
+            /// The value of `conditions[].reason`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Reason::$name => stringify!($name),)+ }
             }
 
-            /// What is to be expected while it is shown.
+            /// What to expect while a condition has this reason.
             pub const fn outlook(self) -> Outlook {
                 match self { $(Reason::$name => $outlook,)+ }
             }
 
-            /// Where it is shown. A condition that follows from another repeats its reason.
+            /// Where it is shown. A condition that depends on another repeats its reason.
             pub const fn topics(self) -> &'static [Topic] {
                 match self { $(Reason::$name => &[$($topic),+],)+ }
             }
@@ -171,13 +171,13 @@ reasons! {
         "Nothing. If it stays, read the log of the lead: `kubectl minicluster logs NAME`.";
     LeadNotReady: Progress, [Readiness],
         "The command was started, and the lead is finishing or slow to answer.",
-        "Nothing: its end, or that it is ready again, is reported soon.";
+        "Nothing: the operator soon reports that it has finished or is ready again.";
     CreateFailed: Retried, [Readiness],
         "The MiniCluster of the FluxJob could not be created.",
         "Wait: the operator tries again. If it stays, correct what the message names.";
     Unschedulable: WaitsForCapacity, [Readiness],
         "No node has capacity for a pod.",
-        "Wait for nodes, or lower the size or the resources. The message has the scheduler's words.";
+        "Wait for nodes, or lower the size or the resources. The message is the scheduler's.";
     QuotaExceeded: WaitsForCapacity, [Readiness],
         "A ResourceQuota of the namespace is used up, and pods are refused.",
         "Wait for other pods of the namespace to finish, or raise the ResourceQuota.";
@@ -185,8 +185,8 @@ reasons! {
         "Too few brokers were online within `spec.readyTimeoutSeconds`, and the nodes were given back.",
         "Nothing: it tries again after 10 to 30 seconds. If it repeats, raise the limit or lower the size.";
     SchedulingGated: Retried, [Readiness],
-        "Another program keeps a pod from being scheduled by a scheduling gate.",
-        "Ask the program that has set the gate, which the pod's `spec.schedulingGates` names.";
+        "A scheduling gate of another program keeps a pod from being scheduled.",
+        "Find the program that has set the gate by its name in the pod's `spec.schedulingGates`.";
     ErrImagePull: Retried, [Readiness],
         "An image cannot be pulled.",
         "Check the name of the image and `imagePullSecret`. The node tries again.";
@@ -250,7 +250,7 @@ reasons! {
         "It does not wait for nodes or quota.",
         "Nothing.";
 
-    // The end.
+    // The result.
     NotFinished: Progress, [Finish],
         "The command has not finished.",
         "Nothing.";
@@ -258,13 +258,13 @@ reasons! {
         "The command finished with exit code 0.",
         "Nothing.";
     CommandFailed: Final, [Finish],
-        "The command finished with another exit code than 0.",
+        "The command finished with an exit code other than 0.",
         "Read its output: `kubectl minicluster logs NAME`.";
     HookFailed: Final, [Finish],
         "A hook in `commands` failed under strict logging, or could not be run.",
         "Correct the hook. Its output is in the log of the pod.";
     FluxMissing: Final, [Finish],
-        "There is no `flux` where the cluster looks for it.",
+        "The program `flux` was not found.",
         "Use an image that has Flux, or set `spec.flux.container.image`.";
     FluxTooOld: Final, [Finish],
         "The Flux in the image is older than the oldest supported version.",
@@ -285,16 +285,16 @@ reasons! {
         "The container runtime could not start the runner.",
         "Correct what the message names, such as the command or the image.";
     DeadlineExceeded: Final, [Finish],
-        "The cluster had not finished within `spec.deadlineSeconds`.",
+        "The cluster did not finish within `spec.deadlineSeconds`.",
         "Raise `spec.deadlineSeconds` (of a FluxJob `spec.maxRuntimeSeconds`), or give the command less to do.";
     JobFailed: Final, [Finish],
         "The Job failed, and Kubernetes gives no reason.",
         "Read its events: `kubectl describe job NAME`.";
     BackoffLimitExceeded: Final, [Finish],
-        "Pods of the Job failed more often than `restart.limit` allows, and how they failed is not known any more.",
+        "Pods of the Job failed more often than `restart.limit` allows, and the reason is no longer known.",
         "Read the events of the Job: `kubectl describe job NAME`.";
     PodFailurePolicy: Final, [Finish],
-        "A pod failed with an exit code that ends the Job, and how it failed is not known any more.",
+        "A pod failed with an exit code that fails the Job, and the reason is no longer known.",
         "Read the events of the Job: `kubectl describe job NAME`.";
     MaxFailedIndexesExceeded: Final, [Finish],
         "Too many ranks of the Job failed.",
@@ -314,16 +314,16 @@ reasons! {
         "The FluxSetup admits jobs.",
         "Nothing.";
     Stopped: NeedsUser, [Queue, Finish],
-        "The FluxSetup is stopped. Of a MiniCluster: its agent was told to stop before the command finished.",
+        "The FluxSetup is stopped. Of a MiniCluster: its agent was stopped before the command finished.",
         "Set `stopPolicy` to None, or run `kubectl minicluster resume fs/QUEUE`. Create a MiniCluster again.";
     Terminating: NeedsUser, [Queue],
-        "The FluxSetup is being deleted and admits no more jobs. It is deleted when none has quota from it.",
+        "The FluxSetup is being deleted and admits no more jobs. It is deleted when no job has quota from it.",
         "Name another FluxSetup in `spec.queue` of jobs that wait.";
     Replaced: Progress, [Queue],
-        "Another FluxSetup has taken its place, and its jobs with it.",
-        "Nothing: it is deleted when it is not needed any more.";
+        "Another FluxSetup has replaced it and taken over its jobs.",
+        "Nothing: it is deleted when it is no longer needed.";
     Conflict: NeedsUser, [Queue],
-        "`spec.replaces` contradicts that of another FluxSetup.",
+        "`spec.replaces` conflicts with that of another FluxSetup.",
         "Remove a name from `spec.replaces` of one of them.";
     BadQuota: NeedsUser, [Queue],
         "An amount in `spec.quota` is not valid.",
@@ -335,6 +335,6 @@ reasons! {
         "`spec.namespaceSelector` is set outside the operator's namespace, where it has no effect.",
         "Remove it, or create the FluxSetup in the operator's namespace.";
     NodesUnknown: Retried, [Queue],
-        "The quota is to come from the nodes, and the operator does not know them.",
-        "Let the operator list nodes and pods, or set `spec.quota` instead of `spec.quotaFromNodes`.";
+        "The quota is taken from the nodes, and the operator does not know them.",
+        "Allow the operator to list nodes and pods, or set `spec.quota` instead of `spec.quotaFromNodes`.";
 }

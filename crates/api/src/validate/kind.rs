@@ -1,4 +1,4 @@
-//! The kinds that are checked, one row each.
+//! The kinds that can be validated, one row each.
 
 use std::sync::LazyLock;
 
@@ -9,15 +9,15 @@ use super::schema::Schema;
 use super::{Problem, beyond, structure};
 use crate::{FluxJob, FluxSetup, GROUP, MiniCluster, VERSION, crd};
 
-/// A kind that can be checked without a cluster.
+/// A kind that can be validated without a cluster.
 pub trait Checked: DeserializeOwned {
-    /// The word that stands in `kind`.
+    /// The value of `kind`.
     const KIND: &'static str;
 
     /// Everything wrong with an object that its CRD accepts.
     fn check_beyond_schema(&self) -> Vec<Problem>;
 
-    /// What its objects are checked with.
+    /// The schema that its objects are validated with.
     fn schema() -> &'static Schema;
 }
 
@@ -60,7 +60,7 @@ impl Checked for FluxSetup {
     }
 }
 
-/// A row of the table: a kind whose type is not known at compile time.
+/// A kind whose type is not known at compile time.
 pub(super) struct Kind {
     name: &'static str,
     pub(super) schema: fn() -> &'static Schema,

@@ -1,10 +1,10 @@
-//! The offline check: what the API server would say of a manifest, and what
-//! it cannot say.
+//! Offline validation: what the API server would say about a manifest, and what
+//! it cannot check.
 //!
-//! The answers come from the CRD itself, read by the same steps the API server
+//! The answers come from the CRD itself, by the same steps that the API server
 //! takes: unknown fields, nulls, defaults, then types and limits
-//! ([`structure`]), then the CEL rules. What CEL cannot express follows
-//! ([`beyond`]); in a cluster that is told by the condition `Accepted=False`.
+//! ([`structure`]), then the CEL rules. Checks that CEL cannot express follow
+//! ([`beyond_schema`]); in a cluster they are reported by the condition `Accepted=False`.
 
 mod beyond;
 mod kind;
@@ -20,7 +20,7 @@ use crate::manifest::Document;
 pub use kind::Checked;
 pub use schema::Schema;
 
-/// One thing that is wrong, and where.
+/// A problem, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Path of the field, such as `spec.containers[0].ports[1]`; empty when the
@@ -45,8 +45,7 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Everything wrong with a document; empty when it is an object of one of our kinds
-/// that can be carried out.
+/// All problems of a document; empty if it is a valid object of one of our kinds.
 pub fn document(document: &Document) -> Vec<Problem> {
     let object = &document.value;
     let kind = match kind::of(object) {
@@ -57,8 +56,8 @@ pub fn document(document: &Document) -> Vec<Problem> {
     if !against_crd.is_empty() {
         return against_crd;
     }
-    // The schema is made from the type, so that it cannot be read is a mistake of ours;
-    // still the user should be told rather than shown a panic.
+    // The schema is generated from the type, so an object that cannot be read is a defect of
+    // ours; still the user should get a message rather than a panic.
     (kind.beyond)(object)
         .unwrap_or_else(|error| vec![Problem::new("spec", format!("cannot be read: {error}"))])
 }
@@ -68,7 +67,7 @@ pub fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
     beyond::minicluster::warnings(minicluster)
 }
 
-/// What the API server refuses: the schema's limits and the CEL rules.
+/// Problems that the API server would report: violations of the schema and of the CEL rules.
 pub fn schema_and_rules(object: &Value) -> Vec<Problem> {
     match kind::of(object) {
         Ok(kind) => against_crd((kind.schema)(), object),
@@ -76,19 +75,19 @@ pub fn schema_and_rules(object: &Value) -> Vec<Problem> {
     }
 }
 
-/// Reads an object, as the API server would store it.
+/// Decodes an object as the API server would store it.
 pub fn read<K: Checked>(object: &Value) -> Result<K, serde_json::Error> {
     serde_json::from_value(as_stored(&K::schema().structure, object))
 }
 
-/// Reads an object as a MiniCluster, as the API server would store it.
+/// Decodes a MiniCluster as the API server would store it.
 pub fn minicluster(object: &Value) -> Result<MiniCluster, serde_json::Error> {
     read(object)
 }
 
-/// Everything wrong with an object that is stored already, maybe under another schema than
-/// ours: another operator's, or that of another version. Its status and what its metadata
-/// says besides the name are not checked.
+/// All problems of an object that is already stored, perhaps under another schema than
+/// ours: that of another operator, or of another version. Its status, and its metadata
+/// except for the name, are not checked.
 pub fn stored<K: Checked + Serialize>(object: &K) -> Vec<Problem> {
     let value = match serde_json::to_value(object) {
         Ok(value) => value,
@@ -109,8 +108,8 @@ fn against_crd(schema: &Schema, object: &Value) -> Vec<Problem> {
     let mut problems = structure::unknown_fields(&schema.structure, object);
     let object = as_stored(&schema.structure, object);
     problems.extend(structure::check(&schema.structure, &object));
-    // The API server leaves the rules out too when the structure is wrong:
-    // they could only fail in confusing ways.
+    // The API server does not evaluate the rules either if the structure is wrong:
+    // their errors would only be confusing.
     if problems.is_empty() {
         problems = name_and_rules(schema, &object);
     }
@@ -124,7 +123,7 @@ fn name_and_rules(schema: &Schema, object: &Value) -> Vec<Problem> {
     }
 }
 
-/// What the API server asks of every name, before a kind's own rules.
+/// Checks what the API server requires of every name, before the rules of a kind.
 fn name(object: &Value) -> Option<Problem> {
     let problem = |message: String| Some(Problem::new("metadata.name", message));
     let Some(name) = object["metadata"]["name"].as_str() else {
@@ -144,7 +143,7 @@ fn as_stored(schema: &Value, object: &Value) -> Value {
     let mut object = object.clone();
     structure::drop_nulls(schema, &mut object);
     let mut object = kube_cel::apply_defaults(schema, &object);
-    // The server generates a name before it looks at rules about names.
+    // The server generates a name before it evaluates rules about names.
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
         && !metadata.contains_key("name")
         && let Some(prefix) = metadata.get("generateName").and_then(Value::as_str)

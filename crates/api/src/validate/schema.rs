@@ -1,4 +1,4 @@
-//! What objects of a kind are checked with, made once from the kind's CRD.
+//! The schema that objects of a kind are validated with, compiled once from the kind's CRD.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,8 +10,8 @@ use super::Problem;
 use crate::crd;
 use crate::embedded::embedded;
 
-/// The schema of a kind, and its rules as programs: compiling them takes far longer than
-/// running them, and the operator runs them in every reconciliation.
+/// The schema of a kind and its compiled rules: compiling them takes far longer than
+/// evaluating them, and the operator evaluates them in every reconciliation.
 #[derive(Debug)]
 pub struct Schema {
     /// Fields, types, limits and defaults.
@@ -26,7 +26,7 @@ impl Schema {
         Schema { structure, rules }
     }
 
-    /// Violations of the CEL rules by an object whose structure is right.
+    /// Violations of the CEL rules by an object whose structure is valid.
     pub(super) fn check_rules(&self, object: &Value) -> Vec<Problem> {
         let Err(errors) = Validator::new().validate_compiled(&self.rules, object, None) else {
             return Vec::new();
@@ -39,7 +39,7 @@ impl Schema {
     }
 }
 
-/// The CRD's schema, with what the API server knows besides: the type fields
+/// The CRD's schema with what the API server adds: the type fields
 /// and Kubernetes' metadata.
 fn whole_schema(crd: &CustomResourceDefinition) -> Value {
     let mut schema = crd::schema(crd);
@@ -47,7 +47,7 @@ fn whole_schema(crd: &CustomResourceDefinition) -> Value {
         .with(|settings| settings.inline_subschemas = true)
         .into_generator();
     let mut metadata = embedded::<ObjectMeta>(&mut generator).to_value();
-    // Written by the server; a manifest exported from a cluster has them.
+    // Written by the server; manifests exported from a cluster have them.
     metadata["properties"]["managedFields"] = json!({
         "type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}
     });
@@ -61,8 +61,8 @@ fn whole_schema(crd: &CustomResourceDefinition) -> Value {
     schema
 }
 
-/// Offline there is never a stored object. The API server then has an optional without a
-/// value for `oldSelf`; the evaluator used here has a null, on which `hasValue()` fails.
+/// Offline there is never a stored object. In the API server `oldSelf` is then an optional
+/// without a value; in the evaluator used here it is null, on which `hasValue()` fails.
 fn without_stored_object(rule: &mut Value) {
     if let Some(text) = rule["rule"].as_str().map(|text| text.replace(HAS_OLD, "false")) {
         rule["rule"] = text.into();

@@ -1,8 +1,8 @@
 //! Types and limits of a structural schema, as the API server checks them.
 //!
 //! A structural schema is a small part of JSON Schema (no references, no
-//! alternatives but int-or-string), so this walk is short, and can say what is
-//! wrong in our own words with the path that `kubectl` would show.
+//! alternatives but int-or-string), so this check is short, and its messages are
+//! our own, with the path that `kubectl` would show.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Problem;
 
 /// Fields that the schema does not have. The API server drops them, or refuses
-/// the object under strict decoding, which is `kubectl`'s default.
+/// the object under strict decoding, which is the default of `kubectl`.
 pub(super) fn unknown_fields(schema: &Value, object: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     find_unknown(schema, object, "", &mut problems);
@@ -76,15 +76,15 @@ fn unknown(schema: &Value, name: &str, path: String) -> Problem {
     Problem::new(path, format!("unknown field{hint}"))
 }
 
-/// Which of the known names was meant by a misspelt one, if one is near enough.
+/// The known name that is most similar to a misspelt one, if one is similar enough.
 pub(super) fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let alike = known.map(|known| (likeness(name, known), known));
     let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
     nearest.filter(|(likeness, _)| *likeness >= ALIKE).map(|(_, known)| known)
 }
 
-/// Above it are fields with a letter wrong, doubled or left out; below it are those
-/// that only begin alike.
+/// Names above it have a wrong, doubled or missing letter; names below it
+/// only begin alike.
 const ALIKE: f64 = 0.9;
 
 fn likeness(name: &str, known: &str) -> f64 {

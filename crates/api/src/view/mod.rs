@@ -1,4 +1,4 @@
-//! What is shown of queues and clusters: by the operator over HTTP (`/v1`), and by
+//! How queues and clusters are shown: by the operator over HTTP (`/v1`), and by
 //! `kubectl minicluster -o json|yaml`.
 //!
 //! Data only. It is computed in the crate `plan`, and described by [`openapi`].
@@ -15,7 +15,7 @@ pub use queue::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Why there is no answer.
+/// The body of an error response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Refused {
     /// What is wrong, and what to do about it.

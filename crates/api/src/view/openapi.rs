@@ -1,4 +1,4 @@
-//! The description of the operator's HTTP interface, as OpenAPI 3.1.
+//! The OpenAPI 3.1 description of the operator's HTTP interface.
 
 use schemars::JsonSchema;
 use schemars::SchemaGenerator;
@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 
 use super::{Cluster, InstanceJobs, QueueList, Refused, WaitingJobs, Why};
 
-/// Something that can be asked for.
+/// An endpoint of the HTTP interface.
 pub struct Endpoint {
-    /// Where, with `{parameters}`.
+    /// The path, with `{parameters}`.
     pub path: &'static str,
-    /// What it is called in a client.
+    /// The name of the operation in a generated client.
     operation: &'static str,
-    /// What is answered.
+    /// What the response contains.
     summary: &'static str,
-    /// Parameters behind the `?`: name, and what it says.
+    /// Query parameters: name and description.
     query: &'static [(&'static str, &'static str)],
     answer: fn(&mut SchemaGenerator) -> Value,
 }
@@ -33,10 +33,10 @@ pub const QUEUES: Endpoint = Endpoint {
 pub const WAITING: Endpoint = Endpoint {
     path: "/v1/queues/{namespace}/{name}/pending",
     operation: "listWaitingJobs",
-    summary: "The jobs that wait in a queue, in the order in which they are looked at",
+    summary: "The jobs that wait in a queue, in the order in which they are considered",
     query: &[
-        ("limit", "How many at most; 1,000 at most."),
-        ("offset", "How many of the first are left out."),
+        ("limit", "Maximum number of jobs in the response; at most 1,000."),
+        ("offset", "Number of jobs to skip."),
     ],
     answer: schema::<WaitingJobs>,
 };
@@ -45,7 +45,7 @@ pub const WAITING: Endpoint = Endpoint {
 pub const WHY: Endpoint = Endpoint {
     path: "/v1/namespaces/{namespace}/fluxjobs/{name}",
     operation: "explainJob",
-    summary: "How a FluxJob stands, and why",
+    summary: "The state of a FluxJob in its queue, and the reason",
     query: &[],
     answer: schema::<Why>,
 };
@@ -54,7 +54,7 @@ pub const WHY: Endpoint = Endpoint {
 pub const CLUSTER: Endpoint = Endpoint {
     path: "/v1/namespaces/{namespace}/miniclusters/{name}",
     operation: "getCluster",
-    summary: "A MiniCluster as its lead sees it: brokers, ranks, how many jobs",
+    summary: "A MiniCluster as its lead reports it: brokers, ranks, number of jobs",
     query: &[],
     answer: schema::<Cluster>,
 };
@@ -68,10 +68,10 @@ pub const CLUSTER_JOBS: Endpoint = Endpoint {
     answer: schema::<InstanceJobs>,
 };
 
-/// All that can be asked for.
+/// All endpoints.
 pub const ENDPOINTS: [Endpoint; 5] = [QUEUES, WAITING, WHY, CLUSTER, CLUSTER_JOBS];
 
-/// The description.
+/// The OpenAPI document.
 pub fn document() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
@@ -86,7 +86,7 @@ pub fn document() -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "flux-operator",
-            "description": "What the operator shows of queues and clusters. Every request needs a token of the Kubernetes cluster, and the right to get what is asked for.",
+            "description": "Queues and clusters, as the operator sees them. Every request needs a token of the Kubernetes cluster, and permission to get the requested object.",
             "version": "v1",
         },
         "security": [{ "token": [] }],
@@ -113,11 +113,11 @@ impl Endpoint {
         });
         let parameters: Vec<Value> = in_path.chain(in_query).collect();
         let mut responses = Map::new();
-        responses.insert("200".into(), content("The answer", (self.answer)(generator)));
+        responses.insert("200".into(), content("The requested object", (self.answer)(generator)));
         for (code, description) in [
-            ("401", "No token, or one that the cluster does not know"),
-            ("403", "The caller may not get what it asks for"),
-            ("404", "There is no such object"),
+            ("401", "No token, or one that the cluster does not accept"),
+            ("403", "The caller has no permission to get the object"),
+            ("404", "The object does not exist"),
         ] {
             responses.insert(code.into(), content(description, schema::<Refused>(generator)));
         }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Queues {
     /// The queues, by name.
     pub queues: Vec<Queue>,
-    /// The jobs that wait, by queue and place; those without a queue last.
+    /// The jobs that wait, by queue and position; those without a queue last.
     pub pending: Vec<WaitingJob>,
 }
 
@@ -21,7 +21,7 @@ pub struct QueueList {
     pub items: Vec<Queue>,
 }
 
-/// A queue: a FluxSetup and what is used of it.
+/// A queue: a FluxSetup and its usage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Queue {
@@ -29,40 +29,40 @@ pub struct Queue {
     pub namespace: String,
     /// The FluxSetup's name.
     pub name: String,
-    /// In which order jobs are admitted: `BestEffortFIFO`, `StrictFIFO` or `Backfill`.
+    /// The order in which jobs are admitted: `BestEffortFIFO`, `StrictFIFO` or `Backfill`.
     pub strategy: String,
-    /// Quota and use of each resource; empty where nothing is limited.
+    /// Quota and usage of each resource; empty if nothing is limited.
     pub resources: Vec<ResourceUse>,
-    /// How many jobs wait.
+    /// Number of jobs that wait.
     pub pending: usize,
-    /// How many jobs have quota.
+    /// Number of jobs that have quota.
     pub admitted: usize,
     /// Whether it admits jobs.
     pub active: bool,
     /// Why it does not, in one word; `Active` if it does.
     pub reason: String,
-    /// Why it does not, for people.
+    /// Why it does not, as a sentence.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub message: String,
 }
 
-/// Quota and use of a resource.
+/// Quota and usage of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceUse {
     /// The resource, such as `nodes` or `cpu`.
     pub name: String,
-    /// How much is in use, as a Kubernetes quantity.
+    /// The amount in use, as a Kubernetes quantity.
     pub used: String,
-    /// How much there is, as a Kubernetes quantity.
+    /// The total amount, as a Kubernetes quantity.
     pub quota: String,
 }
 
 /// A page of the jobs that wait in a queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitingJobs {
-    /// How many wait in all.
+    /// Number of jobs that wait, on all pages.
     pub total: usize,
-    /// Those that were asked for, in the order in which they are looked at.
+    /// The jobs of this page, in the order in which they are considered.
     pub items: Vec<WaitingJob>,
 }
 
@@ -79,24 +79,24 @@ pub struct WaitingJob {
     /// The queue it waits in, as `namespace/name`; unset if there is none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub queue: Option<String>,
-    /// How many of its queue come before it.
+    /// Number of jobs of its queue that are ahead of it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub position: Option<usize>,
     /// Its priority.
     pub priority: i32,
-    /// How many nodes it asks for.
+    /// Number of nodes it requests.
     pub size: u32,
-    /// All that it asks for, as Kubernetes quantities.
+    /// All that it requests, as Kubernetes quantities.
     pub asks: BTreeMap<String, String>,
     /// Why it waits, in one word.
     pub reason: String,
-    /// Why it waits, for people.
+    /// Why it waits, as a sentence.
     pub message: String,
     /// Since when it waits, in seconds since 1970.
     pub since: i64,
 }
 
-/// How a job stands, and why.
+/// The state of a job in its queue, and the reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
@@ -106,58 +106,58 @@ pub struct Why {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// How it stands.
+    /// Its state.
     pub state: WhyState,
-    /// What it asks for, or was given, for people.
+    /// What it requests, or was granted, as text.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub asks: String,
     /// Its queue and that queue's strategy.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub queue: String,
-    /// Where it stands in its queue.
+    /// Its position in the queue.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub position: Option<Place>,
-    /// Why, in one word.
+    /// The reason, in one word.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub reason: String,
-    /// Why, for people.
+    /// The reason, as a sentence.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub message: String,
-    /// How much is missing.
+    /// How much quota is missing.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub missing: String,
-    /// How far the cluster is that it has quota for.
+    /// The state of the MiniCluster, of a job that has quota.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub cluster: String,
-    /// Jobs whose end would make room for it.
+    /// Jobs that would free enough quota by finishing.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub freed_by: Vec<String>,
-    /// How far this can be trusted.
+    /// Notes on how reliable this information is.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
 }
 
-/// How a job stands.
+/// The state of a job in its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WhyState {
     /// It waits for quota.
     #[default]
     Waiting,
-    /// There is room for it, and it is about to be admitted.
+    /// Quota is available, and it is about to be admitted.
     Admissible,
     /// It has quota.
     Admitted,
     /// It cannot be queued as it is.
     Refused,
-    /// It has ended.
+    /// It has finished.
     Ended,
 }
 
-/// Where a job stands in its queue.
+/// The position of a job in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Place {
-    /// How many come before it.
+    /// Number of jobs ahead of it.
     pub place: usize,
-    /// How many wait there.
+    /// Number of jobs that wait in the queue.
     pub pending: usize,
 }

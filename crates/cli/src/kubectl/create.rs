@@ -1,4 +1,4 @@
-//! `kubectl minicluster create`: make a MiniCluster and see it through.
+//! `kubectl minicluster create`: create a MiniCluster and wait for it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,8 +17,8 @@ use super::watch::{self, Seen};
 use super::{Connection, delete, exit_code, manifest, pods};
 use crate::{input, print};
 
-/// Create a MiniCluster and see it through: its output is printed, and the exit
-/// code is its command's. One without a command is waited for until it is ready.
+/// Create a MiniCluster and wait for it: print its output, and exit with its command's exit code.
+/// If it has no command, wait until it is ready.
 ///
 /// ^C leaves the MiniCluster running, unless --rm is given.
 #[derive(clap::Args)]
@@ -30,8 +30,8 @@ pub(super) struct Arguments {
     #[command(flatten)]
     flags: Option<manifest::Flags>,
 
-    /// The command and its arguments, passed on as they are; without one the cluster
-    /// stays up.
+    /// The command and its arguments, passed on unchanged. Without a command the MiniCluster stays
+    /// up.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 
@@ -39,11 +39,11 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with = "rm")]
     detach: bool,
 
-    /// Wait for the end, which is what is done anyway.
+    /// Wait for completion (default).
     #[arg(long, conflicts_with = "detach")]
     wait: bool,
 
-    /// Delete the MiniCluster afterwards, however it ended.
+    /// Delete the MiniCluster afterwards, whether it succeeded or not.
     #[arg(long)]
     rm: bool,
 }
@@ -58,9 +58,9 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
         ),
     };
     if arguments.rm && stays(&wanted) {
-        bail!("a cluster without a command has no end\nhint: leave --rm out, or give a command");
+        bail!("--rm needs a command\nhint: a cluster without one never finishes");
     }
-    // The check has filled in a name to look at; the server makes a better one.
+    // The check sets a placeholder for the generated name; let the server generate it.
     if let Some(prefix) = &wanted.metadata.generate_name
         && wanted.metadata.name.as_deref() == Some(&format!("{prefix}xxxxx"))
     {
@@ -96,8 +96,8 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
     })
 }
 
-/// Waits for the end, or until a cluster that stays is up, and prints what the lead
-/// prints meanwhile.
+/// Waits until the MiniCluster finishes, or is ready if it has no command, and prints the lead's
+/// output meanwhile.
 async fn see_through(session: &Session, created: &MiniCluster) -> Result<Outcome> {
     let name = created.name_any();
     let source =
@@ -120,7 +120,7 @@ async fn wait(
     progress: &mut Progress,
 ) -> Result<Outcome> {
     let deleted = || {
-        let message = "it was deleted before it ended".into();
+        let message = "it was deleted before it finished".into();
         Outcome::Failed(Cause { message, remedy: None })
     };
     let ended = watch::minicluster(session.miniclusters(), created, |seen| {
@@ -139,8 +139,8 @@ async fn wait(
     ended.await
 }
 
-/// Says how it ended, and returns the code to exit with. Of one that is `removed` there is
-/// nothing left to look at.
+/// Prints the outcome, and returns the exit code. Prints no hints about a MiniCluster that was
+/// `removed`.
 fn end(session: &Session, name: &str, outcome: Outcome, removed: bool) -> ExitCode {
     match outcome {
         Outcome::Up | Outcome::Going => {
@@ -173,7 +173,7 @@ fn end(session: &Session, name: &str, outcome: Outcome, removed: bool) -> ExitCo
     }
 }
 
-/// Says why it does not run, and what to do about that.
+/// Prints why it does not run, and what to do about it.
 fn say_cause(session: &Session, name: &str, what: &str, cause: &Cause, removed: bool) {
     let Cause { message, remedy } = cause;
     print::message(format_args!("error: {name} {what}: {message}"));
@@ -190,8 +190,7 @@ fn hint_delete(session: &Session, name: &str, removed: bool) {
     }
 }
 
-/// Waits for a signal that asks this program to end; returns the exit code that
-/// shells give it.
+/// Waits for SIGINT or SIGTERM. Returns the exit code that shells report for that signal.
 async fn interrupted() -> Result<u8> {
     let listen = |kind| signal(kind).context("failed to listen for signals");
     let mut interrupt = listen(SignalKind::interrupt())?;
@@ -202,12 +201,12 @@ async fn interrupted() -> Result<u8> {
     })
 }
 
-/// Says that the MiniCluster is not ours to see through any more.
+/// Prints that the MiniCluster keeps running without this program.
 fn leave(session: &Session, name: &str) {
     let logs = session.command(&format!("logs -f {name}"));
     let delete = session.command(&format!("delete {name}"));
-    print::message(format_args!("{name} keeps running: follow it with `{logs}`"));
-    print::message(format_args!("hint: end it with `{delete}`"));
+    print::message(format_args!("{name} is still running: follow it with `{logs}`"));
+    print::message(format_args!("hint: delete it with `{delete}`"));
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `kubectl minicluster delete`: end MiniClusters and remove them.
+//! `kubectl minicluster delete`: stop and delete MiniClusters.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -14,14 +14,14 @@ use super::session::Session;
 use super::watch::until;
 use crate::print;
 
-/// End MiniClusters and remove them.
+/// Stop and delete MiniClusters.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Names of the MiniClusters.
     #[arg(required = true)]
     name: Vec<String>,
 
-    /// Return when they and their pods are gone.
+    /// Wait until they and their pods are deleted.
     #[arg(long)]
     wait: bool,
 }
@@ -35,7 +35,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
                 print::output(format!("minicluster.flux-framework.org {name:?} deleted\n"))?;
                 deleted.push((name, uid));
             }
-            // The others are to go all the same.
+            // The others are deleted nevertheless.
             None => missing = Some(session.no_such(name).await),
         }
     }
@@ -44,7 +44,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
             let gone = conditions::is_deleted(&uid);
             await_condition(session.miniclusters(), name, gone)
                 .await
-                .with_context(|| format!("failed to wait for the end of {name:?}"))?;
+                .with_context(|| format!("failed to wait for the deletion of {name:?}"))?;
             no_pods(session, name).await?;
         }
     }
@@ -54,8 +54,8 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     }
 }
 
-/// Asks for the deletion of a MiniCluster; returns the uid of what will go, and
-/// `None` when there was none.
+/// Requests the deletion of a MiniCluster. Returns its uid, or `None` if there is no such
+/// MiniCluster.
 pub(super) async fn request(session: &Session, name: &str) -> Result<Option<String>> {
     let minicluster = match session.miniclusters().get_opt(name).await {
         Ok(Some(minicluster)) => minicluster,
@@ -74,7 +74,7 @@ async fn no_pods(session: &Session, name: &str) -> Result<()> {
     let mut left = BTreeSet::new();
     until(session.pods(), of_cluster, |event| {
         match event {
-            // Nothing is known until all were listed.
+            // Nothing is known until all pods are listed.
             Event::Init => {
                 left.clear();
                 return None;

@@ -1,4 +1,4 @@
-//! A program in a pod, with our standard streams.
+//! Runs a program in a pod, connected to our standard streams.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -14,22 +14,22 @@ use super::session::Session;
 use super::{exit_code, logs, pods, terminal};
 use crate::print;
 
-/// A pod whose broker takes jobs.
+/// A pod whose broker accepts jobs.
 pub(super) struct Place {
     pod: String,
     container: String,
-    /// Where Flux and its files are.
+    /// The directory with Flux and its files.
     pub(super) mount: String,
 }
 
 impl Place {
-    /// The pod of a rank of a MiniCluster; fails with what it waits for.
+    /// Finds the pod of a rank of a MiniCluster; if it is not running, the error says why.
     pub(super) async fn find(session: &Session, name: &str, rank: u32) -> Result<Place> {
         let minicluster = session.minicluster(name).await?;
         logs::check_rank(&minicluster, rank)?;
         if let Some(how) = not_ready(&minicluster) {
             let logs = session.command(&format!("logs -f {name}"));
-            bail!("{name} is not ready: {how}\nhint: see what it does with `{logs}`");
+            bail!("{name} is not ready: {how}\nhint: follow its log with `{logs}`");
         }
         let of_rank = ListParams::default().labels(&pods::of_rank(name, rank));
         let pod = match session.pods().list(&of_rank).await {
@@ -44,8 +44,8 @@ impl Place {
     }
 }
 
-/// Runs a program in a pod. With `input` it reads our standard input, and has a
-/// terminal when we have one. Returns its exit code.
+/// Runs a program in a pod. With `input` it reads our standard input, and gets a terminal if we
+/// have one. Returns its exit code.
 pub(super) async fn exec(
     session: &Session,
     place: &Place,
@@ -57,7 +57,7 @@ pub(super) async fn exec(
         .container(&place.container)
         .stdin(input)
         .stdout(true)
-        // A terminal has one stream for both.
+        // A terminal has only one output stream.
         .stderr(!terminal)
         .tty(terminal);
     let mut process = match session.pods().exec(&place.pod, words, &parameters).await {
@@ -83,7 +83,7 @@ pub(super) async fn exec(
     ended(status)
 }
 
-/// Passes our standard input on, until it ends or nobody takes it any more.
+/// Copies our standard input to the program, until the input ends or the program exits.
 fn feed(process: &mut AttachedProcess) {
     let Some(mut to) = process.stdin() else { return };
     tokio::spawn(async move {
@@ -92,7 +92,7 @@ fn feed(process: &mut AttachedProcess) {
     });
 }
 
-/// Prints what the program prints, until it ends.
+/// Prints the program's output until it exits.
 async fn pass_on(process: &mut AttachedProcess) -> std::io::Result<()> {
     let (output, errors) = (process.stdout(), process.stderr());
     let output = async {
@@ -108,7 +108,7 @@ async fn pass_on(process: &mut AttachedProcess) -> std::io::Result<()> {
     stderr().flush().await
 }
 
-/// How a program ended, from the status that Kubernetes sends last.
+/// The exit code of a program, from the last status that Kubernetes sends.
 fn ended(status: Option<Status>) -> Result<ExitCode> {
     let Some(status) = status else {
         bail!("the connection was lost\nhint: the program may still be running in the pod");
@@ -122,7 +122,7 @@ fn ended(status: Option<Status>) -> Result<ExitCode> {
         .find_map(|cause| cause.message.as_deref()?.parse().ok());
     let message = status.message.unwrap_or_default();
     code.map(exit_code).ok_or_else(|| {
-        anyhow!("the program was not run: {message}\nhint: the image needs /bin/sh for this")
+        anyhow!("failed to run the program: {message}\nhint: the image needs /bin/sh")
     })
 }
 

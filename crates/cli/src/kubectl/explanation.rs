@@ -1,19 +1,20 @@
-//! How a job stands, in words.
+//! Explains the state of a job as text.
 
 use std::fmt;
 
 use flux_operator_api::view::{Place, Why, WhyState};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-/// How a job stands, for people.
+/// The state of a job, as text for users.
 pub(super) struct Explanation<'a>(pub(super) &'a Why);
 
-/// Whether nothing that cannot be seen would change it: its queue was found, or it needs none.
+/// Whether the answer is certain even if not all objects could be listed: its queue was found, or
+/// it was refused and needs none.
 pub(super) fn is_certain(why: &Why) -> bool {
     !why.queue.is_empty() || why.state == WhyState::Refused
 }
 
-/// Says of one that has quota how far its cluster is, by what the operator last said.
+/// Adds the state of the cluster of an admitted job, from its last reported conditions.
 pub(super) fn add_cluster(why: &mut Why, conditions: &[Condition]) {
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
     if let Some(ready) = ready.filter(|_| why.state == WhyState::Admitted) {
@@ -82,7 +83,7 @@ FluxJob team/asked: Waiting
         assert_eq!(explained(&jobs, "asked"), expected);
         let room = explained(&jobs, "endless");
         assert!(room.starts_with("FluxJob team/endless: Admitted\n"), "{room}");
-        assert!(room.contains("team/main gave it 2 nodes at 2026-01-01 00:01:00 UTC"), "{room}");
+        assert!(room.contains("team/main granted 2 nodes at 2026-01-01 00:01:00 UTC"), "{room}");
     }
 
     #[test]
@@ -106,7 +107,7 @@ FluxJob team/asked: Waiting
     fn what_can_never_be_freed_names_nobody() {
         let jobs = [setup(2), admitted("a", 2, json!({})), job("large", json!({ "size": 3 }))];
         let text = explained(&jobs, "large");
-        assert!(text.contains("ExceedsMaxQuota: it asks for 3 nodes"), "{text}");
+        assert!(text.contains("ExceedsMaxQuota: it requests 3 nodes"), "{text}");
         assert!(!text.contains("freed by"), "{text}");
     }
 
@@ -151,6 +152,6 @@ FluxJob team/a: Waiting
         let told = of_job(&objects(&[ended]).jobs[0]);
         assert_eq!(told.state, WhyState::Ended);
         let text = Explanation(&told).to_string();
-        assert!(text.contains("Failed: its command ended with 3"), "{text}");
+        assert!(text.contains("Failed: its command finished with exit code 3"), "{text}");
     }
 }

@@ -1,9 +1,9 @@
-//! The log of a rank, from its first line to its last: over broken connections,
-//! restarted containers and replaced pods.
+//! Prints the log of a rank, from its first line to its last, across broken connections, restarted
+//! containers and replaced pods.
 //!
-//! Lines are asked for with their times, so that a log that was cut off goes on
-//! where it stopped; the times are not printed. All that was printed is known to
-//! [`Printer`], so a `follow` that is dropped loses nothing.
+//! Lines are requested with timestamps, so that an interrupted log continues where it stopped; the
+//! timestamps are not printed. [`Printer`] knows all that was printed, so that a dropped `follow`
+//! loses nothing.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -21,11 +21,11 @@ use super::pods::{Run, newest};
 use super::watch::is_final;
 use crate::print;
 
-/// Between two attempts to go on with a log. A container's end is known to the API
-/// server within this time after its log ends.
+/// The delay between two attempts to continue a log. The API server knows that a container has
+/// terminated within this time after its log ends.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Which log.
+/// The log to print.
 pub(super) struct Source {
     /// The API of the pods.
     pub(super) pods: Api<Pod>,
@@ -35,7 +35,7 @@ pub(super) struct Source {
     pub(super) container: String,
 }
 
-/// Prints a log, and knows what it has printed.
+/// Prints a log, and remembers what it has printed.
 pub(super) struct Printer<F: Fn()> {
     source: Source,
     before: F,
@@ -51,7 +51,7 @@ impl<F: Fn()> Printer<F> {
         Printer { source, before, run: None, place, complaint }
     }
 
-    /// Prints every run of the container, for as long as it is awaited.
+    /// Prints every run of the container until the future is dropped.
     pub(super) async fn follow(&mut self) -> Result<Infallible> {
         let of_rank = watcher::Config::default().labels(&self.source.selector);
         let changes = watcher(self.source.pods.clone(), of_rank).default_backoff();
@@ -72,7 +72,7 @@ impl<F: Fn()> Printer<F> {
         }
     }
 
-    /// Prints what is left of the newest run, without waiting for more.
+    /// Prints the rest of the newest run, without waiting for more.
     pub(super) async fn rest(&mut self) -> Result<()> {
         let of_rank = ListParams::default().labels(&self.source.selector);
         let pods = self.source.pods.list(&of_rank).await.context("failed to list the pods")?;
@@ -83,25 +83,26 @@ impl<F: Fn()> Printer<F> {
         }
     }
 
-    /// Prints one run to its end.
+    /// Prints one run until the container terminates.
     async fn follow_run(&mut self, run: Run) -> Result<()> {
         loop {
             self.print(&run, true).await?;
-            // The log also ends when a connection does: is the run over?
+            // The log also ends when the connection is lost: check whether the container has
+            // terminated.
             let pod = self.source.pods.get_opt(&run.pod).await;
             let now = pod.map(|pod| pod.and_then(|pod| Run::of(&pod, &self.source.container)));
             match now {
                 Ok(Some(now)) if now.is(&run) && !now.ended => {}
                 Ok(Some(now)) if now.is(&run) => return self.print(&now, false).await,
                 Ok(_) => return Ok(()),
-                // Nobody answers; that may pass.
+                // The API server does not respond; retry.
                 Err(_) => {}
             }
             tokio::time::sleep(AGAIN).await;
         }
     }
 
-    /// Prints what a run has printed since the last time.
+    /// Prints what a run has printed since the last call.
     async fn print(&mut self, run: &Run, follow: bool) -> Result<()> {
         if self.run.as_ref().is_none_or(|before| !before.is(run)) {
             self.place = Place::default();
@@ -120,14 +121,14 @@ impl<F: Fn()> Printer<F> {
             Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
                 anyhow::bail!("failed to read the log: {}", status.message)
             }
-            // The pod is gone, or its node does not answer; that may pass.
+            // The pod is deleted, or its node does not respond; retry.
             Err(_) => return Ok(()),
         };
         let mut line = Vec::new();
-        // A cut connection is an end like any other: the caller asks again.
+        // A lost connection is treated like the end of the log: the caller retries.
         while log.as_mut().read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
             match self.place.take(&line) {
-                // Half a line, which may have been cut off: it comes again as a whole.
+                // An incomplete line, which may have been cut off; it is sent again in full.
                 Line::New(_, text) if follow && !text.ends_with(b"\n") => {}
                 Line::New(time, text) => {
                     (self.before)();
@@ -142,12 +143,12 @@ impl<F: Fn()> Printer<F> {
         Ok(())
     }
 
-    /// Says once what keeps the log from being read. The caller asks again.
+    /// Prints once why the log cannot be read. The caller retries.
     fn complain(&mut self, text: &[u8]) {
         let text = String::from_utf8_lossy(text).trim_end().to_owned();
         if self.complaint != text {
             (self.before)();
-            print::message(format_args!("note: the log cannot be read as it is written: {text}"));
+            print::message(format_args!("note: failed to follow the log: {text}"));
             self.complaint = text;
         }
     }
@@ -156,22 +157,22 @@ impl<F: Fn()> Printer<F> {
 /// How far a log was printed.
 #[derive(Debug, Default)]
 struct Place {
-    /// The time of the last line printed.
+    /// The timestamp of the last printed line.
     last: Option<Timestamp>,
-    /// How many lines of that time were.
+    /// The number of printed lines with that timestamp.
     of_last: usize,
-    /// While going on: how many lines of that time are still to be left out.
+    /// When resuming: the number of lines with that timestamp still to skip.
     again: Option<usize>,
 }
 
 impl Place {
-    /// The next lines may hold ones that were printed before.
+    /// The next lines may include lines that were already printed.
     fn resume(&mut self) {
         self.again = self.last.is_some().then_some(self.of_last);
     }
 
-    /// What a line is. Only a log that goes on repeats lines: else times that jump
-    /// back, as clocks do, leave nothing out.
+    /// Classifies a line. Only a resumed log repeats lines; otherwise a clock that jumps back hides
+    /// nothing.
     fn take<'a>(&mut self, line: &'a [u8]) -> Line<'a> {
         let Some((time, text)) = split_time(line) else { return Line::NotOfTheContainer(line) };
         if let (Some(again), Some(last)) = (&mut self.again, self.last) {
@@ -187,7 +188,7 @@ impl Place {
         Line::New(time, text)
     }
 
-    /// A line of this time was printed.
+    /// Records that a line with this timestamp was printed.
     fn printed(&mut self, time: Timestamp) {
         self.of_last = if self.last == Some(time) { self.of_last + 1 } else { 1 };
         self.last = Some(time);
@@ -197,15 +198,15 @@ impl Place {
 /// A line of a log.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
-    /// To be printed, with its time.
+    /// A new line, with its timestamp.
     New(Timestamp, &'a [u8]),
-    /// Printed before.
+    /// A line that was already printed.
     Printed,
-    /// A complaint of the node, which puts it where the log should be.
+    /// A message of the kubelet in place of the log.
     NotOfTheContainer(&'a [u8]),
 }
 
-/// The time that Kubernetes puts before a line, and the line.
+/// Splits a line into the timestamp that Kubernetes prepends, and the text.
 fn split_time(line: &[u8]) -> Option<(Timestamp, &[u8])> {
     let blank = line.iter().position(|byte| *byte == b' ')?;
     let time = std::str::from_utf8(&line[..blank]).ok()?.parse().ok()?;

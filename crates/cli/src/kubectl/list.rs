@@ -1,4 +1,4 @@
-//! `kubectl minicluster list`: what there is.
+//! `kubectl minicluster list`: list MiniClusters.
 
 use std::process::ExitCode;
 
@@ -17,11 +17,11 @@ use crate::print;
 /// List MiniClusters.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// In all namespaces.
+    /// List MiniClusters in all namespaces.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
 
-    /// How to print them.
+    /// Output format.
     #[arg(short, long, value_enum)]
     output: Option<Output>,
 }
@@ -70,7 +70,7 @@ fn names(listed: &[MiniCluster]) -> String {
     listed.iter().map(name).collect()
 }
 
-/// As kubectl prints several objects.
+/// A list as kubectl prints it.
 fn as_list(listed: Vec<MiniCluster>) -> Value {
     let mut listed = listed;
     for minicluster in &mut listed {
@@ -79,7 +79,7 @@ fn as_list(listed: Vec<MiniCluster>) -> Value {
     json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": "" }, "items": listed })
 }
 
-/// The columns that `kubectl get` has; wide ones say more of how it is run.
+/// The columns of `kubectl get`, plus details with `wide`.
 fn rows(listed: &[MiniCluster], namespaces: bool, wide: bool, now: Timestamp) -> String {
     let mut header = vec!["NAME", "STATUS", "READY", "EXIT", "AGE"];
     if namespaces {
@@ -147,7 +147,8 @@ mod tests {
     fn namespaces_come_first_and_details_last() {
         let text = shown(true, true);
         let header: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
-        let expected = ["NAMESPACE", "NAME", "STATUS", "READY", "EXIT", "AGE", "JOINED", "IMAGE", "REASON"];
+        let expected =
+            ["NAMESPACE", "NAME", "STATUS", "READY", "EXIT", "AGE", "JOINED", "IMAGE", "REASON"];
         assert_eq!(header, expected);
         assert!(text.contains("busybox   Unschedulable: no room"), "{text}");
         assert!(text.lines().nth(1).unwrap().starts_with("team "), "{text}");

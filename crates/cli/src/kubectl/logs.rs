@@ -1,4 +1,4 @@
-//! `kubectl minicluster logs`: what a rank prints.
+//! `kubectl minicluster logs`: print the log of a rank.
 
 use std::process::ExitCode;
 
@@ -13,17 +13,17 @@ use super::pods::{self, Run};
 use super::session::Session;
 use super::watch::{self, Seen};
 
-/// Print what a rank of a MiniCluster prints.
+/// Print the log of a rank of a MiniCluster.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Name of the MiniCluster.
     name: String,
 
-    /// Go on until the MiniCluster ends, over restarts too.
+    /// Follow the log until the MiniCluster finishes, across restarts.
     #[arg(short, long)]
     follow: bool,
 
-    /// The rank. 0 is the lead, which prints what the command does.
+    /// The rank. 0 is the lead, which prints the output of the command.
     #[arg(long, default_value_t = 0)]
     rank: u32,
 
@@ -52,7 +52,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     let started = pod.is_some_and(|pod| Run::of(&pod, &container).is_some());
     if !started && !follow {
         bail!(
-            "rank {rank} of {name} has printed nothing yet: {}\nhint: wait for it with -f",
+            "rank {rank} of {name} has no log yet: {}\nhint: wait for it with -f",
             line(&minicluster)
         );
     }
@@ -67,7 +67,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails when the MiniCluster has no such rank.
+/// Fails if the MiniCluster has no such rank.
 pub(super) fn check_rank(minicluster: &MiniCluster, rank: u32) -> Result<()> {
     let spec = &minicluster.spec;
     let last = spec.size.max(spec.max_size.unwrap_or_default()) - 1;
@@ -77,11 +77,11 @@ pub(super) fn check_rank(minicluster: &MiniCluster, rank: u32) -> Result<()> {
     Ok(())
 }
 
-/// Waits until nothing more will be printed.
+/// Waits until no more output will come.
 async fn wait_for_end(session: &Session, minicluster: &MiniCluster) -> Result<()> {
     watch::minicluster(session.miniclusters(), minicluster, |seen| match seen {
         Seen::Now(now) => match outcome(&now) {
-            // What is stuck may be put right while its log is followed.
+            // A blocked cluster may be fixed while its log is followed.
             Outcome::Going | Outcome::Up | Outcome::Stuck(_) => None,
             Outcome::Refused(_) | Outcome::Ended(..) | Outcome::Failed(_) => Some(()),
         },

@@ -1,4 +1,4 @@
-//! Reads what queues are computed from, as far as its user may list it.
+//! Lists the objects from which the state of queues is computed, as far as the user may list them.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,15 +19,15 @@ use super::session::Session;
 use super::view::{Missing, Objects};
 use crate::print;
 
-/// What could be listed.
+/// The result of listing.
 pub(super) enum Seen {
-    /// These, from everywhere or from one namespace.
+    /// The objects of all namespaces, or of one.
     Objects(Objects),
-    /// Not even those of the namespace: the API server's answer.
+    /// Not even the objects of the namespace could be listed: the API server's response.
     Forbidden(kube::Error),
 }
 
-/// Lists queues and jobs of all namespaces, or of one where more is forbidden.
+/// Lists queues and jobs of all namespaces, or of one namespace if the user may not list all.
 pub(super) async fn look(session: &Session) -> Result<Seen> {
     match everything(session).await {
         Ok(objects) => Ok(Seen::Objects(objects)),
@@ -44,8 +44,8 @@ async fn everything(session: &Session) -> kube::Result<Objects> {
     let setups = as_far_as_possible::<FluxSetup>(session).await?;
     let jobs = as_far_as_possible::<FluxJob>(session).await?;
     let miniclusters = as_far_as_possible::<MiniCluster>(session).await?;
-    // Of the cluster, so only some may list them. Without them a selector matches nothing
-    // but `{}`, and a class that is not known has no value.
+    // Cluster-scoped, so not all users may list them. Without them a selector matches nothing
+    // except `{}`, and a PriorityClass has no value.
     let namespaces = unless_forbidden(list::<Namespace>(session.all()).await)?.items;
     let classes = unless_forbidden(list::<PriorityClass>(session.all()).await)?.items;
     let quotas = unless_forbidden(as_far_as_possible::<ResourceQuota>(session).await)?.items;
@@ -74,7 +74,7 @@ pub(super) struct Listed<K> {
     missing: Option<Missing>,
 }
 
-/// Objects of all namespaces, or of the session's.
+/// The objects of all namespaces, or else of the session's.
 async fn as_far_as_possible<K>(session: &Session) -> kube::Result<Listed<K>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -89,8 +89,8 @@ where
     }
 }
 
-/// Lists objects. One that cannot be decoded, such as one that was stored by another version,
-/// keeps nobody from seeing the others.
+/// Lists objects. Objects that cannot be decoded, such as those stored by another version, are left
+/// out.
 pub(super) async fn list<K>(api: Api<DeserializeGuard<K>>) -> kube::Result<Listed<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -116,7 +116,7 @@ fn warn_undecodable<K: Resource<DynamicType = ()>>(object: &InvalidObject) {
     // The error quotes the object, which may be another user's.
     let error = object.error.escape_debug();
     print::message(format_args!(
-        "warning: {kind} {name:?}{place} is left out, because it cannot be decoded: {error}"
+        "warning: {kind} {name:?}{place} is left out because it cannot be decoded: {error}"
     ));
 }
 

@@ -1,11 +1,11 @@
-//! The MiniCluster that flags describe.
+//! The MiniCluster that the flags of `create` describe.
 
 use anyhow::{Result, bail};
 use flux_operator_api::manifest::Document;
 use flux_operator_api::{GROUP, MiniCluster, VERSION, validate};
 use serde_json::{Value, json};
 
-/// A MiniCluster by flags.
+/// The flags that describe a MiniCluster.
 #[derive(clap::Args)]
 pub(super) struct Flags {
     /// Name of the MiniCluster.
@@ -28,18 +28,18 @@ pub(super) struct Flags {
     #[arg(long, value_name = "IMAGE", conflicts_with = "own_flux")]
     flux_image: Option<String>,
 
-    /// The image to run has a Flux of its own.
+    /// Use the Flux that is installed in the image.
     #[arg(long)]
     own_flux: bool,
 }
 
-/// The MiniCluster, or what is wrong with it.
+/// The MiniCluster, or an error that lists what is not valid.
 pub(super) fn of_flags(flags: &Flags, command: &[String]) -> Result<MiniCluster> {
     let document = Document { number: 1, value: manifest(flags, command) };
     let problems = validate::document(&document);
     if !problems.is_empty() {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        bail!("the MiniCluster cannot be carried out\n{}", problems.join("\n"));
+        bail!("the MiniCluster is not valid\n{}", problems.join("\n"));
     }
     Ok(validate::minicluster(&document.value)?)
 }
@@ -49,7 +49,7 @@ fn manifest(flags: &Flags, command: &[String]) -> Value {
     let mut spec = json!({
         "size": size,
         "tasks": tasks.unwrap_or(*size),
-        // What is printed should be the command's alone.
+        // Print only the output of the command.
         "logging": { "quiet": true },
         "containers": [{ "image": image, "args": command }],
     });

@@ -1,9 +1,8 @@
 //! `kubectl minicluster`: MiniClusters from the command line. One file per command.
 //!
-//! What is shown, run and returned is decided by plain functions over a
-//! MiniCluster and its pods (`manifest`, `outcome`, `pods`, `table`, `words`) and over
-//! queues (`view`, `explanation`); the commands ask the API server and carry out. They
-//! wait by watches.
+//! Plain functions over a MiniCluster and its pods (`manifest`, `outcome`, `pods`, `table`,
+//! `words`) and over queues (`view`, `explanation`) decide what to show, run and return; the
+//! commands query the API server and execute. They wait by watches.
 
 mod create;
 mod delete;
@@ -55,7 +54,7 @@ struct Arguments {
     command: Command,
 }
 
-/// Which cluster and namespace, as kubectl is told.
+/// The cluster and namespace, selected as in kubectl.
 #[derive(clap::Args)]
 struct Connection {
     /// Namespace to work in. Default: the one of the kubeconfig's context.
@@ -91,7 +90,7 @@ pub(crate) fn main() -> ExitCode {
     run(Arguments::parse()).unwrap_or_else(|error| print::failure("error", &error))
 }
 
-/// Whether the plugin understands a command line.
+/// Whether the plugin can parse a command line.
 #[cfg(test)]
 pub(crate) fn understand(words: &[&str]) -> Result<(), clap::Error> {
     Arguments::try_parse_from(words).map(drop)
@@ -103,7 +102,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         .build()
         .context("failed to start the runtime")?;
     let outcome = runtime.block_on(carry_out(arguments));
-    // A read of standard input that nobody waits for any more cannot be taken back.
+    // A pending read of standard input cannot be cancelled.
     runtime.shutdown_background();
     outcome
 }
@@ -111,7 +110,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
 async fn carry_out(arguments: Arguments) -> Result<ExitCode> {
     let connection = &arguments.connection;
     match &arguments.command {
-        // Looks at the manifest before it looks for a cluster.
+        // Checks the manifest before it connects to a cluster.
         Command::Create(arguments) => create::run(connection, arguments).await,
         Command::Delete(arguments) => {
             delete::run(&Session::open(connection).await?, arguments).await
@@ -127,13 +126,13 @@ async fn carry_out(arguments: Arguments) -> Result<ExitCode> {
         Command::Submit(arguments) => {
             submit::run(&Session::open(connection).await?, arguments).await
         }
-        // Looks at the manifest before it looks for a cluster.
+        // Checks the manifest before it connects to a cluster.
         Command::Why(arguments) => why::run(connection, arguments).await,
     }
 }
 
-/// The exit code of a process elsewhere, as this one's. Kubernetes' are 32 bits
-/// wide; what does not fit is at least not taken for success.
+/// The exit code of a remote process, as ours. Kubernetes' exit codes have 32 bits; one that does
+/// not fit must not become success.
 fn exit_code(code: i32) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

@@ -1,4 +1,4 @@
-//! How far a MiniCluster is, from its status.
+//! The outcome of a MiniCluster, from its status.
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::reason::{Blocked, blocked};
@@ -6,33 +6,33 @@ use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use flux_operator_plan::{Cluster, Mode, Valid};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-/// What somebody who waits for a MiniCluster wants to know.
+/// The outcome of a MiniCluster, for a command that waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is on its way.
+    /// It is still in progress.
     Going,
-    /// It is up and takes jobs; it has no command of its own.
+    /// It is ready and accepts jobs; it has no command of its own.
     Up,
     /// Its manifest is not accepted.
     Refused(Cause),
-    /// It was accepted, and does not start until its user acts.
+    /// It was accepted, but does not start until the user acts.
     Stuck(Cause),
-    /// Its command ended with this code.
+    /// Its command exited with this code.
     Ended(i32, String),
-    /// It failed before or beside its command.
+    /// It failed, but not with an exit code of its command.
     Failed(Cause),
 }
 
-/// Why it does not run.
+/// Why a MiniCluster does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cause {
     /// What is wrong.
     pub(super) message: String,
-    /// What to do; none for a reason of another version.
+    /// What to do; None for a reason that this version does not know.
     pub(super) remedy: Option<&'static str>,
 }
 
-/// How far it is.
+/// The current outcome.
 pub(super) fn outcome(minicluster: &MiniCluster) -> Outcome {
     let Some(status) = current(minicluster) else { return Outcome::Going };
     let is_true = |kind| condition(status, kind).is_some_and(|c| c.status == "True");
@@ -55,7 +55,7 @@ pub(super) fn outcome(minicluster: &MiniCluster) -> Outcome {
         None => Outcome::Going,
         Some(Blocked { condition, reason }) => {
             let remedy = reason.map(Reason::remedy);
-            // Of a manifest the message alone says what is wrong.
+            // For an invalid manifest the message is enough without the reason.
             match condition.type_ == ConditionType::Accepted.as_str() {
                 true => Outcome::Refused(Cause { message: condition.message.clone(), remedy }),
                 false => Outcome::Stuck(Cause { message: words(condition), remedy }),
@@ -64,10 +64,10 @@ pub(super) fn outcome(minicluster: &MiniCluster) -> Outcome {
     }
 }
 
-/// One line on how it is: phase, brokers online, and what it waits for.
+/// The status in one line: phase, online brokers, and what it is waiting for.
 pub(super) fn line(minicluster: &MiniCluster) -> String {
     let Some(status) = current(minicluster) else {
-        return "waiting for the operator to look at it".into();
+        return "waiting for the operator to process it".into();
     };
     let MiniClusterStatus { phase, ready, .. } = status;
     match waits_for(status) {
@@ -76,7 +76,7 @@ pub(super) fn line(minicluster: &MiniCluster) -> String {
     }
 }
 
-/// Why a MiniCluster takes no jobs now; `None` when it does.
+/// Why a MiniCluster does not accept jobs now; `None` if it does.
 pub(super) fn not_ready(minicluster: &MiniCluster) -> Option<String> {
     let ready = current(minicluster).and_then(|status| condition(status, ConditionType::Ready));
     match ready {
@@ -85,28 +85,28 @@ pub(super) fn not_ready(minicluster: &MiniCluster) -> Option<String> {
     }
 }
 
-/// Whether it stays up instead of running a command to its end.
+/// Whether it stays up instead of running a command.
 pub(super) fn stays(minicluster: &MiniCluster) -> bool {
     cluster(minicluster).is_some_and(|cluster| cluster.mode == Mode::Interactive)
 }
 
-/// Where Flux and its files are in the pods.
+/// The directory of Flux and its files in the pods.
 pub(super) fn mount(minicluster: &MiniCluster) -> Option<String> {
     cluster(minicluster).map(|cluster| cluster.mount)
 }
 
-/// The cluster it means, unless it is refused.
+/// The cluster that the manifest describes, if it is valid.
 fn cluster(minicluster: &MiniCluster) -> Option<Cluster> {
     Cluster::of(&Valid::check(minicluster.clone()).ok()?).ok()
 }
 
-/// The status, unless it speaks of an older spec.
+/// The status, unless it is of an older generation.
 fn current(minicluster: &MiniCluster) -> Option<&MiniClusterStatus> {
     let status = minicluster.status.as_ref()?;
     (status.observed_generation == minicluster.metadata.generation).then_some(status)
 }
 
-/// Reason and message.
+/// Reason and message of a condition.
 fn words(condition: &Condition) -> String {
     format!("{}: {}", condition.reason, condition.message)
 }
@@ -115,8 +115,8 @@ fn condition(status: &MiniClusterStatus, kind: ConditionType) -> Option<&Conditi
     status.conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }
 
-/// Why it is not up and did not succeed: how it failed, or the first condition on the
-/// way to a running command that does not hold.
+/// Why it is not ready and has not succeeded: how it failed, or the first condition on the way to a
+/// running command that is not True.
 pub(super) fn waits_for(status: &MiniClusterStatus) -> Option<String> {
     let ended = condition(status, ConditionType::Succeeded).filter(|c| c.status != "Unknown");
     let way = [ConditionType::Accepted, ConditionType::Admitted, ConditionType::Ready];
@@ -133,8 +133,8 @@ pub(super) mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// A MiniCluster with this status, of which `conditions` is a map from type to
-    /// status, reason and message.
+    /// A MiniCluster with this status, in which `conditions` is a map from type to status, reason
+    /// and message.
     pub(in crate::kubectl) fn minicluster(spec: Value, mut status: Value) -> MiniCluster {
         let mut conditions = Vec::new();
         for (kind, words) in status["conditions"].as_object().into_iter().flatten() {
@@ -189,7 +189,7 @@ pub(super) mod tests {
     fn an_end_has_its_code_or_the_reason_why_it_has_none() {
         let ended = json!({ "exitCode": 7, "phase": "Failed", "ready": "0/4", "conditions": {
             "JobFinished": ["True", "", ""],
-            "Ready": ["False", "CommandFailed", "the cluster has ended"],
+            "Ready": ["False", "CommandFailed", "the cluster has finished"],
             "Succeeded": ["False", "CommandFailed", "with 7"],
         }});
         let (outcome, line) = shown(ended);
@@ -197,7 +197,7 @@ pub(super) mod tests {
         assert_eq!(line, "Failed, 0/4 ready: CommandFailed: with 7");
         let succeeded = json!({ "phase": "Succeeded", "ready": "0/4", "conditions": {
             "JobFinished": ["True", "", ""],
-            "Ready": ["False", "Completed", "the cluster has ended"],
+            "Ready": ["False", "Completed", "the cluster has finished"],
             "Succeeded": ["True", "Completed", ""],
         }});
         assert_eq!(shown(succeeded).1, "Succeeded, 0/4 ready");

@@ -1,11 +1,11 @@
-//! The pods of a MiniCluster: which is whose, and how its containers are.
+//! The pods of a MiniCluster: label selectors, and the state of containers.
 
 use flux_operator_plan::kubernetes::CLUSTER_LABEL;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-/// Selects the pods of a rank: the living one, and those before it.
+/// Selects the pods of a rank: the current one and its predecessors.
 pub(super) fn of_rank(name: &str, rank: u32) -> String {
     format!("{CLUSTER_LABEL}={name},batch.kubernetes.io/job-completion-index={rank}")
 }
@@ -15,12 +15,12 @@ pub(super) fn of_cluster(name: &str) -> String {
     format!("{CLUSTER_LABEL}={name}")
 }
 
-/// The pod that counts now.
+/// The newest pod.
 pub(super) fn newest(pods: Vec<Pod>) -> Option<Pod> {
     pods.into_iter().max_by_key(ResourceExt::creation_timestamp)
 }
 
-/// One run of a container; a restart is another.
+/// One run of a container; a restart starts another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     /// The pod's name.
@@ -28,7 +28,7 @@ pub(super) struct Run {
     uid: Option<String>,
     created: Option<Time>,
     restarts: i32,
-    /// It has ended.
+    /// Whether it has terminated.
     pub(super) ended: bool,
 }
 
@@ -37,7 +37,7 @@ impl Run {
     pub(super) fn of(pod: &Pod, container: &str) -> Option<Run> {
         let status = container_status(pod, container)?;
         let state = status.state.as_ref()?;
-        // Between two runs the last one counts.
+        // Between two runs, this is the previous one.
         let (restarts, ended) = match (&state.running, &state.terminated) {
             (Some(_), _) => (status.restart_count, false),
             (None, Some(_)) => (status.restart_count, true),
@@ -50,12 +50,12 @@ impl Run {
         Some(Run { pod: pod.name_any(), uid, created, restarts, ended })
     }
 
-    /// Whether this is the same run as another, whether ended or not.
+    /// Whether this is the same run as `other`, terminated or not.
     pub(super) fn is(&self, other: &Run) -> bool {
         self.uid == other.uid && self.restarts == other.restarts
     }
 
-    /// Whether this run came after another.
+    /// Whether this run is later than `other`.
     pub(super) fn follows(&self, other: &Run) -> bool {
         match self.uid == other.uid {
             true => self.restarts > other.restarts,

@@ -1,4 +1,4 @@
-//! Progress on standard error: a spinner on a terminal, else a line per change.
+//! Progress on standard error: a spinner on a terminal, otherwise one line per change.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::print;
 
-/// What is shown while somebody waits.
+/// Shows progress while a command waits.
 pub(super) struct Progress {
     name: String,
     last: String,
@@ -19,7 +19,7 @@ impl Progress {
     pub(super) fn of(name: &str) -> Progress {
         let spinner = std::io::stderr().is_terminal().then(|| {
             let style =
-                ProgressStyle::with_template("{spinner} {msg}").expect("the template is right");
+                ProgressStyle::with_template("{spinner} {msg}").expect("the template is valid");
             let spinner = ProgressBar::new_spinner().with_style(style);
             spinner.enable_steady_tick(Duration::from_millis(100));
             spinner
@@ -27,7 +27,7 @@ impl Progress {
         Progress { name: name.into(), last: String::new(), spinner }
     }
 
-    /// Says how it is now, unless that was said before.
+    /// Shows the current state, unless it is unchanged.
     pub(super) fn show(&mut self, line: String) {
         if line == self.last {
             return;
@@ -40,7 +40,8 @@ impl Progress {
         self.last = line;
     }
 
-    /// Gives the terminal to the command's output. From then on there are lines.
+    /// Returns a function that clears the spinner before the command prints output. From then on
+    /// progress is shown as lines.
     pub(super) fn room_maker(&self) -> impl Fn() + use<> {
         let spinner = self.spinner.clone();
         move || {

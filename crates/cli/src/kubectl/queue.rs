@@ -1,4 +1,4 @@
-//! `kubectl minicluster queue`: queues, their use, and who waits at which place.
+//! `kubectl minicluster queue`: queues, their usage, and the positions of waiting jobs.
 
 use std::process::ExitCode;
 
@@ -12,17 +12,17 @@ use super::table::{age, table};
 use super::view::Decided;
 use crate::print;
 
-/// List queues with their use, and the jobs that wait at them with their places.
+/// List queues with their usage, and the waiting jobs with their positions.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Name of the queue. Default: all of the namespace, and those its jobs wait at.
+    /// Name of the queue. Default: all queues of the namespace, and the queues of its waiting jobs.
     name: Option<String>,
 
-    /// Queues of all namespaces.
+    /// List queues of all namespaces.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
 
-    /// How to print them.
+    /// Output format.
     #[arg(short, long, value_enum)]
     output: Option<Output>,
 
@@ -30,10 +30,10 @@ pub(super) struct Arguments {
     operator: Operator,
 }
 
-/// Where the operator is.
+/// The location of the operator.
 #[derive(clap::Args)]
 pub(super) struct Operator {
-    /// Namespace of the operator: only there can a queue serve other namespaces.
+    /// Namespace of the operator: only queues in it can serve other namespaces.
     #[arg(long, value_name = "NAMESPACE", default_value = "operator-system")]
     pub(super) operator_namespace: String,
 }
@@ -125,7 +125,7 @@ fn queue_row(queue: &Queue, wide: bool) -> Vec<String> {
     row
 }
 
-/// What is used of a queue, as in `2/4 nodes`.
+/// The usage of a queue, as in `2/4 nodes`.
 fn used(queue: &Queue) -> String {
     if queue.resources.is_empty() {
         return "unlimited".into();
@@ -134,7 +134,7 @@ fn used(queue: &Queue) -> String {
     queue.resources.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What a job asks for, as in `2 nodes, 4 cpu`.
+/// The resources that a job requests, as in `2 nodes, 4 cpu`.
 fn asks(job: &WaitingJob) -> String {
     let one = |(name, amount): (&String, &String)| format!("{amount} {name}");
     job.asks.iter().map(one).collect::<Vec<_>>().join(", ")

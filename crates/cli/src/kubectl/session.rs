@@ -1,4 +1,4 @@
-//! A connection to the API server, and errors that say what to do.
+//! A connection to the API server, and errors with hints for the user.
 
 use anyhow::{Context, Result, anyhow, bail};
 use flux_operator_api::{GROUP, MiniCluster, VERSION};
@@ -10,41 +10,41 @@ use kube::{Api, Client, Resource, ResourceExt};
 use super::Connection;
 use crate::connection;
 
-/// Where commands act.
+/// The cluster and namespace in which commands act.
 pub(super) struct Session {
     client: Client,
     /// The namespace.
     pub(super) namespace: String,
-    /// The user named it; else it is the context's.
+    /// Whether the user named the namespace; otherwise it is the context's.
     named: bool,
 }
 
 impl Session {
     /// Connects as kubectl would.
     pub(super) async fn open(connection: &Connection) -> Result<Session> {
-        // Its message holds all causes already.
+        // The message already contains all causes.
         let Connection { namespace, context, kubeconfig } = connection;
         let config = connection::config(kubeconfig.as_deref(), context.as_deref());
         let config = config.await.map_err(|error| {
             let hint = match context {
-                Some(_) => "`kubectl config get-contexts` shows the contexts there are",
+                Some(_) => "`kubectl config get-contexts` lists the contexts",
                 None => "set KUBECONFIG or give --kubeconfig FILE",
             };
             anyhow!("failed to find a cluster: {error}\nhint: {hint}")
         })?;
         let named = namespace.is_some();
         let namespace = namespace.clone().unwrap_or(config.default_namespace.clone());
-        let client = Client::try_from(config).context("failed to make a client")?;
+        let client = Client::try_from(config).context("failed to create a client")?;
         Ok(Session { client, namespace, named })
     }
 
-    /// Goes to the namespace of a manifest, if it has one.
+    /// Switches to the namespace of a manifest, if it has one.
     pub(super) fn enter(&mut self, namespace: Option<&str>) -> Result<()> {
         let Some(namespace) = namespace else { return Ok(()) };
         if self.named && self.namespace != namespace {
             bail!(
                 "the manifest is for namespace {namespace:?}, not {:?}\n\
-                 hint: leave -n out, or change metadata.namespace",
+                 hint: omit -n, or change metadata.namespace",
                 self.namespace
             );
         }
@@ -53,7 +53,7 @@ impl Session {
         Ok(())
     }
 
-    /// Objects in the namespace.
+    /// The API of a kind in the namespace.
     pub(super) fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -61,22 +61,22 @@ impl Session {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Objects everywhere.
+    /// The API of a kind in all namespaces.
     pub(super) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
 
-    /// MiniClusters in the namespace.
+    /// The API of MiniClusters in the namespace.
     pub(super) fn miniclusters(&self) -> Api<MiniCluster> {
         self.api()
     }
 
-    /// Pods in the namespace.
+    /// The API of pods in the namespace.
     pub(super) fn pods(&self) -> Api<Pod> {
         self.api()
     }
 
-    /// A command of this plugin to tell the user, for the same namespace.
+    /// A command of this plugin to suggest to the user, for the same namespace.
     pub(super) fn command(&self, words: &str) -> String {
         match self.named {
             true => format!("kubectl minicluster -n {} {words}", self.namespace),
@@ -84,7 +84,7 @@ impl Session {
         }
     }
 
-    /// The remedy of a reason, for an object of the same namespace.
+    /// The remedy of a reason, for an object in the same namespace.
     pub(super) fn remedy(&self, remedy: &str, name: &str) -> String {
         let remedy = remedy.replace("NAME", name);
         if !self.named {
@@ -96,7 +96,7 @@ impl Session {
             .replace("`kubectl describe ", &format!("`kubectl describe -n {namespace} "))
     }
 
-    /// A MiniCluster by name. When there is none, the error names those alike.
+    /// Gets a MiniCluster by name. If there is none, the error suggests similar names.
     pub(super) async fn minicluster(&self, name: &str) -> Result<MiniCluster> {
         let found = self.miniclusters().get_opt(name).await;
         match found {
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// There is no MiniCluster `name`: which are there?
+    /// The error for a MiniCluster that does not exist, with similar names.
     pub(super) async fn no_such(&self, name: &str) -> anyhow::Error {
         let listed = match self.miniclusters().list_metadata(&ListParams::default()).await {
             Ok(listed) => listed,
@@ -116,37 +116,37 @@ impl Session {
         self.none("MiniCluster", name, &names)
     }
 
-    /// There is no such object; these names are there.
+    /// The error for an object that does not exist, with similar names.
     pub(super) fn none(&self, what: &str, name: &str, names: &[String]) -> anyhow::Error {
         let namespace = &self.namespace;
         anyhow!("there is no {what} {name:?} in {namespace}\nhint: {}", hint(name, names))
     }
 
-    /// What the API server said, with what to do about it.
+    /// An error of the API server, with a hint what to do.
     pub(super) async fn explain(&self, error: kube::Error, what: &str) -> anyhow::Error {
         let hint = match &error {
             kube::Error::Api(status) if status.code == 404 && !self.serves_our_kinds().await => {
                 return anyhow!(
-                    "this cluster does not know MiniClusters, FluxJobs and FluxSetups\n\
+                    "this cluster does not have the CRDs of MiniClusters, FluxJobs and FluxSetups\n\
                      hint: install them with `flux-operator crd | kubectl apply -f -`"
                 );
             }
             kube::Error::Api(status) => match status.code {
-                401 => "log in again: the kubeconfig's credentials were not accepted",
-                403 => "ask an administrator for the right, or choose a namespace with -n",
-                404 => "`kubectl get namespaces` shows which there are",
+                401 => "log in again: the API server did not accept the kubeconfig's credentials",
+                403 => "ask an administrator for the permission, or choose a namespace with -n",
+                404 => "`kubectl get namespaces` lists the namespaces",
                 409 => "delete it first, or choose another name",
                 _ => return api_error(what, error),
             },
             kube::Error::Service(_) | kube::Error::HyperError(_) => {
-                "is the API server of the kubeconfig's context up, and its proxy, if it has one? Try `kubectl version`"
+                "check that the API server, and its proxy if any, is running: try `kubectl version`"
             }
             _ => return api_error(what, error),
         };
         anyhow!("{:#}\nhint: {hint}", api_error(what, error))
     }
 
-    /// Discovery is open to everybody who may log in.
+    /// Discovery is allowed for every authenticated user.
     async fn serves_our_kinds(&self) -> bool {
         let group = format!("{GROUP}/{VERSION}");
         match self.client.list_api_group_resources(&group).await {
@@ -159,7 +159,7 @@ impl Session {
     }
 }
 
-/// The API server's own sentence, without kube's words around it.
+/// The API server's own message, without what kube adds.
 fn api_error(what: &str, error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow!("{what}: {}", status.message),
@@ -167,11 +167,11 @@ fn api_error(what: &str, error: kube::Error) -> anyhow::Error {
     }
 }
 
-/// Which names somebody may have meant.
+/// Suggests similar names.
 fn hint(name: &str, names: &[String]) -> String {
-    /// More would not be read.
+    /// The maximum number of suggestions.
     const SHOWN: usize = 3;
-    // Chosen by hand: one letter wrong or left out in a short name is above it.
+    // Chosen by hand: a short name with one wrong or missing letter is above it.
     const ALIKE: f64 = 0.75;
     let mut alike: Vec<(f64, &String)> =
         names.iter().map(|known| (strsim::jaro_winkler(name, known), known)).collect();
@@ -182,9 +182,9 @@ fn hint(name: &str, names: &[String]) -> String {
         names.join(" or ")
     };
     match (names.len(), alike.is_empty()) {
-        (0, _) => "there are none in this namespace; choose another with -n".into(),
+        (0, _) => "there are none in this namespace; choose another namespace with -n".into(),
         (1..=SHOWN, true) => format!("there is {}", quoted(names.iter().collect())),
-        (_, true) => "`kubectl minicluster list` shows which there are".into(),
+        (_, true) => "`kubectl minicluster list` lists all".into(),
         (_, false) => {
             format!("did you mean {}?", quoted(alike.into_iter().map(|(_, name)| name).collect()))
         }
@@ -199,7 +199,7 @@ mod tests {
     fn names_alike_are_told_best_first() {
         let names = ["hello", "hello-2", "lammps", "a", "b"].map(String::from);
         assert_eq!(hint("hallo", &names), "did you mean \"hello\" or \"hello-2\"?");
-        assert_eq!(hint("zzz", &names), "`kubectl minicluster list` shows which there are");
+        assert_eq!(hint("zzz", &names), "`kubectl minicluster list` lists all");
         assert_eq!(hint("zzz", &names[2..3]), "there is \"lammps\"");
         assert!(hint("zzz", &[]).starts_with("there are none"));
     }

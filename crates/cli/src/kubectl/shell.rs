@@ -8,14 +8,14 @@ use super::exec::{Place, exec};
 use super::session::Session;
 use super::words;
 
-/// Open a shell in a MiniCluster, where `flux` commands reach its instance. Without
-/// a terminal it runs what it reads from standard input.
+/// Open a shell in a MiniCluster, in which `flux` commands connect to its instance. Without a
+/// terminal it runs the commands from standard input.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Name of the MiniCluster.
     name: String,
 
-    /// The rank to open it on. 0 is the lead.
+    /// The rank on which to open it. 0 is the lead.
     #[arg(long, default_value_t = 0)]
     rank: u32,
 }

@@ -1,4 +1,4 @@
-//! `kubectl minicluster stop` and `resume`: hold a queue or a job, and let it go on.
+//! `kubectl minicluster stop` and `resume`: stop and resume queues, jobs and MiniClusters.
 
 use std::fmt::Debug;
 use std::process::ExitCode;
@@ -19,30 +19,31 @@ use crate::print;
 
 /// Stop queues, jobs or MiniClusters.
 ///
-/// A queue admits nothing more; what runs goes on, unless --drain is given. A job or a
-/// MiniCluster gives its nodes back; its command starts anew when it is resumed.
+/// A stopped queue admits no more jobs; its admitted jobs keep running, unless --drain is given. A
+/// stopped job or MiniCluster releases its nodes; when it is resumed, its command starts from the
+/// beginning.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Names: of a queue (fs/NAME), a job (fj/NAME) or a MiniCluster (mc/NAME); the kind
-    /// may be left out where it is clear.
+    /// Names of queues (fs/NAME), jobs (fj/NAME) or MiniClusters (mc/NAME). The kind may be omitted
+    /// if the name is unambiguous.
     #[arg(required = true)]
     name: Vec<Target>,
 
-    /// Also take the room back from jobs of the queue that have it. They wait again.
+    /// Also evict the admitted jobs of the queue. They wait again.
     #[arg(long)]
     drain: bool,
 }
 
-/// Let queues, jobs or MiniClusters go on that were stopped.
+/// Resume stopped queues, jobs or MiniClusters.
 #[derive(clap::Args)]
 pub(super) struct ResumeArguments {
-    /// Names: of a queue (fs/NAME), a job (fj/NAME) or a MiniCluster (mc/NAME); the kind
-    /// may be left out where it is clear.
+    /// Names of queues (fs/NAME), jobs (fj/NAME) or MiniClusters (mc/NAME). The kind may be omitted
+    /// if the name is unambiguous.
     #[arg(required = true)]
     name: Vec<Target>,
 }
 
-/// What is wished for.
+/// What to do with the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Stop,
@@ -72,7 +73,7 @@ async fn each(session: &Session, names: &[Target], wish: Wish) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to change, if anything, and what to say then.
+/// The change to make, if any, and the message to print.
 #[derive(Debug, PartialEq)]
 struct Change {
     patch: Option<Value>,
@@ -103,13 +104,13 @@ fn of_setup(setup: &FluxSetup, wish: Wish) -> Change {
     let (policy, said) = match wish {
         Wish::Stop => (
             StopPolicy::Hold,
-            format!("stopped: it admits nothing more; jobs with room go on: {admitted}"),
+            format!("stopped: it admits no more jobs; jobs that keep running: {admitted}"),
         ),
         Wish::Drain => (
             StopPolicy::HoldAndDrain,
-            format!("stopped: it admits nothing more; jobs that give their room back: {admitted}"),
+            format!("stopped: it admits no more jobs; jobs that are evicted: {admitted}"),
         ),
-        Wish::Resume => (StopPolicy::None, format!("resumed; jobs that wait: {pending}")),
+        Wish::Resume => (StopPolicy::None, format!("resumed; waiting jobs: {pending}")),
     };
     if setup.spec.stop_policy == policy {
         return unchanged(wish);
@@ -120,23 +121,23 @@ fn of_setup(setup: &FluxSetup, wish: Wish) -> Change {
 fn of_job(job: &FluxJob, wish: Wish) -> Result<Change> {
     let status = job.status.clone().unwrap_or_default();
     if status.finish_time.is_some() {
-        bail!("the job {:?} has ended: there is nothing to stop or resume", job.name_any());
+        bail!("the job {:?} has finished: there is nothing to stop or resume", job.name_any());
     }
     let said = match status.admission {
-        Some(admission) => format!("stopped: {} given back", nodes(admission.size)),
+        Some(admission) => format!("stopped: {} released", nodes(admission.size)),
         None => "stopped: it is not admitted until it is resumed".into(),
     };
-    suspend(job.spec.suspend, wish, said, "resumed: it waits for room")
+    suspend(job.spec.suspend, wish, said, "resumed: it waits for quota")
 }
 
 fn of_minicluster(minicluster: &MiniCluster, wish: Wish) -> Result<Change> {
-    let said = format!("stopped: {} given back", nodes(minicluster.spec.size));
-    suspend(minicluster.spec.suspend, wish, said, "resumed: it starts anew")
+    let said = format!("stopped: {} released", nodes(minicluster.spec.size));
+    suspend(minicluster.spec.suspend, wish, said, "resumed: it starts again")
 }
 
 fn suspend(suspended: bool, wish: Wish, stopped: String, resumed: &str) -> Result<Change> {
     let (wanted, said) = match wish {
-        Wish::Drain => bail!("--drain is for queues\nhint: leave it out"),
+        Wish::Drain => bail!("--drain is for queues\nhint: omit it"),
         Wish::Stop => (true, stopped),
         Wish::Resume => (false, resumed.to_owned()),
     };
@@ -152,7 +153,7 @@ fn nodes(count: i32) -> String {
 
 fn unchanged(wish: Wish) -> Change {
     let said = match wish {
-        Wish::Stop | Wish::Drain => "unchanged: it is stopped already",
+        Wish::Stop | Wish::Drain => "unchanged: it is already stopped",
         Wish::Resume => "unchanged: it is not stopped",
     };
     Change { patch: None, said: said.into() }
@@ -180,11 +181,11 @@ mod tests {
     fn a_queue_is_held_drained_and_let_go_on() {
         let stopped = of_setup(&setup("None"), Wish::Stop);
         assert_eq!(policy(&stopped), Some("Hold"));
-        assert_eq!(stopped.said, "stopped: it admits nothing more; jobs with room go on: 1");
+        assert_eq!(stopped.said, "stopped: it admits no more jobs; jobs that keep running: 1");
         assert_eq!(policy(&of_setup(&setup("Hold"), Wish::Drain)), Some("HoldAndDrain"));
         let resumed = of_setup(&setup("HoldAndDrain"), Wish::Resume);
         assert_eq!(policy(&resumed), Some("None"));
-        assert_eq!(resumed.said, "resumed; jobs that wait: 3");
+        assert_eq!(resumed.said, "resumed; waiting jobs: 3");
     }
 
     #[test]
@@ -209,6 +210,6 @@ mod tests {
         );
         let status = json!({ "finishTime": "2026-01-01T00:00:00Z" });
         job.status = Some(serde_json::from_value(status).unwrap());
-        assert!(of_job(&job, Wish::Stop).unwrap_err().to_string().contains("has ended"));
+        assert!(of_job(&job, Wish::Stop).unwrap_err().to_string().contains("has finished"));
     }
 }

@@ -1,4 +1,4 @@
-//! `kubectl minicluster submit`: a job for the Flux instance.
+//! `kubectl minicluster submit`: submit a job to the Flux instance.
 
 use std::process::ExitCode;
 
@@ -10,15 +10,14 @@ use super::words;
 
 /// Submit a job to a MiniCluster and print its id.
 ///
-/// What follows NAME is for `flux submit`, so options of kubectl stand before it:
-/// `submit -n team NAME -N2 --watch -- COMMAND`. With --watch or --wait the exit code
-/// is the job's.
+/// Arguments after NAME are for `flux submit`, so put options of kubectl before it:
+/// `submit -n team NAME -N2 --watch -- COMMAND`. With --watch or --wait the exit code is the job's.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Name of the MiniCluster, options of `flux submit`, `--`, and the command. Its words
-    /// are passed on as they are.
-    // One list, because a list is the only thing whose rest clap leaves alone: after a
-    // name of its own, `-n4` would be a namespace.
+    /// Name of the MiniCluster, options of `flux submit`, `--`, and the command, whose arguments
+    /// are passed on unchanged.
+    // A single list, because clap leaves only the rest of a list alone: after a separate NAME,
+    // `-n4` would be parsed as a namespace.
     #[arg(trailing_var_arg = true, required = true, value_name = "NAME [OPTIONS] -- COMMAND")]
     pub(super) words: Vec<String>,
 }

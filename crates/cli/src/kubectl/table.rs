@@ -1,7 +1,7 @@
 //! Tables as kubectl prints them.
 
-/// Lays out rows under a header: columns as wide as their widest cell, three
-/// blanks between them, nothing after the last.
+/// Lays out rows under a header: columns as wide as their widest cell, separated by three spaces,
+/// without trailing spaces.
 pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -19,7 +19,7 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// How kubectl writes ages: two units while the second one matters.
+/// Formats an age like kubectl: with two units as long as the second one matters.
 pub(super) fn age(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     let two = |large: i64, large_unit: char, small: i64, small_unit: char| match small {

@@ -1,4 +1,4 @@
-//! What a name on the command line means: a queue, a job or a MiniCluster.
+//! Resolves a name on the command line to a queue, a job or a MiniCluster.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::session::Session;
 
-/// A kind that can be named before a slash.
+/// A kind that can precede a name, before a slash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Setup,
@@ -20,8 +20,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The words for it, as kubectl has them; the first is the shortest, the last is
-    /// for sentences.
+    /// Its names, as kubectl accepts them: the first is the shortest, the last is for messages.
     fn words(self) -> [&'static str; 4] {
         match self {
             Kind::Setup => ["fs", "fluxsetup", "fluxsetups", "FluxSetup"],
@@ -33,7 +32,7 @@ impl Kind {
     const ALL: [Kind; 3] = [Kind::Setup, Kind::Job, Kind::MiniCluster];
 }
 
-/// A name, with or without the kind before it: `fs/team`, `team`.
+/// A name, with or without its kind: `fs/team`, `team`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     kind: Option<Kind>,
@@ -58,7 +57,7 @@ impl FromStr for Target {
     }
 }
 
-/// What a name turned out to be.
+/// The object that a name refers to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Found {
     Setup(Box<FluxSetup>),
@@ -76,7 +75,7 @@ impl Found {
     }
 }
 
-/// Finds what a name means, among these kinds.
+/// Finds the object that a name refers to, among these kinds.
 pub(super) async fn find(session: &Session, target: &Target, kinds: &[Kind]) -> Result<Found> {
     let asked: Vec<Kind> = match target.kind {
         Some(kind) => vec![kind],
@@ -94,7 +93,7 @@ pub(super) async fn find(session: &Session, target: &Target, kinds: &[Kind]) -> 
         };
         match looked {
             Ok(looked) => found.extend(looked),
-            // Somebody who may not see queues can still mean a job.
+            // A user who may not get queues can still mean a job.
             Err(error) => refused = Some(error),
         }
     }
@@ -115,7 +114,7 @@ where
     Ok(session.api::<K>().get_opt(name).await?.map(Box::new))
 }
 
-/// The one that is meant. A MiniCluster that belongs to a job of its name is the job's.
+/// The intended object. The MiniCluster of a job with the same name is part of the job.
 fn choose(mut found: Vec<Found>, name: &str) -> Result<Option<Found>> {
     if found.iter().any(|it| it.kind() == Kind::Job) {
         found.retain(|it| !matches!(it, Found::MiniCluster(made) if owner(made).is_some()));
@@ -139,13 +138,13 @@ fn choose(mut found: Vec<Found>, name: &str) -> Result<Option<Found>> {
     Ok(found)
 }
 
-/// The FluxJob that a MiniCluster was made for.
+/// The FluxJob that owns a MiniCluster.
 fn owner(minicluster: &MiniCluster) -> Option<&str> {
     let mut owners = minicluster.owner_references().iter();
     owners.find(|owner| owner.kind == FluxJob::kind(&())).map(|owner| owner.name.as_str())
 }
 
-/// There is none: which are there?
+/// The error for a name that does not exist, with similar names.
 async fn none(session: &Session, name: &str, asked: &[Kind]) -> anyhow::Error {
     let mut names = Vec::new();
     for kind in asked {
@@ -156,7 +155,7 @@ async fn none(session: &Session, name: &str, asked: &[Kind]) -> anyhow::Error {
         };
         match listed {
             Ok(listed) => names.extend(listed),
-            Err(error) => return session.explain(error, "failed to list what there is").await,
+            Err(error) => return session.explain(error, "failed to list objects").await,
         }
     }
     let kinds: Vec<&str> = asked.iter().map(|kind| kind.words()[3]).collect();

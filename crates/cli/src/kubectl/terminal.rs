@@ -1,4 +1,4 @@
-//! Our terminal as the terminal of a program elsewhere.
+//! Connects our terminal to a remote program.
 
 use futures::SinkExt;
 use futures::channel::mpsc::Sender;
@@ -7,13 +7,13 @@ use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Keys go to the program as they are pressed, ^C too. Ends when dropped.
+/// Raw mode: keys, including ^C, go directly to the program. Dropping it restores the terminal.
 pub(super) struct Raw {
     before: Termios,
 }
 
 impl Raw {
-    /// Changes the terminal on standard input.
+    /// Puts the terminal on standard input into raw mode.
     pub(super) fn enter() -> std::io::Result<Raw> {
         let before = tcgetattr(stdin())?;
         let mut raw = before.clone();
@@ -25,12 +25,12 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // A terminal that is gone needs no repair.
+        // A closed terminal need not be restored.
         let _gone = tcsetattr(stdin(), OptionalActions::Flush, &self.before);
     }
 }
 
-/// Tells the size of our terminal, now and whenever it changes.
+/// Sends the size of our terminal, now and whenever it changes.
 pub(super) async fn send_sizes(mut sizes: Sender<TerminalSize>) {
     let Ok(mut changes) = signal(SignalKind::window_change()) else { return };
     loop {

@@ -1,4 +1,5 @@
-//! Queues as the operator sees them, computed here by the same ledger from the same objects.
+//! The state of queues, computed here with the same ledger and from the same objects as in the
+//! operator.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,17 +14,17 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// What there is, as far as its user may list it.
+/// The objects that the user may list.
 #[derive(Default)]
 pub(super) struct Objects {
     pub(super) setups: Vec<Arc<FluxSetup>>,
     pub(super) jobs: Vec<FluxJob>,
     pub(super) miniclusters: Vec<MiniCluster>,
-    /// Labels of the namespaces.
+    /// The labels of namespaces.
     pub(super) namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>>,
-    /// Values of the PriorityClasses.
+    /// The values of PriorityClasses.
     pub(super) classes: BTreeMap<String, i32>,
-    /// Kubernetes' own quotas.
+    /// Kubernetes' own ResourceQuotas.
     pub(super) quotas: Vec<ResourceQuota>,
     /// What is missing from them; `None` if nothing is.
     pub(super) missing: Option<Missing>,
@@ -50,7 +51,7 @@ impl Missing {
     }
 }
 
-/// All queues at one moment, as the operator would find them.
+/// The state of all queues at one moment, as the operator would compute it.
 pub(super) struct Decided {
     ledger: Ledger,
     about_to_start: AboutToStart,
@@ -58,8 +59,8 @@ pub(super) struct Decided {
 }
 
 impl Decided {
-    /// Puts everything into a ledger, which decides once. Setups in `home` serve other
-    /// namespaces.
+    /// Puts all objects into a ledger, and runs one scheduler cycle. Setups in `home` may serve
+    /// other namespaces.
     pub(super) fn of(objects: &Objects, home: &str, now: Timestamp) -> Decided {
         let now = now.as_millisecond();
         let mut ledger = Ledger::new(home);
@@ -88,7 +89,7 @@ impl Decided {
         Decided { ledger, about_to_start, now }
     }
 
-    /// What can be shown of it.
+    /// The view of the queues.
     pub(super) fn view(&self) -> View<'_> {
         View::new(&self.ledger, &self.about_to_start, self.now)
     }
@@ -105,12 +106,12 @@ fn by_namespace(quotas: &[ResourceQuota]) -> BTreeMap<&str, Vec<&ResourceQuota>>
     sorted
 }
 
-/// Where an object is: its namespace and name.
+/// The namespace and name of an object.
 fn place(metadata: &ObjectMeta) -> (Option<&String>, Option<&String>) {
     (metadata.namespace.as_ref(), metadata.name.as_ref())
 }
 
-/// The capacity of nodes. To count them is the operator's; what it found is in the status.
+/// The capacity of nodes. Only the operator computes it; its result is in the status.
 fn nodes(objects: &Objects) -> HashMap<SetupName, Resources> {
     let asking = objects.setups.iter().filter(|setup| setup.spec.quota_from_nodes.is_some());
     let counted = asking.filter_map(|setup| {
@@ -128,7 +129,7 @@ pub(super) mod tests {
     use flux_operator_queue::{Reason, Resource};
     use serde_json::{Value, json};
 
-    /// Objects of namespace `team`, created in this order, a second apart.
+    /// Objects in the namespace `team`, created in this order, one second apart.
     pub(in crate::kubectl) fn objects(manifests: &[Value]) -> Objects {
         let mut objects = Objects::default();
         objects.namespaces.insert("team".into(), BTreeMap::new());
@@ -158,17 +159,17 @@ pub(super) mod tests {
         "2026-01-01T00:05:00Z".parse().unwrap()
     }
 
-    /// A queue with room for so many nodes.
+    /// A queue with a quota of this many nodes.
     pub(in crate::kubectl) fn setup(nodes: u32) -> Value {
         object("FluxSetup", "main", json!({ "quota": { "nodes": nodes } }))
     }
 
-    /// A job that waits.
+    /// A waiting job.
     pub(in crate::kubectl) fn job(name: &str, spec: Value) -> Value {
         object("FluxJob", name, spec)
     }
 
-    /// A job that has room for so many nodes since the first minute.
+    /// A job that has had quota for this many nodes since the first minute.
     pub(in crate::kubectl) fn admitted(name: &str, nodes: u32, spec: Value) -> Value {
         let mut job = job(name, spec);
         job["spec"]["size"] = nodes.into();
@@ -211,7 +212,7 @@ pub(super) mod tests {
         .unwrap();
         let decided = Decided::of(&objects, "operator-system", now());
         let view = decided.view();
-        let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has room") };
+        let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has quota") };
         assert!(matches!(waiting.reason, Reason::NamespaceQuota { .. }), "{waiting:?}");
     }
 
@@ -221,7 +222,7 @@ pub(super) mod tests {
         setup["status"] = json!({ "room": { "nodes": "2", "cpu": "4" } });
         let decided = decided(&[setup, job("a", json!({ "size": 3 }))]);
         let view = decided.view();
-        let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has room") };
+        let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has quota") };
         assert!(matches!(waiting.reason, Reason::ExceedsQuota { .. }), "{waiting:?}");
     }
 }

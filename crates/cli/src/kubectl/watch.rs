@@ -1,4 +1,4 @@
-//! Waiting by watches: what may pass is tried again, what cannot is an error.
+//! Waits by watches: transient errors are retried, others are returned.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -11,23 +11,22 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-/// A MiniCluster that is waited for.
+/// The state of a watched MiniCluster.
 pub(super) enum Seen {
-    /// It is like this.
+    /// Its current state.
     Now(MiniCluster),
-    /// It was deleted; like this, if that is known, it was before.
+    /// It was deleted; with its last state, if known.
     Gone(Option<MiniCluster>),
 }
 
-/// Watches one MiniCluster, and none of its name that comes after it, until `found`
-/// returns something.
+/// Watches this MiniCluster, and not a later one with the same name, until `found` returns `Some`.
 pub(super) async fn minicluster<R>(
     api: Api<MiniCluster>,
     which: &MiniCluster,
     mut found: impl FnMut(Seen) -> Option<R>,
 ) -> Result<R> {
     let one = watcher::Config::default().fields(&format!("metadata.name={}", which.name_any()));
-    // A watch that was cut off does not tell of a deletion: then it is not listed again.
+    // An interrupted watch does not report a deletion; but then the next list lacks the object.
     let mut listed = false;
     until(api, one, |event| match event {
         Event::Init => {
@@ -46,7 +45,7 @@ pub(super) async fn minicluster<R>(
     .await
 }
 
-/// Watches objects until `found` returns something.
+/// Watches objects until `found` returns `Some`.
 pub(super) async fn until<K, R>(
     api: Api<K>,
     config: watcher::Config,
@@ -70,7 +69,7 @@ where
     }
 }
 
-/// Whether a watch will fail however often it is tried.
+/// Whether retrying a watch cannot help.
 pub(super) fn is_final(error: &watcher::Error) -> bool {
     let cause = match error {
         watcher::Error::InitialListFailed(cause)

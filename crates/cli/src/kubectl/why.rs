@@ -1,4 +1,4 @@
-//! `kubectl minicluster why`: what a job asks for, and why it waits.
+//! `kubectl minicluster why`: why a job waits, and what it requests.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,26 +21,26 @@ use super::target::{Found, Kind, Target, find};
 use super::view::{Decided, Missing, Objects};
 use crate::{input, print};
 
-/// Say why a job waits: its queue, its place there, what is missing and what would free
-/// it. Of one that has room, who gave it and when, and how far its cluster is.
+/// Show why a job waits: its queue, its position, what is missing and which jobs would free it. For
+/// a job that has quota, show which queue gave it when, and the state of its cluster.
 ///
-/// With --dry-run, a job that does not exist yet: would it be admitted now? The exit code
-/// is 0 if it would, 1 if not.
+/// With --dry-run, check whether a job that does not exist yet would be admitted now. The exit code
+/// is 0 if it would be, otherwise 1.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The job (fj/NAME), or a MiniCluster that names a queue (mc/NAME).
     #[arg(required_unless_present = "filename", conflicts_with = "filename")]
     name: Option<Target>,
 
-    /// Ask about the job in this file instead; `-` is standard input.
+    /// Use the job in this file instead; `-` is standard input.
     #[arg(short, long = "filename", value_name = "FILE", requires = "dry_run")]
     filename: Option<PathBuf>,
 
-    /// Only ask: nothing is created.
+    /// Only check: create nothing.
     #[arg(long, requires = "filename")]
     dry_run: bool,
 
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_enum)]
     output: Option<Output>,
 
@@ -61,7 +61,7 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
             dry_run(Session::open(connection).await?, asked, arguments).await
         }
         (None, Some(name)) => why(&Session::open(connection).await?, name, arguments).await,
-        (None, None) => bail!("which job?\nhint: give its name, or --dry-run -f FILE"),
+        (None, None) => bail!("no job is given\nhint: give a name, or --dry-run -f FILE"),
     }
 }
 
@@ -78,7 +78,7 @@ async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<
         }
         Found::Setup(setup) => {
             let look = session.command(&format!("queue {}", setup.name_any()));
-            bail!("{:?} is a queue\nhint: look at it with `{look}`", setup.name_any());
+            bail!("{:?} is a queue\nhint: show it with `{look}`", setup.name_any());
         }
     };
     let now = Timestamp::now();
@@ -92,13 +92,13 @@ async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<
                     }
                     Some(_) => {
                         let why = objects.missing.map(Missing::explanation).unwrap_or_default();
-                        told.notes.push(format!("{why}: this is what the operator last said"));
+                        told.notes.push(format!("{why}: this is the last reported status"));
                     }
                     None => {}
                 }
             }
             Seen::Forbidden(_) => {
-                let note = "you may not list queues and jobs: this is what the operator last said";
+                let note = "you may not list queues and jobs: this is the last reported status";
                 told.notes.push(note.into());
             }
         }
@@ -108,20 +108,20 @@ async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// A job that does not exist.
+/// A job for --dry-run, which does not exist.
 enum Asked {
     Job(Box<FluxJob>),
     MiniCluster(Box<MiniCluster>),
 }
 
-/// The job or MiniCluster of a file.
+/// Reads the job or MiniCluster of a file.
 fn read(file: &std::path::Path) -> Result<Asked> {
     let documents = input::checked(file, &input::bytes(file)?)?;
     let (jobs, clusters) = (input::of_kind(&documents)?, input::of_kind(&documents)?);
     match (<[FluxJob; 1]>::try_from(jobs), <[MiniCluster; 1]>::try_from(clusters)) {
         (Ok([job]), Err(none)) if none.is_empty() => Ok(Asked::Job(Box::new(job))),
         (Err(none), Ok([cluster])) if none.is_empty() => Ok(Asked::MiniCluster(Box::new(cluster))),
-        _ => bail!("{} must hold one FluxJob or MiniCluster", input::display_name(file)),
+        _ => bail!("{} must have exactly one FluxJob or MiniCluster", input::display_name(file)),
     }
 }
 
@@ -142,7 +142,7 @@ async fn dry_run(session: Session, asked: Asked, arguments: &Arguments) -> Resul
     add(&mut objects, asked, &session.namespace, now);
     let decided = Decided::of(&objects, &arguments.operator.operator_namespace, now);
     let why = decided.view().why(&DRY_RUN.into());
-    let mut why = why.context("it names no queue, so nothing has to admit it")?;
+    let mut why = why.context("it does not name a queue, so it needs no admission")?;
     if let Some(missing) = objects.missing {
         why.notes.push(missing.explanation().into());
     }
@@ -151,7 +151,7 @@ async fn dry_run(session: Session, asked: Asked, arguments: &Arguments) -> Resul
     Ok(if admissible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The uid of the job that does not exist. It sorts behind every true one.
+/// The uid of the job for --dry-run. It sorts after every real uid.
 const DRY_RUN: &str = "~dry-run";
 
 fn add(objects: &mut Objects, asked: Asked, namespace: &str, now: Timestamp) {

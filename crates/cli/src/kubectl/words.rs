@@ -1,9 +1,9 @@
-//! Which words are executed in a pod. They are passed on as words: no shell looks
-//! at them again.
+//! The commands that are executed in a pod. Arguments are passed on unchanged: no shell interprets
+//! them.
 
-/// The agent's script that finds the instance: alone it opens a shell there, with
-/// words it becomes that program. Given to `sh`, so that a mount without the right to
-/// execute does not matter.
+/// The agent's script that connects to the instance: without arguments it opens a shell, with
+/// arguments it executes that program. It is run by `sh`, so that it also works on a mount without
+/// execute permission.
 fn connect(mount: &str) -> Vec<String> {
     vec!["/bin/sh".into(), format!("{mount}/flux-connect.sh")]
 }
@@ -13,7 +13,7 @@ pub(super) fn shell(mount: &str) -> Vec<String> {
     connect(mount)
 }
 
-/// Submits a job to the instance; `words` are Flux's options and the command.
+/// Submits a job to the instance; `words` are the options of `flux submit` and the command.
 pub(super) fn submit(mount: &str, words: &[String]) -> Vec<String> {
     let mut all = connect(mount);
     all.extend(["flux".into(), "submit".into()]);

@@ -1,4 +1,4 @@
-//! `flux-operator local exec`: run a command in a MiniCluster that stays.
+//! `flux-operator local exec`: run a command in a running MiniCluster.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let path = [instance.programs(), beside]
         .into_iter()
         .chain(std::env::split_paths(&path).collect::<Vec<_>>());
-    // Becomes the command, so that its exit code and signals are its own.
+    // Replaces this process, so that exit code and signals are the command's own.
     let error = Command::new(&arguments.command[0])
         .args(&arguments.command[1..])
         .env("FLUX_URI", instance.uri())

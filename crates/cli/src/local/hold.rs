@@ -1,4 +1,4 @@
-//! `flux-operator local hold`: the front of a cluster that stays. Started by `up`.
+//! `flux-operator local hold`: the supervisor process of a cluster that stays up. Started by `up`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use crate::input;
 
 use super::{Source, home, programs, request};
 
-/// Hold a MiniCluster that stays; prints `ready` once it is.
+/// Supervise a MiniCluster that stays up; prints `ready` once it is.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let programs = programs(arguments.source.flux_root.as_deref())?;
     let instance = home()?.instance(request.name());
     let code = flux_operator_local::supervise(&instance, &request, &programs, |_| {
-        // Whoever started this may be gone; the cluster stays all the same.
+        // The process that started this one may have exited; the cluster stays up nevertheless.
         let _ = writeln!(std::io::stdout(), "ready");
     })?;
     Ok(ExitCode::from(code))

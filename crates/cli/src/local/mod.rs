@@ -34,15 +34,14 @@ enum Command {
     Hold(hold::Arguments),
 }
 
-/// What to run, and with which Flux.
+/// The manifest to run, and the Flux to use.
 #[derive(clap::Args)]
 struct Source {
     /// Manifest of the MiniCluster; `-` is standard input.
     #[arg(short, long = "filename", value_name = "FILE")]
     filename: PathBuf,
 
-    /// Prefix of an installed Flux. Default: the flux on the search path, else the
-    /// built-in fluxlet.
+    /// Prefix of an installed Flux. Default: `flux` in PATH, else the built-in fluxlet.
     #[arg(long, env = "FLUX_ROOT", value_name = "PREFIX")]
     flux_root: Option<PathBuf>,
 }
@@ -61,7 +60,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 
 fn home() -> Result<Home> {
     let home = Home::find(|name| std::env::var_os(name))?;
-    // Also removes what fronts that were killed left behind.
+    // This also removes what killed supervisors left behind.
     home.instances()?;
     Ok(home)
 }
@@ -81,8 +80,8 @@ fn programs(flux_root: Option<&Path>) -> Result<Programs> {
     Ok(Programs { agent: this, flux })
 }
 
-/// A search path without the folders in which `flux` is only another name of this program, as
-/// in a shell of `local exec`. It is not an installed Flux, and must not hide one.
+/// A search path without the directories in which `flux` is a link to this program, as in a shell
+/// of `local exec`. It is not an installed Flux, and must not hide one.
 fn without(this: &Path, search_path: &OsStr) -> Result<OsString> {
     let is_this = |folder: &PathBuf| {
         folder.join("flux").canonicalize().is_ok_and(|flux| this.canonicalize().ok() == Some(flux))
@@ -91,7 +90,7 @@ fn without(this: &Path, search_path: &OsStr) -> Result<OsString> {
     std::env::join_paths(folders).context("failed to read the search path")
 }
 
-/// Checks the one MiniCluster of a manifest that came from `file`.
+/// Parses and checks the only MiniCluster of a manifest that was read from `file`.
 fn request(file: &Path, manifest: &[u8]) -> Result<Request> {
     Ok(Request::of(input::minicluster(file, manifest)?)?)
 }

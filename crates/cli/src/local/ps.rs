@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 use super::home;
 use crate::print;
 
-/// List the MiniClusters that run on this machine.
+/// List the running MiniClusters of this machine.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {}
 
-/// Print what a rank of a MiniCluster has printed.
+/// Print the log of a rank of a MiniCluster.
 #[derive(clap::Args)]
 pub(crate) struct LogsArguments {
     /// Name of the MiniCluster.
@@ -23,7 +23,7 @@ pub(crate) struct LogsArguments {
     rank: u32,
 }
 
-/// End a MiniCluster.
+/// Stop a MiniCluster.
 #[derive(clap::Args)]
 pub(crate) struct DownArguments {
     /// Name of the MiniCluster.

@@ -1,4 +1,4 @@
-//! `flux-operator local run`: run a MiniCluster, or jobs of a queue, to their end.
+//! `flux-operator local run`: run a MiniCluster, or the jobs of a queue, to completion.
 
 use std::process::ExitCode;
 
@@ -12,18 +12,17 @@ use crate::input;
 
 use super::{Source, home, programs};
 
-/// Run a MiniCluster to its end. Its output is this program's, and so is its
-/// exit code.
+/// Run a MiniCluster to completion. Its output and its exit code become those of this program.
 ///
-/// A manifest with FluxJobs, and the FluxSetup they wait at, is a queue: each job runs
-/// when there is room for it, its output has its name before each line, and the exit code
-/// is the worst of theirs.
+/// A manifest with FluxJobs and their FluxSetup is run as a queue: each job starts when there is
+/// quota for it, each line of its output is prefixed with its name, and the exit code is the
+/// highest of all jobs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
 
-    /// Show nothing but what the command prints.
+    /// Print only the output of the command.
     #[arg(short, long)]
     quiet: bool,
 }

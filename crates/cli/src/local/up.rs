@@ -1,4 +1,4 @@
-//! `flux-operator local up`: start a MiniCluster that stays.
+//! `flux-operator local up`: start a MiniCluster and leave it running.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let instance = home()?.instance(request.name());
     if instance.record().is_ok() {
         bail!(
-            "a local cluster {0:?} is running already: end it with `flux-operator local down {0}`",
+            "a local cluster {0:?} is running already: stop it with `flux-operator local down {0}`",
             request.name()
         );
     }
@@ -34,28 +34,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(root) = &arguments.source.flux_root {
         command.arg("--flux-root").arg(root);
     }
-    // A group of its own, so that it outlives this terminal's ^C.
+    // A process group of its own, so that ^C in this terminal does not stop it.
     let mut child = command
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // Not ours: it would keep whoever reads our errors waiting for the cluster's end.
+        // Not inherited: a reader of our standard error would wait until the cluster stops.
         .stderr(Stdio::piped())
         .spawn()
-        .context("failed to start the cluster's front")?;
+        .context("failed to start the cluster's supervisor")?;
     child
         .stdin
         .take()
         .expect("it was piped")
         .write_all(&manifest)
-        .context("failed to hand over the manifest")?;
+        .context("failed to pass on the manifest")?;
     let mut errors = child.stderr.take().expect("it was piped");
     std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it was piped")).read_line(&mut line)?;
     if line.trim() != "ready" {
         let status = child.wait()?;
-        bail!("the cluster ended before it was ready ({status})");
+        bail!("the cluster stopped before it was ready ({status})");
     }
     let name = request.name();
     print::output(format!(

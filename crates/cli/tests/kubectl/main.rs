@@ -1,4 +1,4 @@
-//! `kubectl minicluster` where there is no cluster, or one without MiniClusters.
+//! `kubectl minicluster` without a cluster, or with one that does not have our CRDs.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,7 +26,7 @@ fn mistakes_are_told_before_a_cluster_is_looked_for() {
     let file = file.to_str().unwrap();
     let ran = plugin(&folder, &["create", "-f", file]);
     assert_eq!(ran.status.code(), Some(1));
-    let expected = format!("error: the manifest cannot be carried out\n{file}: spec.size: is 0");
+    let expected = format!("error: the manifest is not valid\n{file}: spec.size: is 0");
     assert!(errors(&ran).starts_with(&expected), "{}", errors(&ran));
 }
 
@@ -61,7 +61,7 @@ fn a_list_ends_quietly_when_the_reader_has_left() {
         let nobody_reads = std::io::pipe().unwrap().1;
         let ran = command(&folder, words).stdout(nobody_reads).output().unwrap();
         assert_eq!(errors(&ran), "", "{words:?}");
-        // What shells show for a program that SIGPIPE has ended.
+        // The exit code that shells report for a program killed by SIGPIPE.
         assert_eq!(ran.status.code(), Some(141), "{words:?}");
     }
 }
@@ -70,7 +70,7 @@ fn plugin(folder: &TempDir, words: &[&str]) -> Output {
     command(folder, words).output().unwrap()
 }
 
-/// The program under the plugin's name, with the kubeconfig of the folder.
+/// The program under the plugin's name, with the kubeconfig in the folder.
 fn command(folder: &TempDir, words: &[&str]) -> Command {
     let link = folder.path().join("kubectl-minicluster");
     if !link.exists() {

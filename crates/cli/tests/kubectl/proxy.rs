@@ -1,4 +1,4 @@
-//! Clusters behind a proxy, compressed answers, and tokens of an identity provider.
+//! Clusters behind a proxy, compressed responses, and tokens of an identity provider.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,8 +8,7 @@ use std::thread;
 use crate::server::{ONE_MINICLUSTER, kubeconfig, read_head, serve};
 use crate::{command, errors};
 
-/// Where the API server is, as far as the client knows. Only the proxy finds it: no
-/// resolver has names below `invalid`.
+/// The API server's host name. Only the proxy can reach it: no resolver has names below `invalid`.
 const FAR: &str = "api.cluster.invalid";
 
 #[test]
@@ -36,7 +35,8 @@ fn a_cluster_is_reached_through_the_proxy_of_the_environment() {
     let listed = list(&config, &[("HTTP_PROXY", &format!("http://{proxy}"))]);
     assert_eq!(listed, Ok("minicluster.flux-framework.org/fs\n".into()));
     assert_eq!(asked.recv().unwrap(), format!("{FAR}:80"));
-    // What is behind this proxy does not speak TLS; what counts is who was asked.
+    // The server behind this proxy does not speak TLS; the test only checks what the proxy was
+    // asked for.
     let config = kubeconfig(&format!("https://{FAR}:6443"), "");
     let listed = list(&config, &[("HTTPS_PROXY", &format!("http://{proxy}"))]);
     assert!(listed.is_err(), "{listed:?}");
@@ -50,7 +50,7 @@ fn a_cluster_in_no_proxy_is_reached_directly() {
     let proxy = format!("http://{proxy}");
     let listed = list(&config, &[("HTTPS_PROXY", &proxy), ("NO_PROXY", "cluster.invalid")]);
     assert!(listed.is_err(), "{listed:?}");
-    assert!(asked.try_recv().is_err(), "the proxy was asked");
+    assert!(asked.try_recv().is_err(), "the proxy was used");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn answers_may_be_compressed() {
 
 #[test]
 fn the_token_of_an_identity_provider_is_sent() {
-    // No signature is looked at before it is sent. It ends in the year 2286.
+    // The signature is not checked before the token is sent. The token expires in the year 2286.
     let token = "eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.c2lnbmF0dXJl";
     let provider = format!("auth-provider: {{name: oidc, config: {{id-token: {token}}}}}");
     let config = kubeconfig("SERVER", "").replace("user: {}", &format!("user: {{{provider}}}"));
@@ -69,7 +69,7 @@ fn the_token_of_an_identity_provider_is_sent() {
     assert!(heads.contains(&format!("authorization: Bearer {token}")), "{heads:?}");
 }
 
-/// Lists MiniClusters by name; the output, or the errors.
+/// Lists MiniClusters by name. Returns the output, or the errors.
 fn list(kubeconfig: &str, environment: &[(&str, &str)]) -> Result<String, String> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
@@ -81,7 +81,7 @@ fn list(kubeconfig: &str, environment: &[(&str, &str)]) -> Result<String, String
     }
 }
 
-/// The head of the request that a server gets, which is at `SERVER` of the kubeconfig.
+/// The head of the request that a server at `SERVER` of the kubeconfig receives.
 fn head_of_list(kubeconfig: &str) -> Vec<String> {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", server.local_addr().unwrap());
@@ -98,7 +98,7 @@ fn lowercase_name(line: &str) -> String {
     }
 }
 
-/// A proxy that takes CONNECT, says where to, and always connects to `server`.
+/// A proxy that accepts CONNECT, reports the target, and always connects to `server`.
 fn http_proxy(server: SocketAddr) -> (SocketAddr, Receiver<String>) {
     proxy(server, |mut client| {
         let head = read_head(client);
@@ -108,7 +108,7 @@ fn http_proxy(server: SocketAddr) -> (SocketAddr, Receiver<String>) {
     })
 }
 
-/// A proxy after RFC 1928, without authentication.
+/// A SOCKS5 proxy (RFC 1928) without authentication.
 fn socks_proxy(server: SocketAddr) -> (SocketAddr, Receiver<String>) {
     proxy(server, |client| {
         let (mut from, mut to) = (client, client);

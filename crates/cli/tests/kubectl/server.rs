@@ -1,19 +1,19 @@
-//! API servers of a few lines, and kubeconfigs that lead to them.
+//! Minimal API servers, and kubeconfigs for them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// A list with one MiniCluster, whatever is asked for.
+/// Responds to every request with a list of one MiniCluster.
 pub(crate) const ONE_MINICLUSTER: &str = r#"200 OK
 Content-Type: application/json
 
 {"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniClusterList", "metadata": {}, "items": [
   {"metadata": {"name": "fs"}, "spec": {"size": 1, "containers": [{"image": "busybox"}]}}]}"#;
 
-/// What a server says that has no such kind.
+/// The response of a server that does not have the kind.
 pub(crate) const NOTHING: &str = "404 Not Found\nContent-Type: text/plain\n\n404 page not found\n";
 
-/// Serves the same answer (status, headers, an empty line, body) to everybody.
+/// Serves the same response (status, headers, an empty line, body) to every request.
 pub(crate) fn serve(answer: &'static str) -> SocketAddr {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap();
@@ -33,7 +33,7 @@ fn respond(mut stream: TcpStream, answer: &str) {
     read_head(&stream);
     let (head, body) = answer.split_once("\n\n").unwrap();
     let head = head.replace('\n', "\r\n");
-    // A client that wants no more may have left.
+    // The client may have closed the connection.
     let _ = write!(
         stream,
         "HTTP/1.1 {head}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
@@ -41,7 +41,7 @@ fn respond(mut stream: TcpStream, answer: &str) {
     );
 }
 
-/// A kubeconfig for a server; `more` is what else it says of the cluster, in JSON.
+/// A kubeconfig for a server; `more` is added to its cluster, as JSON.
 pub(crate) fn kubeconfig(server: &str, more: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\n\

@@ -1,4 +1,4 @@
-//! Where a test's clusters live, and the programs that run them.
+//! The directories of a test's clusters, and the programs that run them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Directories of one test's own.
+/// The directories of one test.
 pub struct Home {
     pub folder: TempDir,
 }
@@ -58,12 +58,12 @@ impl Home {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let (sender, errors) = channel();
-        // Reads all of it, so that the front never waits for us.
+        // Reads everything, so that the supervisor never blocks.
         std::thread::spawn(move || lines.for_each(|line| drop(sender.send(line))));
         Front { child, errors }
     }
 
-    /// Processes that have to do with this home.
+    /// The processes that belong to this home.
     pub fn processes(&self) -> Vec<u32> {
         let marker = self.folder.path().to_str().unwrap().as_bytes().to_vec();
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -81,12 +81,12 @@ impl Home {
             .collect()
     }
 
-    /// Neither files nor processes. Those that were told to end may take a moment.
+    /// Waits until neither files nor processes are left.
     pub fn assert_nothing_left(&self) {
         self.await_nothing_left(|| ());
     }
 
-    /// The same, with something to do before each look.
+    /// The same, calling `before` before each check.
     pub fn await_nothing_left(&self, before: impl Fn()) {
         let left = || {
             let files = ["state/flux-operator/local", "run/flux-operator"]
@@ -109,7 +109,7 @@ impl Home {
     }
 }
 
-/// A front under way; it is ended when the test is, however that goes.
+/// A running supervisor, which is killed when the test ends.
 pub struct Front {
     pub child: Child,
     errors: Receiver<String>,
@@ -120,10 +120,10 @@ impl Front {
         rustix::process::Pid::from_child(&self.child)
     }
 
-    /// Waits until it says these words, and returns the whole line.
+    /// Waits for a line with these words, and returns the line.
     pub fn wait_for(&mut self, words: &str) -> String {
         let found = self.errors.iter().find(|line| line.contains(words));
-        found.unwrap_or_else(|| panic!("it never said {words:?}"))
+        found.unwrap_or_else(|| panic!("it never printed {words:?}"))
     }
 
     pub fn end(&mut self) {

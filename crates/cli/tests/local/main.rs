@@ -1,5 +1,5 @@
-//! `flux-operator local` as a user meets it. With `FLUX_ROOT`, an installed
-//! prefix, the same tests run on a real Flux; else on the built-in one.
+//! Tests of `flux-operator local`. With `FLUX_ROOT`, an installed prefix, they run with a real
+//! Flux; otherwise with the built-in one.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -107,9 +107,9 @@ proptest! {
     }
 }
 
-/// Words with everything that a shell, JSON or TOML would take for its own. No NUL,
-/// which ends an argument, no control characters, which YAML does not take as they
-/// are, and no braces, which Flux reads as a template.
+/// Arguments with characters that are special in a shell, JSON or TOML. No NUL, which ends an
+/// argument, no control characters, which YAML does not accept unescaped, and no braces, which Flux
+/// reads as a template.
 fn any_words() -> impl Strategy<Value = Vec<String>> {
     let word = prop_oneof![
         "[ -z|~\n\t\u{a1}-\u{2027}\u{2030}-\u{2fff}\u{1f300}-\u{1f5ff}]{0,12}",
@@ -174,7 +174,7 @@ fn an_interrupt_ends_everything_with_its_own_code() {
 fn a_front_that_is_killed_leaves_nothing_once_the_next_command_has_run() {
     let home = Home::new();
     let manifest = home.manifest("killed", sleeper());
-    // At different moments of its life; `KILLS=100` for a longer try.
+    // Killed at different times; set `KILLS=100` for a longer test.
     let kills: u32 = std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(6);
     let mut random = 1_u64;
     for _ in 0..kills {
@@ -184,8 +184,8 @@ fn a_front_that_is_killed_leaves_nothing_once_the_next_command_has_run() {
         front.child.kill().unwrap();
         front.child.wait().unwrap();
     }
-    // Its agents end by themselves, in their own time; a command that runs meanwhile
-    // leaves what they still use to the next one.
+    // Its agents exit by themselves after a while; a command that runs before that leaves what they
+    // still use to the next command.
     home.await_nothing_left(|| {
         let next = home.program(&["local", "ps"]).output().unwrap();
         assert!(!output(&next).contains("killed"), "{}", output(&next));
@@ -245,7 +245,7 @@ fn an_old_flux_is_refused_before_a_broker_starts() {
         assert_eq!(result.status.code(), Some(1), "{}", errors(&result));
         let refused = format!(
             "flux-operator: Flux 0.46.1 is too old: 0.51.0 (June 2023) or newer is needed; \
-             update \"{flux}\", or give the prefix of a newer one with --flux-root\n"
+             update \"{flux}\", or use a newer one with --flux-root PREFIX\n"
         );
         assert_eq!(errors(&result), refused);
     }
@@ -286,7 +286,7 @@ fn the_key_is_in_no_output_argument_or_log() {
             seen += &String::from_utf8_lossy(&bytes);
         }
     }
-    assert!(!seen.contains(key), "the key is somewhere it should not be");
+    assert!(!seen.contains(key), "the key was leaked");
     assert!(home.program(&["local", "down", "secret"]).status().unwrap().success());
     home.assert_nothing_left();
 }

@@ -1,4 +1,4 @@
-//! Which Flux runs, and that nothing of ours is taken for one.
+//! Which Flux is used, and that our own programs are not mistaken for one.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::home::{Home, errors, output};
 
 const NOTICE: &str = "fluxlet (built in; install Flux for real work)";
 
-/// A Flux that only says who it is, instead of being a broker.
+/// A Flux that only prints its name, instead of running a broker.
 const OTHER_FLUX: &str = "#!/bin/sh\necho the other Flux\n";
 
 #[test]
@@ -36,7 +36,7 @@ fn this_program_under_the_name_of_flux_is_not_taken_for_an_installed_one() {
     for folder in [&own, &others] {
         std::fs::create_dir(folder).unwrap();
     }
-    // As in a shell of `local exec`, where `flux` is the one that the cluster runs.
+    // As in a shell of `local exec`, where `flux` is the one of the cluster.
     symlink(env!("CARGO_BIN_EXE_flux-operator"), own.join("flux")).unwrap();
     let manifest = home.manifest("run", json!({ "containers": [{ "command": "true" }] }));
     let run = |folders: &[&PathBuf]| {
@@ -54,7 +54,7 @@ fn this_program_under_the_name_of_flux_is_not_taken_for_an_installed_one() {
     assert_eq!(output(&result), "the other Flux\n");
 }
 
-/// The names of the programs that `cargo build` makes.
+/// The names of the programs that `cargo build` builds.
 fn programs() -> Vec<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
@@ -71,7 +71,7 @@ fn programs() -> Vec<String> {
     names
 }
 
-/// A search path of these folders and the system's, as far as there is no Flux in them.
+/// A PATH of these directories and those of the system that do not contain Flux.
 fn path(folders: &[&PathBuf]) -> String {
     let system = ["/usr/bin", "/bin"].map(PathBuf::from);
     let system = system.iter().filter(|folder| !folder.join("flux").exists());

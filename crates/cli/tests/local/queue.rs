@@ -17,11 +17,11 @@ fn q40_three_jobs_for_room_of_two() {
     let waits = front.wait_for("job c waits");
     assert!(waits.ends_with("job c waits: missing 1 node; position 0"), "{waits}");
     home.file("end-b", "");
-    front.wait_for("job b ended with exit code 0");
+    front.wait_for("job b finished with exit code 0");
     front.wait_for("job c is admitted by team with 1 node");
-    front.wait_for("job c ended with exit code 0");
+    front.wait_for("job c finished with exit code 0");
     home.file("end-a", "");
-    front.wait_for("job a ended with exit code 0");
+    front.wait_for("job a finished with exit code 0");
     assert_eq!(front.child.wait().unwrap().code(), Some(0));
     home.assert_nothing_left();
 }
@@ -41,7 +41,7 @@ fn every_line_has_the_name_of_its_job_and_the_worst_exit_code_counts() {
     lines.sort_unstable();
     assert_eq!(lines, ["bad | there", "good | here"]);
     let errors = errors(&result);
-    assert!(errors.contains("there is no FluxSetup: every job runs at once"), "{errors}");
+    assert!(errors.contains("there is no FluxSetup: all jobs run at the same time"), "{errors}");
     home.assert_nothing_left();
 }
 
@@ -57,7 +57,7 @@ fn priority_comes_before_the_order_of_the_file() {
     assert_eq!(result.status.code(), Some(0), "{}", errors(&result));
     let errors = errors(&result);
     let place = |words: &str| errors.find(words).unwrap_or_else(|| panic!("no {words}: {errors}"));
-    assert!(place("first ended") < place("last is admitted"), "{errors}");
+    assert!(place("first finished") < place("last is admitted"), "{errors}");
 }
 
 #[test]
@@ -88,9 +88,9 @@ fn a_job_that_can_never_run_is_told_and_holds_nobody_up() {
     assert_eq!(output(&result), "small | here\n");
     let errors = errors(&result);
     for words in [
-        "job large waits: it asks for 3 nodes, and its queue has 2 in all",
+        "job large waits: it requests 3 nodes, but the whole quota is 2",
         "job large was not run",
-        "job lost waits: there is no FluxSetup \"nowhere\"",
+        "job lost waits: FluxSetup \"nowhere\" does not exist",
         "job lost was not run",
     ] {
         assert!(errors.contains(words), "{words}: {errors}");
@@ -104,7 +104,7 @@ fn a_job_that_runs_for_too_long_is_ended() {
     let objects = [job("long", json!({ "command": "sleep 1000", "maxRuntimeSeconds": 1 }))];
     let result = home.run_objects(&objects);
     assert_eq!(result.status.code(), Some(124), "{}", errors(&result));
-    assert!(errors(&result).contains("longer than maxRuntimeSeconds"), "{}", errors(&result));
+    assert!(errors(&result).contains("exceeded maxRuntimeSeconds"), "{}", errors(&result));
     home.assert_nothing_left();
 }
 
@@ -118,7 +118,7 @@ fn an_interrupt_ends_all_jobs() {
         job("c", json!({ "command": "sleep 1000" })),
     ];
     let mut front = home.start(&home.objects(&objects));
-    // Either may be the first.
+    // Either job may be the first.
     front.wait_for(" runs");
     front.wait_for(" runs");
     rustix::process::kill_process(front.pid(), rustix::process::Signal::INT).unwrap();
@@ -154,11 +154,11 @@ fn a_mistake_is_told_before_any_job_starts() {
     assert_eq!(result.status.code(), Some(1));
     assert_eq!(output(&result), "");
     let errors = errors(&result);
-    assert!(errors.contains("FluxJob \"bad\" cannot be carried out: "), "{errors}");
+    assert!(errors.contains("FluxJob \"bad\" cannot be run: "), "{errors}");
     assert!(errors.contains("mungeSecret"), "{errors}");
 }
 
-/// Ends when a file is there.
+/// A command that exits once a file exists.
 fn until_there(home: &Home, file: &str) -> String {
     let file = home.folder.path().join(file);
     format!("sh -c 'until [ -e {} ]; do sleep 0.05; done'", file.display())

@@ -1,32 +1,31 @@
-//! What a certificate says about itself: its name, and where and when it was made.
+//! The metadata of a certificate: its name, and where and when it was created.
 //!
-//! flux-core's reader is strict, and one bad line makes a certificate useless. So keys and values
-//! are held to what it accepts when they are set. That also keeps a value from ending its line and
-//! starting another.
+//! flux-core's parser is strict, and one invalid line makes a certificate unusable. So keys and
+//! values are checked when they are set. This also prevents a value from injecting another line.
 
-/// flux-core reads lines of up to 255 bytes, the end of line included.
+/// flux-core accepts lines of up to 255 bytes, including the newline.
 pub(super) const MAX_LINE_LENGTH: usize = 254;
 
-/// What a line of metadata has around key and value: four blanks, ` = ` and two quotes.
+/// The length of a line of metadata without key and value: four spaces, ` = ` and two quotes.
 const LINE_FRAME: usize = 9;
 
-/// The key that Flux wants in every certificate: the lead broker authorizes its peers by it.
+/// The key that Flux requires in every certificate: the lead's broker authorizes its peers by it.
 const NAME: &str = "name";
 
-/// Keys and values, in the order they were set, with a name among them.
+/// Keys and values, in the order they were set, including a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     entries: Vec<(String, String)>,
 }
 
-/// What `flux keygen` notes beside the name. All of it is for people; Flux reads none of it.
+/// The metadata that `flux keygen` adds to the name. It is informational; Flux does not read it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Keygen<'a> {
-    /// The host that made the certificate.
+    /// The host on which the certificate was created.
     pub hostname: Option<&'a str>,
-    /// When, as `2026-11-15T04:47:33`.
+    /// When it was created, as `2026-11-15T04:47:33`.
     pub time: Option<&'a str>,
-    /// The user that made it.
+    /// The ID of the user who created it.
     pub userid: Option<u32>,
     /// The version of flux-core.
     pub flux_core_version: Option<&'a str>,
@@ -34,32 +33,32 @@ pub struct Keygen<'a> {
     pub zmq_version: Option<&'a str>,
 }
 
-/// Why something cannot be metadata. Does not repeat it: it may come from a damaged secret.
+/// Why metadata is not valid. Does not contain it, because it may come from a damaged secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
-    /// Empty, or with other characters.
+    /// A key that is empty or contains other characters.
     #[error("certificate metadata has a key that is not letters, digits, '-' and '.'")]
     Key,
-    /// With quotes, line ends, underscores or anything else that Flux does not read.
+    /// A value with quotes, newlines, underscores or other characters that Flux does not accept.
     #[error("certificate metadata has a value with a character that Flux does not accept")]
     Value,
-    /// Key and value do not fit in a line.
+    /// Key and value do not fit into a line.
     #[error("certificate metadata has a line of more than {MAX_LINE_LENGTH} bytes")]
     TooLong,
-    /// The key was set before.
+    /// The key is already set.
     #[error("certificate metadata has the same key twice")]
     Duplicate,
 }
 
 impl Metadata {
-    /// Metadata of a certificate called `name`.
+    /// Creates metadata with this name.
     pub fn new(name: &str) -> Result<Self, MetadataError> {
         let mut metadata = Self::empty();
         metadata.set(NAME, name)?;
         Ok(metadata)
     }
 
-    /// Adds what `flux keygen` would.
+    /// Adds the metadata of `flux keygen`.
     pub fn with_keygen(mut self, keygen: &Keygen<'_>) -> Result<Self, MetadataError> {
         let Keygen { hostname, time, userid, flux_core_version, zmq_version } = *keygen;
         let userid = userid.map(|userid| userid.to_string());
@@ -77,7 +76,7 @@ impl Metadata {
         Ok(self)
     }
 
-    /// Adds one entry. Like `flux keygen`, it does not replace what is there.
+    /// Adds one entry. Like `flux keygen`, it does not replace an existing one.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), MetadataError> {
         if key.len() + value.len() + LINE_FRAME > MAX_LINE_LENGTH {
             return Err(MetadataError::TooLong);
@@ -107,7 +106,7 @@ impl Metadata {
         self.entries.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Metadata that lacks its name; only the reader may have this, until it has read one.
+    /// Metadata without a name. Only for the parser, which checks for the name at the end.
     pub(super) fn empty() -> Self {
         Self { entries: Vec::new() }
     }
@@ -116,7 +115,7 @@ impl Metadata {
         self.get(NAME).is_some()
     }
 
-    /// How much text the entries make.
+    /// The length of the entries' text.
     pub(super) fn text_length(&self) -> usize {
         let line = |(key, value): (&str, &str)| key.len() + value.len() + LINE_FRAME + 1;
         self.iter().map(line).sum()

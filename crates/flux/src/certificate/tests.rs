@@ -1,10 +1,10 @@
-//! Tests of [`Certificate`]: the text, what is refused, and that no secret shows.
+//! Tests of [`Certificate`]: its text, invalid input, and that no secret is printed.
 
 use std::error::Error;
 
 use super::*;
 
-// The pair that libzmq's documentation has.
+// The key pair of libzmq's documentation.
 const PUBLIC: &str = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID";
 const SECRET: &str = "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs";
 

@@ -1,8 +1,8 @@
-//! Reading a host list: expressions, brackets, and the limits on what they may expand to.
+//! Parses a host list: expressions, brackets, and the limits on what they may expand to.
 //!
-//! The text is walked once. An expression is kept as slices of it until its brackets are known to
-//! stay within the limits; only then are runs made. The last pair of brackets becomes runs, the
-//! pairs before it are multiplied out.
+//! The text is scanned once. An expression is kept as slices of it until its brackets are known to
+//! stay within the limits; only then are runs created. The last pair of brackets becomes runs, the
+//! pairs before it are expanded.
 
 use super::run::{MAX_DIGITS, Numbers};
 use super::{HostList, HostListError, MAX_HOSTS, MAX_NAME_LENGTH, MAX_RUNS};
@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str) -> Result<HostList, HostListError> {
     Ok(list)
 }
 
-/// Whether every character may be part of a name; the error says where one may not.
+/// Checks that every character may be part of a name; the error contains the position.
 pub(super) fn check_literal(literal: &str, position: usize) -> Result<(), HostListError> {
     let allowed = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'[' | b']' | b',');
     match literal.as_bytes().iter().position(|byte| !allowed(byte)) {
@@ -36,7 +36,7 @@ pub(super) fn check_literal(literal: &str, position: usize) -> Result<(), HostLi
     }
 }
 
-/// RFC 29 knows only the comma; libhostlist also separates at blanks and tabs.
+/// RFC 29 has only the comma; libhostlist also separates at spaces and tabs.
 fn is_separator(byte: u8) -> bool {
     matches!(byte, b',' | b' ' | b'\t')
 }
@@ -80,15 +80,15 @@ fn read_expression<'a>(
     }
 }
 
-/// Reads what is between two brackets, joining what follows each other.
+/// Parses the text between two brackets, joining adjacent numbers.
 fn read_numbers(text: &str, mut position: usize) -> Result<Vec<Numbers>, HostListError> {
     let mut all: Vec<Numbers> = Vec::new();
     let mut list_width = 0;
     for (index, element) in text.split(',').enumerate() {
         let (low, high) = element.split_once('-').unwrap_or((element, element));
         if index == 0 {
-            // RFC 29: leading zeros in the first element hold for all. (libhostlist takes each
-            // element by itself; what we print is the same to both.)
+            // RFC 29: leading zeros in the first element apply to all. (libhostlist treats each
+            // element by itself; what this module prints is the same for both.)
             list_width = padding(low);
         }
         let width = list_width.max(padding(low));
@@ -118,7 +118,7 @@ fn read_number(text: &str, position: usize) -> Result<u64, HostListError> {
     Ok(text.parse().expect("eighteen digits fit"))
 }
 
-/// The width that the zeros of `number` ask for; 0 if it has none.
+/// The width that the leading zeros of `number` imply; 0 if it has none.
 fn padding(number: &str) -> usize {
     if number.len() > 1 && number.starts_with('0') { number.len() } else { 0 }
 }
@@ -138,7 +138,7 @@ impl Expression<'_> {
     }
 }
 
-/// Appends every host that `literals` and `brackets` stand for after `prefix`, the last pair of
+/// Appends every host that `literals` and `brackets` expand to after `prefix`, the last pair of
 /// brackets varying fastest. `literals` is one longer than `brackets`.
 fn multiply_out(
     list: &mut HostList,

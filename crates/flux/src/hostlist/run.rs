@@ -1,40 +1,40 @@
-//! A run: hosts that follow each other and differ by one number, such as `node[08-11]-eth0`.
+//! A run: consecutive hosts that differ by one number, such as `node[08-11]-eth0`.
 //!
-//! Runs are what makes a host list cheap: a run of a million hosts is two numbers. A host without
-//! a usable number is a run of one.
+//! Runs make a host list cheap: a run of a million hosts is two numbers. A host without a usable
+//! number is a run of one.
 
 use std::fmt;
 
-/// More digits than any host number has, and few enough that a `u64` holds them all.
+/// More digits than any host number has, and few enough that they fit into a `u64`.
 pub(super) const MAX_DIGITS: usize = 18;
 
 /// Hosts that share everything but one ascending number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) prefix: String,
-    /// Absent in a name that does not end in a number; then `prefix` is the whole name.
+    /// `None` for a name that does not end in a number; then `prefix` is the whole name.
     pub(super) numbers: Option<Numbers>,
     pub(super) suffix: String,
 }
 
-/// Consecutive numbers, and how they are written.
+/// Consecutive numbers, and how they are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
     pub(super) low: u64,
     pub(super) high: u64,
-    /// Digits to fill up to with zeros. 0 where `low` needs no filling, so that numbers that are
-    /// written the same are equal.
+    /// The number of digits to pad to with zeros. 0 where `low` needs no padding, so that numbers
+    /// that are printed the same are equal.
     width: usize,
 }
 
-/// One number with its zeros.
+/// One number with its padding.
 struct Padded {
     number: u64,
     width: usize,
 }
 
 impl Run {
-    /// A single host. Its number is what it ends in, as in libhostlist.
+    /// A single host. Its number is its trailing digits, as in libhostlist.
     pub(super) fn single(name: &str) -> Self {
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (prefix, number) = name.split_at(name.len() - digits);
@@ -58,20 +58,20 @@ impl Run {
         }
     }
 
-    /// Where in the run `name` is, without writing out any other name.
+    /// The offset of `name` in the run, without expanding any other name.
     pub(super) fn find(&self, name: &str) -> Option<u64> {
         let middle = name.strip_prefix(self.prefix.as_str())?.strip_suffix(self.suffix.as_str())?;
         let Some(numbers) = self.numbers else {
             return middle.is_empty().then_some(0);
         };
-        // The length tells `7` from `07`; the parser alone would also take `+7`.
+        // The length distinguishes `7` from `07`; the parser alone would also accept `+7`.
         let number: u64 = middle.parse().ok()?;
         let written = middle.bytes().all(|byte| byte.is_ascii_digit())
             && middle.len() == digits(number).max(numbers.width);
         (written && (numbers.low..=numbers.high).contains(&number)).then(|| number - numbers.low)
     }
 
-    /// Whether both runs can be written in one pair of brackets that starts with this one.
+    /// Whether both runs can be printed in one pair of brackets that starts with this one.
     pub(super) fn shares_brackets_with(&self, next: &Self) -> bool {
         match (self.numbers, next.numbers) {
             (Some(first), Some(second)) => {
@@ -83,7 +83,7 @@ impl Run {
 }
 
 impl Numbers {
-    /// `low` to `high`, filled up with zeros to `width` digits.
+    /// `low` to `high`, padded with zeros to `width` digits.
     pub(super) fn new(low: u64, high: u64, width: usize) -> Self {
         let width = if width <= digits(low) { 0 } else { width };
         Self { low, high, width }
@@ -93,12 +93,13 @@ impl Numbers {
         self.high - self.low + 1
     }
 
-    /// How many characters the longest of the numbers has.
+    /// The length of the longest number.
     pub(super) fn longest(&self) -> usize {
         digits(self.high).max(self.width)
     }
 
-    /// Takes `next` in, if it goes on where these numbers end and is written alike.
+    /// Appends `next`, if it continues these numbers and has the same padding. Returns whether it
+    /// did.
     pub(super) fn extend(&mut self, next: &Self) -> bool {
         let follows = self.high + 1 == next.low && self.pads_like(next);
         if follows {
@@ -112,7 +113,7 @@ impl Numbers {
         format!("{prefix}{}{suffix}", self.padded(self.low + offset))
     }
 
-    /// Whether the numbers of `next` would be written the same with the width of these.
+    /// Whether the numbers of `next` would be printed the same with the width of these.
     fn pads_like(&self, next: &Self) -> bool {
         self.width == next.width || (next.width == 0 && digits(next.low) >= self.width)
     }
@@ -139,7 +140,7 @@ impl fmt::Display for Padded {
     }
 }
 
-/// How many digits `number` has without any filling.
+/// The number of digits of `number` without padding.
 fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
@@ -157,7 +158,7 @@ mod tests {
             ("foo-1a-2", "foo-1a-", Some("2")),
             ("fooi", "fooi", None),
             ("foo0-eth", "foo0-eth", None),
-            // Nineteen digits are not a number to count with.
+            // Nineteen digits are too many for a number.
             ("a1234567890123456789", "a1234567890123456789", None),
         ] {
             let run = Run::single(name);

@@ -1,4 +1,4 @@
-//! Table tests of [`HostList`]: the vectors of RFC 29 and of libhostlist, and our own lists.
+//! Table tests of [`HostList`]: the vectors of RFC 29 and of libhostlist, and our own.
 
 use super::*;
 
@@ -64,9 +64,9 @@ fn prints_what_libhostlist_prints() {
 #[test]
 fn prints_zeros_so_that_every_reader_agrees() {
     for (text, printed) in [
-        // To libhostlist `[005,4]` would be 005 and 4.
+        // libhostlist would read `[005,4]` as 005 and 4.
         ("n[005,4,11-13]", "n[005,004,011-013]"),
-        // Numbers that are written differently get brackets of their own.
+        // Numbers with different padding get separate brackets.
         ("n[1,02,3]", "n1,n02,n3"),
         ("n[9-10,011]", "n[9-10],n011"),
         ("n[098-099],n100,n5", "n[098-100],n5"),
@@ -101,9 +101,9 @@ fn reads_the_lists_of_existing_clusters() {
     assert_eq!(burst.len(), 7);
     assert_eq!(burst.nth(4).as_deref(), Some("gffw-compute-a-001"));
     assert_eq!(burst.to_string(), "flux-sample-[0-3],gffw-compute-a-[001-003]");
-    // The Go operator writes brackets also for one host; Flux prints it without.
+    // The Go operator uses brackets even for one host; Flux prints it without.
     assert_eq!(list("flux-sample-[0]").to_string(), "flux-sample-0");
-    // An address is a host like any other: its last number is counted.
+    // An address is treated like any host: its last number is the number.
     assert_eq!(list("10.0.0.9,fs-[1-2]").to_string(), "10.0.0.9,fs-[1-2]");
 }
 

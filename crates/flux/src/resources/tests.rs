@@ -1,4 +1,4 @@
-//! Tests of [`ResourceSet`]: the example of RFC 20, what Flux printed, and what is refused.
+//! Tests of [`ResourceSet`]: the example of RFC 20, output of Flux, and invalid input.
 
 use serde_json::json;
 
@@ -113,17 +113,17 @@ fn refuses_what_makes_no_sense() {
     assert_eq!(no_hosts, Err(ResourceSetError::Empty));
 
     for (pointer, bad, message) in [
-        ("/version", json!(2), "R has version 2, only version 1 is known"),
+        ("/version", json!(2), "R has version 2, only version 1 is supported"),
         ("/execution/R_lite", json!([]), "R has no ranks"),
         ("/execution/nodelist/0", json!("node[186-188]"), "R has 4 ranks but 3 hosts"),
         ("/execution/nodelist", json!([]), "R has 4 ranks but 0 hosts"),
         ("/execution/nslots", json!(0), "R has 0 slots"),
-        ("/execution/expiration", json!(1_676_560_542), "which is no time"),
-        ("/execution/starttime", json!(-1), "which is no time"),
+        ("/execution/expiration", json!(1_676_560_542), "R has an invalid starttime"),
+        ("/execution/starttime", json!(-1), "R has an invalid starttime"),
         ("/execution/R_lite/0/rank", json!("0-4294967295"), "R has 4294967296 ranks but 4 hosts"),
         ("/execution/R_lite/0/rank", json!("2,1"), "idset element 1 is out of order"),
         ("/execution/nodelist/0", json!("node["), "host list has an unmatched bracket"),
-        ("/execution/nodelist", json!(["a[0-1048575]", "b"]), "R has a bad node list"),
+        ("/execution/nodelist", json!(["a[0-1048575]", "b"]), "R has an invalid node list"),
     ] {
         let mut value = example();
         *value.pointer_mut(pointer).unwrap() = bad;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub struct Attributes(BTreeMap<String, String>);
 
-/// Why an attribute was not changed, in Flux's words.
+/// Why an attribute was not changed; the messages are Flux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     #[error("unknown attribute")]
@@ -15,7 +15,7 @@ pub enum SetError {
     ReadOnly,
 }
 
-/// What stands where nobody said anything.
+/// The default values.
 const DEFAULTS: [(&str, &str); 15] = [
     ("broker.critical-ranks", "0"),
     ("broker.quorum-warn", "1m"),
@@ -35,7 +35,7 @@ const DEFAULTS: [(&str, &str); 15] = [
 ];
 
 impl Attributes {
-    /// The defaults, overridden by what was said on the command line.
+    /// The defaults, overridden by the values of the command line.
     pub fn new(given: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut attributes: BTreeMap<String, String> =
             DEFAULTS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -47,12 +47,12 @@ impl Attributes {
         self.0.get(name).map(String::as_str)
     }
 
-    /// For the broker itself, which knows best.
+    /// Sets any attribute, for the broker itself.
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
         self.0.insert(name.to_owned(), value.into());
     }
 
-    /// For users, who may change how much is logged and no more.
+    /// Sets an attribute for a user, who may only change log levels.
     pub fn update(&mut self, name: &str, value: &str) -> Result<(), SetError> {
         let current = self.0.get_mut(name).ok_or(SetError::Unknown)?;
         if !name.starts_with("log-") {

@@ -1,8 +1,8 @@
-//! Who a broker is: its rank, the hosts of all ranks, and how to meet the lead.
+//! Determines a broker's rank, the hosts of all ranks, and how to reach the lead.
 //!
-//! Three ways, as in Flux: by the `[bootstrap]` table, as one of several brokers that
-//! `flux start -s` started here, or as a task of a job, where the brokers find each other through
-//! the instance that runs the job. With none of them a broker is an instance of its own.
+//! There are three methods, as in Flux: the `[bootstrap]` table, `flux start -s`, which starts
+//! several brokers on this host, or as a task of a job, where the brokers find each other through
+//! the instance that runs the job. Otherwise a broker is an instance of size 1.
 
 use std::env;
 
@@ -14,25 +14,25 @@ use serde::{Deserialize, Serialize};
 use super::nested;
 use crate::secure::SharedKey;
 
-/// The attribute in which `flux start -s` tells a broker who it is.
+/// The attribute in which `flux start -s` passes a [`LocalBoot`] to a broker.
 pub const LOCAL_BOOT: &str = "fluxlet.boot";
 
-/// What a broker knows when it starts.
+/// A broker's rank and how it reaches the others.
 pub struct Boot {
     pub method: &'static str,
     pub rank: u32,
     /// The host of each rank.
     pub hosts: Vec<String>,
-    /// Where the lead listens; an instance of one does not.
+    /// The endpoint that the lead binds to; `None` for workers and for an instance of size 1.
     pub listen: Option<String>,
-    /// Where the lead is reached.
+    /// The endpoint at which workers reach the lead.
     pub lead: Option<String>,
     pub key: Option<SharedKey>,
-    /// What a nested instance has from its job.
+    /// Set in a nested instance.
     pub nested: Option<nested::Nested>,
 }
 
-/// What `flux start -s` says to each broker.
+/// What `flux start -s` passes to each broker.
 #[derive(Serialize, Deserialize)]
 pub struct LocalBoot {
     pub rank: u32,
@@ -41,7 +41,7 @@ pub struct LocalBoot {
     pub certificate: String,
 }
 
-/// Why a broker could not find out who it is.
+/// Why a broker could not determine its rank.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     #[error("bad [bootstrap] table")]
@@ -56,7 +56,7 @@ pub enum BootError {
     OpenCertificate { path: String },
     #[error("bad certificate {path}")]
     Certificate { path: String, source: CertificateError },
-    #[error("failed to make a certificate")]
+    #[error("failed to generate a certificate")]
     Random { source: flux_operator_flux::secret_key::RandomnessError },
     #[error("bad attribute {LOCAL_BOOT}")]
     Local { source: serde_json::Error },
@@ -64,7 +64,7 @@ pub enum BootError {
     Nested { source: nested::NestedError },
 }
 
-/// Finds out who the broker on `hostname` is.
+/// Determines the rank of the broker on `hostname`.
 pub fn boot(
     bootstrap: Option<&Bootstrap>,
     hostname: &str,
@@ -115,7 +115,7 @@ fn boot_locally(text: &str, hostname: &str) -> Result<Boot, BootError> {
     Ok(Boot { method: "start", rank, hosts, listen, lead, key: Some(key), nested: None })
 }
 
-/// Flux refuses a certificate that others can read, and so do we.
+/// Reads a certificate. Like Flux, it rejects one that others can read.
 fn read_certificate(path: &str) -> Result<Certificate, BootError> {
     use std::os::unix::fs::PermissionsExt;
     let failed = |source| BootError::ReadCertificate { path: path.to_owned(), source };
@@ -128,7 +128,7 @@ fn read_certificate(path: &str) -> Result<Certificate, BootError> {
         .map_err(|source| BootError::Certificate { path: path.to_owned(), source })
 }
 
-/// A certificate that nobody has yet.
+/// Generates a new certificate.
 pub fn new_certificate(name: &str) -> Result<Certificate, BootError> {
     let key = SecretKey::from_os().map_err(|source| BootError::Random { source })?;
     let metadata = Metadata::new(name).expect("names given here are plain words");

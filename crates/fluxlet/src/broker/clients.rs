@@ -1,7 +1,7 @@
-//! The local socket of a broker, where clients of this host connect.
+//! The local socket of a broker, to which clients of this host connect.
 //!
-//! Only the user who runs the broker, and root, may. Each connection has a thread that reads and
-//! one that writes; the broker's loop is never kept waiting by a client.
+//! Only the user who runs the broker, and root, may connect. Each connection has a thread that
+//! reads and one that writes; a client never blocks the broker's event loop.
 
 use std::collections::HashMap;
 use std::io::{BufReader, Write};
@@ -19,14 +19,14 @@ use crate::frame;
 use crate::message::{Reply, Request};
 use crate::socket::{Listener, Socket};
 
-/// What clients do.
+/// An event of a client.
 pub enum ClientEvent {
     Opened { channel: u64, replies: Sender<Vec<u8>> },
     Request { channel: u64, tag: u64, request: Request },
     Closed { channel: u64 },
 }
 
-/// The connections that are open.
+/// The open connections.
 #[derive(Default)]
 pub struct Clients(HashMap<u64, Sender<Vec<u8>>>);
 
@@ -39,7 +39,7 @@ impl Clients {
         self.0.remove(&channel);
     }
 
-    /// Sends a reply; a client that is gone does not get it.
+    /// Sends a reply; it is dropped if the client has disconnected.
     pub fn reply(&self, channel: u64, tag: u64, reply: Reply) {
         if let (Some(replies), Ok(frame)) =
             (self.0.get(&channel), frame::encode(&Tagged { tag, body: reply }))
@@ -49,7 +49,7 @@ impl Clients {
     }
 }
 
-/// Lets clients in for as long as the process lives.
+/// Accepts clients for as long as the process lives.
 pub fn serve(listener: Listener, events: SyncSender<LoopEvent>, log: Log) {
     thread::spawn(move || {
         for channel in 1.. {
@@ -58,13 +58,13 @@ pub fn serve(listener: Listener, events: SyncSender<LoopEvent>, log: Log) {
                     if is_allowed(&stream) {
                         open(channel, stream, events.clone());
                     } else {
-                        log.add(Level::Error, "refused a client of another user");
+                        log.add(Level::Error, "rejected a client of another user");
                     }
                 }
                 Ok((Socket::Tcp(_), _)) => {}
                 Err(error) => {
                     log.add(Level::Error, &format!("failed to accept a client: {error}"));
-                    // Out of descriptors, most likely; some will be closed.
+                    // Most likely there is no free file descriptor; some will be closed.
                     thread::sleep(std::time::Duration::from_millis(100));
                 }
             }

@@ -1,4 +1,4 @@
-//! The lead's door: the socket at which other brokers join.
+//! The lead's listener: the socket to which other brokers connect to join.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use super::{Broker, BrokerError, host};
 use crate::message::Welcome;
 use crate::socket;
 
-/// Opens the door for other brokers, if there are to be any.
+/// Starts to listen for other brokers, if the instance has any.
 pub fn open(broker: &mut Broker, configuration: &serde_json::Value) -> Result<(), BrokerError> {
     let Some(endpoint) = broker.boot.listen.clone() else { return Ok(()) };
     let opened = broker.boot.nested.as_mut().and_then(|nested| nested.listener.take());
@@ -28,8 +28,8 @@ pub fn open(broker: &mut Broker, configuration: &serde_json::Value) -> Result<()
     Ok(())
 }
 
-/// The address at which other machines reach what listens here: a lead that listens everywhere
-/// still has to tell nested brokers one place.
+/// The address at which other machines reach this listener: a lead that listens on all addresses
+/// still has to publish one for nested brokers.
 fn reachable(listens: IpAddr) -> Option<IpAddr> {
     if !listens.is_unspecified() {
         return Some(listens);

@@ -1,4 +1,5 @@
-//! Runs tasks on this host: starts them, feeds them, signals them, and reports what they do.
+//! Runs tasks on this host: starts them, sends them input and signals, and reports their output
+//! and exit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -15,8 +16,8 @@ use super::task::{self, Task};
 use crate::bytes::Bytes;
 use crate::message::{Launch, Report, Run, Stream, TaskOrder};
 
-/// Where reports go. Called from many threads, and may block when nobody listens fast enough:
-/// that is what slows a task down that prints more than can be sent.
+/// Sends a report. Called from many threads. It blocks while the receiver is too slow, which slows
+/// down a task that prints more than can be sent.
 pub type Reporter = Arc<dyn Fn(Report) + Send + Sync>;
 
 /// The tasks of this host.
@@ -32,7 +33,7 @@ pub struct Executor {
 
 #[derive(Default)]
 struct Running {
-    /// The process group of each task that has not ended.
+    /// The process group of each task that has not exited.
     groups: BTreeMap<u32, Pid>,
     inputs: Vec<Sender<Vec<u8>>>,
     files: [Option<File>; 2],
@@ -61,7 +62,7 @@ impl Executor {
                 if data.0.is_empty() {
                     entry.inputs.clear();
                 }
-                // A task that has ended does not read any more.
+                // A task that has exited does not read any more.
                 entry.inputs.retain(|input| input.send(data.0.clone()).is_ok());
             }
             TaskOrder::Write { run, stream, data } => self.write(run, stream, &data),
@@ -72,12 +73,12 @@ impl Executor {
         }
     }
 
-    /// Ends everything at once.
+    /// Kills all tasks.
     pub fn kill_all(&self) {
         self.order_all(Signal::KILL);
     }
 
-    /// Sends a signal to everything.
+    /// Sends a signal to all tasks.
     pub fn order_all(&self, signal: Signal) {
         for running in self.lock().values() {
             for group in running.groups.values() {
@@ -86,7 +87,7 @@ impl Executor {
         }
     }
 
-    /// Whether any task has not ended.
+    /// Whether any task is running.
     pub fn is_busy(&self) -> bool {
         self.lock().values().any(|running| !running.groups.is_empty())
     }
@@ -129,11 +130,11 @@ impl Executor {
         }
     }
 
-    /// Starts a task and returns when it is known how to signal it.
+    /// Starts a task and returns when it can be signalled.
     fn start(&self, task: Task) {
         let (started, is_started) = channel();
         let executor = self.clone();
-        // The thread that starts a process must outlive it: the kernel ends the process with it.
+        // The thread that starts a process must outlive it: the kernel kills the process with it.
         let body = move || {
             let (run, rank) = (task.launch.run, task.rank);
             let child = match task::spawn(&task) {
@@ -163,21 +164,21 @@ impl Executor {
         };
         let thread = thread::Builder::new().name("task".to_owned()).spawn(body);
         match thread {
-            // An error means that the thread is past the point that is waited for.
+            // An error means that the thread has dropped the sender, so the task can be signalled.
             Ok(_) => drop(is_started.recv() as Result<(), _>),
             Err(error) => eprintln!("{}: failed to start a thread: {error}", self.host),
         }
     }
 
-    /// Forgets how to signal a task; called before its process id can belong to another.
+    /// Removes a task's process group; called before its process ID can be reused.
     fn ended(&self, run: Run, task: u32) {
         if let Some(entry) = self.lock().get_mut(&run) {
             entry.groups.remove(&task);
         }
     }
 
-    /// Removes what the tasks of a job had, once the last of them has ended. Output files stay
-    /// open: output of other hosts may still come.
+    /// Cleans up after the tasks of a job, once the last of them has exited. Output files stay
+    /// open: output of other hosts may still arrive.
     fn clean_up(&self, run: Run) {
         let mut running = self.lock();
         let Some(entry) = running.get_mut(&run) else { return };
@@ -216,7 +217,7 @@ impl Executor {
         }
     }
 
-    /// The directory that the user wants, or `/tmp` with a word about it, as Flux's shell does.
+    /// The requested directory, or `/tmp` with a notice, as in Flux's job shell.
     fn working_directory(&self, launch: &Launch) -> PathBuf {
         let Some(wanted) = &launch.directory else { return PathBuf::from("/") };
         let wanted = PathBuf::from(wanted.as_os_str());
@@ -231,12 +232,12 @@ impl Executor {
         PathBuf::from("/tmp")
     }
 
-    /// Opens the output files; the error is what the system says.
+    /// Opens the output files; the error is the system's message.
     fn open_files(&self, launch: &Launch, directory: &Path) -> Result<[Option<File>; 2], String> {
         let [out, error] = &launch.files;
         let open = |name: &Option<String>, truncate: bool| {
             let Some(name) = name else { return Ok(None) };
-            // Appending lets both streams share a file.
+            // In append mode both streams can share a file.
             let file = OpenOptions::new().create(true).append(true).open(directory.join(name));
             let file = file.and_then(|file| {
                 if truncate {
@@ -254,7 +255,7 @@ impl Executor {
         Ok([open(out, true)?, open(error, out != error)?])
     }
 
-    /// Makes the job's directory, with the script in it if there is one.
+    /// Creates the job's directory, with the batch script in it if there is one.
     fn prepare(&self, launch: &mut Launch, directory: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(directory)?;
         let Some(script) = launch.script.take() else { return Ok(()) };
@@ -271,7 +272,7 @@ impl Executor {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Run, Running>> {
-        // Nothing is left half done under this lock, so a panic elsewhere does not matter.
+        // The data is consistent whenever the lock is released, so a poisoned lock can be used.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

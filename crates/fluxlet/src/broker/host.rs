@@ -1,5 +1,4 @@
-//! What a broker has on its host: a directory, a socket for clients, cores, and a way to find
-//! this program again.
+//! A broker's host: its directory, its socket for clients, its cores, and the path of this program.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -9,13 +8,13 @@ use super::attributes::Attributes;
 use super::boot::Boot;
 use crate::socket::{self, Listener, SocketError};
 
-/// The longest path of a Unix socket.
+/// The maximum length of a Unix socket's path.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// The host's side of a broker.
+/// A broker's directory and socket on its host.
 pub struct Host {
     pub rundir: PathBuf,
-    /// Whether the directory goes when the broker does.
+    /// Whether to remove the directory when the broker exits.
     cleanup: bool,
     socket: PathBuf,
     pub uri: String,
@@ -24,7 +23,7 @@ pub struct Host {
 /// Why a host could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    #[error("failed to make the directory {}", path.display())]
+    #[error("failed to create the directory {}", path.display())]
     Directory { path: PathBuf, source: std::io::Error },
     #[error("local-uri {uri:?} is not of the form local://PATH")]
     Uri { uri: String },
@@ -35,7 +34,7 @@ pub enum HostError {
 }
 
 impl Host {
-    /// Makes the directory and fills in the attributes that follow from who the broker is.
+    /// Creates the directory and sets the attributes that depend on the broker's rank and host.
     pub fn new(attributes: &mut Attributes, boot: &Boot) -> Result<Self, HostError> {
         let cleanup = attributes.get("rundir").is_none();
         let rundir = match attributes.get("rundir") {
@@ -82,7 +81,7 @@ impl Host {
         Ok(Self { rundir, cleanup, socket, uri })
     }
 
-    /// Opens the socket for clients. Only its owner gets through the file's mode.
+    /// Opens the socket for clients. Its mode allows only its owner to connect.
     pub fn listen(&self) -> Result<Listener, HostError> {
         let endpoint = format!("ipc://{}", self.socket.display());
         if let Some(directory) = self.socket.parent() {
@@ -94,14 +93,14 @@ impl Host {
         Ok(listener)
     }
 
-    /// PATH with a directory in front where `flux` is this program.
+    /// PATH with a directory prepended in which `flux` is this program.
     pub fn path(&self) -> OsString {
         let own = std::env::current_exe().ok();
         let is_flux = |path: &Path| path.file_name().is_some_and(|name| name == "flux");
         let directory = match own {
             Some(program) if is_flux(&program) => program.parent().map(Path::to_owned),
             Some(program) => {
-                // Embedded in another program, which answers to the name `flux` all the same.
+                // Embedded in another program, which acts as fluxlet when called `flux`.
                 let directory = self.rundir.join("bin");
                 let link = directory.join("flux");
                 let made = std::fs::create_dir_all(&directory)
@@ -120,7 +119,7 @@ impl Host {
 }
 
 impl Drop for Host {
-    /// Leaves nothing behind that was made here.
+    /// Removes what was created here.
     fn drop(&mut self) {
         let _already_gone = std::fs::remove_file(&self.socket);
         if self.cleanup {
@@ -143,7 +142,7 @@ pub fn core_count() -> u32 {
 pub fn hostlist(hosts: &[String]) -> String {
     let mut list = flux_operator_flux::HostList::new();
     for host in hosts {
-        // Names come from a host list or from the system; one that no list takes is left out.
+        // Names come from a host list or from the system; invalid ones are omitted.
         let _odd_name = list.push(host);
     }
     list.to_string()
@@ -155,7 +154,7 @@ fn make_directory(path: &Path) -> Result<PathBuf, HostError> {
     path.canonicalize().map_err(failed)
 }
 
-/// `flux-` and six characters, as Flux has it.
+/// Creates a directory named `flux-` and six characters, as Flux does.
 pub fn make_temporary_directory() -> Result<PathBuf, HostError> {
     let base = std::env::temp_dir();
     let mut seed =

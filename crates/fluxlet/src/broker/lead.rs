@@ -1,7 +1,8 @@
-//! The lead broker: rank 0, which runs the instance.
+//! The lead's broker: rank 0, which runs the instance.
 //!
-//! It waits for enough brokers, runs the initial program, and ends the instance when the program
-//! ends, or when it is told to. Ending takes less than two seconds: a pod does not get more.
+//! It waits for enough brokers, runs the initial program, and shuts the instance down when the
+//! program exits or when it is stopped. A shutdown takes less than two seconds, because that is all
+//! a pod gets.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,7 +25,7 @@ use crate::instance::{Action, Input, Instance, Origin, Settings};
 use crate::message::{Hello, Message, PROTOCOL, Refusal, RefusalKind, Reply, Request, TaskOrder};
 use crate::time::now;
 
-/// How long jobs and the program have to end, and then the workers.
+/// How long jobs and the program have to exit, and then how long the workers have.
 const GRACE: Duration = Duration::from_millis(1000);
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -33,7 +34,7 @@ struct Lead {
     instance: Instance,
     clients: Clients,
     links: BTreeMap<u32, (u64, Outgoing)>,
-    /// Brokers that said that they leave.
+    /// Connections of brokers that announced that they leave.
     leaving: Vec<u64>,
     executor: Executor,
     quorum: usize,
@@ -41,18 +42,18 @@ struct Lead {
     started: bool,
     stop: Option<Stop>,
     code: u8,
-    /// Who asked for the shutdown, and hears when it is done.
+    /// Clients that requested the shutdown and get a reply when it is complete.
     shutdown_clients: Vec<(Origin, u64)>,
     configuration: serde_json::Value,
 }
 
-/// How far the end has come.
+/// The progress of a shutdown.
 struct Stop {
     kill_at: Instant,
     killed: bool,
 }
 
-/// Runs the instance to its end and returns the exit code.
+/// Runs the instance until it has shut down, and returns the exit code.
 pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
     let (nodes, configured) =
         resources::nodes(&broker.boot, broker.config.resource.as_ref(), now())
@@ -115,7 +116,7 @@ impl Lead {
         }
     }
 
-    /// How long nothing has to be done unless something happens.
+    /// How long to wait for events before something has to be done.
     fn patience(&self) -> Duration {
         let deadline = self.instance.next_deadline();
         let jobs = deadline.and_then(|time| Duration::try_from_secs_f64(time - now()).ok());
@@ -130,7 +131,7 @@ impl Lead {
         jobs.into_iter().chain(stop).min().unwrap_or(Duration::from_secs(3600))
     }
 
-    /// Starts the program when enough brokers are there, and goes on with the end.
+    /// Starts the program when enough brokers are online, and continues a shutdown.
     fn advance(&mut self) {
         if let Some(stop) = &mut self.stop {
             if !stop.killed && Instant::now() >= stop.kill_at {
@@ -181,8 +182,8 @@ impl Lead {
             LoopEvent::Report(report) => self.input(Input::Report { rank: 0, report }),
             LoopEvent::Signal(SIGHUP) => {}
             LoopEvent::Signal(signal) => {
-                self.broker.log.add(Level::Info, &format!("ends for signal {signal}"));
-                // Flux ends its program with SIGHUP, whatever it was ended with itself.
+                self.broker.log.add(Level::Info, &format!("shutting down on signal {signal}"));
+                // Flux sends its program SIGHUP, whatever signal it received itself.
                 self.stop(Signal::HUP);
             }
             LoopEvent::Program(status) => self.program_ended(status),
@@ -231,9 +232,9 @@ impl Lead {
             Message::Gone { channel } => self.input(Input::ClientGone(Origin { rank, channel })),
             Message::Shutdown => {
                 self.leaving.push(connection);
-                self.left(rank, connection, "it was told to");
+                self.left(rank, connection, "it was stopped");
             }
-            // Only the lead says these.
+            // Only the lead sends these.
             Message::Hello(_)
             | Message::Welcome(_)
             | Message::Refused { .. }
@@ -305,7 +306,7 @@ impl Lead {
         self.stop(Signal::TERM);
     }
 
-    /// Begins the end: no new jobs, and those that run are ended.
+    /// Starts the shutdown: no new jobs are accepted, and running jobs are canceled.
     fn stop(&mut self, signal: Signal) {
         if self.stop.is_some() {
             return;
@@ -324,7 +325,7 @@ impl Lead {
         self.program.is_none() && (!self.instance.is_running() || killed && waited)
     }
 
-    /// Sends the workers away and waits until they are gone, but not for long.
+    /// Shuts the workers down and waits briefly until they have disconnected.
     fn end(&mut self) -> u8 {
         self.executor.kill_all();
         for (_, messages) in self.links.values() {

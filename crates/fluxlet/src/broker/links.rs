@@ -1,8 +1,8 @@
-//! Connections between brokers: the lead takes them in, the others make theirs.
+//! Connections between brokers: workers connect to the lead.
 //!
-//! Whoever connects has a few seconds to prove that it has the certificate and to say who it is.
-//! Until then it costs one thread and a few hundred bytes, and there is a limit on how many such
-//! connections there can be, so nobody without the certificate can do more than knock.
+//! A peer has a few seconds to prove that it has the certificate and to send its rank. Until then
+//! it costs one thread and a few hundred bytes, and the number of such connections is limited, so
+//! peers without the certificate can do little harm.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::message::{Hello, Message, PROTOCOL, Welcome};
 use crate::secure::{self, HandshakeError, SharedKey};
 use crate::socket::{self, Listener, Socket, SocketError, Timed};
 
-/// How long a broker may take to prove itself.
+/// How long the handshake of a broker may take.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How many connections may be about to prove themselves. Brokers that are turned away come back.
+/// How many handshakes may be in progress. Brokers that are rejected try again.
 const MAX_HANDSHAKES: usize = 256;
 
-/// The lead's side of joining.
+/// What the lead needs to admit brokers.
 pub struct Door {
     pub key: SharedKey,
     pub hosts: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Door {
     pub log: Log,
 }
 
-/// Why a broker was not taken in.
+/// Why a broker was not admitted.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error("failed to reach the lead")]
@@ -44,7 +44,7 @@ pub enum JoinError {
     Read { source: ReadError },
     #[error("failed to send the first message")]
     Write { source: std::io::Error },
-    #[error("the first message is not a greeting")]
+    #[error("the first message is unexpected")]
     Unexpected,
     #[error("{reason}")]
     Refused { reason: String },
@@ -57,7 +57,7 @@ pub struct Link {
     pub address: Option<std::net::IpAddr>,
 }
 
-/// Takes brokers in for as long as the process lives.
+/// Admits brokers for as long as the process lives.
 pub fn serve(listener: Listener, door: Door) {
     let door = Arc::new(door);
     let busy = Arc::new(AtomicUsize::new(0));
@@ -73,7 +73,7 @@ pub fn serve(listener: Listener, door: Door) {
             };
             if busy.fetch_add(1, Ordering::SeqCst) >= MAX_HANDSHAKES {
                 busy.fetch_sub(1, Ordering::SeqCst);
-                door.log.add(Level::Error, &format!("refused {peer}: too many at once"));
+                door.log.add(Level::Error, &format!("rejected {peer}: too many connections"));
                 continue;
             }
             let (door, busy) = (door.clone(), busy.clone());
@@ -83,7 +83,7 @@ pub fn serve(listener: Listener, door: Door) {
                 match admitted {
                     Ok((hello, reader, writer)) => talk(&door, connection, hello, reader, writer),
                     Err(error) => {
-                        door.log.add(Level::Error, &format!("refused {peer}: {}", chain(&error)));
+                        door.log.add(Level::Error, &format!("rejected {peer}: {}", chain(&error)));
                     }
                 }
             });
@@ -91,7 +91,7 @@ pub fn serve(listener: Listener, door: Door) {
     });
 }
 
-/// Lets a broker prove itself and checks who it says it is.
+/// Performs the handshake with a broker, and checks its rank and host.
 fn admit(
     socket: Socket,
     door: &Door,
@@ -112,7 +112,7 @@ fn admit(
     Ok((hello, reader, writer))
 }
 
-/// Flux's checks: the same version, and a host that the table has at this rank.
+/// Flux's checks: the same version, and the host that has this rank in the table.
 fn check(hello: &Hello, hosts: &[String]) -> Result<(), String> {
     let Hello { protocol, rank, hostname, .. } = hello;
     if *protocol != PROTOCOL {
@@ -128,7 +128,7 @@ fn check(hello: &Hello, hosts: &[String]) -> Result<(), String> {
     }
 }
 
-/// Passes messages both ways until the connection ends.
+/// Passes messages both ways until the connection is closed.
 fn talk(
     door: &Door,
     connection: u64,
@@ -187,7 +187,7 @@ pub fn join(
         _ => return Err(JoinError::Unexpected),
     };
     reader.socket.free().map_err(write_failed)?;
-    // Bounded: a task that prints more than the network takes has to wait.
+    // Bounded: a task that prints more than can be sent has to wait.
     let (messages, outgoing) = std::sync::mpsc::sync_channel(64);
     thread::spawn(move || write(writer, &outgoing));
     thread::spawn(move || {

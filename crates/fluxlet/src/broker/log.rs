@@ -1,11 +1,11 @@
-//! What a broker says: on its standard error in Flux's form, and kept for `flux dmesg`.
+//! A broker's log: printed to standard error in Flux's format, and kept for `flux dmesg`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::time::{Civil, now};
 
-/// How many lines are kept, as in Flux.
+/// How many lines are kept, the same as in Flux.
 const RING_SIZE: usize = 1024;
 
 /// Syslog's levels, as far as they are used here.
@@ -21,7 +21,7 @@ pub enum Level {
 #[derive(Clone)]
 pub struct Log {
     rank: u32,
-    /// The level up to which lines are shown on standard error.
+    /// The level up to which lines are printed to standard error.
     shown: i32,
     lines: Arc<Mutex<VecDeque<String>>>,
 }
@@ -50,7 +50,7 @@ impl Log {
         lines.push_back(format!("{}.{:06}Z {body}", time.to_iso(), time.microsecond));
     }
 
-    /// An error and everything that caused it.
+    /// Logs an error and its causes.
     pub fn error(&self, error: &dyn std::error::Error) {
         self.add(Level::Error, &chain(error));
     }
@@ -60,7 +60,7 @@ impl Log {
     }
 }
 
-/// An error and its causes in one line.
+/// An error and its causes on one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! What wakes a broker's loop. One queue, so that things are handled in the order they happened.
+//! The events of a broker's event loop. One queue, so that they are handled in order.
 
 use std::process::ExitStatus;
 use std::sync::mpsc::Sender;
@@ -6,30 +6,30 @@ use std::sync::mpsc::Sender;
 use super::clients::ClientEvent;
 use crate::message::{Hello, Message, Report};
 
-/// Something happened.
+/// An event.
 pub enum LoopEvent {
     Client(ClientEvent),
-    /// A broker has joined; its messages follow, under the same number.
+    /// A broker has joined; its messages have the same connection number.
     Joined {
         hello: Hello,
         connection: u64,
         messages: Sender<Vec<u8>>,
     },
-    /// From a broker.
+    /// A message from a broker.
     Message {
         rank: u32,
         connection: u64,
         message: Box<Message>,
     },
-    /// A connection between brokers has ended, for this reason.
+    /// A connection between brokers was closed, for this reason.
     Left {
         rank: u32,
         connection: u64,
         reason: String,
     },
-    /// From tasks on this host.
+    /// A report of tasks on this host.
     Report(Report),
     Signal(i32),
-    /// The initial program has ended.
+    /// The initial program has exited.
     Program(std::io::Result<ExitStatus>),
 }

@@ -1,7 +1,7 @@
-//! A broker: one process per host, and one of them, rank 0, leads.
+//! A broker: one process per host; rank 0 is the lead.
 //!
-//! Everything that happens comes into one queue ([`loop_event`]) and is handled by one thread, so
-//! there is nothing to lock. [`lead`] runs the instance, [`worker`] runs tasks for it.
+//! All events are put into one queue ([`loop_event`]) and handled by one thread, so no locks are
+//! needed. [`lead`] runs the instance, [`worker`] runs tasks for it.
 
 mod attributes;
 pub mod boot;
@@ -39,13 +39,13 @@ pub use log::chain;
 use loop_event::LoopEvent;
 use options::{BrokerOptions, ConfigError};
 
-/// How many things may wait for the loop. Enough for a burst; beyond it whoever brings more waits.
+/// The capacity of the event queue. Enough for a burst; when it is full, senders block.
 const QUEUE_LENGTH: usize = 1024;
 
-/// Why a broker did not start, or had to end.
+/// Why a broker did not start, or had to exit.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
-    #[error("bad command line")]
+    #[error("invalid command line")]
     Options { source: OptionError },
     #[error("Config file error")]
     Config { source: ConfigError },
@@ -53,19 +53,19 @@ pub enum BrokerError {
     Boot { source: boot::BootError },
     #[error("failed to set up this host")]
     Host { source: HostError },
-    #[error("failed to wait for signals")]
+    #[error("failed to handle signals")]
     Signals { source: std::io::Error },
-    #[error("bad resources")]
+    #[error("invalid resources")]
     Resources { source: resources::ResourcesError },
     #[error("failed to listen for other brokers")]
     Listen { source: crate::socket::SocketError },
-    #[error("refused by the lead broker: {reason}")]
+    #[error("rejected by the lead broker: {reason}")]
     Refused { reason: String },
     #[error("lost the connection to the lead broker: {reason}")]
     LostLead { reason: String },
 }
 
-/// Everything that leads and workers need.
+/// What both the lead and workers need.
 struct Broker {
     options: BrokerOptions,
     config: flux_operator_flux::BrokerConfig,
@@ -114,8 +114,8 @@ fn run(arguments: &[OsString]) -> Result<u8, BrokerError> {
     let shown = attributes.get("log-stderr-level").and_then(|level| level.parse().ok());
     let log = Log::new(boot.rank, shown.unwrap_or(3));
     if attributes.get("content.restore").or(attributes.get("content.dump")).is_some() {
-        // Also where nothing is logged: somebody relies on it.
-        eprintln!("flux-broker: fluxlet keeps no archive: nothing is restored, nothing is saved");
+        // Printed even if nothing is logged, because the user relies on it.
+        eprintln!("flux-broker: fluxlet does not support archives: no state is restored or saved");
     }
     let (sender, events) = sync_channel(QUEUE_LENGTH);
     watch_signals(&sender).map_err(|source| BrokerError::Signals { source })?;

@@ -1,5 +1,5 @@
-//! Brokers that are tasks of a job: they find each other through the instance that runs the job,
-//! and their instance has the resources of the job.
+//! Nested brokers, which are tasks of a job: they find each other through the instance that runs
+//! the job, and their instance has the resources of the job.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,7 +12,7 @@ use crate::message::Request;
 use crate::secure::SharedKey;
 use crate::socket::{self, Listener};
 
-/// What the environment of a task says.
+/// The task that this broker is, from its environment.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Task {
     uri: String,
@@ -22,39 +22,39 @@ pub struct Task {
     nodes: u32,
 }
 
-/// What a nested instance has from its parent.
+/// What a nested instance gets from its parent.
 pub struct Nested {
     pub level: u32,
     pub path: String,
     pub parent_uri: String,
     /// The resources of the job, if there is one broker on each of its nodes.
     pub resources: Option<ResourceSet>,
-    /// The lead has chosen its port before it could tell anybody.
+    /// The lead's listener, which is bound before its port can be published.
     pub listener: Option<Listener>,
 }
 
-/// What the nested lead leaves for the others.
+/// What the nested lead publishes for the other brokers.
 #[derive(Serialize, Deserialize)]
 struct Meeting {
     endpoint: String,
     certificate: String,
 }
 
-/// Why a broker did not find the others.
+/// Why a nested broker did not find the others.
 #[derive(Debug, thiserror::Error)]
 pub enum NestedError {
-    #[error("failed to talk to the enclosing instance")]
+    #[error("failed to communicate with the enclosing instance")]
     Parent { source: ClientError },
-    #[error("the enclosing instance said something unexpected")]
+    #[error("the enclosing instance sent an unexpected reply")]
     Answer,
     #[error("failed to listen for the other brokers")]
     Listen { source: socket::SocketError },
-    #[error("failed to make a certificate")]
+    #[error("failed to generate a certificate")]
     Certificate { source: Box<super::boot::BootError> },
 }
 
 impl Task {
-    /// A task, if the variables that Flux sets for tasks are there.
+    /// Returns the task, if the variables that Flux sets for tasks are set.
     pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         Some(Self {
             uri: variable("FLUX_URI")?,
@@ -66,7 +66,7 @@ impl Task {
     }
 }
 
-/// Meets the other tasks of the job.
+/// Finds the other tasks of the job.
 pub fn boot(task: &Task, hostname: &str) -> Result<Boot, NestedError> {
     let failed = |source| NestedError::Parent { source };
     let mut parent = Client::connect(&task.uri).map_err(failed)?;
@@ -132,7 +132,7 @@ pub fn boot(task: &Task, hostname: &str) -> Result<Boot, NestedError> {
     Ok(Boot { method: "job", rank, hosts, listen, lead: None, key, nested: Some(nested) })
 }
 
-/// The resources of the job, where each of its nodes has one broker.
+/// The resources of the job, if each of its nodes has one broker.
 fn resources(parent: &mut Client, task: &Task) -> Result<Option<ResourceSet>, NestedError> {
     if task.size != task.nodes {
         return Ok(None);
@@ -142,8 +142,8 @@ fn resources(parent: &mut Client, task: &Task) -> Result<Option<ResourceSet>, Ne
     ResourceSet::parse(&text).map(Some).map_err(|_| NestedError::Answer)
 }
 
-/// The cores and GPUs of each rank of R, in order. [`ResourceSet`] has checked it; this reads what
-/// it does not show.
+/// The cores and GPUs of each rank of R, in order. [`ResourceSet`] has checked R, but has no
+/// accessor for them.
 pub fn shares(resources: &ResourceSet) -> Vec<(IdSet, IdSet)> {
     #[derive(Deserialize)]
     struct Document {

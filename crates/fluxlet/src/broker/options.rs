@@ -1,4 +1,4 @@
-//! The command line of `flux broker`, and what `flux start` adds to it.
+//! The arguments of `flux broker`, including those that `flux start` adds.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use flux_operator_flux::broker_config::ParseError;
 
 use crate::options::{Flag, OptionError, Syntax, flag, switch};
 
-/// What a broker was told.
+/// The options of a broker.
 #[derive(Debug, Default)]
 pub struct BrokerOptions {
     pub config: Option<PathBuf>,
@@ -37,7 +37,7 @@ const FLAGS: [Flag; 7] = [
 ];
 
 impl BrokerOptions {
-    /// Reads the arguments after `flux broker`.
+    /// Parses the arguments after `flux broker`.
     pub fn parse(arguments: &[OsString]) -> Result<Self, OptionError> {
         let parsed = Syntax { flags: &FLAGS, permute: false }.parse(arguments)?;
         let mut options = Self { program: parsed.rest, ..Self::default() };
@@ -60,7 +60,7 @@ impl BrokerOptions {
     }
 }
 
-/// `name=value`, or a name alone, which then is set to nothing.
+/// Splits `name=value`; a name alone has an empty value.
 pub fn split_attribute(text: &str) -> (String, String) {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     (name.to_owned(), value.to_owned())

@@ -1,4 +1,4 @@
-//! The initial program: what the lead runs once enough brokers are there.
+//! The initial program, which the lead runs once enough brokers are online.
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::loop_event::LoopEvent;
 
-/// Variables of the task that a nested broker is. Its program is no task.
+/// Variables of the task that a nested broker is. Its program is not a task.
 const TASK_VARIABLES: [&str; 9] = [
     "FLUX_JOB_ID",
     "FLUX_JOB_ID_PATH",
@@ -24,15 +24,15 @@ const TASK_VARIABLES: [&str; 9] = [
     "FLUX_TERMINUS_SESSION",
 ];
 
-/// A program that runs.
+/// A running program.
 pub struct Program {
     pid: Option<Pid>,
     name: String,
     started: std::time::Instant,
 }
 
-/// Starts the program. Words alone are for the shell, as Flux has it; a list is run as it is.
-/// None at all is a shell for the user.
+/// Starts the program. As in Flux, a single argument is run by a shell, several are executed as
+/// they are, and without any an interactive shell is started.
 pub fn start(
     words: &[OsString],
     environment: &[(String, OsString)],
@@ -58,7 +58,7 @@ pub fn start(
         command.env_remove(variable);
     }
     command.envs(environment.iter().map(|(name, value)| (name, value)));
-    // A user's shell keeps the terminal of the broker; anything else is ended as a group.
+    // An interactive shell keeps the broker's terminal; anything else is stopped as a group.
     if !words.is_empty() && !std::io::stdin().is_terminal() {
         command.process_group(0);
     }
@@ -85,12 +85,12 @@ fn wait(mut child: Child, events: &SyncSender<LoopEvent>) {
 impl Program {
     pub fn signal(&self, signal: Signal) {
         let Some(pid) = self.pid else { return };
-        // It may have become the leader of its own group or not; one of them is right.
+        // It may or may not be the leader of a process group; one of the two calls succeeds.
         let _not_a_group = rustix::process::kill_process_group(pid, signal);
         let _already_gone = kill_process(pid, signal);
     }
 
-    /// What Flux logs when a program does not end well, and the exit code.
+    /// The line that Flux logs when a program fails, and the exit code.
     pub fn ended(&self, status: ExitStatus) -> (Option<String>, u8) {
         let seconds = self.started.elapsed().as_secs_f64();
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));

@@ -1,5 +1,5 @@
-//! What the ranks of an instance have: by configuration, by a file with R, by the job that a
-//! nested instance is, or as each broker finds its host.
+//! The resources of the ranks of an instance: from the configuration, from a file with R, from the
+//! job of a nested instance, or as detected by each broker.
 
 use flux_operator_flux::broker_config::Resource;
 use flux_operator_flux::{IdSet, ResourceSet};
@@ -9,20 +9,20 @@ use super::{host, nested};
 use crate::instance::node::Node;
 use crate::instance::resolve;
 
-/// Why resources could not be made out.
+/// Why the resources could not be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum ResourcesError {
     #[error("failed to read {path}")]
     Read { path: String, source: std::io::Error },
     #[error("failed to parse {path}")]
     Parse { path: String, source: flux_operator_flux::resources::ParseError },
-    #[error("host {host} of R is not in the instance, or one of the instance is not in R")]
+    #[error("host {host} is only in R or only in the instance, but must be in both")]
     Hosts { host: String },
     #[error("exclude: {reason}")]
     Exclude { reason: String },
 }
 
-/// The nodes of the instance, and whether what they have was configured.
+/// The nodes of the instance, and whether their resources were configured.
 pub fn nodes(
     boot: &Boot,
     resource: Option<&Resource>,
@@ -63,7 +63,7 @@ pub fn nodes(
     Ok((nodes, configured))
 }
 
-/// Each entry adds to the hosts that it names.
+/// Applies the configuration; each entry adds to the hosts that it names.
 fn from_config(resource: &Resource, nodes: &mut [Node]) {
     for node in nodes.iter_mut() {
         node.cores = IdSet::new();
@@ -78,7 +78,7 @@ fn from_config(resource: &Resource, nodes: &mut [Node]) {
     }
 }
 
-/// R names hosts; ranks are those of the instance, as Flux re-ranks it.
+/// Applies R by host name; like Flux, it uses the instance's ranks instead of those in R.
 fn apply(resources: &ResourceSet, nodes: &mut [Node]) -> Result<(), ResourcesError> {
     let shares = nested::shares(resources);
     for (host, (cores, gpus)) in resources.hosts().iter().zip(shares) {
@@ -94,8 +94,8 @@ fn apply(resources: &ResourceSet, nodes: &mut [Node]) -> Result<(), ResourcesErr
     }
 }
 
-/// Why this host is not what the instance expects of it, if anybody wants to know: Flux drains a
-/// broker that has another name than its slot, unless its own file says `noverify`.
+/// Why this host does not match its slot, unless that is not to be verified: Flux drains a broker
+/// whose host has another name than its slot, unless `noverify` is set in its own configuration.
 pub fn unfit(resource: Option<&Resource>, slot: &str, rank: u32) -> Option<String> {
     let skip = resource.is_some_and(|resource| {
         let ignores = resource.other.get("verify").and_then(|verify| verify.get("hostname"));
@@ -103,7 +103,7 @@ pub fn unfit(resource: Option<&Resource>, slot: &str, rank: u32) -> Option<Strin
             || ignores.and_then(|value| value.as_str()) == Some("ignore")
     });
     let name = host::system_name();
-    // A pod's name may be longer than its slot's, with its domain.
+    // A pod's host name may include its domain.
     let same = name == slot || name.split('.').next() == Some(slot);
     (!skip && !same).then(|| format!("rank {rank} got hostname '{name}', expected '{slot}'"))
 }

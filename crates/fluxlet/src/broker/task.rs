@@ -1,7 +1,8 @@
 //! One task: a child process with its three streams.
 //!
-//! The child is this program once more, which asks the kernel to end it with its broker and then
-//! becomes the user's program ([`become_task`]). So a broker that is killed leaves nothing behind.
+//! The child is this program again, which asks the kernel to kill it with its broker and then
+//! executes the user's program ([`become_task`]). So a broker that is killed leaves no processes
+//! behind.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -18,13 +19,13 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::bytes::Bytes;
 use crate::message::{Launch, Stream};
 
-/// The word that makes this program a task.
+/// The command that makes this program run a task.
 pub const TASK_COMMAND: &str = "__task";
 
-/// How much output is sent at once.
+/// The maximum output that is sent in one message.
 const CHUNK: usize = 64 << 10;
 
-/// What is to be started.
+/// A task to start.
 pub struct Task {
     pub rank: u32,
     pub local: u32,
@@ -32,14 +33,14 @@ pub struct Task {
     pub launch: Arc<Launch>,
 }
 
-/// What was started.
+/// A task that was started.
 pub struct Started {
     pub group: Pid,
     pub input: Option<Sender<Vec<u8>>>,
     child: Child,
 }
 
-/// Why a task did not start: in Flux's words, with Flux's exit code.
+/// Why a task did not start: Flux's message and exit code.
 pub struct Failure {
     pub error: String,
     pub code: i32,
@@ -74,8 +75,8 @@ pub fn spawn(task: &Task) -> Result<Started, Failure> {
 }
 
 impl Started {
-    /// Passes output on until there is no more, and returns the wait status. `ended` is called
-    /// when the process has ended and its id is still its own.
+    /// Forwards output until end of file, and returns the wait status. `ended` is called when the
+    /// process has exited but its process ID cannot be reused yet.
     pub fn wait(mut self, output: impl Fn(Stream, Bytes) + Sync, ended: impl Fn()) -> i32 {
         drop(self.input.take());
         let streams = (self.child.stdout.take(), self.child.stderr.take());
@@ -96,12 +97,12 @@ impl Started {
     }
 }
 
-/// Becomes a program that ends with its parent: `PARENT PROGRAM ARGUMENTS..`, the first argument
-/// being the program's name.
+/// Executes a program that is killed with its parent: `PARENT PROGRAM ARGUMENTS..`, where the first
+/// argument is the program's name.
 pub fn become_task(arguments: &[OsString]) -> ExitCode {
     let [parent, program, name, rest @ ..] = arguments else { return ExitCode::from(126) };
     let _not_supported = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    // A parent that ended before this was asked for is not noticed by the kernel any more.
+    // The kernel does not send the signal for a parent that has already exited.
     let current = rustix::process::getppid().map(Pid::as_raw_nonzero);
     if current.map(|pid| pid.to_string()).as_deref().map(OsStr::new) != Some(parent) {
         return ExitCode::from(126);
@@ -111,15 +112,15 @@ pub fn become_task(arguments: &[OsString]) -> ExitCode {
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// This program once more, about to become another that ends with this process. The program and
-/// its name follow as arguments. The thread that starts it must live as long as it does.
+/// The command for a program that is killed with this process. The program and its name follow as
+/// arguments. The thread that starts it must live as long as it does.
 pub fn bound_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("flux").arg(TASK_COMMAND).arg(std::process::id().to_string());
     command
 }
 
-/// An error of the system in the words of C, without Rust's number.
+/// The message of a system error as in C, without the number that Rust adds.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
@@ -129,11 +130,11 @@ fn first_word(launch: &Launch) -> String {
     launch.command.first().map(Bytes::to_text).unwrap_or_default()
 }
 
-/// Looks the program up as a shell would, with the task's own PATH.
+/// Finds the program as a shell would, in the task's own PATH.
 fn find_program(task: &Task) -> io::Result<PathBuf> {
     let launch = &task.launch;
     let name = launch.command.first().map(|word| word.0.as_slice()).unwrap_or_default();
-    // A nested broker is this program, whatever PATH says.
+    // A nested broker is always this program, whatever PATH contains.
     if name == b"flux" && launch.command.get(1).is_some_and(|word| word.0 == b"broker") {
         return Ok(PathBuf::from("/proc/self/exe"));
     }
@@ -166,7 +167,7 @@ fn check(path: &Path) -> io::Result<()> {
     if path.is_dir() { Err(rustix::io::Errno::ACCESS.into()) } else { Ok(()) }
 }
 
-/// A thread that writes to the task, so that one that does not read stops nobody else.
+/// Starts a thread that writes to the task, so that a task that does not read blocks no other.
 fn feed(mut stdin: std::process::ChildStdin) -> Sender<Vec<u8>> {
     let (sender, receiver) = channel::<Vec<u8>>();
     thread::spawn(move || {
@@ -179,8 +180,8 @@ fn feed(mut stdin: std::process::ChildStdin) -> Sender<Vec<u8>> {
     sender
 }
 
-/// Reads a stream to its end. Whole lines are passed on as they come; what is left of a line
-/// waits for its end, or for a full chunk.
+/// Reads a stream to its end. Whole lines are forwarded at once; an incomplete line is buffered
+/// until its newline or a full chunk.
 fn pump(mut stream: impl Read, pass: impl Fn(Bytes)) {
     let mut buffer = vec![0; CHUNK];
     let mut filled = 0;

@@ -1,4 +1,4 @@
-//! A broker that does not lead: joins, runs tasks, and passes on what its clients ask.
+//! A worker's broker: joins, runs tasks, and forwards its clients' requests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use super::{Broker, BrokerError, host, resources};
 use crate::frame;
 use crate::message::{Hello, Message, PROTOCOL, Refusal, RefusalKind, Reply, Request};
 
-/// How long to wait before the next attempt to reach the lead: at first, and at most.
+/// The first and the maximum delay between two attempts to reach the lead.
 const FIRST_DELAY: Duration = Duration::from_millis(20);
 const LAST_DELAY: Duration = Duration::from_secs(1);
 
-/// How long tasks have to end when the broker is told to.
+/// How long tasks have to exit when the broker is stopped.
 const GRACE: Duration = Duration::from_millis(1000);
 
 struct Worker {
@@ -31,7 +31,7 @@ struct Worker {
     executor: Executor,
 }
 
-/// Runs the broker until the lead ends it, or is lost.
+/// Runs the broker until the lead shuts it down or is lost.
 pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
     let mut early = Vec::new();
     let Some(link) = join(&broker, &mut early)? else { return Ok(0) };
@@ -59,8 +59,8 @@ pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
     worker.run()
 }
 
-/// Tries until the lead is there. Clients that come meanwhile are kept for later; a signal is the
-/// end.
+/// Tries until the lead is reached. Events of clients are kept in `early` meanwhile; a signal stops
+/// the broker.
 fn join(broker: &Broker, early: &mut Vec<ClientEvent>) -> Result<Option<Link>, BrokerError> {
     let lead = broker.boot.lead.as_deref().unwrap_or_default();
     let key = broker
@@ -86,9 +86,9 @@ fn join(broker: &Broker, early: &mut Vec<ClientEvent>) -> Result<Option<Link>, B
             Err(JoinError::Refused { reason }) => return Err(BrokerError::Refused { reason }),
             Err(error) => {
                 let text = chain(&error);
-                // Once is enough: the lead may be long in coming.
+                // Logged once: the lead may take long to start.
                 if text != last {
-                    broker.log.add(Level::Warning, &format!("{text}; trying again"));
+                    broker.log.add(Level::Warning, &format!("{text}; retrying"));
                 }
                 last = text;
             }
@@ -137,7 +137,7 @@ impl Worker {
         Ok(0)
     }
 
-    /// Ends tasks and says goodbye, so that the lead knows that this was meant.
+    /// Stops the tasks and announces to the lead that this broker leaves.
     fn leave(&mut self) -> u8 {
         self.executor.order_all(Signal::TERM);
         let until = Instant::now() + GRACE;

@@ -1,4 +1,4 @@
-//! A client of a broker: connects to its local socket, asks, and hears the answers.
+//! A client of a broker: connects to its local socket, sends requests and receives replies.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, ErrorKind};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::frame::{self, ReadError};
 use crate::message::{Refusal, RefusalKind, Reply, Request};
 
-/// A request on the local socket.
+/// A request or reply on the local socket.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Tagged<T> {
     pub tag: u64,
@@ -26,7 +26,7 @@ pub struct Client {
     last_tag: u64,
 }
 
-/// Why a request had no good answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("{uri}: not a URI of the form local://PATH")]
@@ -35,7 +35,7 @@ pub enum ClientError {
     NoSocket { uri: String, path: PathBuf },
     #[error("{uri}: failed to connect to the broker")]
     Connect { uri: String, source: std::io::Error },
-    #[error("failed to talk to the broker")]
+    #[error("failed to communicate with the broker")]
     Read { source: ReadError },
     #[error("failed to send to the broker")]
     Write { source: std::io::Error },
@@ -43,12 +43,12 @@ pub enum ClientError {
     Refused(Refusal),
     #[error("timeout")]
     Timeout,
-    #[error("the broker gave no answer")]
+    #[error("the broker sent an unexpected reply")]
     NoAnswer,
 }
 
 impl ClientError {
-    /// What kind of refusal it was, if it was one.
+    /// The kind of the refusal, if the broker refused the request.
     pub fn refusal(&self) -> Option<RefusalKind> {
         match self {
             Self::Refused(refusal) => Some(refusal.kind),
@@ -58,7 +58,7 @@ impl ClientError {
 }
 
 impl Client {
-    /// Connects to `local://PATH`. `ssh://HOST/PATH`, as other hosts are named, is not for us.
+    /// Connects to `local://PATH`. `ssh://HOST/PATH`, for other hosts, is not supported.
     pub fn connect(uri: &str) -> Result<Self, ClientError> {
         let path = uri.strip_prefix("local://");
         let path = path.ok_or_else(|| ClientError::Uri { uri: uri.to_owned() })?;
@@ -74,13 +74,13 @@ impl Client {
         Ok(Self { writer: stream, reader: BufReader::new(reader), last_tag: 0 })
     }
 
-    /// How long to wait for each answer; for ever if not said.
+    /// Sets how long to wait for each reply; `None` waits forever.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), ClientError> {
         let write = |source| ClientError::Write { source };
         self.reader.get_ref().set_read_timeout(timeout).map_err(write)
     }
 
-    /// Sends a request; its tag tells the replies to it from others.
+    /// Sends a request and returns its tag, which identifies the replies to it.
     pub fn send(&mut self, request: Request) -> Result<u64, ClientError> {
         self.last_tag += 1;
         let message = Tagged { tag: self.last_tag, body: request };
@@ -88,7 +88,7 @@ impl Client {
         Ok(self.last_tag)
     }
 
-    /// The next reply to any request. Refusals are replies here.
+    /// Receives the next reply to any request, including refusals.
     pub fn receive(&mut self) -> Result<(u64, Reply), ClientError> {
         let message: Tagged<Reply> =
             frame::read(&mut self.reader).map_err(|source| match &source {
@@ -102,7 +102,7 @@ impl Client {
         Ok((message.tag, message.body))
     }
 
-    /// Sends a request and hands over each reply until the last one.
+    /// Sends a request and calls `take` with each reply until the last one.
     pub fn each(
         &mut self,
         request: Request,
@@ -119,7 +119,7 @@ impl Client {
         }
     }
 
-    /// The one reply to a request.
+    /// Sends a request and returns its first reply.
     pub fn one(&mut self, request: Request) -> Result<Reply, ClientError> {
         let mut first = None;
         self.each(request, |reply| {
@@ -128,7 +128,7 @@ impl Client {
         first.ok_or(ClientError::NoAnswer)
     }
 
-    /// A request that needs no answer but that it was carried out.
+    /// Sends a request and waits until it is done.
     pub fn done(&mut self, request: Request) -> Result<(), ClientError> {
         self.each(request, drop)
     }

@@ -1,4 +1,4 @@
-//! Following a job: prints its output and what happens to it, and ends with its exit code.
+//! Attaches to a job: prints its output and events, and exits with its exit code.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::client::{Client, ClientError};
 use crate::instance::exit_code;
 use crate::message::{Event, RefusalKind, Reply, Request, Stream};
 
-/// How to show a job.
+/// How to print a job.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Style {
-    /// Lines begin with the rank of their task.
+    /// Prefix lines with the rank of their task.
     pub label: bool,
-    /// From 2 on events are shown too.
+    /// From 2 on, print events too.
     pub verbose: usize,
-    /// Lines begin with the id of the job, and times are left out.
+    /// Prefix lines with the ID of the job, and omit times.
     pub several: bool,
 }
 
-/// What a job came to.
+/// The result of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
     pub submitted: f64,
@@ -41,18 +41,18 @@ impl Default for LineStart {
 }
 
 impl Ending {
-    /// The exit code of the job; one that never ran has failed.
+    /// The exit code of the job; 1 for a job that never ran.
     pub fn code(&self) -> u8 {
         let code = self.status.map_or(1, exit_code);
         u8::try_from(code).unwrap_or(1)
     }
 
-    /// What Flux says about tasks that did not end well.
+    /// Flux's message about tasks that failed.
     pub fn task_message(&self) -> Option<String> {
         task_message(self.status?)
     }
 
-    /// Takes note of an event.
+    /// Records an event.
     pub fn note(&mut self, event: &Event) {
         let number = |key: &str| context(event, key).and_then(Value::as_i64);
         match event.name.as_str() {
@@ -119,7 +119,7 @@ impl Ending {
     }
 }
 
-/// Follows a job to its end.
+/// Follows a job until it has finished.
 pub fn attach(client: &mut Client, id: JobId, style: Style) -> Result<Ending, ClientError> {
     let mut ending = Ending::default();
     let request = Request::Watch { id, output: true, follow: true };
@@ -127,7 +127,7 @@ pub fn attach(client: &mut Client, id: JobId, style: Style) -> Result<Ending, Cl
     Ok(ending)
 }
 
-/// Sends what comes on standard input to the job, in a thread of its own.
+/// Starts a thread that forwards standard input to the job.
 pub fn forward_input(uri: &str, id: JobId) -> Result<(), ClientError> {
     let mut client = Client::connect(uri)?;
     client.set_timeout(Some(Duration::from_secs(60)))?;
@@ -160,7 +160,7 @@ pub fn context<'a>(event: &'a Event, key: &str) -> Option<&'a Value> {
     event.context.iter().find(|(name, _)| name == key).map(|(_, value)| value)
 }
 
-/// A blank and the context as JSON in Flux's order, or nothing.
+/// A space and the context as JSON in Flux's order; empty without a context.
 pub fn context_json(event: &Event) -> String {
     if event.context.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! `flux batch`: a script in an instance of its own.
+//! `flux batch`: submits a script that runs in an instance of its own.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -7,7 +7,7 @@ use super::job_options::{self, Kind};
 use super::{Outcome, connect, submit};
 use crate::bytes::Bytes;
 
-/// Where output goes if nobody says it.
+/// The default output file.
 const OUTPUT: &str = "flux-{{id}}.out";
 
 pub fn main(arguments: &[OsString]) -> Outcome {
@@ -38,7 +38,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
     Ok(0)
 }
 
-/// The script, its arguments, and what the job is called.
+/// The script, its arguments, and the name of the job.
 fn read_script(words: &[OsString]) -> Result<(Vec<u8>, &[OsString], String), super::Failure> {
     let Some((path, rest)) = words.split_first() else {
         let mut script = Vec::new();

@@ -1,4 +1,4 @@
-//! `flux cancel`: ends jobs.
+//! `flux cancel`: cancels jobs.
 
 use std::ffi::OsString;
 

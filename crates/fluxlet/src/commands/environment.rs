@@ -1,11 +1,11 @@
-//! The environment of a job: that of whoever submits it, changed by `--env`.
+//! The environment of a job: the submitter's, changed by `--env`.
 
 use std::env;
 use std::ffi::OsString;
 
 use crate::bytes::Bytes;
 
-/// Variables that belong to the submitter's own place in an instance and not to the job.
+/// Variables of the submitter's own job or instance, which the job must not inherit.
 const OWN: [&str; 11] = [
     "FLUX_JOB_ID",
     "FLUX_JOB_ID_PATH",
@@ -49,7 +49,7 @@ fn apply<'a>(
     kept
 }
 
-/// Shell patterns, as far as names of variables need them: `*` and `?`.
+/// Matches a shell pattern with `*` and `?`, which is enough for names of variables.
 fn matches(pattern: &str, name: &str) -> bool {
     match (pattern.chars().next(), name.chars().next()) {
         (None, None) => true,

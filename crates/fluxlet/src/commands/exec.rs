@@ -1,4 +1,4 @@
-//! `flux exec`: a command on the hosts of brokers.
+//! `flux exec`: runs a command on the hosts of brokers.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

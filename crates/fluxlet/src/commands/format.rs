@@ -1,19 +1,19 @@
-//! Templates as Flux's commands take them with `-o`: Python's format strings with Flux's additions
+//! Templates for the `-o` option of Flux's commands: Python's format strings with Flux's additions
 //! (`{id.f58:>12}`, `{runtime!F:>8h}`, `{name:<10.10+}`).
 
 use crate::duration;
 use crate::time::Civil;
 
-/// Something to print.
+/// A value to print.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     Text(String),
     Integer(i64),
-    /// Seconds, either since 1970 or of a duration: the conversion decides.
+    /// Seconds, either since the Unix epoch or of a duration, depending on the conversion.
     Number(f64),
 }
 
-/// A template that has been read.
+/// A parsed template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template(Vec<Piece>);
 
@@ -28,13 +28,13 @@ struct Layout {
     align: Option<char>,
     width: usize,
     precision: Option<usize>,
-    /// `+`: a cut is marked by a `+` at the end.
+    /// `+`: truncated text ends in a `+`.
     mark_cut: bool,
-    /// `h`: nothing is shown as `-`.
+    /// `h`: an empty value is printed as `-`.
     dash: bool,
 }
 
-/// What Flux says about a field that it does not have.
+/// Flux's message about an invalid template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     #[error("Error in user format: Unknown format field: {name}")]
@@ -43,11 +43,11 @@ pub enum FormatError {
     Syntax,
 }
 
-/// What `flux` counts as nothing under `h`.
+/// The values that `flux` treats as empty for `h`.
 const NOTHING: [&str; 5] = ["", "0s", "0.0", "0:00:00", "1970-01-01T00:00:00"];
 
 impl Template {
-    /// Reads a template. Every field must be one that `known` has a heading for.
+    /// Parses a template. `known` must return a heading for every field.
     pub fn parse(text: &str, known: impl Fn(&str) -> Option<String>) -> Result<Self, FormatError> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -81,7 +81,7 @@ impl Template {
     pub fn heading(&self, headings: impl Fn(&str) -> Option<String>) -> String {
         self.join(|name, _, layout| {
             let heading = headings(name).unwrap_or_default();
-            // A heading is cut no more than its column is narrow.
+            // A heading is not truncated by the precision.
             let layout = Layout { precision: None, ..layout.clone() };
             pad(&heading, &layout, false)
         })
@@ -145,7 +145,7 @@ fn parse_layout(text: &str) -> Result<Layout, FormatError> {
     };
     let number = |text: &str| match text {
         "" => Ok(0),
-        // A column wider than this is a mistake, and would be a lot of blanks.
+        // A wider column is a mistake, and would print many spaces.
         text => text.parse::<usize>().map(|width| width.min(4096)).map_err(|_| FormatError::Syntax),
     };
     layout.width = number(width)?;

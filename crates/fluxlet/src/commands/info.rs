@@ -144,8 +144,8 @@ pub fn ping(arguments: &[OsString]) -> Outcome {
     Ok(0)
 }
 
-/// `flux proxy URI COMMAND`: the command with that instance as its own. Words go through the shell
-/// together, as in Flux.
+/// `flux proxy URI COMMAND`: runs the command as a client of that instance. As in Flux, its
+/// arguments are joined and run by a shell.
 pub fn proxy(arguments: &[OsString]) -> Outcome {
     let words: Vec<&OsString> = arguments.iter().skip_while(|word| is_option(word)).collect();
     let Some((uri, command)) = words.split_first() else {
@@ -169,7 +169,7 @@ fn is_option(word: &OsString) -> bool {
     word.to_string_lossy().starts_with('-')
 }
 
-/// The name of a user, or the number if the system does not know one.
+/// The name of a user, or the ID if the system has no such user.
 pub fn user_name(id: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let of_line = |line: &str| {

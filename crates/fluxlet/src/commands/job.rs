@@ -1,4 +1,4 @@
-//! `flux job`: following, waiting for and changing one job.
+//! `flux job`: attaches to, waits for and changes jobs.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
         return Err(Failure::new("Usage: flux-job [OPTIONS] COMMAND ARGS"));
     };
     let command = command.to_string_lossy();
-    // Two letters mean different things to different commands.
+    // Two letters have different meanings in different commands.
     let mut flags = FLAGS;
     match command.as_ref() {
         "kill" => rename(&mut flags, 's', "signal"),
@@ -87,7 +87,7 @@ pub fn failed(error: &ClientError) -> Failure {
     Failure::client("flux-job", error)
 }
 
-/// The word at `index` and the id that it is.
+/// The argument at `index` and the job ID that it is.
 pub fn id(options: &Parsed, index: usize) -> Result<(String, JobId), Failure> {
     let word = options.words().get(index).cloned();
     let word = word.ok_or_else(|| fail("job id is missing"))?;
@@ -133,7 +133,7 @@ fn status(options: &Parsed) -> Outcome {
             None => failed(&error),
         })?;
         if options.has("verbose") && ending.code() > 0 {
-            // Flux says nothing about a job that never ran.
+            // Flux prints nothing for a job that never ran.
             if let Some(text) = ending.task_message() {
                 eprintln!("flux-job: {word}: {}", text.trim_start_matches("task(s) "));
             }

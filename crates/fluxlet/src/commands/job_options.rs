@@ -10,7 +10,7 @@ use crate::bytes::Bytes;
 use crate::options::{Flag, Parsed, Syntax, Value as Takes, flag, switch};
 use crate::submission::{Shape, Submission};
 
-/// What all of them know. Those that mean nothing here are read and ignored.
+/// The options of all of them. Those that have no meaning here are accepted and ignored.
 const FLAGS: [Flag; 50] = [
     flag(Some('N'), "nodes"),
     flag(Some('n'), "ntasks"),
@@ -64,7 +64,7 @@ const FLAGS: [Flag; 50] = [
     flag(None, "conf"),
 ];
 
-/// Which command is asking; they differ in words and in what a slot is.
+/// The command; they differ in their messages and in what a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Run,
@@ -81,13 +81,13 @@ impl Kind {
         }
     }
 
-    /// A failure in the form of this command.
+    /// A failure in the format of this command.
     pub fn fail(self, text: impl std::fmt::Display) -> Failure {
         Failure::new(format!("flux-{}: ERROR: {text}", self.name()))
     }
 }
 
-/// Reads the arguments; the command of the job is what is left.
+/// Parses the arguments; the rest is the command of the job.
 pub fn parse(kind: Kind, arguments: &[OsString]) -> Result<Parsed, Failure> {
     let syntax = Syntax { flags: &FLAGS, permute: false };
     syntax.parse(arguments).map_err(|error| {
@@ -135,7 +135,7 @@ pub fn submission(
         duration: duration(kind, options)?,
         urgency: urgency(kind, options)?,
         waitable: options.all("flags").any(|flags| flags.split(',').any(|one| one == "waitable")),
-        // A job that reads waits until somebody attaches and sends something, as in Flux.
+        // As in Flux, a job that reads waits until a client attaches and sends input.
         input: kind != Kind::Batch,
         files,
         label: options.has("label-io"),
@@ -145,7 +145,7 @@ pub fn submission(
     })
 }
 
-/// The ids of `--cc`, if the job is to be submitted several times.
+/// The IDs of `--cc`, if the job is to be submitted several times.
 pub fn copies(kind: Kind, options: &Parsed) -> Result<Option<IdSet>, Failure> {
     let Some(text) = options.get("cc").or(options.get("bcc")) else { return Ok(None) };
     let ids = text.parse().map_err(|_| kind.fail(format!("IDset(): Invalid argument: {text}")))?;
@@ -175,7 +175,7 @@ fn shape(kind: Kind, options: &Parsed) -> Result<Shape, Failure> {
         nodes,
         exclusive: options.has("exclusive") || nodes.is_some() && count.is_none(),
         slots: 1,
-        // As Flux: nothing asked for is something.
+        // As in Flux, at least one core is requested.
         cores: cores.unwrap_or(1).max(1),
         gpus,
         tasks: None,
@@ -196,7 +196,7 @@ fn shape(kind: Kind, options: &Parsed) -> Result<Shape, Failure> {
 
 fn duration(kind: Kind, options: &Parsed) -> Result<f64, Failure> {
     let Some(text) = options.get("time-limit") else { return Ok(0.0) };
-    // A number alone is minutes here, though it is seconds everywhere else in Flux.
+    // A number without a unit is in minutes here, but in seconds everywhere else in Flux.
     if let Ok(minutes) = text.parse::<f64>()
         && minutes.is_finite()
         && minutes >= 0.0
@@ -223,7 +223,7 @@ fn urgency(kind: Kind, options: &Parsed) -> Result<u8, Failure> {
     }
 }
 
-/// `a.b=VALUE`, where the value is JSON if it can be read as such, and `1` if there is none.
+/// Parses `a.b=VALUE`, where the value is JSON if it is valid JSON, and `1` if there is none.
 fn settings<'a>(texts: impl Iterator<Item = &'a str>) -> Map<String, Value> {
     let mut settings = Map::new();
     for text in texts {
@@ -233,7 +233,7 @@ fn settings<'a>(texts: impl Iterator<Item = &'a str>) -> Map<String, Value> {
             }
             None => (text, json!(1)),
         };
-        // `system.x` and `.system.x` are long for `x`; attributes of users are kept beside them.
+        // `system.x` and `.system.x` are the same as `x`; other attributes are kept as they are.
         let name = name.trim_start_matches('.');
         let name = name.strip_prefix("system.").unwrap_or(name);
         insert(&mut settings, name, value);

@@ -1,4 +1,4 @@
-//! The commands of `flux job` that only show something: event logs, information, lists, ids.
+//! The commands of `flux job` that only print something: event logs, information, lists, IDs.
 
 use flux_operator_flux::{JobId, JobState, JobStateGroup};
 use serde_json::Value;
@@ -65,7 +65,7 @@ pub fn info(options: &Parsed) -> Outcome {
         for event in events {
             println!("{}", event_json(&event));
         }
-        // The text of the log ends with a line end, and Flux adds another.
+        // The text of the log ends with a newline, and Flux adds another.
         println!();
         return Ok(0);
     }
@@ -106,7 +106,7 @@ pub fn list(options: &Parsed) -> Outcome {
     Ok(0)
 }
 
-/// The latest id, or so many, or a slice `[a:b]` of them.
+/// Prints the latest job ID, the latest N, or a slice `[a:b]` of them.
 pub fn last(options: &Parsed) -> Outcome {
     let usage = "Usage: flux-job last SLICE\nList my most recently submitted job id(s)\n  -h, --help             Display this message.";
     let text = options.words().first().cloned().unwrap_or_else(|| "1".to_owned());

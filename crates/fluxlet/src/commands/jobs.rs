@@ -1,4 +1,4 @@
-//! `flux jobs`: a table of jobs.
+//! `flux jobs`: prints a table of jobs.
 
 use std::ffi::OsString;
 
@@ -44,7 +44,7 @@ flux-jobs [-h] [-a] [-A] [-c N] [-f STATE|RESULT] [--since WHEN] [-n]
                  [--threads N] [--stats] [--stats-only]
                  [JOBID ...]";
 
-/// All states and results that a job may be in to be shown.
+/// The states and results of jobs to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Filter {
     states: u64,
@@ -139,7 +139,7 @@ fn print(jobs: &[JobRecord], ids: &[JobId], template: &Template, options: &Parse
     }
 }
 
-/// Active jobs, unless something else was asked for.
+/// The filter that the options describe; active jobs by default.
 fn filter(options: &Parsed) -> Result<Filter, String> {
     let all = Filter { states: 127, results: 15 };
     if (options.has("a") || options.has("since")) && !options.has("filter") {

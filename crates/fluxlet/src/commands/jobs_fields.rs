@@ -1,4 +1,4 @@
-//! The fields of `flux jobs -o`: what a job is, by name.
+//! The fields of `flux jobs -o`, by name.
 
 use flux_operator_flux::{JobResult, JobState};
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub fn heading(name: &str) -> Option<String> {
     Some(heading.to_owned())
 }
 
-/// What a job has in a field.
+/// The value of a job's field.
 pub fn cell(job: &JobRecord, name: &str, now: f64) -> Option<Cell> {
     let text = |text: &str| Cell::Text(text.to_owned());
     let optional = |value: &Option<String>| text(value.as_deref().unwrap_or_default());
@@ -102,7 +102,7 @@ pub fn cell(job: &JobRecord, name: &str, now: f64) -> Option<Cell> {
     })
 }
 
-/// What Python's JobInfo makes of a job in JSON.
+/// A job as JSON, in the form of Python's JobInfo.
 pub fn to_json(job: &JobRecord, now: f64) -> Value {
     let Value::Object(mut json) = serde_json::to_value(job).unwrap_or_default() else {
         return Value::Null;
@@ -157,7 +157,7 @@ pub fn result(job: &JobRecord) -> Option<JobResult> {
     all.into_iter().find(|result| Some(result.number()) == job.result)
 }
 
-/// How long it ran, or has been running.
+/// How long the job ran, or has been running.
 fn runtime(job: &JobRecord, now: f64) -> f64 {
     match job.t_run {
         Some(start) => (job.t_cleanup.unwrap_or(now) - start).max(0.0),
@@ -165,7 +165,7 @@ fn runtime(job: &JobRecord, now: f64) -> f64 {
     }
 }
 
-/// The exit code. A job that never ran has 1, or -128 if it was canceled, as Flux has it.
+/// The exit code. As in Flux, a job that never ran has 1, or -128 if it was canceled.
 fn return_code(job: &JobRecord) -> Option<i32> {
     match (job.waitstatus, result(job)) {
         (Some(status), _) => Some(exit_code(status)),

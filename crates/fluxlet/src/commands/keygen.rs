@@ -1,4 +1,4 @@
-//! `flux keygen`: a new certificate for the brokers of an instance.
+//! `flux keygen`: generates a certificate for the brokers of an instance.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -40,7 +40,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
         eprintln!("flux-keygen: WARNING: add PATH argument to save generated certificate");
         return Ok(0);
     };
-    // Another mode than 0600 would make brokers refuse it, also where a file was there before.
+    // Brokers reject any mode but 0600, so an existing file with another mode is removed.
     let _not_there = std::fs::remove_file(path);
     let mut open = std::fs::OpenOptions::new();
     open.create_new(true).write(true).mode(0o600);

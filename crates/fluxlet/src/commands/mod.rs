@@ -1,5 +1,5 @@
-//! The commands of `flux`, one per file. Each reads its arguments, asks a broker, and prints what
-//! the same command of Flux prints.
+//! The commands of `flux`, one per file. Each parses its arguments, sends a request to a broker,
+//! and prints what the same command of Flux prints.
 
 mod attach;
 mod batch;
@@ -31,14 +31,14 @@ use crate::broker::{self, chain};
 use crate::client::{Client, ClientError};
 use crate::options::OptionError;
 
-/// Why a command did not do what it was asked. The text is printed as it is.
+/// Why a command failed. The text is printed as it is.
 #[derive(Debug)]
 pub struct Failure {
     pub text: String,
     pub code: u8,
 }
 
-/// The exit code, or what went wrong.
+/// The exit code of a command, or its failure.
 pub type Outcome = Result<u8, Failure>;
 
 impl Failure {
@@ -46,12 +46,12 @@ impl Failure {
         Self { text: text.into(), code: 1 }
     }
 
-    /// What Flux's C commands say about an option that they do not know.
+    /// The message of Flux's C commands about an unknown option.
     pub fn option(command: &str, error: &OptionError) -> Self {
         Self::new(format!("{command}: {error}\nTry `{command} --help' for more information."))
     }
 
-    /// What Python's argparse says about it.
+    /// The message of Python's argparse about it.
     pub fn argparse(usage: &str, command: &str, error: &OptionError) -> Self {
         let reason = match error {
             OptionError::Unknown { option } => format!("unrecognized arguments: {option}"),
@@ -60,7 +60,7 @@ impl Failure {
         Self { text: format!("usage: {usage}\n{command}: error: {reason}"), code: 2 }
     }
 
-    /// A refusal or a broken connection, in the form of this command.
+    /// A refusal or a broken connection, in the format of this command.
     pub fn client(command: &str, error: &ClientError) -> Self {
         Self::new(format!("{command}: {}", chain(error)))
     }
@@ -110,7 +110,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
             Err(Failure::new(format!("flux: `{other}' is not a flux command.  See 'flux --help'")))
         }
     };
-    // What was printed may still be in the buffer.
+    // Some output may still be in the buffer.
     let _nobody_reads = io::stdout().flush();
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -121,7 +121,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// The broker that commands talk to.
+/// The URI of the broker that commands connect to.
 pub fn uri() -> String {
     std::env::var("FLUX_URI").unwrap_or_else(|_| "local:///run/flux/local".to_owned())
 }
@@ -168,7 +168,7 @@ other useful commands
    broker             run a broker
    shutdown           shut the instance down
    exec               run a command on the hosts of brokers
-   keygen             make a certificate
+   keygen             generate a certificate
    R                  encode resource sets
    version            Display flux version information
 ";

@@ -1,4 +1,4 @@
-//! `flux overlay status`: the tree of brokers.
+//! `flux overlay status`: prints the tree of brokers.
 
 use std::ffi::OsString;
 
@@ -40,7 +40,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
     Ok(0)
 }
 
-/// The lead, and everybody else below it.
+/// The lead, and all other brokers below it.
 fn lines(nodes: &[OverlayNode], verbose: bool, flat: bool) -> Vec<String> {
     let last = nodes.len().saturating_sub(1);
     let line = |(index, node): (usize, &OverlayNode)| {

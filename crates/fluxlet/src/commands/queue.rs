@@ -1,4 +1,4 @@
-//! `flux queue`: the one queue that there is.
+//! `flux queue`: prints and changes the only queue.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -118,7 +118,7 @@ fn list(options: &Parsed) -> Outcome {
     Ok(0)
 }
 
-/// Waits until nothing runs (`idle`) or nothing is left at all (`drain`).
+/// Waits until no job is running (`idle`) or no job is active at all (`drain`).
 fn wait(pending: bool, options: &Parsed) -> Outcome {
     let name = if pending { "drain" } else { "idle" };
     let fail = |text: String| Failure::new(format!("flux-queue: ERROR: {name}: {text}"));

@@ -1,4 +1,4 @@
-//! `flux resource`: what nodes there are and what they are doing; taking them out of use.
+//! `flux resource`: lists nodes and their states, and drains and undrains them.
 
 use std::ffi::OsString;
 
@@ -37,7 +37,7 @@ struct Line<'a> {
     state: String,
     online: bool,
     nodes: Vec<&'a ResourceNode>,
-    /// Only these cores and GPUs count, where a node is partly in use.
+    /// The cores and GPUs of a node to count, because a node may be partly in use.
     cores: fn(&ResourceNode) -> IdSet,
     gpus: fn(&ResourceNode) -> IdSet,
 }
@@ -73,7 +73,7 @@ fn nodes(client: &mut Client) -> Result<Vec<ResourceNode>, Failure> {
     }
 }
 
-/// The scheduler's view: excluded nodes are not in it, and what a job has is not free.
+/// The scheduler's view: without excluded nodes, and without allocated resources in `free`.
 fn list(nodes: &[ResourceNode], options: &Parsed) -> Outcome {
     let states = options.get("states").unwrap_or("free,allocated,down");
     let mut lines = Vec::new();
@@ -145,7 +145,7 @@ fn node_status(node: &ResourceNode) -> &'static str {
     }
 }
 
-/// Drained nodes with the reasons.
+/// Prints drained nodes with their reasons.
 fn drained(nodes: &[ResourceNode], options: &Parsed) -> Outcome {
     let mut lines: Vec<Line<'_>> = Vec::new();
     for node in nodes.iter().filter(|node| node.drained.is_some()) {
@@ -229,7 +229,7 @@ fn cell(line: &Line<'_>, name: &str) -> Option<Cell> {
     })
 }
 
-/// Nodes that have the same, together: `rank[0-3]/core[0-1]`.
+/// Groups nodes with the same cores: `rank[0-3]/core[0-1]`.
 fn summary(line: &Line<'_>) -> String {
     let mut groups: Vec<(IdSet, IdSet)> = Vec::new();
     for node in &line.nodes {
@@ -253,7 +253,7 @@ fn ranks(nodes: &[&ResourceNode]) -> IdSet {
 fn hosts(nodes: &[&ResourceNode]) -> String {
     let mut hosts = HostList::new();
     for node in nodes {
-        // A name that no list takes cannot be in an instance.
+        // All hosts of an instance have valid names.
         let _never_refused = hosts.push(&node.host);
     }
     hosts.to_string()
@@ -273,7 +273,7 @@ fn info(nodes: &[ResourceNode]) -> u8 {
     0
 }
 
-/// R of the whole instance.
+/// Prints R of the whole instance.
 fn print_r(nodes: &[ResourceNode]) -> u8 {
     let mut groups: Vec<(IdSet, &ResourceNode)> = Vec::new();
     for node in nodes {

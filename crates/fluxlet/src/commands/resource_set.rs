@@ -1,4 +1,4 @@
-//! `flux R encode`: resource sets on the command line, as manifests make them.
+//! `flux R encode`: prints a resource set that the options describe.
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -20,7 +20,7 @@ const FLAGS: [Flag; 6] = [
 pub fn main(arguments: &[OsString]) -> Outcome {
     let fail = |text: String| Failure::new(format!("flux-R: {text}"));
     let Some(rest) = arguments.strip_prefix(&[OsString::from("encode")]) else {
-        return Err(fail("only `flux R encode` is known here".to_owned()));
+        return Err(fail("only `flux R encode` is supported".to_owned()));
     };
     let options = Syntax { flags: &FLAGS, permute: true }
         .parse(rest)
@@ -30,10 +30,11 @@ pub fn main(arguments: &[OsString]) -> Outcome {
         .get("hosts")
         .unwrap_or(&host)
         .parse()
-        .map_err(|error| fail(format!("bad --hosts: {error}")))?;
+        .map_err(|error| fail(format!("invalid --hosts: {error}")))?;
     let count = |name: &str| -> Result<u64, Failure> {
         let Some(text) = options.get(name) else { return Ok(0) };
-        let ids: IdSet = text.parse().map_err(|error| fail(format!("bad --{name}: {error}")))?;
+        let ids: IdSet =
+            text.parse().map_err(|error| fail(format!("invalid --{name}: {error}")))?;
         Ok(ids.len())
     };
     let local = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -1,4 +1,4 @@
-//! `flux run`: submits a job and follows it, with standard input.
+//! `flux run`: submits a job and attaches to it, with standard input.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! `flux shutdown`: ends the instance.
+//! `flux shutdown`: shuts the instance down.
 
 use std::ffi::OsString;
 
@@ -31,7 +31,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
         return Ok(0);
     }
     match client.done(Request::Shutdown) {
-        // The broker may be gone before its last word has arrived.
+        // The broker may exit before its last reply has arrived.
         Ok(()) | Err(ClientError::Read { .. }) => Ok(0),
         Err(error) => Err(failed(&error)),
     }

@@ -1,4 +1,4 @@
-//! `flux start`: a broker with the arguments that are given, or several of them on this host.
+//! `flux start`: starts a broker with these arguments, or several brokers on this host.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -32,7 +32,7 @@ const FLAGS: [Flag; 12] = [
     switch(Some('v'), "verbose"),
 ];
 
-/// How long other brokers may take to end once the lead has.
+/// How long other brokers may take to exit once the lead's broker has.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 pub fn main(arguments: &[OsString]) -> ExitCode {
@@ -56,8 +56,8 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// What the broker is told: its options, then whatever came after ours. So in
-/// `flux start -o --config DIR -S.. PROGRAM` the broker reads `--config DIR -S.. PROGRAM`.
+/// The arguments of the broker: its options, and then the rest after ours. So for
+/// `flux start -o --config DIR -S.. PROGRAM` they are `--config DIR -S.. PROGRAM`.
 fn broker_arguments(options: &Parsed) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     for (name, value) in &options.values {
@@ -72,7 +72,7 @@ fn broker_arguments(options: &Parsed) -> Vec<OsString> {
     words
 }
 
-/// Runs `size` brokers and returns the exit code of the first.
+/// Runs `size` brokers and returns the exit code of the lead's.
 fn several(size: u32, arguments: &[OsString]) -> Result<u8, String> {
     let directory = Directory::new()?;
     let certificate = directory.0.join("cert");
@@ -103,7 +103,7 @@ fn several(size: u32, arguments: &[OsString]) -> Result<u8, String> {
     Ok(u8::try_from(code).unwrap_or(1))
 }
 
-/// Gives the others time to end by themselves, and then no more.
+/// Waits for the other brokers to exit, and kills those that do not.
 fn end(brokers: &mut [Child]) {
     let until = Instant::now() + FAREWELL;
     for broker in brokers {
@@ -145,7 +145,7 @@ fn write_secret(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     options.create_new(true).write(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
-/// A directory that goes with its owner.
+/// A directory that is removed when this is dropped.
 struct Directory(PathBuf);
 
 impl Directory {

@@ -1,4 +1,4 @@
-//! `flux submit`: submits one job or several, prints their ids, and waits for them if asked to.
+//! `flux submit`: submits one job or several, prints their IDs, and waits for them if requested.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -56,7 +56,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
     follow(&mut client, &ids, watch, &options).map_err(|error| failed(&error))
 }
 
-/// The job that command line and options describe.
+/// The job that the arguments and options describe.
 pub fn submission(kind: Kind, options: &Parsed) -> Result<Submission, Failure> {
     let Some(first) = options.rest.first() else {
         return Err(kind.fail("job command and arguments are missing"));
@@ -67,7 +67,7 @@ pub fn submission(kind: Kind, options: &Parsed) -> Result<Submission, Failure> {
     job_options::submission(kind, options, command, &name)
 }
 
-/// A job that was not taken, as Python prints it.
+/// The failure of a job that was rejected, as Python prints it.
 pub fn refused(error: &ClientError) -> Failure {
     match error {
         ClientError::Refused(refusal) => Failure::new(format!("[Errno 22] {}", refusal.text)),
@@ -104,7 +104,7 @@ fn follow(
     Ok(watched.values().map(|(_, ending)| ending.code()).max().unwrap_or(0))
 }
 
-/// What `flux submit -v` says about events: with the id, because there may be several jobs.
+/// Prints events as `flux submit -v` does: with the job ID, because there may be several jobs.
 fn show(id: JobId, ending: &mut Ending, reply: &Reply, style: Style, verbose: usize) {
     ending.show(id, reply, style);
     let Reply::Event(event) = reply else { return };

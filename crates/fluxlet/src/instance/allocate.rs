@@ -1,15 +1,15 @@
-//! Which cores of which nodes a job gets.
+//! Allocates cores of nodes to a job.
 //!
-//! As Flux's simple scheduler: nodes are given in the order of their ranks if they are wanted
-//! whole, otherwise the emptiest first, so that jobs spread out. A request is unsatisfiable if it
-//! would not fit even with every node up and idle; one that fits later waits.
+//! As in Flux's simple scheduler, whole nodes are allocated in rank order, and parts of nodes from
+//! the node with the most free cores first, so that jobs spread out. A request is unsatisfiable if
+//! it would not fit even with every node online and idle; a request that can fit later waits.
 
 use flux_operator_flux::IdSet;
 
 use super::node::Node;
 use crate::submission::Shape;
 
-/// What one node gives to a job.
+/// A job's allocation on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     pub rank: u32,
@@ -20,8 +20,8 @@ pub struct Share {
     pub tasks: u32,
 }
 
-/// Resources for a job of this `shape` out of `nodes`, ascending by rank. `None`: not now.
-/// The error says why never, in Flux's words.
+/// Allocates resources for a job of this `shape` from `nodes`, which are ascending by rank. `None`
+/// if the job has to wait. The error is Flux's message if it can never run.
 pub fn allocate(shape: &Shape, nodes: &[Node]) -> Result<Option<Vec<Share>>, String> {
     let now = fit(shape, nodes, Node::is_usable);
     if now.is_none() {
@@ -68,7 +68,7 @@ fn parts_of_nodes(count: u32, shape: &Shape, nodes: &[&Node]) -> Option<Vec<Shar
     (shares.len() == count as usize).then_some(shares)
 }
 
-/// As many slots as fit on the emptiest node, then on the next.
+/// As many slots as fit on the node with the most free cores, then on the next.
 fn slots(shape: &Shape, mut nodes: Vec<&Node>) -> Option<Vec<Share>> {
     nodes.sort_by_key(|node| std::cmp::Reverse(node.free_cores().len()));
     let mut left = u64::from(shape.slots);
@@ -106,7 +106,7 @@ fn first(ids: &IdSet, count: u64) -> IdSet {
     ids.iter().take(usize::try_from(count).unwrap_or(usize::MAX)).collect()
 }
 
-/// Spreads a number of tasks that does not follow from the slots, in blocks.
+/// Distributes the tasks in blocks, if their number does not follow from the slots.
 fn place_tasks(shape: &Shape, shares: &mut [Share]) {
     if shape.per_node {
         shares.iter_mut().for_each(|share| share.tasks = 1);
@@ -117,7 +117,7 @@ fn place_tasks(shape: &Shape, shares: &mut [Share]) {
     }
 }
 
-/// Why nothing would ever do.
+/// Why the request can never be satisfied.
 fn explain(shape: &Shape, nodes: &[Node]) -> String {
     let eligible = nodes.iter().filter(|node| !node.excluded);
     let total = |kind: fn(&Node) -> &IdSet| eligible.clone().map(|node| kind(node).len()).sum();

@@ -1,4 +1,4 @@
-//! The end of a job: tasks that ended, exceptions, time limits, brokers that are gone.
+//! How a job finishes: exited tasks, exceptions, time limits, lost brokers.
 
 use flux_operator_flux::{JobId, JobState};
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use super::{Action, Instance};
 use crate::bytes::Bytes;
 use crate::message::{Reply, Report, Run, TaskOrder};
 
-/// How long tasks may take to end after SIGTERM: Flux's `kill-timeout`.
+/// How long tasks may take to exit after SIGTERM: Flux's `kill-timeout`.
 const KILL_TIMEOUT: f64 = 5.0;
 
-/// How long other tasks may go on after the first has ended: the shell's `exit-timeout`.
+/// How long other tasks may run after the first has exited: the job shell's `exit-timeout`.
 const EXIT_TIMEOUT: f64 = 30.0;
 
 const SIGKILL: i32 = 9;
@@ -36,7 +36,7 @@ impl Instance {
         }
     }
 
-    /// All tasks have ended; the job has too when its output is in its files.
+    /// All tasks have exited; the job has finished once its output is in its files.
     fn close_files(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let has_files = job.submission.files.iter().any(Option::is_some);
@@ -56,7 +56,7 @@ impl Instance {
         if job.state != JobState::Run || !job.running.is_empty() {
             return;
         }
-        // Where the shell itself failed, what became of single tasks does not matter.
+        // If the shell itself failed, the exit codes of its tasks do not matter.
         let status = if job.shell_failed { 1 } else { job.code } << 8;
         job.status = Some(status);
         job.enter(JobState::Cleanup, now);
@@ -87,7 +87,7 @@ impl Instance {
         self.serve_waiters();
     }
 
-    /// An exception on a job. Severity 0 ends it (Flux RFC 21).
+    /// Raises an exception on a job. Severity 0 is fatal (Flux RFC 21).
     pub(super) fn raise(&mut self, id: JobId, kind: &str, severity: u8, note: &str) {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -127,7 +127,7 @@ impl Instance {
         }
     }
 
-    /// Ends a job for a reason that lies in no task; its exit code is 1.
+    /// Fails a job for a reason that is not the exit of a task; its exit code is 1.
     pub(super) fn fail_shell(&mut self, id: JobId, kind: &str, note: &str) {
         self.raise(id, kind, 0, note);
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -143,7 +143,7 @@ impl Instance {
         }
     }
 
-    /// A broker is gone, and with it the tasks that it had.
+    /// Fails the jobs that had tasks on a lost broker.
     pub(super) fn lose_tasks(&mut self, rank: u32, host: &str) {
         let affected: Vec<JobId> = self
             .running
@@ -164,7 +164,7 @@ impl Instance {
         }
     }
 
-    /// Nothing more will be heard of the tasks of a job on this rank.
+    /// Marks the tasks of a job on this rank as exited, because they cannot report any more.
     pub(super) fn end_tasks(&mut self, id: JobId, rank: u32) {
         let Some(job) = self.jobs.get(&id) else { return };
         let ended: Vec<u32> =
@@ -203,7 +203,7 @@ impl Instance {
     }
 }
 
-/// The shell's option, if the job has several tasks and did not say `none`.
+/// The job shell's option `exit-timeout`, unless it is `none`.
 fn exit_timeout(job: &Job) -> Option<f64> {
     match job.submission.options.get("exit-timeout") {
         Some(Value::Number(seconds)) => seconds.as_f64(),

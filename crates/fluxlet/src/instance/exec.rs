@@ -1,4 +1,4 @@
-//! `flux exec`: a command on the hosts of brokers, outside of any job.
+//! `flux exec`: runs a command on the hosts of brokers, outside of any job.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{Instance, Origin};
 use crate::bytes::Bytes;
 use crate::message::{Launch, RefusalKind, Reply, Report, Run, TaskOrder};
 
-/// A command that runs on some brokers.
+/// A command that is running on some brokers.
 #[derive(Debug)]
 pub(super) struct Exec {
     origin: Origin,
@@ -16,10 +16,10 @@ pub(super) struct Exec {
     ranks: BTreeSet<u32>,
 }
 
-/// No such host can be reached, as `flux exec` says it.
+/// The message of `flux exec` for a host that cannot be reached.
 const UNREACHABLE: &str = "No route to host";
 
-/// `EHOSTUNREACH`'s exit code in `flux exec`.
+/// The exit code of `flux exec` for `EHOSTUNREACH`.
 const UNREACHABLE_CODE: i32 = 68;
 
 impl Instance {
@@ -67,7 +67,7 @@ impl Instance {
         self.execs.insert(self.exec_count, exec);
     }
 
-    /// What a broker says about a command; `task` is the broker's rank.
+    /// Handles a broker's report about a command; `task` is the broker's rank.
     pub(super) fn exec_report(&mut self, number: u64, report: Report) {
         let Some(exec) = self.execs.get(&number) else { return };
         let (origin, tag) = (exec.origin, exec.tag);
@@ -92,7 +92,7 @@ impl Instance {
         }
     }
 
-    /// A broker is gone, and its commands with it.
+    /// Ends the commands on a lost broker.
     pub(super) fn lose_execs(&mut self, rank: u32) {
         let lost: Vec<u64> = self
             .execs
@@ -110,7 +110,7 @@ impl Instance {
         }
     }
 
-    /// Whoever asked is gone; nobody would read the output.
+    /// Kills the commands of clients that have disconnected.
     pub(super) fn abandon_execs(&mut self, gone: impl Fn(Origin) -> bool) {
         let abandoned = self.execs.iter().filter(|(_, exec)| gone(exec.origin));
         let abandoned: Vec<u64> = abandoned.map(|(number, _)| *number).collect();

@@ -1,4 +1,4 @@
-//! One job: what it asked for, what happened to it, and what it printed.
+//! One job: its request, its events and its output.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::message::{Event, Reply};
 use crate::record::JobRecord;
 use crate::submission::Submission;
 
-/// The most output that is kept, as in Flux for an instance of one user.
+/// The maximum output that is kept, the same as in Flux for a single-user instance.
 const MAX_OUTPUT: usize = 1 << 30;
 
 /// A job and its history.
@@ -22,38 +22,38 @@ pub struct Job {
     pub submission: Submission,
     pub urgency: u8,
     pub state: JobState,
-    /// Everything that was told about it, in order: events, output, notices.
+    /// Everything that was reported about it, in order: events, output, notices.
     pub history: Vec<Reply>,
     pub shares: Vec<Share>,
-    /// Tasks that have not ended, and where they are.
+    /// Tasks that have not exited, and their ranks.
     pub running: BTreeMap<u32, u32>,
     /// The largest exit code so far, once there are tasks.
     pub code: i32,
-    /// Whether the job failed for a reason that lies in no task.
+    /// Whether the job failed for a reason that is not the exit of a task.
     pub shell_failed: bool,
-    /// The first exception that ends the job.
+    /// The first fatal exception.
     pub fatal: Option<Exception>,
     output_length: usize,
     pub watchers: Vec<Watcher>,
-    /// Standard input that came before the tasks.
+    /// Standard input that arrived before the tasks started.
     pub early_input: Vec<Bytes>,
     /// Whether the first host was asked to close the output files.
     pub closing: bool,
-    /// When the job runs out of time, its tasks out of patience, and its last tasks alone.
+    /// When the job's time limit, the time to SIGKILL, and the exit timeout are reached.
     pub expiration: Option<f64>,
     pub kill_at: Option<f64>,
     pub exit_deadline: Option<(f64, u32)>,
-    /// Whether somebody was told that this waitable job ended.
+    /// Whether a client has waited for this waitable job.
     pub waited: bool,
-    /// What the brokers of a nested instance left for each other.
+    /// Values that the brokers of a nested instance publish for each other.
     pub words: BTreeMap<String, String>,
     pub word_waiters: Vec<(String, Origin, u64)>,
     pub status: Option<i32>,
-    /// When it came to be in each state, by the state's number.
+    /// When it entered each state, by the state's number.
     times: BTreeMap<u64, f64>,
 }
 
-/// Somebody who follows a job.
+/// A client that watches a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Watcher {
     pub origin: Origin,
@@ -61,7 +61,7 @@ pub struct Watcher {
     pub output: bool,
 }
 
-/// What went wrong.
+/// A job exception.
 #[derive(Clone, Debug)]
 pub struct Exception {
     pub kind: String,
@@ -102,26 +102,26 @@ impl Job {
         self.times.insert(state.number(), now);
     }
 
-    /// When it came into `state`.
+    /// When it entered `state`.
     pub fn time(&self, state: JobState) -> Option<f64> {
         self.times.get(&state.number()).copied()
     }
 
-    /// 0 is held.
+    /// The priority of the job; 0 means held.
     pub fn priority(&self) -> u64 {
         match self.urgency {
-            // Flux's EXPEDITE goes before everything.
+            // Flux's EXPEDITE precedes all other jobs.
             31 => u64::from(u32::MAX),
             urgency => u64::from(urgency),
         }
     }
 
-    /// An event of this job.
+    /// Creates an event of a job.
     pub fn event(now: f64, name: &str, context: Vec<(String, Value)>) -> Reply {
         Reply::Event(Event { timestamp: now, name: name.to_owned(), context })
     }
 
-    /// Keeps what was told; of output only as much as there is room for.
+    /// Keeps a reply in the history; output only up to the maximum.
     pub fn keep(&mut self, reply: &Reply) {
         if let Reply::Output { data, .. } = reply {
             self.output_length += data.0.len();
@@ -132,7 +132,7 @@ impl Job {
         self.history.push(reply.clone());
     }
 
-    /// How it ended, if it did.
+    /// The result, if the job is inactive.
     pub fn result(&self) -> Option<JobResult> {
         if self.state != JobState::Inactive {
             return None;
@@ -149,11 +149,11 @@ impl Job {
         self.shares.iter().map(|share| share.rank).collect()
     }
 
-    /// The hosts it has, in the order of their ranks.
+    /// The job's hosts, in rank order.
     pub fn hosts(&self) -> String {
         let mut hosts = HostList::new();
         for share in &self.shares {
-            // Names come from a host list, so they can be in one.
+            // Names come from a host list, so they are valid.
             let _never_refused = hosts.push(&share.host);
         }
         hosts.to_string()
@@ -170,7 +170,7 @@ impl Job {
         text.collect::<Vec<_>>().join(" ")
     }
 
-    /// Neighbouring ranks that have the same.
+    /// Ranks grouped by their cores and GPUs.
     fn groups(&self) -> Vec<(IdSet, IdSet, IdSet)> {
         let mut groups: Vec<(IdSet, IdSet, IdSet)> = Vec::new();
         for share in &self.shares {
@@ -185,7 +185,7 @@ impl Job {
         groups
     }
 
-    /// R (Flux RFC 20), as text because a JSON object here does not keep its order.
+    /// R (Flux RFC 20), as text because a JSON object would not keep the order of its keys.
     pub fn to_r(&self) -> String {
         let entries = self.groups().into_iter().map(|(ranks, cores, gpus)| {
             let gpus =
@@ -202,7 +202,7 @@ impl Job {
         )
     }
 
-    /// What `flux job list` shows.
+    /// The job as printed by `flux job list`.
     pub fn to_record(&self, userid: u32) -> JobRecord {
         let shape = &self.submission.shape;
         let allocated = !self.shares.is_empty();
@@ -250,7 +250,7 @@ impl Job {
     }
 }
 
-/// Flux's way to show ids in a summary: brackets where there is more than one.
+/// Formats IDs as in Flux's summaries: with brackets if there is more than one.
 fn brackets(ids: &IdSet) -> String {
     if ids.len() == 1 { ids.to_string() } else { format!("[{ids}]") }
 }

@@ -1,11 +1,11 @@
-//! What each host of a job has to start.
+//! Builds the launch orders for the hosts of a job.
 
 use super::job::Job;
 use crate::bytes::Bytes;
 use crate::message::{Launch, Reply, Run};
 use crate::submission::fill_template;
 
-/// What each rank of a job has to start.
+/// The launch order for each rank of a job.
 pub(super) fn launches(job: &Job, path: &str) -> Vec<(u32, Launch)> {
     let submission = &job.submission;
     let id = job.id;
@@ -49,7 +49,7 @@ pub(super) fn launches(job: &Job, path: &str) -> Vec<(u32, Launch)> {
     launches
 }
 
-/// What the shell says where output goes into files.
+/// The job shell's notices for output that is redirected to files.
 pub(super) fn redirections(tasks: u32, files: &[Option<String>; 2]) -> Vec<Reply> {
     let tasks = if tasks == 1 { "0".to_owned() } else { format!("[0-{}]", tasks - 1) };
     let text = |(name, file): (&str, &Option<String>)| {

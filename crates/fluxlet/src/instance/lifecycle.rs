@@ -1,4 +1,4 @@
-//! The life of a job up to its end: submitted, scheduled, started (Flux RFC 21).
+//! The lifecycle of a job until it finishes: submitted, scheduled, started (Flux RFC 21).
 
 use flux_operator_flux::{JobId, JobState};
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ impl Instance {
         self.reply(origin, tag, Reply::Done);
     }
 
-    /// Puts a pending job where its priority belongs; a held one nowhere.
+    /// Puts a pending job into the queue by its priority; a held job is not queued.
     pub(super) fn enqueue(&mut self, id: JobId) {
         self.queue.retain(|(_, queued)| *queued != id);
         let Some(job) = self.jobs.get(&id) else { return };
@@ -53,7 +53,7 @@ impl Instance {
         }
     }
 
-    /// Starts jobs in order until one does not fit. First come, first served: nobody overtakes.
+    /// Starts jobs in order until one does not fit. First come, first served: no backfilling.
     pub(super) fn schedule(&mut self) {
         while self.stopped.is_none() {
             let Some(entry) = self.queue.first().copied() else { return };
@@ -109,7 +109,7 @@ impl Instance {
         }
     }
 
-    /// Standard input for all tasks of a job; kept until there are any.
+    /// Sends standard input to all tasks of a job; it is kept until they start.
     pub(super) fn send_input(&mut self, id: JobId, data: Bytes) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.state < JobState::Run {
@@ -122,7 +122,7 @@ impl Instance {
         }
     }
 
-    /// Something that a broker says about its tasks.
+    /// Handles a broker's report about its tasks.
     pub(super) fn report(&mut self, rank: u32, report: Report) {
         let run = match &report {
             Report::Output { run, .. }
@@ -181,7 +181,7 @@ impl Instance {
         self.tell(id, [Reply::Output { task, stream, data }]);
     }
 
-    /// Keeps news of a job and passes them on to those who watch it.
+    /// Adds replies to a job's history and sends them to its watchers.
     pub(super) fn tell(&mut self, id: JobId, replies: impl IntoIterator<Item = Reply>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         for reply in replies {
@@ -196,7 +196,7 @@ impl Instance {
         }
     }
 
-    /// Flux's FLUIDs: milliseconds since the start, and a count within them (RFC 19).
+    /// The next FLUID: milliseconds since the start, and a sequence number (RFC 19).
     fn next_id(&mut self) -> JobId {
         let milliseconds = ((self.now - self.start) * 1000.0).max(1.0) as u64;
         self.last_id = (milliseconds << 24).max(self.last_id + 1);
@@ -204,7 +204,7 @@ impl Instance {
     }
 }
 
-/// What Flux makes of a wait status: the exit code, or 128 and the signal.
+/// Flux's exit code for a wait status: the exit code, or 128 plus the signal.
 pub fn exit_code(status: i32) -> i32 {
     match status & 0x7f {
         0 => status >> 8 & 0xff,
@@ -212,7 +212,7 @@ pub fn exit_code(status: i32) -> i32 {
     }
 }
 
-/// Each line with the rank of its task before it.
+/// Prefixes each line with the rank of its task.
 fn labelled(task: u32, data: &Bytes) -> Bytes {
     let mut lines = Vec::new();
     for line in data.0.split_inclusive(|byte| *byte == b'\n') {

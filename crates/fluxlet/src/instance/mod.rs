@@ -1,8 +1,8 @@
-//! The instance as the lead broker knows it: nodes, jobs, queue, and who waits for what.
+//! The instance as the lead's broker knows it: nodes, jobs, queue, and waiting clients.
 //!
-//! It is a state machine: something happens ([`Input`]), and what is to be done about it comes out
-//! ([`Action`]). It has no clock, no sockets and no processes; the lead broker brings and carries
-//! out. So a whole life of an instance can be a unit test.
+//! It is a state machine: it handles an [`Input`] and returns [`Action`]s. It has no clock, no
+//! sockets and no processes; the lead's broker provides the inputs and performs the actions. So a
+//! unit test can cover the whole lifecycle of an instance.
 
 pub mod allocate;
 mod ending;
@@ -35,11 +35,11 @@ pub struct Origin {
     pub channel: u64,
 }
 
-/// What can happen.
+/// An input of the state machine.
 #[derive(Debug)]
 pub enum Input {
     NodeUp(Hello),
-    /// `orderly` if it said that it would go.
+    /// `orderly` if the broker announced that it leaves.
     NodeDown {
         rank: u32,
         orderly: bool,
@@ -58,7 +58,7 @@ pub enum Input {
     Tick,
 }
 
-/// What is to be done.
+/// An action for the broker to perform.
 #[derive(Debug)]
 pub enum Action {
     Reply { origin: Origin, tag: u64, reply: Reply },
@@ -66,15 +66,15 @@ pub enum Action {
     Log(String),
 }
 
-/// What an instance is made of.
+/// The settings of an instance.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub owner: u32,
-    /// How many instances this one is inside of.
+    /// The nesting depth of this instance.
     pub level: u32,
-    /// `/`, or the ids of the jobs that it is inside of.
+    /// `/`, or the IDs of the enclosing jobs.
     pub path: String,
-    /// Whether nodes have what the configuration says; otherwise what their brokers found.
+    /// Whether the nodes' resources are configured; otherwise their brokers detect them.
     pub configured: bool,
 }
 
@@ -84,14 +84,14 @@ pub struct Instance {
     settings: Settings,
     nodes: Vec<Node>,
     jobs: BTreeMap<JobId, Job>,
-    /// Jobs that may start, best first.
+    /// Jobs that may start, highest priority first.
     queue: BTreeSet<(Reverse<u64>, JobId)>,
     /// Jobs that have resources.
     running: BTreeSet<JobId>,
     disabled: Option<String>,
     stopped: Option<Stopped>,
     waiters: Vec<(Option<JobId>, Origin, u64)>,
-    /// Those who wait until nothing runs (or, if true, is pending either).
+    /// Clients that wait until no job is running (or, if true, pending either).
     idlers: Vec<(bool, Origin, u64)>,
     execs: BTreeMap<u64, exec::Exec>,
     exec_count: u64,
@@ -122,7 +122,8 @@ impl Instance {
         }
     }
 
-    /// Takes note of something and says what to do, in order. `now` is in seconds since 1970.
+    /// Handles an input and returns the actions to perform, in order. `now` is in seconds since the
+    /// Unix epoch.
     pub fn handle(&mut self, now: f64, input: Input) -> Vec<Action> {
         self.now = now;
         match input {
@@ -139,7 +140,7 @@ impl Instance {
         std::mem::take(&mut self.actions)
     }
 
-    /// When [`Input::Tick`] is due next.
+    /// When the next [`Input::Tick`] is due.
     pub fn next_deadline(&self) -> Option<f64> {
         let jobs = self.running.iter().filter_map(|id| self.jobs.get(id));
         let times = jobs.flat_map(|job| {
@@ -149,22 +150,22 @@ impl Instance {
         times.flatten().min_by(f64::total_cmp)
     }
 
-    /// How many brokers are there.
+    /// The number of brokers that are online.
     pub fn online_count(&self) -> usize {
         self.nodes.iter().filter(|node| node.is_online()).count()
     }
 
-    /// Whether the broker of `rank` is there.
+    /// Whether the broker of `rank` is online.
     pub fn is_online(&self, rank: u32) -> bool {
         self.node(rank).is_some_and(Node::is_online)
     }
 
-    /// Whether any job has resources.
+    /// Whether any job or `flux exec` command is running.
     pub fn is_running(&self) -> bool {
         !self.running.is_empty() || !self.execs.is_empty()
     }
 
-    /// Ends all jobs; the instance is about to go.
+    /// Cancels all jobs, because the instance shuts down.
     pub fn cancel_all(&mut self, now: f64) -> Vec<Action> {
         self.now = now;
         self.disabled = Some("instance is shutting down".to_owned());
@@ -211,7 +212,7 @@ impl Instance {
         self.lose_tasks(rank, &host);
     }
 
-    /// Forgets everybody who waits for something and is gone.
+    /// Removes the requests of clients that have disconnected.
     fn forget(&mut self, gone: impl Fn(Origin) -> bool) {
         for job in self.jobs.values_mut() {
             job.watchers.retain(|watcher| !gone(watcher.origin));

@@ -1,4 +1,4 @@
-//! What a rank has, what of it is in use, and whether it may be used.
+//! The resources of a rank, which of them are in use, and whether they may be used.
 
 use flux_operator_flux::IdSet;
 
@@ -17,19 +17,19 @@ pub struct Node {
     pub excluded: bool,
     pub drained: Option<Drain>,
     pub presence: Presence,
-    /// What Flux says about a broker that is gone.
+    /// Flux's note about a broker that is offline.
     pub note: &'static str,
-    /// When that began.
+    /// Since when the broker has been in this state.
     pub since: f64,
 }
 
-/// Whether the broker of a rank is there.
+/// Whether the broker of a rank is online.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// Never came, or left in order.
+    /// Has not joined, or has left normally.
     Offline,
     Online,
-    /// Was there, and went without a word.
+    /// Was online, and disconnected unexpectedly.
     Lost,
 }
 
@@ -55,12 +55,12 @@ impl Node {
         self.presence == Presence::Online
     }
 
-    /// Whether a new job may have it.
+    /// Whether a new job may use it.
     pub fn is_usable(&self) -> bool {
         self.is_online() && !self.excluded && self.drained.is_none()
     }
 
-    /// Whether no job has any of it.
+    /// Whether no job uses it.
     pub fn is_idle(&self) -> bool {
         self.used_cores.is_empty() && self.used_gpus.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What clients ask of the instance, and the answers.
+//! Requests of clients to the instance, and the replies.
 
 use flux_operator_flux::{JobId, JobState};
 use serde_json::json;
@@ -59,7 +59,7 @@ impl Instance {
             Request::Put { id, key, value } => self.put(origin, tag, id, key, value),
             Request::Get { id, key } => self.get(origin, tag, id, key),
             Request::Uptime => self.uptime(origin, tag),
-            // The broker answers these itself, because they are about it and not the instance.
+            // The broker answers these itself, because they are about the broker.
             Request::Attributes
             | Request::SetAttribute { .. }
             | Request::Configuration
@@ -74,7 +74,7 @@ impl Instance {
         self.refuse(origin, tag, RefusalKind::NoSuchJob, "unknown job id");
     }
 
-    /// Whether the job is there and active; if not, the client has its answer.
+    /// Whether the job exists and is active; if not, an error is sent to the client.
     fn check_active(&mut self, origin: Origin, tag: u64, id: JobId) -> bool {
         match self.jobs.get(&id).map(|job| job.state) {
             None => self.no_such_job(origin, tag),
@@ -86,7 +86,7 @@ impl Instance {
         false
     }
 
-    /// The past first, then what comes.
+    /// Sends the job's history, and then new events if `follow`.
     fn watch(&mut self, watcher: Watcher, id: JobId, follow: bool) {
         let Watcher { origin, tag, output } = watcher;
         let Some(job) = self.jobs.get_mut(&id) else { return self.no_such_job(origin, tag) };
@@ -110,7 +110,7 @@ impl Instance {
         }
     }
 
-    /// Pending jobs by priority, then running and ended ones, the latest first.
+    /// Lists pending jobs by priority, then running and inactive ones, the latest first.
     fn list(&mut self, origin: Origin, tag: u64, ids: &[JobId], states: u64) {
         if let Some(unknown) = ids.iter().find(|id| !self.jobs.contains_key(id)) {
             return self.refuse(origin, tag, RefusalKind::NoSuchJob, unknown.to_string());
@@ -208,7 +208,7 @@ impl Instance {
         self.serve_waiters();
     }
 
-    /// Each waitable job that has ended goes to the first who waits for it.
+    /// Replies to the first client that waits for each finished waitable job.
     pub(super) fn serve_waiters(&mut self) {
         for (id, origin, tag) in std::mem::take(&mut self.waiters) {
             let ended = |job: &&mut Job| {
@@ -225,7 +225,7 @@ impl Instance {
             let note = job.fatal.as_ref().map_or_else(String::new, |fatal| {
                 format!("Fatal exception type={} {}", fatal.kind, fatal.note)
             });
-            // A job that never ran has no status; Flux counts it as failed.
+            // A job that never ran has no status; Flux reports it as failed.
             let status = job.status.unwrap_or(1 << 8);
             let reply = Reply::Waited { id: job.id, status, note };
             self.reply(origin, tag, reply);
@@ -267,7 +267,7 @@ impl Instance {
     }
 
     fn queue_status(&mut self, origin: Origin, tag: u64) {
-        // A stopped queue asks for nothing.
+        // A stopped queue has no alloc requests.
         let pending = if self.stopped.is_some() { 0 } else { self.queue.len() };
         let status = QueueStatus {
             disabled: self.disabled.clone(),
@@ -321,7 +321,7 @@ impl Instance {
     }
 }
 
-/// Pending, running, ended.
+/// The order of groups in a list: pending, running, inactive.
 fn group(state: JobState) -> u8 {
     match state {
         JobState::New | JobState::Depend | JobState::Priority | JobState::Sched => 0,

@@ -1,4 +1,4 @@
-//! Taking nodes out of use and putting them back.
+//! Drains and undrains nodes.
 
 use flux_operator_flux::{HostList, IdSet};
 
@@ -54,7 +54,7 @@ impl Instance {
     }
 }
 
-/// The ranks that `text` names, which is an idset or a host list; the error is in Flux's words.
+/// The ranks that `text`, an idset or a host list, names; the error is Flux's message.
 pub fn resolve(text: &str, hosts: &[&str]) -> Result<IdSet, String> {
     if let Ok(ranks) = text.parse::<IdSet>() {
         let last = ranks.last().map_or(0, |rank| rank as usize);

@@ -1,4 +1,4 @@
-//! Whole lives of small instances.
+//! Tests of the whole lifecycle of small instances.
 
 use flux_operator_flux::{IdSet, JobId, JobResult, JobState};
 
@@ -10,7 +10,7 @@ use crate::submission::{Shape, Submission};
 
 const CLIENT: Origin = Origin { rank: 0, channel: 1 };
 
-/// An instance, and what it asked for so far.
+/// An instance, and its actions so far.
 struct World {
     instance: Instance,
     now: f64,
@@ -20,7 +20,7 @@ struct World {
 }
 
 impl World {
-    /// `size` nodes of two cores, of which the first `online` are there.
+    /// `size` nodes of two cores, of which the first `online` are online.
     fn new(size: u32, online: u32) -> Self {
         let cores = IdSet::first_n(2);
         let nodes = (0..size).map(|rank| Node::new(rank, format!("fs-{rank}"), cores.clone(), 0.0));
@@ -48,7 +48,7 @@ impl World {
         self.input(Input::NodeUp(hello));
     }
 
-    /// What is answered to a request at once.
+    /// Sends a request and returns the immediate replies.
     fn ask(&mut self, request: Request) -> Vec<Reply> {
         self.tag += 1;
         let tag = self.tag;
@@ -83,7 +83,7 @@ impl World {
         (job.state, job.result())
     }
 
-    /// Ends all tasks of a job.
+    /// Reports the exit of all tasks of a job.
     fn end(&mut self, id: JobId, status: i32) {
         let running = self.instance.jobs[&id].running.clone();
         for (task, rank) in running {

@@ -1,5 +1,5 @@
 //! An instance of four slots fs-[0-3] on this machine, as processes: fluxlet, or the Flux that is
-//! installed under `FLUX_ROOT`. Everything goes when it is dropped, also in a test that fails.
+//! installed in `FLUX_ROOT`. Everything is cleaned up when it is dropped, even if a test fails.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-/// How long anything may take: machines are slow, and a test that hangs should say so.
+/// How long anything may take: test machines are slow, but a test that hangs must fail.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What lines of shell can use: `running [OPTION]..` submits a job and returns when its task runs.
+/// Helpers for shell lines: `running [OPTION]..` submits a job and returns when its task runs.
 const HELPERS: &str = "running() { rm -f started; \
     flux submit \"$@\" sh -c 'touch started; exec sleep 300'; \
     until test -e started; do sleep 0.01; done; }";
@@ -40,13 +40,13 @@ pub fn flux() -> PathBuf {
     }
 }
 
-/// fluxlet under the name `flux`, by which scripts call it.
+/// fluxlet under the name `flux`, which scripts use.
 fn fluxlet() -> PathBuf {
     static LINK: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bin");
         fs::create_dir_all(&folder).unwrap();
-        // Other test programs make the same link at the same time.
+        // Other test programs create the same link concurrently.
         let own = folder.join(format!("flux-{}", std::process::id()));
         symlink(env!("CARGO_BIN_EXE_fluxlet"), &own).unwrap();
         fs::rename(&own, folder.join("flux")).unwrap();
@@ -55,12 +55,12 @@ fn fluxlet() -> PathBuf {
     LINK.get_or_init(make).clone()
 }
 
-/// A directory with a short name: sockets have to fit in it.
+/// A directory with a short path, because the paths of sockets are limited.
 pub fn directory() -> TempDir {
     tempfile::Builder::new().prefix("fx").rand_bytes(5).tempdir_in("/tmp").unwrap()
 }
 
-/// A command in an environment that has nothing of a surrounding instance.
+/// A command without the environment of an enclosing instance.
 pub fn command() -> Command {
     let program = flux();
     let mut command = Command::new(&program);
@@ -75,7 +75,7 @@ pub fn command() -> Command {
     command
 }
 
-/// A process that does not outlive its owner.
+/// A process that is killed when this is dropped.
 pub struct Process(pub Child);
 
 impl Process {
@@ -88,7 +88,7 @@ impl Process {
         let _already_gone = rustix::process::kill_process(pid, signal);
     }
 
-    /// Waits for the end.
+    /// Waits until the process exits.
     pub fn wait(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -97,13 +97,13 @@ impl Process {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        panic!("process {} does not end", self.0.id());
+        panic!("process {} does not exit", self.0.id());
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Its group too: what a broker that was killed leaves behind belongs to it.
+        // Its process group too, in case a killed broker has left processes behind.
         let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
         if self.0.try_wait().is_ok_and(|status| status.is_none()) {
             let _already_gone = rustix::process::kill_process(pid, Signal::KILL);
@@ -122,14 +122,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// `hosts` slots of two cores. Nobody is there yet.
+    /// `hosts` slots of two cores. No broker is started yet.
     pub fn new(hosts: u32) -> Self {
         let directory = directory();
         let endpoint = format!("ipc://{}", directory.path().join("tree").display());
         Self::with_endpoint(hosts, directory, endpoint)
     }
 
-    /// The same with the lead on a TCP port of the loopback.
+    /// The same with the lead on a TCP port of the loopback interface.
     pub fn on_tcp(hosts: u32) -> Self {
         let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("tcp://{}", probe.local_addr().unwrap());
@@ -150,7 +150,7 @@ impl Cluster {
         self.directory.path().join(name)
     }
 
-    /// The host and port of the lead, where it has one.
+    /// The host and port of the lead, if it uses TCP.
     pub fn address(&self) -> &str {
         self.endpoint.strip_prefix("tcp://").unwrap()
     }
@@ -192,7 +192,7 @@ impl Cluster {
         command
     }
 
-    /// Starts the lead, which stays until it is told to go.
+    /// Starts the lead, which runs until it is stopped.
     pub fn start_lead(&mut self, quorum: u32) {
         let mut command = self.broker(0, "config.toml");
         command.arg(format!("-Sbroker.quorum={quorum}")).arg("-Sbroker.rc2_none");
@@ -204,14 +204,14 @@ impl Cluster {
         self.brokers[rank as usize] = Some(Process::start(&mut command));
     }
 
-    /// Starts the lead and so many others, and waits until all of them are there.
+    /// Starts this many brokers including the lead, and waits until all of them are online.
     pub fn start(&mut self, brokers: u32) {
         self.start_lead(brokers);
         (1..brokers).for_each(|rank| self.start_worker(rank));
         (0..brokers).for_each(|rank| self.wait_for(rank, true));
     }
 
-    /// Waits until a broker is there, or gone.
+    /// Waits until a broker is online, or offline.
     pub fn wait_for(&self, rank: u32, there: bool) {
         let wanted = |line: &str| {
             let mut words = line.split_whitespace();
@@ -225,7 +225,7 @@ impl Cluster {
                 text.lines().find(|line| wanted(line)).and_then(|line| line.split(": ").nth(1));
             status.is_some_and(|status| up.contains(&status) == there)
         });
-        // The scheduler hears of it a little later in a real Flux.
+        // In a real Flux the scheduler is informed a little later.
         self.until("the scheduler knows", || {
             let output = self.flux(&["resource", "list", "-s", "down", "-no", "{ranks}"]);
             let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -234,7 +234,7 @@ impl Cluster {
         });
     }
 
-    /// Asks again and again.
+    /// Polls until `holds` returns true.
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -259,7 +259,7 @@ impl Cluster {
         format!("local://{}/local-{rank}", self.path(&format!("run{rank}")).display())
     }
 
-    /// A command of `flux` at the lead.
+    /// Runs a `flux` command against the lead.
     pub fn flux(&self, arguments: &[&str]) -> Output {
         let mut command = command();
         command.args(arguments).env("FLUX_URI", self.uri(0)).current_dir(self.path("work"));
@@ -274,7 +274,7 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// A line of shell at the lead.
+    /// Runs a shell line against the lead.
     pub fn shell(&self, line: &str) -> Output {
         let path = command();
         let path = path.get_envs().find(|(name, _)| *name == "PATH").unwrap().1.unwrap();
@@ -296,7 +296,7 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// The lead first, in order, so that a real Flux can remove what it made elsewhere.
+    /// Stops the lead first, so that a real Flux can clean up.
     fn drop(&mut self) {
         if let Some(Some(lead)) = self.brokers.first_mut() {
             lead.signal(Signal::TERM);
@@ -308,7 +308,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Runs a command with a limit.
+/// Runs a command with a timeout.
 pub fn output(command: &mut Command) -> Output {
     let mut process = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let mut out = process.0.stdout.take().unwrap();
@@ -339,7 +339,7 @@ pub fn is_running(needle: &str) -> bool {
     lines.map(|line| String::from_utf8_lossy(&line).into_owned()).any(|line| line.contains(needle))
 }
 
-/// Reads a fixture beside the tests.
+/// The path of a fixture next to the tests.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance").join(name)
 }

@@ -1,4 +1,4 @@
-//! What is to be run: queues, and the jobs and MiniClusters that wait at them.
+//! What to run: queues, and the jobs and MiniClusters that wait in them.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Batch {
     pub(super) notes: Vec<String>,
 }
 
-/// Something that waits for a queue.
+/// A job or MiniCluster that waits in a queue.
 #[derive(Clone, Debug)]
 pub(super) enum Entry {
     Job(Box<FluxJob>),
@@ -29,24 +29,24 @@ pub(super) enum Entry {
 /// Why jobs cannot be run here.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
-    /// A job cannot be carried out anywhere.
-    #[error("{kind} {name:?} cannot be carried out: {message}")]
+    /// A job is not valid, so it cannot be run.
+    #[error("{kind} {name:?} cannot be run: {message}")]
     Refused {
-        /// What it is.
+        /// Its kind.
         kind: &'static str,
         /// Its name.
         name: String,
         /// Why, and what to do.
         message: String,
     },
-    /// Two of one name.
-    #[error("there are two jobs called {name:?}: choose another name for one of them")]
+    /// Two have the same name.
+    #[error("there are two jobs named {name:?}: rename one of them")]
     Twice {
         /// The name.
         name: String,
     },
-    /// A MiniCluster that waits for nothing.
-    #[error("MiniCluster {name:?} names no queue: write `queue` in its spec, or run it alone")]
+    /// A MiniCluster without a queue.
+    #[error("MiniCluster {name:?} names no queue: set `queue` in its spec, or run it alone")]
     NotQueued {
         /// Its name.
         name: String,
@@ -56,11 +56,11 @@ pub enum BatchError {
     Signals(#[source] std::io::Error),
 }
 
-/// Where objects are that do not say.
+/// The namespace of objects that do not name one.
 const NAMESPACE: &str = "default";
 
 impl Batch {
-    /// Checks queues, jobs and MiniClusters, which are admitted in this order.
+    /// Checks queues, jobs and MiniClusters. Jobs and MiniClusters are queued in this order.
     pub fn of(
         setups: Vec<FluxSetup>,
         jobs: Vec<FluxJob>,
@@ -90,7 +90,7 @@ impl Batch {
         let (uid, name, class) = (uid_of(&job), job.name_any(), &job.spec.priority_class_name);
         if !class.is_empty() {
             self.notes.push(format!(
-                "job {name}: PriorityClass {class:?} is not known here: its priority is 0"
+                "job {name}: PriorityClass {class:?} is not used: its priority is 0"
             ));
             self.ledger.put_class(class, Some(0));
         }
@@ -139,12 +139,12 @@ impl Entry {
         }
     }
 
-    /// The MiniCluster to run with the nodes that a setup has given.
+    /// The MiniCluster to run with the nodes that it was admitted with.
     pub(super) fn minicluster(self, size: u32, setup: Option<&FluxSetupSpec>) -> MiniCluster {
         match self {
             Entry::Job(job) => {
                 let mut made = minicluster_at(&job, setup, size.try_into().unwrap_or(i32::MAX));
-                // Nobody asked for it, so that it is not used need not be said.
+                // The user did not set it, so no note that it is not used is needed.
                 let containers = made.spec.containers.iter_mut();
                 containers.filter(|c| c.image == DEFAULT_IMAGE).for_each(|c| c.image.clear());
                 made
@@ -154,11 +154,11 @@ impl Entry {
     }
 }
 
-/// The setups as this machine can have them; one without limits if there is none.
+/// The setups without what has no meaning on one machine; one without limits if there is none.
 fn prepared(setups: Vec<FluxSetup>, now: Timestamp, notes: &mut Vec<String>) -> Vec<FluxSetup> {
     let mut setups = setups;
     if setups.is_empty() {
-        notes.push("there is no FluxSetup: every job runs at once".into());
+        notes.push("there is no FluxSetup: all jobs run at the same time".into());
         setups.push(FluxSetup::new("default", FluxSetupSpec::default()));
     }
     let mut prepared = Vec::new();
@@ -166,15 +166,15 @@ fn prepared(setups: Vec<FluxSetup>, now: Timestamp, notes: &mut Vec<String>) -> 
         complete(&mut setup.metadata, index, now);
         if setup.spec.quota_from_nodes.take().is_some() {
             let name = setup.name_any();
-            notes.push(format!("quotaFromNodes of {name} is not used: its quota alone counts"));
+            notes.push(format!("quotaFromNodes of {name} is not used: only its quota applies"));
         }
         prepared.push(setup);
     }
     prepared
 }
 
-/// What an API server would fill in. Objects of one second are taken by their uid, so
-/// that is in the order of the file.
+/// Fills in what an API server would. Objects created in the same second are ordered by UID,
+/// so UIDs follow the order of the file.
 fn complete(metadata: &mut ObjectMeta, index: usize, now: Timestamp) {
     if let Some(prefix) = metadata.generate_name.take() {
         metadata.name = Some(format!("{prefix}{index}"));
@@ -184,7 +184,7 @@ fn complete(metadata: &mut ObjectMeta, index: usize, now: Timestamp) {
     metadata.creation_timestamp = Some(Time(now));
 }
 
-/// The operator's namespace: where a setup speaks for others.
+/// The operator's namespace: that of a setup with a `namespaceSelector`.
 fn home(setups: &[FluxSetup]) -> String {
     let speaking = setups.iter().find(|setup| setup.spec.namespace_selector.is_some());
     speaking.and_then(|setup| setup.namespace()).unwrap_or_else(|| NAMESPACE.into())

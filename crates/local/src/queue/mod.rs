@@ -1,9 +1,9 @@
 //! FluxJobs on one machine: the operator's own ledger decides which are admitted, and each
-//! admitted job is a cluster of processes.
+//! admitted job runs as a cluster of processes.
 //!
 //! ```text
-//! Batch ──put──► the ledger of plan ──cycle──► admit ──► a thread with the job's front
-//!                      ▲                                     │ ready, ended
+//! Batch ──put──► the ledger of plan ──cycle──► admit ──► a thread that supervises the job
+//!                      ▲                                     │ ready, finished
 //!                      └─────────────── remove ◄─────────────┘
 //! ```
 
@@ -34,12 +34,12 @@ enum Event {
     Signal(i32),
 }
 
-/// The exit code of a job that ran for longer than it may, as `timeout` has it.
+/// The exit code of a job that exceeded its time limit, the same as that of `timeout`(1).
 const TOO_LONG: u8 = 124;
 /// The exit code of a job that was not run.
 const NOT_RUN: u8 = 1;
 
-/// Runs all jobs, each when there is room for it. Returns the worst of their exit codes.
+/// Runs all jobs, each once it is admitted. Returns the highest of their exit codes.
 pub fn run_batch(
     home: &Home,
     batch: Batch,
@@ -66,7 +66,7 @@ pub fn run_batch(
     }))
 }
 
-/// What there is, and what was said of it.
+/// The jobs, and what has been printed about them.
 struct Queue {
     ledger: Ledger,
     waiting: BTreeMap<Uid, Entry>,
@@ -77,7 +77,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Goes on until every job has ended or nothing can bring the others forward.
+    /// Runs until every job has finished, or no further job can be admitted.
     fn run(
         mut self,
         events: &Receiver<Event>,
@@ -90,7 +90,7 @@ impl Queue {
             if told.is_none() {
                 let decided = self.ledger.cycle(now());
                 wake = decided.wake;
-                // One that could not be started has freed its room again.
+                // A job that could not be started has released its quota, so decide again.
                 let mut failed = false;
                 for admitted in &decided.admit {
                     failed |= !self.admit(&admitted.admit, progress, &start);
@@ -100,7 +100,7 @@ impl Queue {
                 }
                 self.tell_waiting(progress);
             }
-            // All room is free: who is not admitted now never will be.
+            // All quota is free: a job that is not admitted now never will be.
             if self.running.is_empty() {
                 break;
             }
@@ -154,7 +154,7 @@ impl Queue {
         }
     }
 
-    /// Says why each waiting job waits, when that has changed.
+    /// Prints why each waiting job waits, when that has changed.
     fn tell_waiting(&mut self, progress: &Progress) {
         for (uid, entry) in &self.waiting {
             let Some(waiting) = self.ledger.scheduler().why(uid, now()) else { continue };
@@ -167,7 +167,7 @@ impl Queue {
         }
     }
 
-    /// What happens next; None when it is time to look again.
+    /// Waits for the next event; `None` at a deadline or when the ledger is due again.
     fn next(&self, events: &Receiver<Event>, wake: Option<Millis>) -> Option<Event> {
         let ends = self.running.values().filter_map(|running| running.deadline);
         match ends.chain(wake).min() {
@@ -190,11 +190,11 @@ impl Queue {
         let name = &running.name;
         let code = match ended {
             _ if running.too_long => {
-                progress.done(&format!("job {name} ran for longer than maxRuntimeSeconds"));
+                progress.done(&format!("job {name} exceeded maxRuntimeSeconds"));
                 TOO_LONG
             }
             Ok(code) => {
-                progress.done(&format!("job {name} ended with exit code {code}"));
+                progress.done(&format!("job {name} finished with exit code {code}"));
                 code
             }
             Err(reason) => {
@@ -215,11 +215,10 @@ impl Queue {
         }
     }
 
-    /// Nothing runs: who is still waiting does not fit into an empty queue.
+    /// Nothing runs: the jobs that still wait do not fit into an empty queue.
     fn give_up(self, progress: &Progress) -> u8 {
         for entry in self.waiting.values() {
-            progress
-                .done(&format!("job {} was not run: nothing will make room for it", entry.name()));
+            progress.done(&format!("job {} was not run: it can never be admitted", entry.name()));
         }
         if self.waiting.is_empty() { self.worst } else { self.worst.max(NOT_RUN) }
     }

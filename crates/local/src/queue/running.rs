@@ -13,21 +13,21 @@ use crate::front::{self, Ears, run_one_of_several};
 use crate::home::Home;
 use crate::request::Request;
 
-/// A job whose cluster is up or on its way.
+/// A job whose cluster is running or starting.
 pub(super) struct Running {
     pub(super) name: String,
-    /// When it must have ended.
+    /// When it must have finished.
     pub(super) deadline: Option<Millis>,
-    /// It was told to end because it had not.
+    /// It was stopped because it exceeded the deadline.
     pub(super) too_long: bool,
-    /// What one machine cannot give it.
+    /// What one machine cannot provide for it.
     pub(super) notes: Vec<String>,
     voice: Sender<front::Event>,
 }
 
 impl Running {
-    /// Starts the cluster of an admitted job, which must have ended by `deadline`; `sender` is
-    /// told how it goes.
+    /// Starts the cluster of an admitted job, which must have finished by `deadline`. `sender`
+    /// receives its events.
     pub(super) fn start(
         home: &Home,
         minicluster: MiniCluster,
@@ -37,7 +37,7 @@ impl Running {
         sender: Sender<Event>,
     ) -> Result<Running, String> {
         let mut request = Request::of(minicluster).map_err(|error| error.to_string())?;
-        // What is going on is told by the queue; the rest is the command's.
+        // The queue prints progress; the rest of the output is the command's.
         request.quieten();
         let notes = request.notes.clone();
         let ears = Ears::new();
@@ -45,7 +45,7 @@ impl Running {
         let (home, programs, uid) = (home.clone(), programs.clone(), admit.uid.clone());
         thread::spawn(move || {
             let ready = |_: &_| {
-                // Nobody listens any more when the program ends.
+                // There is no receiver any more when the program exits.
                 let _ = sender.send(Event::Ready(uid.clone()));
             };
             let ended = run_one_of_several(&home, &request, &programs, ears, ready);
@@ -55,13 +55,13 @@ impl Running {
         Ok(Running { name: admit.name.to_string(), deadline, too_long: false, notes, voice })
     }
 
-    /// Tells it to end, as a signal would.
+    /// Stops it, as a signal would.
     pub(super) fn end(&self, signal: i32) {
-        // It may just have ended by itself.
+        // It may just have finished by itself.
         let _ = self.voice.send(front::Event::Signal(signal));
     }
 
-    /// Tells it to end because its time is over.
+    /// Stops it because it exceeded its deadline.
     pub(super) fn end_too_long(&mut self) {
         self.deadline = None;
         self.too_long = true;

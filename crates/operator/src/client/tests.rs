@@ -1,4 +1,4 @@
-//! Against servers on loopback that go silent, each in its own way.
+//! Tests against loopback servers that stall in different ways.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,29 +16,29 @@ use crate::errors::chain;
 use crate::health::Health;
 use crate::lease::Leadership;
 
-/// Short enough for a test, and each of its own length.
+/// Short enough for a test, and all different.
 const SHORT: Limits = Limits {
     object: Duration::from_millis(100),
     list: Duration::from_millis(200),
     watch: Duration::from_millis(300),
 };
 
-/// A server that answers every connection's request with the same bytes, piece by piece, and
-/// then keeps the connection open without a word.
+/// A server that sends the same bytes, piece by piece, in response to every request, and then keeps
+/// the connection open without sending anything more.
 struct Server {
     client: Client,
     asked: Arc<AtomicUsize>,
 }
 
 impl Server {
-    /// Before each piece the server waits.
+    /// The server waits for the given time before each piece.
     async fn start(pieces: &[(Duration, &'static str)]) -> Server {
         let pieces = pieces.to_vec();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
-        // It ends with the test's runtime.
+        // The task is cancelled with the test's runtime.
         tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -68,7 +68,7 @@ async fn patch(api: &Api<ConfigMap>) -> Result<ConfigMap, kube::Error> {
     api.patch("b", &PatchParams::default(), &Patch::Merge(json!({ "data": { "c": "d" } }))).await
 }
 
-/// Fails a test that would hang.
+/// Fails a test that would otherwise hang.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     let soon = tokio::time::timeout(Duration::from_secs(30), future).await;
     soon.expect("a request has no time limit")
@@ -80,11 +80,11 @@ const AT_ONCE: Duration = Duration::ZERO;
 async fn a_request_that_is_never_answered_ends_in_time_and_says_what_is_not_known() {
     let server = Server::start(&[]).await;
     let error = soon(patch(&server.config_maps())).await.unwrap_err();
-    assert!(is_unknown(&error), "the write may have happened");
+    assert!(is_unknown(&error), "the write may have been executed");
     assert_eq!(
         chain(&error),
-        "the API server did not answer PATCH /api/v1/namespaces/a/configmaps/b within 0.1 s, \
-         and may or may not have acted on it"
+        "the API server did not respond to PATCH /api/v1/namespaces/a/configmaps/b within 0.1 s, \
+         but may have executed it"
     );
     let error = soon(server.config_maps().list(&ListParams::default())).await.unwrap_err();
     assert!(chain(&error).contains("GET /api/v1/namespaces/a/configmaps within 0.2 s"), "{error}");
@@ -117,7 +117,7 @@ async fn a_watch_must_begin_in_time_and_may_then_last() {
 
     const HEAD: &str = "HTTP/1.1 200 OK\r\n\r\n";
     const EVENT: &str = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"b\"}}}\n";
-    // Later than all limits.
+    // Later than all timeouts.
     let late = Server::start(&[(AT_ONCE, HEAD), (Duration::from_millis(500), EVENT)]).await;
     let events = soon(late.config_maps().watch(&WatchParams::default(), "1")).await.unwrap();
     let event = soon(events.boxed().try_next()).await.unwrap();
@@ -136,7 +136,7 @@ async fn who_does_not_lead_reads_and_sends_no_write() {
     leadership.close();
     soon(api.get("b")).await.unwrap();
     let error = soon(patch(&api)).await.unwrap_err();
-    assert!(!is_unknown(&error), "it was certainly not done: {error}");
+    assert!(!is_unknown(&error), "the write was not executed: {error}");
     assert!(chain(&error).starts_with("nothing was written"), "{error}");
     assert_eq!(server.asked.load(Ordering::SeqCst), 2);
 }

@@ -1,4 +1,4 @@
-//! A replica that wants to lead: looks at the Lease, takes it, keeps it.
+//! A replica that takes part in the election: reads, acquires and renews the Lease.
 
 use std::pin::pin;
 use std::time::Instant;
@@ -18,7 +18,8 @@ use super::{Election, Leadership, address_of};
 use crate::errors::chain;
 use crate::metrics::Metrics;
 
-/// Why a leader does not lead any more. It must end, because another may write.
+/// Why this replica is no longer the leader. The process must exit, because another replica may
+/// write.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
     /// Another replica is the holder.
@@ -27,25 +28,25 @@ pub enum Lost {
         /// The holder.
         holder: String,
     },
-    /// The API server took no renewal.
+    /// The API server accepted no renewal in time.
     #[error("lost the Lease: failed to renew it for {} seconds", RENEW_WITHIN.as_secs())]
     Unrenewed,
 }
 
-/// This replica in the election.
+/// This replica's part in the election.
 pub(crate) struct Candidate {
     api: Api<Lease>,
     name: String,
     me: String,
     seen: Option<Seen>,
-    /// When the Lease was last written by us, counted from before the request.
+    /// When we last wrote the Lease, measured before the request was sent.
     renewed: Option<Instant>,
     leadership: Leadership,
     metrics: Metrics,
 }
 
 impl Candidate {
-    /// A replica that does not lead yet, and how it will stand.
+    /// A replica that does not lead yet, and its [`Leadership`].
     pub(crate) fn new(
         client: Client,
         election: &Election,
@@ -64,7 +65,7 @@ impl Candidate {
         (candidate, leadership)
     }
 
-    /// Takes the Lease when it can be had and keeps it. Returns when it is lost.
+    /// Acquires the Lease as soon as possible and keeps renewing it. Returns when it is lost.
     pub(crate) async fn campaign(&mut self) -> Lost {
         let mut changes = pin!(watch_object(self.api.clone(), &self.name).default_backoff());
         loop {
@@ -80,8 +81,8 @@ impl Candidate {
         }
     }
 
-    /// Releases the Lease if it is ours, so that another replica need not wait. Nothing may
-    /// be under way any more.
+    /// Releases the Lease if we hold it, so that another replica need not wait for it to expire. No
+    /// work may be running any more.
     pub(crate) async fn release(&mut self) {
         self.leadership.close();
         self.metrics.leads(false);
@@ -96,7 +97,7 @@ impl Candidate {
             }
             self.write(Some(&lease), released(&spec)).await.map(drop)
         };
-        // Others take it after its term in any case.
+        // If this fails, others acquire the Lease once it has expired.
         match timeout(RETRY, released).await {
             Ok(Ok(())) => tracing::info!("released the Lease"),
             Ok(Err(error)) => {
@@ -106,7 +107,7 @@ impl Candidate {
         }
     }
 
-    /// Looks and acts once. Returns when to look again.
+    /// Tries once to acquire or renew the Lease. Returns when to try again.
     async fn step(&mut self) -> Result<Instant, Lost> {
         let now = Instant::now();
         let limit = match self.renewed {
@@ -116,7 +117,7 @@ impl Candidate {
         let before = self.renewed;
         let outcome = timeout(limit, self.look_and_act()).await;
         if before.is_some_and(|before| before.elapsed() >= RENEW_WITHIN) {
-            // A renewal that came this late does not count: work was dropped meanwhile.
+            // A renewal this late does not count: the replica may have stopped its work meanwhile.
             return Err(Lost::Unrenewed);
         }
         if let Some(renewed) = self.renewed {
@@ -132,10 +133,10 @@ impl Candidate {
         match outcome {
             Ok(Ok(wait)) => Ok(wait),
             Ok(Err(error)) => {
-                tracing::warn!(error = chain(&error), "failed to see to the Lease");
+                tracing::warn!(error = chain(&error), "failed to acquire or renew the Lease");
                 Ok(Instant::now() + RETRY)
             }
-            // The time has passed already.
+            // The deadline has passed already.
             Err(_) => Ok(Instant::now()),
         }
     }
@@ -158,14 +159,14 @@ impl Candidate {
                 self.stand();
                 Ok(now + RETRY)
             }
-            // Somebody else was faster: look at what they wrote.
+            // Another replica wrote first: read its Lease soon.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(now + RETRY / 10),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes the Lease as it was seen, or not at all: two replicas that see the
-    /// same Lease cannot both change it.
+    /// Writes the Lease only if it is unchanged since it was read, so that of two replicas that
+    /// read the same Lease only one can write it.
     async fn write(&self, before: Option<&Lease>, spec: LeaseSpec) -> Result<Lease, kube::Error> {
         let parameters = PostParams::default();
         match before {
@@ -181,7 +182,7 @@ impl Candidate {
         }
     }
 
-    /// Tells everybody how this replica stands.
+    /// Publishes whether this replica is the leader, and otherwise who is.
     fn stand(&self) {
         let holder = self.seen.as_ref().and_then(Seen::holder);
         let held = self.renewed.filter(|_| holder == Some(&self.me));
@@ -191,8 +192,8 @@ impl Candidate {
     }
 }
 
-/// Waits until the Lease has another holder than `known`. A watch that ends or
-/// fails is no news: it is tried again, and the next look needs it not.
+/// Waits until the Lease has another holder than `known`. Errors of the watch are ignored: the
+/// watch is restarted, and the next attempt does not depend on it.
 async fn other_holder(
     changes: &mut (impl Stream<Item = watcher::Result<Option<Lease>>> + Unpin),
     known: Option<&str>,

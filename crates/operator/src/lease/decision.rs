@@ -1,8 +1,7 @@
-//! What to do with a Lease at a time. Pure.
+//! Decides what to do with a Lease at a given time. Pure.
 //!
-//! The clocks of two machines are never compared: a Lease has run out when it
-//! was seen here, unchanged, for as long as it says it lasts. Kubernetes' own
-//! leader election does the same.
+//! The clocks of two machines are never compared: a Lease has expired once this replica has
+//! observed it unchanged for its whole duration. Kubernetes' own leader election does the same.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +9,18 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 
-/// How long a Lease lasts that is not renewed.
+/// How long a Lease is valid after a renewal.
 pub(super) const TERM: Duration = Duration::from_secs(15);
 
-/// A leader that has not renewed the Lease for this long gives up: it must have
-/// ended before another replica may take the Lease.
+/// A leader that has not renewed the Lease for this long gives up. The process must exit before
+/// another replica can acquire the Lease.
 pub(super) const RENEW_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often a leader renews the Lease, and how soon a request that failed is
-/// made again. These three are the usual ones of Kubernetes' components.
+/// How often a leader renews the Lease, and how soon a failed request is retried. These three
+/// values are the defaults of Kubernetes' own components.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
-/// A Lease, and since when it has been seen like this.
+/// A Lease, and since when it has been observed unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) spec: LeaseSpec,
@@ -29,7 +28,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// A Lease looked at now; `before` is what was seen the last time.
+    /// Observes a Lease now; `before` is the previous observation.
     pub(super) fn look(before: Option<Seen>, spec: LeaseSpec, now: Instant) -> Seen {
         match before {
             Some(before) if before.spec == spec => before,
@@ -37,7 +36,7 @@ impl Seen {
         }
     }
 
-    /// Who holds it.
+    /// The holder, if there is one.
     pub(super) fn holder(&self) -> Option<&str> {
         self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
@@ -48,16 +47,16 @@ impl Seen {
     }
 }
 
-/// What a replica does.
+/// What a replica does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Make itself the holder, or stay it.
+    /// Acquire or renew the Lease.
     Hold,
-    /// Nothing before this time, unless the Lease changes.
+    /// Wait until this time, unless the Lease changes first.
     Wait(Instant),
 }
 
-/// What the replica `me` does with the Lease it sees, if there is one.
+/// What the replica `me` does with the observed Lease, if there is one.
 pub(super) fn decide(me: &str, seen: Option<&Seen>, now: Instant) -> Decision {
     let Some(seen) = seen else { return Decision::Hold };
     let time = match seen.holder() {
@@ -68,7 +67,7 @@ pub(super) fn decide(me: &str, seen: Option<&Seen>, now: Instant) -> Decision {
     if now >= time { Decision::Hold } else { Decision::Wait(time) }
 }
 
-/// The Lease as `me` writes it.
+/// The spec with which `me` acquires or renews the Lease.
 pub(super) fn held(me: &str, before: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
     let before = before.cloned().unwrap_or_default();
     let mine = before.holder_identity.as_deref() == Some(me);
@@ -83,7 +82,7 @@ pub(super) fn held(me: &str, before: Option<&LeaseSpec>, now: Timestamp) -> Leas
     }
 }
 
-/// The Lease as a holder leaves it that stops.
+/// The spec with which a holder that stops releases the Lease.
 pub(super) fn released(before: &LeaseSpec) -> LeaseSpec {
     LeaseSpec { lease_transitions: before.lease_transitions, ..LeaseSpec::default() }
 }
@@ -112,7 +111,7 @@ mod tests {
     #[test]
     fn anothers_lease_is_taken_only_after_its_whole_term_here() {
         let now = Instant::now();
-        // What its writer's clock says does not matter.
+        // The time on the writer's clock does not matter.
         let lease = seen(held("other", None, at(0)), now);
         assert_eq!(decide("me", Some(&lease), now), Decision::Wait(now + TERM));
         let almost = now + TERM - Duration::from_millis(1);

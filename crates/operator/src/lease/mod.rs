@@ -1,13 +1,13 @@
-//! Who leads: of several replicas one writes at a time, the holder of a Lease.
+//! Leader election: of several replicas only one, the holder of a Lease, writes at a time.
 //!
-//! Every replica watches, so that its caches are warm; only the leader decides and writes.
-//! A replica that gains the Lease lists everything again before its first decision: the
-//! leader before may have written until the end. A leader that stops
-//! [winds down](crate::hand_over) before it releases the Lease, so that the next can take it
-//! at once; one that cannot renew it ends before another may take it.
+//! Every replica watches, so that its caches are warm; only the leader decides and writes. A
+//! replica that acquires the Lease lists everything again before its first decision, because the
+//! previous leader may have written until the last moment. A leader that stops [finishes its
+//! work](crate::hand_over) before it releases the Lease, so that the next leader can acquire it at
+//! once. A leader that cannot renew the Lease exits before another replica can acquire it.
 //!
 //! ```text
-//! look at the Lease ──► decide (pure) ──► take or renew it, or wait ──► again
+//! read the Lease ──► decide (pure) ──► acquire or renew it, or wait ──► repeat
 //! ```
 
 mod candidate;
@@ -21,26 +21,26 @@ use tokio::sync::watch;
 pub(crate) use candidate::Candidate;
 pub use candidate::Lost;
 
-/// How replicas agree on the one that leads.
+/// How replicas elect the leader.
 #[derive(Clone, Debug)]
 pub struct Election {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
     pub lease: String,
-    /// Who this replica is. No two may be the same.
+    /// The identity of this replica; unique among the replicas.
     pub identity: Identity,
 }
 
-/// A replica: its name, and where agents reach it, if that is known.
+/// The identity of a replica: its name, and the address where agents reach it, if known.
 ///
-/// Written into the Lease as `name_address`, so that every replica can send
-/// agents to the leader.
+/// It is written into the Lease as `name_address`, so that every replica can refer agents to the
+/// leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its name, such as its pod's.
+    /// Its name, usually that of its pod.
     pub name: String,
-    /// Where agents reach it.
+    /// The address where agents reach it.
     pub address: Option<SocketAddr>,
 }
 
@@ -53,33 +53,33 @@ impl Identity {
     }
 }
 
-/// The address in a holder's identity.
+/// Parses the address in a holder's identity.
 fn address_of(holder: &str) -> Option<SocketAddr> {
     holder.rsplit_once('_')?.1.parse().ok()
 }
 
-/// How this replica stands now.
+/// What this replica knows about the election.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Standing {
-    /// Whether the Lease was looked at.
+    /// Whether the Lease has been read.
     known: bool,
     leads: bool,
-    /// When the leader must have stopped, unless the Lease is renewed before.
+    /// When the leader must have stopped, unless the Lease is renewed first.
     until: Option<Instant>,
-    /// Where the leader is, if it is another replica that says so.
+    /// The address of the leader, if it is another replica and has published it.
     leader: Option<SocketAddr>,
     term: Term,
     stops: bool,
     closed: bool,
 }
 
-/// How often this replica came to lead. What was listed in an earlier term may lack what the
-/// leader before has written last, so decisions are made from lists of this term.
+/// How often this replica has become leader. A list from an earlier term may lack the last writes
+/// of the previous leader, so decisions are only made from lists of the current term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Term(u32);
 
 impl Term {
-    /// Later than all others.
+    /// Later than all other terms.
     pub(crate) const LAST: Term = Term(u32::MAX);
 
     fn next(self) -> Term {
@@ -87,23 +87,23 @@ impl Term {
     }
 }
 
-/// Whether this replica leads, and who else does. Cheap to clone.
+/// Whether this replica is the leader, and otherwise who is. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Leadership(watch::Sender<Standing>);
 
 impl Leadership {
-    /// Without an election there is one replica, and it leads.
+    /// For an operator without election: there is one replica, and it is the leader.
     pub(crate) fn always() -> Leadership {
         let standing = Standing { known: true, leads: true, ..Standing::default() };
         Leadership(watch::Sender::new(standing))
     }
 
-    /// Before the Lease is looked at nobody knows.
+    /// The leader is not known until the Lease has been read.
     pub(crate) fn unknown() -> Leadership {
         Leadership(watch::Sender::new(Standing::default()))
     }
 
-    /// Another replica leads.
+    /// Another replica is the leader.
     #[cfg(test)]
     pub(crate) fn elsewhere(leader: SocketAddr) -> Leadership {
         let leadership = Leadership::unknown();
@@ -111,57 +111,57 @@ impl Leadership {
         leadership
     }
 
-    /// The Lease was gained, for long enough.
+    /// Acquires the Lease, for longer than a test takes.
     #[cfg(test)]
     pub(crate) fn gain(&self) {
         self.set(Some(Instant::now() + decision::TERM), None);
     }
 
-    /// Whether this replica may write. A leader that could not renew the Lease may not, also
-    /// when it has slept since and nothing in it knows.
+    /// Whether this replica may write. A leader whose Lease was not renewed in time may not, even
+    /// if the process was suspended and nothing in it has noticed yet.
     pub(crate) fn leads(&self) -> bool {
         let standing = self.0.borrow();
         standing.leads && standing.until.is_none_or(|until| Instant::now() < until)
     }
 
-    /// Whether this replica may begin something: it leads and does not stop.
+    /// Whether this replica may start new work: it is the leader and is not stopping.
     pub(crate) fn decides(&self) -> bool {
         self.leads() && !self.0.borrow().stops
     }
 
-    /// Waits until this replica may write, and returns in which term.
+    /// Waits until this replica is the leader, and returns its term.
     pub(crate) async fn until_it_leads(&self) -> Term {
         self.term_when(|standing| standing.leads).await
     }
 
-    /// Waits until it is known who leads, and returns this replica's term.
+    /// Waits until the leader is known, and returns this replica's term.
     pub(crate) async fn until_it_is_known(&self) -> Term {
         self.term_when(|standing| standing.known).await
     }
 
-    /// Waits until this replica comes to lead after `term`.
+    /// Waits until this replica becomes leader again, after `term`.
     pub(crate) async fn until_after(&self, term: Term) {
         self.term_when(|standing| standing.term > term).await;
     }
 
-    /// Where the leader is, if it is another replica.
+    /// The address of the leader, if it is another replica.
     pub(crate) fn leader(&self) -> Option<SocketAddr> {
         self.0.borrow().leader
     }
 
-    /// From now on nothing new is begun.
+    /// Starts no new work from now on.
     pub(crate) fn stop_deciding(&self) {
         self.0.send_modify(|standing| standing.stops = true);
     }
 
-    /// From now on this replica does not lead, whatever becomes of the Lease.
+    /// This replica is not the leader from now on, even if the Lease is renewed.
     pub(crate) fn close(&self) {
         self.0.send_modify(|standing| {
             (standing.leads, standing.closed) = (false, true);
         });
     }
 
-    /// Notes how the Lease was found: `held` by this replica until a time, or by the `leader`.
+    /// Records the state of the Lease: `held` by this replica until a time, or by the `leader`.
     fn set(&self, held: Option<Instant>, leader: Option<SocketAddr>) {
         self.0.send_if_modified(|standing| {
             let leads = held.is_some() && !standing.closed;
@@ -175,7 +175,7 @@ impl Leadership {
                 ..*standing
             };
             let before = std::mem::replace(standing, now);
-            // A renewal is no news.
+            // Subscribers are not notified of a mere renewal.
             before != Standing { until: before.until, ..standing.clone() }
         });
     }
@@ -185,7 +185,7 @@ impl Leadership {
         let term = standing.wait_for(found).await.map(|standing| standing.term);
         match term {
             Ok(term) => term,
-            // The sender is ours, so it cannot be gone.
+            // We own the sender, so the channel is open.
             Err(_) => std::future::pending().await,
         }
     }
@@ -229,7 +229,7 @@ mod tests {
         leadership.close();
         assert!(!leadership.leads());
         leadership.set(Some(Instant::now() + Duration::from_secs(60)), None);
-        assert!(!leadership.leads(), "a renewal under way cannot open it again");
+        assert!(!leadership.leads(), "a renewal that was already sent cannot reopen it");
     }
 
     #[tokio::test]
@@ -251,7 +251,7 @@ mod tests {
     fn writes_end_before_another_replica_may_lead() {
         let margin = TERM.checked_sub(RENEW_WITHIN).unwrap();
         assert!(LIMITS.object < margin);
-        // Silence costs one attempt to renew, and not the Lease.
+        // An unresponsive API server costs one attempt to renew, and not the Lease.
         assert!(RETRY * 2 + LIMITS.object < RENEW_WITHIN);
     }
 }

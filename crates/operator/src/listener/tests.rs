@@ -1,4 +1,4 @@
-//! Clients of every kind, over real sockets on one machine.
+//! Clients of several kinds, over real loopback sockets.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::connections::MAX_ASKING_PER_PEER;
 
-/// Until a test has failed.
+/// After this time a test has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Longer than any test.
@@ -23,7 +23,8 @@ const SHORT: Duration = Duration::from_millis(300);
 
 const SLOW: Limits = Limits { request: NEVER, answer: NEVER, send: NEVER };
 
-/// Serves `/healthz`, `/echo`, `/large`, and `/held`, which takes much longer than `SHORT`.
+/// Serves `/healthz`, `/echo`, `/large`, and `/held`, a long poll that takes much longer than
+/// `SHORT`.
 async fn server(limits: Limits) -> (SocketAddr, Metrics) {
     let held = async |Extension(slot): Extension<Arc<Slot>>| {
         assert!(slot.hold("uid", 9));
@@ -42,17 +43,17 @@ async fn server(limits: Limits) -> (SocketAddr, Metrics) {
     (address, metrics)
 }
 
-/// Connects from the last of 127.0.0.
+/// Connects from the address 127.0.0.`last`.
 async fn connect_from(last: u8, address: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::new(127, 0, 0, last), 0).into()).unwrap();
     socket.connect(address).await.unwrap()
 }
 
-/// What a client reads until the server closes.
+/// Reads until the server closes the connection.
 async fn read(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
-    // A server that closes without having read everything resets the connection.
+    // A server that closes a connection with unread data resets it.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut text)).await.expect("it is never closed");
     String::from_utf8(text).unwrap()
 }
@@ -66,7 +67,7 @@ fn is_open(stream: &TcpStream) -> bool {
     stream.try_read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Waits until so many connections were refused for this reason.
+/// Waits until this many connections were closed for this reason.
 async fn refused(metrics: &Metrics, reason: &str, count: u32) {
     let name = "flux_operator_http_closed_connections_total";
     let line = format!("{name}{{reason=\"{reason}\"}} {count}\n");
@@ -84,7 +85,7 @@ async fn a_request_is_answered_and_its_connection_closed() {
     let request = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
     let answer = ask(connect_from(1, address).await, request).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    // Agents read no answer that comes in pieces with lengths of their own.
+    // Agents do not support chunked responses.
     for part in ["connection: close\r\n", "content-length: 5\r\n", "\r\n\r\nhello"] {
         assert!(answer.contains(part), "{part:?} is not in {answer:?}");
     }
@@ -140,10 +141,10 @@ async fn heads_and_bodies_that_are_too_large_are_refused() {
         (format!("POST /echo HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{large}"), "413"),
     ] {
         let mut stream = connect_from(1, address).await;
-        // It may be closed before all of it is sent.
+        // The connection may be closed before all of it is sent.
         let _ = stream.write_all(request.as_bytes()).await;
         let answer = read(&mut stream).await;
-        // A reset may take the answer back, if it comes at once.
+        // A reset that arrives quickly can discard the response.
         let is_refused = answer.is_empty() || answer.starts_with(&format!("HTTP/1.1 {status} "));
         assert!(is_refused, "{answer}");
     }
@@ -180,8 +181,8 @@ async fn with_too_many_connections_of_many_peers_new_ones_are_still_answered() {
     assert!(answer.ends_with("\r\n\r\nok"), "{answer:?}");
 }
 
-/// 330 clients that each send 400 kB of a head and never end it once took 180 MB, and the
-/// shipped Deployment allows 128. Another process serves, so that its memory is its own.
+/// 330 clients that each sent 400 kB of a head without finishing it once took 180 MB, and the
+/// shipped Deployment allows 128 MB. A separate process serves, so that its memory can be measured.
 #[test]
 fn heads_without_end_take_no_memory() {
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -202,24 +203,24 @@ fn heads_without_end_take_no_memory() {
             let mut stream = TcpStream::connect(address).await.unwrap();
             let head = ["GET /healthz HTTP/1.1\r\nX: ", &"x".repeat(400_000)].concat();
             let _ = stream.write_all(head.as_bytes()).await;
-            // Closed by the server, or else held for as long as this test has patience.
+            // Closed by the server, or else kept open until the timeout below.
             let _ = stream.read(&mut [0]).await;
             stream
         };
         let all = futures::future::join_all((0..330).map(attack));
-        // Without limits nothing is ever closed: then it is time to measure.
+        // Without limits no connection is ever closed; measure then as well.
         let open = timeout(2 * LIMITS.request, all).await;
         let grown = resident_kilobytes(child.id()).saturating_sub(before);
         assert!(grown < 40_000, "the server has grown by {grown} kB");
         drop(open);
     });
-    // It serves until its input ends.
+    // It serves until its standard input is closed.
     drop(child.stdin.take());
     child.wait().unwrap();
 }
 
 #[test]
-#[ignore = "run by heads_without_end_take_no_memory"]
+#[ignore = "run by unfinished_heads_take_little_memory"]
 fn a_server_for_another_test() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -230,7 +231,7 @@ fn a_server_for_another_test() {
     });
 }
 
-/// The most memory that a process ever had resident.
+/// The peak resident memory of a process.
 fn resident_kilobytes(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! How long a MiniCluster took from its creation until it was Ready.
+//! Measures the time from the creation of a MiniCluster until it is Ready.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-/// The time from creation to Ready, if `status` is the first that says Ready. A
-/// cluster that was suspended and is Ready again is not brought up again.
+/// The time from creation to Ready, if `status` is the first with Ready=True. A cluster that is
+/// Ready again after it was suspended is not counted again.
 pub(crate) fn first_ready(
     minicluster: &MiniCluster,
     status: &MiniClusterStatus,
@@ -16,8 +16,8 @@ pub(crate) fn first_ready(
     let before = before.unwrap_or_default();
     let now = ready(&status.conditions).filter(|condition| condition.status == "True")?;
     if let Some(ready) = ready(before) {
-        // All conditions are there from the first status on: if this one moved
-        // since, the cluster has been Ready already.
+        // All conditions exist from the first status on: if this one changed since, the cluster has
+        // been Ready before.
         let first = before.iter().map(|condition| &condition.last_transition_time).min();
         if ready.status == "True" || Some(&ready.last_transition_time) != first {
             return None;

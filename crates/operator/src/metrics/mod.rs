@@ -1,8 +1,7 @@
-//! What the operator counts, in Prometheus' words, for `/metrics`.
+//! The operator's Prometheus metrics, for `/metrics`.
 //!
-//! One method per thing that happens; names and labels are decided here alone.
-//! Label values are bounded: never a name of a user's object, except queues, which
-//! administrators make.
+//! One method per event; names and labels are defined only here. Label values are bounded: never
+//! the name of a user's object, except of queues, which administrators create.
 
 mod bring_up;
 mod queue;
@@ -23,15 +22,15 @@ pub(crate) use bring_up::first_ready;
 pub(crate) use queue::{QueueFigures, QueueMetrics, Stations};
 pub(crate) use requests::verb;
 
-/// Seconds of a reconciliation: a quiet one takes microseconds, one that makes a cluster
-/// some tens of milliseconds, one at a slow API server seconds.
+/// Buckets, in seconds, for a reconciliation: one without changes takes microseconds, one that
+/// creates a cluster some tens of milliseconds, one with a slow API server seconds.
 const RECONCILE_SECONDS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 
-/// Seconds from creation to quorum: 3 with everything there, minutes where images
-/// are pulled or nodes are made. Kubernetes tells creation times in whole seconds.
+/// Buckets, in seconds, from creation to quorum: 3 if images and nodes are there, minutes if images
+/// are pulled or nodes are created. Kubernetes' creation times have whole seconds.
 const BRING_UP_SECONDS: [f64; 11] = [1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 30.0, 60.0, 300.0, 900.0];
 
-/// The counters. Cheap to clone.
+/// All metrics. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     registry: Arc<Registry>,
@@ -108,7 +107,7 @@ impl Metrics {
         );
         registry.register(
             "reconciles_running",
-            "Reconciliations under way",
+            "Reconciliations that are running",
             passes_running.clone(),
         );
         registry.register("miniclusters", "MiniClusters by phase", miniclusters.clone());
@@ -117,8 +116,8 @@ impl Metrics {
             "Time from a MiniCluster's creation until it was Ready for the first time",
             bring_up_seconds.clone(),
         );
-        registry.register("leader", "Whether this replica leads: 1 or 0", leader.clone());
-        registry.register("reports", "Reports of agents, by what became of them", reports.clone());
+        registry.register("leader", "Whether this replica is the leader: 1 or 0", leader.clone());
+        registry.register("reports", "Reports from agents, by outcome", reports.clone());
         registry.register(
             "api_requests",
             "Requests to the API server, by resource and verb",
@@ -126,7 +125,7 @@ impl Metrics {
         );
         registry.register(
             "http_closed_connections",
-            "Connections to the operator that were closed for a limit, by reason",
+            "Connections to the operator that were closed because of a limit, by reason",
             closed_connections.clone(),
         );
         let build = Family::<BuildLabels, Gauge>::default();
@@ -149,55 +148,55 @@ impl Metrics {
         }
     }
 
-    /// What the queues count.
+    /// The metrics of the queues.
     pub(crate) fn queue(&self) -> &QueueMetrics {
         &self.queue
     }
 
-    /// A reconciliation has begun. It ends when the guard is dropped, also when it is cut off.
+    /// Counts a reconciliation as running until the guard is dropped, also when it is cut off.
     pub(crate) fn reconcile_begins(&self) -> Reconciling {
         self.passes_running.inc();
         Reconciling(self.passes_running.clone())
     }
 
-    /// A reconciliation of an object of this kind came to an end.
+    /// Records that a reconciliation of an object of this kind has finished.
     pub(crate) fn reconciled(&self, kind: &str, duration: Duration, succeeded: bool) {
         let result = if succeeded { "success" } else { "error" };
         self.passes.get_or_create(&ReconcileLabels { kind: kind.into(), result }).inc();
         self.pass_seconds.observe(duration.as_secs_f64());
     }
 
-    /// A reconciliation of an object of this kind failed for this reason.
+    /// Records that a reconciliation of an object of this kind failed for this reason.
     pub(crate) fn failed(&self, kind: &str, reason: &'static str) {
         self.failures.get_or_create(&FailureLabels { kind: kind.into(), reason }).inc();
     }
 
-    /// A MiniCluster is Ready for the first time, this long after its creation.
+    /// Records that a MiniCluster became Ready for the first time, this long after its creation.
     pub(crate) fn brought_up(&self, duration: Duration) {
         self.bring_up_seconds.observe(duration.as_secs_f64());
     }
 
-    /// Whether this replica leads.
+    /// Sets whether this replica is the leader.
     pub(crate) fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 
-    /// An agent has spoken, and this became of it.
+    /// Counts a report from an agent, by its outcome.
     pub(crate) fn report(&self, outcome: &'static str) {
         self.reports.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
-    /// A client's connection was closed before its answer.
+    /// Counts a client's connection that was closed before its response.
     pub(crate) fn closed_connection(&self, reason: &'static str) {
         self.closed_connections.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// A request went to the API server.
+    /// Counts a request to the API server.
     fn request(&self, resource: String, verb: &'static str) {
         self.requests.get_or_create(&RequestLabels { resource, verb }).inc();
     }
 
-    /// All of it as text; `phases` has the phase of every MiniCluster there is.
+    /// Renders all metrics as text; `phases` has the phase of every existing MiniCluster.
     pub(crate) fn text(
         &self,
         phases: impl Iterator<Item = String>,
@@ -214,7 +213,7 @@ impl Metrics {
     }
 }
 
-/// A reconciliation under way.
+/// A running reconciliation.
 pub(crate) struct Reconciling(Gauge);
 
 impl Drop for Reconciling {

@@ -1,5 +1,5 @@
-//! What the queues count. Names are Kueue's with our prefix, so that boards port: a
-//! `cluster_queue` is a FluxSetup, as `namespace/name`.
+//! The metrics of the queues. Names are Kueue's with our prefix, so that Kueue dashboards can be
+//! reused: a `cluster_queue` is a FluxSetup, as `namespace/name`.
 
 use std::time::Duration;
 
@@ -12,21 +12,22 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 
-/// Seconds of a cycle: microseconds where little has happened, some milliseconds with
-/// thousands of queues.
+/// Buckets, in seconds, for a scheduler cycle: microseconds if little has changed, some
+/// milliseconds with thousands of queues.
 const CYCLE_SECONDS: [f64; 11] =
     [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 1.0];
 
-/// Seconds from room that became free to the next admission written: one request.
+/// Buckets, in seconds, from the time at which quota becomes free until the next admission is
+/// written: one request.
 const FREED_SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0];
 
-/// Seconds that jobs wait, start and run: Kueue's buckets.
+/// Buckets, in seconds, for the times that jobs wait, start and run: the same as Kueue's.
 const WAIT_SECONDS: [f64; 15] = [
     1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 10240.0,
     20480.0,
 ];
 
-/// The counters of the queues. Cheap to clone.
+/// The metrics of all queues. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct QueueMetrics {
     attempts: Family<ResultLabels, Counter>,
@@ -40,7 +41,7 @@ pub(crate) struct QueueMetrics {
     figures: Figures,
 }
 
-/// Histograms by queue.
+/// A histogram for each queue.
 type Times = Family<QueueLabels, Histogram>;
 
 #[derive(Clone)]
@@ -52,7 +53,7 @@ struct Waits {
     execution: Times,
 }
 
-/// What is true now, told when somebody asks.
+/// Gauges that are set whenever the metrics are scraped.
 #[derive(Clone, Default)]
 struct Figures {
     pending: Family<StatusLabels, Gauge>,
@@ -65,7 +66,7 @@ struct Figures {
     pending_resources: Family<ResourceLabels, Amount>,
 }
 
-/// An amount of a resource in its own unit, such as half a core.
+/// An amount of a resource in its base unit, such as 0.5 cores.
 type Amount = Gauge<f64, AtomicU64>;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -96,7 +97,7 @@ struct ResourceLabels {
     resource: String,
 }
 
-/// What is true of a queue when somebody asks.
+/// The state of a queue at the time of a scrape.
 pub(crate) struct QueueFigures {
     pub(crate) name: SetupName,
     pub(crate) active: bool,
@@ -104,11 +105,11 @@ pub(crate) struct QueueFigures {
     pub(crate) admitted: usize,
     pub(crate) room: Resources,
     pub(crate) used: Resources,
-    /// What all that wait ask for.
+    /// The sum of the requests of all waiting jobs.
     pub(crate) asked: Resources,
 }
 
-/// When a job reached the stations of its life, as far as it has.
+/// The time between milestones of a job, as far as it has reached them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stations {
     pub(crate) created_to_ready: Option<Duration>,
@@ -145,37 +146,37 @@ impl QueueMetrics {
     fn register_counters(&self, registry: &mut Registry) {
         registry.register(
             "admission_attempts",
-            "Cycles of the scheduler, by whether they admitted something",
+            "Scheduler cycles, by whether they admitted a job",
             self.attempts.clone(),
         );
         registry.register(
             "admission_attempt_duration_seconds",
-            "Time of a cycle of the scheduler",
+            "Duration of a scheduler cycle",
             self.cycle_seconds.clone(),
         );
         registry.register(
             "freed_to_admission_seconds",
-            "Time from room that became free to the next admission written",
+            "Time from the release of quota until the next admission is written",
             self.freed_seconds.clone(),
         );
         registry.register(
             "quota_reserved_workloads",
-            "Jobs that were given room",
+            "Jobs that got quota",
             self.quota_reserved.clone(),
         );
         registry.register("admitted_workloads", "Jobs that were admitted", self.admitted.clone());
-        registry.register("finished_workloads", "Jobs that ended", self.finished.clone());
-        registry.register("evicted_workloads", "Jobs that lost their room", self.evicted.clone());
+        registry.register("finished_workloads", "Jobs that finished", self.finished.clone());
+        registry.register("evicted_workloads", "Jobs that lost their quota", self.evicted.clone());
     }
 
-    /// A cycle of the scheduler has ended.
+    /// Records a finished scheduler cycle.
     pub(crate) fn cycle(&self, duration: Duration, admitted: usize) {
         let result = if admitted > 0 { "success" } else { "inadmissible" };
         self.attempts.get_or_create(&ResultLabels { result }).inc();
         self.cycle_seconds.observe(duration.as_secs_f64());
     }
 
-    /// A job was admitted: after it had waited so long, and so long after room became free.
+    /// Records the admission of a job: how long it waited, and how long after quota became free.
     pub(crate) fn admitted(&self, queue: &SetupName, waited: Duration, freed: Option<Duration>) {
         let labels = of(queue);
         self.quota_reserved.get_or_create(&labels).inc();
@@ -187,12 +188,12 @@ impl QueueMetrics {
         }
     }
 
-    /// A job has ended.
+    /// Counts a finished job.
     pub(crate) fn finished(&self, queue: Option<&SetupName>) {
         self.finished.get_or_create(&of_any(queue)).inc();
     }
 
-    /// A job loses its room.
+    /// Counts a job that lost its quota.
     pub(crate) fn evicted(&self, queue: Option<&SetupName>, reason: EvictReason) {
         let reason = match reason {
             EvictReason::QueueStopped => "ClusterQueueStopped",
@@ -202,7 +203,7 @@ impl QueueMetrics {
         self.evicted.get_or_create(&EvictedLabels { cluster_queue, reason }).inc();
     }
 
-    /// A job has come further.
+    /// Records the durations of a job that has reached another milestone.
     pub(crate) fn came_to(&self, queue: &SetupName, stations: Stations) {
         let Stations { created_to_ready, admitted_to_ready, started_to_finished } = stations;
         let labels = of(queue);
@@ -217,7 +218,7 @@ impl QueueMetrics {
         }
     }
 
-    /// Tells what is true now.
+    /// Sets the gauges to the current state of the queues.
     pub(super) fn show(&self, queues: impl Iterator<Item = QueueFigures>) {
         self.figures.clear();
         queues.for_each(|queue| self.figures.show(&queue));
@@ -226,7 +227,7 @@ impl QueueMetrics {
 
 impl Waits {
     fn register(&self, registry: &mut Registry) {
-        let reserved = "Time a job waited until it was given room";
+        let reserved = "Time a job waited until it got quota";
         registry.register(
             "quota_reserved_wait_time_seconds",
             reserved,
@@ -246,25 +247,25 @@ impl Waits {
 
 impl Figures {
     fn register(&self, registry: &mut Registry) {
-        let pending = "Jobs that wait; inadmissible while their queue admits nothing";
+        let pending = "Waiting jobs; inadmissible while their queue admits nothing";
         registry.register("pending_workloads", pending, self.pending.clone());
-        let reserving = "Jobs that have room";
+        let reserving = "Jobs that have quota";
         registry.register("reserving_active_workloads", reserving, self.reserving.clone());
-        let admitted = "Jobs that are admitted and have not ended";
+        let admitted = "Jobs that are admitted and have not finished";
         registry.register("admitted_active_workloads", admitted, self.admitted.clone());
         let status = "Whether a queue is active: 1 or 0";
         registry.register("cluster_queue_status", status, self.status.clone());
-        let quota = "Room of a queue, by resource";
+        let quota = "Quota of a queue, by resource";
         registry.register("cluster_queue_nominal_quota", quota, self.quota.clone());
-        let usage = "Room in use, by resource";
+        let usage = "Quota in use, by resource";
         registry.register("cluster_queue_resource_usage", usage, self.usage.clone());
-        let reservation = "Room given, by resource";
+        let reservation = "Reserved quota, by resource";
         registry.register(
             "cluster_queue_resource_reservation",
             reservation,
             self.reservation.clone(),
         );
-        let pending = "What jobs that wait ask for, by resource";
+        let pending = "Requests of waiting jobs, by resource";
         registry.register(
             "cluster_queue_resource_pending",
             pending,
@@ -312,7 +313,7 @@ impl Figures {
     }
 }
 
-/// Cores and the like are counted in thousandths.
+/// CPU and other extended resources are counted in thousandths.
 fn in_its_unit(resource: &Resource, amount: i64) -> f64 {
     let thousandths = matches!(resource, Resource::Cpu | Resource::Other(_));
     if thousandths { amount as f64 / 1000.0 } else { amount as f64 }
@@ -334,7 +335,7 @@ fn of_any(queue: Option<&SetupName>) -> QueueLabels {
 mod tests {
     use super::*;
 
-    /// Kueue's metrics of queues, without the prefix that is theirs or ours.
+    /// Kueue's queue metrics, without the prefix.
     const OF_KUEUE: [&str; 19] = [
         "admission_attempts_total",
         "admission_attempt_duration_seconds",

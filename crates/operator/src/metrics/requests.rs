@@ -1,5 +1,4 @@
-//! Counts requests to the API server where all of them pass, so that no caller
-//! has to.
+//! Counts requests to the API server in the one place that all of them go through.
 
 use axum::http::{Method, Request, header};
 use kube::client::Body;
@@ -7,7 +6,7 @@ use kube::client::Body;
 use super::Metrics;
 
 impl Metrics {
-    /// Counts a request.
+    /// Counts a request by its resource and verb.
     pub(crate) fn request_of(&self, request: &Request<Body>) {
         if let Some(resource) = resource(request.uri().path()) {
             self.request(resource, verb(request));
@@ -15,7 +14,7 @@ impl Metrics {
     }
 }
 
-/// What a request does, in the words of roles.
+/// The RBAC verb of a request.
 pub(crate) fn verb(request: &Request<Body>) -> &'static str {
     let has_name = || has_name(request.uri().path());
     let query = request.uri().query().unwrap_or_default();
@@ -34,8 +33,8 @@ pub(crate) fn verb(request: &Request<Body>) -> &'static str {
     }
 }
 
-/// The resource in a path of the API, with its subresource: `jobs`,
-/// `miniclusters/status`. None for anything else, such as `/version`.
+/// The resource in an API path, with its subresource: `jobs`, `miniclusters/status`. None for other
+/// paths, such as `/version`.
 fn resource(path: &str) -> Option<String> {
     let parts = resource_path(path)?;
     match parts.as_slice() {
@@ -49,7 +48,7 @@ fn has_name(path: &str) -> bool {
     resource_path(path).is_some_and(|parts| parts.len() > 1)
 }
 
-/// What follows group, version and namespace: resource, name, subresource.
+/// The part after group, version and namespace: resource, name, subresource.
 fn resource_path(path: &str) -> Option<Vec<&str>> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let parts = match parts.as_slice() {

@@ -1,5 +1,5 @@
-//! Who asks, and whether they may: a bearer token is shown to the API server, and then
-//! the right to read what was asked for.
+//! Authenticates a caller by its bearer token (TokenReview), and checks whether it may read an
+//! object (SubjectAccessReview).
 
 use axum::http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
@@ -12,18 +12,18 @@ use kube::{Client, Resource};
 use super::visibility::Refusal;
 use crate::errors::chain;
 
-/// Somebody whom the API server knows.
+/// A caller that the API server has authenticated.
 pub(super) struct Caller(UserInfo);
 
 impl Caller {
-    /// Who shows a token in these headers.
+    /// Authenticates the caller by the bearer token in these headers.
     pub(super) async fn of(client: &Client, headers: &HeaderMap) -> Result<Caller, Refusal> {
         let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = shown.and_then(|shown| shown.strip_prefix("Bearer ")).unwrap_or_default();
         if token.is_empty() {
             return Err(Refusal(
                 StatusCode::UNAUTHORIZED,
-                "show a token of the cluster, as Authorization: Bearer TOKEN".into(),
+                "send a token of this cluster in the header Authorization: Bearer TOKEN".into(),
             ));
         }
         let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
@@ -34,7 +34,7 @@ impl Caller {
         match (status.authenticated, status.user) {
             (Some(true), Some(user)) => Ok(Caller(user)),
             _ => {
-                let message = "the cluster does not know this token: get a new one";
+                let message = "this token is not valid in this cluster: get a new one";
                 Err(Refusal(StatusCode::UNAUTHORIZED, message.into()))
             }
         }
@@ -75,8 +75,8 @@ impl Caller {
 
 fn cannot_ask(error: kube::Error) -> Refusal {
     let error = chain(&error);
-    tracing::warn!(error, "failed to ask the API server who a caller is");
-    let message = "the operator cannot ask the cluster who you are: \
+    tracing::warn!(error, "failed to authenticate or authorize a caller");
+    let message = "the operator cannot check your token: \
         it may lack the role for token and access reviews";
     Refusal(StatusCode::SERVICE_UNAVAILABLE, message.into())
 }

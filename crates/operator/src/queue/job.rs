@@ -1,4 +1,4 @@
-//! FluxJobs, as the reconciler needs them.
+//! The reconciler's [`Kind`] for FluxJobs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::metrics::{Metrics, Stations};
 use crate::reconciler::{Kind, Turn, Written};
 use crate::stores::Guarded;
 
-/// Where FluxJobs and what belongs to them are found.
+/// Gives the reconciler access to FluxJobs and their MiniClusters.
 pub(super) struct Jobs {
     pub(super) queues: Queues,
     pub(super) metrics: Metrics,
-    /// Whether admitted jobs are run here, and not by another controller.
+    /// Whether this operator runs admitted jobs, instead of another controller.
     pub(super) make_miniclusters: bool,
 }
 
-/// What is known of a job.
+/// The observed state of a job.
 pub(super) struct Observed {
     minicluster: Option<Arc<Guarded>>,
     has_unseen_cluster: bool,
@@ -41,7 +41,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// The MiniCluster of the job's name, whoever it belongs to.
+    /// The MiniCluster with the job's name, whoever owns it.
     fn minicluster(&self) -> Option<&MiniCluster> {
         self.minicluster.as_deref().and_then(|named| named.0.as_ref().ok())
     }
@@ -61,7 +61,7 @@ impl Kind for Jobs {
         stored.open().map(Cow::Owned)
     }
 
-    /// A job that the ledger does not know yet is reconciled once it does.
+    /// Returns None for a job that the ledger does not know yet; it is reconciled once it does.
     fn observe(&self, job: &FluxJob, now: Timestamp) -> Option<Observed> {
         let recorded = job.status.as_ref().and_then(recorded_queue);
         let facts = {
@@ -87,8 +87,8 @@ impl Kind for Jobs {
             }
             Err(error) => {
                 let (job, error) = (job.name_any(), chain(&error));
-                tracing::warn!(job, namespace, error, "failed to ask for a job's MiniCluster");
-                // Its quota is kept until the API server can say.
+                tracing::warn!(job, namespace, error, "failed to read a job's MiniCluster");
+                // The job keeps its quota until the API server can be queried.
                 observed.has_unseen_cluster = true;
             }
         }
@@ -111,13 +111,13 @@ impl Kind for Jobs {
         })
     }
 
-    /// Nothing but its MiniCluster is written for a job.
+    /// A job's only written object is its MiniCluster.
     fn shown(&self, job: &FluxJob, _: &Written) -> Option<String> {
         self.queues.minicluster_named_as(job)?.meta().resource_version.clone()
     }
 
-    /// Jobs that wait stand in line: to report it of thousands would cost the API server more
-    /// than to admit them.
+    /// Writing the status of thousands of waiting jobs would cost the API server more than
+    /// admitting them, so waiting jobs are written one after the other.
     fn turn(&self, job: &FluxJob) -> Turn {
         if self.queues.untold.is_turn_of(&uid_of(job)) { Turn::Now } else { Turn::WhenAsked }
     }
@@ -129,7 +129,7 @@ impl Kind for Jobs {
         }
     }
 
-    /// Those of a job that has finished are not kept.
+    /// The conditions of a finished job are not kept.
     fn conditions(job: &FluxJob) -> Option<&[Condition]> {
         match &job.status {
             Some(status) if status.finish_time.is_some() => None,
@@ -139,17 +139,18 @@ impl Kind for Jobs {
     }
 }
 
-/// From 0 to 1. Where the system gives no randomness, jobs come back together.
+/// A random number from 0 to 1. If the operating system has no random bytes, all jobs that were
+/// evicted together come back together.
 fn jitter() -> f64 {
     getrandom::u32().map_or(0.5, |number| f64::from(number) / f64::from(u32::MAX))
 }
 
-/// The setup that has admitted a job.
+/// The FluxSetup that admitted a job.
 fn recorded_queue(status: &FluxJobStatus) -> Option<SetupName> {
     status.admission.as_ref()?.queue.parse().ok()
 }
 
-/// The stations that a job has reached between two statuses.
+/// The durations of milestones that a job has reached between two statuses.
 fn stations(job: &FluxJob, before: &FluxJobStatus, now: &FluxJobStatus) -> Stations {
     let since = |from: Option<&Time>, to: &Time| -> Option<Duration> {
         to.0.duration_since(from?.0).try_into().ok()
@@ -165,7 +166,7 @@ fn stations(job: &FluxJob, before: &FluxJobStatus, now: &FluxJobStatus) -> Stati
     }
 }
 
-/// Since when a job's brokers are ready.
+/// Since when a job's brokers have been ready.
 fn is_ready(status: &FluxJobStatus) -> Option<&Time> {
     let ready = |condition: &&Condition| {
         condition.type_ == ConditionType::Ready.as_str() && condition.status == "True"

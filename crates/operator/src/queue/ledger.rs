@@ -1,5 +1,5 @@
-//! The ledger as the operator keeps it: what it counts becomes metrics, and a panic that an
-//! object brings about while it is read is caught, so that it costs that object alone.
+//! The operator's ledger: exports its counts as metrics, and catches panics while an object is
+//! read, so that a panic affects only that object.
 
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
@@ -19,7 +19,7 @@ pub(crate) use flux_operator_plan::queueing::ledger::{
     Admitted, Decided, Evicted, JobFacts, Renamed, Standing, setup_name, uid_of,
 };
 
-/// All that is known of queues. What it only answers it answers as the pure one does.
+/// The state of all queues. Reads go directly to the pure ledger.
 pub(crate) struct Ledger {
     pure: ledger::Ledger<CatchPanics>,
     metrics: QueueMetrics,
@@ -40,37 +40,37 @@ impl DerefMut for Ledger {
 }
 
 impl Ledger {
-    /// A ledger that knows nothing; `home` is the operator's namespace.
+    /// An empty ledger; `home` is the operator's namespace.
     pub(crate) fn new(home: &str, metrics: QueueMetrics) -> Ledger {
         Ledger { pure: ledger::Ledger::guarded(home, CatchPanics), metrics }
     }
 
-    /// There is this job, and the MiniCluster of its name, whoever that belongs to.
+    /// Adds or updates a job, and the MiniCluster with its name, whoever owns that.
     pub(crate) fn put_job(&mut self, job: &FluxJob, minicluster: Option<&MiniCluster>) {
         let change = self.pure.put_job(job, minicluster, now());
         self.note("FluxJob", &job.metadata, change);
     }
 
-    /// There is this MiniCluster, which may name a queue itself.
+    /// Adds or updates a MiniCluster, which may name a queue itself.
     pub(crate) fn put_minicluster(&mut self, minicluster: &MiniCluster) {
         let change = self.pure.put_minicluster(minicluster, now());
         self.note("MiniCluster", &minicluster.metadata, change);
     }
 
-    /// This job or MiniCluster is gone.
+    /// Removes a job or MiniCluster.
     pub(crate) fn remove(&mut self, uid: &Uid) {
         self.pure.remove(uid, now());
     }
 
-    /// Of this kind only these are left.
+    /// Removes all objects of this kind except these.
     pub(crate) fn retain(&mut self, kind: Kind, left: &HashSet<Uid>) {
         self.pure.retain(kind, left, now());
     }
 
-    /// Decides. What is admitted counts from now on.
+    /// Runs a scheduler cycle. Admissions count from now on.
     pub(crate) fn cycle(&mut self, now: Millis) -> Decided {
         for (setup, panic) in self.pure.read_setups() {
-            tracing::error!(%setup, panic, "a FluxSetup cannot be read");
+            tracing::error!(%setup, panic, "failed to read a FluxSetup");
         }
         let begun = Instant::now();
         let decided = self.pure.cycle(now);
@@ -87,17 +87,17 @@ impl Ledger {
             Change::Finished(queue) => self.metrics.finished(queue.as_ref()),
             Change::Unreadable(panic) => {
                 let (namespace, name) = (&object.namespace, &object.name);
-                tracing::error!(kind, namespace, name, panic, "an object cannot be read");
+                tracing::error!(kind, namespace, name, panic, "failed to read an object");
             }
         }
     }
 }
 
-/// Catches the panics of code that reads objects.
+/// Catches panics while an object is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CatchPanics;
 
-/// An object of this name cannot be read in tests.
+/// In tests, reading an object with this name panics.
 #[cfg(test)]
 pub(crate) const PANICS: &str = "panics-when-read";
 
@@ -105,11 +105,10 @@ impl Guard for CatchPanics {
     fn read<T>(&self, object: &ObjectMeta, read: impl FnOnce() -> T) -> Result<T, String> {
         #[cfg(not(test))]
         let _ = object;
-        // What is read and what it is read with are only borrowed, so nothing is left half
-        // changed.
+        // The object and its context are only borrowed, so a panic leaves nothing half changed.
         let caught = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(test)]
-            assert!(object.name.as_deref() != Some(PANICS), "a test wants it");
+            assert!(object.name.as_deref() != Some(PANICS), "on purpose");
             read()
         }));
         caught.map_err(|panic| panic_message(&*panic))

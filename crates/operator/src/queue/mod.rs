@@ -1,12 +1,12 @@
-//! The queues: who gets room, and the life of those who have it.
+//! The queues: which jobs get quota, and how the jobs that have it are run.
 //!
 //! ```text
-//! watches ──► ledger (the scheduler, and what it was told)
+//! watches ──► ledger (the scheduler and its input)
 //!               │ cycle: schedule ──► writer: one status write per admission
-//!               ├──► job: a FluxJob's reconciliation makes and deletes its MiniCluster
-//!               ├──► untold: jobs stand in line to be told why they wait
-//!               ├──► setups: what is true of each FluxSetup, once a second
-//!               └──► visibility: who waits where, over HTTP
+//!               ├──► job: reconciling a FluxJob creates and deletes its MiniCluster
+//!               ├──► untold: waiting jobs queue up to get their status written
+//!               ├──► setups: the status of each FluxSetup, at most once a second
+//!               └──► visibility: the waiting jobs of each queue, over HTTP
 //! ```
 //!
 //! All replicas watch and keep the ledger; only the leader decides and writes.
@@ -52,26 +52,26 @@ use queues::GuardedSetup;
 use queues::Names;
 pub(crate) use queues::Queues;
 
-/// FluxJobs. Reconciliations mostly wait for the API server.
+/// For FluxJobs. Reconciliations mostly wait for the API server.
 const JOBS: Pacing = Pacing { concurrency: 32, debounce: Duration::ZERO };
 
-/// FluxSetups.
+/// For FluxSetups.
 const SETUPS: Pacing = Pacing { concurrency: 8, debounce: Duration::ZERO };
 
-/// How the queues are run.
+/// The options of the queues.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The only namespace to look at; all of them if unset.
+    /// The only namespace to watch; all namespaces if unset.
     pub namespace: Option<String>,
-    /// The operator's own namespace, whose setups may serve others.
+    /// The operator's own namespace, whose setups may serve other namespaces.
     pub home: String,
-    /// Whether admitted jobs are carried out. If not, somebody else must see to them.
+    /// Whether to run admitted jobs. If not, another controller must run them.
     pub make_miniclusters: bool,
-    /// How fast the queues may write; as fast as can be if unset.
+    /// The maximum rate of writes by the queues; unlimited if unset.
     pub rate: Option<Rate>,
 }
 
-/// The queues before they run: what they share, and what their tasks need.
+/// The queues before their tasks are started: the shared state, and what the tasks need.
 pub(crate) struct Start {
     pub(crate) queues: Queues,
     changes: mpsc::UnboundedReceiver<ObjectRef<PackedJob>>,
@@ -81,8 +81,8 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Queues of which nothing is known yet. The caller watches MiniClusters, passes on what it
-    /// sees by [`Queues::take_minicluster`], and reconciles `changed_miniclusters`.
+    /// Empty queues. The caller watches MiniClusters, passes the events to
+    /// [`Queues::take_minicluster`], and reconciles `changed_miniclusters`.
     pub(crate) fn new(
         home: &str,
         miniclusters: Watched<Guarded>,
@@ -99,7 +99,7 @@ impl Start {
         Start { queues, changes, changed_setups, jobs, setups }
     }
 
-    /// Starts everything. It ends with `tasks`.
+    /// Starts all tasks of the queues in `tasks`.
     pub(crate) fn run(self, tasks: &mut Tasks, options: &Options, common: &Common) {
         let Start { queues, changes, changed_setups, jobs, setups } = self;
         let Common { client, leadership, health, metrics } = common;
@@ -143,8 +143,8 @@ impl Start {
     }
 }
 
-/// Runs the queues alone, without the controller of MiniClusters, until `stop`. With
-/// `listener`, metrics are served there.
+/// Runs only the queues, without the controller of MiniClusters, until `stop`. If `listener` is
+/// given, serves metrics there.
 pub async fn run_queue(
     client: Client,
     options: Options,

@@ -1,5 +1,5 @@
-//! The room that nodes make, for setups that take their quota from them. Nodes and all
-//! pods are watched only while there is such a setup.
+//! The capacity of nodes, for setups that take their quota from nodes. Nodes and all pods are
+//! watched only while there is such a setup.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use super::queues::Queues;
 use crate::filled::Watched;
 use crate::watches::{config, prune};
 
-/// How often the room is counted again: pods come and go all the time.
+/// How often the capacity is computed: pods start and finish all the time.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Counts the room of nodes while a setup asks for it.
+/// Keeps the capacity of nodes up to date while a setup needs it.
 pub(super) async fn count(queues: Queues, client: Client) {
     let mut wanted = queues.nodes_wanted.subscribe();
     loop {
-        // The sender is in `queues`, so it cannot be gone.
+        // The sender is in `queues`, so the channel is open.
         let _ = wanted.wait_for(|wanted| *wanted).await;
         tokio::select! {
             () = count_for_ever(&queues, &client) => {}
@@ -58,7 +58,7 @@ async fn count_for_ever(queues: &Queues, client: &Client) {
     }
 }
 
-/// A store, and an item for every event that it has.
+/// A store, and a stream with an item for every change of it.
 fn watch<K>(api: Api<K>, prune: fn(&mut K)) -> (Watched<K>, impl futures::Stream<Item = ()>)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync,
@@ -82,8 +82,8 @@ where
     (watched, events)
 }
 
-/// The capacity of each setup with `quotaFromNodes`. Pods of its own jobs, and of jobs that
-/// it will take over, do not reduce it.
+/// The capacity of each setup with `quotaFromNodes`. Pods of its own jobs, and of jobs that it will
+/// take over, do not reduce it.
 fn rooms(
     queues: &Queues,
     nodes: &Watched<Node>,
@@ -112,7 +112,7 @@ fn rooms(
     asking.map(room).collect()
 }
 
-/// Of a node only what it has and whether it takes pods counts.
+/// Keeps only what determines a node's capacity and whether it accepts pods.
 fn prune_node(node: &mut Node) {
     prune(node);
     node.annotations_mut().clear();
@@ -122,7 +122,7 @@ fn prune_node(node: &mut Node) {
     node.status = Some(NodeStatus { allocatable, conditions, ..NodeStatus::default() });
 }
 
-/// Of a pod only where it is and what it asks for counts.
+/// Keeps only a pod's node and its requests.
 fn prune_pod(pod: &mut Pod) {
     prune(pod);
     pod.annotations_mut().clear();

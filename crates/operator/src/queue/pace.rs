@@ -1,35 +1,35 @@
-//! How fast the queue may write, if it is told so: admissions first, everything else
-//! with what they leave.
+//! Limits the rate of the queue's writes, if configured. Admissions come first; other writes get
+//! the rest.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::lock::lock;
 
-/// A limit of the queue's writes.
+/// The maximum rate of the queue's writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Writes per second in the long run.
+    /// Writes per second on average.
     pub per_second: f64,
-    /// Writes that may come at once after a pause.
+    /// Writes that may be made at once after a pause.
     pub burst: u32,
 }
 
-/// How fast the queue tells what nobody waits for. Who wants to know at once asks the
-/// endpoint or the command line; telling it of thousands would cost the API server more than
-/// to admit them.
+/// The rate of status writes that no other write depends on. Users who need the answer at once use
+/// the HTTP endpoint or the command line; writing it for thousands of jobs would cost the API
+/// server more than admitting them.
 const NEWS: Rate = Rate { per_second: 10.0, burst: 100 };
 
-/// What nobody waits for.
+/// A status write that no other write depends on.
 #[derive(Clone, Copy)]
 pub(crate) enum News {
     /// Why a job waits.
     Waiting,
-    /// What is true of a setup.
+    /// The status of a setup.
     Setup,
 }
 
-/// Gives turns at a rate, and fewer to what can wait.
+/// A rate limiter that prefers admissions over low-priority writes.
 pub(crate) struct Pace {
     writes: Option<Bucket>,
     waiting: Bucket,
@@ -38,37 +38,37 @@ pub(crate) struct Pace {
 
 struct Bucket {
     interval: Duration,
-    /// How far behind the next turn may be: what a pause saves up.
+    /// How much unused time is saved up for a burst.
     slack: Duration,
-    /// When the next turn is, if everybody came as fast as allowed.
+    /// When the next write is due if all writes come at the maximum rate.
     next: Mutex<Instant>,
 }
 
 impl Pace {
-    /// As fast as this; as fast as can be without.
+    /// Limits writes to this rate; unlimited if None.
     pub(crate) fn new(rate: Option<Rate>) -> Pace {
         let writes = rate.filter(|rate| rate.per_second > 0.0).map(Bucket::new);
         Pace { writes, waiting: Bucket::new(NEWS), setups: Bucket::new(NEWS) }
     }
 
-    /// Waits for the next turn.
+    /// Waits until the next write is allowed.
     pub(crate) async fn turn(&self) {
         let Some(bucket) = &self.writes else { return };
         let turn = bucket.take(Instant::now());
         tokio::time::sleep_until(turn.into()).await;
     }
 
-    /// Waits for a turn for what can wait.
+    /// Waits until a low-priority write is allowed.
     pub(crate) async fn spare_turn(&self, news: News) {
         while !self.spare(news) {
             tokio::time::sleep(self.own(news).interval).await;
         }
     }
 
-    /// Takes a turn for what can wait, if there is one that no admission needs.
+    /// Whether a low-priority write is allowed now without delaying an admission; if so, counts it.
     pub(crate) fn spare(&self, news: News) -> bool {
         let now = Instant::now();
-        // Half of what is saved up stays for admissions that come in a moment.
+        // Half of the saved burst stays for admissions that arrive in a moment.
         let spare = |writes: &Bucket| writes.take_unless(now, writes.slack / 2);
         self.own(news).take_unless(now, Duration::ZERO) && self.writes.as_ref().is_none_or(spare)
     }
@@ -81,7 +81,7 @@ impl Pace {
     }
 }
 
-/// The longest time between two writes. A very small rate would overflow the clock.
+/// The maximum time between two writes. A very low rate would overflow the clock.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Bucket {
@@ -100,7 +100,7 @@ impl Bucket {
         turn
     }
 
-    /// Takes a turn unless less than `kept` would be left of what is saved up.
+    /// Takes a token unless less than `kept` of the saved time would be left.
     fn take_unless(&self, now: Instant, kept: Duration) -> bool {
         let mut next = lock(&self.next);
         let turn = self.earliest(*next, now);
@@ -152,7 +152,7 @@ mod tests {
         let kept = bucket.slack / 2;
         let spare: Vec<bool> = (0..5).map(|_| bucket.take_unless(now, kept)).collect();
         assert_eq!(spare, [true, true, true, false, false]);
-        assert!(bucket.take(now) <= now, "nothing was left for an admission");
+        assert!(bucket.take(now) <= now, "no token was left for an admission");
         for _ in 0..5 {
             bucket.take(now);
         }
@@ -164,6 +164,6 @@ mod tests {
         let pace = Pace::new(None);
         let told = (0..1000).filter(|_| pace.spare(News::Waiting)).count();
         assert!((100..1000).contains(&told), "{told}");
-        assert!(pace.spare(News::Setup), "each kind has its own");
+        assert!(pace.spare(News::Setup), "each kind has its own bucket");
     }
 }

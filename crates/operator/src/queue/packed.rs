@@ -1,5 +1,5 @@
-//! FluxJobs as they are kept. Of thousands nearly all wait or are over, and nobody reads
-//! them meanwhile: as text a small job takes less than half of what it takes as an object.
+//! FluxJobs as they are kept in memory. Of thousands of jobs nearly all wait or are finished, and
+//! are seldom read: serialized, a small job takes less than half the memory of the object.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use super::queues::GuardedJob;
 
-/// A FluxJob, or why it is none.
+/// A FluxJob, or the error if it cannot be deserialized.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "GuardedJob")]
 pub(crate) struct PackedJob {
-    /// Its name, namespace and uid; everything else is packed.
+    /// Its name, namespace and uid; the rest is in `packed`.
     name: ObjectMeta,
     packed: Packed,
 }
@@ -32,7 +32,7 @@ enum Packed {
     Invalid(Box<InvalidObject>),
 }
 
-/// What is packed of a job.
+/// The packed part of a job.
 #[derive(Serialize)]
 struct Rest<'a> {
     metadata: &'a ObjectMeta,
@@ -53,7 +53,7 @@ impl PackedJob {
         let packed = match &job.0 {
             Ok(FluxJob { metadata: _, spec, status }) => Packed::Job {
                 json: serde_json::to_vec(&Rest { metadata: &metadata, spec, status })
-                    .expect("keys of its maps are text")
+                    .expect("the keys of its maps are strings")
                     .into(),
                 is_over: status.as_ref().is_some_and(|status| status.finish_time.is_some()),
             },
@@ -62,14 +62,15 @@ impl PackedJob {
         PackedJob { name, packed }
     }
 
-    /// The job.
+    /// Deserializes the job.
     ///
     /// # Errors
-    /// If it was none when it was packed.
+    /// If it could not be deserialized when it was packed.
     pub(crate) fn open(&self) -> Result<FluxJob, &InvalidObject> {
         match &self.packed {
             Packed::Job { json, .. } => {
-                // By the way on which a watch reads them: that code is large, and there already.
+                // Deserialized through the same type as in a watch, so that this large code exists
+                // only once.
                 let job: GuardedJob =
                     serde_json::from_slice(json).expect("it was packed from a job");
                 let mut job = job.0.expect("it was packed from a job");
@@ -82,20 +83,20 @@ impl PackedJob {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the job has finished.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.packed, Packed::Job { is_over: true, .. })
     }
 }
 
-/// kube's `Controller` asks for objects that can be read.
+/// kube's `Controller` requires that objects can be deserialized.
 impl From<GuardedJob> for PackedJob {
     fn from(job: GuardedJob) -> PackedJob {
         PackedJob::of(&job)
     }
 }
 
-/// What a watch shows, packed.
+/// The event of a watch with its job packed.
 pub(super) fn pack(event: &Event<GuardedJob>) -> Event<PackedJob> {
     match event {
         Event::Apply(job) => Event::Apply(PackedJob::of(job)),

@@ -1,4 +1,5 @@
-//! What the tasks of the queue share: what is seen, the ledger, and who is to be told.
+//! The state that the tasks of the queues share: the caches, the ledger, and the objects to
+//! reconcile.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,13 +30,13 @@ use crate::reconciler::Memory;
 use crate::stores::Guarded;
 use crate::watches::Changed;
 
-/// A FluxJob, or why it is none.
+/// A FluxJob, or the error if it cannot be deserialized.
 pub(crate) type GuardedJob = DeserializeGuard<FluxJob>;
 
-/// A FluxSetup, or why it is none.
+/// A FluxSetup, or the error if it cannot be deserialized.
 pub(crate) type GuardedSetup = DeserializeGuard<FluxSetup>;
 
-/// Where the names of objects go that are to be reconciled. Cheap to clone.
+/// The channels for names of objects to reconcile. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Names {
     pub(crate) jobs: UnboundedSender<ObjectRef<PackedJob>>,
@@ -53,23 +54,23 @@ pub(crate) struct Queues {
     pub(super) namespaces: Index<Labelled>,
     pub(super) classes: Index<PriorityClass>,
     ledger: Arc<Mutex<Ledger>>,
-    /// Something has happened that the scheduler should look at.
+    /// Wakes the scheduler.
     happened: Arc<Notify>,
     changed: Names,
-    /// Setups that are to be passed over.
+    /// Setups and jobs to reconcile soon.
     pub(super) stale: Stale,
-    /// Jobs of which is still to be told why they wait.
+    /// Waiting jobs whose status is still to be written.
     pub(super) untold: Untold,
-    /// What the reconciler remembers of jobs.
+    /// The reconciler's memory of jobs.
     pub(super) job_memory: Arc<Memory>,
-    /// What the reconciler remembers of setups.
+    /// The reconciler's memory of setups.
     pub(super) setup_memory: Arc<Memory>,
-    /// Whether some setup takes its quota from nodes.
+    /// Whether a setup takes its quota from nodes.
     pub(super) nodes_wanted: watch::Sender<bool>,
 }
 
 impl Queues {
-    /// Queues of which nothing is known yet.
+    /// Empty queues.
     pub(crate) fn new(
         home: &str,
         jobs: Watched<PackedJob>,
@@ -96,7 +97,7 @@ impl Queues {
         }
     }
 
-    /// Waits until everything has been listed in this term.
+    /// Waits until all objects have been listed in this term.
     pub(crate) async fn filled(&self, term: Term) {
         self.jobs.filled(term).await;
         self.setups.filled(term).await;
@@ -106,29 +107,30 @@ impl Queues {
         self.classes.filled(term).await;
     }
 
-    /// What is known. It is never held across an `await`.
+    /// The ledger. Do not hold the guard across an `await`.
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         lock(&self.ledger)
     }
 
-    /// Makes the scheduler look.
+    /// Wakes the scheduler.
     pub(crate) fn happened(&self) {
         self.happened.notify_one();
     }
 
-    /// Waits until something has happened.
+    /// Waits until the scheduler is woken.
     pub(crate) async fn something_happens(&self) {
         self.happened.notified().await;
     }
 
-    /// Asks for the reconciliation of a job.
+    /// Requests the reconciliation of a job.
     pub(crate) fn look_at_job(&self, namespace: &str, name: &str) {
-        // Nobody receives while the operator stops; then it does not matter.
+        // The receiver is dropped only while the operator stops; a lost request does not matter
+        // then.
         let _ = self.changed.jobs.send(ObjectRef::new(name).within(namespace));
     }
 
-    /// Asks for the reconciliation of every job that has not finished, and of every MiniCluster
-    /// that waits in a queue.
+    /// Requests the reconciliation of every unfinished job, and of every MiniCluster that waits in
+    /// a queue.
     pub(crate) fn look_at_all_jobs(&self) {
         for job in self.jobs.state().iter().filter(|job| !job.is_over()) {
             let _ = self.changed.jobs.send(ObjectRef::from_obj(&**job));
@@ -145,19 +147,19 @@ impl Queues {
         }
     }
 
-    /// Asks for the reconciliation of a setup.
+    /// Requests the reconciliation of a setup.
     pub(super) fn look_at_setup(&self, setup: ObjectRef<GuardedSetup>) {
-        // The receiver is gone while the operator stops; then it does not matter.
+        // The receiver is dropped only while the operator stops.
         let _ = self.changed.setups.send(setup);
     }
 
-    /// The MiniCluster of a job's name, whoever it belongs to.
+    /// The MiniCluster with the job's name, whoever owns it.
     pub(crate) fn minicluster_named_as(&self, job: &FluxJob) -> Option<Arc<Guarded>> {
         let namespace = job.namespace().unwrap_or_default();
         self.miniclusters.get(&ObjectRef::new(&job.name_any()).within(&namespace))
     }
 
-    /// Why a MiniCluster cannot be read for its queue, if so.
+    /// Why the scheduler cannot read a MiniCluster, if so.
     pub(crate) fn unreadable(&self, minicluster: &MiniCluster) -> Option<String> {
         match self.ledger().standing(&uid_of(minicluster))? {
             Standing::Unreadable(mistake) => Some(mistake.message.clone()),
@@ -165,15 +167,15 @@ impl Queues {
         }
     }
 
-    /// Why a MiniCluster that names a queue itself waits, if it does.
+    /// Why a MiniCluster that names a queue itself is waiting, if it is.
     pub(crate) fn why(&self, minicluster: &MiniCluster, now: Timestamp) -> Option<Waiting> {
         self.ledger().job(&uid_of(minicluster), None, now.as_millisecond())?.waiting
     }
 
-    /// Takes what the watch of FluxJobs shows.
+    /// Applies an event from the watch of FluxJobs.
     pub(super) fn take_job(&self, event: &Event<GuardedJob>) {
         match event {
-            // A list that is not complete says nothing.
+            // An incomplete list is ignored.
             Event::Init | Event::InitApply(_) => return,
             Event::InitDone => self.put_all_jobs(),
             Event::Apply(job) => {
@@ -190,8 +192,8 @@ impl Queues {
         self.happened();
     }
 
-    /// Takes what the watch of MiniClusters shows: what became of a job's own, and those
-    /// that name a queue themselves.
+    /// Applies an event from the watch of MiniClusters, both those of jobs and those that name a
+    /// queue themselves.
     pub(crate) fn take_minicluster(&self, event: &Event<Guarded>) {
         match event {
             Event::Init | Event::InitApply(_) => return,
@@ -210,7 +212,7 @@ impl Queues {
         self.happened();
     }
 
-    /// Takes what the watch of FluxSetups shows.
+    /// Applies an event from the watch of FluxSetups.
     pub(super) fn take_setup(&self, event: &Event<GuardedSetup>) {
         match event {
             Event::Init | Event::InitApply(_) => return,
@@ -230,7 +232,7 @@ impl Queues {
                 left.into_iter().for_each(|name| self.stale.setup(name));
             }
             Event::Apply(setup) => {
-                // At once: before a job is admitted by it.
+                // Immediately, before the setup admits a job.
                 if setup.0.as_ref().is_ok_and(is_to_be_kept) {
                     self.look_at_setup(ObjectRef::from_obj(setup));
                 }
@@ -251,13 +253,13 @@ impl Queues {
         self.happened();
     }
 
-    /// Tells the ledger of everything again.
+    /// Puts all objects into the ledger again.
     pub(super) fn put_all(&self) {
         self.put_all_miniclusters();
         self.put_all_jobs();
     }
 
-    /// Tells the ledger of all jobs of a PriorityClass again.
+    /// Puts all jobs with a PriorityClass into the ledger again.
     pub(super) fn put_jobs_of_class(&self, class: &str) {
         for job in self.jobs.state() {
             if job.open().is_ok_and(|job| job.spec.priority_class_name == class) {
@@ -268,7 +270,7 @@ impl Queues {
         }
     }
 
-    /// Tells the ledger of all jobs again: what they are read with has changed.
+    /// Puts all jobs into the ledger again, because something they are read with has changed.
     fn put_all_jobs(&self) {
         for job in self.jobs.state() {
             self.put_job(&ObjectRef::from_obj(&*job));
@@ -278,7 +280,7 @@ impl Queues {
         ledger.retain(Kind::FluxJob, &left);
         drop(ledger);
         self.job_memory.retain(|uid| left.contains(&Uid::from(uid)));
-        // Those that have finished too: how may be news of this list.
+        // Also the finished ones: this list may be the first to show how they finished.
         for job in self.jobs.state() {
             let _ = self.changed.jobs.send(ObjectRef::from_obj(&*job));
         }
@@ -294,12 +296,12 @@ impl Queues {
         ledger.retain(Kind::MiniCluster, &left);
     }
 
-    /// Tells the ledger of a job as it is in the store. One that cannot be read stays what it
-    /// was.
+    /// Puts a job into the ledger as it is in the store. A job that cannot be deserialized stays as
+    /// it was.
     ///
-    /// The lock comes first: watches change the store before the ledger, so what is in the store
-    /// then is not older than what the ledger knows, and a job that is deleted meanwhile is
-    /// removed from the ledger after this.
+    /// The ledger is locked first: watches update the store before the ledger, so the stored job is
+    /// not older than what the ledger knows, and a job that is deleted meanwhile is removed from
+    /// the ledger after this.
     fn put_job(&self, reference: &ObjectRef<PackedJob>) {
         let mut ledger = self.ledger();
         let Some(job) = self.jobs.get(reference) else { return };
@@ -318,13 +320,13 @@ impl Queues {
         }
     }
 
-    /// The setup of which a MiniCluster has room, its own or its job's.
+    /// The setup whose quota a MiniCluster uses, for itself or for its job.
     pub(super) fn queue_of_cluster(&self, namespace: &str, name: &str) -> Option<SetupName> {
         let minicluster = self.miniclusters.get(&ObjectRef::new(name).within(namespace))?;
         self.ledger().queue_of_cluster(minicluster.meta()).cloned()
     }
 
-    /// What is true of every queue, for `/metrics`.
+    /// The current state of every queue, for `/metrics`.
     pub(crate) fn figures(&self) -> Vec<QueueFigures> {
         let ledger = self.ledger();
         let figures = |(name, _): (&SetupName, _)| {
@@ -347,14 +349,14 @@ impl Queues {
     }
 }
 
-/// What is to be passed over when there is time: setups, and all jobs at once.
+/// The setups to reconcile soon, and whether to reconcile all jobs.
 #[derive(Clone, Default)]
 pub(super) struct Stale {
     what: Arc<Mutex<What>>,
     some: Arc<Notify>,
 }
 
-/// What is to be passed over.
+/// What [`Stale`] has collected.
 #[derive(Default)]
 pub(super) struct What {
     pub(super) setups: BTreeSet<SetupName>,
@@ -362,19 +364,19 @@ pub(super) struct What {
 }
 
 impl Stale {
-    /// Something else is true of a setup.
+    /// Marks a setup whose status has changed.
     pub(super) fn setup(&self, name: SetupName) {
         self.lock().setups.insert(name);
         self.some.notify_one();
     }
 
-    /// Something has changed that every job may be told.
+    /// Marks all jobs, because something has changed that may affect any job.
     pub(super) fn all_jobs(&self) {
         self.lock().all_jobs = true;
         self.some.notify_one();
     }
 
-    /// Waits until there is something, and takes it.
+    /// Waits until something is marked, and takes it.
     pub(super) async fn take(&self) -> What {
         loop {
             let what = std::mem::take(&mut *self.lock());

@@ -1,5 +1,5 @@
-//! The scheduler's task: decides whenever something has happened, and never before
-//! everything has been listed since this replica leads.
+//! The scheduler's task: runs a cycle whenever something has changed, but not before all objects
+//! have been listed in this replica's term as leader.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::writer::Write;
 use crate::health::Health;
 use crate::lease::Leadership;
 
-/// Decides while this replica leads. What is to be written goes to `writes`.
+/// Runs the scheduler while this replica is the leader. Sends what is to be written to `writes`.
 pub(super) async fn schedule(
     queues: Queues,
     leadership: Leadership,
@@ -22,13 +22,13 @@ pub(super) async fn schedule(
     writes: UnboundedSender<Write>,
 ) {
     queues.filled(leadership.until_it_leads().await).await;
-    // Each kind was read while the others were not known yet.
+    // Each kind was read before the others were known.
     queues.put_all();
     queues.stale.all_jobs();
     loop {
         let under_way = health.begin("scheduler cycle");
         if !leadership.decides() {
-            // A replica that has stopped to decide never does again.
+            // A replica that is stopping never decides again.
             drop(under_way);
             return std::future::pending().await;
         }
@@ -36,7 +36,7 @@ pub(super) async fn schedule(
         let mut to_write: Vec<Write> = admit.into_iter().map(Write::Admit).collect();
         for Evicted { uid, version, kind, namespace, name, reason, .. } in evict {
             match kind {
-                // Its reconciliation takes the record away, when its MiniCluster is gone.
+                // Reconciling the job removes the admission record once its MiniCluster is deleted.
                 Kind::FluxJob => queues.look_at_job(&namespace, &name),
                 Kind::MiniCluster => {
                     let change = admission::taken_from_minicluster(version, reason);
@@ -46,7 +46,7 @@ pub(super) async fn schedule(
         }
         for Renamed { uid, kind, namespace, name, version, queue } in rename {
             match kind {
-                // Its reconciliation rewrites the record, with the rest of the status.
+                // Reconciling the job rewrites the record together with the rest of the status.
                 Kind::FluxJob => queues.look_at_job(&namespace, &name),
                 Kind::MiniCluster => {
                     let change = admission::renamed_minicluster(version, &queue);
@@ -55,7 +55,8 @@ pub(super) async fn schedule(
             }
         }
         for write in to_write {
-            // Nobody receives while the operator stops; then it does not matter.
+            // The receiver is dropped only while the operator stops; a lost write does not matter
+            // then.
             let _ = writes.send(write);
         }
         changed.into_iter().for_each(|setup| queues.stale.setup(setup));
@@ -69,7 +70,7 @@ pub(super) async fn schedule(
     }
 }
 
-/// The time.
+/// The current time.
 pub(super) fn now() -> Millis {
     Timestamp::now().as_millisecond()
 }

@@ -1,5 +1,5 @@
-//! FluxSetups, as the reconciler needs them. What is true of a setup changes with every job,
-//! so setups are reconciled at most once a second.
+//! The reconciler's [`Kind`] for FluxSetups. The status of a setup changes with every job, so a
+//! setup is reconciled at most once a second.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use super::queues::{GuardedSetup, Queues};
 use crate::lease::Leadership;
 use crate::reconciler::{Kind, Turn, Written};
 
-/// How often setups are reconciled of which something else has become true.
+/// How often setups with a changed status are reconciled.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where FluxSetups and what belongs to them are found.
+/// Gives the reconciler access to FluxSetups.
 pub(super) struct Setups {
     pub(super) queues: Queues,
     pub(super) pace: Arc<Pace>,
 }
 
-/// What is known of a setup.
+/// The observed state of a setup.
 pub(super) struct Observed {
     queue: Option<SetupFacts>,
     now: Timestamp,
@@ -61,7 +61,7 @@ impl Kind for Setups {
         decide(SetupSeen { setup, queue, now: observed.now })
     }
 
-    /// Nothing but itself is written for a setup.
+    /// A setup has no other written objects.
     fn shown(&self, _: &FluxSetup, _: &Written) -> Option<String> {
         None
     }
@@ -75,8 +75,8 @@ impl Kind for Setups {
     }
 }
 
-/// Asks for the reconciliation of setups of which something else has become true, and of all
-/// jobs where that concerns them, once a second.
+/// Requests, once a second, the reconciliation of setups whose status has changed, and of all jobs
+/// if that affects them.
 pub(super) async fn ask_for_stale(queues: Queues, leadership: Leadership) {
     let term = leadership.until_it_leads().await;
     queues.filled(term).await;

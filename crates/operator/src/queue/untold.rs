@@ -1,6 +1,6 @@
-//! Jobs of which is still to be told why they wait. They stand in line for it: to look at
-//! thousands again and again, only to find that it is not their turn, would cost more than to
-//! tell them.
+//! The queue of waiting jobs whose status is still to be written. A job is reconciled when it is
+//! its turn: reconciling thousands of jobs only to find that it is not their turn would cost more
+//! than writing them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +12,7 @@ use super::pace::{News, Pace};
 use super::queues::Queues;
 use crate::lock::lock;
 
-/// The line. Cheap to clone.
+/// The waiting jobs whose status is still to be written, in order. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Untold {
     line: Arc<Mutex<Line>>,
@@ -31,8 +31,8 @@ enum Turn {
 }
 
 impl Untold {
-    /// Whether it is this job's turn. If not, it stands in line from now on, and is passed
-    /// over when it is.
+    /// Whether it is this job's turn, which ends its turn. If it is not, the job is added to the
+    /// queue and will be reconciled when its turn comes.
     pub(super) fn is_turn_of(&self, uid: &Uid) -> bool {
         let mut line = self.lock();
         match line.turns.get(uid) {
@@ -47,12 +47,12 @@ impl Untold {
         }
     }
 
-    /// Nothing is to be told of this job any more.
+    /// Removes a job from the queue.
     pub(super) fn forget(&self, uid: &Uid) {
         self.lock().turns.remove(uid);
     }
 
-    /// Waits until somebody is in line, and takes the first out.
+    /// Waits until the queue is not empty, and removes the first job.
     async fn first(&self) -> Uid {
         loop {
             if let Some(first) = self.pop() {
@@ -83,7 +83,7 @@ impl Untold {
     }
 }
 
-/// Gives turns, for ever.
+/// Grants turns forever, at the rate of low-priority writes.
 pub(super) async fn give_turns(queues: Queues, pace: Arc<Pace>) {
     loop {
         let uid = queues.untold.first().await;
@@ -115,7 +115,7 @@ mod tests {
             assert!(untold.is_turn_of(uid));
         }
         assert_eq!(untold.pop(), None);
-        assert!(!untold.is_turn_of(&uids[0]), "a turn is for one time");
+        assert!(!untold.is_turn_of(&uids[0]), "a turn is used up");
         assert_eq!(untold.first().await, uids[0]);
     }
 

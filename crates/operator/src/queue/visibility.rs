@@ -1,12 +1,12 @@
-//! What is shown of queues and clusters over HTTP, to those who may get the object:
+//! HTTP endpoints that show queues and clusters to callers that may get the object:
 //!
 //! - `GET /v1/queues`: the queues the caller may get.
-//! - `GET /v1/queues/NAMESPACE/NAME/pending?limit=&offset=`: who waits there, in order.
+//! - `GET /v1/queues/NAMESPACE/NAME/pending?limit=&offset=`: the waiting jobs, in order.
 //! - `GET /v1/namespaces/NAMESPACE/fluxjobs/NAME`: why a job waits.
-//! - `GET /v1/namespaces/NAMESPACE/miniclusters/NAME`: brokers, ranks, how many jobs.
-//! - `GET /v1/namespaces/NAMESPACE/miniclusters/NAME/jobs`: the jobs that wait in its instance.
+//! - `GET /v1/namespaces/NAMESPACE/miniclusters/NAME`: brokers, ranks, number of jobs.
+//! - `GET /v1/namespaces/NAMESPACE/miniclusters/NAME/jobs`: the jobs pending in its instance.
 //!
-//! Without a token nothing is answered.
+//! Every request needs a token.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -26,10 +26,10 @@ use super::ledger::uid_of;
 use super::schedule::now;
 use crate::http::Server;
 
-/// How many are told at once; the same as Kueue's.
+/// The maximum number of jobs in a response; the same as Kueue's.
 const MOST: usize = 1000;
 
-/// Why there is no answer.
+/// An error response.
 pub(crate) struct Refusal(pub(crate) StatusCode, pub(crate) String);
 
 impl IntoResponse for Refusal {
@@ -38,7 +38,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Which of those that wait are asked for.
+/// The requested range of waiting jobs.
 #[derive(Deserialize)]
 pub(crate) struct Part {
     limit: Option<usize>,
@@ -92,7 +92,7 @@ pub(crate) async fn why(
         return Err(not_found("FluxJob", &namespace, &name));
     };
     let why = View::new(&server.queues.ledger(), &NOTHING, now()).why(&uid_of(&*job));
-    // One that is for no queue of ours says itself how it is.
+    // A job that is not in one of our queues is described by its own status.
     let own = || job.open().ok().map(|job| of_job(&job));
     Ok(Json(why.or_else(own).unwrap_or_default()))
 }
@@ -132,11 +132,11 @@ async fn find_cluster(
     readable.ok_or_else(|| not_found("MiniCluster", namespace, name))
 }
 
-/// The operator's own ledger has carried out what it has decided, or is about to.
+/// The operator's ledger already contains its own decisions.
 static NOTHING: AboutToStart = AboutToStart::none();
 
-/// Whether the caller may get this object. What it is not allowed to see it is not told
-/// of, not even that it is not there.
+/// Checks that the caller may get this object. A caller without permission does not even learn
+/// whether the object exists.
 async fn allow<K: Resource<DynamicType = ()>>(
     server: &Server,
     headers: &HeaderMap,
@@ -149,7 +149,7 @@ async fn allow<K: Resource<DynamicType = ()>>(
     }
     let (kind, plural) = (K::kind(&()), K::plural(&()));
     let message =
-        format!("you may not get {kind} {namespace}/{name}: ask for the verb get on {plural}");
+        format!("you may not get {kind} {namespace}/{name}: this needs the verb get on {plural}");
     Err(Refusal(StatusCode::FORBIDDEN, message))
 }
 

@@ -1,5 +1,5 @@
-//! What the queue watches besides MiniClusters. Cluster-scoped kinds only where the
-//! operator serves all namespaces; without the right to see them it goes on without.
+//! The watches of the queue besides those of MiniClusters. Cluster-scoped kinds are watched only if
+//! the operator serves all namespaces; without permission for them it runs without.
 
 use flux_operator_plan::queueing::namespace_room;
 use futures::{Stream, StreamExt};
@@ -96,7 +96,7 @@ pub(super) fn start(
     );
 }
 
-/// All objects of an API, listed anew in each term.
+/// Watches all objects of an API, listed again in each term.
 fn all<K>(
     api: Api<K>,
     leadership: &Leadership,
@@ -109,7 +109,7 @@ where
     anew_in_each_term(leadership.clone(), filled, begin)
 }
 
-/// Keeps objects by what they belong to, and tells whose have changed.
+/// Keeps an index up to date, and calls `changed` for each owner whose objects changed.
 fn keep<K>(
     kind: &'static str,
     shown: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
@@ -134,7 +134,7 @@ where
     follow(kind, shown, take, move || unseen.give_up())
 }
 
-/// Takes all events of a watch; `forbidden` is called when it may not look.
+/// Applies all events of a watch; calls `forbidden` if the operator lacks the permission.
 async fn follow<K>(
     kind: &'static str,
     shown: impl Stream<Item = watcher::Result<Event<K>>>,
@@ -165,8 +165,8 @@ fn is_forbidden(error: &watcher::Error) -> bool {
     answer.code == 403
 }
 
-/// Of a job that is over nothing counts but that it is, and for how long it is kept: most
-/// jobs are over most of the time.
+/// Of a finished job, keeps only that it has finished and how long to keep it: most jobs are
+/// finished most of the time.
 fn prune_job(job: &mut GuardedJob) {
     prune(job);
     let Ok(job) = &mut job.0 else { return };
@@ -187,15 +187,15 @@ fn prune_job(job: &mut GuardedJob) {
     job.spec.command = String::new();
 }
 
-/// ResourceQuotas belong to their namespace.
+/// The owner of a ResourceQuota is its namespace.
 pub(super) fn by_namespace(quota: &ResourceQuota) -> Vec<Owner> {
     vec![(quota.namespace().unwrap_or_default(), String::new())]
 }
 
-/// What is cluster-scoped stands for itself.
+/// A cluster-scoped object is indexed by its own name.
 pub(super) fn by_name<K: ResourceExt>(object: &K) -> Vec<Owner> {
     vec![(String::new(), object.name_any())]
 }
 
-/// Namespaces, of which only labels count.
+/// Namespaces, of which only the metadata is read.
 pub(crate) type Labelled = PartialObjectMeta<Namespace>;

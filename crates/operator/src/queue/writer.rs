@@ -1,4 +1,4 @@
-//! Writes down what was decided: one request each, several at a time.
+//! Writes the scheduler's decisions: one request each, several at a time.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
@@ -29,11 +29,10 @@ use crate::metrics::Metrics;
 use crate::reconciler::{patch_status, replace_status};
 use crate::tasks::panic_message;
 
-/// Writes that are under way at the same time. An API server on two cores answers
-/// no faster to more.
+/// The number of concurrent writes. An API server on two cores does not get faster with more.
 const IN_FLIGHT: usize = 64;
 
-/// What a write is done with.
+/// Writes decisions.
 pub(super) struct Writer {
     pub(super) client: Client,
     pub(super) queues: Queues,
@@ -44,16 +43,16 @@ pub(super) struct Writer {
     pub(super) backoff: Backoff<Uid>,
 }
 
-/// Something to write down.
+/// A decision to write.
 pub(super) enum Write {
-    /// A job gets room.
+    /// A job gets quota.
     Admit(Admitted),
     /// The record of a MiniCluster that names a queue itself changes: it loses its quota, or its
     /// record names the setup that has replaced its own.
     Change { uid: Uid, namespace: Arc<str>, name: Arc<str>, version: u64, change: Value },
 }
 
-/// Writes down whatever comes, in order as far as the API server keeps it.
+/// Writes all decisions, in order as far as the API server preserves it.
 pub(super) async fn write_all(mut to_write: UnboundedReceiver<Write>, writer: Arc<Writer>) {
     let in_flight = Arc::new(Semaphore::new(IN_FLIGHT));
     let mut writes = JoinSet::new();
@@ -71,7 +70,7 @@ pub(super) async fn write_all(mut to_write: UnboundedReceiver<Write>, writer: Ar
     }
 }
 
-/// One of the writes that are under way at the same time.
+/// A permit for one of the concurrent writes.
 struct Slot {
     of: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
@@ -82,8 +81,7 @@ impl Slot {
         Slot { of: of.clone(), permit: of.clone().acquire_owned().await.ok() }
     }
 
-    /// Waits, and lets others write meanwhile: those that cannot be written must not keep back
-    /// everybody else's.
+    /// Waits, and lets others write meanwhile: writes that keep failing must not block all others.
     async fn pause(&mut self, time: Duration) {
         self.permit = None;
         tokio::time::sleep(time).await;
@@ -91,20 +89,20 @@ impl Slot {
     }
 }
 
-/// What the API server said of a write.
+/// The result of a write.
 enum Answer {
     Written,
-    /// The object has changed or is gone.
+    /// The object has changed or is deleted.
     Outdated,
-    /// It will never be taken.
+    /// The API server rejected it, and will do so again.
     Refused(kube::Error),
-    /// Nobody knows whether it was.
+    /// It is not known whether it was executed.
     Unknown(kube::Error),
 }
 
 impl Writer {
-    /// Writes one thing. A panic costs that object alone: what was decided is taken back, and
-    /// decided again after a while.
+    /// Writes one decision. A panic affects only that object: the decision is reverted, and made
+    /// again after a delay.
     async fn write(&self, write: Write, mut slot: Slot) {
         let (what, uid, version) = match &write {
             Write::Admit(Admitted { admit, version, .. }) => {
@@ -131,11 +129,11 @@ impl Writer {
     async fn admit(&self, admitted: Admitted, slot: &mut Slot) {
         let Admitted { admit, version, since, freed } = admitted;
         let Some(record) = self.record(&admit, version) else {
-            // The watch has shown its end, and says so in a moment.
+            // The job was deleted, and the watch is about to report it.
             return self.outdated(&admit.uid);
         };
-        // What was decided and not sent is dropped when this replica stops: the next leader
-        // decides anew.
+        // When this replica stops, decisions that were not sent are dropped: the next leader
+        // decides again.
         while self.leadership.decides() {
             match self.send(&admit, &record).await {
                 Answer::Written => {
@@ -150,8 +148,8 @@ impl Writer {
                     self.warn(&admit, &error);
                     return self.take_back(&admit.uid, slot).await;
                 }
-                // If it was taken after all, the next is outdated, because its version is
-                // the same; so nothing can be given twice.
+                // If the write was executed after all, the next attempt has an outdated version, so
+                // that quota cannot be given twice.
                 Answer::Unknown(error) => {
                     self.warn(&admit, &error);
                     slot.pause(self.backoff.next(admit.uid.clone())).await;
@@ -160,8 +158,8 @@ impl Writer {
         }
     }
 
-    /// Changes the record of a MiniCluster, if it is still as it was when that was decided. If
-    /// not, it is decided again when the watch shows what has changed.
+    /// Changes the record of a MiniCluster, if it is unchanged since the decision. Otherwise the
+    /// decision is made again when the watch delivers the change.
     async fn change(
         &self,
         uid: &Uid,
@@ -189,15 +187,15 @@ impl Writer {
         self.backoff.reset(uid);
     }
 
-    /// Takes an admission back that could not be written, after a while: its quota stays taken
-    /// meanwhile, or it would be the next again at once.
+    /// Reverts an admission that could not be written, after a delay. It keeps its quota meanwhile;
+    /// otherwise it would be admitted again at once.
     async fn take_back(&self, uid: &Uid, slot: &mut Slot) {
         slot.pause(self.backoff.next(uid.clone())).await;
         self.queues.ledger().take_back(uid);
         self.queues.happened();
     }
 
-    /// The job is looked at again as soon as the watch shows what has changed.
+    /// The job is considered again when the watch delivers what has changed.
     fn outdated(&self, uid: &Uid) {
         self.backoff.reset(uid);
         self.queues.ledger().refused(uid);
@@ -209,7 +207,7 @@ impl Writer {
         tracing::warn!(job, namespace, error, "failed to write an admission");
     }
 
-    /// The record, for the version of the object that was decided on.
+    /// The admission record, for the version of the object that was decided on.
     fn record(&self, admit: &Admit, version: u64) -> Option<Value> {
         let now = Timestamp::now();
         let mut record = match admit.kind {
@@ -224,7 +222,7 @@ impl Writer {
                 admission::of_minicluster(minicluster.0.as_ref().ok()?, admit, now)
             }
         };
-        // What is in memory may be newer than what was decided on.
+        // The stored object may be newer than the one that was decided on.
         record["metadata"]["resourceVersion"] = version.to_string().into();
         Some(record)
     }
@@ -246,7 +244,7 @@ impl Writer {
     }
 }
 
-/// How long ago a time is.
+/// The time since `since`.
 fn elapsed(since: Millis) -> Duration {
     Duration::from_millis(now().saturating_sub(since).max(0).unsigned_abs())
 }
@@ -308,7 +306,7 @@ mod tests {
         Slot::take(&Arc::new(Semaphore::new(1))).await
     }
 
-    /// Otherwise some that cannot be written would keep back all others.
+    /// Otherwise a few failing writes would block all others.
     #[tokio::test(start_paused = true)]
     async fn a_write_that_waits_lets_others_write() {
         let one = Arc::new(Semaphore::new(1));
@@ -319,7 +317,7 @@ mod tests {
         let began = tokio::time::Instant::now();
         let ((), (other, at)) =
             tokio::join!(pause, async { (other.await, tokio::time::Instant::now()) });
-        assert!(other && at == began, "it was kept waiting");
+        assert!(other && at == began, "it had to wait");
         assert!(waits.permit.is_some());
     }
 

@@ -1,4 +1,4 @@
-//! Applies steps. No choice about meaning is left here.
+//! Executes steps. All decisions have been made before.
 
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::kubernetes::CLUSTER_LABEL;
@@ -26,20 +26,20 @@ pub(super) enum ApplyError {
     Apply { kind: String, name: String, source: kube::Error },
     #[error("failed to create {kind} {name:?}")]
     Create { kind: String, name: String, source: kube::Error },
-    #[error("{kind} {name:?} exists and belongs to somebody else: rename one of them")]
+    #[error("{kind} {name:?} exists and has another owner: rename one of them")]
     NotOurs { kind: String, name: String },
-    #[error("{kind} {name:?} of the namesake that was here before is still being deleted")]
+    #[error("{kind} {name:?} of a deleted object with the same name is still being deleted")]
     Leftover { kind: String, name: String },
     #[error("failed to change {kind} {name:?}")]
     Change { kind: String, name: String, source: kube::Error },
     #[error("failed to delete {kind} {name:?}")]
     Delete { kind: String, name: String, source: kube::Error },
-    #[error("failed to make the keys")]
+    #[error("failed to generate the keys")]
     Keys { source: KeyError },
 }
 
 impl ApplyError {
-    /// The failure, for a decision's conclusion.
+    /// The failure for a decision's conclusion.
     pub(super) fn failure(&self) -> Failure {
         let kind = match self {
             ApplyError::Leftover { .. } => FailureKind::Transient,
@@ -67,19 +67,19 @@ impl ApplyError {
     }
 }
 
-/// What an error of the client says about the request.
+/// Classifies an error of the client.
 fn failure_kind(error: &kube::Error) -> FailureKind {
     match error {
         kube::Error::Api(status) if status.code == 409 => FailureKind::Conflict,
         kube::Error::Api(status) if [400, 422].contains(&status.code) => FailureKind::Invalid,
         _ if is_unknown(error) => FailureKind::Unknown,
         kube::Error::Api(_) => FailureKind::Refused,
-        // This replica does not lead any more; the next one decides.
+        // This replica is no longer the leader; the next leader decides.
         _ => FailureKind::Transient,
     }
 }
 
-/// A kind of object that lives in a namespace, and can be read and written.
+/// A namespaced kind that can be read and written.
 pub(super) trait Object:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
@@ -98,7 +98,7 @@ impl<K> Object for K where
 {
 }
 
-/// Applies one step for an object, and returns what the watches will show of it.
+/// Executes one step for an object. Returns the written version, which the watches will deliver.
 pub(super) async fn apply<K: Object>(
     client: &Client,
     object: &K,
@@ -165,14 +165,14 @@ pub(super) async fn apply<K: Object>(
     }
 }
 
-/// Whether a namespace is being deleted. If the API server cannot say, it is not.
+/// Whether a namespace is being deleted or does not exist.
 pub(crate) async fn is_terminating(client: &Client, namespace: &str) -> Result<bool, kube::Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let found = namespaces.get_metadata_opt(namespace).await?;
     Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
 }
 
-/// Creates or corrects an object by server-side apply.
+/// Creates or updates an object with server-side apply.
 async fn apply_object<K: Object>(
     client: &Client,
     object: &K,
@@ -186,8 +186,8 @@ async fn apply_object<K: Object>(
     }
 }
 
-/// Creates an object unless it exists already, and then leaves it alone: keys that are made
-/// anew, or a Job's template, would break what runs.
+/// Creates an object unless it exists, and otherwise leaves it alone: replacing keys or a Job's
+/// template would break a running cluster.
 async fn create<K: Object>(
     client: &Client,
     object: &K,
@@ -195,14 +195,14 @@ async fn create<K: Object>(
 ) -> Result<Option<Written>, ApplyError> {
     match try_create(client, object, label).await? {
         Created::New(written) | Created::Before(written) => Ok(Some(written)),
-        // Another operator owns its objects in the same name, but does not label them.
+        // Another operator's objects have the same names but not our label.
         Created::Unlabelled => {
             Err(ApplyError::NotOurs { kind: kind::<K>(), name: object.name_any() })
         }
     }
 }
 
-/// Creates an object, or corrects it if it exists already and is ours.
+/// Creates an object, or updates it if it exists and is ours.
 async fn create_or_apply<K: Object>(
     client: &Client,
     object: &K,
@@ -214,13 +214,13 @@ async fn create_or_apply<K: Object>(
     }
 }
 
-/// What became of creating an object that belongs to another.
+/// The result of creating an owned object.
 enum Created {
-    /// It is new.
+    /// It was created.
     New(Written),
-    /// It was there already.
+    /// It existed already.
     Before(Written),
-    /// It was there already, without the label by which we find our own.
+    /// It existed already, without the label by which we find our objects.
     Unlabelled,
 }
 
@@ -255,8 +255,8 @@ async fn try_create<K: Object>(
     }
 }
 
-/// A merge patch for no other object of the name. The API server answers that a uid cannot
-/// change.
+/// A merge patch that applies only to the object with this uid: the API server rejects a change of
+/// the uid.
 fn of_uid(patch: &Value, uid: &Option<String>) -> Value {
     let mut patch = patch.clone();
     if let Some(uid) = uid {
@@ -265,14 +265,14 @@ fn of_uid(patch: &Value, uid: &Option<String>) -> Value {
     patch
 }
 
-/// Whether the API server was asked to change the uid: the object that was meant is gone, and
-/// another one has its name.
+/// Whether the API server rejected a change of the uid: the intended object is deleted, and another
+/// one has its name.
 fn is_of_another(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
 }
 
-/// Changes an object by a merge patch. One that is gone needs no change any more.
+/// Changes an object with a merge patch. A deleted object needs no change.
 async fn change<K: Object>(
     client: &Client,
     namespace: &str,
@@ -288,7 +288,7 @@ async fn change<K: Object>(
     }
 }
 
-/// Deletes an object with everything it owns; with a uid, no other of its name.
+/// Deletes an object with everything it owns; with a uid, only the object with that uid.
 async fn delete<K: Object>(
     client: &Client,
     namespace: &str,
@@ -299,9 +299,9 @@ async fn delete<K: Object>(
     let preconditions = Preconditions { uid: uid.clone(), ..Preconditions::default() };
     let parameters = DeleteParams::background().preconditions(preconditions);
     match api.delete(name, &parameters).await {
-        // Deleting twice does no harm.
+        // Deleting twice is harmless.
         Ok(_) => Ok(None),
-        // The one that was meant is gone.
+        // The intended object is already deleted.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(None),
         Err(source) => Err(ApplyError::Delete { kind: kind::<K>(), name: name.to_owned(), source }),
     }

@@ -1,4 +1,4 @@
-//! What the reconciler must know of a kind.
+//! What the reconciler needs to know about a kind.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A kind of object that is reconciled. Its meaning is in [`decide`](Kind::decide), which is
-/// pure; the rest says where things are found.
+/// A kind of object that is reconciled. What to do is decided in [`decide`](Kind::decide), which is
+/// pure; the other methods give access to state.
 pub trait Kind: Send + Sync + 'static {
-    /// What is kept of an object: itself, or why it cannot be read. Its metadata has the name and
-    /// the uid.
+    /// The stored form of an object: the object, or the error if it cannot be deserialized. Its
+    /// metadata has at least the name and the uid.
     type Stored: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + std::fmt::Debug
@@ -39,25 +39,25 @@ pub trait Kind: Send + Sync + 'static {
     /// Its status.
     type Status: Serialize + Send + Sync;
 
-    /// What a decision is made from, besides the object.
+    /// The state that a decision is made from, besides the object.
     type Observed: Send + Sync;
 
-    /// What a conclusion is drawn from.
+    /// The facts that a conclusion is drawn from.
     type Facts<'a>: Conclude<Status = Self::Status> + Send + Sync;
 
-    /// Its name.
+    /// The kind's name.
     const NAME: &'static str;
 
-    /// The condition that says whether an object can be reconciled at all.
+    /// The condition that reports whether an object can be reconciled at all.
     const CONDITION: &'static str;
 
-    /// The object that is kept, or why it cannot be read.
+    /// The object in its stored form, or why it cannot be deserialized.
     fn open(stored: &Self::Stored) -> Result<Cow<'_, Self::Object>, &InvalidObject>;
 
-    /// What is known now, from memory; None if that is too little to decide anything.
+    /// The current state, from memory; None if that is not enough for a decision.
     fn observe(&self, object: &Self::Object, now: Timestamp) -> Option<Self::Observed>;
 
-    /// Asks the API server what has to be known besides.
+    /// Queries the API server for what else the decision needs.
     fn ask(
         &self,
         client: &Client,
@@ -68,37 +68,36 @@ pub trait Kind: Send + Sync + 'static {
         std::future::ready(())
     }
 
-    /// What to do about an object. Pure.
+    /// Decides what to do about an object. Pure.
     fn decide<'a>(
         &'a self,
         object: &'a Self::Object,
         observed: &'a Self::Observed,
     ) -> Decision<Self::Facts<'a>>;
 
-    /// Gives the lead's agent its work.
+    /// Assigns work to the lead's agent.
     fn assign(&self, object: &Self::Object, work: Option<&Drain>) {
         let _ = (object, work);
     }
 
-    /// The resource version that the watches show of something that was written for an object.
+    /// The resource version that the watches have delivered for an object we wrote.
     fn shown(&self, object: &Self::Object, written: &Written) -> Option<String>;
 
-    /// Whether a status that nothing waits for may be written now.
+    /// When a status that is not urgent may be written.
     fn turn(&self, object: &Self::Object) -> Turn {
         let _ = object;
         Turn::Now
     }
 
-    /// A status was written.
+    /// Called after a status was written.
     fn status_written(&self, object: &Self::Object, status: &Self::Status) {
         let _ = (object, status);
     }
 
-    /// The conditions that an object has; None if they are not all kept, and so cannot be written
-    /// again.
+    /// The conditions of an object; None if they are not all kept, and so cannot be written again.
     fn conditions(object: &Self::Object) -> Option<&[Condition]>;
 
-    /// The status of an object that cannot be read: why not.
+    /// The status that reports why an object cannot be deserialized.
     fn unreadable(invalid: &InvalidObject, now: Timestamp) -> Value {
         unreadable(Self::CONDITION, &invalid.metadata, &invalid.error, now)
     }
@@ -109,20 +108,20 @@ pub trait Kind: Send + Sync + 'static {
 pub enum Turn {
     /// Now.
     Now,
-    /// After a while.
+    /// After this delay.
     In(Duration),
-    /// When the kind asks for the next reconciliation.
+    /// In the next reconciliation that the kind requests.
     WhenAsked,
 }
 
-/// Something that was written: a kind, a name, and the resource version it has since.
+/// An object that was written, with its new resource version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Its kind.
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// Its version.
+    /// Its resource version after the write.
     pub version: Option<String>,
 }
 

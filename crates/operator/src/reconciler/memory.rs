@@ -1,4 +1,4 @@
-//! What is remembered of objects between reconciliations. It is forgotten with the object.
+//! What the reconciler remembers about objects between reconciliations, until they are deleted.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -10,32 +10,32 @@ use super::kind::{Turn, Written};
 use crate::backoff::delay;
 use crate::lock::lock;
 
-/// How long a write is waited for. One that is not shown by then was undone by another
-/// client, or the watch is away; then what is shown counts.
+/// How long to wait for the watch to deliver our own write. If it does not, another client has
+/// undone the write or the watch is disconnected; then the cached state counts.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often what resolves itself is tried at once: for 5 s.
+/// How often a transient failure is retried at the shortest interval: for 5 s.
 const TRANSIENT_TRIES: u32 = 20;
 
-/// What is remembered, by the objects' uids.
+/// Entries by the uids of objects.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<HashMap<String, Entry>>);
 
-/// What is remembered of one object.
+/// What is remembered about one object.
 #[derive(Default)]
 struct Entry {
-    /// Our own writes that the watches have not shown yet. A decision made without them would
-    /// write them a second time.
+    /// Our own writes that the watches have not delivered yet. A decision made without them would
+    /// repeat them.
     expected: Vec<(Written, Instant)>,
     /// Failures in a row.
     failures: u32,
-    /// Failures in a row that resolve themselves.
+    /// Transient failures in a row.
     transient: u32,
-    /// The generation of which was reported that it cannot be reconciled.
+    /// The generation for which a panic or an invalid object was already reported.
     reported: Option<Option<i64>>,
-    /// Since when a change of its status has been held.
+    /// Since when a status change has been deferred.
     deferred: Option<Instant>,
-    /// What the API server answered last.
+    /// The last answers of the API server.
     answers: Vec<Answer>,
 }
 
@@ -48,17 +48,17 @@ impl Entry {
 }
 
 impl Memory {
-    /// The object is gone.
+    /// Forgets a deleted object.
     pub(crate) fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
 
-    /// Only these objects are left.
+    /// Forgets all objects except these.
     pub(crate) fn retain(&self, is_left: impl Fn(&str) -> bool) {
         self.lock().retain(|uid, _| is_left(uid));
     }
 
-    /// Remembers a write until it is shown.
+    /// Remembers a write until a watch delivers it.
     pub(super) fn expect(&self, uid: &str, written: Written) {
         self.change(uid, |entry| {
             let is_same =
@@ -68,14 +68,14 @@ impl Memory {
         });
     }
 
-    /// How long to wait for what is not shown yet, if something is not. `shown` gives the
-    /// resource version of an object as it is shown.
+    /// How long to wait for undelivered writes, if there are any. `shown` returns the resource
+    /// version that a watch has delivered for an object.
     pub(super) fn unshown(
         &self,
         uid: &str,
         shown: impl Fn(&Written) -> Option<String>,
     ) -> Option<Duration> {
-        // `shown` looks into other stores, so it is not called under the lock.
+        // `shown` reads other stores, so it is not called under the lock.
         let expected: Vec<Written> = {
             let entries = self.lock();
             entries.get(uid)?.expected.iter().map(|(written, _)| written.clone()).collect()
@@ -88,7 +88,7 @@ impl Memory {
         })
     }
 
-    /// Counts a failure, and returns how long to wait.
+    /// Counts a failure and returns how long to wait.
     pub(super) fn back_off(&self, uid: &str) -> Duration {
         self.change(uid, |entry| {
             let delay = delay(entry.failures);
@@ -97,8 +97,8 @@ impl Memory {
         })
     }
 
-    /// How long to wait for what resolves itself: it is tried often for some seconds, and then
-    /// less and less, like a failure.
+    /// How long to wait after a transient failure: it is retried often for some seconds, and then
+    /// with backoff like any failure.
     pub(super) fn wait_for_transient(&self, uid: &str) -> Duration {
         self.change(uid, |entry| {
             entry.transient = entry.transient.saturating_add(1);
@@ -106,25 +106,25 @@ impl Memory {
         })
     }
 
-    /// Forgets failures.
+    /// Forgets an object's failures.
     pub(super) fn succeeded(&self, uid: &str) {
         self.change(uid, |entry| {
             (entry.failures, entry.transient, entry.reported) = (0, 0, None);
         });
     }
 
-    /// Whether it was reported of this generation that it cannot be reconciled.
+    /// Whether a failure was already reported for this generation.
     pub(super) fn reported(&self, uid: &str, generation: Option<i64>) -> bool {
         self.lock().get(uid).is_some_and(|entry| entry.reported == Some(generation))
     }
 
-    /// It was reported.
+    /// Remembers that a failure was reported for this generation.
     pub(super) fn set_reported(&self, uid: &str, generation: Option<i64>) {
         self.change(uid, |entry| entry.reported = Some(generation));
     }
 
-    /// Whether a status may be written that can wait for others to join it, for this long
-    /// since it was first held.
+    /// When a status may be written that can be combined with later changes: `patience` after it
+    /// was first deferred.
     pub(super) fn turn(&self, uid: &str, patience: Duration) -> Turn {
         self.change(uid, |entry| {
             let since = entry.deferred.get_or_insert_with(Instant::now);
@@ -135,22 +135,22 @@ impl Memory {
         })
     }
 
-    /// No change of its status is held.
+    /// Forgets that a status change was deferred.
     pub(super) fn not_deferred(&self, uid: &str) {
         self.change(uid, |entry| entry.deferred = None);
     }
 
-    /// What the API server answered last.
+    /// The last answers of the API server.
     pub(crate) fn answers(&self, uid: &str) -> Vec<Answer> {
         self.lock().get(uid).map(|entry| entry.answers.clone()).unwrap_or_default()
     }
 
-    /// What the API server answered now.
+    /// Remembers the answers of the API server.
     pub(crate) fn set_answers(&self, uid: &str, answers: Vec<Answer>) {
         self.change(uid, |entry| entry.answers = answers);
     }
 
-    /// Changes an entry, and keeps it only if there is something in it.
+    /// Changes an entry, and removes it if it is empty afterwards.
     fn change<T>(&self, uid: &str, change: impl FnOnce(&mut Entry) -> T) -> T {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(uid) else {
@@ -173,7 +173,7 @@ impl Memory {
     }
 }
 
-/// Versions of one kind grow, and Kubernetes says that they may be compared.
+/// Resource versions of one kind increase, and Kubernetes documents that they may be compared.
 fn is_shown(shown: Option<&str>, written: &Written) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
     match (shown, written.version.as_deref()) {
@@ -207,7 +207,7 @@ mod tests {
         assert!(!shown(None));
         assert!(!shown(Some("9")), "versions are numbers, not text");
         assert!(shown(Some("11")));
-        assert!(shown(None), "it is remembered no more");
+        assert!(shown(None), "it is forgotten");
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! One reconciler for every kind.
+//! One reconciler for all kinds.
 //!
 //! ```text
-//! watch ──► wait for own writes ──► observe ──► ask ──► decide ──► apply steps ──► conclude
-//!                                                                      │
-//!          back off, or requeue ◄── write Events ◄── write the status ◄─┘
+//! watch ──► wait for own writes ──► observe ──► query ──► decide ──► apply steps ──► conclude
+//!                                                                        │
+//!          back off, or requeue ◄── write Events ◄── write the status ◄──┘
 //! ```
 //!
-//! A [`Kind`] says how its objects are kept, observed and decided on; everything else is here.
-//! A reconciliation does not ask why it was started, may be cut off after any `await`, and
-//! changes nothing where there is nothing to change. One that panics costs its object alone:
-//! the panic is logged, reported in the object's condition, and the object is backed off.
+//! A [`Kind`] defines how its objects are stored, observed and decided on; everything else is here.
+//! A reconciliation does not depend on what triggered it, may be cut off after any `await`, and
+//! writes nothing if nothing has to change. A panic affects only its object: it is logged, reported
+//! in the object's condition, and the object is retried with backoff.
 
 mod apply;
 mod kind;
@@ -44,13 +44,13 @@ pub use run::run_kind;
 pub(crate) use run::{Pacing, forget};
 pub(crate) use write::{patch_status, replace_status};
 
-/// How long a change of a status that nobody waits for is held, so that others join it.
+/// How long a non-urgent status change is deferred, so that later changes are combined with it.
 const COALESCE: Duration = Duration::from_millis(500);
 
-/// A requeue comes no sooner than this after its time, so that the time has come.
+/// Added to a requeue delay, so that the requeue is never early.
 const LATE: Duration = Duration::from_millis(10);
 
-/// Why a reconciliation failed. It is tried again after a while.
+/// Why a reconciliation failed. It is retried with backoff.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReconcileError {
     #[error("{}", .0.message)]
@@ -86,7 +86,7 @@ impl<K: Kind> Reconciler<K> {
         Reconciler { kind, common: common.clone(), recorder, memory }
     }
 
-    /// Reconciles an object, if this replica leads. Whoever comes to lead reconciles all.
+    /// Reconciles an object if this replica is the leader. A new leader reconciles all objects.
     pub(crate) async fn reconcile(&self, stored: &K::Stored) -> Result<Action, ReconcileError> {
         let _under_way = self.common.health.begin(K::NAME);
         if !self.common.leadership.decides() {
@@ -106,11 +106,11 @@ impl<K: Kind> Reconciler<K> {
         result
     }
 
-    /// When a reconciliation that failed is tried again.
+    /// When to retry a failed reconciliation.
     pub(crate) fn retry(&self, stored: &K::Stored, error: &ReconcileError) -> Action {
         let reference = ObjectRef::from_obj(stored);
         let (name, namespace) = (&reference.name, &reference.namespace);
-        // What is known of a panic was logged where it was caught.
+        // A panic was already logged where it was caught.
         if !matches!(error, ReconcileError::Panic(_)) {
             let (kind, error) = (K::NAME, chain(error));
             tracing::warn!(kind, name, namespace, error, "a reconciliation failed");
@@ -130,12 +130,13 @@ impl<K: Kind> Reconciler<K> {
             false => self.kind.shown(&object, written),
         };
         if let Some(wait) = self.memory.unshown(uid, shown) {
-            // The watch starts the next reconciliation, unless it stays silent.
+            // The watch triggers the next reconciliation; this requeue is for a watch that is
+            // disconnected.
             return Ok(Action::requeue(wait));
         }
         let now = Timestamp::now();
         let Some(mut observed) = self.kind.observe(&object, now) else {
-            // The watch starts the next reconciliation, once more is known.
+            // The watch triggers the next reconciliation once more is known.
             return Ok(Action::await_change());
         };
         self.kind.ask(&self.common.client, &object, &mut observed).await;
@@ -144,7 +145,7 @@ impl<K: Kind> Reconciler<K> {
         let result = self.apply(&object, &decision).await;
         let Some((outcome, reason)) = result else { return Ok(Action::await_change()) };
         if decision.steps.iter().take(outcome.done).any(|step| step.is_of_self()) {
-            // What was computed from the object is outdated; the watch shows what it is now.
+            // The decision was computed from an outdated object; the watch delivers the new one.
             self.memory.succeeded(uid);
             return Ok(Action::await_change());
         }
@@ -154,7 +155,7 @@ impl<K: Kind> Reconciler<K> {
             return Err(ReconcileError::Step(failure.clone(), reason));
         }
         if outcome.failure.is_some() {
-            // It resolves itself, but not always soon.
+            // A transient failure, which may take a while to resolve.
             return Ok(Action::requeue(self.memory.wait_for_transient(uid)));
         }
         self.memory.succeeded(uid);
@@ -168,8 +169,8 @@ impl<K: Kind> Reconciler<K> {
         })
     }
 
-    /// Applies steps until one fails; None if this replica does not lead any more. The reason
-    /// is that of a failure, for the metric.
+    /// Applies steps until one fails; None if this replica is no longer the leader. Also returns
+    /// the reason of a failure, for the metric.
     async fn apply<F>(
         &self,
         object: &K::Object,
@@ -184,7 +185,7 @@ impl<K: Kind> Reconciler<K> {
                 Ok(written) => {
                     written.into_iter().for_each(|it| self.memory.expect(uid, it));
                     if step.is_of_self() {
-                        // The rest was computed from what the object was before.
+                        // The remaining steps were computed from the object as it was before.
                         return Some((Outcome { done: done + 1, failure: None }, ""));
                     }
                 }
@@ -197,8 +198,8 @@ impl<K: Kind> Reconciler<K> {
         Some((Outcome::all(&decision.steps), ""))
     }
 
-    /// Writes the status unless it stands there already or can wait, and then Events. Returns
-    /// how long it can wait.
+    /// Writes the status unless it is unchanged or deferred, and then the Events. Returns how long
+    /// the status is deferred.
     async fn publish(
         &self,
         object: &K::Object,
@@ -232,14 +233,15 @@ impl<K: Kind> Reconciler<K> {
                 write::write_events(&self.recorder, &about, &conclusion.events).await;
                 Ok(None)
             }
-            // It has changed or is gone: the watch shows that, and starts the next one.
+            // The object has changed or is deleted; the watch delivers that and triggers the next
+            // reconciliation.
             Ok(Answer::Outdated) => Ok(None),
             Err(error) => Err(ReconcileError::Status(error)),
         }
     }
 
-    /// Says of an object that cannot be read why not, once for each generation: what its
-    /// status is now cannot be read either.
+    /// Reports why an object cannot be deserialized, once per generation: its current status cannot
+    /// be read to see whether it was reported.
     async fn report_unreadable(
         &self,
         invalid: &kube::core::error_boundary::InvalidObject,
@@ -249,7 +251,7 @@ impl<K: Kind> Reconciler<K> {
         if !self.memory.reported(uid, metadata.generation) {
             let (kind, error) = (K::NAME, &invalid.error);
             let (name, namespace) = (&metadata.name, &metadata.namespace);
-            tracing::warn!(kind, name, namespace, error, "an object cannot be read");
+            tracing::warn!(kind, name, namespace, error, "failed to deserialize an object");
             let status = K::unreadable(invalid, Timestamp::now());
             let written =
                 write::patch_own_status::<K::Object>(&self.common.client, metadata, status);
@@ -260,7 +262,7 @@ impl<K: Kind> Reconciler<K> {
         Ok(Action::await_change())
     }
 
-    /// Reports a panic in the object's condition. It is logged once for each generation.
+    /// Reports a panic in the object's condition. It is logged once per generation.
     async fn report_panic(&self, stored: &K::Stored, message: String) -> ReconcileError {
         let reference = ObjectRef::from_obj(stored);
         let (name, namespace) = (&reference.name, &reference.namespace);
@@ -284,7 +286,7 @@ impl<K: Kind> Reconciler<K> {
                     write::patch_own_status::<K::Object>(&self.common.client, metadata, status);
                 match written.await {
                     Ok(Answer::Written(_)) => self.memory.set_reported(&uid, generation),
-                    // The watch shows what has changed, and it is tried again then.
+                    // The watch delivers what has changed, and the panic is reported then.
                     Ok(Answer::Outdated) => {}
                     Err(error) => {
                         let error = chain(&error);

@@ -1,4 +1,4 @@
-//! Runs a kind's reconciler.
+//! Runs the reconciler of a kind.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -25,7 +25,7 @@ use crate::replica::{Common, RunError, lead};
 use crate::tasks::Tasks;
 use crate::watches::{anew_in_each_term, api, config};
 
-/// How many objects are reconciled at the same time, and how long changes are collected.
+/// How many objects are reconciled concurrently, and how long changes are collected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacing {
     pub(crate) concurrency: u16,
@@ -33,8 +33,8 @@ pub(crate) struct Pacing {
 }
 
 impl<K: Kind> Reconciler<K> {
-    /// Reconciles everything in the store when this replica comes to lead and `filled` says
-    /// that everything has been listed since; and then whatever `changes` names.
+    /// Once this replica is the leader and `filled` reports that everything was listed in its term,
+    /// reconciles all objects in the store, and then the objects named by `changes`.
     pub(crate) async fn run(
         self,
         store: Store<K::Stored>,
@@ -43,10 +43,10 @@ impl<K: Kind> Reconciler<K> {
         filled: impl AsyncFn(Term),
     ) {
         let term = discard_until(self.common.leadership.until_it_leads(), &mut changes).await;
-        // A decision from a part of what there is would make the rest a second time.
+        // A decision from an incomplete list would create objects a second time.
         filled(term).await;
         let Pacing { concurrency, debounce } = pacing;
-        // The watches say whose objects have changed; nothing else starts a reconciliation.
+        // Only the watches trigger reconciliations: they send the names of changed objects.
         Controller::for_stream(stream::pending(), store)
             .with_config(Config::default().concurrency(concurrency).debounce(debounce))
             .reconcile_on(UnboundedReceiverStream::new(changes))
@@ -58,13 +58,13 @@ impl<K: Kind> Reconciler<K> {
                 |stored, error, reconciler| reconciler.retry(&stored, error),
                 Arc::new(self),
             )
-            // What a reconciliation had to say it has said.
+            // Results have already been reported by the reconciliation itself.
             .for_each(|_| std::future::ready(()))
             .await;
     }
 }
 
-/// Runs one kind alone until `stop`: watches it, and reconciles it while this replica leads. For
+/// Runs one kind until `stop`: watches it, and reconciles it while this replica is the leader. For
 /// a controller that is a program of its own.
 pub async fn run_kind<K: Kind>(
     client: Client,
@@ -91,7 +91,7 @@ pub async fn run_kind<K: Kind>(
     .await
 }
 
-/// Fills a store, and sends the names of what has changed.
+/// Fills a store, and sends the names of changed objects.
 async fn watch<S>(
     common: Common,
     namespace: Option<String>,
@@ -120,13 +120,13 @@ async fn watch<S>(
                     Event::Apply(object) | Event::Delete(object) => {
                         vec![ObjectRef::from_obj(&object)]
                     }
-                    // What a list brings is in the store when the list is complete.
+                    // The objects of a list are in the store once the list is complete.
                     Event::InitDone => {
                         store.state().iter().map(|object| ObjectRef::from_obj(&**object)).collect()
                     }
                     Event::Init | Event::InitApply(_) => Vec::new(),
                 };
-                // The receiver is gone while the program stops; then it does not matter.
+                // The receiver is dropped only while the program stops.
                 names.into_iter().for_each(|name| drop(changed.send(name)));
             }
             Err(error) => tracing::warn!(%error, kind = %S::kind(&()), "a watch failed"),
@@ -134,7 +134,7 @@ async fn watch<S>(
     }
 }
 
-/// Forgets what was remembered of objects that are gone.
+/// Forgets what was remembered about deleted objects.
 pub(crate) fn forget<S>(memory: &Memory, event: &Event<S>, store: &Store<S>)
 where
     S: Resource<DynamicType = ()> + Clone + 'static,
@@ -151,8 +151,8 @@ where
     }
 }
 
-/// Waits for something. What comes through the channel meanwhile is of no interest: a leader
-/// reconciles everything first.
+/// Waits for `found`. Changes received meanwhile are discarded: a new leader reconciles everything
+/// first.
 async fn discard_until<T, K>(
     found: impl Future<Output = T>,
     changes: &mut UnboundedReceiver<K>,
@@ -166,7 +166,7 @@ async fn discard_until<T, K>(
     }
 }
 
-/// One item now.
+/// A stream with one item now, and none later.
 fn once_and_no_more() -> impl Stream<Item = ()> + Send + 'static {
     stream::once(std::future::ready(())).chain(stream::pending())
 }

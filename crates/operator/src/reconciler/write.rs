@@ -1,4 +1,4 @@
-//! Writes statuses and Events, whatever the kind.
+//! Writes statuses and Events for any kind.
 
 use flux_operator_plan::status::News;
 use k8s_openapi::NamespaceResourceScope;
@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 use super::kind::Written;
 use crate::errors::chain;
 
-/// What became of a status that was written.
+/// The result of writing a status.
 pub(super) enum Answer {
-    /// It stands there now.
+    /// It was written.
     Written(Written),
-    /// The object has changed since the status was computed, or is gone.
+    /// The object has changed since the status was computed, or is deleted.
     Outdated,
 }
 
-/// What is read of an answer: the rest may be of an object that cannot be read.
+/// The part of a response that is read: the rest may not be deserializable.
 #[derive(Deserialize)]
 struct Stored {
     #[serde(default)]
@@ -35,8 +35,8 @@ struct Version {
     resource_version: Option<String>,
 }
 
-/// Puts a status in the place of the one that an object has, if that is still as it was when
-/// the status was computed. The API server does that for two thirds of what a patch costs it.
+/// Replaces the status of an object, if the object is unchanged since the status was computed. For
+/// the API server this costs two thirds of a patch.
 pub(super) async fn write_status<K>(
     client: &Client,
     object: &K,
@@ -58,8 +58,7 @@ where
     answer::<K>(&name, replace_status::<K>(client, &namespace, &name, &changed).await)
 }
 
-/// Changes the status of exactly this version of an object, which may be one that cannot be
-/// read.
+/// Changes the status of exactly this version of an object, which need not be deserializable.
 pub(super) async fn patch_own_status<K>(
     client: &Client,
     metadata: &ObjectMeta,
@@ -87,7 +86,7 @@ where
     }
 }
 
-/// Changes a status by a merge patch. Returns the object's resource version since.
+/// Changes a status with a merge patch. Returns the new resource version.
 pub(crate) async fn patch_status<K>(
     client: &Client,
     namespace: &str,
@@ -103,7 +102,7 @@ where
     client.request::<Stored>(request).await.map(|stored| stored.metadata.resource_version)
 }
 
-/// Puts a status in the place of another. Returns the object's resource version since.
+/// Replaces a status. Returns the new resource version.
 pub(crate) async fn replace_status<K>(
     client: &Client,
     namespace: &str,
@@ -130,7 +129,7 @@ pub(super) async fn write_events(recorder: &Recorder, about: &ObjectReference, e
             action: news.about.into(),
             secondary: None,
         };
-        // An Event that is lost must not fail the reconciliation: the status says the same.
+        // A lost Event must not fail the reconciliation: the status has the same information.
         if let Err(error) = recorder.publish(&event, about).await {
             let (kind, name, error) = (&about.kind, &about.name, chain(&error));
             tracing::warn!(kind, name, error, "failed to write an Event");

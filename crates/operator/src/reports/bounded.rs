@@ -1,21 +1,21 @@
-//! What is kept of a report: bounded, whatever its cluster has sent.
+//! Limits the size of a stored report, whatever the cluster has sent.
 
 use flux_operator_flux::IdSet;
 use flux_operator_wire::{Drain, Drained, InstanceState};
 
-/// The longest error that is kept: what an agent cuts its own to.
+/// The maximum length of a stored error: agents cut theirs to the same length.
 const MAX_ERROR: usize = 512;
 
-/// The longest text of a set of ranks that is kept as it is.
+/// The maximum length of a set of ranks, as text, that is stored unchanged.
 const MAX_RANKS: usize = 1024;
 
-/// Longer than any id of a job.
+/// Longer than any job id.
 const MAX_JOB_ID: usize = 64;
 
 /// Longer than any time that the operator writes into a [`Drain`].
 const MAX_TIME: usize = 64;
 
-/// The state with everything in it bounded.
+/// The state with the size of everything in it limited.
 pub(super) fn bounded(state: InstanceState) -> InstanceState {
     let InstanceState { online, program_started, jobs, mut first_job, drained, mut last_error } =
         state;
@@ -23,7 +23,7 @@ pub(super) fn bounded(state: InstanceState) -> InstanceState {
     last_error.truncate(last_error.floor_char_boundary(MAX_ERROR));
     last_error.shrink_to_fit();
     InstanceState {
-        // As many as there are, if not which.
+        // The number of ranks is kept, if not which ones.
         online: online.map(|ranks| if is_long(&ranks) { first_n(ranks.len()) } else { ranks }),
         program_started,
         jobs,
@@ -33,14 +33,14 @@ pub(super) fn bounded(state: InstanceState) -> InstanceState {
     }
 }
 
-/// None if the operator has never asked for this: it asks for a few ranges.
+/// None if the operator cannot have requested this drain: it only requests a few ranges.
 fn bounded_drain(drained: Drained) -> Option<Drained> {
     let Drained { asked: Drain { ranks, since }, busy } = drained;
     if since.len() > MAX_TIME || is_long(&ranks) {
         return None;
     }
-    // Widened to the whole range: waiting for an idle rank is safe, not waiting for a busy
-    // one is not.
+    // Widened to the whole range: waiting for an idle rank is safe, not waiting for a busy rank is
+    // not.
     let busy = if is_long(&busy) { span(&busy) } else { busy };
     Some(Drained { asked: Drain { ranks, since }, busy })
 }

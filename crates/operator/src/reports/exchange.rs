@@ -1,4 +1,4 @@
-//! One exchange with an agent: check its seal, keep its report, give a nonce.
+//! One exchange with an agent: checks the seal, stores the report, and issues a nonce.
 
 use std::collections::HashSet;
 
@@ -16,11 +16,11 @@ use super::bounded::bounded;
 use super::{LookUp, Reports, Said, nonces};
 use crate::stores::{Guarded, reference};
 
-/// The longest of what a speaker says of itself. Uids have 36 characters and nonces 32, and an
-/// agent may add a word to its pod's uid.
+/// The maximum length of each header. Uids have 36 characters and nonces 32, and an agent may add a
+/// word to its pod's uid.
 const MAX_BYTES: usize = MAX_SEAL_BYTES;
 
-/// Who speaks, as its request says.
+/// The headers by which an agent identifies itself.
 #[derive(Clone, Debug)]
 pub(super) struct Speaker {
     pub(super) cluster_uid: String,
@@ -30,7 +30,7 @@ pub(super) struct Speaker {
 }
 
 impl Speaker {
-    /// Who speaks in a request with these headers. None if one is missing or too long.
+    /// Reads the headers of a request. None if one is missing or too long.
     pub(super) fn of(headers: &HeaderMap) -> Option<Speaker> {
         let header = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
         let speaker = Speaker {
@@ -44,13 +44,13 @@ impl Speaker {
         is_short.then_some(speaker)
     }
 
-    /// Whether it seals the direction of what it says. Agents of the first build do not, and
-    /// know none of the work that came later.
+    /// Whether the seal includes the direction of the message. Agents of the first build do not
+    /// include it, and do not know the kinds of work that were added later.
     pub(super) fn is_directed(&self) -> bool {
         seal::is_directed(&self.seal)
     }
 
-    /// The seal of an answer, made as the speaker makes its own.
+    /// The seal of a response, in the same form as the seal of the request.
     pub(super) fn seal_answer(&self, key: &SealKey, status: u16, body: &[u8]) -> String {
         let answer = match self.is_directed() {
             true => Message::Answer { status, body },
@@ -73,19 +73,19 @@ impl Speaker {
     }
 }
 
-/// What becomes of a request.
+/// The result of checking a request.
 pub(super) enum Outcome {
-    /// Sealed with the cluster's key and a nonce we gave.
+    /// Sealed with the cluster's key and the nonce that we issued.
     Heard,
-    /// Sealed with the cluster's key, but the nonce is not the one we gave:
-    /// the agent or we have been restarted.
+    /// Sealed with the cluster's key, but not with the nonce that we issued: the agent or the
+    /// operator was restarted.
     Stale,
     /// Not sealed with the cluster's key.
     Refused,
 }
 
 impl Reports {
-    /// Checks a request. A nonce is used up by the check, whatever comes of it.
+    /// Checks a request. The check uses up the nonce, whatever the result.
     pub(super) fn check(&self, key: &SealKey, speaker: &Speaker, body: &[u8]) -> Outcome {
         if !speaker.sealed(key, body) {
             return Outcome::Refused;
@@ -96,7 +96,7 @@ impl Reports {
         }
     }
 
-    /// A fresh nonce for the next request of an agent of this cluster.
+    /// Issues a nonce for the next request of an agent of this cluster.
     pub(super) fn give_nonce(
         &self,
         minicluster: &MiniCluster,
@@ -110,7 +110,8 @@ impl Reports {
         Some(nonce)
     }
 
-    /// Keeps what a lead has reported, and asks for a reconciliation if that matters.
+    /// Stores a report of a lead, and requests a reconciliation if the report has a relevant
+    /// change.
     pub(super) fn keep(
         &self,
         minicluster: &MiniCluster,
@@ -130,7 +131,7 @@ impl Reports {
         }
     }
 
-    /// Remembers that a cluster's key is not where it should be.
+    /// Records that the Secret with a cluster's key is missing.
     pub(super) fn lose_key(&self, minicluster: &MiniCluster, uid: &str) {
         let mut clusters = self.lock();
         let cluster = clusters.entry(uid.to_owned()).or_default();
@@ -140,21 +141,22 @@ impl Reports {
     }
 
     fn ask_for_reconciliation(&self, minicluster: &MiniCluster) {
-        // Nobody receives while the operator stops; then it does not matter.
+        // The receiver is dropped only while the operator stops; a lost request does not matter
+        // then.
         let _ = self.changed.send(about(minicluster));
     }
 
-    /// The cluster's key, if it is known already.
+    /// The cluster's key, if it is cached.
     pub(super) fn known_key(&self, uid: &str) -> Option<SealKey> {
         self.lock().get(uid)?.key.clone()
     }
 
-    /// Whoever looks for the cluster's key holds this.
+    /// The lock that a task holds while it reads the cluster's key.
     pub(super) fn look_up(&self, uid: &str) -> LookUp {
         self.lock().entry(uid.to_owned()).or_default().look_up.clone()
     }
 
-    /// Remembers a cluster's key, and forgets clusters that are not `there`.
+    /// Caches a cluster's key, and forgets clusters that are not in `there`.
     pub(super) fn remember_key(&self, uid: &str, key: SealKey, there: &HashSet<String>) {
         self.nonces().retain(there);
         let mut clusters = self.lock();

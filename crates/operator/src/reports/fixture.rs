@@ -1,4 +1,4 @@
-//! A replica that knows one cluster, whose uid is `uid`, for tests.
+//! For tests: a replica with one cluster, whose uid is `uid`.
 
 use axum::http::{Request, Response};
 use flux_operator_api::MiniCluster;
@@ -21,7 +21,7 @@ pub(super) fn key() -> SealKey {
     SealKey::from_bytes([7; 32])
 }
 
-/// A replica that has the cluster's key, and no API server.
+/// A replica that has cached the cluster's key, and has no API server.
 pub(super) fn server_with_key(leadership: Leadership) -> Server {
     let nobody = tower::service_fn(async |_: Request<Body>| {
         Err::<Response<Body>, _>(std::io::Error::other("there is no API server"))
@@ -31,7 +31,7 @@ pub(super) fn server_with_key(leadership: Leadership) -> Server {
     server
 }
 
-/// A replica that does not know the cluster's key yet.
+/// A replica that has not read the cluster's key yet.
 pub(super) fn server(leadership: Leadership, client: Client) -> Server {
     let (miniclusters, mut writer) = Watched::new();
     writer.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster()))));

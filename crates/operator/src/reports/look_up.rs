@@ -1,8 +1,7 @@
-//! The key of a cluster: remembered, or read from its Secret.
+//! The key of a cluster: cached, or read from its Secret.
 //!
-//! It is needed before a seal can be checked, so anybody who knows a cluster's uid can
-//! make the operator ask for it. One request at a time does, and after a failure none
-//! for a while.
+//! The key is needed to check a seal, so any client that knows a cluster's uid can make the
+//! operator read it. Only one task at a time does, and after a failure none for a while.
 
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ use tokio::time::Instant;
 
 use crate::http::Server;
 
-/// After a failed look-up the Secret is not read again for this long. Agents try again
-/// every 0.1 to 1 s meanwhile, and get 503.
+/// After a failed lookup the Secret is not read again for this long. Meanwhile agents retry every
+/// 0.1 to 1 s and get status 503.
 const NO_KEY: Duration = Duration::from_secs(2);
 
 impl Server {
@@ -27,12 +26,12 @@ impl Server {
         if let Some(key) = self.reports.known_key(uid) {
             return Some(key);
         }
-        // A client that goes away must not cut off what others wait for.
+        // A client that disconnects must not cancel the lookup that others wait for.
         let (server, minicluster, uid) = (self.clone(), minicluster.clone(), uid.to_owned());
         let found = tokio::spawn(async move { server.find_key(&minicluster, &uid).await });
         match found.await.map_err(JoinError::try_into_panic) {
             Ok(key) => key,
-            // The caller reports it.
+            // The caller reports the panic.
             Err(Ok(panic)) => std::panic::resume_unwind(panic),
             Err(Err(_cancelled)) => None,
         }
@@ -77,8 +76,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A replica, and how often it has asked the API server for the key, which is there
-    /// from the second time on. Every answer takes a second.
+    /// A replica, and the number of times it has queried the API server for the key, which exists
+    /// from the second query on. Every response takes a second.
     fn counting() -> (Server, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);

@@ -1,8 +1,8 @@
-//! Reports from agents: who may speak, what was said last, what they get back.
+//! Reports from agents: authentication, the last report of each cluster, and responses.
 //!
-//! A report changes only the status of the cluster whose key sealed it. Every
-//! exchange has a nonce that the next one must echo, so nothing can be
-//! replayed; a restarted operator or agent just starts a new exchange.
+//! A report affects only the status of the cluster whose key sealed it. Every response has a nonce
+//! that the next request must echo, so that no request can be replayed; a restarted operator or
+//! agent just gets a new nonce.
 
 mod bounded;
 mod exchange;
@@ -34,66 +34,66 @@ use work::Wanted;
 
 pub(crate) use server::report;
 
-/// What agents have said. Cheap to clone.
+/// The last reports of all clusters. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Reports {
     clusters: Arc<Mutex<HashMap<String, Cluster>>>,
     nonces: Arc<Mutex<Nonces>>,
-    /// Whose status may have changed.
+    /// Receives the MiniClusters whose status may have changed.
     changed: Changed,
-    /// Moves whenever a pod does, for agents that wait for an address.
+    /// Notified on every change of a pod, for agents that wait for an address.
     pods_moved: watch::Sender<()>,
-    /// When the first report could be taken.
+    /// Since when reports have been received.
     since: Timestamp,
 }
 
-/// How often it is looked for reports that have become old.
+/// How often to check for outdated reports.
 const AGE_PERIOD: Duration = Duration::from_secs(5);
 
 type LookUp = Arc<tokio::sync::Mutex<Option<Instant>>>;
 
-/// What is known of one cluster's agents.
+/// The reporting state of one cluster.
 #[derive(Default)]
 struct Cluster {
     key: Option<SealKey>,
-    /// The Secret with the key is gone.
+    /// Whether the Secret with the key is missing.
     lost_key: bool,
-    /// Held by the one who looks for the key: when it was not found last.
+    /// Locked while the key is looked up; contains the time of the last failed lookup.
     look_up: LookUp,
     last: Option<Said>,
-    /// What the lead should make so, for as long as it should be so.
+    /// The desired state that the lead maintains.
     wanted: watch::Sender<Wanted>,
-    /// The jobs that wait, while somebody asks for them.
+    /// The pending jobs of the instance, while a client asks for them.
     pending: Pending,
 }
 
-/// What was said last.
+/// The last report of a cluster.
 struct Said {
-    /// The uid of the pod that said it.
+    /// The uid of the pod that sent it.
     pod: String,
     report: LastReport,
-    /// Whose status it is shown in.
+    /// The MiniCluster whose status shows it.
     about: ObjectRef<Guarded>,
-    /// It was told already that the report is old.
+    /// Whether a reconciliation was already requested because the report is outdated.
     told_old: bool,
 }
 
 impl Reports {
-    /// Nothing said yet. `changed` is told whose status may have changed.
+    /// No reports yet. MiniClusters whose status may have changed are sent to `changed`.
     pub(crate) fn new(changed: Changed) -> Reports {
         let (pods_moved, since) = (watch::channel(()).0, Timestamp::now());
         Reports { clusters: Arc::default(), nonces: Arc::default(), changed, pods_moved, since }
     }
 
-    /// The lead's last report of the cluster with this uid, and its pod's uid.
+    /// The last report of the lead of the cluster with this uid, and the uid of its pod.
     pub(crate) fn last(&self, uid: &str) -> Option<(String, LastReport)> {
         let clusters = self.lock();
         let said = clusters.get(uid)?.last.as_ref()?;
         Some((said.pod.clone(), said.report.clone()))
     }
 
-    /// Asks for a reconciliation of every cluster whose last report becomes too old to be shown,
-    /// and forgets what nobody asks for any more.
+    /// Requests a reconciliation of every cluster whose last report becomes too old to be shown,
+    /// and forgets pending jobs that no client asks for any more.
     pub(crate) async fn watch_age(self) {
         let mut ticks = tokio::time::interval(AGE_PERIOD);
         loop {
@@ -108,17 +108,17 @@ impl Reports {
         let said = clusters.values_mut().filter_map(|cluster| cluster.last.as_mut());
         for said in said.filter(|said| !said.told_old && said.report.is_old(now)) {
             said.told_old = true;
-            // Nobody receives while the operator stops; then it does not matter.
+            // The receiver is dropped only while the operator stops.
             let _ = self.changed.send(said.about.clone());
         }
     }
 
-    /// Whether a report came from the cluster with this uid, and its key was not there.
+    /// Whether the cluster with this uid sent a report while its key was missing.
     pub(crate) fn has_lost_key(&self, uid: &str) -> bool {
         self.lock().get(uid).is_some_and(|cluster| cluster.lost_key)
     }
 
-    /// Since when reports have been taken.
+    /// Since when reports have been received.
     pub(crate) fn since(&self) -> Timestamp {
         self.since
     }

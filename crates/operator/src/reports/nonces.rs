@@ -1,20 +1,21 @@
-//! The nonces that agents were given, each for one request.
+//! The nonces that were issued to agents, each for one request.
 //!
-//! Only agents with the cluster's key get nonces, but a cluster's owner may be hostile. So
-//! there are at most as many as its pods can use, and a bound on all of them.
-//! A nonce that was forgotten costs its agent one more exchange.
+//! Only agents with the cluster's key get nonces, but the owner of a cluster may be hostile. So the
+//! number of nonces is limited both per cluster, to what its pods can use, and in total. An agent
+//! whose nonce was forgotten needs one more exchange.
 
 use std::collections::{HashMap, HashSet};
 
 use flux_operator_api::MiniCluster;
 
-/// Nonces of one cluster. Few of its agents speak at the same time, however large it is.
+/// The maximum per cluster. Few agents of a cluster send requests at the same time, however large
+/// it is.
 const MAX_PER_CLUSTER: usize = 4096;
 
-/// All nonces: with some 200 bytes each, 6 MiB.
+/// The maximum in total: at about 200 bytes each, 6 MiB.
 const MAX_NONCES: usize = 32 * 1024;
 
-/// What was given and not used yet.
+/// The nonces that were issued and not used yet.
 #[derive(Default)]
 pub(super) struct Nonces {
     /// By the cluster's uid, then by the pod's.
@@ -23,8 +24,8 @@ pub(super) struct Nonces {
 }
 
 impl Nonces {
-    /// Remembers a nonce instead of the pod's last one. A cluster with more than `most`
-    /// begins anew: most of those are of pods that were replaced.
+    /// Stores a nonce, which replaces the pod's last one. If a cluster has more than `most`, its
+    /// others are forgotten: most of those belong to pods that were replaced.
     pub(super) fn give(&mut self, cluster_uid: &str, pod_uid: &str, nonce: &str, most: usize) {
         let pods = self.clusters.entry(cluster_uid.to_owned()).or_default();
         if pods.len() >= most && !pods.contains_key(pod_uid) {
@@ -39,7 +40,7 @@ impl Nonces {
         }
     }
 
-    /// The nonce that was given to a pod. It is used up by this.
+    /// Takes the nonce that was issued to a pod, which uses it up.
     pub(super) fn take(&mut self, cluster_uid: &str, pod_uid: &str) -> Option<String> {
         let pods = self.clusters.get_mut(cluster_uid)?;
         let nonce = pods.remove(pod_uid)?;
@@ -47,13 +48,13 @@ impl Nonces {
         Some(nonce)
     }
 
-    /// Forgets clusters that are not `there`.
+    /// Forgets clusters that are not in `there`.
     pub(super) fn retain(&mut self, there: &HashSet<String>) {
         self.clusters.retain(|uid, _| there.contains(uid));
         self.count = self.clusters.values().map(HashMap::len).sum();
     }
 
-    /// The cluster with most nonces starts anew, and all others keep theirs.
+    /// Forgets the nonces of the cluster with the most, so that all others keep theirs.
     fn forget_largest(&mut self) {
         let largest = self.clusters.iter().max_by_key(|(_, pods)| pods.len());
         let Some(uid) = largest.map(|(uid, _)| uid.clone()) else { return };
@@ -62,8 +63,8 @@ impl Nonces {
     }
 }
 
-/// How many requests the agents of a cluster can make at the same time: each pod one, the
-/// lead two, and pods are replaced.
+/// The number of requests that the agents of a cluster can make at the same time: one per pod, two
+/// for the lead, and some for pods that are being replaced.
 pub(super) fn max_agents(minicluster: &MiniCluster) -> usize {
     let spec = &minicluster.spec;
     let size = spec.max_size.unwrap_or_default().max(spec.size);

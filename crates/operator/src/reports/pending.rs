@@ -1,6 +1,6 @@
-//! The jobs that wait in an instance, put together from the pages that its lead sends.
+//! The pending jobs of an instance, assembled from the pages that its lead sends.
 //!
-//! They are listed only while somebody asks for them, and forgotten after that.
+//! The lead lists them only while a client asks for them; afterwards they are forgotten.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use tokio::time::Instant;
 
 use super::Reports;
 
-/// How long jobs are listed after somebody has asked for them.
+/// How long the lead keeps listing jobs after a client has asked for them.
 const WANTED: Duration = Duration::from_secs(60);
 
-/// How much is kept of one cluster's jobs, as JSON.
+/// The maximum size of one cluster's stored jobs, as JSON.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// The jobs that wait.
+/// The pending jobs of an instance.
 #[derive(Default)]
 pub(super) struct Pending {
     wanted_until: Option<Instant>,
-    /// The last list that came whole.
+    /// The last complete list.
     whole: Option<Vec<PendingJob>>,
-    /// The list that is coming, and how long it is.
+    /// The list that is being received, and its size in bytes.
     coming: Option<(PendingPage, usize)>,
 }
 
@@ -30,7 +30,7 @@ impl Pending {
         self.wanted_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Takes a page. One that does not follow the last one is of no use.
+    /// Adds a page. A page that does not follow the last one is ignored.
     fn take(&mut self, page: PendingPage) {
         let follows = |coming: &PendingPage| {
             coming.list == page.list && coming.jobs.len() == page.offset as usize
@@ -44,7 +44,7 @@ impl Pending {
         for job in page.jobs {
             bytes += serde_json::to_vec(&job).map_or(MAX_BYTES, |text| text.len());
             if bytes > MAX_BYTES {
-                // What the scheduler looks at first is enough.
+                // The jobs that the scheduler considers first are enough.
                 self.whole = Some(list.jobs);
                 return;
             }
@@ -59,8 +59,8 @@ impl Pending {
 }
 
 impl Reports {
-    /// The jobs that wait in the instance of the cluster with this uid, as its lead has listed
-    /// them; none if it has not yet. It lists them for a while from now on.
+    /// The pending jobs in the instance of the cluster with this uid, as its lead has listed them;
+    /// None if it has not yet. The lead is asked to list them for a while from now on.
     pub(crate) fn pending(&self, uid: &str) -> Option<Vec<PendingJob>> {
         let mut clusters = self.lock();
         let cluster = clusters.get_mut(uid)?;
@@ -69,7 +69,7 @@ impl Reports {
         cluster.pending.whole.clone()
     }
 
-    /// Takes a page of jobs that wait, if somebody asks for them.
+    /// Adds a page of pending jobs, if a client asks for them.
     pub(super) fn keep_pending(&self, uid: &str, page: PendingPage) {
         let mut clusters = self.lock();
         let Some(cluster) = clusters.get_mut(uid) else { return };
@@ -78,7 +78,7 @@ impl Reports {
         }
     }
 
-    /// Forgets the jobs of clusters that nobody asks about any more.
+    /// Forgets the jobs of clusters for which no client asks any more.
     pub(super) fn forget_pending(&self) {
         for cluster in self.lock().values_mut() {
             if cluster.pending.wanted_until.is_some() && !cluster.pending.is_wanted() {
@@ -107,15 +107,15 @@ mod tests {
         pending.take(page(1, 0, 0, 0));
         assert_eq!(pending.whole, Some(Vec::new()));
         pending.take(page(2, 0, 4, 2));
-        assert_eq!(pending.whole, Some(Vec::new()), "the last one stands until then");
+        assert_eq!(pending.whole, Some(Vec::new()), "the last list is kept until then");
         pending.take(page(2, 2, 4, 2));
         assert_eq!(pending.whole.as_ref().unwrap().len(), 4);
-        // A page is missing, and then the list is begun anew.
+        // A page is missing, and then a new list starts.
         pending.take(page(3, 0, 6, 2));
         pending.take(page(3, 4, 6, 2));
         pending.take(page(4, 0, 1, 1));
         assert_eq!(pending.whole.as_ref().unwrap().len(), 1);
-        // What says that it is shorter than it is, is taken as it comes.
+        // A list that is longer than it claims is accepted as it is.
         pending.take(page(5, 0, 1, 3));
         assert_eq!(pending.whole.as_ref().unwrap().len(), 3);
     }

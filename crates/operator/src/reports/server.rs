@@ -1,4 +1,4 @@
-//! `POST /v1/report`: one request of an agent, from its headers to a sealed answer.
+//! `POST /v1/report`: handles one request of an agent, from its headers to the sealed response.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use super::work;
 use crate::connections::Slot;
 use crate::http::Server;
 
-/// How long an agent that waits for the lead's address is kept waiting: below
-/// the time-outs of what may be in between.
+/// How long the request of an agent that needs the lead's address is kept open: shorter than the
+/// timeouts of proxies that may be in between.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest report whose answer is held back: what it says is kept until then.
+/// The maximum size of a report whose request is kept open: the report is kept in memory meanwhile.
 const MAX_HELD: usize = 2048;
 
 pub(crate) async fn report(
@@ -53,7 +53,7 @@ pub(crate) async fn report(
             metrics.report("refused");
             StatusCode::FORBIDDEN.into_response()
         }
-        // Only who has the key learns where the leader is.
+        // Only an agent with the key learns the address of the leader.
         Outcome::Stale | Outcome::Heard if !server.leadership.leads() => {
             metrics.report("sent-on");
             server.send_on(minicluster, &key, &speaker)
@@ -70,7 +70,7 @@ pub(crate) async fn report(
             };
             metrics.report("heard");
             let may_hold = body.len() <= MAX_HELD;
-            // An agent may be held for long: only what is needed stays.
+            // The request may be kept open for long: only what is needed stays in memory.
             drop((headers, body));
             let hold = || may_hold && slot.hold(&speaker.cluster_uid, max_agents(minicluster));
             let work = server.work(minicluster, &speaker, said, hold).await;
@@ -81,7 +81,7 @@ pub(crate) async fn report(
 }
 
 impl Server {
-    /// A sealed answer, with the nonce for the next request.
+    /// A sealed response, with the nonce for the next request.
     fn reply(
         &self,
         status: StatusCode,
@@ -94,13 +94,13 @@ impl Server {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
         let reply = Reply { nonce, ..reply };
-        let body = serde_json::to_vec(&reply).expect("a reply is JSON");
+        let body = serde_json::to_vec(&reply).expect("a reply can be serialized");
         let seal = speaker.seal_answer(key, status.as_u16(), &body);
         (status, [(header::SEAL, seal)], body).into_response()
     }
 
-    /// The answer of a replica that does not lead. Between two leaders nobody can
-    /// be asked: the agent tries again later.
+    /// The response of a replica that is not the leader. If there is currently no leader, the agent
+    /// retries later.
     fn send_on(&self, minicluster: &MiniCluster, key: &SealKey, speaker: &Speaker) -> Response {
         let leader = self.leadership.leader().map(|address| address.to_string());
         let status = match leader {
@@ -110,8 +110,8 @@ impl Server {
         self.reply(status, minicluster, key, speaker, Reply { leader, ..Reply::default() })
     }
 
-    /// Keeps what was said, and finds what the speaker waits for. If it must not `hold`
-    /// the answer back, that is what there is now.
+    /// Stores what was reported, and returns the work that the agent asks for. Waits for new work
+    /// only if `hold` returns true.
     async fn work(
         &self,
         minicluster: &MiniCluster,
@@ -138,7 +138,7 @@ impl Server {
         self.reports.work(uid, lists)
     }
 
-    /// The lead's address, waited for this long if it has none yet.
+    /// The lead's address, waiting up to `patience` until it has one.
     async fn lead(&self, minicluster: &MiniCluster, patience: Duration) -> Option<IpAddr> {
         let mut moved = self.reports.pods_moved.subscribe();
         let found = async {
@@ -166,13 +166,13 @@ mod tests {
 
     const POD: &str = "pod";
 
-    /// One request, with the right key or another one.
+    /// A request, sealed with the right key or another one.
     struct Ask<'a> {
         key: SealKey,
         pod: &'a str,
         nonce: &'a str,
         report: Report,
-        /// It is of the first build: it seals without a direction.
+        /// Whether the agent is of the first build, which seals without a direction.
         first_build: bool,
     }
 
@@ -183,7 +183,8 @@ mod tests {
     }
 
     impl Ask<'_> {
-        /// The answer, and its reply if that is sealed for this request.
+        /// Sends the request. Returns the status, and the reply if its seal is valid for this
+        /// request.
         async fn of(&self, server: &Server, slot: Slot) -> (StatusCode, Option<Reply>) {
             let exchange = Exchange { cluster_uid: "uid", pod_uid: self.pod, nonce: self.nonce };
             let body = match (self.first_build, &self.report) {
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(reply.unwrap().leader.as_deref(), Some(leader));
         let stranger = Ask { key: SealKey::from_bytes([8; 32]), ..Ask::default() };
         let (status, reply) = stranger.of(&server, new_slot()).await;
-        assert_eq!((status, reply), (StatusCode::FORBIDDEN, None), "a stranger learned it");
+        assert_eq!((status, reply), (StatusCode::FORBIDDEN, None), "the leader was revealed");
     }
 
     #[tokio::test]
@@ -257,7 +258,7 @@ mod tests {
             let nonce = reply.unwrap().nonce;
             let (status, reply) = Ask { nonce: &nonce, ..ask() }.of(&server, new_slot()).await;
             assert_eq!(status, StatusCode::OK);
-            assert!(reply.is_some(), "sealed as it was asked");
+            assert!(reply.is_some(), "sealed in the form of the request");
             let (pod, last) = server.reports.last("uid").unwrap();
             assert_eq!((pod.as_str(), last.state), (POD, state));
         }
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(stranger.of(&server, slot(&connections)).await.0, StatusCode::FORBIDDEN);
         let first = Ask { report: report.clone(), ..Ask::default() };
         let (_, reply) = first.of(&server, slot(&connections)).await;
-        assert_eq!(start.elapsed(), Duration::ZERO, "without a nonce nobody is held");
+        assert_eq!(start.elapsed(), Duration::ZERO, "a request without a nonce is not kept open");
         let nonce = reply.unwrap().nonce;
         let ask = Ask { nonce: &nonce, report: report.clone(), ..Ask::default() };
         let (status, reply) = ask.of(&server, slot(&connections)).await;
@@ -298,7 +299,7 @@ mod tests {
         let (status, reply) = ask.of(&server, slot(&connections)).await;
         assert_eq!((status, start.elapsed()), (StatusCode::OK, Duration::ZERO));
         drop(others);
-        // What is kept while it is held is bounded too.
+        // The memory of a request that is kept open is limited too.
         let ranks: Vec<String> = (0..1000).map(|rank| (2 * rank).to_string()).collect();
         let ranks = ranks.join(",").parse().unwrap();
         let known = vec![Work::Drain(Drain { ranks, since: String::new() })];

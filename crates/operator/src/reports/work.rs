@@ -1,5 +1,5 @@
-//! Work for the leads. It says how things should be, not what to do: it can be said
-//! again and again, and an operator or an agent that comes back has lost nothing.
+//! Work for leads. It describes the desired state and not actions: it can be sent repeatedly, and a
+//! restarted operator or agent loses nothing.
 
 use std::time::Duration;
 
@@ -8,22 +8,21 @@ use tokio::sync::watch;
 
 use super::Reports;
 
-/// How long a lead that waits for work is kept waiting: long enough that asking
-/// costs nothing, and below the 30 seconds after which some networks forget a
-/// connection on which nothing is said.
+/// How long the request of a lead that waits for work is kept open: long enough that polling costs
+/// little, and shorter than the 30 seconds after which some networks drop an idle connection.
 pub(super) const PATIENCE: Duration = Duration::from_secs(25);
 
-/// What the lead of a cluster should make so.
+/// The desired state that the lead of a cluster maintains.
 #[derive(Default)]
 pub(super) struct Wanted {
-    /// Which ranks take no jobs; none before that was decided.
+    /// Which ranks to drain; None before that was decided.
     drain: Option<Drain>,
-    /// It lists the jobs that wait.
+    /// Whether to list pending jobs.
     pub(super) pending: bool,
 }
 
 impl Wanted {
-    /// As work for an agent, which may be one of the first build: that knows no lists.
+    /// As work for an agent; agents of the first build do not support lists.
     fn work(&self, lists: bool) -> Vec<Work> {
         let drain = self.drain.clone().map(Work::Drain);
         let pending = (self.pending && lists).then_some(Work::ListPending);
@@ -32,7 +31,7 @@ impl Wanted {
 }
 
 impl Reports {
-    /// What the lead of the cluster with this uid should make so from now on.
+    /// Sets the drain that the lead of the cluster with this uid maintains from now on.
     pub(crate) fn set_drain(&self, uid: &str, drain: Option<Drain>) {
         let mut clusters = self.lock();
         let cluster = clusters.entry(uid.to_owned()).or_default();
@@ -43,12 +42,12 @@ impl Reports {
         });
     }
 
-    /// The lead's work now.
+    /// The lead's current work.
     pub(super) fn work(&self, uid: &str, lists: bool) -> Vec<Work> {
         self.follow(uid).borrow().work(lists)
     }
 
-    /// The lead's work when it is other than `known`, waited for this long.
+    /// The lead's work once it differs from `known`, or `known` after `patience`.
     pub(super) async fn other_work(
         &self,
         uid: &str,
@@ -60,7 +59,7 @@ impl Reports {
         let other = wanted.wait_for(|wanted| wanted.drain.is_some() && wanted.work(lists) != known);
         match tokio::time::timeout(patience, other).await {
             Ok(Ok(wanted)) => wanted.work(lists),
-            // Nothing else, or the cluster is gone.
+            // No change, or the cluster was deleted.
             Ok(Err(_)) | Err(_) => known.to_vec(),
         }
     }
@@ -128,7 +127,7 @@ mod tests {
         reports.forget_pending();
         assert_eq!(reports.work("uid", true), work(&drain("")));
         reports.keep_pending("uid", PendingPage::default());
-        assert_eq!(reports.pending("uid"), None, "nobody asked for it any more");
+        assert_eq!(reports.pending("uid"), None, "no client asked for it any more");
         assert_eq!(reports.pending("other"), None);
     }
 }

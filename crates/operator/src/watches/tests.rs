@@ -9,10 +9,10 @@ use kube::client::Body;
 use kube::core::DeserializeGuard;
 use tokio::time::Instant;
 
-/// The queries of requests, and when they came.
+/// The queries of requests, and when they were received.
 type Queries = Arc<Mutex<Vec<(Instant, String)>>>;
 
-/// What is asked of an API server that has nothing, and whose watches are silent for ever.
+/// A client of an empty API server whose watches never send an event, and the received queries.
 fn silent_watches() -> (Client, Queries) {
     let asked = Queries::default();
     let notes = asked.clone();
@@ -108,14 +108,14 @@ fn minicluster(name: &str, version: &str) -> Guarded {
 fn what_a_list_of_several_pages_changes_is_reconciled_when_the_store_has_it() {
     let (store, mut writer) = Watched::<Guarded>::new();
     let mut asked = Asked::default();
-    // The version that is in the store when each MiniCluster is asked for.
+    // The version in the store at the time each MiniCluster is reconciled.
     let mut reconciled: Vec<(String, Option<String>)> = Vec::new();
     let events = [
         Event::Apply(minicluster("changed", "1")),
         Event::Apply(minicluster("gone", "2")),
         Event::Init,
         Event::InitApply(minicluster("changed", "3")),
-        // Here the next page is asked for, which takes its time.
+        // Here the next page is requested, which takes a while.
         Event::InitApply(minicluster("new", "4")),
         Event::InitDone,
     ];

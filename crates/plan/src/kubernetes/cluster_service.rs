@@ -8,8 +8,8 @@ use crate::boot::BROKER_PORT;
 use crate::seen::{INDEX, LEAD_INDEX};
 
 /// The Service of a cluster: headless, or with `minimalService` one address for
-/// the lead. One that may be shared has a plain owner per cluster that uses it,
-/// and so goes with the last; nothing in it speaks of one of them alone.
+/// the lead. A Service that may be shared has each cluster that uses it as a plain owner,
+/// so it is deleted with the last one; nothing else in it refers to a single cluster.
 pub fn cluster_service(rendering: &Rendering<'_>) -> Service {
     let mut metadata = rendering.metadata(rendering.headless_name().to_owned());
     if rendering.shares_service() {
@@ -35,14 +35,14 @@ fn headless(rendering: &Rendering<'_>) -> ServiceSpec {
     ServiceSpec {
         cluster_ip: Some("None".into()),
         selector: Some(labels::map([selector])),
-        // Workers look for a lead that is not ready before they have joined.
+        // Workers connect to a lead that is not ready before they have joined.
         publish_not_ready_addresses: Some(true),
         ..ServiceSpec::default()
     }
 }
 
-/// Selects by the label that Kubernetes gives a Job's pods. The Go operator
-/// selects by `job-index`, which it has to put on each pod later.
+/// Selects by the label that Kubernetes puts on a Job's pods. The Go operator
+/// selects by `job-index`, which it has to add to each pod later.
 fn minimal(rendering: &Rendering<'_>) -> ServiceSpec {
     let selector = [("job-name", rendering.name()), (INDEX, LEAD_INDEX)];
     ServiceSpec {

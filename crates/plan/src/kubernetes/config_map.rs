@@ -9,7 +9,7 @@ use super::Rendering;
 /// The boot plan's key in the ConfigMap.
 pub(super) const BOOT_PLAN_KEY: &str = "boot.json";
 
-/// The ConfigMap of a cluster. Holds no secret.
+/// The ConfigMap of a cluster. It contains no secret.
 pub fn config_map(rendering: &Rendering<'_>) -> ConfigMap {
     let plan = serde_json::to_string_pretty(&rendering.boot_plan()).expect("a boot plan is JSON");
     ConfigMap {

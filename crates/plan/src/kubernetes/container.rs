@@ -53,8 +53,8 @@ pub(super) fn runner(rendering: &Rendering<'_>, container: &UserContainer) -> Co
     result
 }
 
-/// A container beside the runner. It is a native sidecar: started before the
-/// runner and ended after it, it never keeps a run alive.
+/// A container beside the runner. It is a native sidecar: it starts before the
+/// runner, stops after it, and never keeps the pod running.
 pub(super) fn sidecar(rendering: &Rendering<'_>, container: &UserContainer) -> Container {
     let mut result = base(container, container.name.clone());
     result.restart_policy = Some("Always".into());
@@ -77,20 +77,21 @@ pub(super) fn sidecar(rendering: &Rendering<'_>, container: &UserContainer) -> C
     } else {
         let args = container.args.iter().map(|word| verbatim(word)).collect::<Vec<_>>();
         result.args = Some(args).filter(|args| !args.is_empty());
-        // A shell as entrypoint stays for whoever comes in, as it does with the Go operator.
+        // If the entrypoint is a shell, stdin keeps it running for users who attach, as with
+        // the Go operator.
         result.stdin = Some(true);
         result.volume_mounts = Some(user).filter(|mounts| !mounts.is_empty());
     }
     result
 }
 
-/// A word of a container's command that arrives as it is written: Kubernetes reads
-/// `$(NAME)` in it as a variable, and `$$` as one `$`.
+/// A word of a container's command that is passed on unchanged: Kubernetes expands
+/// `$(NAME)` in it as a variable, and `$$` to one `$`.
 pub(super) fn verbatim(word: &str) -> String {
     word.replace('$', "$$")
 }
 
-/// What the user says of a container, whatever its part.
+/// The user's settings of a container, whatever its role.
 pub(super) fn base(container: &UserContainer, name: String) -> Container {
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let environment = environment(container);
@@ -125,9 +126,9 @@ fn ports(container: &UserContainer) -> Vec<ContainerPort> {
     container.ports.iter().map(port).collect()
 }
 
-/// The ports of brokers and agents, with those the user has. On the node's
-/// network each can be had once per node, and a scheduler that knows them keeps
-/// pods apart; in a network of the pod's own nobody needs to know.
+/// The ports of brokers and agents, with the user's own. On the node's
+/// network each can be used once per node, and a scheduler that knows them keeps
+/// pods apart; on a network of the pod's own they need not be declared.
 fn host_ports(mut ports: Vec<ContainerPort>) -> Vec<ContainerPort> {
     for number in [BROKER_PORT, AGENT_PORT].map(i32::from) {
         if !ports.iter().any(|port| port.container_port == number) {
@@ -164,7 +165,7 @@ fn environment(container: &UserContainer) -> Vec<EnvVar> {
     plain.chain(secret).collect()
 }
 
-/// What the agent asks Kubernetes about its own pod.
+/// Variables with what the agent needs to know about its own pod.
 fn downward(container: &UserContainer) -> Vec<EnvVar> {
     let annotation = |name: &str| format!("metadata.annotations['batch.kubernetes.io/{name}']");
     let fields = BTreeMap::from([
@@ -201,11 +202,11 @@ fn downward(container: &UserContainer) -> Vec<EnvVar> {
     variables
 }
 
-/// Asked every second, because readiness is what users wait for. A machine that is busy with
-/// the very jobs that run on it may be slow to answer: it has 5 s for an answer, and only
-/// six failures in a row count. So an agent that says no is believed after 6 s, and one
-/// that says nothing after 30 s. Nothing is cut off meanwhile: names of pods that are not
-/// ready are published too.
+/// Probed every second, because users wait for readiness. A node that is busy with
+/// the cluster's own jobs may be slow to answer: a probe has 5 s, and only
+/// six failures in a row count. So an agent that answers "not ready" counts as unready after 6 s,
+/// and one that does not answer after 30 s. Nothing is cut off meanwhile: names of pods that are
+/// not ready are published too.
 fn readiness() -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
@@ -220,7 +221,7 @@ fn readiness() -> Probe {
     }
 }
 
-/// The user's text runs in a shell; the Go operator took it as one program's name.
+/// The user's text runs in a shell; the Go operator used it as the name of a program.
 fn lifecycle(lifecycle: &Lifecycle) -> Option<KubernetesLifecycle> {
     let handler = |text: &String| {
         let words = ["/bin/sh", "-c", text];
@@ -238,7 +239,7 @@ fn lifecycle(lifecycle: &Lifecycle) -> Option<KubernetesLifecycle> {
     })
 }
 
-/// The user's settings, with the older word for added capabilities.
+/// The user's settings, including the old name for added capabilities.
 fn security(security: &ContainerSecurity) -> SecurityContext {
     let mut core = security.core.clone();
     if !security.add_capabilities.is_empty() {

@@ -1,8 +1,8 @@
-//! How the agent and Flux reach the pods.
+//! How the agent and Flux are delivered to the pods.
 //!
-//! As image volumes nothing is copied. Where a cluster cannot mount images, two
-//! init containers copy: one the agent, and one, with the agent, the view. Both
-//! ways everything is at the same paths, those it was built for, and no image
+//! With image volumes nothing is copied. If a cluster cannot mount images, two
+//! init containers copy: one the agent, the other, by the agent, the view. Either
+//! way everything is at the same paths, those it was built for, and no image
 //! needs a shell.
 
 use flux_operator_api::minicluster::Delivery;
@@ -19,7 +19,7 @@ pub(super) const AGENT_NAME: &str = "flux-operator-agent";
 /// The view's init container, as users of the Go operator know it.
 const VIEW_NAME: &str = "flux-view";
 
-/// How the agent and Flux reach the pods.
+/// How the agent and Flux are delivered to the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryMethod {
     /// Their images are mounted.
@@ -28,7 +28,7 @@ pub enum DeliveryMethod {
     Init,
 }
 
-/// What is known of a node.
+/// The versions of a node's components.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeVersions<'a> {
     /// The kubelet's version, such as `v1.35.2`.
@@ -37,9 +37,9 @@ pub struct NodeVersions<'a> {
     pub runtime: &'a str,
 }
 
-/// The method for `auto`: images can be mounted if API server and all kubelets
-/// are 1.35 or later, where the feature is on by default, and all runtimes know
-/// how (containerd 2.1, CRI-O 1.31). What is not known cannot.
+/// The method for `auto`: images are mounted if the API server and all kubelets
+/// are 1.35 or later, where the feature is enabled by default, and all runtimes support
+/// it (containerd 2.1, CRI-O 1.31). Unknown versions do not support it.
 pub fn decide(server: &str, nodes: &[NodeVersions<'_>]) -> DeliveryMethod {
     let kubernetes = |version: &str| at_least(version.trim_start_matches('v'), (1, 35));
     let node = |node: &NodeVersions<'_>| {
@@ -63,7 +63,7 @@ fn at_least(version: &str, wanted: (u32, u32)) -> bool {
 }
 
 impl Rendering<'_> {
-    /// How this cluster's pods get agent and Flux.
+    /// How the agent and Flux are delivered to the pods of this cluster.
     pub(super) fn delivery(&self) -> DeliveryMethod {
         match self.flux_container().map(|container| container.delivery).unwrap_or_default() {
             Delivery::Unset | Delivery::Auto => self.settings.delivery,
@@ -87,7 +87,7 @@ impl Rendering<'_> {
     }
 }
 
-/// The init containers that copy; none where images are mounted.
+/// The init containers that copy; none if images are mounted.
 pub(super) fn init_containers(rendering: &Rendering<'_>) -> Vec<Container> {
     if rendering.delivery() == DeliveryMethod::ImageVolume {
         return Vec::new();
@@ -99,7 +99,8 @@ pub(super) fn init_containers(rendering: &Rendering<'_>) -> Vec<Container> {
         image_pull_policy: Some("IfNotPresent".into()),
         command: Some(vec![format!("/{AGENT_NAME}"), command::COPY.into(), AGENT.into()]),
         volume_mounts: Some(agent_copy_mounts()),
-        // A pod is guaranteed its resources only if each container says the same of them.
+        // A pod has the QoS class Guaranteed only if the requests of each of its containers are
+        // equal to its limits.
         resources: given.resources.clone(),
         security_context: given.security_context.clone(),
         ..Container::default()

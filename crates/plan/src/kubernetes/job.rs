@@ -1,9 +1,9 @@
-//! The Indexed Job that runs the pods, and the policies by which it ends.
+//! The Indexed Job that runs the pods, and the policies by which it finishes.
 //!
-//! A pod ends only when all its containers have, so only the runner decides.
+//! A pod finishes only when all its containers have exited, so only the runner decides.
 //! The Job is complete when its lead (index 0) is, and Kubernetes then deletes
-//! the workers. A worker never ends by itself: an index that completed is never
-//! started again, and a lead that came back would wait for it for ever.
+//! the workers. A worker never finishes by itself: an index that completed is never
+//! started again, and a restarted lead would wait for it forever.
 
 use flux_operator_wire::REPLACED;
 use k8s_openapi::api::batch::v1::{
@@ -21,8 +21,8 @@ use crate::seen::LEAD_INDEX;
 /// The Go operator's default for the number of pods that may be lost.
 const BACKOFF_LIMIT: i32 = 100;
 
-/// The Job of a cluster. It has no `ttlSecondsAfterFinished`: the time is the
-/// MiniCluster's, which takes its Job along.
+/// The Job of a cluster. It has no `ttlSecondsAfterFinished`: the MiniCluster
+/// has one, and its Job is deleted with it.
 pub fn job(rendering: &Rendering<'_>) -> Job {
     let spec = &rendering.minicluster.spec;
     let mut metadata = rendering.metadata(rendering.name().to_owned());
@@ -38,7 +38,7 @@ pub fn job(rendering: &Rendering<'_>) -> Job {
             completions: Some(spec.size),
             parallelism: Some(spec.size),
             backoff_limit: Some(backoff_limit),
-            // The agent counts how often the lead was lost, and workers may be lost
+            // The agent counts how often the lead was lost; each worker may be lost
             // as often as the whole cluster may lose pods.
             backoff_limit_per_index: never_restarts.then_some(backoff_limit),
             active_deadline_seconds: Some(spec.deadline_seconds).filter(|seconds| *seconds > 0),
@@ -63,8 +63,8 @@ fn lead_decides() -> SuccessPolicy {
     }
 }
 
-/// The first rule that fits decides: a code of the program's own fails the Job at
-/// once; a pod that was evicted is replaced and not counted.
+/// The first rule that matches decides: an exit code of the program's own fails the Job at
+/// once; a pod that was evicted is replaced and does not count as a failure.
 fn failure_policy(runner: &str) -> PodFailurePolicy {
     PodFailurePolicy {
         rules: vec![

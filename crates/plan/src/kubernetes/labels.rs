@@ -10,15 +10,15 @@ use super::Rendering;
 /// The label by which the operator finds what belongs to a MiniCluster.
 pub const CLUSTER_LABEL: &str = "flux-framework.org/minicluster";
 
-/// The label of pods whose names are below a Service that clusters may share. Its
+/// The label of pods whose host names belong to a Service that clusters may share. Its
 /// value is the Service's name.
 pub(super) const HEADLESS_LABEL: &str = "flux-framework.org/headless-name";
 
-/// The label by which Kueue knows a Job that waits in one of its queues.
+/// The label by which Kueue recognizes a Job that waits in one of its queues.
 const KUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 
-/// Whether a Job belongs to Kueue. Kueue then suspends and resumes it, and
-/// nobody else may.
+/// Whether a Job belongs to Kueue. Only Kueue may then suspend and resume
+/// it.
 pub fn belongs_to_kueue(job: &Job) -> bool {
     job.metadata.labels.as_ref().is_some_and(is_for_kueue)
 }
@@ -28,7 +28,7 @@ pub fn is_for_kueue(labels: &BTreeMap<String, String>) -> bool {
     labels.contains_key(KUEUE_LABEL)
 }
 
-/// Whether a pod is the one with a cluster's services, and none of its Job's.
+/// Whether a pod is the one with a cluster's services, and not a pod of its Job.
 pub fn is_services_pod(pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get("job-index")).is_some_and(|index| index == "services")
@@ -44,14 +44,14 @@ pub(super) fn of_objects(rendering: &Rendering<'_>) -> BTreeMap<String, String> 
     map([(CLUSTER_LABEL, rendering.name()), ("app.kubernetes.io/managed-by", "flux-operator")])
 }
 
-/// Labels of a Service that clusters may share: what is true for all of them. The
-/// operator still finds it by the label, which names none.
+/// Labels of a Service that clusters may share. The operator finds it by the cluster label
+/// too, which has an empty value.
 pub(super) fn of_shared_objects() -> BTreeMap<String, String> {
     map([(CLUSTER_LABEL, ""), ("app.kubernetes.io/managed-by", "flux-operator")])
 }
 
-/// Labels of the Job: the user's, or else those of its pods, as Kubernetes gives
-/// them to a Job without any. Then ours.
+/// Labels of the Job: the user's, or else those of its pods, as Kubernetes sets
+/// them for a Job without labels. Then ours.
 pub(super) fn of_job(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
     let mut labels = rendering.minicluster.spec.job_labels.clone();
     if labels.is_empty() {
@@ -71,8 +71,8 @@ pub(super) fn of_pods(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
     labels
 }
 
-/// Labels of the services pod. `job-name` gives it a name below the headless
-/// Service, and `job-index` tells it apart from the Job's own pods.
+/// Labels of the services pod. `job-name` gives it a host name of the headless
+/// Service, and `job-index` distinguishes it from the Job's own pods.
 pub(super) fn of_services_pod(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
     let mut labels = of_any_pod(rendering);
     labels.extend(map([("job-name", rendering.name()), ("job-index", "services")]));
@@ -80,7 +80,7 @@ pub(super) fn of_services_pod(rendering: &Rendering<'_>) -> BTreeMap<String, Str
 }
 
 /// The user's labels, then those that users of the Go operator select by, then
-/// ours. The operator's win.
+/// ours. The operator's labels take precedence.
 fn of_any_pod(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
     let name = rendering.name();
     let namespace = rendering.minicluster.metadata.namespace.as_deref().unwrap_or("default");

@@ -1,7 +1,7 @@
 //! A cluster as Kubernetes objects, one file per kind.
 //!
-//! Names are the Go operator's where users rely on them: the Job and the runner
-//! container are called like the MiniCluster, the ConfigMap `<name>-entrypoint`.
+//! Names are the Go operator's where users depend on them: the Job and the runner
+//! container have the name of the MiniCluster, the ConfigMap is called `<name>-entrypoint`.
 
 mod cluster_service;
 mod config_map;
@@ -34,28 +34,28 @@ pub use secret::{Keys, NewKeys, owns_secret, secret_name};
 pub use services_pod::services_pod;
 pub use sidecar_service::sidecar_services;
 
-/// The view image of the Go operator's default.
+/// The view image that is the Go operator's default.
 pub const DEFAULT_VIEW_IMAGE: &str = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble";
 
 /// What rendering needs besides the MiniCluster.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Image that holds the agent.
+    /// Image that contains the agent.
     pub agent_image: String,
     /// Domain of the Kubernetes cluster's names.
     pub cluster_domain: String,
-    /// How agent and Flux reach pods of clusters that do not say it.
+    /// How the agent and Flux are delivered to the pods of clusters that do not set it.
     pub delivery: DeliveryMethod,
     /// Where agents report to, as `http://host:port`.
     pub report_url: Option<String>,
 }
 
-/// A cluster and everything its objects are made from.
+/// A cluster and everything its objects are rendered from.
 #[derive(Clone, Debug)]
 pub struct Rendering<'a> {
     /// The MiniCluster.
     pub minicluster: &'a Valid,
-    /// The cluster it means.
+    /// The cluster that it describes.
     pub cluster: &'a Cluster,
     /// The operator's settings.
     pub settings: &'a Settings,
@@ -72,7 +72,7 @@ impl Rendering<'_> {
         secret_name(self.minicluster)
     }
 
-    /// Whether the Secret is ours to make.
+    /// Whether the operator creates the Secret.
     pub fn owns_secret(&self) -> bool {
         owns_secret(self.minicluster)
     }
@@ -97,19 +97,19 @@ impl Rendering<'_> {
             .unwrap_or_default()
     }
 
-    /// Whether the cluster's Service may be other clusters' too: its name is not the
-    /// cluster's own. Each then applies it under a field manager of its own.
+    /// Whether other clusters may use the cluster's Service too: its name is not the
+    /// cluster's own. Each cluster then applies it under a field manager of its own.
     pub fn shares_service(&self) -> bool {
         self.headless_name() != self.name()
     }
 
-    /// What the agents are told.
+    /// The boot plan of the agents.
     pub fn boot_plan(&self) -> BootPlan {
         let namespace = self.minicluster.metadata.namespace.as_deref().unwrap_or("default");
         let headless = self.headless_name();
         let domain = format!("{headless}.{namespace}.svc.{}", self.settings.cluster_domain);
         let uid = self.minicluster.metadata.uid.clone().unwrap_or_default();
-        // A Secret of the user's has no key to seal reports with.
+        // A Secret of the user has no key to seal reports with.
         let url = self.settings.report_url.clone().filter(|_| self.owns_secret());
         let report = url.map(|url| ReportTarget { url, uid: uid.clone() });
         boot_plan(self.cluster, &Place::Pods { uid, domain, flux: self.flux_home(), report })
@@ -152,7 +152,7 @@ impl Rendering<'_> {
         minicluster.controller_owner_ref(&())
     }
 
-    /// The MiniCluster as one owner of several.
+    /// The MiniCluster as one of several owners.
     fn plain_owner(&self) -> Option<OwnerReference> {
         let minicluster: &MiniCluster = self.minicluster;
         minicluster.owner_ref(&())

@@ -25,7 +25,7 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let sidecars = rendering.minicluster.sidecars().iter();
     let sidecars = sidecars.map(|container| sidecar(rendering, container));
-    // Sidecars run under the agent, so it must be there first.
+    // Sidecars run under the agent, so the agent must be delivered first.
     let first: Vec<_> = init_containers(rendering).into_iter().chain(sidecars).collect();
     let restart_policy = match pod.restart_policy {
         PodRestartPolicy::OnFailure => "OnFailure",
@@ -77,7 +77,7 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
 
 pub(super) fn dns_policy(pod: &UserPod) -> Option<String> {
     let policy = match pod.dns_policy {
-        // A pod on the node's network would else not find the others.
+        // Otherwise a pod on the node's network would not find the others.
         DnsPolicy::Unset if pod.host_network => "ClusterFirstWithHostNet",
         DnsPolicy::Unset => return None,
         DnsPolicy::ClusterFirst => "ClusterFirst",
@@ -88,14 +88,14 @@ pub(super) fn dns_policy(pod: &UserPod) -> Option<String> {
     Some(policy.to_owned())
 }
 
-/// Those of all containers and of the view.
+/// The pull secrets of all containers and of the view.
 fn pull_secret_names<'a>(rendering: &'a Rendering<'_>) -> impl Iterator<Item = &'a String> {
     let containers = rendering.minicluster.spec.containers.iter();
     let view = rendering.flux_container().map(|container| &container.image_pull_secret);
     containers.map(|container| &container.image_pull_secret).chain(view)
 }
 
-/// Each Secret once.
+/// References to the Secrets, without duplicates.
 pub(super) fn pull_secrets<'a>(
     names: impl Iterator<Item = &'a String>,
 ) -> Option<Vec<LocalObjectReference>> {
@@ -109,7 +109,7 @@ pub(super) fn pull_secrets<'a>(
 }
 
 /// The Go operator's affinity: near each other, on different nodes, both as
-/// wishes. What the user says of a kind replaces ours of that kind.
+/// preferences. A kind of affinity that the user sets replaces ours of that kind.
 fn affinity(rendering: &Rendering<'_>, pod: &UserPod) -> Option<Affinity> {
     if has_no_affinity(rendering) {
         return pod.affinity.clone();
@@ -156,7 +156,7 @@ fn has_no_affinity(rendering: &Rendering<'_>) -> bool {
     network.is_some_and(|network| network.disable_affinity)
 }
 
-/// The nodes the user has chosen: in Kubernetes' words, or by labels alone.
+/// The nodes that the user has chosen: by affinity, or by labels alone.
 pub(super) fn node_affinity(rendering: &Rendering<'_>, pod: &UserPod) -> Option<NodeAffinity> {
     let given = pod.affinity.as_ref().and_then(|affinity| affinity.node_affinity.clone());
     if given.is_some() || has_no_affinity(rendering) {

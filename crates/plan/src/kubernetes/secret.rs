@@ -1,5 +1,5 @@
-//! The Secret with the cluster's keys. Made once, never rewritten: new and old
-//! pods with different keys could not talk to each other.
+//! The Secret with the cluster's keys. It is created once and never rewritten: new and old
+//! pods with different keys could not communicate.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use super::Rendering;
 /// The keys of a cluster. `Debug` shows no secret.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// What brokers know each other by.
+    /// The certificate by which brokers authenticate each other.
     pub certificate: Certificate,
-    /// What reports are sealed with; none where nobody listens.
+    /// The key that reports are sealed with; none if agents do not report.
     pub report: Option<SealKey>,
 }
 
@@ -28,7 +28,7 @@ pub fn secret_name(minicluster: &MiniCluster) -> String {
     given(minicluster).map_or_else(|| format!("{}-flux", minicluster.name_any()), str::to_owned)
 }
 
-/// Whether the Secret is ours to make.
+/// Whether the operator creates the Secret.
 pub fn owns_secret(minicluster: &MiniCluster) -> bool {
     given(minicluster).is_none()
 }
@@ -38,16 +38,16 @@ fn given(minicluster: &MiniCluster) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Keys that are still to be made: everything of their Secret that needs no randomness.
+/// Keys that are not generated yet: everything of their Secret that needs no randomness.
 #[derive(Clone, Debug)]
 pub struct NewKeys {
     metadata: ObjectMeta,
-    /// The certificate that the user has given; a fresh one if there is none.
+    /// The certificate that the user provides; if there is none, one is generated.
     pub certificate: Option<Certificate>,
 }
 
-/// A certificate cannot be compared, so that no comparison can leak it by its time. Plans
-/// are compared only where nobody watches.
+/// A certificate cannot be compared, so that no comparison can leak it by its timing. Plans
+/// are compared only in tests.
 impl PartialEq for NewKeys {
     fn eq(&self, other: &NewKeys) -> bool {
         let text = |keys: &NewKeys| {
@@ -65,7 +65,7 @@ impl NewKeys {
         let given = flux.map(|flux| flux.curve_cert.as_str()).filter(|text| !text.is_empty());
         NewKeys {
             metadata: rendering.metadata(rendering.secret_name()),
-            // One that cannot be read was refused.
+            // A certificate that cannot be parsed was refused before.
             certificate: given.and_then(|text| Certificate::parse(text).ok()),
         }
     }

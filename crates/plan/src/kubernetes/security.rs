@@ -1,21 +1,21 @@
-//! What the Pod Security Standard `restricted` asks of a pod.
+//! What the Pod Security Standard `restricted` requires of a pod.
 //!
-//! Filled in where the user says nothing. What the user says stays as long as
-//! the standard allows it; what it does not allow would be refused at every
-//! attempt to make a pod, long after the manifest was taken.
+//! It is filled in where the user sets nothing. The user's settings are kept if
+//! the standard allows them; others would make Kubernetes refuse every
+//! pod, long after the manifest was accepted.
 
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
 
-/// User and group without a name of their own in the manifest: the first ones
-/// that most images give to people.
+/// User and group if the manifest sets none: the first ids
+/// that most images assign to users.
 const USER: i64 = 1000;
 
-/// The only capability that the standard lets a container add.
+/// The only capability that the standard allows a container to add.
 const ALLOWED: &str = "NET_BIND_SERVICE";
 
-/// Makes a pod one that the standard admits: every container, whoever wrote it.
+/// Changes a pod so that the standard allows it: every container, the user's and ours.
 pub(super) fn restrict(pod: &mut PodSpec) {
     let context = pod.security_context.get_or_insert_default();
     restrict_pod(context);
@@ -33,7 +33,7 @@ fn restrict_pod(context: &mut PodSecurityContext) {
     }));
 }
 
-/// What is left out here a container has from its pod.
+/// Settings that are left out here are those of the pod.
 fn restrict_container(container: &mut Container) {
     let given = container.security_context.take().unwrap_or_default();
     let added = given.capabilities.and_then(|capabilities| capabilities.add).unwrap_or_default();

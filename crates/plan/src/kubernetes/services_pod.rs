@@ -11,9 +11,9 @@ use super::security::restrict;
 use super::volume::{user_mounts, user_volumes};
 use super::{Rendering, labels};
 
-/// The pod with a cluster's services; none where it has none. There is no agent
-/// in it and no key. Of `spec.pod` it has what places and names a pod, and not
-/// what belongs to the brokers: their security, their scheduler, the node's
+/// The pod with a cluster's services, if it has services. It contains no agent
+/// and no key. From `spec.pod` it takes what places and names a pod, but not
+/// what is for the brokers: their security, their scheduler, the node's
 /// namespaces.
 pub fn services_pod(rendering: &Rendering<'_>) -> Option<Pod> {
     let spec = &rendering.minicluster.spec;
@@ -41,11 +41,11 @@ pub fn services_pod(rendering: &Rendering<'_>) -> Option<Pod> {
         runtime_class_name: text(&pod.runtime_class_name),
         priority_class_name: text(&pod.priority_class_name),
         node_selector: Some(pod.node_selector.clone()).filter(|map| !map.is_empty()),
-        // The nodes a user has chosen for the cluster; not where its pods want to be
-        // in relation to each other.
+        // The nodes that the user has chosen for the cluster, but not the placement of its
+        // pods in relation to each other.
         affinity: node_affinity(rendering, &pod)
             .map(|nodes| Affinity { node_affinity: Some(nodes), ..Affinity::default() }),
-        // Without them the chosen nodes may be closed to it.
+        // Without tolerations the chosen nodes may not accept it.
         tolerations: Some(pod.tolerations.clone()).filter(|list| !list.is_empty()),
         dns_policy: dns_policy(&UserPod { host_network: false, ..pod.clone() }),
         dns_config: pod.dns_config.clone(),
@@ -59,7 +59,7 @@ pub fn services_pod(rendering: &Rendering<'_>) -> Option<Pod> {
     Some(Pod { metadata, spec: Some(result), ..Pod::default() })
 }
 
-/// A service is not run again by anybody but the kubelet, so it is unless the user
+/// Only the kubelet restarts a service, so it does unless the user
 /// says otherwise.
 fn restart_policy(pod: &UserPod) -> &'static str {
     match pod.restart_policy {
@@ -68,8 +68,8 @@ fn restart_policy(pod: &UserPod) -> &'static str {
     }
 }
 
-/// A container of the pod. Its command is shell text and its arguments follow
-/// unseen by the shell; without a command they go to the image's entrypoint.
+/// A container of the pod. Its command is shell text, and its arguments follow
+/// without passing through the shell; without a command they go to the image's entrypoint.
 fn service(container: &UserContainer) -> Container {
     let mut result = base(container, container.name.clone());
     let mounts = user_mounts(container);
@@ -78,11 +78,12 @@ fn service(container: &UserContainer) -> Container {
     let command = match (container.command.trim_end(), container.args.is_empty()) {
         ("", _) => vec![],
         (text, true) => shell(text),
-        // What stands after the line is `$0`, and only then come the arguments.
+        // The word after the line is `$0`, and the arguments follow it.
         (text, false) => [shell(&format!("{text} \"$@\"")), vec!["sh".into()]].concat(),
     };
     let args: Vec<_> = container.args.iter().map(|word| verbatim(word)).collect();
-    // A shell as entrypoint stays for whoever comes in, as it does with the Go operator.
+    // If the entrypoint is a shell, stdin keeps it running for users who attach, as with the
+    // Go operator.
     result.stdin = Some(true);
     result.command = Some(command).filter(|words| !words.is_empty());
     result.args = Some(args).filter(|words| !words.is_empty());

@@ -1,4 +1,4 @@
-//! Services of the containers beside the runner: a name for what they serve.
+//! Services of the containers beside the runner: a name for their ports.
 
 use flux_operator_api::minicluster::Container;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::{Rendering, labels};
 
 /// One Service for each container beside the runner that has ports, named after
-/// it. It reaches that port in every pod of the cluster.
+/// it. It selects every pod of the cluster.
 pub fn sidecar_services(rendering: &Rendering<'_>) -> Vec<Service> {
     let containers = rendering.minicluster.sidecars().iter();
     containers
@@ -28,7 +28,7 @@ fn service(rendering: &Rendering<'_>, container: &Container) -> Service {
     }
 }
 
-/// A port of a Service. Kubernetes wants names where there are several.
+/// A port of a Service. Kubernetes requires names if there are several.
 pub(super) fn port(number: i32) -> ServicePort {
     ServicePort {
         name: Some(format!("port-{number}")),

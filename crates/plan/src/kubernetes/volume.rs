@@ -20,16 +20,16 @@ pub(super) const BOOT: &str = "/flux_operator";
 /// Where the cluster's keys are mounted, into the runner alone.
 pub(super) const KEYS: &str = "/flux_operator_keys";
 /// Where the agent keeps its copy of the keys, in memory. Not below a directory
-/// of the agent's: a place to mount on is made by root, and the user who runs
+/// of the agent: a mount point is created by root, and the user who runs
 /// Flux could not write beside it.
 pub(super) const PRIVATE: &str = "/flux_operator_private";
 /// Where the agent is mounted.
 pub(super) const AGENT: &str = "/flux_operator_agent";
-/// Where a view image keeps its views; Flux is below, at the path it was built for.
+/// Where a view image has its views; Flux is below, at the path it was built for.
 pub(super) const VIEWS: &str = "/opt/views";
-/// Where a view image keeps what its views link to.
+/// Where a view image has what its views link to.
 const SOFTWARE: &str = "/opt/software";
-/// Where an empty directory without a path is mounted, as the Go operator does.
+/// Where an empty directory without a path is mounted, as with the Go operator.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 const BOOT_VOLUME: &str = "flux-operator-boot";
@@ -59,14 +59,14 @@ pub(super) fn volumes(rendering: &Rendering<'_>) -> Vec<Volume> {
             name: KEYS_VOLUME.into(),
             secret: Some(SecretVolumeSource {
                 secret_name: Some(rendering.secret_name()),
-                // Readable by whatever user the image has; only the runner mounts it.
+                // Readable by any user of the image; only the runner mounts it.
                 default_mode: Some(0o444),
                 ..SecretVolumeSource::default()
             }),
             ..Volume::default()
         },
-        // The agent's copy of the certificate, which Flux wants private, never
-        // touches a disk.
+        // The agent's copy of the certificate, which Flux requires to be private, is never
+        // written to a disk.
         empty(CERTIFICATE_VOLUME, Some("Memory")),
         empty(STATE_VOLUME, None),
     ];
@@ -118,7 +118,7 @@ pub(super) fn key_mounts() -> Vec<VolumeMount> {
     vec![read_only(KEYS_VOLUME, KEYS, None), writable(CERTIFICATE_VOLUME, PRIVATE)]
 }
 
-/// What a container mounts of the user's.
+/// Mounts of the user's volumes.
 pub(super) fn user_mounts(container: &Container) -> Vec<VolumeMount> {
     all(container)
         .map(|(name, volume)| VolumeMount {
@@ -130,7 +130,7 @@ pub(super) fn user_mounts(container: &Container) -> Vec<VolumeMount> {
         .collect()
 }
 
-/// The volumes of containers by name; of one name in several the last counts.
+/// The volumes of containers by name; if several have the same name, the last counts.
 pub(super) fn user_volumes(rendering: &Rendering<'_>, containers: &[Container]) -> Vec<Volume> {
     let spec = &rendering.minicluster.spec;
     let by_name: BTreeMap<&String, &UserVolume> = containers.iter().flat_map(all).collect();
@@ -175,7 +175,7 @@ fn user_volume(name: &str, volume: &UserVolume, storage: Option<&str>) -> Volume
         return Volume { config_map: Some(config_map), ..named };
     }
     if let Some(claim_name) = text(&volume.claim_name) {
-        // Mounts say whether they are read-only; here it would bind every container.
+        // Mounts say whether they are read-only; here it would apply to every container.
         let claim = PersistentVolumeClaimVolumeSource { claim_name, read_only: None };
         return Volume { persistent_volume_claim: Some(claim), ..named };
     }

@@ -12,13 +12,13 @@ use super::{job, quantity};
 use crate::reason::of_eviction;
 
 /// What admits a FluxJob: the record, the conditions and the phase, with the resource version
-/// that was decided on, so that it fails if the job has changed since.
+/// that was decided on, so that the write fails if the job has changed since.
 pub fn of_job(job: &FluxJob, admit: &Admit, now: Timestamp) -> Value {
     with_status(job, &job::admitted(job, record(admit, now), now))
 }
 
-/// A job that is to have this status, to be put in the place of the status that it has. The
-/// API server does that for two thirds of what a patch costs it, and nobody else writes there.
+/// A job with this status, to replace its current status. For the API server this costs two
+/// thirds of a patch, and no other client writes the status.
 pub fn with_status(job: &FluxJob, status: &FluxJobStatus) -> Value {
     let ObjectMeta { name, namespace, resource_version, .. } = &job.metadata;
     json!({
@@ -30,7 +30,7 @@ pub fn with_status(job: &FluxJob, status: &FluxJobStatus) -> Value {
 }
 
 /// The merge patch that admits a MiniCluster which names a queue itself: only the record. Its
-/// conditions follow with its next pass.
+/// conditions follow with its next reconciliation.
 pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) -> Value {
     let version = &minicluster.metadata.resource_version;
     json!({
@@ -39,15 +39,15 @@ pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) 
     })
 }
 
-/// The merge patch that takes the quota of a MiniCluster back, for this version of the object:
-/// its next reconciliation suspends its Job, and the record goes when its pods have. One that
-/// has no quota any more refuses it, because a record names its queue.
+/// The merge patch that evicts a MiniCluster, for this version of the object: its next
+/// reconciliation suspends its Job, and the record is removed when its pods are deleted. The
+/// API server refuses the patch if there is no record any more, because `queue` is required.
 pub fn taken_from_minicluster(version: u64, reason: EvictReason) -> Value {
     exactly(version, json!({ "admission": { "leaving": of_eviction(reason).as_str() } }))
 }
 
-/// The merge patch that has the record of a MiniCluster name the setup that has replaced its
-/// own, for this version of the object.
+/// The merge patch that changes the record of a MiniCluster to name the setup that has replaced
+/// its own, for this version of the object.
 pub fn renamed_minicluster(version: u64, queue: &SetupName) -> Value {
     exactly(version, json!({ "admission": { "queue": queue.to_string() } }))
 }
@@ -63,7 +63,7 @@ fn record(admit: &Admit, now: Timestamp) -> Record {
     }
 }
 
-/// A patch of the status of exactly this version of an object.
+/// A status patch for exactly this version of an object.
 fn exactly(version: u64, status: Value) -> Value {
     json!({ "metadata": { "resourceVersion": version.to_string() }, "status": status })
 }

@@ -1,4 +1,4 @@
-//! How long a job that lost its room stays out of the queue.
+//! How long an evicted job stays out of the queue.
 
 use flux_operator_api::fluxsetup::RequeuePolicy;
 use k8s_openapi::jiff::SignedDuration;
@@ -7,12 +7,12 @@ use k8s_openapi::jiff::SignedDuration;
 const BASE_SECONDS: i32 = 60;
 const MAX_SECONDS: i32 = 3600;
 
-/// How much of the time is left to chance, so that those who left together do not come
-/// back together.
+/// The largest share of jitter, so that jobs that were evicted together do not return
+/// together.
 const JITTER: f64 = 0.1;
 
-/// How long a job stays out that lost its room `count` times before. `chance` is from 0
-/// to 1.
+/// How long a job stays out of the queue that was evicted `count` times before. `jitter` is
+/// from 0 to 1.
 pub(super) fn back_off(policy: &RequeuePolicy, count: i32, chance: f64) -> SignedDuration {
     let base = i64::from(policy.base_seconds.unwrap_or(BASE_SECONDS));
     let most = i64::from(policy.max_seconds.unwrap_or(MAX_SECONDS));
@@ -35,7 +35,7 @@ mod tests {
         let all: Vec<f64> = (0..8).map(|count| seconds(&usual, count, 0.0)).collect();
         assert_eq!(all, [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0]);
         assert_eq!(seconds(&usual, i32::MAX, 0.0), 3600.0);
-        assert_eq!(seconds(&usual, 0, 0.5), 63.0, "a little chance");
+        assert_eq!(seconds(&usual, 0, 0.5), 63.0, "with jitter");
     }
 
     #[test]

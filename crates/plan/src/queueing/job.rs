@@ -1,8 +1,8 @@
 //! The life of a FluxJob: requested, waiting, ready, running, finished.
 //!
-//! What must survive a crash stands in the status before it is acted upon: the room a job
-//! has, that it is taken back, and how the job has ended. So its MiniCluster is deleted
-//! one pass after the reason was written down.
+//! What must survive a crash is written to the status before it is acted upon: the quota a job
+//! has, that it is evicted, and how the job has finished. So its MiniCluster is deleted
+//! one reconciliation after the reason was written.
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::{Admission, Requeue};
@@ -28,13 +28,13 @@ use crate::step::{Object, Step, Target, TargetKind};
 use crate::time::{after, seconds_after};
 use crate::verdict::find;
 
-/// How long a job that only waits is not written to: most are admitted before.
+/// How long the status of a job that only waits is not written: most jobs are admitted before.
 const WAITING_IS_TOLD_AFTER_SECONDS: i64 = 5;
 
 /// How long the watch may take to show a MiniCluster that exists.
 const UNSEEN_SECONDS: i64 = 1;
 
-/// How often a job that waits is reconciled for another reason than before.
+/// How often a waiting job is reconciled to check whether its reason has changed.
 const REFRESH_SECONDS: i64 = 60;
 
 /// Everything that is known of a job.
@@ -42,21 +42,21 @@ const REFRESH_SECONDS: i64 = 60;
 pub struct JobSeen<'a> {
     /// The job.
     pub job: &'a FluxJob,
-    /// The MiniCluster of its name, whoever it belongs to, being deleted or not.
+    /// The MiniCluster of its name, whoever owns it, being deleted or not.
     pub minicluster: Option<&'a MiniCluster>,
-    /// The API server has its MiniCluster, although no watch shows it.
+    /// The API server has its MiniCluster, although the watch does not show it.
     pub has_unseen_cluster: bool,
-    /// The setup it waits at or was admitted by, if that is there.
+    /// The setup in whose queue it waits, or which admitted it, if that exists.
     pub setup: Option<&'a FluxSetupSpec>,
-    /// The setup that its record should name: the one it names, or what has replaced that.
+    /// The setup that its record should name: the one it names, or the successor of that.
     pub record: Option<&'a SetupName>,
-    /// Why it cannot be queued, if so.
+    /// Why it cannot be queued, if it cannot.
     pub mistake: Option<&'a Mistake>,
     /// Why it waits, if it does.
     pub waiting: Option<&'a Waiting>,
-    /// Its queue takes its room back.
+    /// Its queue evicts it.
     pub evicted: Option<EvictReason>,
-    /// Whether admitted jobs are run here, and not by another controller.
+    /// Whether this operator runs admitted jobs, and not another controller.
     pub runs_jobs: bool,
     /// Jitter, from 0 to 1, for the back-off.
     pub jitter: f64,
@@ -64,27 +64,27 @@ pub struct JobSeen<'a> {
     pub now: Timestamp,
 }
 
-/// Whether the API server must be asked if the job's MiniCluster exists, although none is shown:
-/// if not, the record goes, and with it the quota.
+/// Whether the API server must be queried for the job's MiniCluster, although the watch shows
+/// none: if it does not exist, the record is removed, and with it the quota.
 pub fn must_ask_for_cluster(job: &FluxJob, minicluster: Option<&MiniCluster>) -> bool {
     let admission = job.status.as_ref().and_then(|status| status.admission.as_ref());
     let leaves = admission.is_some_and(|admission| !admission.leaving.is_empty());
     leaves && !minicluster.is_some_and(|minicluster| belongs_to(minicluster, job))
 }
 
-/// What to do about a job, and what to say of it.
+/// What to do about a job, and its status.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct JobPlan {
-    /// In this order.
+    /// The steps, in order.
     steps: Vec<Step>,
-    /// The status to show; None while there is nothing to say yet, so that a job that is
-    /// admitted at once is written once.
+    /// The status; None while there is nothing to report yet, so that the status of a job that
+    /// is admitted at once is written once.
     status: Option<FluxJobStatus>,
-    /// When to look again, if nothing happens before.
+    /// When to reconcile again if nothing changes.
     look_again: Option<Timestamp>,
 }
 
-/// What the conclusion about a FluxJob is drawn from.
+/// What the conclusion about a FluxJob is computed from.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     seen: JobSeen<'a>,
@@ -106,8 +106,8 @@ impl Conclude for Facts<'_> {
         let JobPlan { status, look_again, .. } = failed.as_ref().unwrap_or(&self.plan);
         let before = self.seen.job.status.clone().unwrap_or_default();
         let urgency = status.as_ref().map_or(Urgency::None, |status| urgency(&before, status));
-        // Whether it waits for another reason than before. What changes for one job alone is
-        // reported at once.
+        // Whether it now waits for another reason. Changes of this job alone are reported
+        // at once.
         let stands = status.is_some() && urgency == Urgency::None;
         let refresh = (stands && self.seen.waiting.is_some())
             .then(|| seconds_after(self.seen.now, REFRESH_SECONDS));
@@ -124,10 +124,10 @@ impl Conclude for Facts<'_> {
     }
 }
 
-/// How soon a status must be written. That a job waits is written when there is time for it:
-/// who wants to know at once asks.
+/// How soon a status must be written. That a job waits is not urgent: users who want to
+/// know at once can ask.
 fn urgency(before: &FluxJobStatus, now: &FluxJobStatus) -> Urgency {
-    // What has finished is kept without its conditions, and stays as it was reported.
+    // A finished job is cached without its conditions, and its status does not change.
     if before == now || before.finish_time.is_some() {
         return Urgency::None;
     }
@@ -138,11 +138,11 @@ fn urgency(before: &FluxJobStatus, now: &FluxJobStatus) -> Urgency {
 fn plan(seen: &JobSeen<'_>, failure: Option<&Failure>) -> JobPlan {
     let job = seen.job;
     if !seen.runs_jobs && job.status.as_ref().is_some_and(has_room_or_ended) {
-        // Another controller sees to it.
+        // Another controller runs it.
         return JobPlan::default();
     }
     if !job.spec.managed_by.is_empty() || job.metadata.deletion_timestamp.is_some() {
-        // Somebody else's, or Kubernetes deletes what it owns.
+        // Another controller manages it, or Kubernetes deletes what it owns.
         return JobPlan::default();
     }
     let mut before = job.status.clone().unwrap_or_default();
@@ -150,12 +150,12 @@ fn plan(seen: &JobSeen<'_>, failure: Option<&Failure>) -> JobPlan {
         return after_the_end(seen, end.0);
     }
     if let Some((admission, setup)) = before.admission.as_mut().zip(seen.record) {
-        // It counts there from now on, also when nothing says any more who replaced whom.
+        // It counts there from now on, even if no setup says any more which one replaced which.
         admission.queue = setup.to_string();
     }
     let own = seen.minicluster.filter(|minicluster| belongs_to(minicluster, job));
     if let Some(end) = own.and_then(end_of) {
-        // It is deleted when this is written down.
+        // It is deleted once this is written.
         return tell(seen, Standing::Ended(end), Records::of(&before));
     }
     match before.admission.clone() {
@@ -171,7 +171,7 @@ fn has_room_or_ended(status: &FluxJobStatus) -> bool {
     status.admission.is_some() || status.finish_time.is_some()
 }
 
-/// The status of a job that is just given room.
+/// The status of a job that is just admitted.
 pub(super) fn admitted(job: &FluxJob, admission: Admission, now: Timestamp) -> FluxJobStatus {
     let before = job.status.clone().unwrap_or_default();
     let records = Records { admission: Some(admission), start_time: None, ..Records::of(&before) };
@@ -179,7 +179,7 @@ pub(super) fn admitted(job: &FluxJob, admission: Admission, now: Timestamp) -> F
     status(job, &standing, None, records, now)
 }
 
-/// How a job has ended whose MiniCluster has.
+/// How a job has finished, if its MiniCluster has.
 fn end_of(minicluster: &MiniCluster) -> Option<End> {
     let at = has_ended(minicluster)?;
     let status = minicluster.status.as_ref()?;
@@ -193,7 +193,7 @@ fn end_of(minicluster: &MiniCluster) -> Option<End> {
     })
 }
 
-/// Cleans up, and keeps the job for as long as was asked for.
+/// Cleans up, and deletes the job after the requested time.
 fn after_the_end(seen: &JobSeen<'_>, end: Timestamp) -> JobPlan {
     let spec = &seen.job.spec;
     let retention = seen.setup.and_then(|setup| setup.retention_seconds);
@@ -204,7 +204,7 @@ fn after_the_end(seen: &JobSeen<'_>, end: Timestamp) -> JobPlan {
     }
     let own = seen.minicluster.filter(|minicluster| belongs_to(minicluster, seen.job));
     let steps = if spec.keep_cluster { Vec::new() } else { delete(own) };
-    // The MiniCluster may be gone, and with it everything that could be told anew.
+    // The MiniCluster may be deleted, and with it everything the status could be computed from.
     JobPlan { steps, status: seen.job.status.clone(), look_again: until }
 }
 
@@ -214,7 +214,7 @@ fn delete(own: Option<&MiniCluster>) -> Vec<Step> {
     target.map(Step::Delete).into_iter().collect()
 }
 
-/// It has no room.
+/// The plan for a job without quota.
 fn waits(seen: &JobSeen<'_>, before: &FluxJobStatus, own: Option<&MiniCluster>) -> JobPlan {
     let job = seen.job;
     let told_before = find(&before.conditions, ConditionType::Admitted);
@@ -225,7 +225,7 @@ fn waits(seen: &JobSeen<'_>, before: &FluxJobStatus, own: Option<&MiniCluster>) 
         _ if job.spec.suspend => {
             ("Suspended", Reason::Suspended.into(), queue::Reason::Suspended.to_string())
         }
-        // Why it lost its room is told until it may have another.
+        // Why it was evicted is shown until its back-off ends.
         _ if until.is_some() && before.phase == "Evicted" => {
             let message = told_before.map(|told| told.message.clone()).unwrap_or_default();
             ("Evicted", AnyReason::read(&before.reason), message)
@@ -237,15 +237,15 @@ fn waits(seen: &JobSeen<'_>, before: &FluxJobStatus, own: Option<&MiniCluster>) 
             ("Waiting", of_waiting(reason).into(), reason.to_string())
         }
     };
-    // Amounts change with every other job; they are served, and not written.
+    // Amounts change with every other job; they are served on request, but not written.
     let same = told_before.filter(|told| {
         told.reason == reason.as_str() && told.observed_generation == job.metadata.generation
     });
     if let Some(same) = same {
         message.clone_from(&same.message);
     }
-    // A MiniCluster without a record is one whose record we do not see yet, or one that
-    // somebody has brought back: there is room for it soon. Only its user may stop it.
+    // A MiniCluster without a record is one whose record the watch does not show yet, or one
+    // that was restored: it is admitted again soon. Only the user may stop it.
     let steps = if job.spec.suspend { delete(own) } else { Vec::new() };
     let created = job.creation_timestamp().map_or(seen.now, |created| created.0);
     let tell_after = seconds_after(created, WAITING_IS_TOLD_AFTER_SECONDS);
@@ -261,14 +261,14 @@ fn waits(seen: &JobSeen<'_>, before: &FluxJobStatus, own: Option<&MiniCluster>) 
     JobPlan { steps, look_again: until, ..plan }
 }
 
-/// Whether time alone cannot help. A job without a queue is given a moment: its FluxSetup is
+/// Whether waiting cannot help. A job without a queue gets some time: its FluxSetup is
 /// often created right after it.
 fn is_final(reason: &queue::Reason) -> bool {
     let reason = of_waiting(reason);
     reason.needs_user_of_job() && reason != Reason::NoQueue
 }
 
-/// It has room, and nobody wanted it back yet.
+/// The plan for an admitted job that is not being evicted.
 fn has_room(
     seen: &JobSeen<'_>,
     failure: Option<&Failure>,
@@ -279,7 +279,7 @@ fn has_room(
     let records = Records { admission: Some(admission.clone()), ..Records::of(before) };
     let planned = own.is_none().then(|| minicluster_at(seen.job, seen.setup, admission.size));
     if let Some(cause) = cause_to_leave(seen, &admission, own, planned.as_ref()) {
-        // Written down before it is done.
+        // It is written before it is done.
         let admission = Admission { leaving: cause.to_string(), ..admission };
         return tell(seen, Standing::Leaves, Records { admission: Some(admission), ..records });
     }
@@ -289,9 +289,9 @@ fn has_room(
         return tell(seen, standing, Records { start_time, ..records });
     };
     if before.start_time.is_some() {
-        // A second run of somebody's simulation must be asked for.
-        let message = "its MiniCluster is gone although the command had been started, and it is \
-            not run a second time: create the job anew to run it again";
+        // A second run of a user's command must be requested.
+        let message = "its MiniCluster was deleted after the command had started, and the command \
+            is not run a second time: create the job again to run it";
         let end = End::failed(seen.now, Reason::ClusterLost, message.into());
         return tell(seen, Standing::Ended(end), records);
     }
@@ -300,7 +300,7 @@ fn has_room(
         _ => (Reason::CreateFailed, failure.message.clone()),
     });
     let plan = tell(seen, Standing::HasRoom { minicluster: None, trouble }, records);
-    // One of a namesake is waited for: it goes with its job.
+    // A MiniCluster of a former job with this name is deleted with that job.
     let steps = match seen.minicluster {
         Some(_) => Vec::new(),
         None => vec![Step::Create(Object::MiniCluster(Box::new(planned)))],
@@ -308,7 +308,7 @@ fn has_room(
     JobPlan { steps, ..plan }
 }
 
-/// Why a job cannot keep its quota.
+/// Why a job has to be evicted, if it has.
 fn cause_to_leave(
     seen: &JobSeen<'_>,
     admission: &Admission,
@@ -333,7 +333,7 @@ fn cause_to_leave(
         .or(outgrown.then_some(Reason::Changed))
 }
 
-/// Whether a MiniCluster takes more than the job was given: the job was changed between.
+/// Whether a MiniCluster uses more than the job was granted: the job was changed in between.
 fn outgrows(planned: &MiniCluster, admission: &Admission) -> bool {
     let Requests { each, once } = requests(planned);
     let mut all = each.times(u32::try_from(admission.size).unwrap_or_default());
@@ -347,7 +347,7 @@ fn running_since(minicluster: &MiniCluster) -> Option<Time> {
     (running.status == "True").then(|| running.last_transition_time.clone())
 }
 
-/// Its room is taken back: first its MiniCluster goes, then the record.
+/// The plan for a job that is being evicted: first its MiniCluster is deleted, then the record.
 fn leaves(
     seen: &JobSeen<'_>,
     before: &FluxJobStatus,
@@ -363,7 +363,7 @@ fn leaves(
     let told = before.requeue.clone().unwrap_or_default();
     let policy = seen.setup.and_then(|setup| setup.requeue.clone()).unwrap_or_default();
     let requeue = match cause.known() {
-        // Nobody's fault: it keeps its place.
+        // It is not the job's fault: it keeps its position.
         Some(Reason::Changed) => Requeue { until: None, ..told },
         Some(Reason::Suspended) => Requeue { since: Some(Time(seen.now)), until: None, ..told },
         _ => {
@@ -377,7 +377,7 @@ fn leaves(
     if policy.limit.is_some_and(|limit| requeue.count > limit) {
         records.admission = Some(admission);
         let message = format!(
-            "it lost its room {} times, the last time because {}: see requeue.limit of its FluxSetup",
+            "it lost its quota {} times, the last time because {}: see requeue.limit of its FluxSetup",
             requeue.count,
             because(&cause)
         );
@@ -393,7 +393,7 @@ fn leaves(
         },
         known => Standing::Waits {
             phase: if known == Some(Reason::Changed) { "Waiting" } else { "Evicted" },
-            message: format!("it lost its room because {}: it waits again", because(&cause)),
+            message: format!("it lost its quota because {}: it waits again", because(&cause)),
             reason: cause,
             queue: admission.queue,
         },
@@ -418,7 +418,7 @@ fn immutable(fields: Vec<String>) -> Option<Mistake> {
     (!fields.is_empty()).then(|| Mistake {
         reason: Reason::Immutable,
         message: format!(
-            "{} cannot change while the job has room: change it back, suspend the job, or create it anew",
+            "{} cannot change while the job is admitted: change it back, suspend the job, or create it again",
             fields.join(", ")
         ),
     })

@@ -1,4 +1,4 @@
-//! What is told of a FluxJob.
+//! The status of a FluxJob.
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::{Admission, Requeue};
@@ -14,7 +14,7 @@ use super::workload::Mistake;
 use crate::status::stays;
 use crate::verdict::{Verdict, as_told, conditions, find, no, unknown, yes};
 
-/// What of a status is read back.
+/// The parts of a status that are read back.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
     pub(super) admission: Option<Admission>,
@@ -29,34 +29,34 @@ impl Records {
     }
 }
 
-/// Where a job stands.
+/// The stage of a job.
 #[derive(Clone, Debug)]
 pub(super) enum Standing<'a> {
-    /// It has no room.
+    /// It has no quota.
     Waits {
-        /// One word for people.
+        /// The phase to show.
         phase: &'static str,
-        /// Why, for the condition.
+        /// The reason of the condition.
         reason: AnyReason,
-        /// Why, in a sentence.
+        /// The message of the condition.
         message: String,
-        /// At which setup, if at one.
+        /// The setup in whose queue it waits, if there is one.
         queue: String,
     },
-    /// It has room.
+    /// It is admitted.
     HasRoom {
-        /// Its MiniCluster, once that is there.
+        /// Its MiniCluster, once that exists.
         minicluster: Option<&'a MiniCluster>,
-        /// What keeps it from being made: reason and message.
+        /// Why it cannot be created: reason and message.
         trouble: Option<(Reason, String)>,
     },
-    /// Its room is taken back.
+    /// It is being evicted.
     Leaves,
-    /// It has ended.
+    /// It has finished.
     Ended(End),
 }
 
-/// How a job has ended.
+/// How a job has finished.
 #[derive(Clone, Debug)]
 pub(super) struct End {
     pub(super) at: Timestamp,
@@ -67,13 +67,13 @@ pub(super) struct End {
 }
 
 impl End {
-    /// The command did not come to an end of its own.
+    /// The command was not run to completion.
     pub(super) fn failed(at: Timestamp, reason: Reason, message: String) -> End {
         End { at, succeeded: false, exit_code: None, reason: reason.into(), message }
     }
 }
 
-/// The status of a job. `refused` is why it is not carried out as it stands.
+/// The status of a job. `refused` is why its spec is not applied as it is.
 pub(super) fn status(
     job: &FluxJob,
     standing: &Standing<'_>,
@@ -85,11 +85,11 @@ pub(super) fn status(
     let verdicts = ConditionType::ALL.into_iter().filter_map(|kind| {
         let verdict = match (kind, refused) {
             (ConditionType::Accepted, Some(mistake)) => no(mistake.reason, &mistake.message),
-            // More room would not help it.
+            // More quota would not help it.
             (ConditionType::JobWaitingForResources, Some(mistake))
                 if matches!(standing, Standing::Waits { .. }) =>
             {
-                no(mistake.reason, "the job cannot be carried out as it stands")
+                no(mistake.reason, "the job cannot be run as it is")
             }
             _ => verdict(kind, standing, records.admission.as_ref()),
         };
@@ -119,9 +119,9 @@ pub(super) fn status(
     }
 }
 
-/// Whether a condition of which nothing was told yet is told now. What is still to come is
-/// left out until the job has ended: most jobs wait, and every condition is read and written
-/// with each of their changes.
+/// Whether a condition that was not reported yet is reported now. Conditions about the future
+/// are left out until the job has finished: most jobs wait, and every condition is read and
+/// written with each of their changes.
 fn is_told(kind: ConditionType, verdict: &Verdict, standing: &Standing<'_>) -> bool {
     let from_the_start = matches!(
         kind,
@@ -133,13 +133,13 @@ fn is_told(kind: ConditionType, verdict: &Verdict, standing: &Standing<'_>) -> b
     from_the_start || verdict.status == "True" || matches!(standing, Standing::Ended(_))
 }
 
-/// The job's id: stable, and never another job's.
+/// The job's id: stable and unique.
 fn id(job: &FluxJob) -> String {
     let uid: String = job.uid().unwrap_or_default().chars().take(8).collect();
     format!("{}-{uid}", job.name_any())
 }
 
-/// One word for people, and why in another.
+/// The phase, and the reason.
 fn phase(standing: &Standing<'_>, admission: Option<&Admission>) -> (&'static str, String) {
     match standing {
         Standing::Waits { phase, reason, .. } => (phase, reason.to_string()),
@@ -161,27 +161,27 @@ fn phase(standing: &Standing<'_>, admission: Option<&Admission>) -> (&'static st
     }
 }
 
-/// Why quota is taken back, as it was recorded.
+/// Why the job is evicted, as it was recorded.
 fn leaving(admission: Option<&Admission>) -> AnyReason {
     AnyReason::read(admission.map(|admission| admission.leaving.as_str()).unwrap_or_default())
 }
 
 fn verdict(kind: ConditionType, standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
     match kind {
-        ConditionType::Accepted => yes(Reason::Accepted, "the job can be carried out"),
+        ConditionType::Accepted => yes(Reason::Accepted, "the job can be run"),
         ConditionType::Admitted => admitted(standing, admission),
         ConditionType::Ready | ConditionType::JobMiniClusterReady => ready(standing, admission),
         ConditionType::Running | ConditionType::JobRunning => running(standing),
         ConditionType::Succeeded => match standing {
             Standing::Ended(end) if end.succeeded => yes(end.reason.clone(), &end.message),
             Standing::Ended(end) => no(end.reason.clone(), &end.message),
-            _ => unknown(Reason::NotFinished, "the command has not ended"),
+            _ => unknown(Reason::NotFinished, "the command has not finished"),
         },
         ConditionType::JobRequested => yes(Reason::Created, "the job was created"),
         ConditionType::JobWaitingForResources => waiting(standing, admission),
         ConditionType::JobFinished => match standing {
             Standing::Ended(end) => yes(end.reason.clone(), &end.message),
-            _ => no(Reason::NotFinished, "the job has not ended"),
+            _ => no(Reason::NotFinished, "the job has not finished"),
         },
     }
 }
@@ -195,33 +195,33 @@ fn admitted(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
             no(cause, &message)
         }
         (_, Some(admission)) => yes(Reason::Admitted, &given(admission)),
-        (_, None) => no(Reason::NoRoom, "the job has no room"),
+        (_, None) => no(Reason::NoRoom, "the job has no quota"),
     }
 }
 
 fn ready(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
     let starts = || no(Reason::Starting, "its MiniCluster is being started");
     match standing {
-        Standing::Waits { reason, .. } => no(reason.clone(), "the job waits for room"),
+        Standing::Waits { reason, .. } => no(reason.clone(), "the job waits for quota"),
         Standing::HasRoom { trouble: Some((reason, message)), .. } => no(*reason, message),
         Standing::HasRoom { minicluster, .. } => {
             let status = minicluster.and_then(|minicluster| minicluster.status.as_ref());
             let find = |kind| status.and_then(|status| find(&status.conditions, kind));
-            // What cannot be run is never ready, and says why where it is refused.
+            // A MiniCluster that cannot be run is never ready; `Accepted` says why.
             let refused = find(ConditionType::Accepted).filter(|told| told.status == "False");
             let told = refused.or_else(|| find(ConditionType::Ready));
-            // That pods come one after the other is told by the MiniCluster.
+            // The MiniCluster's own status shows how its pods start one after the other.
             match told {
                 Some(told) if !is_starting(told) => as_told(told),
                 _ => starts(),
             }
         }
-        Standing::Leaves => no(leaving(admission), "its nodes are given back"),
-        Standing::Ended(end) => no(end.reason.clone(), "the job has ended"),
+        Standing::Leaves => no(leaving(admission), "its nodes are being released"),
+        Standing::Ended(end) => no(end.reason.clone(), "the job has finished"),
     }
 }
 
-/// Whether a condition says no more than that a cluster comes up.
+/// Whether a condition only says that a cluster is starting.
 fn is_starting(condition: &Condition) -> bool {
     AnyReason::read(&condition.reason).known().is_some_and(Reason::is_starting)
 }
@@ -233,19 +233,19 @@ fn running(standing: &Standing<'_>) -> Verdict {
     };
     let told = told.and_then(|status| find(&status.conditions, ConditionType::Running));
     match (standing, told) {
-        (Standing::Ended(end), _) => no(end.reason.clone(), "the job has ended"),
+        (Standing::Ended(end), _) => no(end.reason.clone(), "the job has finished"),
         (_, Some(told)) if told.status == "True" => as_told(told),
         _ => no(Reason::NotStarted, "the command has not been started"),
     }
 }
 
-/// Whether a job is beyond its start, ready to go on or not.
+/// Whether the cluster of a job has started, ready or not.
 fn has_started(ready: &Verdict, standing: &Standing<'_>) -> bool {
     ready.status == "True" || running(standing).status == "True"
 }
 
 fn waiting(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
-    let not = no(Reason::NotWaiting, "the job does not wait for room");
+    let not = no(Reason::NotWaiting, "the job does not wait for quota or nodes");
     match standing {
         Standing::Waits { phase: "Suspended", .. } | Standing::Leaves | Standing::Ended(_) => not,
         Standing::Waits { reason, message, .. } => yes(reason.clone(), message),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The JSON merge patch (RFC 7386) that makes `now` of `before`: what is gone is null.
+/// The JSON merge patch (RFC 7386) that changes `before` to `now`: a removed key is null.
 /// None if they are the same.
 pub fn merge_patch(before: &impl Serialize, now: &impl Serialize) -> Option<Value> {
     let value = |result: Result<Value, _>| result.expect("an object is JSON");

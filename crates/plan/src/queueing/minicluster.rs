@@ -1,4 +1,4 @@
-//! The MiniCluster that a FluxJob makes.
+//! The MiniCluster that a FluxJob creates.
 
 use flux_operator_api::fluxjob::DEFAULT_IMAGE;
 use flux_operator_api::fluxsetup::JobDefaults;
@@ -11,14 +11,14 @@ use crate::cluster::or;
 use crate::fingerprint::Fingerprint;
 use crate::valid::runner_mut;
 
-/// The label with the name of the job that a MiniCluster belongs to.
+/// The label with the name of the job that owns a MiniCluster.
 pub const JOB_LABEL: &str = "flux-framework.org/fluxjob";
 
-/// What of the job the MiniCluster was made from.
+/// The annotation with the fingerprint of the job that the MiniCluster was created from.
 const MADE_FROM: &str = "flux-framework.org/job-spec";
 
-/// Fields of a job that may change while it has room: the operator reads them in every
-/// pass, or not any more.
+/// Fields of a job that may change while it is admitted: the operator reads them in every
+/// reconciliation, or does not need them any more.
 const FREE: [&str; 6] = [
     "keepCluster",
     "minSize",
@@ -28,12 +28,12 @@ const FREE: [&str; 6] = [
     "ttlSecondsAfterFinished",
 ];
 
-/// How deep fields are told apart: `template.spec.containers`.
+/// The depth to which fields are distinguished: `template.spec.containers`.
 const DEPTH: usize = 3;
 
-/// The MiniCluster of a job that was given `size` nodes: the template, with the job's own
-/// words and then the setup's defaults over it. It is called like the job, belongs to it,
-/// and has the same image whichever setup admits it later.
+/// The MiniCluster of a job that was granted `size` nodes: the template, overridden by the
+/// fields of the job, and then the setup's defaults. It has the job's name and is owned by
+/// it, and has the same image whichever setup admits it later.
 pub fn minicluster_of(job: &FluxJob, defaults: &JobDefaults, size: i32) -> MiniCluster {
     let template = job.spec.template.as_ref();
     let mut labels = template.map(|template| template.labels.clone()).unwrap_or_default();
@@ -54,7 +54,7 @@ pub fn minicluster_of(job: &FluxJob, defaults: &JobDefaults, size: i32) -> MiniC
     }
 }
 
-/// The MiniCluster of a job that a setup has given `size` nodes, with the setup's defaults and
+/// The MiniCluster of a job that a setup has granted `size` nodes, with the setup's defaults and
 /// time limit.
 pub fn minicluster_at(job: &FluxJob, setup: Option<&FluxSetupSpec>, size: i32) -> MiniCluster {
     let defaults = setup.map(FluxSetupSpec::defaults).unwrap_or_default();
@@ -64,14 +64,14 @@ pub fn minicluster_at(job: &FluxJob, setup: Option<&FluxSetupSpec>, size: i32) -
     made
 }
 
-/// Whether a MiniCluster was made for this very job, and not for a namesake.
+/// Whether a MiniCluster was created for this very job, and not for a former one of its name.
 pub(crate) fn belongs_to(minicluster: &MiniCluster, job: &FluxJob) -> bool {
     let uid = job.metadata.uid.as_deref().unwrap_or_default();
     owners(minicluster).any(|owner| owner.uid == uid)
 }
 
-/// Whether a MiniCluster was made for a job that had this one's name before. It goes with
-/// its job.
+/// Whether a MiniCluster was created for a former job of this name. It is deleted with
+/// that job.
 pub(crate) fn is_left_behind(minicluster: &MiniCluster, job: &FluxJob) -> bool {
     let name = job.name_any();
     !belongs_to(minicluster, job) && owners(minicluster).any(|owner| owner.name == name)
@@ -82,7 +82,7 @@ pub(crate) fn has_job(minicluster: &MiniCluster) -> bool {
     owners(minicluster).next().is_some()
 }
 
-/// Fields of a job that differ from what its MiniCluster was made from.
+/// Fields of a job that differ from those that its MiniCluster was created from.
 pub(crate) fn changed_fields(minicluster: &MiniCluster, job: &FluxJob) -> Vec<String> {
     let made_from = minicluster.annotations().get(MADE_FROM);
     let made_from = made_from.and_then(|text| Fingerprint::parse(text));
@@ -118,11 +118,11 @@ fn spec(job: &FluxJobSpec, defaults: &JobDefaults, size: i32) -> MiniClusterSpec
     }
     spec.interactive &= !has_command(job);
     spec.size = size;
-    // It was given room for so many, and can have no more.
+    // It was granted quota for this size, and cannot grow.
     spec.max_size = None;
     spec.min_size = spec.min_size.map(|least| least.min(size));
     spec.tasks = job.tasks.unwrap_or(match spec.tasks {
-        // The template's default, which is not meant for more nodes than one.
+        // The template's default, which is not meant for several nodes.
         1 => 0,
         tasks => tasks,
     });
@@ -130,7 +130,7 @@ fn spec(job: &FluxJobSpec, defaults: &JobDefaults, size: i32) -> MiniClusterSpec
     if let Some(limit) = limit.filter(|limit| !(1..*limit).contains(&spec.deadline_seconds)) {
         spec.deadline_seconds = limit;
     }
-    // Waiting, stopping and cleaning up are the job's own.
+    // The job itself handles waiting, suspension and cleanup.
     spec.queue.clear();
     spec.suspend = false;
     spec.cleanup = false;
@@ -138,7 +138,7 @@ fn spec(job: &FluxJobSpec, defaults: &JobDefaults, size: i32) -> MiniClusterSpec
     spec
 }
 
-/// The job's own words, and then the setup's defaults.
+/// Applies the fields of the job, and then the setup's defaults.
 fn fill(runner: &mut Container, job: &FluxJobSpec, defaults: &JobDefaults) {
     let image = [&job.image, &runner.image, &defaults.image].into_iter().find(|i| !i.is_empty());
     runner.image = or(image.map(String::as_str).unwrap_or_default(), DEFAULT_IMAGE);
@@ -147,7 +147,7 @@ fn fill(runner: &mut Container, job: &FluxJobSpec, defaults: &JobDefaults) {
     }
     if has_command(job) {
         runner.command.clone_from(&job.command);
-        // What else would say what to run.
+        // Other fields that would determine what to run.
         runner.args.clear();
         if let Some(commands) = &mut runner.commands {
             commands.script.clear();

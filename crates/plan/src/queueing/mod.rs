@@ -1,4 +1,4 @@
-//! FluxJobs and FluxSetups: from the objects to what the queue decides on, and from its
+//! FluxJobs and FluxSetups: from the objects to what the scheduler decides on, and from its
 //! decisions back to objects and statuses.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! What Kubernetes' own quota leaves in a namespace.
+//! What the ResourceQuotas of a namespace leave.
 
 use flux_operator_queue::{NamespaceRoom, Resource, Resources};
 use k8s_openapi::api::core::v1::ResourceQuota;
@@ -6,9 +6,9 @@ use kube::ResourceExt;
 
 use super::quantity;
 
-/// What the ResourceQuotas of one namespace leave for pods that do not exist yet. One
-/// with a scope counts only some pods, and is left out: which pods those are is decided
-/// when they are made.
+/// What the ResourceQuotas of one namespace leave for pods that do not exist yet. A quota
+/// with a scope counts only some pods, and is ignored: which pods those are is known only
+/// when they are created.
 pub fn namespace_room<'a>(quotas: impl Iterator<Item = &'a ResourceQuota>) -> NamespaceRoom {
     let left = quotas.filter_map(|quota| {
         let left = left(quota);
@@ -31,7 +31,7 @@ fn left(quota: &ResourceQuota) -> Resources {
     });
     let mut least: Vec<(Resource, i64)> = Vec::new();
     for (resource, amount) in left {
-        // The same can be limited by two names, such as cpu and requests.cpu.
+        // The same resource can be limited by two names, such as cpu and requests.cpu.
         match least.iter_mut().find(|(known, _)| *known == resource) {
             Some((_, known)) => *known = amount.min(*known),
             None => least.push((resource, amount)),
@@ -40,7 +40,7 @@ fn left(quota: &ResourceQuota) -> Resources {
     Resources::of(least)
 }
 
-/// The resource that a name in a ResourceQuota counts, if jobs are counted by it.
+/// The resource that a name in a ResourceQuota counts, if jobs use it.
 fn counted(name: &str) -> Option<Resource> {
     match name.strip_prefix("requests.").unwrap_or(name) {
         "pods" | "count/pods" => Some(Resource::Pods),

@@ -1,4 +1,4 @@
-//! What of a FluxJob's changed conditions is news, for Events.
+//! Which changes of a FluxJob's conditions are reported as Events.
 
 use flux_operator_api::Reason;
 use flux_operator_api::condition::ConditionType;
@@ -8,9 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::status::{self, News};
 use crate::verdict::find;
 
-/// What is news between two lists of conditions. That a job has room or waits for its
-/// turn is none: an Event for each would double the writes. How its brokers come up is
-/// told of its MiniCluster.
+/// The Events for a change of the conditions. That a job is admitted or waits for its
+/// turn is not an Event: that would double the number of writes. How its brokers start is
+/// reported for its MiniCluster.
 pub(super) fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
     let mut told = status::news(before, now);
     told.retain(|news| news.about != ConditionType::Ready.as_str());
@@ -18,7 +18,7 @@ pub(super) fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
     told
 }
 
-/// A job lost its quota, or waits for its user to act.
+/// An Event for a job that lost its quota, or waits for its user to act.
 fn waits(before: &[Condition], now: &[Condition]) -> Option<News> {
     let before = find(before, ConditionType::Admitted);
     let admitted = find(now, ConditionType::Admitted)?;
@@ -33,8 +33,8 @@ fn waits(before: &[Condition], now: &[Condition]) -> Option<News> {
     })
 }
 
-/// Whether a job waits for its user, and no other Event says so: what is wrong with the
-/// manifest is reported as such, and a job that has finished does not wait.
+/// Whether a job waits for its user, and no other Event says so: problems of the
+/// manifest have an Event of their own, and a job that has finished does not wait.
 fn needs_user(admitted: &Condition, all: &[Condition]) -> bool {
     let is = |kind, status: &str| find(all, kind).is_some_and(|it| it.status == status);
     let reason = AnyReason::read(&admitted.reason).known();
@@ -49,7 +49,7 @@ mod tests {
     use flux_operator_api::reason::Topic;
     use serde_json::json;
 
-    /// The conditions of a job that has room, or has none and is not ready therefore.
+    /// The conditions of a job that is admitted, or is not and therefore is not ready.
     fn admitted(status: &str, reason: &str) -> Vec<Condition> {
         let condition = |kind: &str, status: &str, reason: &str| {
             json!({ "type": kind, "status": status, "reason": reason, "message": "m",
@@ -67,8 +67,8 @@ mod tests {
         news(before, now).into_iter().map(|news| news.reason).collect()
     }
 
-    /// Why a job waits is an Event if its user has to act, and else not: there are too many
-    /// jobs that wait, and a FluxSetup reports its own.
+    /// Why a job waits is an Event only if its user has to act: there are too many
+    /// waiting jobs, and a FluxSetup reports its own problems.
     #[test]
     fn of_all_reasons_to_wait_those_are_events_that_need_the_jobs_user() {
         let shown = Reason::ALL.iter().filter(|reason| {
@@ -86,8 +86,8 @@ mod tests {
             "TooLarge",
             "UnknownQueue",
         ];
-        // These two never stand alone: the one is a mistake in the manifest as well, and of the
-        // other the job has finished.
+        // These two never occur alone: the first is also a problem of the manifest, and with
+        // the second the job has finished.
         let others = ["NameTaken", "NoRoom"];
         let mut expected: Vec<&str> = waits.into_iter().chain(others).collect();
         expected.sort_unstable();

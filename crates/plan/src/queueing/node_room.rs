@@ -1,4 +1,4 @@
-//! The room that nodes make.
+//! The capacity of nodes.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,8 +8,8 @@ use kube::ResourceExt;
 
 use super::requests::{add, gpus_of, of_pod};
 
-/// What the nodes with these labels have room for: what can be given out of them, less
-/// what `others` on them ask for. A node that takes no pods counts for nothing.
+/// The capacity of the nodes with these labels: what is allocatable on them, less
+/// what `others` on them request. A node that accepts no pods does not count.
 pub fn node_room<'a>(
     labels: &BTreeMap<String, String>,
     nodes: impl Iterator<Item = &'a Node>,
@@ -43,7 +43,7 @@ fn takes_pods(node: &Node) -> bool {
     !closed && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Whether a pod takes room of one of these nodes: one that has ended takes none.
+/// Whether a pod uses capacity of one of these nodes: a pod that has finished uses none.
 fn is_on(pod: &Pod, nodes: &HashSet<String>) -> bool {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

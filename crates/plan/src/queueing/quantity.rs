@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use flux_operator_queue::{Resource, Resources};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// As many digits after the point as can matter: the smallest suffix is 10^-9.
+/// The number of decimal places that can matter: the smallest suffix is 10^-9.
 const DIGITS: usize = 12;
 
-/// How much of a resource a quantity is, in the unit in which the resource is counted;
-/// parts of a unit count as a whole one, and what is too large as the largest there is.
-/// None if the text is no quantity.
+/// The amount of a resource in a quantity, in the unit in which the resource is counted.
+/// Fractions of a unit are rounded up, and amounts that are too large are saturated.
+/// None if the text is not a quantity.
 pub fn amount(resource: &Resource, quantity: &Quantity) -> Option<i64> {
     parse(&quantity.0, i128::from(units(resource)))
 }
 
-/// Amounts by resource, or the first name that is none or whose quantity is none.
+/// Amounts by resource, or the first name that is not a resource or whose quantity is not valid.
 pub fn amounts(quantities: &BTreeMap<String, Quantity>) -> Result<Resources, String> {
     let amounts = quantities.iter().map(|(name, quantity)| {
         let resource: Resource = name.parse().map_err(|_| name.clone())?;
@@ -25,7 +25,7 @@ pub fn amounts(quantities: &BTreeMap<String, Quantity>) -> Result<Resources, Str
     amounts.collect::<Result<Vec<_>, _>>().map(Resources::of)
 }
 
-/// Amounts as they are written down.
+/// The amounts as Kubernetes quantities.
 pub fn quantities(amounts: &Resources) -> BTreeMap<String, Quantity> {
     let written = |(resource, amount): (&Resource, i64)| {
         (resource.to_string(), Quantity(resource.quantity(amount)))
@@ -33,7 +33,7 @@ pub fn quantities(amounts: &Resources) -> BTreeMap<String, Quantity> {
     amounts.iter().map(written).collect()
 }
 
-/// Units of a resource in one whole of it.
+/// The number of units in one whole of a resource.
 fn units(resource: &Resource) -> i64 {
     match resource {
         Resource::Cpu | Resource::Other(_) => 1000,
@@ -88,20 +88,20 @@ fn factor(suffix: &str) -> Option<(i128, i32)> {
         "E" => (1, 18),
         _ => {
             let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            // Beyond that everything is nothing, or the largest there is.
+            // Beyond that, every number rounds to 0 or saturates.
             (1, exponent.clamp(-99, 99))
         }
     })
 }
 
-/// The digits that follow a number.
+/// Appends digits to a number.
 fn digits(text: &str, number: i128) -> i128 {
     text.bytes().fold(number, |number, digit| {
         number.saturating_mul(10).saturating_add(i128::from(digit.saturating_sub(b'0')))
     })
 }
 
-/// Times a power of ten, rounded up.
+/// Multiplies by a power of ten, rounding up.
 #[expect(
     clippy::arithmetic_side_effects,
     reason = "a power of ten is not 0, and what has a remainder is larger than its quotient"

@@ -1,5 +1,5 @@
-//! A MiniCluster that names a queue itself: it waits like one that is suspended, and has
-//! no more nodes than it was given.
+//! A MiniCluster that names a queue itself: while it waits it is suspended, and it never has
+//! more nodes than it was granted.
 
 use flux_operator_api::MiniCluster;
 use flux_operator_api::fluxjob::Admission;
@@ -12,25 +12,25 @@ fn is_queued(minicluster: &MiniCluster) -> bool {
     !spec.queue.is_empty() && !is_for_kueue(&spec.job_labels)
 }
 
-/// Whether a MiniCluster waits for room in its queue, or has to give it back.
+/// Whether a MiniCluster waits for quota in its queue, or is being evicted.
 pub(crate) fn waits(minicluster: &MiniCluster) -> bool {
     let admission = admission(minicluster);
     is_queued(minicluster) && admission.is_none_or(|admission| !admission.leaving.is_empty())
 }
 
-/// The nodes that a MiniCluster was given; none if nobody counts them.
+/// The number of nodes that a MiniCluster was granted; none if it is not in a queue.
 pub(crate) fn room(minicluster: &MiniCluster) -> Option<i32> {
     admission(minicluster).filter(|_| is_queued(minicluster)).map(|admission| admission.size)
 }
 
-/// The room that a queue has given to a MiniCluster.
+/// The admission of a MiniCluster.
 pub(crate) fn admission(minicluster: &MiniCluster) -> Option<&Admission> {
     minicluster.status.as_ref()?.admission.as_ref()
 }
 
-/// By whom room was given, and how much, in words.
+/// The message about an admission: the queue and the number of nodes.
 pub(crate) fn given(admission: &Admission) -> String {
     let Admission { queue, size, .. } = admission;
     let nodes = if *size == 1 { "1 node".to_owned() } else { format!("{size} nodes") };
-    format!("queue {queue:?} has given it {nodes}")
+    format!("queue {queue:?} has granted {nodes}")
 }

@@ -1,4 +1,4 @@
-//! What the pods of a MiniCluster ask for.
+//! What the pods of a MiniCluster request.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use crate::gpus;
 use crate::kubernetes::{DeliveryMethod, Rendering, Settings, job, services_pod};
 use crate::{Cluster, Valid};
 
-/// What a MiniCluster takes of a quota.
+/// What a MiniCluster uses of a quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Each node: the node and the pod themselves, and what its containers ask for.
+    /// For each node: the node and the pod themselves, and the requests of its containers.
     pub each: Resources,
     /// Once: the pod of the services.
     pub once: Resources,
 }
 
-/// What a MiniCluster's pods ask for, as the scheduler of Kubernetes counts it: requests,
-/// or limits where there are none; sidecars included; GPUs also as `gpus`. One that
-/// cannot be carried out has no pods but asks for its nodes.
+/// What a MiniCluster's pods request, as the scheduler of Kubernetes counts it: requests,
+/// or limits if there are no requests, including sidecars; GPUs also as `gpus`. A MiniCluster
+/// that is not valid has no pods but requests its nodes.
 pub fn requests(minicluster: &MiniCluster) -> Requests {
     of_pods(minicluster).unwrap_or_else(|| Requests {
         each: of_pod(&PodSpec::default(), 1),
@@ -31,15 +31,15 @@ pub fn requests(minicluster: &MiniCluster) -> Requests {
     })
 }
 
-/// From the very pods that are made, so that the two cannot differ.
+/// Computed from the rendered pods, so that the two cannot differ.
 fn of_pods(minicluster: &MiniCluster) -> Option<Requests> {
     let valid = Valid::check_planned(minicluster.clone()).ok()?;
     let cluster = Cluster::of(&valid).ok()?;
     let settings = Settings {
         agent_image: String::new(),
         cluster_domain: String::new(),
-        // What copies may ask for more than what runs; where images are mounted that is
-        // a little too much, and never too little.
+        // Init containers that copy may request more than the others; with image volumes the
+        // result is a little too large, and never too small.
         delivery: DeliveryMethod::Init,
         report_url: None,
     };
@@ -51,7 +51,7 @@ fn of_pods(minicluster: &MiniCluster) -> Option<Requests> {
     })
 }
 
-/// What a pod asks for, and the pod itself.
+/// What a pod requests, and the pod itself.
 pub(super) fn of_pod(pod: &PodSpec, nodes: i64) -> Resources {
     let mut amounts = containers(pod);
     add(&mut amounts, &pod.overhead);
@@ -60,17 +60,17 @@ pub(super) fn of_pod(pod: &PodSpec, nodes: i64) -> Resources {
     Resources::of(amounts.into_iter().filter(|(_, amount)| *amount != 0))
 }
 
-/// GPUs of all makes.
+/// GPUs of all vendors.
 pub(super) fn gpus_of(amounts: &Amounts) -> i64 {
     let gpus = gpus::NAMES.iter().filter_map(|name| amounts.get(&Resource::Other((*name).into())));
-    // They are counted in thousandths, and given out whole.
+    // They are counted in thousandths, and allocated as a whole.
     gpus.fold(0, |sum: i64, count| sum.saturating_add(count / 1000))
 }
 
 type Amounts = BTreeMap<Resource, i64>;
 
-/// Init containers run one after the other and before the rest, but for those that
-/// stay: they run beside all that come after them.
+/// Init containers run one after the other and before the rest, except for native sidecars,
+/// which run beside all containers that start after them.
 fn containers(pod: &PodSpec) -> Amounts {
     let (mut running, mut most) = (Amounts::new(), Amounts::new());
     for container in pod.init_containers.iter().flatten() {
@@ -87,7 +87,7 @@ fn containers(pod: &PodSpec) -> Amounts {
     most
 }
 
-/// A limit without a request is the request too.
+/// A limit without a request is also the request.
 fn add_container(amounts: &mut Amounts, container: &Container) {
     let resources = container.resources.clone().unwrap_or_default();
     let mut asked = resources.limits.unwrap_or_default();
@@ -97,7 +97,7 @@ fn add_container(amounts: &mut Amounts, container: &Container) {
 
 pub(super) fn add(amounts: &mut Amounts, quantities: &Option<BTreeMap<String, Quantity>>) {
     for (name, text) in quantities.iter().flatten() {
-        // What no quota can count, such as huge pages, is left out.
+        // Resources that no quota counts, such as huge pages, are ignored.
         let Ok(resource) = name.parse() else { continue };
         let amount = quantity::amount(&resource, text).unwrap_or_default();
         let sum = amounts.entry(resource).or_default();
@@ -124,7 +124,7 @@ mod tests {
         requests(&serde_json::from_value(manifest).unwrap())
     }
 
-    /// What is asked for, as it is written down.
+    /// What is requested, as Kubernetes quantities.
     fn written(resources: &Resources) -> Value {
         json!(quantity::quantities(resources))
     }

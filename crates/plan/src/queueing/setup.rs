@@ -1,4 +1,4 @@
-//! FluxSetups: as the queue sees them, and what to say of them.
+//! FluxSetups: as the scheduler sees them, and their status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,24 +22,24 @@ use crate::status::Urgency;
 use crate::step::Step;
 use crate::verdict::{conditions, no, yes};
 
-/// How long a job that does not fit lets others pass, if the setup does not say.
+/// How long later jobs may overtake a job that does not fit, if the setup does not set it.
 const PATIENCE_SECONDS: i32 = 300;
 
-/// What must be known besides a setup to read it.
+/// What is needed besides a setup to read it.
 #[derive(Clone, Copy, Debug)]
 pub struct Around<'a> {
     /// The operator's namespace.
     pub home: &'a str,
     /// Labels of all namespaces, by their names.
     pub namespaces: &'a BTreeMap<Arc<str>, BTreeMap<String, String>>,
-    /// What the nodes have room for, if the setup asks for it.
+    /// The capacity of the nodes, if the setup takes its quota from it.
     pub nodes: Option<&'a Resources>,
 }
 
-/// The finalizer that keeps a setup while jobs have room of it, or records name it.
+/// The finalizer that keeps a setup while jobs have quota from it, or records name it.
 pub const FINALIZER: &str = "flux-framework.org/jobs";
 
-/// A setup as the queue sees it. What is wrong with it is in its `mistake`.
+/// A setup as the scheduler sees it. What is wrong with it is in its `problem`.
 pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     let spec = &setup.spec;
     let name = name(setup);
@@ -61,7 +61,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     if !problems.is_empty() {
         mistakes.push(Inactive::mistaken(SetupMistake::Invalid, problems.join("; ")));
     }
-    // Last, because it may resolve itself; only the first mistake is reported.
+    // Last, because it may resolve itself; only the first problem is reported.
     let room = room(spec, quota, around.nodes).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
         Resources::default()
@@ -96,7 +96,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     }
 }
 
-/// A setup whose reading panicked. It admits nothing, and keeps its jobs.
+/// A setup whose reading panicked. It admits no jobs, and keeps those it has.
 pub(super) fn unreadable(setup: &FluxSetup, panic: &str) -> Setup {
     let name = name(setup);
     let replaced = setup.spec.replaces.iter();
@@ -133,7 +133,7 @@ fn quota(spec: &FluxSetupSpec) -> Result<Resources, Inactive> {
     })
 }
 
-/// Quota, nodes, or the lesser of both; without either, the largest job.
+/// The quota, the nodes, or the lesser of both; without either, the largest job.
 fn room(
     spec: &FluxSetupSpec,
     quota: Resources,
@@ -147,8 +147,8 @@ fn room(
         });
     }
     let Some(nodes) = nodes else {
-        let message = "the operator does not know the nodes of the cluster: it must be allowed to \
-            list nodes and pods, or give spec.quota instead of spec.quotaFromNodes";
+        let message = "the operator does not know the nodes of the cluster: allow it to list nodes \
+            and pods, or set spec.quota instead of spec.quotaFromNodes";
         return Err(Inactive::mistaken(SetupMistake::NodesUnknown, message));
     };
     let mut least: BTreeMap<Resource, i64> =
@@ -165,8 +165,8 @@ fn serves(setup: &FluxSetup, around: Around<'_>) -> Result<OtherNamespaces, Inac
     let Some(selector) = &setup.spec.namespace_selector else { return Ok(OtherNamespaces::None) };
     if setup.namespace().as_deref() != Some(around.home) {
         let message = format!(
-            "spec.namespaceSelector counts only in the operator's namespace, {:?}: without it the \
-             setup serves its own namespace",
+            "spec.namespaceSelector has an effect only in the operator's namespace, {:?}: without \
+             it the setup serves its own namespace",
             around.home
         );
         return Err(Inactive::mistaken(SetupMistake::SelectorNotHere, message));
@@ -196,24 +196,24 @@ fn name(setup: &FluxSetup) -> SetupName {
 pub struct SetupSeen<'a> {
     /// The setup.
     pub setup: &'a FluxSetup,
-    /// What the queue knows of it, once it does.
+    /// Its state in the scheduler, once it was read.
     pub queue: Option<SetupUse<'a>>,
     /// The time.
     pub now: Timestamp,
 }
 
-/// What the queue knows of a setup.
+/// The state of a setup in the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct SetupUse<'a> {
-    /// The setup as the queue sees it.
+    /// The setup as the scheduler sees it.
     pub read: &'a Setup,
-    /// What the queue says of it.
+    /// Its usage.
     pub usage: &'a Usage,
-    /// Its jobs whose command runs.
+    /// Number of its jobs whose command is running.
     pub running: usize,
 }
 
-/// What the conclusion about a FluxSetup is drawn from.
+/// What the conclusion about a FluxSetup is computed from.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     seen: SetupSeen<'a>,
@@ -233,7 +233,7 @@ impl Conclude for Facts<'_> {
         let same = status.is_none() || status == setup.status;
         Conclusion {
             status,
-            // It changes with every job.
+            // The status changes with every job.
             urgency: if same { Urgency::None } else { Urgency::Later },
             events: Vec::new(),
             requeue_at: requeue_at(outcome, now, []),
@@ -242,13 +242,13 @@ impl Conclude for Facts<'_> {
     }
 }
 
-/// Whether a setup is held until the operator lets it go.
+/// Whether a setup has the operator's finalizer.
 fn is_kept(setup: &FluxSetup) -> bool {
     setup.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
 }
 
-/// Whether a setup still has to be kept, before a job is admitted by it. One that is being
-/// deleted cannot be kept any more.
+/// Whether a setup still needs the finalizer, before it admits a job. One that is being
+/// deleted cannot get it any more.
 pub fn is_to_be_kept(setup: &FluxSetup) -> bool {
     setup.metadata.deletion_timestamp.is_none() && !is_kept(setup)
 }
@@ -267,8 +267,8 @@ fn step(seen: SetupSeen<'_>) -> Option<Step> {
     }
 }
 
-/// Puts our finalizer on a setup, or takes it away. A merge patch replaces a list as a whole,
-/// so it must be of this very version.
+/// Adds our finalizer to a setup, or removes it. A merge patch replaces the whole list,
+/// so it must be for this very version.
 fn finalizers(setup: &FluxSetup, keep: bool) -> Step {
     let others = setup.finalizers().iter().map(String::as_str).filter(|name| *name != FINALIZER);
     let finalizers: Vec<&str> = others.chain(keep.then_some(FINALIZER)).collect();
@@ -284,7 +284,7 @@ fn status(setup: &FluxSetup, queue: SetupUse<'_>, now: Timestamp) -> FluxSetupSt
     let before = setup.status.as_ref().map(|status| status.conditions.as_slice());
     let active = match &usage.inactive {
         Some(Inactive { reason, message }) => no(of_inactive(*reason), message),
-        None => yes(Reason::Active, "jobs are admitted as there is room"),
+        None => yes(Reason::Active, "jobs are admitted as quota becomes free"),
     };
     let generation = setup.metadata.generation;
     let verdicts = [("Active", active)];
@@ -301,7 +301,7 @@ fn status(setup: &FluxSetup, queue: SetupUse<'_>, now: Timestamp) -> FluxSetupSt
     }
 }
 
-/// Use of the first resource that has a limit, such as `3/4 nodes`.
+/// Usage of the first resource that has a limit, such as `3/4 nodes`.
 fn usage_text(room: &Resources, used: &Resources) -> String {
     match room.iter().next() {
         Some((resource, limit)) => {

@@ -1,4 +1,4 @@
-//! FluxJobs and MiniClusters as the queue sees them.
+//! FluxJobs and MiniClusters as the scheduler sees them.
 
 use flux_operator_api::fluxjob::Admission as Record;
 use flux_operator_api::fluxsetup::JobDefaults;
@@ -14,15 +14,15 @@ use crate::Valid;
 use crate::kubernetes::is_for_kueue;
 use crate::status::has_ended;
 
-/// The pod of the services is called `<name>-services`, and a host name has 63 characters.
+/// The pod of the services is called `<name>-services`, and a host name has at most 63 characters.
 const LONGEST_WITH_SERVICES: usize = 54;
 
-/// What must be known besides the job to read it.
+/// What is needed besides a job to read it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside<'a> {
-    /// The job's MiniCluster, if it is there.
+    /// The MiniCluster of the job's name, if there is one.
     pub minicluster: Option<&'a MiniCluster>,
-    /// The value of the PriorityClass that it names, if there is such a class.
+    /// The value of the PriorityClass that it names, if that exists.
     pub class_value: Option<i32>,
 }
 
@@ -35,9 +35,10 @@ pub struct Mistake {
     pub message: String,
 }
 
-/// A FluxJob. None if somebody else manages it, or if it goes before it was admitted.
+/// The workload of a FluxJob. None if another controller manages it, or if it is deleted before
+/// it was admitted.
 ///
-/// A job that has room has no mistakes any more: whatever it says now, its room counts.
+/// An admitted job is never refused: whatever its spec says now, its quota counts.
 pub fn of_job(job: &FluxJob, beside: Beside<'_>) -> Result<Option<Workload>, Mistake> {
     let spec = &job.spec;
     if !spec.managed_by.is_empty() {
@@ -59,7 +60,7 @@ pub fn of_job(job: &FluxJob, beside: Beside<'_>) -> Result<Option<Workload>, Mis
     let limit = spec.max_runtime_seconds.filter(|seconds| *seconds > 0);
     let admitted = status.admission.as_ref().map_or(i32::MAX, |admission| admission.size);
     let requeue = status.requeue.unwrap_or_default();
-    // Nobody asks what a job took that is over, and most are most of the time.
+    // What a finished job used does not matter, and most jobs are finished most of the time.
     let Requests { each, once } = if is_over { Requests::default() } else { requests(&planned) };
     Ok(Some(Workload {
         queue: spec.queue.as_str().into(),
@@ -77,8 +78,8 @@ pub fn of_job(job: &FluxJob, beside: Beside<'_>) -> Result<Option<Workload>, Mis
     }))
 }
 
-/// A MiniCluster. None if it names no queue, belongs to a FluxJob, is managed by somebody
-/// else, carries Kueue's label or is refused: then it is not ours to admit.
+/// The workload of a MiniCluster. None if it names no queue, belongs to a FluxJob, is managed by
+/// another controller, has Kueue's label or is refused: then the operator does not admit it.
 pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
     let spec = &minicluster.spec;
     let status = minicluster.status.clone().unwrap_or_default();
@@ -108,14 +109,14 @@ pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
     })
 }
 
-/// The quota that the record of a job says it has, for a job that cannot be read as a whole.
+/// The quota in the record of a job, for a job that cannot be read as a whole.
 pub(super) fn of_job_record(job: &FluxJob) -> Option<Workload> {
     let status = job.status.as_ref().filter(|_| job.spec.managed_by.is_empty())?;
     let finished = status.finish_time.is_some();
     Some(of_record(Kind::FluxJob, &job.metadata, status.admission.as_ref()?, finished))
 }
 
-/// The quota that the record of a MiniCluster says it has, for one that cannot be read as a
+/// The quota in the record of a MiniCluster, for one that cannot be read as a
 /// whole.
 pub(super) fn of_minicluster_record(minicluster: &MiniCluster) -> Option<Workload> {
     let status = minicluster.status.as_ref()?;
@@ -130,7 +131,7 @@ fn of_record(kind: Kind, metadata: &ObjectMeta, record: &Record, finished: bool)
     Workload { admission, finished, ..identity(kind, metadata, each, once) }
 }
 
-/// Reading a job panicked.
+/// The refusal of a job whose reading panicked.
 pub(super) fn unreadable(panic: &str) -> Mistake {
     let message = format!(
         "the operator failed to read the object, so nothing is done about it until it changes; \
@@ -139,19 +140,19 @@ pub(super) fn unreadable(panic: &str) -> Mistake {
     Mistake { reason: Reason::OperatorError, message }
 }
 
-/// The nodes a job asks for; none if that is for the setup to say.
+/// The number of nodes that a job requests; none if the setup decides.
 fn size(job: &FluxJob) -> Option<i32> {
-    // 1 is also what Kubernetes writes into a template that says nothing.
+    // 1 is also what Kubernetes writes into a template without a size.
     let template = job.spec.template.as_ref().map(|template| template.spec.size);
     job.spec.size.or(template.filter(|size| *size > 1))
 }
 
-/// What keeps a job from being queued.
+/// Why a job cannot be queued, if it cannot.
 fn mistake(job: &FluxJob, beside: Beside<'_>, planned: &MiniCluster) -> Option<Mistake> {
     let class = &job.spec.priority_class_name;
     if !class.is_empty() && beside.class_value.is_none() {
         let message = format!(
-            "there is no PriorityClass {class:?} that the operator can see: create it, or use priority"
+            "PriorityClass {class:?} does not exist or cannot be read: create it, or use priority"
         );
         return Some(Mistake { reason: Reason::UnknownPriorityClass, message });
     }
@@ -168,41 +169,41 @@ fn mistake(job: &FluxJob, beside: Beside<'_>, planned: &MiniCluster) -> Option<M
     }
     let checked = || Valid::check_planned(planned.clone()).err().map(|refusal| refusal.to_string());
     let problems = refused_name(planned).or_else(|| beyond_schema(job)).or_else(checked)?;
-    let message = format!("the MiniCluster of the template cannot be carried out: {problems}");
+    let message = format!("the MiniCluster of the template cannot be run: {problems}");
     Some(Mistake { reason: Reason::InvalidTemplate, message })
 }
 
-/// What the API server could not check of the job when it was stored.
+/// Problems of the job that the API server could not check when it was stored.
 fn beyond_schema(job: &FluxJob) -> Option<String> {
     let problems: Vec<String> = job.check_beyond_schema().iter().map(Problem::to_string).collect();
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// What the API server would refuse when the MiniCluster is made: a template has no name yet,
-/// so rules about it are not among those of the job. Here they cost less than a rule.
+/// A name that the API server would refuse when the MiniCluster is created. A template has no
+/// name yet, so the rules of the job do not check it. Checked here it costs less than by a rule.
 fn refused_name(planned: &MiniCluster) -> Option<String> {
     let name = planned.name_any();
     if !planned.spec.services.is_empty() && name.len() > LONGEST_WITH_SERVICES {
         return Some(format!(
-            "metadata.name has at most {LONGEST_WITH_SERVICES} characters where there are services, \
+            "metadata.name may have at most {LONGEST_WITH_SERVICES} characters with services, \
              because their pod is called <name>-services"
         ));
     }
     let sidecars = || planned.spec.containers.iter().filter(|container| !container.run_flux);
     let clash = planned.spec.containers.len() > 1 && sidecars().any(|it| it.name == name);
-    clash.then(|| format!("a sidecar is called {name:?} as the job is, and so is the runner"))
+    clash.then(|| format!("a sidecar is called {name:?}, like the job and its runner"))
 }
 
-/// Somebody else's MiniCluster is in the way.
+/// The refusal of a job whose name is that of a MiniCluster with another owner.
 pub(super) fn name_taken(job: &FluxJob) -> Mistake {
     let message = format!(
-        "a MiniCluster {:?} is there already and belongs to somebody else: rename the job, or delete it",
+        "a MiniCluster {:?} exists and has another owner: rename the job, or delete that MiniCluster",
         job.name_any()
     );
     Mistake { reason: Reason::NameTaken, message }
 }
 
-/// What is the same for both kinds.
+/// The fields that are the same for both kinds.
 fn identity(
     kind: Kind,
     metadata: &ObjectMeta,
@@ -232,7 +233,7 @@ fn identity(
 }
 
 fn admission(record: &Record, metadata: &ObjectMeta) -> Admission {
-    // A name that is none counts nowhere, and harms nobody else.
+    // A name that is not valid counts nowhere, and does no harm.
     let nowhere =
         || SetupName::new(metadata.namespace.as_deref().unwrap_or_default(), &record.queue);
     Admission {

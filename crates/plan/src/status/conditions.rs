@@ -1,4 +1,4 @@
-//! The conditions: every one present from the first pass, each with a reason.
+//! The conditions: all present from the first reconciliation, each with a reason.
 
 use flux_operator_api::Reason;
 use flux_operator_api::condition::ConditionType;
@@ -12,9 +12,9 @@ use crate::queueing::{given, is_taken_back};
 use crate::reason::of_waiting;
 use crate::verdict::{self, Verdict, no, unknown, yes};
 
-/// What is said of a cluster that its queue has no quota for.
+/// The message for a cluster that waits for quota.
 const WAITING_MESSAGE: &str =
-    "it waits for room in its queue: `kubectl minicluster why` says for what";
+    "it waits for quota in its queue: `kubectl minicluster why` shows the reason";
 
 /// All conditions.
 pub(super) fn conditions(
@@ -38,7 +38,7 @@ fn verdict(kind: ConditionType, facts: &Facts<'_>) -> Verdict {
         ConditionType::JobWaitingForResources => waiting(facts),
         ConditionType::JobFinished => match &facts.ended {
             Some(ended) => yes(ended.reason.clone(), &ended.message),
-            None => no(Reason::NotFinished, "the cluster has not ended"),
+            None => no(Reason::NotFinished, "the cluster has not finished"),
         },
     }
 }
@@ -76,8 +76,8 @@ fn admitted(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-/// That it waits for its turn changes with every other job, and is served; what its user has to
-/// change is written.
+/// Why it waits for its turn changes with every other job, and is served on request; only what
+/// its user has to change is written.
 fn waits(facts: &Facts<'_>) -> Verdict {
     let waiting = facts.waiting.map(|waiting| (of_waiting(&waiting.reason), waiting));
     match waiting.filter(|(reason, _)| reason.needs_user_of_job()) {
@@ -88,8 +88,8 @@ fn waits(facts: &Facts<'_>) -> Verdict {
 
 fn ready(facts: &Facts<'_>) -> Verdict {
     match (&facts.ended, &facts.trouble) {
-        (Some(ended), _) => no(ended.reason.clone(), "the cluster has ended"),
-        // It goes on, and somebody should look all the same.
+        (Some(ended), _) => no(ended.reason.clone(), "the cluster has finished"),
+        // It keeps running, and its user should look into it all the same.
         (None, Some(trouble)) if facts.pods.lead_ready => {
             yes(trouble.reason, &format!("enough brokers are online, but {}", trouble.message))
         }
@@ -112,7 +112,7 @@ fn not_ready(facts: &Facts<'_>) -> Verdict {
         return no(trouble.reason, &trouble.message);
     }
     if facts.goes_on() {
-        return no(Reason::LeadNotReady, "the lead was ready: it ends now, or is slow to answer");
+        return no(Reason::LeadNotReady, "the lead was ready: it is finishing, or slow to answer");
     }
     if !facts.last_error.is_empty() {
         return no(Reason::BrokersStarting, facts.last_error);
@@ -126,12 +126,12 @@ fn not_ready(facts: &Facts<'_>) -> Verdict {
 
 fn running(facts: &Facts<'_>) -> Verdict {
     match (&facts.ended, &facts.trouble) {
-        (Some(ended), _) => no(ended.reason.clone(), "the cluster has ended"),
+        (Some(ended), _) => no(ended.reason.clone(), "the cluster has finished"),
         (None, _) if facts.pods.lead_ready && facts.stays => {
             yes(Reason::Interactive, "the cluster is up and takes jobs")
         }
         (None, _) if facts.pods.lead_ready || facts.goes_on() => {
-            yes(Reason::CommandStarted, "the command has been started")
+            yes(Reason::CommandStarted, "the command has started")
         }
         (None, Some(trouble)) => no(trouble.reason, &trouble.message),
         (None, None) => no(Reason::NotStarted, "the command has not been started"),
@@ -142,7 +142,7 @@ fn succeeded(facts: &Facts<'_>) -> Verdict {
     match &facts.ended {
         Some(ended) if ended.succeeded => yes(ended.reason.clone(), &ended.message),
         Some(ended) => no(ended.reason.clone(), &ended.message),
-        None => unknown(Reason::NotFinished, "the command has not ended"),
+        None => unknown(Reason::NotFinished, "the command has not finished"),
     }
 }
 
@@ -156,6 +156,6 @@ fn waiting(facts: &Facts<'_>) -> Verdict {
         None if waits && facts.pods.started == 0 => {
             yes(Reason::PodsPending, "no pod has started yet")
         }
-        _ => no(Reason::NotWaiting, "the cluster does not wait for room"),
+        _ => no(Reason::NotWaiting, "the cluster does not wait for quota or nodes"),
     }
 }

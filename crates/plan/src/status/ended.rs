@@ -1,4 +1,4 @@
-//! Whether and how a cluster has ended.
+//! Whether and how a cluster has finished.
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::reason::AnyReason;
@@ -11,22 +11,22 @@ use super::trouble::Trouble;
 use crate::reason::of_ending;
 use crate::verdict::find;
 
-/// How a cluster has ended.
+/// How a cluster has finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// The command ended with 0.
+    /// The command finished with exit code 0.
     pub(super) succeeded: bool,
     /// Exit code of the command, if it ran.
     pub(super) exit_code: Option<i32>,
     /// The condition's reason.
     pub(super) reason: AnyReason,
-    /// A sentence.
+    /// The message of the condition.
     pub(super) message: String,
 }
 
 impl Ended {
-    /// `None` while the Job is neither complete nor failed. A Job that is gone has
-    /// ended as the status said when it was there.
+    /// `None` while the Job is neither complete nor failed. If the Job was deleted, the
+    /// result is the one in the status.
     pub(super) fn of(job: Option<&Job>, pods: &Pods, before: &MiniClusterStatus) -> Option<Ended> {
         let Some(job) = job else { return Ended::told(before) };
         let conditions = job.status.as_ref()?.conditions.as_ref()?;
@@ -38,20 +38,20 @@ impl Ended {
                 succeeded: true,
                 exit_code: Some(0),
                 reason: Reason::Completed.into(),
-                message: "the command ended with exit code 0".into(),
+                message: "the command finished with exit code 0".into(),
             });
         }
         let failure = holds(["Failed", "FailureTarget"])?;
         if failure.reason.as_deref() == Some("DeadlineExceeded") {
-            // Its pods were told to stop, and how they did says nothing.
-            let message = "the cluster was not done within spec.deadlineSeconds";
+            // Its pods were stopped, and their exit codes mean nothing.
+            let message = "the cluster did not finish within spec.deadlineSeconds";
             return Some(Ended::without_code(Reason::DeadlineExceeded, message.into()));
         }
         let lead = pods.lead_ended.as_ref().filter(|end| end.code != 0);
         if let Some(end) = lead.or(pods.failed.as_ref()) {
             return Some(Ended::failed(end, pods.lead_killed.as_ref()));
         }
-        // The pods are gone; what was known of the code stays known.
+        // The pods are deleted; the exit code is kept if it was known.
         let reason = failure.reason.as_deref().map(AnyReason::read);
         let reason = reason.unwrap_or(Reason::JobFailed.into());
         let message = failure.message.clone().unwrap_or_else(|| "the Job failed".into());
@@ -72,10 +72,9 @@ impl Ended {
     fn failed(end: &RunnerEnd, killed_before: Option<&Trouble>) -> Ended {
         let code = end.code;
         let reason = end.ending.as_ref().map(|ending| ending.reason);
-        // That it was not started again is a consequence; what it was lost to is the cause.
+        // The restart limit is a consequence; the cause is what the lead was lost to.
         if let (Some(EndingReason::RestartLimit), Some(killed)) = (reason, killed_before) {
-            let message =
-                format!("{}; it may not be started again: see restart.limit", killed.message);
+            let message = format!("{}; it may not be restarted: see restart.limit", killed.message);
             return Ended::without_code(killed.reason, message);
         }
         let Some(ending) = &end.ending else {
@@ -86,16 +85,16 @@ impl Ended {
                 succeeded: false,
                 exit_code: Some(code),
                 reason: Reason::CommandFailed.into(),
-                message: format!("the runner ended with exit code {code}"),
+                message: format!("the runner exited with code {code}"),
             };
         };
-        // Only a program that ran has an exit code to tell.
+        // Only a program that ran has an exit code to report.
         let ran = matches!(ending.reason, EndingReason::Completed | EndingReason::CommandFailed);
         let (reason, message) = match (&end.killed, ending.message.as_str()) {
-            // Memory ran out under the command, and the agent lived to tell.
+            // The command ran out of memory, and the agent could still report it.
             (Some(killed), _) => (killed.reason, killed.message.clone()),
             (None, "") => {
-                let message = format!("the command ended with exit code {}", ending.exit_code);
+                let message = format!("the command finished with exit code {}", ending.exit_code);
                 (of_ending(ending.reason), message)
             }
             (None, message) => (of_ending(ending.reason), message.to_owned()),
@@ -108,7 +107,7 @@ impl Ended {
         }
     }
 
-    /// The command did not come to an end of its own.
+    /// The command was not run to completion.
     fn without_code(reason: Reason, message: String) -> Ended {
         Ended { succeeded: false, exit_code: None, reason: reason.into(), message }
     }
@@ -126,7 +125,7 @@ mod tests {
         RunnerEnd { code, ending, killed: killed.map(|reason| Trouble::new(reason, "why")) }
     }
 
-    /// Reason and exit code of a failed Job, whose lead ended so.
+    /// Reason and exit code of a failed Job whose lead exited like this.
     fn told(
         job_reason: &str,
         lead_ended: RunnerEnd,
@@ -152,7 +151,7 @@ mod tests {
         let cases = [
             (told(policy, end(7, command, None), None), "CommandFailed", Some(7)),
             (told(policy, end(9, None, None), None), "CommandFailed", Some(9)),
-            // Memory ran out in the command alone, or in the whole container.
+            // The command alone ran out of memory, or the whole container did.
             (told(policy, end(1, killed, Some(Reason::OOMKilled)), None), "OOMKilled", Some(137)),
             (told(policy, end(1, limit, None), Some(Reason::OOMKilled)), "OOMKilled", None),
             (told(policy, end(1, limit, None), None), "RestartLimit", None),

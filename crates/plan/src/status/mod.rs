@@ -1,7 +1,7 @@
-//! What is true of a MiniCluster, from what was observed.
+//! The status of a MiniCluster, computed from what was observed.
 //!
-//! Life and death come from the Job and its pods alone; reports add what only
-//! Flux knows. An operator that missed everything in between arrives at the
+//! Whether it runs or has finished follows from the Job and its pods alone; reports add what
+//! only Flux knows. An operator that missed everything in between computes the
 //! same status.
 
 mod conditions;
@@ -42,31 +42,31 @@ pub(crate) use pods::ready_since;
 pub use trouble::Trouble;
 pub(crate) use trouble::condition;
 
-/// What became of carrying a MiniCluster out.
+/// The result of reconciling a MiniCluster.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome<'a> {
-    /// Why it is not carried out at all.
+    /// Why it is not run at all.
     pub(crate) refusal: Option<&'a Refusal>,
-    /// Why it is not carried out as it stands now.
+    /// Why its spec is not applied as it is.
     pub(crate) hold: Option<&'a Hold>,
-    /// Which ranks leave, and what they wait for.
+    /// The ranks that are removed, and what they wait for.
     pub(crate) shrinking: Option<&'a Shrinking>,
     /// What went wrong when its objects were applied.
     pub(crate) failure: Option<Reported<'a>>,
-    /// Its Job has just been made, and was not seen yet.
+    /// Its Job has just been created, and was not observed yet.
     pub(crate) created: bool,
 }
 
-/// A step that failed.
+/// A step that failed, as it is reported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported<'a> {
-    /// Why, in one word.
+    /// The reason of the condition.
     pub(crate) reason: Reason,
     /// What happened, and what to do about it.
     pub(crate) message: &'a str,
 }
 
-/// Everything the conditions are made from.
+/// Everything the conditions are computed from.
 #[derive(Debug)]
 struct Facts<'a> {
     outcome: Outcome<'a>,
@@ -79,15 +79,15 @@ struct Facts<'a> {
     created: bool,
     pods: Pods,
     trouble: Option<Trouble>,
-    /// The command was started by the lead that is there now.
+    /// The command was started by the current lead.
     has_run: bool,
     ended: Option<Ended>,
     stays: bool,
     last_error: &'a str,
 }
 
-/// The status to show. The time in `seen` is that of what has changed since
-/// `minicluster`'s own status.
+/// Computes the status. `now` in what was observed is the time of every change since the
+/// current status of `minicluster`.
 pub(crate) fn status(
     minicluster: &MiniCluster,
     seen: &Seen,
@@ -109,7 +109,7 @@ pub(crate) fn status(
         admission: admission_of(minicluster),
         given_back,
         trouble: match given_back {
-            // Its pods are taken away because of it.
+            // Its pods are deleted because of it.
             true => Some(too_late()),
             false => seen.trouble(minicluster).or_else(|| pods.trouble.clone()),
         },
@@ -143,7 +143,7 @@ pub(crate) fn status(
     }
 }
 
-/// What only the lead knows, if it has told that lately.
+/// What only the lead knows, from a recent report.
 #[derive(Default)]
 struct Told<'a> {
     online: Option<Online>,
@@ -153,15 +153,15 @@ struct Told<'a> {
 /// How many brokers are online.
 #[derive(Clone, Copy)]
 struct Online {
-    /// Of the cluster's own Job.
+    /// Those of the cluster's own Job.
     own: u32,
-    /// Of others.
+    /// Those of others.
     joined: i32,
 }
 
 impl<'a> Told<'a> {
-    /// What the lead has reported. One that was up when the operator was started is believed to
-    /// be as it was, until it has had the time to report: a restart changes no status.
+    /// What the lead has reported. If it was running before the operator started, its last
+    /// status is kept until it has had the time to report: a restart changes no status.
     fn by_lead(
         minicluster: &MiniCluster,
         seen: &'a Seen,
@@ -190,9 +190,9 @@ impl<'a> Told<'a> {
 }
 
 impl Online {
-    /// Ranks that are online, counted by whose they are.
+    /// Counts ranks that are online, by their owner.
     fn of(ranks: &IdSet, minicluster: &MiniCluster, seen: &Seen) -> Online {
-        // A spec that makes no table was refused, and then nobody is online.
+        // A spec without a valid table was refused, and then no broker is online.
         let table = stamp::as_booted(minicluster, seen.job.as_deref());
         let own = table.map(|table| table.own()).unwrap_or_default();
         let others = ranks.difference(&own).len();
@@ -204,7 +204,7 @@ impl Online {
     }
 }
 
-/// Flux's id of the command's job, where the command is one. Once it is known it stays.
+/// The Flux job id of the command, if the command is a single job. Once known, it does not change.
 fn command_job(minicluster: &MiniCluster, seen: &Seen, before: &str) -> String {
     let spec = &minicluster.spec;
     let mode = runner(&spec.containers).map(|runner| Mode::of(spec, runner));
@@ -215,7 +215,7 @@ fn command_job(minicluster: &MiniCluster, seen: &Seen, before: &str) -> String {
     }
 }
 
-/// The status of an object that is no MiniCluster: stored under another schema, say.
+/// The status of an object that is not a valid MiniCluster: stored under another schema, say.
 pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> MiniClusterStatus {
     let problem = Problem { path: "spec".into(), message: error.to_owned() };
     let refusal = Refusal { reason: RefusalReason::Invalid, problems: vec![problem] };
@@ -243,19 +243,19 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
     }
 }
 
-/// What is known of the lead's readiness.
+/// The readiness of the lead.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readiness {
     /// Enough brokers are online.
     pub(crate) ready: bool,
-    /// The lead that is there has started the command, or may still end it in its grace.
+    /// The current lead has started the command, or may still finish it while it terminates.
     pub(crate) command_started: bool,
     /// Since when it is not ready, if it was ready before.
     pub(crate) unready_since: Option<Timestamp>,
 }
 
-/// The readiness of the lead. From its pod, which is right even if the operator was down;
-/// from the last status if that pod was deleted.
+/// The readiness of the lead. It comes from its pod, which is right even if the operator was
+/// down, or from the last status if that pod was deleted.
 pub(crate) fn readiness(minicluster: &MiniCluster, seen: &Seen) -> Readiness {
     let pods = Pods::of(seen.job_pods());
     let before = minicluster.status.clone().unwrap_or_default();
@@ -263,7 +263,7 @@ pub(crate) fn readiness(minicluster: &MiniCluster, seen: &Seen) -> Readiness {
     let was_ready = pods.lead_unready_since.is_some() || has_run(&pods, &before) || reported;
     let told = find(&before.conditions, ConditionType::Ready);
     let told = told.and_then(|ready| match ready.status.as_str() {
-        // The stored status is older than this plan: it became unready just now.
+        // The stored status is older than this observation: it became unready just now.
         "True" => Some(seen.now),
         "False" => Some(ready.last_transition_time.0),
         _ => None,
@@ -275,7 +275,7 @@ pub(crate) fn readiness(minicluster: &MiniCluster, seen: &Seen) -> Readiness {
     }
 }
 
-/// Whether the lead that is there is one of which was told that it runs the command.
+/// Whether the status says that the current lead runs the command.
 fn has_run(pods: &Pods, before: &MiniClusterStatus) -> bool {
     let running = find(&before.conditions, ConditionType::Running);
     let told = running.filter(|it| it.status == "True").map(|it| it.last_transition_time.0);
@@ -283,19 +283,20 @@ fn has_run(pods: &Pods, before: &MiniClusterStatus) -> bool {
 }
 
 impl Facts<'_> {
-    /// Whether a command was started and nothing says that it does not run, although its
-    /// lead is not ready: it ends, and its Job is not told yet, or it is slow to answer.
+    /// Whether the command was started and nothing says that it does not run any more, although
+    /// its lead is not ready: it is finishing and its Job does not show it yet, or it is slow
+    /// to answer.
     fn goes_on(&self) -> bool {
         self.has_run && self.trouble.is_none() && !self.stays
     }
 }
 
 fn too_late() -> Trouble {
-    let message = "too few brokers were online within spec.readyTimeoutSeconds: the nodes were given back, and it is tried again soon";
+    let message = "too few brokers were online within spec.readyTimeoutSeconds: the nodes were released, and it tries again soon";
     Trouble::new(Reason::ReadyTimeout, message)
 }
 
-/// One word for people.
+/// The phase to show.
 fn phase(facts: &Facts<'_>) -> &'static str {
     match &facts.ended {
         Some(ended) if ended.succeeded => "Succeeded",
@@ -311,8 +312,8 @@ fn phase(facts: &Facts<'_>) -> &'static str {
     }
 }
 
-/// Whether a cluster that was given room still has it: not if its user has stopped it or
-/// its queue wants it back, and its pods are gone.
+/// Whether an admitted cluster keeps its quota: not if it is suspended or being evicted, and
+/// its pods are deleted.
 fn keeps_room(minicluster: &MiniCluster, job: Option<&Job>, facts: &Facts<'_>) -> bool {
     let stopped =
         job.is_none_or(|job| job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true)));
@@ -320,12 +321,12 @@ fn keeps_room(minicluster: &MiniCluster, job: Option<&Job>, facts: &Facts<'_>) -
     !((minicluster.spec.suspend || facts.waits) && stopped && facts.ended.is_none())
 }
 
-/// Whether nothing is run and the cluster waits for jobs.
+/// Whether there is no command, and the cluster waits for jobs.
 pub(crate) fn stays(spec: &flux_operator_api::MiniClusterSpec) -> bool {
     runner(&spec.containers).is_some_and(|runner| Mode::of(spec, runner) == Mode::Interactive)
 }
 
-/// When the cluster has ended, if its status says so.
+/// When the cluster finished, if its status says so.
 pub fn has_ended(minicluster: &MiniCluster) -> Option<Timestamp> {
     let conditions = &minicluster.status.as_ref()?.conditions;
     let finished = find(conditions, ConditionType::JobFinished)?;
@@ -340,8 +341,8 @@ mod tests {
     use serde_json::{Value, json};
     use std::sync::Arc;
 
-    /// What is told of a cluster that was told to run since second 20, when its lead has
-    /// this state and its Job has not ended.
+    /// The status of a cluster that was running since second 20, when its lead has this
+    /// state and its Job has not finished.
     fn told(lead: Value) -> MiniClusterStatus {
         let running = json!({ "type": "Running", "status": "True", "reason": "CommandStarted",
             "message": "", "lastTransitionTime": "2026-01-01T00:00:20Z" });
@@ -401,7 +402,7 @@ mod tests {
         assert!(!told(json!({ "size": 2, "flux": flux })).message.contains("warning"));
     }
 
-    /// Its grace may be hours, and the command may end well within it.
+    /// Its grace period may be hours, and the command may finish successfully within it.
     #[test]
     fn a_lead_that_terminates_may_still_run_its_command() {
         let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "u" });
@@ -430,7 +431,7 @@ mod tests {
         pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         assert!(started(&pod, false, "hostname"));
         pod["status"]["phase"] = json!("Failed");
-        assert!(!started(&pod, false, "hostname"), "it is over");
+        assert!(!started(&pod, false, "hostname"), "it has finished");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What of a changed status is news: how soon it must be written, and which Events
-//! are told of it.
+//! Changes of a status: how soon it must be written, and which Events report
+//! them.
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::reason::AnyReason;
@@ -11,18 +11,18 @@ use crate::verdict::find;
 /// How soon a status must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// It stands there already.
+    /// It is written already.
     None,
-    /// Only counts or wording have changed: more is likely to come in a moment.
+    /// Only counts or wording have changed: more changes are likely in a moment.
     Soon,
-    /// Nothing waits for it: it is written when there is time.
+    /// It is not urgent: it is written when there is time.
     Later,
-    /// Somebody may be waiting for it.
+    /// A user may be waiting for it.
     Now,
 }
 
 /// How urgent the change from `before` to `now` is. The first status can wait a
-/// moment too, unless it says no: the pods are about to come.
+/// moment too, unless the manifest is refused: the pods are about to start.
 pub(crate) fn urgency(before: Option<&MiniClusterStatus>, now: &MiniClusterStatus) -> Urgency {
     let Some(before) = before.filter(|before| !before.conditions.is_empty()) else {
         let accepted = find(&now.conditions, ConditionType::Accepted);
@@ -38,10 +38,10 @@ pub(crate) fn urgency(before: Option<&MiniClusterStatus>, now: &MiniClusterStatu
             before.status != condition.status || before.reason != condition.reason
         })
     });
-    // Pods that appear one after the other are no news each.
+    // Pods that start one after the other are not worth a write each.
     let dull = ["Pending", "Starting", ""];
     let starts = dull.contains(&before.phase.as_str()) && dull.contains(&now.phase.as_str());
-    // Most often its end is told next.
+    // Most often it is about to finish.
     let ready = find(&now.conditions, ConditionType::Ready);
     let ends = ready.is_some_and(|ready| AnyReason::read(&ready.reason) == Reason::LeadNotReady);
     let refused =
@@ -49,23 +49,23 @@ pub(crate) fn urgency(before: Option<&MiniClusterStatus>, now: &MiniClusterStatu
     if turned && (!(starts || ends) || refused) { Urgency::Now } else { Urgency::Soon }
 }
 
-/// Something a user would want to hear of, for an Event.
+/// An Event to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct News {
-    /// Nothing is wrong.
+    /// Whether nothing is wrong: the Event is `Normal`, otherwise a `Warning`.
     pub good: bool,
     /// The condition it is about.
     pub about: &'static str,
-    /// One word.
+    /// The reason of the condition.
     pub reason: String,
-    /// A sentence.
+    /// The message of the condition.
     pub note: String,
 }
 
-/// What is news between two lists of conditions.
+/// The Events for a change of the conditions.
 pub(crate) fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
     let mut told = vec![ConditionType::Accepted, ConditionType::Succeeded];
-    // That a cluster which has ended is not ready is no news.
+    // That a finished cluster is not ready is not worth an Event.
     if find(now, ConditionType::Succeeded).is_some_and(|over| over.status == "Unknown") {
         told.insert(1, ConditionType::Ready);
     }
@@ -73,7 +73,7 @@ pub(crate) fn news(before: &[Condition], now: &[Condition]) -> Vec<News> {
 }
 
 fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Option<News> {
-    // A cluster can be ready with a reason to worry.
+    // A cluster can be ready although something is wrong.
     let reason = AnyReason::read(&now.reason).known();
     let calm = reason.is_some_and(Reason::is_progress);
     let good = now.status == "True" && (kind != ConditionType::Ready || calm);
@@ -81,14 +81,14 @@ fn one(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Opti
     let same_reason = before.is_some_and(|before| before.reason == now.reason);
     let told = match (kind, now.status.as_str()) {
         (_, "Unknown") => false,
-        // That a manifest is right is expected, unless it was wrong before.
+        // That a manifest is valid is expected, unless it was not before.
         (ConditionType::Accepted, "True") => before.is_some() && !same_status,
-        // Why it does not start: no room, no image, not in time.
+        // Why it does not start: no capacity, no image, not in time.
         (ConditionType::Ready, "False") => {
             let dull = reason.is_some_and(|it| it.is_progress() || it.waits_for_quota());
             !same_reason && !dull
         }
-        // That a shrink is over is seen by its size.
+        // That a cluster has shrunk shows in its size.
         (ConditionType::Ready, "True") => {
             let before = before.and_then(|before| AnyReason::read(&before.reason).known());
             let shrank = matches!(before, Some(Reason::Draining | Reason::DrainTimeout));
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(reasons(&held, &starts), [""; 0]);
     }
 
-    /// Which reasons are an Event follows from what is true of them; here they are by name.
+    /// Which reasons are Events follows from their properties; here they are by name.
     #[test]
     fn of_all_reasons_of_readiness_those_are_no_events_that_pass_in_a_moment() {
         let shown = |reason: &&Reason| {
@@ -161,7 +161,7 @@ mod tests {
             .map(|reason| reason.as_str())
             .collect();
         let steps = ["NotCreated", "PodsPending", "Starting", "BrokersStarting", "LeadNotReady"];
-        // A cluster is not unready for the middle two.
+        // The middle two are not reasons of an unready cluster.
         let expected = ["Suspended", "WaitingForQueue", "Quorum", "Draining"].into_iter();
         assert_eq!(quiet, expected.chain(steps).collect::<Vec<_>>());
         let good: Vec<&&Reason> =

@@ -1,4 +1,4 @@
-//! What the pods of a Job show.
+//! The state of a Job's pods.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use kube::ResourceExt;
 use super::trouble::{self, Trouble};
 use crate::seen::{LEAD_INDEX, index, is_going, is_lead};
 
-/// What the pods show, taken together.
+/// The state of all pods together.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
-    /// How many run or will run.
+    /// Number of pods that run or will run.
     pub(super) living: usize,
-    /// How many run or have run.
+    /// Number of pods that run or have run.
     pub(super) started: usize,
-    /// How many are ready.
+    /// Number of pods that are ready.
     pub(super) ready: u32,
     /// The lead is ready: enough brokers are online.
     pub(super) lead_ready: bool,
-    /// When the lead's runner was started, whether or not it has ended since.
+    /// When the lead's runner was started, whether or not it has exited since.
     pub(super) lead_started: Option<Timestamp>,
     /// Since when the lead is not ready, if it was ready before.
     pub(super) lead_unready_since: Option<Timestamp>,
-    /// The lead is being deleted, and may still work for as long as its grace lasts.
+    /// The lead is being deleted, and may still run during its grace period.
     pub(super) lead_terminating: bool,
-    /// How the lead's runner ended, if it did.
+    /// How the lead's runner exited, if it did.
     pub(super) lead_ended: Option<RunnerEnd>,
-    /// Why Kubernetes ended the last lead that was ready, if it did.
+    /// Why Kubernetes killed the last lead that was ready, if it did.
     pub(super) lead_killed: Option<Trouble>,
     /// How another pod's runner failed.
     pub(super) failed: Option<RunnerEnd>,
@@ -38,14 +38,14 @@ pub(super) struct Pods {
     pub(super) trouble: Option<Trouble>,
 }
 
-/// How a runner ended.
+/// How a runner exited.
 #[derive(Clone, Debug)]
 pub(super) struct RunnerEnd {
     /// Its exit code.
     pub(super) code: i32,
-    /// What the agent left behind.
+    /// What the agent wrote to its termination message.
     pub(super) ending: Option<Ending>,
-    /// Why Kubernetes ended it, if Kubernetes did.
+    /// Why Kubernetes killed it, if it did.
     pub(super) killed: Option<Trouble>,
 }
 
@@ -53,7 +53,7 @@ impl Pods {
     pub(super) fn of<'a>(pods: impl Iterator<Item = &'a Pod>) -> Pods {
         let mut seen = Pods::default();
         let mut killed: BTreeMap<&str, Trouble> = BTreeMap::new();
-        // The newest pod of an index says how it is now.
+        // The newest pod of an index has its current state.
         let mut pods: Vec<&Pod> = pods.collect();
         pods.sort_by_key(|pod| pod.creation_timestamp());
         let is_over = |pod: &Pod| matches!(phase(pod), Some("Succeeded" | "Failed"));
@@ -70,7 +70,7 @@ impl Pods {
             let ended = runner_ended(pod);
             match ended.as_ref().and_then(|ended| ended.killed.clone()) {
                 Some(trouble) => drop(killed.insert(index, trouble)),
-                // It has come back.
+                // It is ready again.
                 None if ready => drop(killed.remove(index)),
                 None => {}
             }
@@ -94,28 +94,28 @@ impl Pods {
 }
 
 /// Whether a pod's broker is ready. Sidecars do not count, but a node that does not
-/// answer does: the kubelet's last word on the container is then old.
+/// respond does: the kubelet's last status of the container is then old.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     runner(pod).is_some_and(|runner| runner.ready) && !trouble::node_is_silent(pod)
 }
 
 /// Since when a pod's broker is ready, if it is. A container that crashes beside it
-/// has no say, but moves the pod's own time.
+/// does not make it unready, but changes the time of the pod's own condition.
 pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     let ready = trouble::condition(pod, "Ready").filter(|ready| ready.status == "True");
     let since = ready.and_then(|ready| ready.last_transition_time.as_ref());
     is_ready(pod).then(|| since.map_or(Timestamp::UNIX_EPOCH, |time| time.0))
 }
 
-/// Since when a pod's broker is not ready although it was. The kubelet notes when readiness
-/// changes; for a pod that never was ready it does so before the runner starts.
+/// Since when a pod's broker is not ready although it was. The kubelet records when readiness
+/// changes; for a pod that never was ready this is before the runner starts.
 fn unready_since(pod: &Pod) -> Option<Timestamp> {
     let unready = trouble::condition(pod, "Ready").filter(|ready| ready.status == "False")?;
     let since = unready.last_transition_time.as_ref()?.0;
     runner_started(pod).filter(|started| *started < since).map(|_| since)
 }
 
-/// Whether a worker's pod ended as one that is not replaced.
+/// Whether a worker's pod failed with an exit code for which it is not replaced.
 fn is_failure(ended: &RunnerEnd) -> bool {
     ended.code != 0 && !REPLACED.iter().any(|code| ended.code == i32::from(*code))
 }
@@ -124,7 +124,7 @@ fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-/// The container that is called like the Job. Others may have been added to the pod.
+/// The container with the name of the Job. Others may have been added to the pod.
 fn runner(pod: &Pod) -> Option<&ContainerStatus> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
     let job = pod.labels().get("job-name");
@@ -147,7 +147,7 @@ fn runner_ended(pod: &Pod) -> Option<RunnerEnd> {
     })
 }
 
-/// Why Kubernetes, not the program, ended a runner.
+/// Why Kubernetes, and not the program itself, ended a runner.
 fn killed(pod: &Pod, ended: &ContainerStateTerminated) -> Option<Trouble> {
     let name = pod.name_any();
     let status = pod.status.as_ref();

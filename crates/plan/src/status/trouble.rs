@@ -1,4 +1,4 @@
-//! What is wrong with a cluster: one word, and a sentence that says what to do or
+//! What is wrong with a cluster: a reason, and a message that says what to do or
 //! what it waits for.
 
 use flux_operator_api::Reason;
@@ -7,12 +7,12 @@ use kube::ResourceExt;
 
 use crate::seen::is_going;
 
-/// Something that keeps a cluster from being whole.
+/// Something that keeps a cluster from being complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     /// The condition's reason.
     pub reason: Reason,
-    /// A sentence.
+    /// The message of the condition.
     pub message: String,
 }
 
@@ -22,7 +22,7 @@ impl Trouble {
     }
 }
 
-/// What is wrong with a pod that has not ended.
+/// What is wrong with a pod that has not finished.
 pub(super) fn of_pod(pod: &Pod) -> Option<Trouble> {
     if node_is_silent(pod) {
         return Some(silent_node(pod));
@@ -33,8 +33,8 @@ pub(super) fn of_pod(pod: &Pod) -> Option<Trouble> {
     unplaced(pod).or_else(|| containers(pod).find_map(|container| of_container(pod, container)))
 }
 
-/// Whether the node of a pod has ceased to answer. Kubernetes then takes the pod's
-/// readiness away by itself, and leaves what the kubelet has said of the containers.
+/// Whether the node of a pod does not respond any more. Kubernetes then sets the pod's
+/// readiness to false itself, and leaves the kubelet's last status of the containers.
 pub(super) fn node_is_silent(pod: &Pod) -> bool {
     let ready = condition(pod, "Ready");
     let gates = ready.is_some_and(|c| c.reason.as_deref() == Some("ReadinessGatesNotReady"));
@@ -56,26 +56,26 @@ fn silent_node(pod: &Pod) -> Trouble {
     Trouble::new(
         Reason::NodeLost,
         format!(
-            "node {node:?} does not answer, and pod {name:?} is on it: it is replaced when the node is back or deleted"
+            "node {node:?} does not answer: pod {name:?} on it is replaced when the node is back or deleted"
         ),
     )
 }
 
-/// Why a pod is taken away, if not by us: eviction, preemption, a node that is drained.
+/// Why a pod is deleted, if not by us: eviction, preemption, a drained node.
 fn disrupted(pod: &Pod) -> Option<Trouble> {
     let target = condition(pod, "DisruptionTarget").filter(|c| c.status == "True")?;
     let why = target.message.as_deref().or(target.reason.as_deref()).unwrap_or_default();
     Some(Trouble::new(Reason::Evicted, format!("pod {:?} is evicted: {why}", pod.name_any())))
 }
 
-/// Why the scheduler has no place for a pod, in its words.
+/// Why the scheduler finds no node for a pod, in its own words.
 fn unplaced(pod: &Pod) -> Option<Trouble> {
     let placed = condition(pod, "PodScheduled").filter(|c| c.status == "False")?;
     let known = [Reason::Unschedulable, Reason::SchedulingGated];
     let reason =
         known.into_iter().find(|known| placed.reason.as_deref() == Some(known.as_str()))?;
     let message = placed.message.clone().unwrap_or_default();
-    Some(Trouble::new(reason, format!("pod {:?} has no place: {message}", pod.name_any())))
+    Some(Trouble::new(reason, format!("pod {:?} cannot be scheduled: {message}", pod.name_any())))
 }
 
 fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
@@ -89,16 +89,16 @@ fn of_container(pod: &Pod, container: &ContainerStatus) -> Option<Trouble> {
     let state = container.state.as_ref()?;
     let (name, pod) = (&container.name, pod.name_any());
     if let Some(ended) = &state.terminated {
-        // A container that is about to be started again.
+        // A container that is about to be restarted.
         return (container.restart_count > 0).then(|| crashes(&pod, name, Some(ended.exit_code)));
     }
     let waiting = state.waiting.as_ref()?;
     let said = waiting.message.as_deref().unwrap_or_default();
     Some(match waiting.reason.as_deref()? {
-        // The two take turns; one reason makes it one trouble.
+        // The two alternate; with one reason it is one problem.
         "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "RegistryUnavailable" => {
             let why = said.split_once("ErrImagePull: ").map_or(said, |(_, why)| why);
-            // The image of a volume fails the container that mounts it.
+            // If the image of a volume cannot be pulled, the container that mounts it fails.
             let image = image_in(said).unwrap_or(&container.image);
             Trouble::new(
                 Reason::ErrImagePull,
@@ -109,11 +109,11 @@ fn of_container(pod: &Pod, container: &ContainerStatus) -> Option<Trouble> {
         }
         "InvalidImageName" => Trouble::new(
             Reason::InvalidImageName,
-            format!("image {:?} of container {name:?} is no image name: {said}", container.image),
+            format!("image {:?} of container {name:?} is not valid: {said}", container.image),
         ),
         "CreateContainerConfigError" => Trouble::new(
             Reason::CreateContainerConfigError,
-            format!("container {name:?} of pod {pod:?} lacks what it names: {said}: create it"),
+            format!("container {name:?} of pod {pod:?} cannot be configured: {said}: create it"),
         ),
         "CreateContainerError" => {
             Trouble::new(Reason::CreateContainerError, made(name, &pod, said))
@@ -136,7 +136,7 @@ fn crashes(pod: &str, container: &str, code: Option<i32>) -> Trouble {
     Trouble::new(
         Reason::CrashLoopBackOff,
         format!(
-            "container {container:?} of pod {pod:?} ends again and again{code}: see `kubectl logs {pod} -c {container}`"
+            "container {container:?} of pod {pod:?} exits again and again{code}: see `kubectl logs {pod} -c {container}`"
         ),
     )
 }
@@ -202,14 +202,14 @@ mod tests {
     fn an_image_is_named_whoever_needs_it_and_whatever_the_kubelet_does_next() {
         let why = "failed to pull and unpack image \"r.test/missing:1\": not found";
         let back_off = format!("Back-off pulling image \"r.test/missing:1\": ErrImagePull: {why}");
-        // The image of a volume fails the container that mounts it, so its own is right.
+        // The image of a volume is meant, not the container's own, which is fine.
         let fails = told(&runner(waiting("ErrImagePull", why)));
         let waits = told(&runner(waiting("ImagePullBackOff", &back_off)));
-        assert_eq!(fails, waits, "the two take turns, which is no news");
+        assert_eq!(fails, waits, "the two alternate, which is not a change");
         assert_eq!(fails.0, Reason::ErrImagePull);
         assert!(fails.1.starts_with("image \"r.test/missing:1\" cannot be pulled"), "{}", fails.1);
         let silent = runner(json!({ "waiting": { "reason": "ErrImagePull" } }));
-        assert!(told(&silent).1.contains("busybox:1"), "the container's own, if nothing is said");
+        assert!(told(&silent).1.contains("busybox:1"), "the container's own image, by default");
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(waits, told(&side(ended.clone(), ended.clone(), 2)));
         assert_eq!(waits.0, Reason::CrashLoopBackOff);
         assert!(waits.1.contains("exit code 3") && waits.1.contains("-c side"), "{}", waits.1);
-        assert_eq!(of_pod(&side(ended, json!({}), 0)), None, "once is no loop");
+        assert_eq!(of_pod(&side(ended, json!({}), 0)), None, "one exit is not a loop");
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         assert!(message.contains("node \"node-4\" does not answer"), "{message}");
         let gate = "ReadinessGatesNotReady";
         let gated = pod(conditions(json!({ "type": "Ready", "status": "False", "reason": gate })));
-        assert_eq!(of_pod(&gated), None, "somebody else's gate is no lost node");
+        assert_eq!(of_pod(&gated), None, "a readiness gate is not a lost node");
     }
 
     #[test]

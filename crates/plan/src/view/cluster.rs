@@ -1,4 +1,4 @@
-//! A cluster as its lead sees it.
+//! A cluster as its lead reports it.
 
 use flux_operator_api::MiniCluster;
 use flux_operator_api::view::{Cluster, InstanceJob, InstanceJobs, JobCounts, Slots};
@@ -43,7 +43,7 @@ fn shown(slots: &rank_table::Slots, hosts: &HostList, online: Option<&IdSet>) ->
     let ranks = slots.ranks();
     let mut names = HostList::new();
     for host in ranks.iter().filter_map(|rank| hosts.nth(usize::try_from(rank).ok()?)) {
-        // The names come from such a list, so each is valid.
+        // The names come from a valid host list, so each is valid.
         let _ = names.push(&host);
     }
     let (owner, pool) = match &slots.owner {

@@ -1,6 +1,6 @@
-//! What is shown of queues and clusters, computed from what is known of them. The types are in
-//! `api::view`; the operator shows them over HTTP, and `kubectl minicluster` computes the same
-//! from what its user may list.
+//! Views of queues and clusters, computed from what is known of them. The types are in
+//! `api::view`; the operator serves them over HTTP, and `kubectl minicluster` computes the same
+//! from the objects that its user may list.
 
 mod cluster;
 mod queue;

@@ -18,21 +18,21 @@ pub struct View<'a, G = Unguarded> {
     now: Millis,
 }
 
-/// What a ledger has decided, and nobody has carried out.
+/// Admissions that a ledger has decided and that are not applied.
 pub struct AboutToStart {
-    /// Places in the queues before anybody was admitted.
+    /// Positions in the queues before the decision.
     positions: BTreeMap<Uid, usize>,
-    /// Those that are about to be admitted.
+    /// Jobs that are about to be admitted.
     admitted: BTreeMap<Uid, Admit>,
 }
 
 impl AboutToStart {
-    /// Nothing.
+    /// No admissions.
     pub const fn none() -> AboutToStart {
         AboutToStart { positions: BTreeMap::new(), admitted: BTreeMap::new() }
     }
 
-    /// Lets a ledger decide once, and remembers how it was before.
+    /// Runs one cycle of a ledger, and remembers the positions before it.
     pub fn decide<G: Guard>(ledger: &mut Ledger<G>, now: Millis) -> AboutToStart {
         ledger.read_setups();
         let mut positions = BTreeMap::new();
@@ -46,29 +46,29 @@ impl AboutToStart {
     }
 }
 
-/// How a job stands.
+/// The state of a job in its queue.
 pub enum Standing<'a> {
     /// It has finished, and its quota is free.
     Ended,
     /// It has quota.
     Admitted(&'a flux_operator_queue::Admission),
-    /// There is room for it, and it is about to be admitted.
+    /// Quota is available, and it is about to be admitted.
     Next(&'a Admit),
     /// It waits.
     Waits(Waiting),
     /// It cannot be queued.
     Refused(&'a Mistake),
-    /// It is not for a queue: somebody else manages it.
+    /// It is not in a queue: another controller manages it.
     NotQueued,
 }
 
 impl<'a, G: Guard> View<'a, G> {
-    /// What a ledger says, with what it has just decided.
+    /// A view of a ledger, with what it has just decided.
     pub fn new(ledger: &'a Ledger<G>, about_to_start: &'a AboutToStart, now: Millis) -> Self {
         View { ledger, about_to_start, now }
     }
 
-    /// A queue, as it is shown.
+    /// The view of a queue.
     pub fn queue(&self, name: &SetupName) -> Option<view::Queue> {
         let setup = self.setup(name)?;
         let usage = self.usage(name);
@@ -94,13 +94,13 @@ impl<'a, G: Guard> View<'a, G> {
         })
     }
 
-    /// A job that waits, as it is shown.
+    /// The view of a waiting job.
     pub fn waiting_job(&self, job: &Workload) -> view::WaitingJob {
         let (reason, message) = match self.standing(&job.uid) {
             Standing::Waits(Waiting { reason, .. }) => {
                 (of_waiting(&reason).to_string(), reason.to_string())
             }
-            _ => ("Admissible".into(), "there is room for it: it is about to be admitted".into()),
+            _ => ("Admissible".into(), "quota is available: it is about to be admitted".into()),
         };
         let asks = self.asks(job);
         let asks =
@@ -120,7 +120,7 @@ impl<'a, G: Guard> View<'a, G> {
         }
     }
 
-    /// A page of the jobs that wait in a queue, as it is shown.
+    /// A page of the jobs that wait in a queue.
     pub fn waiting_jobs(
         &self,
         queue: &SetupName,
@@ -136,7 +136,7 @@ impl<'a, G: Guard> View<'a, G> {
         view::WaitingJobs { total: waiting.len(), items: items.collect() }
     }
 
-    /// Queues, and the jobs that wait in them: those of a namespace and those that its jobs
+    /// Queues and the jobs that wait in them: the queues of a namespace and those that its jobs
     /// wait in or have quota from; or one of them by its name.
     pub fn queues(&self, namespace: Option<&str>, name: Option<&str>) -> view::Queues {
         let near = self.near(namespace);
@@ -149,7 +149,7 @@ impl<'a, G: Guard> View<'a, G> {
         let listed: BTreeSet<&SetupName> = queues.iter().copied().collect();
         let is_listed = |job: &&Workload| match self.queue_of(&job.uid) {
             Some(queue) => listed.contains(queue),
-            // One without a queue is shown with its namespace.
+            // A job without a queue is listed with its namespace.
             None => name.is_none() && is_in(&job.namespace, namespace),
         };
         let pending = self.waiting().into_iter().filter(is_listed);
@@ -177,7 +177,7 @@ impl<'a, G: Guard> View<'a, G> {
         self.ledger.read(name)
     }
 
-    /// What is true of a setup. Who is about to be admitted still waits.
+    /// The usage of a setup. Jobs that are about to be admitted count as waiting.
     pub fn usage(&self, name: &SetupName) -> Usage {
         let mut usage = self.ledger.scheduler().usage(name).unwrap_or_default();
         let now =
@@ -190,12 +190,12 @@ impl<'a, G: Guard> View<'a, G> {
         usage
     }
 
-    /// The jobs that have not ended.
+    /// The jobs that have not finished.
     pub(super) fn unfinished(&self) -> impl Iterator<Item = &Workload> {
         self.ledger.scheduler().workloads()
     }
 
-    /// The jobs that wait, by queue and place; those without a queue last.
+    /// The jobs that wait, by queue and position; those without a queue last.
     pub(super) fn waiting(&self) -> Vec<&Workload> {
         let mut waiting: Vec<&Workload> =
             self.unfinished().filter(|job| job.admission.is_none()).collect();
@@ -206,7 +206,7 @@ impl<'a, G: Guard> View<'a, G> {
         waiting
     }
 
-    /// The jobs that have room of a queue.
+    /// The jobs that have quota from a queue.
     pub(super) fn admitted<'b>(
         &'b self,
         queue: &'b SetupName,
@@ -215,12 +215,12 @@ impl<'a, G: Guard> View<'a, G> {
         with_room.filter(move |job| self.queue_of(&job.uid) == Some(queue))
     }
 
-    /// The queue a job waits at or was admitted by.
+    /// The queue in which a job waits, or which admitted it.
     pub(super) fn queue_of(&self, uid: &Uid) -> Option<&SetupName> {
         self.ledger.scheduler().queue_of(uid)
     }
 
-    /// How many of its queue come before a job.
+    /// The number of jobs ahead of a job in its queue.
     pub fn position(&self, uid: &Uid) -> Option<usize> {
         let before = self.about_to_start.positions.get(uid).copied();
         before.or_else(|| self.ledger.scheduler().why(uid, self.now)?.position)
@@ -236,7 +236,7 @@ impl<'a, G: Guard> View<'a, G> {
         self.ledger.identity(uid)
     }
 
-    /// How a job stands.
+    /// The state of a job in its queue.
     pub fn standing(&self, uid: &Uid) -> Standing<'_> {
         let mistake = self.ledger.standing(uid).and_then(ledger::Standing::mistake);
         if let Some(mistake) = mistake {
@@ -256,12 +256,12 @@ impl<'a, G: Guard> View<'a, G> {
         }
     }
 
-    /// What a job asks for in all.
+    /// All that a job requests.
     pub(super) fn asks(&self, workload: &Workload) -> Resources {
         workload.request_at(self.setup_of(workload))
     }
 
-    /// The setup at which a job waits or counts.
+    /// The setup in whose queue a job is.
     pub(super) fn setup_of(&self, workload: &Workload) -> Option<&Setup> {
         self.queue_of(&workload.uid).and_then(|queue| self.setup(queue))
     }
@@ -271,7 +271,7 @@ fn is_in(there: &str, namespace: Option<&str>) -> bool {
     namespace.is_none_or(|namespace| namespace == there)
 }
 
-/// The word of the API for a kind of job.
+/// The API's name of a kind of job.
 pub(super) fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::FluxJob => "FluxJob",
@@ -279,7 +279,7 @@ pub(super) fn kind(kind: Kind) -> &'static str {
     }
 }
 
-/// The word of the API for a strategy.
+/// The API's name of a strategy.
 pub(super) fn strategy(strategy: Strategy) -> &'static str {
     match strategy {
         Strategy::BestEffort => "BestEffortFIFO",
@@ -288,7 +288,7 @@ pub(super) fn strategy(strategy: Strategy) -> &'static str {
     }
 }
 
-/// Amounts for people: `2 nodes, 500m cpu`.
+/// Amounts as text: `2 nodes, 500m cpu`.
 pub(super) fn amounts_text(resources: &Resources) -> String {
     let amounts = resources.iter().map(|(resource, amount)| resource.amount(amount));
     amounts.collect::<Vec<_>>().join(", ")

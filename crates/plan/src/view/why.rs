@@ -1,4 +1,4 @@
-//! How a job stands, in full: what it asks for, where it waits, and why.
+//! The state of a job in its queue, in full: what it requests, where it waits, and why.
 
 use flux_operator_api::view::{Place, Why, WhyState};
 use flux_operator_api::{FluxJob, MiniCluster};
@@ -12,7 +12,7 @@ use crate::queueing::ledger::{Guard, Identity};
 use crate::reason::of_waiting;
 
 impl<G: Guard> View<'_, G> {
-    /// How a job stands by its queue; None if it is for no queue.
+    /// The state of a job in its queue; None if it is not in a queue.
     pub fn why(&self, uid: &Uid) -> Option<Why> {
         let standing = self.standing(uid);
         let Identity { kind: what, namespace, name } = self.identity(uid)?;
@@ -42,7 +42,7 @@ impl<G: Guard> View<'_, G> {
             Standing::Next(admit) => {
                 why.state = WhyState::Admissible;
                 let amounts = amounts_text(&admit.admission.resources);
-                why.message = format!("there is room for it now: {amounts}");
+                why.message = format!("quota is available now: {amounts}");
             }
             Standing::Waits(waiting) => {
                 why.state = WhyState::Waiting;
@@ -72,8 +72,8 @@ impl<G: Guard> View<'_, G> {
         }
     }
 
-    /// Who of a queue would have to end, in the order in which they may: those first that
-    /// must end by a time.
+    /// The jobs of a queue that would have to finish, in the order in which they may: first
+    /// those with a time limit.
     fn freed_by(&self, queue: &SetupName, resource: &Resource, missing: i64) -> Vec<String> {
         let mut holders: Vec<(&Workload, &Admission)> = self
             .admitted(queue)
@@ -98,12 +98,12 @@ impl<G: Guard> View<'_, G> {
             let end = end(job, admission).map(|end| format!(" by {}", time(end)));
             named.push(format!("{} ({amount}{})", job.name, end.unwrap_or_default()));
         }
-        // Not even all of them would do.
+        // All of them together would not be enough.
         if freed < missing { Vec::new() } else { named }
     }
 }
 
-/// What a reason says is missing.
+/// What is missing, according to a reason.
 fn missing(reason: &Reason) -> Option<(&Resource, i64)> {
     match reason {
         Reason::WaitingForQuota { resource, missing }
@@ -117,10 +117,10 @@ fn missing(reason: &Reason) -> Option<(&Resource, i64)> {
 
 fn admitted(admission: &Admission) -> String {
     let Admission { queue, size, at, .. } = admission;
-    format!("{queue} gave it {} at {}", Resource::Nodes.amount((*size).into()), time(*at))
+    format!("{queue} granted {} at {}", Resource::Nodes.amount((*size).into()), time(*at))
 }
 
-/// What the operator last said of a job.
+/// What the operator last reported of a job.
 pub fn of_job(job: &FluxJob) -> Why {
     let status = job.status.clone().unwrap_or_default();
     let (reason, message) = match status.conditions.iter().find(|c| c.type_ == "Admitted") {
@@ -132,7 +132,7 @@ pub fn of_job(job: &FluxJob) -> Why {
         (None, Some(_)) => WhyState::Admitted,
         (None, None) => WhyState::Waiting,
     };
-    let ended = status.exit_code.map(|code| format!("its command ended with {code}"));
+    let ended = status.exit_code.map(|code| format!("its command finished with exit code {code}"));
     Why {
         kind: "FluxJob".into(),
         namespace: job.namespace().unwrap_or_default(),
@@ -145,7 +145,7 @@ pub fn of_job(job: &FluxJob) -> Why {
     }
 }
 
-/// What the operator last said of a MiniCluster.
+/// What the operator last reported of a MiniCluster.
 pub fn of_minicluster(minicluster: &MiniCluster) -> Why {
     let status = minicluster.status.clone().unwrap_or_default();
     let condition = |kind: &str| status.conditions.iter().find(|c| c.type_ == kind);

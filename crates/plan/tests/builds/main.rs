@@ -1,8 +1,8 @@
-//! What earlier builds made and said still works: their clusters run on, and their agents speak to
-//! this operator.
+//! What earlier builds wrote still works: their clusters keep running, and their agents can
+//! communicate with this operator.
 //!
 //! Each file has what one build wrote: a MiniCluster, the annotations of the Job and the boot
-//! plan that it made of it, and what its agents and operators send each other.
+//! plan that it created from it, and the messages between its agents and operators.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,10 +18,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// What builds wrote, by their stamps.
+/// Recordings of builds, by their version.
 const BUILDS: [(&str, &str); 1] = [("0.1.0+plan2", include_str!("0.1.0+plan2.json"))];
 
-/// What one build wrote.
+/// The recording of one build.
 struct Build {
     stamp: &'static str,
     recorded: Value,
@@ -42,7 +42,7 @@ impl Build {
         serde_json::from_value(manifest).unwrap()
     }
 
-    /// Its cluster as it runs, with the ConfigMap and the Job that the build made.
+    /// Its running cluster, with the ConfigMap and the Job that the build created.
     fn observed(&self, minicluster: &MiniCluster) -> Seen {
         let mut seen = Seen::nothing("2026-01-01T00:00:00Z".parse().unwrap());
         for step in decide(minicluster, &seen.clone(), &settings()).steps {
@@ -117,7 +117,7 @@ fn what_an_earlier_build_said_is_understood() {
 }
 
 impl Build {
-    /// It is read, and says the same when it is written again.
+    /// It can be decoded, and encoding it again gives the same.
     fn is_read<T: DeserializeOwned + Serialize>(&self, name: &str) {
         let recorded = &self.recorded[name];
         let read: T = serde_json::from_value(recorded.clone())

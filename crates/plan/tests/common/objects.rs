@@ -1,4 +1,4 @@
-//! Everything Kubernetes gets of a rendering, keys left out.
+//! All objects of a rendering, except for the keys.
 
 use flux_operator_plan::kubernetes::{self, Rendering};
 use serde_json::{Value, json};

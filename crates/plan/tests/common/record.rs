@@ -1,13 +1,13 @@
-//! What was decided in thousands of made-up histories, as digests: one of each hundred. A
+//! Digests of what was decided in thousands of generated histories, one for each hundred. A
 //! change of any step, status or Event in any of them changes its digest.
 //!
-//! `make test` tries the first hundred of each kind. All that were recorded:
+//! `make test` runs the first hundred of each kind. To run all that were recorded:
 //!
 //! ```sh
 //! HISTORIES=10000 cargo test --profile bench -p flux-operator-plan -- recorded
 //! ```
 //!
-//! `HISTORIES_TO=DIRECTORY` writes what was decided in full, one history a line, so that two
+//! `HISTORIES_TO=DIRECTORY` writes all decisions in full, one history per line, so that two
 //! versions can be compared.
 
 use std::fs::File;
@@ -18,11 +18,11 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde_json::Value;
 
-/// As many as one digest is of.
+/// The number of histories in one digest.
 const BLOCK: usize = 100;
 
-/// Lives through histories, and compares all that is decided with the digests recorded.
-#[expect(clippy::disallowed_methods, reason = "how much of it is tried is no decision")]
+/// Replays histories, and compares all decisions with the recorded digests.
+#[expect(clippy::disallowed_methods, reason = "the number of histories is not part of a decision")]
 pub fn compare<S: Strategy>(kind: &str, recorded: &str, histories: S, live: fn(S::Value) -> Value) {
     let recorded: Vec<&str> = recorded.lines().collect();
     let count = std::env::var("HISTORIES").ok().and_then(|count| count.parse().ok());
@@ -32,7 +32,7 @@ pub fn compare<S: Strategy>(kind: &str, recorded: &str, histories: S, live: fn(S
     let mut runner = TestRunner::deterministic();
     let mut digests = Vec::new();
     for _ in 0..blocks {
-        // FNV-1a, which needs nobody's crate and does not change.
+        // FNV-1a, which needs no dependency and does not change.
         let mut digest = 0xcbf2_9ce4_8422_2325_u64;
         for _ in 0..BLOCK {
             let line = live(histories.new_tree(&mut runner).unwrap().current()).to_string();

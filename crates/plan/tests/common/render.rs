@@ -1,11 +1,11 @@
-//! A manifest as tests render it: fixed settings, so nothing needs masking.
+//! Renders a manifest with fixed settings, so that nothing needs masking.
 
 use flux_operator_api::validate::{self, Problem};
 use flux_operator_plan::kubernetes::{DeliveryMethod, Rendering, Settings};
 use flux_operator_plan::{Cluster, Refusal, RefusalReason, Valid};
 use serde_json::{Value, json};
 
-/// Gives `look` the rendering of a manifest, or says why there is none. A manifest
+/// Calls `look` with the rendering of a manifest, or returns why it is refused. A manifest
 /// without a namespace or uid gets one.
 pub fn render<T>(manifest: &Value, look: impl FnOnce(&Rendering<'_>) -> T) -> Result<T, Refusal> {
     let mut manifest = manifest.clone();

@@ -1,4 +1,4 @@
-//! Where two sets of objects differ.
+//! Differences between two sets of objects.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 
 use crate::visible::Objects;
 
-/// One place where the Go operator's object and ours are not the same.
+/// A field in which the Go operator's object and ours differ.
 #[derive(Debug)]
 pub struct Difference {
     /// The object's kind.
     pub object: String,
-    /// Where: `spec.template.spec.containers[web].tty`; empty for the whole object.
+    /// The field: `spec.template.spec.containers[web].tty`; empty for the whole object.
     pub path: String,
-    /// What the Go operator has there.
+    /// The Go operator's value.
     pub theirs: Option<Value>,
-    /// What we have.
+    /// Our value.
     pub ours: Option<Value>,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Every difference; of what only one side has, the topmost place.
+/// All differences; for what only one side has, the topmost field.
 pub fn differences(theirs: &Objects, ours: &Objects) -> Vec<Difference> {
     let keys: BTreeSet<_> = theirs.keys().chain(ours.keys()).collect();
     let mut found = Vec::new();
@@ -48,7 +48,7 @@ fn compare(
     if theirs == ours {
         return;
     }
-    // Names that only one side has are told one by one, also where the other has no
+    // Names that only one side has are reported one by one, even if the other side has no
     // map at all.
     let nothing = Value::Object(Map::new());
     let whole = if has_names(&path) { Some(&nothing) } else { None };
@@ -66,7 +66,7 @@ fn compare(
     }
 }
 
-/// Names of fields follow a dot, names that users choose stand in brackets.
+/// Field names follow a dot, names that users choose are in brackets.
 fn below(path: &str, key: &str) -> String {
     match path {
         "" => key.to_owned(),
@@ -75,7 +75,7 @@ fn below(path: &str, key: &str) -> String {
     }
 }
 
-/// Whether what is below has names of the user's choice.
+/// Whether the keys below a path are names that users choose.
 fn has_names(path: &str) -> bool {
     let lists = ["containers", "sidecars", "volumes", "env", "ports", "ownerReferences"];
     let maps = ["volumeMounts", "inheritedMounts", "labels", "annotations", "selector"];

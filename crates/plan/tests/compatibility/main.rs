@@ -1,5 +1,5 @@
-//! What the Go operator made of the corpus' manifests, and what we make of them.
-//! Every difference is a row of docs/compatibility.md, and every row is one.
+//! What the Go operator creates from the manifests of the corpus, and what we create from them.
+//! Every difference has a row in docs/compatibility.md, and every row has a difference.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -83,7 +83,7 @@ fn of_example(example: &corpus::Example, mut manifest: Value) -> Vec<Difference>
         labels.iter().find_map(|labels| object.pointer(labels)?.get("namespace"))
     });
     manifest["metadata"]["namespace"] = namespace.cloned().unwrap_or(json!("default"));
-    // As theirs does it, and as it is rendered where no cluster can be asked.
+    // As the Go operator does, and as it is rendered where no cluster can be queried.
     manifest["spec"]["flux"]["container"]["delivery"] = json!("init");
     let ours = match render::render(&manifest, objects::objects) {
         Ok(objects) => objects,

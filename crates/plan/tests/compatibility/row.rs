@@ -13,7 +13,7 @@ const ELSEWHERE: &str = "(not in the corpus) ";
 /// What follows when only manifests with some field show it: the field.
 const WITH: &str = "with `";
 
-/// One difference made on purpose.
+/// An intended difference.
 #[derive(Debug)]
 pub struct Row {
     object: String,
@@ -26,8 +26,8 @@ pub struct Row {
     pub is_shown: bool,
 }
 
-/// What a side has. A value in backticks must be just that, and `none` nothing;
-/// other words describe any value.
+/// The value of one side. A value in backticks must be equal, `none` means absent, and
+/// other words match any value.
 #[derive(Debug)]
 enum Cell {
     Nothing,
@@ -36,7 +36,7 @@ enum Cell {
 }
 
 impl Row {
-    /// Whether the row speaks of this difference of a manifest.
+    /// Whether the row describes this difference of a manifest.
     pub fn explains(&self, difference: &Difference, manifest: &Value) -> bool {
         (self.object == difference.object || self.object == "any")
             && fits(&self.path, &difference.path)

@@ -1,5 +1,5 @@
 //! What a user can see of objects: without what the API server fills in, what is
-//! empty, and what either operator needs for itself.
+//! empty, and what each operator needs for itself.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// Objects by kind and name.
 pub type Objects = BTreeMap<(String, String), Value>;
 
-/// Fields with the value that the API server gives them by itself.
+/// Fields with the default that the API server sets.
 fn filled_in() -> [(&'static str, Value); 20] {
     [
         ("defaultMode", json!(420)),
@@ -34,7 +34,7 @@ fn filled_in() -> [(&'static str, Value); 20] {
     ]
 }
 
-/// What every bare pod tolerates for five minutes.
+/// The tolerations of every pod without a controller, for five minutes.
 fn not_ready_tolerations() -> Value {
     let toleration = |condition: &str| {
         let key = format!("node.kubernetes.io/{condition}");
@@ -53,7 +53,7 @@ pub fn visible(objects: Vec<Value>, manifest: &Value) -> Objects {
             let key = (text(&object["kind"]), text(&object["metadata"]["name"]));
             drop_keys(&mut object["metadata"], &["namespace"]);
             if let Some(template) = object.pointer_mut("/spec/template") {
-                // Kubernetes names pods itself, and labels those of a Job.
+                // Kubernetes names pods itself, and labels the pods of a Job.
                 let labels = ["job-name", "batch.kubernetes.io/job-name"];
                 drop_keys(&mut template["metadata"], &["name", "namespace"]);
                 drop_keys(&mut template["metadata"]["labels"], &labels);
@@ -72,7 +72,7 @@ pub fn visible(objects: Vec<Value>, manifest: &Value) -> Objects {
         .collect()
 }
 
-/// Ports by number, and no address but that there is none.
+/// Indexes ports by number, and drops the address unless it is `None`.
 fn service(spec: &mut Value) {
     drop_keys(spec, &["clusterIPs"]);
     if spec["clusterIP"] != "None" {
@@ -81,8 +81,8 @@ fn service(spec: &mut Value) {
     by_key(spec, "ports", "port");
 }
 
-/// The runner, the container that brings Flux, others by name with the place they
-/// stand at, and of the volumes the user's.
+/// Separates the runner, the container that delivers Flux, and the others by name with their
+/// place in the pod, and keeps only the user's volumes.
 fn pod(pod: &mut Value, manifest: &Value, field: &str) {
     let cluster = text(&manifest["metadata"]["name"]);
     let in_place = |place: &str, containers: Vec<Value>| {
@@ -92,7 +92,7 @@ fn pod(pod: &mut Value, manifest: &Value, field: &str) {
             container
         })
     };
-    // An older name of serviceAccountName, which the API server keeps filled.
+    // An old name of serviceAccountName, which the API server still sets.
     drop_keys(pod, &["serviceAccount"]);
     let initial = taken(pod, "initContainers");
     let all =
@@ -140,8 +140,8 @@ fn pod(pod: &mut Value, manifest: &Value, field: &str) {
     by_key(pod, "sidecars", "name");
 }
 
-/// Amounts as numbers, because the API server writes them its own way, and no
-/// requests that are the limits, which is what a pod without requests gets.
+/// Converts amounts to numbers, because the API server normalizes them, and drops
+/// requests that equal the limits, which are the default.
 fn resources(resources: &mut Value) {
     for field in ["limits", "requests"] {
         for value in resources[field].as_object_mut().into_iter().flat_map(Map::values_mut) {
@@ -154,7 +154,7 @@ fn resources(resources: &mut Value) {
     }
 }
 
-/// The number that a quantity means.
+/// The number that a quantity stands for.
 fn amount(quantity: &str) -> f64 {
     let digits = quantity.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(quantity.len());
     let (number, unit) = quantity.split_at(digits);
@@ -170,7 +170,7 @@ fn amount(quantity: &str) -> f64 {
         "Mi" => kibi.powi(2),
         "Gi" => kibi.powi(3),
         "Ti" => kibi.powi(4),
-        other => panic!("{other:?} is no unit that this test knows"),
+        other => panic!("{other:?} is a unit that this test does not know"),
     };
     number.parse::<f64>().expect("a number") * unit
 }
@@ -187,8 +187,8 @@ fn listed_volumes(manifest: &Value, field: &str, name: &Value, is_runner: bool) 
     fields.iter().filter_map(|volumes| volumes.as_object()).flat_map(Map::keys).cloned().collect()
 }
 
-/// Takes out what is empty, which means unset, and what the API server fills in.
-/// An empty directory is written as an empty map, and stays.
+/// Removes what is empty, which means unset, and what the API server fills in.
+/// An empty directory is written as an empty map, and is kept.
 fn tidy(value: &mut Value) {
     let Value::Object(map) = value else { return };
     for (key, value) in filled_in() {
@@ -205,7 +205,7 @@ fn tidy(value: &mut Value) {
     map.retain(|key, value| key == "emptyDir" || !is_empty(value));
 }
 
-/// Makes a list a map, by a field of its entries.
+/// Converts a list to a map, by a field of its entries.
 fn by_key(value: &mut Value, field: &str, key: &str) {
     let entries = taken(value, field);
     value[field] = entries.into_iter().map(|entry| (text(&entry[key]), entry)).collect();
@@ -230,7 +230,7 @@ fn drop_keys(value: &mut Value, keys: &[&str]) {
     }
 }
 
-/// Text as it is; a number in its digits.
+/// A string as it is; a number in its digits.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

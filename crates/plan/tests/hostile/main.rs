@@ -1,8 +1,8 @@
-//! Whatever somebody writes into an object, no decision panics: one object must not stop
-//! the operator for everybody else.
+//! Whatever a user writes into an object, no decision panics: one object must not stop
+//! the operator for everyone else.
 //!
-//! Objects here have the types that can be read at all. Everything else about them is
-//! hostile: numbers and times at their limits, lists that are empty, texts that mean nothing.
+//! The objects here have the types that can be decoded at all. Everything else about them is
+//! hostile: numbers and times at their limits, empty lists, meaningless texts.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use values::{numbers, of_type, texts, times};
 
-/// As many as take a few seconds together without optimization.
+/// As many cases as run in a few seconds together without optimization.
 const CASES: u32 = 256;
 
 const NOW: &str = "2026-01-01T01:00:00Z";
@@ -35,7 +35,7 @@ fn now() -> Timestamp {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        // What cannot be read never reaches a decision.
+        // What cannot be decoded never reaches a decision.
         max_local_rejects: 100_000,
         ..ProptestConfig::with_cases(CASES)
     })]
@@ -138,7 +138,7 @@ fn the_last_time_there_is_panics_nothing() {
     }
 }
 
-/// Everything that is decided of a MiniCluster. Returns when to reconcile again.
+/// Makes all decisions about a MiniCluster. Returns when to reconcile again.
 fn decide(minicluster: &MiniCluster, seen: &Seen) -> Result<Option<Timestamp>, String> {
     let settings = Settings {
         agent_image: "example.org/flux-operator:1".into(),
@@ -161,13 +161,13 @@ fn decide(minicluster: &MiniCluster, seen: &Seen) -> Result<Option<Timestamp>, S
     }
 }
 
-/// All steps done, and the first one failed.
+/// All steps applied, and the first one failed.
 fn outcomes(steps: &[Step]) -> [Outcome; 2] {
     let failure = Failure { kind: FailureKind::Refused, message: "no".into() };
     [Outcome::all(steps), Outcome { done: 0, failure: Some(failure) }]
 }
 
-/// Everything that is decided of a FluxJob.
+/// Makes all decisions about a FluxJob.
 fn decide_job(fluxjob: &FluxJob) {
     let admit = Admit {
         uid: "u".into(),
@@ -206,7 +206,7 @@ fn specs() -> impl Strategy<Value = Value> {
     let fields: Vec<&str> = fields.into_iter().chain(more).collect();
     let numbers = proptest::collection::btree_map(
         proptest::sample::select(fields),
-        // Within the limits too, so that some are valid.
+        // Values within the limits too, so that some specs are valid.
         prop_oneof![numbers(), (1..5_i64).prop_map(Value::from)],
         0..4,
     );
@@ -219,7 +219,7 @@ fn specs() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A whole spec, with a list of containers that may be empty.
+/// A whole spec, whose list of containers may be empty.
 fn whole_spec() -> impl Strategy<Value = Value> {
     of_type(&spec_schema("MiniCluster"))
 }
@@ -290,7 +290,7 @@ fn lead() -> Value {
     })
 }
 
-/// A pod of the Job with hostile times, counts and words.
+/// A pod of the Job with hostile times, counts and texts.
 fn pods() -> impl Strategy<Value = Value> {
     let index =
         prop_oneof![Just(json!("0")), texts(), numbers().prop_map(|n| n.to_string().into())];
@@ -337,7 +337,7 @@ fn statuses() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What can be read; the operator never decides on anything else.
+/// Decodes an object; the operator never decides on one that cannot be decoded.
 fn read<T: DeserializeOwned>(value: Value) -> Result<T, TestCaseError> {
     serde_json::from_value(value).map_err(|error| TestCaseError::reject(error.to_string()))
 }

@@ -1,12 +1,12 @@
-//! Values that have the right type and nothing else that is right.
+//! Values that have the right type, and otherwise anything.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// How many optional fields of one object are given.
+/// The number of optional fields of one object.
 const FIELDS: usize = 5;
 
-/// Numbers at the limits of their type, and some between.
+/// Numbers at the limits of their type, and some in between.
 pub fn numbers() -> BoxedStrategy<Value> {
     let limits = [i32::MIN, i32::MIN + 1, -1, 0, 1, 2, 63, 100_000, 100_001, i32::MAX];
     prop_oneof![proptest::sample::select(limits.to_vec()), any::<i32>()]
@@ -14,7 +14,7 @@ pub fn numbers() -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// Times at the limits of what there is, beyond them, and in between; some are none.
+/// Times at the limits of their type, beyond them, and in between; one is not a time.
 pub fn times() -> BoxedStrategy<Value> {
     proptest::sample::select(vec![
         "9999-12-30T22:00:00.999999999Z",
@@ -66,8 +66,8 @@ pub fn texts() -> BoxedStrategy<Value> {
     prop_oneof![4 => known.prop_map(str::to_owned), 1 => ".{0,8}"].prop_map(Value::from).boxed()
 }
 
-/// Values of the type of a schema, within its limits or not: what is required is there,
-/// because nothing else can be read, and a few of the rest.
+/// Values of the type of a schema, within its limits or not: all required fields,
+/// because otherwise it cannot be decoded, and a few of the others.
 pub fn of_type(schema: &Value) -> BoxedStrategy<Value> {
     if let Some(words) = schema["enum"].as_array() {
         return proptest::sample::select(words.clone()).boxed();

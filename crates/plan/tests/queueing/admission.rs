@@ -1,4 +1,4 @@
-//! The one write of an admission.
+//! The single write of an admission.
 
 use flux_operator_plan::queueing::admission::{of_job, of_minicluster, taken_from_minicluster};
 use flux_operator_queue::EvictReason;

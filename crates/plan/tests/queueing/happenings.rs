@@ -1,4 +1,4 @@
-//! What may happen to a job.
+//! Transitions of a job.
 
 use flux_operator_plan::FailureKind;
 use flux_operator_queue::{EvictReason, Reason};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::objects::{no_quota, waits};
 use crate::world::World;
 
-/// Something that happens to a job.
+/// A transition of a job.
 #[derive(Clone, Debug)]
 pub enum Happening {
     Change(Value),
@@ -24,9 +24,9 @@ pub enum Happening {
     Seconds(i64),
     /// The administrator changes the setup.
     Setup(Value),
-    /// The watches show nothing new.
+    /// The watches stall.
     Stalls,
-    /// The watches show what there is.
+    /// The watches catch up.
     CatchesUp,
     /// The next step fails.
     Fails(FailureKind),
@@ -94,14 +94,14 @@ fn happenings() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// A spec, and what happens then.
+/// A spec, and a history.
 pub fn histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
     let replaced = proptest::sample::select(&["new", "newer"][..]).prop_map(Happening::Replaced);
     let happenings = prop_oneof![20 => happenings(), 1 => replaced];
     (specs(), proptest::collection::vec(happenings, 0..10))
 }
 
-/// Longer ones, in which the operator may see too little and its steps may fail.
+/// Longer histories, in which the watches may lag behind and steps may fail.
 pub fn hard_histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
     let failures = proptest::sample::select(
         &[FailureKind::Transient, FailureKind::NotOurs, FailureKind::Refused, FailureKind::Unknown]

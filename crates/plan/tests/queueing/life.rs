@@ -1,4 +1,4 @@
-//! A job's way from its request to its end.
+//! The life of a job, from its request until it has finished.
 
 use flux_operator_plan::FailureKind;
 use flux_operator_queue::EvictReason;
@@ -15,27 +15,27 @@ fn pair(phase: &str, reason: &str) -> (String, String) {
 fn q10_a_good_run_is_told_step_by_step_and_leaves_nothing() {
     let mut world = World::new(json!({ "size": 2 }));
     world.reconcile();
-    assert_eq!(world.writes, 0, "the first write is the admission");
+    assert_eq!(world.writes, 0, "the admission is the first write");
     world.admit(2);
     world.settle();
-    assert_eq!((world.made, world.writes), (1, 0), "and says all there is to say");
+    assert_eq!((world.made, world.writes), (1, 0), "the admission has written the whole status");
     assert_eq!(world.told(), pair("Waiting", "Starting"));
     world.cluster("PodsPending");
     world.settle();
-    assert_eq!(world.writes, 0, "that pods come is told by the MiniCluster");
+    assert_eq!(world.writes, 0, "the MiniCluster reports how its pods start");
     world.cluster("Quorum");
     world.settle();
     assert_eq!(world.told(), pair("Running", ""));
     assert_eq!(world.status().start_time.unwrap().0, after(30));
     world.end(0);
-    assert_eq!(world.reconcile().steps, [], "it is deleted when its end is written down");
+    assert_eq!(world.reconcile().steps, [], "it is deleted once its result is written");
     assert_eq!(world.told(), pair("Finished", ""));
     world.settle();
     assert_eq!((world.minicluster(), world.runs, world.writes), (None, 1, 2));
     let status = world.status();
     assert_eq!((status.exit_code, status.finish_time.unwrap().0), (Some(0), after(30)));
     assert_eq!(world.condition("Succeeded").status, "True");
-    assert!(world.workload().unwrap().finished, "its room is free");
+    assert!(world.workload().unwrap().finished, "its quota is free");
 }
 
 #[test]
@@ -110,10 +110,10 @@ fn q11_what_keeps_a_cluster_from_being_made_is_told() {
     world.reconcile();
     assert_eq!(world.told(), pair("Waiting", "CreateFailed"));
     assert!(world.condition("Ready").message.contains("Refused"));
-    assert_eq!(world.job().unwrap().spec.command, "lmp", "the spec is never blanked");
+    assert_eq!(world.job().unwrap().spec.command, "lmp", "the spec is never changed");
 }
 
-/// Its pods run on, so its quota counts.
+/// Its pods keep running, so its quota counts.
 #[test]
 fn q16_a_job_keeps_its_quota_while_its_cluster_exists_although_no_watch_shows_it() {
     let mut world = World::admitted(json!({}));
@@ -122,7 +122,7 @@ fn q16_a_job_keeps_its_quota_while_its_cluster_exists_although_no_watch_shows_it
     world.hide_cluster();
     let decided = world.decided();
     assert_eq!(decided.steps, []);
-    assert!(decided.status().unwrap().admission.is_some(), "it was given away");
+    assert!(decided.status().unwrap().admission.is_some(), "its quota was released");
     assert_eq!(decided.requeue_at(), Some(after(1)));
     world.settle();
     assert_eq!((world.status().admission, world.minicluster()), (None, None));
@@ -147,7 +147,7 @@ fn q11_a_name_that_is_taken_costs_no_room() {
     assert_eq!(world.status().admission, None);
     let told = world.condition("Accepted");
     assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "NameTaken"));
-    assert!(world.minicluster().is_some(), "it is somebody else's");
+    assert!(world.minicluster().is_some(), "it has another owner");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn q14_a_job_that_outgrew_its_room_before_its_start_waits_again() {
     world.settle();
     assert_eq!((world.made, world.told()), (0, pair("Requested", "Pending")));
     assert_eq!(world.status().admission, None);
-    assert_eq!(world.workload().unwrap().since, after(0).as_millisecond(), "it keeps its place");
+    assert_eq!(world.workload().unwrap().since, after(0).as_millisecond(), "it keeps its position");
 }
 
 #[test]
@@ -214,10 +214,10 @@ fn q16_a_suspended_job_gives_its_room_back_when_its_cluster_is_gone() {
     world.settle();
     world.pass_time(60);
     world.change(&json!({ "suspend": true }));
-    assert_eq!(world.reconcile().steps, [], "first it is written down");
+    assert_eq!(world.reconcile().steps, [], "the reason is written first");
     assert_eq!(world.told(), pair("Suspended", "Suspended"));
     assert!(is_deletion(&world.reconcile().steps));
-    assert!(world.status().admission.is_some(), "its nodes still count");
+    assert!(world.status().admission.is_some(), "its quota still counts");
     world.settle();
     let status = world.status();
     assert_eq!((status.admission, status.start_time), (None, None));
@@ -226,7 +226,7 @@ fn q16_a_suspended_job_gives_its_room_back_when_its_cluster_is_gone() {
     world.change(&json!({ "suspend": false }));
     world.admit(2);
     world.settle();
-    assert_eq!(world.made, 2, "it runs anew");
+    assert_eq!(world.made, 2, "it starts from the beginning");
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn q19_the_record_of_a_job_names_the_setup_that_has_replaced_its_own() {
     assert_eq!((status.queue.as_str(), world.writes), ("hpc/new", writes + 1));
     let after = status.admission.unwrap();
     assert_eq!(after, flux_operator_api::fluxjob::Admission { queue: "hpc/new".into(), ..before });
-    // Also while its room is taken back.
+    // Also while it is being evicted.
     world.evict(EvictReason::QueueStopped);
     world.reconcile();
     world.replace_setup("newer");

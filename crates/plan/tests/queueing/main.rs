@@ -1,5 +1,5 @@
-//! FluxJobs and FluxSetups: what is read of them, what is done about them, and what is
-//! told. Tests are named after the requirements of the queue that they show.
+//! FluxJobs and FluxSetups: how they are read, what is done about them, and what is
+//! reported. Tests are named after the requirements of the queue that they verify.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

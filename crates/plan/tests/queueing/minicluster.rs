@@ -1,4 +1,4 @@
-//! The MiniCluster that a job makes.
+//! The MiniCluster that a job creates.
 
 use flux_operator_api::fluxsetup::JobDefaults;
 use flux_operator_plan::Valid;
@@ -53,8 +53,8 @@ fn q9_the_jobs_words_win_over_the_templates() {
         { "runFlux": true, "command": "new", "image": "fluxrm/flux-sched:focal", "workingDir": "/data" },
     ]);
     assert_eq!(spec["containers"], containers);
-    assert_eq!((&spec["size"], &spec["maxSize"]), (&json!(3), &Value::Null), "as many as given");
-    assert_eq!(spec["minSize"], 3, "a quorum of more than there are is never reached");
+    assert_eq!((&spec["size"], &spec["maxSize"]), (&json!(3), &Value::Null), "as many as granted");
+    assert_eq!(spec["minSize"], 3, "a larger quorum is never reached");
     assert_eq!(spec["interactive"], Value::Null, "there is a command");
     assert_eq!(spec["tasks"], 7);
 }

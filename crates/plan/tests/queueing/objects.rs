@@ -1,4 +1,4 @@
-//! Jobs, setups and MiniClusters to begin with.
+//! Jobs, setups and MiniClusters for tests.
 
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_queue::{
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// When everything was created.
 pub const CREATED: &str = "2026-01-01T00:00:00Z";
 
-/// So many seconds later.
+/// The time so many seconds later.
 pub fn after(seconds: i64) -> Timestamp {
     CREATED.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
 }
@@ -45,7 +45,7 @@ pub fn queued(patch: Value) -> MiniCluster {
     flux_operator_api::validate::minicluster(&minicluster).unwrap()
 }
 
-/// A setup with room for four nodes.
+/// A setup with a quota of four nodes.
 pub fn setup(patch: Value) -> FluxSetup {
     let mut setup = fluxsetup("batch", 4);
     merge(&mut setup, &json!({ "metadata": metadata("u-batch") }));
@@ -53,12 +53,12 @@ pub fn setup(patch: Value) -> FluxSetup {
     serde_json::from_value(setup).unwrap()
 }
 
-/// Amounts of nodes and pods.
+/// This many nodes and pods.
 pub fn nodes(count: i64) -> Resources {
     Resources::of([(Resource::Nodes, count), (Resource::Pods, count)])
 }
 
-/// Room for so many nodes for a job.
+/// An admission of a job with this many nodes.
 pub fn admit(size: u32) -> Admit {
     Admit {
         uid: "12345678-9abc".into(),
@@ -79,7 +79,7 @@ pub fn waits(reason: Reason) -> Waiting {
     Waiting { queue: Some(SetupName::new("hpc", "batch")), position: Some(0), reason }
 }
 
-/// Not enough nodes are free.
+/// Too few nodes are free.
 pub fn no_quota(missing: i64) -> Waiting {
     waits(Reason::WaitingForQuota { resource: Resource::Nodes, missing })
 }

@@ -1,4 +1,4 @@
-//! What was decided about FluxJobs and FluxSetups before, and is decided now.
+//! Compares decisions about FluxJobs and FluxSetups with recorded ones.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn what_is_decided_about_a_job_is_what_was_recorded() {
     compare("fluxjob", include_str!("recorded_jobs.txt"), hard_histories(), live);
 }
 
-/// Everything that is decided in a history.
+/// All decisions in a history.
 fn live((spec, happenings): (Value, Vec<Happening>)) -> Value {
     let mut world = World::lenient(spec.clone());
     let mut said = Vec::new();
@@ -37,7 +37,7 @@ fn what_is_decided_about_a_setup_is_what_was_recorded() {
     compare("fluxsetup", include_str!("recorded_setups.txt"), setups(), decided);
 }
 
-/// A moment in the life of a setup: a change of its manifest, what the queue says of it, and
+/// A moment in the life of a setup: a change of its manifest, its state in the queue, and
 /// seconds since its creation.
 type Moment = (Value, (usize, usize, usize), bool, bool, i64);
 
@@ -64,7 +64,7 @@ fn setups() -> impl Strategy<Value = Vec<Moment>> {
     proptest::collection::vec(moment, 1..4)
 }
 
-/// Everything that is decided about a setup, its status kept from moment to moment.
+/// All decisions about a setup, with its status kept from moment to moment.
 fn decided(moments: Vec<Moment>) -> Value {
     let mut status = Value::Null;
     let mut said = Vec::new();

@@ -1,5 +1,5 @@
-//! Objects, the scheduler and the records together: what is written down is what the
-//! scheduler reads when it is told everything again.
+//! Objects, the scheduler and the records together: what was written is what the
+//! scheduler reads after a restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::objects::{after, job_with, setup};
 
-/// Jobs by their names, setups, and a scheduler that knows them.
+/// Jobs by their names, setups, and a scheduler with all of them.
 struct Cluster {
     scheduler: Scheduler,
     setups: Vec<Arc<FluxSetup>>,
@@ -43,7 +43,7 @@ impl Cluster {
         cluster
     }
 
-    /// A scheduler that is told everything.
+    /// Replaces the scheduler by one that has read everything.
     fn restart(&mut self) {
         self.scheduler = Scheduler::new("flux-operator");
         let namespaces = BTreeMap::new();
@@ -61,7 +61,7 @@ impl Cluster {
         }
     }
 
-    /// One cycle, written down and shown by the watch. Returns who was admitted.
+    /// Runs a cycle, writes its decisions and reads them back. Returns the admitted jobs.
     fn cycle(&mut self) -> Vec<String> {
         let admit = self.scheduler.cycle(self.now.as_millisecond()).admit;
         for admit in &admit {

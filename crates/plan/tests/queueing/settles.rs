@@ -1,4 +1,4 @@
-//! What is true of every plan, tried on made-up histories: a settled job is quiet, a crash
+//! Properties of every plan, tested on generated histories: a settled job is quiet, a crash
 //! after any step heals, and no command is run twice.
 
 use flux_operator_queue::EvictReason;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::happenings::{Happening, hard_histories, histories};
 use crate::world::World;
 
-/// As many as take a few seconds together without optimization.
+/// As many cases as run in a few seconds together without optimization.
 const CASES: u32 = 40;
 
 proptest! {
@@ -23,11 +23,11 @@ proptest! {
             world.settle();
             let settled = world.clone();
             prop_assert_eq!(world.reconcile().steps, []);
-            prop_assert_eq!(&world, &settled, "somebody still moves after {:?}", happening);
+            prop_assert_eq!(&world, &settled, "something still changes after {:?}", happening);
         }
     }
 
-    /// Also where the operator is away while things happen, and sees them together.
+    /// Also if the operator is down while things happen, and observes them together.
     #[test]
     fn q4_a_crash_after_any_step_heals((spec, happenings) in histories(), away in any::<bool>()) {
         let mut world = World::new(spec);
@@ -40,7 +40,7 @@ proptest! {
         settle_in_spite_of_crashes(&mut world);
     }
 
-    /// Also where its watches lag behind, its steps fail, and its status is refused because the
+    /// Also if its watches lag behind, its steps fail, and its status is refused because the
     /// object has changed: once all of this is over, it settles.
     #[test]
     fn q4_what_was_missed_or_failed_is_made_good((spec, happenings) in hard_histories()) {
@@ -117,7 +117,7 @@ proptest! {
     }
 }
 
-/// What chance seldom makes: whole lives.
+/// Whole lives, which random histories seldom contain.
 #[test]
 fn q4_a_crash_at_any_time_of_a_whole_life_heals() {
     let suspend = |suspend: bool| Happening::Change(json!({ "suspend": suspend }));
@@ -139,8 +139,8 @@ fn q4_a_crash_at_any_time_of_a_whole_life_heals() {
     }
 }
 
-/// Settles, and at every step of the way also a world in which the operator ended right
-/// after it: it must come to the same.
+/// Settles, and for every step on the way also settles a world in which the operator crashed
+/// right after it: the result must be the same.
 fn settle_in_spite_of_crashes(world: &mut World) {
     let mut crashed = Vec::new();
     for _ in 0..World::LONG {

@@ -1,4 +1,4 @@
-//! Setups as the queue sees them, and what is told of them.
+//! Setups as the scheduler sees them, and their status.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::objects::{after, nodes, setup};
 
-/// Reads a setup where there are these nodes.
+/// Reads a setup, with this capacity of nodes.
 fn read_with(setup: &FluxSetup, nodes: Option<&Resources>) -> Setup {
     let labels = |team: &str| BTreeMap::from([("team".to_owned(), team.to_owned())]);
     let namespaces = BTreeMap::from([("a".into(), labels("x")), ("b".into(), labels("y"))]);
@@ -58,7 +58,7 @@ fn q1_the_older_words_are_understood() {
     let spec = json!({ "quota": null, "max-size": 20, "mini-cluster": { "size": 3 } });
     let read = read_alone(json!({ "spec": spec }));
     assert_eq!((read.max_size, read.default_size), (Some(20), 3));
-    assert_eq!(read.room, Resources::of([(Resource::Nodes, 20)]), "without quota it is the room");
+    assert_eq!(read.room, Resources::of([(Resource::Nodes, 20)]), "without quota it is the quota");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn whatever_the_offline_check_says_of_a_setup_the_operator_says_too() {
         manifest["metadata"]["namespace"] = "flux-operator".into();
         let mistake = read_with(&validate::read(&manifest).unwrap(), None).mistake;
         let message = mistake.map(|mistake| mistake.message).unwrap_or_default();
-        // A selector that cannot be read at all has a reason of its own.
+        // A selector that cannot be parsed at all has a reason of its own.
         let field = field.split(".match").next().unwrap_or_default();
         assert!(message.contains(field), "{name}: {message:?}");
     }
@@ -137,7 +137,7 @@ fn the_largest_and_the_smallest_numbers_are_read() {
     assert!(read.room.iter().all(|(_, amount)| amount == i64::MAX));
 }
 
-/// What is done about a setup, and said of it.
+/// The steps and the status of a setup.
 fn decided(patch: Value, usage: &Usage) -> (Vec<Step>, FluxSetupStatus) {
     let setup = setup(patch);
     let read = read_with(&setup, None);

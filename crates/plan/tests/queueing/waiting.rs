@@ -1,4 +1,4 @@
-//! What is told of a job that waits, and when.
+//! What is reported of a job that waits, and when.
 
 use flux_operator_plan::reason::of_waiting;
 use flux_operator_queue::{Reason, Resource};
@@ -92,7 +92,7 @@ fn q4_a_cluster_without_a_record_is_left_alone_unless_its_user_stops_it() {
     world.forget();
     world.pass_time(5);
     world.settle();
-    assert!(world.minicluster().is_some(), "its record may only not be seen yet");
+    assert!(world.minicluster().is_some(), "the watch may not show its record yet");
     world.admit(2);
     world.settle();
     assert_eq!((world.told().0.as_str(), world.made, world.runs), ("Running", 1, 1));
@@ -111,7 +111,7 @@ fn q15_a_job_that_goes_is_not_written_to() {
     assert!(is_nothing(&other));
 }
 
-/// Whether there is nothing to do, to say or to come back for.
+/// Whether there are no steps, no status and no requeue.
 fn is_nothing(world: &World) -> bool {
     let decided = world.decided();
     decided.steps.is_empty() && decided.status().is_none() && decided.requeue_at().is_none()

@@ -1,4 +1,4 @@
-//! Jobs and MiniClusters as the queue sees them.
+//! Jobs and MiniClusters as the scheduler sees them.
 
 use flux_operator_api::fluxsetup::JobDefaults;
 use flux_operator_api::{FluxJob, MiniCluster, Reason, validate};
@@ -155,7 +155,7 @@ fn q2_a_mistake_says_what_to_change() {
     let owner = json!({ "metadata": { "uid": "another" } });
     let left = made(&job_with(owner), json!({}));
     let beside = Beside { minicluster: Some(&left), class_value: None };
-    assert!(of_job(&job, beside).is_ok(), "what a namesake left behind goes by itself");
+    assert!(of_job(&job, beside).is_ok(), "the MiniCluster of a former job is deleted with it");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn q15_a_job_that_goes_is_not_admitted_any_more() {
     assert_eq!(of_job(&waiting, Beside::default()), Ok(None));
     let status = json!({ "admission": { "queue": "hpc/batch", "size": 2 } });
     let admitted = job_with(json!({ "metadata": going, "status": status }));
-    assert!(read(&admitted).admission.is_some(), "its room counts until it is gone");
+    assert!(read(&admitted).admission.is_some(), "its quota counts until it is deleted");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn q1_only_miniclusters_that_wait_for_us_are_read() {
         ("is managed by others", json!({ "spec": { "managedBy": "example.org/other" } })),
         ("is Kueue's", json!({ "spec": { "jobLabels": { "kueue.x-k8s.io/queue-name": "b" } } })),
         ("is refused", json!({ "spec": { "flux": { "bursting": { "hostlist": "a[" } } } })),
-        ("goes", json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:05Z" } })),
+        ("is deleted", json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:05Z" } })),
     ] {
         assert_eq!(of_minicluster(&queued(patch)), None, "{what}");
     }

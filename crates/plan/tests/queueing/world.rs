@@ -1,8 +1,8 @@
 //! A Kubernetes for one job, in memory: what it does with steps, and what the job's
 //! MiniCluster and its queue do.
 //!
-//! Objects have uids and resource versions, the watches may show an older state than there
-//! is, and a step may fail.
+//! Objects have uids and resource versions, the watches may lag behind the
+//! stored state, and a step may fail.
 
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
 use flux_operator_plan::queueing::admission;
@@ -20,16 +20,16 @@ use serde_json::{Value, json};
 
 use crate::objects::{admit, after, job, setup};
 
-/// What one reconciliation has done and said.
+/// The result of one reconciliation.
 #[derive(Clone, Debug)]
 pub struct Reconciliation {
-    /// The steps that were to be done.
+    /// The decided steps.
     pub steps: Vec<Step>,
-    /// All of it, for a record.
+    /// Everything, for the recording.
     pub said: Value,
 }
 
-/// What the operator decides, and how far its steps come.
+/// A decision of the operator, and the outcome of its steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decided {
     pub steps: Vec<Step>,
@@ -47,7 +47,7 @@ impl Decided {
     }
 }
 
-/// Everything there is.
+/// The whole state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
     job: Option<Value>,
@@ -56,27 +56,27 @@ pub struct World {
     shown: Option<(Option<Value>, Option<Value>)>,
     /// The operator has written something that the watches do not show yet.
     expects: bool,
-    /// How the first step fails that is taken next.
+    /// How the first step of the next reconciliation fails.
     failing: Option<FailureKind>,
-    /// Whether a status counts only if it was computed from the job as it is.
+    /// Whether a status is refused if it was computed from another version of the job.
     strict: bool,
     version: u64,
     setup: FluxSetupSpec,
-    /// What has replaced the setup that admitted the job.
+    /// The setup that has replaced the one that admitted the job.
     record: Option<SetupName>,
     waiting: Option<Waiting>,
     evicted: Option<EvictReason>,
-    /// How often a MiniCluster was made.
+    /// How often a MiniCluster was created.
     pub made: u32,
     /// How often a command was started.
     pub runs: u32,
-    /// How often the status was written by a pass.
+    /// How often a reconciliation wrote the status.
     pub writes: u32,
     now: Timestamp,
 }
 
 impl World {
-    /// More turns than any history needs to settle.
+    /// More rounds than any history needs to settle.
     pub const LONG: usize = 8;
 
     /// A job that was just created.
@@ -100,12 +100,12 @@ impl World {
         }
     }
 
-    /// The same, in which a status is taken whatever it was computed from.
+    /// The same, but a status is accepted whatever it was computed from.
     pub fn lenient(spec: Value) -> World {
         World { strict: false, ..World::new(spec) }
     }
 
-    /// A job with room, whose MiniCluster is made.
+    /// A job that is admitted, and whose MiniCluster is created.
     pub fn admitted(spec: Value) -> World {
         let mut world = World::new(spec);
         world.admit(2);
@@ -115,12 +115,12 @@ impl World {
 
     // What the operator does.
 
-    /// What the operator would decide now, all steps done.
+    /// What the operator would decide now, if all steps are applied.
     pub fn decided(&self) -> Decided {
         self.decide(Outcome::all).unwrap_or_default()
     }
 
-    /// The real decision, with steps that come as far as `apply` says.
+    /// The real decision, with the outcome that `apply` returns for its steps.
     fn decide(&self, apply: impl FnOnce(&[Step]) -> Outcome) -> Option<Decided> {
         let (job, minicluster) = self.view();
         let job = job?;
@@ -185,7 +185,7 @@ impl World {
         Reconciliation { steps, said }
     }
 
-    /// Does steps until one fails.
+    /// Applies steps until one fails.
     fn apply(&mut self, steps: &[Step]) -> Outcome {
         let failing = self.failing.take_if(|_| !steps.is_empty());
         for (done, step) in steps.iter().enumerate() {
@@ -211,7 +211,7 @@ impl World {
         Outcome::all(steps)
     }
 
-    /// Writes a status as the operator does: only what has changed.
+    /// Writes a status like the operator: only what has changed.
     fn write(&mut self, computed_from: &FluxJob, status: Option<&FluxJobStatus>) {
         let Some((job, status)) = self.job().zip(status) else { return };
         if self.strict && job.resource_version() != computed_from.resource_version() {
@@ -227,13 +227,13 @@ impl World {
         }
     }
 
-    /// Does the first of these steps, and then the operator ends.
+    /// Applies these steps, and then the operator crashes.
     pub fn crash_after(&mut self, steps: &[Step]) {
         steps.iter().for_each(|step| self.take(step));
         self.catch_up();
     }
 
-    /// Does a step, as the API server would.
+    /// Applies a step, like the API server.
     fn take(&mut self, step: &Step) {
         match step {
             Step::Create(Object::MiniCluster(made)) => {
@@ -248,7 +248,7 @@ impl World {
             Step::Delete(target) => {
                 assert!(target.uid.is_some(), "what is deleted was observed");
                 let version = self.next_version();
-                // One that is gone, or another one of its name, is left alone.
+                // One that was deleted, or another one with its name, is left alone.
                 let there = self.minicluster.as_mut();
                 let there =
                     there.filter(|it| it["metadata"]["uid"].as_str() == target.uid.as_deref());
@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// A reconciliation, and then the others. Returns whether anything has moved.
+    /// A reconciliation, and then the others. Returns whether anything has changed.
     pub fn turn(&mut self) -> bool {
         let before = self.clone();
         self.reconcile();
@@ -297,7 +297,7 @@ impl World {
         *self != before
     }
 
-    /// Lets everybody work until nothing moves any more. The watches catch up.
+    /// Repeats rounds until nothing changes any more. The watches catch up.
     pub fn settle(&mut self) {
         (self.shown, self.failing) = (None, None);
         for _ in 0..World::LONG {
@@ -308,7 +308,7 @@ impl World {
         panic!("it never settles: {self:#?}");
     }
 
-    /// The world without what depends on how often something was written.
+    /// The state without what depends on the number of writes.
     pub fn essence(&self) -> World {
         let mut world = World { version: 0, writes: 0, expects: false, ..self.clone() };
         for object in [&mut world.job, &mut world.minicluster].into_iter().flatten() {
@@ -317,21 +317,21 @@ impl World {
         world
     }
 
-    // What happens.
+    // Transitions.
 
-    /// The watches show nothing new from now on.
+    /// From now on the watches show nothing new.
     pub fn stall(&mut self) {
         if self.shown.is_none() {
             self.shown = Some((self.job.clone(), self.minicluster.clone()));
         }
     }
 
-    /// The watch of MiniClusters does not show the job's; the other one shows what there is.
+    /// The watch of MiniClusters does not show the job's; the watch of jobs is up to date.
     pub fn hide_cluster(&mut self) {
         (self.shown, self.expects) = (Some((self.job.clone(), None)), false);
     }
 
-    /// The watches show what there is.
+    /// The watches show the stored state.
     pub fn catch_up(&mut self) {
         self.shown = None;
     }
@@ -341,7 +341,7 @@ impl World {
         self.failing = Some(failure);
     }
 
-    /// Something of an object was written by somebody else.
+    /// Another client has written to an object.
     fn touch(&mut self) {
         let version = self.next_version();
         for object in [&mut self.job, &mut self.minicluster].into_iter().flatten() {
@@ -349,7 +349,7 @@ impl World {
         }
     }
 
-    /// The queue gives room, if it may.
+    /// The queue admits the job, if it may.
     pub fn admit(&mut self, size: u32) {
         let free = |workload: &Workload| {
             let rests = workload.not_before.is_some_and(|until| until > self.now.as_millisecond());
@@ -363,7 +363,7 @@ impl World {
         }
     }
 
-    /// The queue wants its room back.
+    /// The queue evicts the job.
     pub fn evict(&mut self, reason: EvictReason) {
         let has_room = |workload: &Workload| workload.admission.is_some() && !workload.finished;
         if self.workload().is_some_and(|workload| has_room(&workload)) {
@@ -396,12 +396,12 @@ impl World {
         self.setup = serde_json::from_value(changed).unwrap();
     }
 
-    /// Another setup takes the place of the job's.
+    /// Another setup replaces the job's.
     pub fn replace_setup(&mut self, name: &str) {
         self.record = Some(SetupName::new("hpc", name));
     }
 
-    /// The MiniCluster gets as far as this: `PodsPending`, `ReadyTimeout`, or `Quorum`.
+    /// The MiniCluster reaches this state: `PodsPending`, `ReadyTimeout`, or `Quorum`.
     pub fn cluster(&mut self, reason: &str) {
         let Some(minicluster) = self.living() else { return };
         let ready = if reason == "Quorum" { "True" } else { "False" };
@@ -430,12 +430,12 @@ impl World {
         self.touch();
     }
 
-    /// The command ends with this code.
+    /// The command finishes with this exit code.
     pub fn end(&mut self, code: i32) {
         self.end_for(code, if code == 0 { "Completed" } else { "CommandFailed" });
     }
 
-    /// The cluster ends for this reason.
+    /// The cluster finishes for this reason.
     pub fn end_for(&mut self, code: i32, reason: &str) {
         let Some(minicluster) = self.living() else { return };
         let succeeded = if code == 0 { "True" } else { "False" };
@@ -454,12 +454,12 @@ impl World {
         (!ended).then_some(minicluster)
     }
 
-    /// Somebody deletes the MiniCluster.
+    /// The MiniCluster is deleted.
     pub fn lose_cluster(&mut self) {
         self.minicluster = None;
     }
 
-    /// Somebody has a MiniCluster of that name.
+    /// A MiniCluster of that name has another owner.
     pub fn take_name(&mut self) {
         self.minicluster = Some(flux_operator_testkit::smallest("lammps"));
     }
@@ -469,7 +469,7 @@ impl World {
         self.job.as_mut().unwrap()["status"] = json!(null);
     }
 
-    /// The job is being deleted, and somebody holds it.
+    /// The job is being deleted, and a finalizer keeps it.
     pub fn go(&mut self) {
         let metadata = &mut self.job.as_mut().unwrap()["metadata"];
         metadata["deletionTimestamp"] = json!(self.now.to_string());
@@ -479,7 +479,7 @@ impl World {
         self.now += SignedDuration::from_secs(seconds);
     }
 
-    // What tests ask.
+    // Queries of tests.
 
     pub fn now(&self) -> Timestamp {
         self.now
@@ -538,7 +538,7 @@ fn shown(step: &Step) -> String {
     }
 }
 
-/// Whether these steps delete the MiniCluster, and do nothing else.
+/// Whether these steps only delete the MiniCluster.
 pub fn is_deletion(steps: &[Step]) -> bool {
     matches!(steps, [Step::Delete(target)] if target.kind == TargetKind::MiniCluster)
 }

@@ -1,4 +1,4 @@
-//! What may happen to a cluster.
+//! Transitions of a cluster.
 
 use flux_operator_plan::FailureKind;
 use proptest::prelude::*;
@@ -7,32 +7,32 @@ use serde_json::{Value, json};
 use crate::queued;
 use crate::world::{Lead, World};
 
-/// Something that happens to a cluster.
+/// A transition of a cluster.
 #[derive(Clone, Debug)]
 pub enum Happening {
     /// The user changes the spec.
     Change(Value),
-    /// The pods get as far as this.
+    /// The pods reach this state.
     Pods(&'static str),
-    /// The lead ends with this code.
+    /// The lead's command finishes with this exit code.
     Ends(i32),
     /// The lead is lost.
     LosesItsLead,
     /// Time passes.
     Seconds(i64),
-    /// Somebody deletes an object.
+    /// A user deletes an object.
     Deletes(&'static str),
-    /// Somebody changes an object.
+    /// A user changes an object.
     Spoils(&'static str),
-    /// The queue gives it room for so many nodes, or takes it back.
+    /// The queue grants this many nodes, or evicts the cluster.
     Queue(Option<i32>),
-    /// The lead reports, with or without jobs on the ranks that leave.
+    /// The lead reports, with or without jobs on the ranks that are to be removed.
     Reports { busy: bool },
-    /// The watches show nothing new.
+    /// The watches stall.
     Stalls,
-    /// The watches show what there is.
+    /// The watches catch up.
     CatchesUp,
-    /// A step of the next reconciliation that has any fails.
+    /// A step of the next reconciliation with steps fails.
     Fails(usize, FailureKind),
 }
 
@@ -56,7 +56,7 @@ impl Happening {
     }
 }
 
-/// A spec to begin with: a few of everything that steps depend on.
+/// An initial spec: some of everything that steps depend on.
 pub fn specs() -> impl Strategy<Value = Value> {
     let sizes = prop_oneof![
         (1..4).prop_map(|size| json!({ "size": size })),
@@ -127,12 +127,12 @@ fn happenings() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// A spec, and what happens then.
+/// A spec, and a history.
 pub fn histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
     (specs(), proptest::collection::vec(happenings(), 0..6))
 }
 
-/// Longer ones, in which the operator may see too little and its steps may fail.
+/// Longer histories, in which the watches may lag behind and steps may fail.
 pub fn hard_histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
     let failures = proptest::sample::select(
         &[
@@ -149,7 +149,7 @@ pub fn hard_histories() -> impl Strategy<Value = (Value, Vec<Happening>)> {
         2 => Just(Happening::CatchesUp),
         1 => Just(Happening::Deletes("MiniCluster")),
     ];
-    // What makes a cluster run and shrink, which takes several in a row.
+    // Transitions that make a cluster run and shrink, which takes several in a row.
     let life = prop_oneof![
         4 => Just(Happening::Pods("Ready")),
         2 => (1..3).prop_map(|size| Happening::Change(json!({ "size": size }))),

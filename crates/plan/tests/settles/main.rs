@@ -1,9 +1,9 @@
-//! What is true of every plan, tried on made-up histories: a settled cluster is
-//! quiet, a crash after any step heals, and nothing is made twice.
+//! Properties of every plan, tested on generated histories: a settled cluster is
+//! quiet, a crash after any step heals, and nothing is created twice.
 //!
-//! The [`World`] beside this file carries steps out as the API server would, with a Job
-//! controller reduced to what plans can see of it. What the API server really does
-//! is asked of the API server, in `tests/e2e/tests/crash.rs`.
+//! The [`World`] beside this file applies steps like the API server, with a Job
+//! controller reduced to what plans can observe of it. What the API server really does
+//! is tested with a real one, in `tests/e2e/tests/crash.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use world::{Lead, World};
 
-/// As many as take a few seconds together without optimization.
+/// As many cases as run in a few seconds together without optimization.
 const CASES: u32 = 48;
 
 proptest! {
@@ -37,11 +37,11 @@ proptest! {
             let settled = world.clone();
             prop_assert_eq!(world.reconcile().steps, []);
             world.control();
-            prop_assert_eq!(&world, &settled, "somebody still moves after {:?}", happening);
+            prop_assert_eq!(&world, &settled, "something still changes after {:?}", happening);
         }
     }
 
-    /// Also where the operator is away while things happen, and sees them together.
+    /// Also if the operator is down while things happen, and observes them together.
     #[test]
     fn a_crash_after_any_step_heals((spec, happenings) in histories(), away in any::<bool>()) {
         let mut world = World::new(&spec);
@@ -54,7 +54,7 @@ proptest! {
         settle_in_spite_of_crashes(&mut world);
     }
 
-    /// Also where its watches lag behind, its steps fail, and its status is refused because the
+    /// Also if its watches lag behind, its steps fail, and its status is refused because the
     /// object has changed: once all of this is over, it settles.
     #[test]
     fn what_was_missed_or_failed_is_made_good((spec, happenings) in hard_histories()) {
@@ -89,7 +89,7 @@ proptest! {
     fn no_write_is_one_that_kubernetes_refuses((spec, happenings) in histories()) {
         let mut world = World::new(&spec);
         for happening in happenings {
-            // Without settling: steps must be right in the middle of things too.
+            // Without settling: steps must be valid in intermediate states too.
             world.reconcile();
             happening.happen(&mut world);
             world.control();
@@ -181,7 +181,7 @@ fn more_hosts_than_were_listed_are_a_new_job_before_the_start_and_refused_after(
     }
 }
 
-/// The Job has gone with its owner, and the watch of MiniClusters does not show it.
+/// The Job was deleted with its owner, and the watch of MiniClusters does not show that yet.
 #[test]
 fn nothing_is_made_for_an_owner_that_is_gone() {
     let mut world = World::new(&json!({ "size": 1, "interactive": true }));
@@ -211,7 +211,7 @@ fn a_cluster_that_is_made_smaller_is_drained_first() {
     assert_eq!((world.pods(), world.condition("Ready").reason.as_str()), (2, "Quorum"));
 }
 
-/// What its watches show is older than what the queue has written.
+/// The watches show an older state than the one the queue has written.
 #[test]
 fn a_status_that_was_computed_from_an_older_object_is_not_written() {
     let mut world = World::new(&json!({ "size": 1, "queue": "batch", "interactive": true }));
@@ -251,8 +251,8 @@ fn fixed_fields() -> impl Strategy<Value = (&'static str, Value)> {
     ])
 }
 
-/// Settles, and at every step of the way also a world in which the operator ended
-/// right after it: it must come to the same.
+/// Settles, and for every step on the way also settles a world in which the operator crashed
+/// right after it: the result must be the same.
 fn settle_in_spite_of_crashes(world: &mut World) {
     let mut crashed = Vec::new();
     for _ in 0..World::LONG {

@@ -1,4 +1,4 @@
-//! `readyTimeoutSeconds`: who gives its nodes back, and who does not.
+//! `readyTimeoutSeconds`: which clusters release their nodes, and which do not.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn interactive() -> Value {
     json!({ "size": 2, "readyTimeoutSeconds": LIMIT, "interactive": true })
 }
 
-/// A cluster that was ready for an hour, and whose lead misses its probes now.
+/// A cluster that was ready for an hour, and whose lead now fails its probes.
 fn unready_after_an_hour(spec: &Value) -> World {
     let mut world = World::new(spec);
     world.settle();
@@ -27,7 +27,7 @@ fn unready_after_an_hour(spec: &Value) -> World {
     world
 }
 
-/// Not a second before, counted from now.
+/// Not a second earlier, counted from now.
 fn gives_back_after_the_limit(world: &mut World) {
     world.pass_time(LIMIT - 1);
     world.settle();
@@ -72,7 +72,7 @@ fn a_cluster_without_a_command_has_its_time_from_when_it_became_unready() {
     gives_back_after_the_limit(&mut world);
 }
 
-/// The status says that it never was ready; its pod knows better.
+/// The status says that it never was ready; its pod shows otherwise.
 #[test]
 fn an_operator_that_was_away_does_not_stop_what_it_has_not_seen_start() {
     for spec in [with_command(), interactive()] {

@@ -11,7 +11,7 @@ fn queued() -> World {
     World::new(&json!({ "size": 2, "maxSize": 4, "queue": "batch", "interactive": true }))
 }
 
-/// The change of a status by which room is given.
+/// The status patch of an admission.
 pub fn admission(size: i32) -> Value {
     json!({ "admission": { "queue": "hpc/batch", "size": size } })
 }
@@ -20,7 +20,7 @@ pub fn admission(size: i32) -> Value {
 fn q1_a_minicluster_that_names_a_queue_waits_for_it() {
     let mut world = queued();
     world.settle();
-    assert!(world.is_suspended(), "its Job is made suspended");
+    assert!(world.is_suspended(), "its Job is created suspended");
     assert_eq!(world.pods(), 0);
     for kind in ["Admitted", "Ready"] {
         let told = world.condition(kind);
@@ -30,7 +30,7 @@ fn q1_a_minicluster_that_names_a_queue_waits_for_it() {
     assert_eq!(world.status()["phase"], "Waiting");
 }
 
-/// Whoever waits for it waits for ever.
+/// Otherwise a client that waits for it would wait forever.
 #[test]
 fn q11_a_minicluster_says_what_its_user_has_to_change() {
     let mut world = queued();
@@ -39,7 +39,7 @@ fn q11_a_minicluster_says_what_its_user_has_to_change() {
     let told = world.condition("Admitted");
     assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "UnknownQueue"));
     assert!(told.message.contains("\"batch\""), "{}", told.message);
-    // Its turn comes by itself.
+    // It is admitted without user action.
     world.wait(Reason::WaitingForQuota { resource: Resource::Nodes, missing: 2 });
     world.settle();
     assert_eq!(world.condition("Admitted").reason, "WaitingForQueue");
@@ -55,7 +55,7 @@ fn q8_a_minicluster_that_is_admitted_runs_and_says_by_whom() {
     assert_eq!(world.pods(), 2);
     let told = world.condition("Admitted");
     assert_eq!((told.status.as_str(), told.reason.as_str()), ("True", "Admitted"));
-    assert_eq!(told.message, "queue \"hpc/batch\" has given it 2 nodes");
+    assert_eq!(told.message, "queue \"hpc/batch\" has granted 2 nodes");
     world.lead(Lead::Is("Ready"));
     world.settle();
     assert_eq!(world.status()["admission"], admission(2)["admission"], "the record stays");
@@ -77,7 +77,7 @@ fn q8_a_minicluster_grows_no_further_than_its_room() {
     assert_eq!(world.condition("Accepted").status, "True");
 }
 
-/// Its Job would be replaced by its like for ever.
+/// Otherwise its Job would be replaced by an equal one forever.
 #[test]
 fn q8_a_minicluster_with_fewer_nodes_than_it_asks_for_is_started_once() {
     let mut world = World::new(&json!({ "size": 3, "queue": "batch", "interactive": true }));
@@ -127,7 +127,7 @@ fn q16_a_minicluster_that_loses_its_room_stops_and_waits() {
     assert_eq!(world.condition("Admitted").reason, "WaitingForQueue");
 }
 
-/// The world refuses writes of what is Kueue's.
+/// The world panics on writes to fields that belong to Kueue.
 #[test]
 fn q30_what_is_kueues_of_a_job_is_never_written() {
     let kueue = json!({ "kueue.x-k8s.io/queue-name": "batch" });

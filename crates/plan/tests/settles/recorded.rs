@@ -1,4 +1,4 @@
-//! What was decided about MiniClusters before, and is decided now.
+//! Compares decisions about MiniClusters with recorded ones.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn what_is_decided_is_what_was_recorded() {
     compare("minicluster", include_str!("recorded.txt"), hard_histories(), live);
 }
 
-/// Everything that is decided in a history.
+/// All decisions in a history.
 fn live((spec, happenings): (Value, Vec<Happening>)) -> Value {
     let mut world = World::lenient(&spec);
     let mut said = Vec::new();

@@ -1,9 +1,9 @@
-//! When a job that does not fit could begin, and who may go before it until then.
+//! When a job that does not fit could start, and which jobs may overtake it until then.
 //!
-//! This is EASY backfill: the first that does not fit is promised the earliest time at
-//! which enough of those who run must have ended. Others may pass it if they have ended
-//! by then, or take only what it leaves. A job without a longest run time never ends, as
-//! far as one can know.
+//! This is EASY backfill: the first job that does not fit gets a reservation for the earliest
+//! time at which enough running jobs must have finished. Others may overtake it if they finish
+//! by then, or use only quota that it leaves. A job without a maximum run time is assumed to
+//! run forever.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use super::queue::{Given, Surroundings};
 use crate::line::Shape;
 use crate::{Millis, Resources, Uid};
 
-/// When each of those who have room ends at the latest, and what it gives back then.
-/// Who should have ended already ends at any moment.
+/// When each admitted job finishes at the latest, and what it releases then.
+/// A job that is overdue may finish at any moment.
 pub(super) fn ends(
     admitted: &HashSet<Uid>,
     given: &[Given],
@@ -33,8 +33,8 @@ pub(super) fn ends(
     all
 }
 
-/// Who may pass a job of this shape. Nobody who takes what it is missing, if it cannot be
-/// known when it could begin.
+/// Which jobs may overtake a job of this shape. If it is unknown when it could start, none may
+/// that uses what it is missing.
 pub(super) fn lets_pass(
     ledger: &Ledger,
     shape: &Shape,
@@ -64,7 +64,7 @@ mod tests {
         Workload { max_runtime: Some(runtime), ..job }
     }
 
-    /// Six of ten nodes are taken until 1000; a job of eight waits.
+    /// Six of ten nodes are used until 1000; a job of eight waits.
     fn large_job_waits(running: Option<Millis>) -> Scheduler {
         let setup = Setup { strategy: Strategy::Backfill, ..setup_of("a/queue", 10) };
         let running = Workload { max_runtime: running, ..job("a/running", 6) };
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn q22_backfill_lets_pass_who_takes_what_the_first_leaves() {
         let mut scheduler = large_job_waits(Some(1000));
-        // Of ten nodes, eight are promised.
+        // Of ten nodes, eight are reserved.
         for name in ["a/one", "a/two", "a/three"] {
             scheduler.put(later(name, 1));
         }
@@ -109,7 +109,7 @@ mod tests {
         let mut scheduler = large_job_waits(Some(1000));
         let second = runs_for(2000, job("a/second", 3));
         scheduler.put(with_room(second, "a/queue", 0));
-        // At 1000 seven are free, which is not enough for eight.
+        // At 1000 seven nodes are free, which is not enough for eight.
         scheduler.put(runs_for(1800, later("a/short", 1)));
         assert_eq!(admitted(&mut scheduler, 200), ["short"]);
     }

@@ -1,51 +1,51 @@
-//! What the scheduler says.
+//! The decisions of the scheduler.
 
 use std::sync::Arc;
 
 use crate::{Admission, Kind, Millis, Uid};
 
-/// What to do now.
+/// The decisions of one cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cycle {
-    /// Jobs that get room, in order. They count as admitted already.
+    /// Jobs that are admitted, in order. They already count as admitted.
     pub admit: Vec<Admit>,
-    /// Jobs that lose theirs. They count until they are told to have none any more.
+    /// Jobs that are evicted. They count until they are put without an admission.
     pub evict: Vec<Evict>,
-    /// When to ask again, if nothing happens before.
+    /// When to run the next cycle, if nothing changes before.
     pub wake: Option<Millis>,
-    /// How many heads of lines were looked at.
+    /// Number of jobs considered.
     pub looked: usize,
 }
 
-/// A job that gets room. It is to be written down, or taken back by [`crate::Scheduler::undo`].
+/// A job that is admitted. It has to be written, or reverted by [`crate::Scheduler::undo`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admit {
-    /// Who.
+    /// Its uid.
     pub uid: Uid,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its name there.
     pub name: Arc<str>,
-    /// What it gets.
+    /// The quota it is granted.
     pub admission: Admission,
 }
 
-/// A job that loses its room.
+/// A job that is evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evict {
-    /// Who.
+    /// Its uid.
     pub uid: Uid,
-    /// Why.
+    /// The reason.
     pub reason: EvictReason,
 }
 
-/// Why a job loses its room.
+/// Why a job is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EvictReason {
-    /// The queue is stopped and drained.
+    /// The queue was stopped with HoldAndDrain.
     QueueStopped,
-    /// The quota was lowered, and the setup says so.
+    /// The quota was lowered, and the setup has overQuota Evict.
     OverQuota,
 }

@@ -1,4 +1,4 @@
-//! Who loses room.
+//! Which jobs are evicted.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,13 +8,13 @@ use super::queue::Queue;
 use crate::{Admission, EvictReason, OverQuota, Stop, Uid};
 
 impl Queue {
-    /// Whether it wants room back from somebody.
+    /// Why jobs are to be evicted, if any are.
     pub(super) fn takes_back(&self) -> Option<EvictReason> {
         let setup = &self.ledger.setup;
         if setup.stop == Stop::HoldAndDrain {
             Some(EvictReason::QueueStopped)
         } else if setup.over_quota == OverQuota::Evict
-            // A setup that cannot be used has no room that one could trust.
+            // The quota of a setup that cannot be used is not reliable.
             && setup.mistake.is_none()
             && !self.ledger.used.fits(&setup.room)
         {
@@ -24,8 +24,8 @@ impl Queue {
         }
     }
 
-    /// Those who lose their room now. Only room that was written down can be taken back;
-    /// what was only decided is looked at again when it has been.
+    /// The jobs to evict now. Only an admission that was written can be taken back;
+    /// one that was only decided is considered again after it was written.
     pub(super) fn evictions(&self, jobs: &HashMap<Uid, Box<Job>>) -> Vec<(Uid, EvictReason)> {
         let Some(reason) = self.takes_back() else { return Vec::new() };
         let mut staying = self.ledger.used.clone();
@@ -92,13 +92,13 @@ mod tests {
         scheduler.put_setup(evicting(5));
         let over = EvictReason::OverQuota;
         assert_eq!(evicted(&mut scheduler, 11), [("young".to_owned(), over)]);
-        // It counts until it is told to have no room, and is not evicted twice.
+        // It counts until it is put without an admission, and is not evicted twice.
         assert_eq!(scheduler.usage(&SetupName::new("a", "queue")).unwrap().admitted, 3);
         scheduler.put_setup(evicting(4));
         assert_eq!(evicted(&mut scheduler, 12), []);
         scheduler.put_setup(evicting(3));
         assert_eq!(evicted(&mut scheduler, 13), [("old".to_owned(), over)]);
-        // What could not be carried out is decided again.
+        // An eviction that failed is decided again.
         scheduler.undo(&"old".into());
         assert_eq!(evicted(&mut scheduler, 14), [("old".to_owned(), over)]);
         scheduler.put(job("a/young", 2));

@@ -1,4 +1,4 @@
-//! Which queue a job is at.
+//! The queue of a job.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::queues::Queues;
 use crate::{Inactive, InactiveReason, OtherNamespaces, QueueName, Reason, Setup, SetupName, Stop};
 
 impl Queues {
-    /// The queue for a job of a namespace that asks for one.
+    /// The queue of a job, by its namespace and the queue that it names.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why it has no queue.
     pub(super) fn find(
         &self,
         namespace: &Arc<str>,
@@ -23,7 +23,7 @@ impl Queues {
                 found.next().unwrap_or_else(|| Err(Reason::UnknownQueue(name.clone())))
             }
             QueueName::Exactly(setup) => self.exactly(namespace, setup).unwrap_or_else(|| {
-                // Of other people's namespaces nobody learns what is there.
+                // Users do not learn what exists in other users' namespaces.
                 match setup.namespace == *namespace || setup.namespace == self.home {
                     true => Err(Reason::UnknownQueue(setup.to_string().into())),
                     false => Err(Reason::NotServed(setup.clone())),
@@ -32,10 +32,10 @@ impl Queues {
         }
     }
 
-    /// The queue in which room counts that was given by a setup.
+    /// The queue in which quota counts that was granted by a setup.
     ///
     /// # Errors
-    /// When there is none any more.
+    /// If that queue does not exist any more.
     pub(super) fn current(&self, setup: &SetupName) -> Result<SetupName, Reason> {
         let current = self.succession.current(setup);
         match self.get(current).is_some() {
@@ -44,7 +44,7 @@ impl Queues {
         }
     }
 
-    /// The setups that a name may mean to a job of a namespace.
+    /// The setups that a name may refer to, for a job of a namespace.
     fn meant(&self, namespace: &Arc<str>, asked: &QueueName) -> Vec<SetupName> {
         match asked {
             QueueName::Any => Vec::new(),
@@ -55,18 +55,18 @@ impl Queues {
         }
     }
 
-    /// The setups by way of which a job that asks for a queue may come to it.
+    /// The setups through which a job that names a queue may get to its current queue.
     pub(super) fn links(&self, namespace: &Arc<str>, asked: &QueueName) -> Vec<SetupName> {
         let meant = self.meant(namespace, asked);
         meant.iter().flat_map(|setup| self.succession.successors_of(setup)).cloned().collect()
     }
 
-    /// Why a queue admits nothing, if so.
+    /// Why a queue admits no jobs, if it does not.
     pub(super) fn inactive(&self, setup: &Setup) -> Option<Inactive> {
         let inactive = |reason, message| Some(Inactive { reason, message });
         let current = self.succession.current(&setup.name);
         if *current != setup.name {
-            let message = format!("FluxSetup \"{current}\" has taken its place");
+            let message = format!("it was replaced by FluxSetup \"{current}\"");
             inactive(InactiveReason::Replaced, message)
         } else if let Some(mistake) = &setup.mistake {
             Some(mistake.clone())
@@ -82,7 +82,7 @@ impl Queues {
         }
     }
 
-    /// The queue of this name or its successor, if it is there and may be known.
+    /// The queue of this name or its successor, if it exists and the namespace may know it.
     fn exactly(&self, namespace: &str, setup: &SetupName) -> Option<Result<SetupName, Reason>> {
         let current = self.succession.current(setup);
         let found = &self.get(current)?.ledger.setup;
@@ -95,8 +95,8 @@ impl Queues {
         }
     }
 
-    /// The only one that serves a namespace, or its own that is called `default`. One that
-    /// is being deleted counts only where there is no other.
+    /// The only setup that serves a namespace, or the one called `default` in it. A setup that
+    /// is being deleted counts only if there is no other.
     fn any(&self, namespace: &Arc<str>) -> Result<SetupName, Reason> {
         let serving: Vec<&Setup> = [namespace, &self.home]
             .into_iter()
@@ -166,7 +166,7 @@ mod tests {
             found([Setup { serves: some, ..setup("operator/x") }], ""),
             Ok("operator/x".to_owned())
         );
-        // Elsewhere than at home nobody speaks for another namespace.
+        // Only setups in the operator's namespace serve other namespaces.
         assert_eq!(found([for_all("b/x")], ""), Err(Reason::NoQueue));
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let setups = || [setup("a/x"), for_all("operator/y")];
         assert_eq!(found(setups(), ""), Err(Reason::AmbiguousQueue(names)));
         assert_eq!(found([setup("a/x"), setup("a/default")], ""), Ok("a/default".to_owned()));
-        // One that is being deleted is no choice.
+        // A setup that is being deleted is not a choice.
         let going = Setup { going: true, ..setup("a/x") };
         assert_eq!(found([going.clone(), setup("a/y")], ""), Ok("a/y".to_owned()));
         assert_eq!(found([going], ""), Ok("a/x".to_owned()));
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(found([setup("operator/x")], "operator/x"), Err(Reason::NotServed(home)));
         assert_eq!(found([setup("a/x")], "y"), Err(Reason::UnknownQueue("y".into())));
         assert_eq!(found([setup("a/x")], "a/y"), Err(Reason::UnknownQueue("a/y".into())));
-        // Whether it is there is nobody's business elsewhere.
+        // Whether a setup of another namespace exists is not revealed.
         let other = Err(Reason::NotServed(SetupName::new("b", "x")));
         assert_eq!(found([setup("b/x")], "b/x"), other);
         assert_eq!(found([], "b/x"), other);
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(admitted(&mut scheduler, 2), ["job"]);
         scheduler.remove_setup(&old);
         assert_eq!(usage(&scheduler, "a/new"), (0, 2));
-        // Who asks for the old name later is at the new one too.
+        // A later job that names the old setup is in the queue of the new one.
         scheduler.put(Workload { queue: "a/old".into(), ..job("a/later", 1) });
         assert_eq!(usage(&scheduler, "a/new"), (1, 2));
     }
@@ -255,7 +255,7 @@ mod tests {
         };
         for (name, other) in [("a/x", "a/y"), ("a/y", "a/x")] {
             let circle = format!(
-                "replaces leads in a circle, by way of \"{other}\": remove a name from replaces of one of them"
+                "replaces is circular, through \"{other}\": remove a name from replaces of one of them"
             );
             assert_eq!(told(&scheduler, name), Some((InactiveReason::Conflict, circle)));
         }
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(scheduler.successor(&old), None);
         scheduler.put_setup(new(None));
         assert_eq!((usage(&scheduler, "a/old"), usage(&scheduler, "a/new")), ((0, 0), (1, 1)));
-        // What runs is counted, also while the nodes are not known again.
+        // Running jobs count, even while the nodes are unknown again.
         scheduler.remove_setup(&old);
         scheduler.put_setup(new(Some(&unknown)));
         assert_eq!(usage(&scheduler, "a/new"), (1, 1));

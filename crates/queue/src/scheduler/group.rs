@@ -1,11 +1,11 @@
-//! Jobs that are at the same queue for the same cause.
+//! Jobs that are in the same queue for the same cause.
 
 use std::collections::HashSet;
 
 use crate::{Reason, SetupName, Uid};
 
-/// Jobs of one namespace that ask for the same queue, or jobs that were given room under
-/// the same name. All of them are at one queue, and go to another together.
+/// Jobs of one namespace that name the same queue, or jobs that were admitted under the same
+/// name. All of them are in one queue, and move to another together.
 #[derive(Debug)]
 pub(super) struct Group {
     /// The queue, or why there is none.

@@ -1,16 +1,16 @@
-//! A workload, and what was decided about it.
+//! A workload and the decisions about it.
 
 use crate::{Admission, Workload};
 
-/// A workload, and what was decided about it.
+/// A workload and the decisions about it.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) workload: Workload,
-    /// Room that it was given and that nobody has told us of yet.
+    /// An admission that was decided and not put yet.
     pub(super) decided: Option<Admission>,
-    /// It was said to lose its room.
+    /// Its eviction was decided.
     pub(super) evicted: bool,
-    /// It stays out of the lines until its back-off ends.
+    /// It is not in a class until its back-off ends.
     pub(super) rests: bool,
 }
 
@@ -19,13 +19,13 @@ impl Job {
         Job { workload, decided: None, evicted: false, rests: false }
     }
 
-    /// The room it has, written down or decided.
+    /// Its admission, written or decided.
     pub(super) fn admission(&self) -> Option<&Admission> {
         self.workload.admission.as_ref().or(self.decided.as_ref())
     }
 
-    /// Whether it has the same room as before. When it was given does not matter: what is
-    /// written down has whole seconds.
+    /// Whether it has the same quota as before. The time of the admission does not matter:
+    /// the one that was written is in whole seconds.
     pub(super) fn has_room_of(&self, before: &Job) -> bool {
         let room = |job: &Job| {
             let Admission { queue, size, resources, at: _ } = job.admission()?.clone();
@@ -34,7 +34,7 @@ impl Job {
         room(self).is_some() && room(self) == room(before)
     }
 
-    /// Whether it has the same room as before, and only its record names another setup.
+    /// Whether it has the same quota as before, and only its record names another setup.
     pub(super) fn is_renamed(&self, before: &Job) -> bool {
         match (&self.workload.admission, &before.workload.admission) {
             (Some(now), Some(before)) => {
@@ -45,7 +45,7 @@ impl Job {
         }
     }
 
-    /// Whether it has room that it is about to lose.
+    /// Whether it has quota that it is about to lose.
     pub(super) fn is_leaving(&self) -> bool {
         self.evicted || self.workload.suspended
     }

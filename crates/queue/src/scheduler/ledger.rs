@@ -1,4 +1,4 @@
-//! What is taken of a setup's room and for whom it is kept: whether a job fits.
+//! The quota of a setup, its usage and its reservations: whether a job fits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use crate::order::Key;
 use crate::sum::Sum;
 use crate::{Millis, Reason, Resources, Setup};
 
-/// A setup's room and what is taken of it.
+/// The quota of a setup and its usage.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) setup: Setup,
-    /// What admitted jobs take.
+    /// What admitted jobs use.
     pub(super) used: Sum,
-    /// For whom room is kept, in their order, since the last cycle.
+    /// Reservations since the last cycle, in the order of their jobs.
     pub(super) kept: Vec<Kept>,
 }
 
-/// A job that does not fit, and for which room is kept.
+/// Quota that is reserved for a job that does not fit.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) key: Key,
@@ -27,11 +27,11 @@ pub(super) struct Kept {
     pub(super) lets_pass: LetsPass,
 }
 
-/// Who of those behind it may still be admitted.
+/// Which of the jobs behind a reservation may still be admitted.
 #[derive(Debug)]
 pub(super) enum LetsPass {
     Nobody,
-    /// Who fits beside what is taken, the kept room included, or has ended by then.
+    /// Those that fit beside what is `taken`, reserved quota included, or finish by then.
     Beside {
         taken: Sum,
         ends_by: Option<Millis>,
@@ -39,7 +39,7 @@ pub(super) enum LetsPass {
 }
 
 impl LetsPass {
-    /// Whether a job of this shape is gone before the kept room is needed.
+    /// Whether a job of this shape finishes before the reserved quota is needed.
     fn in_time(ends_by: Option<Millis>, shape: &Shape, now: Millis) -> bool {
         match (ends_by, shape.max_runtime) {
             (Some(ends_by), Some(runtime)) => now.saturating_add(runtime) <= ends_by,
@@ -53,12 +53,13 @@ impl Ledger {
         Ledger { setup, used: Sum::default(), kept: Vec::new() }
     }
 
-    /// The size at which a job of this shape can be admitted at this place of the order.
+    /// The size at which a job of this shape can be admitted at this position of the order.
     ///
-    /// What room of this queue cannot cure comes first: such a job holds up nobody.
+    /// Obstacles that more quota of this queue cannot remove are reported first: such a job
+    /// blocks no other.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// Why it cannot be admitted.
     pub(super) fn offer(
         &self,
         shape: &Shape,
@@ -102,7 +103,7 @@ impl Ledger {
         Ok(most)
     }
 
-    /// Counts what a job of this shape was given.
+    /// Counts the quota that a job of this shape was granted.
     pub(super) fn take(&mut self, shape: &Shape, resources: &Resources, now: Millis) {
         self.used.add(resources);
         for Kept { lets_pass, .. } in &mut self.kept {

@@ -1,11 +1,11 @@
-//! The scheduler: told what there is, it says who gets room.
+//! The scheduler: from setups and workloads to admissions and evictions.
 //!
 //! ```text
-//! put ──► job ──find──► group ──► queue: order, lines, what is used ──cycle──► admit, evict
+//! put ──► job ──resolve──► group ──► queue: order, classes, usage ──cycle──► admit, evict
 //! ```
 //!
-//! Everything known is kept where it is needed as soon as it is told: a job in its line, an
-//! admission in what its queue uses. A cycle has nothing to gather.
+//! Every call updates all derived state at once: a job is in its class, an admission in the
+//! usage of its queue. A cycle has nothing to collect.
 
 mod backfill;
 mod decision;
@@ -36,16 +36,16 @@ use crate::{
     Waiting, Workload,
 };
 
-/// All queues. See the crate's page.
+/// All queues. See the crate documentation.
 #[derive(Debug)]
 pub struct Scheduler {
     queues: Queues,
     roll: Roll,
-    /// Those who back off, by the time at which they come back.
+    /// Jobs that back off, by the end of their back-off.
     resting: BTreeSet<(Millis, Uid)>,
 }
 
-/// A scheduler without a home: every setup serves its own namespace only.
+/// A scheduler without an operator namespace: every setup serves its own namespace only.
 impl Default for Scheduler {
     fn default() -> Scheduler {
         Scheduler::new("")
@@ -53,13 +53,13 @@ impl Default for Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler that knows nothing yet. Setups in `home`, the operator's namespace,
-    /// are found by their name from every namespace they serve.
+    /// An empty scheduler. Setups in `home`, the operator's namespace,
+    /// are found by their name from every namespace that they serve.
     pub fn new(home: &str) -> Scheduler {
         Scheduler { queues: Queues::new(home), roll: Roll::default(), resting: BTreeSet::new() }
     }
 
-    /// There is this setup, new or changed.
+    /// Adds or updates a setup.
     pub fn put_setup(&mut self, setup: Setup) {
         let name = setup.name.clone();
         let Some(queue) = self.queues.get_mut(&name) else {
@@ -74,7 +74,7 @@ impl Scheduler {
         let moves = placement(&before) != placement(&setup);
         let relines =
             (before.strategy == Strategy::Backfill) != (setup.strategy == Strategy::Backfill);
-        // What a job without a size asks for may be another now, and so what it is missing.
+        // The default size may have changed, and with it what a job without a size is missing.
         queue.lines.values_mut().for_each(|line| line.blocked = None);
         let jobs: Vec<Uid> = match relines {
             true => queue.order.iter().map(|key| key.uid.clone()).collect(),
@@ -91,7 +91,7 @@ impl Scheduler {
         }
     }
 
-    /// This setup is gone. Its jobs look for another; room that they have they keep.
+    /// Removes a setup. Its waiting jobs look for another queue; admitted jobs keep their quota.
     pub fn remove_setup(&mut self, name: &SetupName) {
         if self.queues.remove(name).is_some() {
             self.queues.note_successors(name);
@@ -99,14 +99,14 @@ impl Scheduler {
         }
     }
 
-    /// A namespace's own quota, new or changed; empty when there is none.
+    /// Sets what the ResourceQuotas of a namespace leave; empty if there are none.
     pub fn put_namespace_room(&mut self, namespace: &str, room: NamespaceRoom) {
         let namespace: Arc<str> = namespace.into();
         let known = self.roll.namespaces.entry(namespace.clone()).or_default();
         if known.room == room {
             return self.roll.forget_if_empty(&namespace);
         }
-        // Jobs of a namespace with a quota of its own stand in lines of their own.
+        // Jobs of a namespace with a ResourceQuota are in classes of their own.
         let relines = known.is_limited() == room.left.is_empty();
         let jobs: Vec<Uid> = match relines {
             true => known.waiting.values().flat_map(|group| &group.jobs).cloned().collect(),
@@ -121,9 +121,9 @@ impl Scheduler {
         self.roll.forget_if_empty(&namespace);
     }
 
-    /// There is this workload, new or changed. Telling the same again changes nothing.
-    /// One without an admission that was admitted in a cycle stays so until
-    /// [`Scheduler::undo`]: what is told may be older than the decision.
+    /// Adds or updates a workload. Putting the same workload again changes nothing.
+    /// One without an admission that was admitted in a cycle stays admitted until
+    /// [`Scheduler::undo`]: the object may be older than the decision.
     pub fn put(&mut self, workload: Workload) {
         if workload.finished {
             return self.remove(&workload.uid);
@@ -146,13 +146,13 @@ impl Scheduler {
         self.take_in(job);
     }
 
-    /// This workload is gone.
+    /// Removes a workload.
     pub fn remove(&mut self, uid: &Uid) {
         self.take_out(uid);
     }
 
-    /// An admission could not be written down: the job waits again, at its old place. Or an
-    /// eviction could not be carried out: it is decided again.
+    /// Reverts an admission that could not be written: the job waits again, at its old
+    /// position. Or reverts an eviction that failed: it is decided again.
     pub fn undo(&mut self, uid: &Uid) {
         let job = self.roll.jobs.get(uid);
         if !job.is_some_and(|job| job.decided.is_some() || job.evicted) {
@@ -165,7 +165,7 @@ impl Scheduler {
         }
     }
 
-    /// Decides, for those queues to which something has happened.
+    /// Decides, for the queues in which something has changed.
     pub fn cycle(&mut self, now: Millis) -> Cycle {
         let mut cycle = Cycle::default();
         self.end_rests(now);
@@ -193,7 +193,7 @@ impl Scheduler {
         cycle
     }
 
-    /// Why a job waits; None if it has room, has ended, or is not known.
+    /// Why a job waits; None if it is admitted, has finished, or is unknown.
     pub fn why(&self, uid: &Uid, now: Millis) -> Option<Waiting> {
         let job = self.roll.jobs.get(uid).filter(|job| job.admission().is_none())?;
         let suspended = job.workload.suspended.then_some(Reason::Suspended);
@@ -220,19 +220,19 @@ impl Scheduler {
         Some(Waiting { queue: Some(name.clone()), position: queue.order.position(&key), reason })
     }
 
-    /// The jobs that wait at a setup, in order. Those that are suspended are not there.
+    /// The jobs that wait in a queue, in order, without those that are suspended.
     pub fn pending(&self, queue: &SetupName) -> Vec<&Workload> {
         let order = self.queues.get(queue).map(|queue| &queue.order);
         let keys = order.into_iter().flat_map(|order| order.iter());
         keys.map(|key| &self.roll.jobs[&key.uid].workload).collect()
     }
 
-    /// The setup whose queue a workload is in, waiting or admitted.
+    /// The setup in whose queue a workload is, waiting or admitted.
     pub fn queue_of(&self, uid: &Uid) -> Option<&SetupName> {
         self.roll.place(uid).map(|(_, queue)| queue)
     }
 
-    /// What is true of a setup.
+    /// The usage of a setup.
     pub fn usage(&self, queue: &SetupName) -> Option<Usage> {
         let known = self.queues.get(queue)?;
         Some(Usage {
@@ -255,23 +255,23 @@ impl Scheduler {
         self.roll.jobs.values().map(|job| &job.workload)
     }
 
-    /// The setup that has taken the place of another, the last of a chain.
+    /// The setup that has replaced another one, the last of a chain.
     pub fn successor(&self, setup: &SetupName) -> Option<SetupName> {
         let current = self.queues.succession.current(setup);
         (current != setup).then(|| current.clone())
     }
 
-    /// Whether a setup has the place of another, or will have it as soon as it can be used.
+    /// Whether a setup has replaced another one, or will do so as soon as it can be used.
     pub fn is_to_succeed(&self, setup: &SetupName, other: &SetupName) -> bool {
         self.queues.succession.is_to_succeed(setup, other)
     }
 
-    /// The setups whose usage may have changed since this was last asked.
+    /// The setups whose usage may have changed since the last call.
     pub fn take_changed(&mut self) -> Vec<SetupName> {
         self.queues.take_changed()
     }
 
-    /// How much of a setup's room is free; a resource without a limit is missing.
+    /// The quota of a setup that is free; a resource without a limit is missing.
     pub fn free(&self, queue: &SetupName) -> Option<Resources> {
         let ledger = &self.queues.get(queue)?.ledger;
         let free = ledger.setup.room.iter().map(|(resource, limit)| {
@@ -280,15 +280,15 @@ impl Scheduler {
         Some(Resources::of(free))
     }
 
-    /// An admission is known of that was decided, or something has changed of a job that
-    /// keeps its room.
+    /// Updates a job that keeps its quota: its decided admission was written, or something
+    /// else has changed.
     fn confirm(&mut self, job: Job) {
         let (uid, namespace) = (job.workload.uid.clone(), job.workload.namespace.clone());
         if self.roll.update(job) {
             self.touch_namespace(&namespace);
             self.roll.forget_if_empty(&namespace);
         }
-        // Room can be taken back only once it is written down.
+        // An admission can be taken back only once it is written.
         if let Some((_, name)) = self.roll.place(&uid)
             && self.queues.get(name).is_some_and(|queue| queue.takes_back().is_some())
         {
@@ -296,7 +296,7 @@ impl Scheduler {
         }
     }
 
-    /// Counts room that a cycle has given; its queue and its namespace have done so already.
+    /// Records an admission of a cycle, which its queue and its namespace have already counted.
     fn assume(&mut self, queue: &SetupName, given: Given, now: Millis) -> Option<Admit> {
         let Given { uid, size, resources, max_runtime: _ } = given;
         let admission = Admission { queue: queue.clone(), size, resources, at: now };
@@ -308,7 +308,7 @@ impl Scheduler {
         Some(Admit { uid, kind, namespace, name, admission })
     }
 
-    /// Those whose back-off has ended stand in line again.
+    /// Puts jobs whose back-off has ended into their classes again.
     fn end_rests(&mut self, now: Millis) {
         while self.resting.first().is_some_and(|(at, _)| *at <= now)
             && let Some((_, uid)) = self.resting.pop_first()
@@ -321,10 +321,10 @@ impl Scheduler {
         }
     }
 
-    /// Remembers a job, in its group and in its queue.
+    /// Adds a job to its group and to its queue.
     fn take_in(&mut self, mut job: Job) {
         let uid = job.workload.uid.clone();
-        // Nobody has told the time: whether the back-off is over is seen in the next cycle.
+        // The time is not known here: the next cycle checks whether the back-off has ended.
         let rest = job.workload.not_before.filter(|_| job.admission().is_none());
         job.rests = rest.is_some();
         self.resting.extend(rest.map(|until| (until, uid.clone())));
@@ -332,7 +332,7 @@ impl Scheduler {
         self.enter(&uid);
     }
 
-    /// Forgets a job everywhere.
+    /// Removes a job from everywhere.
     fn take_out(&mut self, uid: &Uid) -> Option<Job> {
         self.leave(uid);
         let job = self.roll.remove(uid)?;
@@ -346,7 +346,7 @@ impl Scheduler {
         Some(job)
     }
 
-    /// Takes a job into the queue of its group.
+    /// Adds a job to the queue of its group.
     fn enter(&mut self, uid: &Uid) {
         let Some((job, name)) = self.roll.place(uid) else { return };
         let Some(queue) = self.queues.get_mut(name) else { return };
@@ -360,7 +360,7 @@ impl Scheduler {
         self.queues.touch(name);
     }
 
-    /// Takes a job out of the queue of its group.
+    /// Removes a job from the queue of its group.
     fn leave(&mut self, uid: &Uid) {
         let Some((job, name)) = self.roll.place(uid) else { return };
         let Some(queue) = self.queues.get_mut(name) else { return };
@@ -373,7 +373,7 @@ impl Scheduler {
         self.queues.touch(name);
     }
 
-    /// Something has happened to what a namespace's own quota leaves.
+    /// Marks the queues of a namespace whose remaining ResourceQuota has changed.
     fn touch_namespace(&mut self, namespace: &str) {
         let known = self.roll.namespaces.get(namespace).filter(|known| known.is_limited());
         let groups = known.into_iter().flat_map(|known| known.waiting.values());
@@ -398,16 +398,16 @@ mod tests {
     fn q8_what_is_decided_counts_until_it_is_taken_back() {
         let mut scheduler = scheduler([setup_of("a/queue", 2)], [job("a/one", 2), job("a/two", 2)]);
         assert_eq!(admitted(&mut scheduler, 1), ["one"]);
-        // What is told may be older than the decision.
+        // The object may be older than the decision.
         scheduler.put(Workload { priority: 1, ..job("a/one", 2) });
         assert_eq!(admitted(&mut scheduler, 2), [""; 0]);
         assert_eq!(scheduler.why(&"one".into(), 2), None);
         scheduler.undo(&"one".into());
         assert_eq!(admitted(&mut scheduler, 3), ["one"]);
-        // Written down after all, though the writer was told otherwise, and with a time in
-        // whole seconds.
+        // It was written after all, although the writer was told otherwise, and with a time
+        // in whole seconds.
         scheduler.put(with_room(job("a/one", 2), "a/queue", 0));
-        assert_eq!(scheduler.cycle(3).looked, 0, "no news for the queue");
+        assert_eq!(scheduler.cycle(3).looked, 0, "nothing has changed in the queue");
         scheduler.undo(&"one".into());
         assert_eq!(admitted(&mut scheduler, 4), [""; 0]);
         assert_eq!(scheduler.usage(&SetupName::new("a", "queue")).unwrap().used, nodes_of(2));
@@ -473,7 +473,7 @@ mod tests {
         assert_eq!(scheduler.take_changed(), [SetupName::new("b", "queue")]);
         scheduler.cycle(1);
         assert_eq!(scheduler.take_changed(), [SetupName::new("b", "queue")]);
-        // Telling the same again changes nothing.
+        // Putting the same again changes nothing.
         scheduler.put(job("b/job", 1));
         scheduler.put_setup(setup_of("b/queue", 1));
         assert_eq!(scheduler.take_changed(), []);

@@ -1,4 +1,4 @@
-//! Jobs that come to another queue, because setups have changed.
+//! Jobs that move to another queue because setups have changed.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::group::Group;
 use super::succession::Succession;
 use crate::{QueueName, Reason, SetupName, Uid};
 
-/// Which group of jobs.
+/// Identifies a group of jobs.
 #[derive(Clone, Debug)]
 enum Which {
     Waiting(Arc<str>, QueueName),
@@ -15,18 +15,18 @@ enum Which {
 }
 
 impl Scheduler {
-    /// A setup has come, gone, or is found otherwise than before: those whom it may concern
-    /// look for their queue again.
+    /// Assigns jobs to queues again after a setup was added, removed, or changed in a way that
+    /// affects which jobs it serves.
     pub(super) fn find_again(&mut self, name: &SetupName) {
         let succession = self.succession();
         let inherits = succession != self.queues.succession;
         self.queues.succession = succession;
         if inherits {
-            // Who takes whose place also says who is active.
+            // The succession also determines which setups are active.
             self.queues.touch_all();
         }
-        // A setup elsewhere than at home concerns only its own namespace, as long as nobody
-        // takes another's place.
+        // A setup outside of the operator's namespace affects only its own namespace, unless
+        // it is part of a succession.
         let concerns_all =
             inherits || name.namespace == self.queues.home || !self.queues.succession.is_empty();
         let concerned: Vec<Which> = match concerns_all {
@@ -40,7 +40,7 @@ impl Scheduler {
         }
     }
 
-    /// Who takes whose place now.
+    /// Which setup replaces which now.
     fn succession(&self) -> Succession {
         let setups = self.queues.setups();
         let replacing = setups.filter(|setup| !setup.replaces.is_empty()).collect();
@@ -53,7 +53,7 @@ impl Scheduler {
         asked.map(|asked| Which::Waiting(namespace.clone(), asked.clone()))
     }
 
-    /// Brings the jobs of a group to the queue at which they are now.
+    /// Moves the jobs of a group to their current queue.
     fn follow(&mut self, which: &Which) {
         let queue: Result<SetupName, Reason> = match which {
             Which::Waiting(namespace, asked) => self.queues.find(namespace, asked),

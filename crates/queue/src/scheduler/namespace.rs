@@ -1,4 +1,4 @@
-//! A namespace: its own quota, and who in it asks for which queue.
+//! A namespace: its ResourceQuotas, and which queues its jobs name.
 
 use std::collections::HashMap;
 
@@ -7,32 +7,32 @@ use crate::line::Shape;
 use crate::sum::Sum;
 use crate::{NamespaceRoom, QueueName, Reason};
 
-/// What is known of a namespace.
+/// The state of a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Namespace {
-    /// What Kubernetes' own quota leaves.
+    /// What its ResourceQuotas leave.
     pub(super) room: NamespaceRoom,
-    /// What those take whose pods that quota does not count yet.
+    /// What admitted jobs use whose pods those ResourceQuotas do not count yet.
     pub(super) starting: Sum,
-    /// Those who wait, by what they ask for.
+    /// Jobs that wait, by the queue that they name.
     pub(super) waiting: HashMap<QueueName, Group>,
 }
 
 impl Namespace {
-    /// Whether it has a quota of its own.
+    /// Whether it has a ResourceQuota.
     pub(super) fn is_limited(&self) -> bool {
         !self.room.left.is_empty()
     }
 
-    /// Whether there is nothing to remember.
+    /// Whether it has no state worth keeping.
     pub(super) fn is_empty(&self) -> bool {
         !self.is_limited() && self.starting.is_empty() && self.waiting.is_empty()
     }
 
-    /// The largest of some sizes that every ResourceQuota leaves room for.
+    /// The largest size within a range that fits into every ResourceQuota.
     ///
     /// # Errors
-    /// Which one does not.
+    /// The ResourceQuota into which not even the smallest size fits.
     pub(super) fn offer(&self, shape: &Shape, (least, most): (u32, u32)) -> Result<u32, Reason> {
         self.room.left.iter().try_fold(most, |most, (quota, left)| {
             shape.largest(left, &self.starting, (least, most)).map_err(|missing| {
@@ -82,7 +82,7 @@ mod tests {
         scheduler.put_namespace_room("a", left(3));
         assert_eq!(admitted(&mut scheduler, 1), ["one"]);
         assert_eq!(admitted(&mut scheduler, 2), [""; 0]);
-        // Its pods are there, and the quota leaves as much for others.
+        // Its pods exist, and the quota leaves as much for others.
         let one = with_room(job("a/one", 2), "operator/queue", 1);
         scheduler.put(Workload { started: true, ..one });
         scheduler.put_namespace_room("a", left(1));

@@ -1,4 +1,4 @@
-//! One queue: who waits in it, who has room, and who gets it next.
+//! One queue: its waiting jobs, its admitted jobs, and which job is admitted next.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
@@ -12,27 +12,27 @@ use crate::line::{Line, Missing, Shape};
 use crate::order::{Key, Order};
 use crate::{Millis, Reason, Resources, Setup, Strategy, Uid};
 
-/// For so many jobs that lost their patience room is kept at once: those behind them are
-/// held against each. Each that begins makes place for the next.
+/// The number of jobs out of patience for which quota is reserved at once: every job behind
+/// them is checked against each. When one of them starts, the next gets a reservation.
 const MOST_KEPT: usize = 16;
 
 /// A queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) ledger: Ledger,
-    /// All who wait, those who back off included.
+    /// All jobs that wait, including those that back off.
     pub(super) order: Order,
-    /// Those who can be admitted, by what they ask for.
+    /// Jobs that can be admitted, by their shape.
     pub(super) lines: BTreeMap<Shape, Line>,
-    /// Those who have room.
+    /// Jobs that are admitted.
     pub(super) admitted: HashSet<Uid>,
-    /// Whether something has happened to it since the last cycle.
+    /// Whether something has changed in it since the last cycle.
     pub(super) dirty: bool,
-    /// Whether its usage may have changed since that was last asked.
+    /// Whether its usage may have changed since the last call of `take_changed`.
     pub(super) changed: bool,
 }
 
-/// Room that was given in a cycle.
+/// Quota that was granted in a cycle.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) uid: Uid,
@@ -41,7 +41,7 @@ pub(super) struct Given {
     pub(super) max_runtime: Option<Millis>,
 }
 
-/// What a queue has to look at besides itself.
+/// State outside of a queue that a cycle needs.
 pub(super) struct Surroundings<'a> {
     pub(super) jobs: &'a HashMap<Uid, Box<Job>>,
     pub(super) namespaces: &'a mut HashMap<Arc<str>, Namespace>,
@@ -60,12 +60,12 @@ impl Queue {
         }
     }
 
-    /// Whether it matters in this queue how long jobs run.
+    /// Whether the order of this queue depends on the run times of jobs.
     pub(super) fn by_runtime(&self) -> bool {
         self.ledger.setup.strategy == Strategy::Backfill
     }
 
-    /// Takes a job that waits into the order, and into its line unless it backs off.
+    /// Adds a waiting job to the order, and to its class unless it backs off.
     pub(super) fn insert(&mut self, key: Key, shape: Option<Shape>) {
         if let Some(shape) = shape {
             self.lines.entry(shape).or_default().jobs.insert(key.clone());
@@ -73,7 +73,7 @@ impl Queue {
         self.order.insert(key);
     }
 
-    /// Takes a job that waits out of the order and out of its line.
+    /// Removes a waiting job from the order and from its class.
     pub(super) fn remove(&mut self, key: &Key, shape: &Shape) {
         self.order.remove(key);
         if let Some(line) = self.lines.get_mut(shape) {
@@ -84,8 +84,8 @@ impl Queue {
         }
     }
 
-    /// Gives room to those whose turn it is, best first, and says how many heads of lines
-    /// it looked at. A line whose head does not fit is done: nobody in it does.
+    /// Admits jobs in order, and returns the admissions and the number of jobs considered. If
+    /// the first job of a class does not fit, the class is done: no other job of it fits.
     pub(super) fn admit(&mut self, around: &mut Surroundings) -> (Vec<Given>, usize) {
         let Queue { ledger, order, lines, admitted, .. } = self;
         let now = around.now;
@@ -100,7 +100,7 @@ impl Queue {
         let (mut given, mut looked) = (Vec::new(), 0);
         while let Some(Reverse((key, number))) = heads.pop() {
             let (shape, line) = &mut lines[number];
-            // What was free when the cycle began may have been given meanwhile.
+            // What was free when the cycle began may have been granted since.
             if is_in_vain(ledger, line, now) {
                 continue;
             }
@@ -149,14 +149,14 @@ impl Queue {
     }
 }
 
-/// What is free of a resource, if it is limited.
+/// The amount of a resource that is free, if it is limited.
 fn free(ledger: &Ledger, resource: &crate::Resource) -> Option<i64> {
     let limit = ledger.setup.room.get(resource)?;
     Some(limit.saturating_sub(ledger.used.amount(resource)))
 }
 
-/// Whether a line need not be looked at: what its head was missing is missing still, and
-/// nobody is held up by it.
+/// Whether a class need not be considered: what its first job was missing is still missing,
+/// and it does not need a reservation.
 fn is_in_vain(ledger: &Ledger, line: &Line, now: Millis) -> bool {
     let still_missing = line.blocked.as_ref().is_some_and(|missing| {
         free(ledger, &missing.resource).is_some_and(|free| free < missing.needed)
@@ -166,13 +166,13 @@ fn is_in_vain(ledger: &Ledger, line: &Line, now: Millis) -> bool {
         && line.jobs.first().is_none_or(|head| !has_lost_patience(&ledger.setup, head, now))
 }
 
-/// Whether a job has waited so long that others may not pass it any more. Counted from
-/// when it began to wait, which is written down, so that a restart does not begin anew.
+/// Whether a job has waited so long that others may not overtake it any more. The time counts
+/// from when it began to wait, which is recorded, so that a restart does not reset it.
 fn has_lost_patience(setup: &Setup, key: &Key, now: Millis) -> bool {
     now.saturating_sub(key.since) >= setup.patience
 }
 
-/// How room is kept for a job that does not fit, if it is.
+/// The reservation for a job that does not fit, if it gets one.
 fn keep(
     ledger: &Ledger,
     shape: &Shape,
@@ -188,7 +188,7 @@ fn keep(
         Strategy::BestEffort
             if has_lost_patience(setup, key, around.now) && ledger.kept.len() < MOST_KEPT =>
         {
-            // Beside all for whom room is kept already.
+            // Beside all earlier reservations.
             let taken = ledger.kept.last().and_then(|kept| match &kept.lets_pass {
                 LetsPass::Beside { taken, .. } => Some(taken),
                 LetsPass::Nobody => None,
@@ -197,7 +197,7 @@ fn keep(
             taken.add(&shape.need(least));
             Some(LetsPass::Beside { taken, ends_by: None })
         }
-        // Only the first is sure of its begin: more would leave room unused.
+        // Only the first job gets a reservation: more would leave quota unused.
         Strategy::Backfill if ledger.kept.is_empty() => {
             let ends = backfill::ends(admitted, given, around);
             Some(backfill::lets_pass(ledger, shape, least, ends))
@@ -220,7 +220,7 @@ mod tests {
         Reason::BehindOthers { job: job.into() }
     }
 
-    /// A job as [`job`] makes it, that waits since a time.
+    /// A job as [`job`] creates it, waiting since a given time.
     fn job_since(name: &str, size: u32, since: Millis) -> Workload {
         Workload { since, ..job(name, size) }
     }
@@ -302,8 +302,8 @@ mod tests {
         assert_eq!(why(&scheduler, "job", 1), exceeds);
     }
 
-    /// Small jobs come each second and run for two; a large one waits among them. When it
-    /// is admitted.
+    /// Small jobs arrive every second and run for two seconds; a large one waits among them.
+    /// Returns when it is admitted.
     fn large_job_in_a_stream(patience: Millis) -> Option<Millis> {
         let mut scheduler = scheduler([Setup { patience, ..setup_of("a/queue", 4) }], []);
         let mut ends: Vec<(Millis, Uid)> = Vec::new();
@@ -328,8 +328,9 @@ mod tests {
 
     #[test]
     fn q24_a_stream_of_small_jobs_cannot_delay_a_large_one_for_ever() {
-        // It came at 3 s, and the last that passed it came a second before its patience ended.
-        assert_eq!(large_job_in_a_stream(Millis::MAX), None, "else the test shows nothing");
+        // It arrived at 3 s, and the last job to overtake it came a second before its patience
+        // ended.
+        assert_eq!(large_job_in_a_stream(Millis::MAX), None, "otherwise the test proves nothing");
         assert_eq!(large_job_in_a_stream(300_000), Some(304_000));
     }
 
@@ -342,7 +343,7 @@ mod tests {
         let large = Workload { each: gpus, ..job_since("a/large", 4, 1) };
         let mut scheduler = scheduler([setup], [large]);
         scheduler.put(with_room(runs, "a/queue", 0));
-        // Ten nodes: two are taken, four are kept.
+        // Of ten nodes, two are used and four are reserved.
         scheduler.put(job_since("a/five", 5, 2));
         scheduler.put(job_since("a/four", 4, 3));
         assert_eq!(admitted(&mut scheduler, 200), ["four"]);
@@ -364,13 +365,13 @@ mod tests {
                 scheduler.put(job_since(&format!("a/{size}-{number}"), size, i64::from(size)));
             }
         }
-        // Each line is looked at once, however many are in it.
+        // Each class is considered once, however many jobs it has.
         assert_eq!(scheduler.cycle(1).looked, 50);
         assert_eq!(scheduler.cycle(2).looked, 0, "nothing has happened");
         scheduler.remove(&"few".into());
         let cycle = scheduler.cycle(3);
         assert_eq!(cycle.admit.len(), 4, "four of one node");
-        // Those who took the room, and the next of their line.
+        // The admitted jobs, and the next job of their class.
         assert_eq!(cycle.looked, 5);
         let position = scheduler.why(&"2-0".into(), 3).unwrap().position;
         assert_eq!(position, Some(6));

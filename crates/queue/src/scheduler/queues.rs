@@ -1,4 +1,4 @@
-//! All queues, and to which of them something has happened.
+//! All queues, and in which of them something has changed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,15 +10,16 @@ use crate::{Setup, SetupName};
 /// All queues.
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// The operator's namespace: only setups there serve others.
+    /// The operator's namespace: only setups there serve other namespaces.
     pub(super) home: Arc<str>,
     pub(super) succession: Succession,
     all: HashMap<SetupName, Queue>,
-    /// The same in order, to find those of a namespace.
+    /// The same names in order, to find those of a namespace.
     names: BTreeSet<SetupName>,
-    /// Those to which something has happened. Each is noted once, by the mark it has.
+    /// Queues in which something has changed. A flag in the queue keeps each from being listed
+    /// twice.
     dirty: Vec<SetupName>,
-    /// Those whose usage may have changed, noted likewise.
+    /// Queues whose usage may have changed, likewise.
     changed: Vec<SetupName>,
 }
 
@@ -67,20 +68,20 @@ impl Queues {
             .map(|name| &self.all[name].ledger.setup)
     }
 
-    /// Something has happened to a queue, and its usage may be another.
+    /// Marks a queue for the next cycle, and its usage as changed.
     pub(super) fn touch(&mut self, name: &SetupName) {
         self.wake(name);
         self.note_change(name);
     }
 
-    /// Something has happened to all queues.
+    /// Marks all queues for the next cycle, and their usage as changed.
     pub(super) fn touch_all(&mut self) {
         for name in self.names.clone() {
             self.touch(&name);
         }
     }
 
-    /// Something has happened that matters to a queue.
+    /// Marks a queue for the next cycle.
     pub(super) fn wake(&mut self, name: &SetupName) {
         if let Some(queue) = self.all.get_mut(name)
             && !std::mem::replace(&mut queue.dirty, true)
@@ -89,7 +90,7 @@ impl Queues {
         }
     }
 
-    /// The usage of a queue may be another.
+    /// Marks the usage of a queue as changed.
     pub(super) fn note_change(&mut self, name: &SetupName) {
         if let Some(queue) = self.all.get_mut(name)
             && !std::mem::replace(&mut queue.changed, true)
@@ -98,19 +99,19 @@ impl Queues {
         }
     }
 
-    /// The queues to which something has happened since this was last asked, in order.
+    /// The queues in which something has changed since the last call, in order.
     pub(super) fn take_dirty(&mut self) -> Vec<SetupName> {
         let names = std::mem::take(&mut self.dirty);
         self.unmark(names, |queue| &mut queue.dirty)
     }
 
-    /// The queues whose usage may have changed since this was last asked, in order.
+    /// The queues whose usage may have changed since the last call, in order.
     pub(super) fn take_changed(&mut self) -> Vec<SetupName> {
         let names = std::mem::take(&mut self.changed);
         self.unmark(names, |queue| &mut queue.changed)
     }
 
-    /// Of some names those of queues that are there and have a mark, which they lose.
+    /// Clears a mark, and returns the names of the existing queues that had it.
     fn unmark(
         &mut self,
         names: Vec<SetupName>,

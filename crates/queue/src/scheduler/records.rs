@@ -1,16 +1,16 @@
 //! Admission records and the setups that they name.
 //!
-//! A record keeps the name of the setup that gave the room. When another setup takes that
-//! one's place, the room counts there, but only as long as `replaces` says so. So that room in
+//! A record names the setup that granted the quota. When another setup replaces that one,
+//! the quota counts there, but only as long as `replaces` says so. So that quota in
 //! use is always counted:
 //!
-//! 1. every record is rewritten to name the setup at which it counts
-//!    ([`Scheduler::outdated_records`]), and then depends on no `replaces`;
+//! 1. every record is rewritten to name the setup in whose queue it counts
+//!    ([`Scheduler::outdated_records`]), and then does not depend on `replaces`;
 //! 2. a setup [is needed](crate::Usage::is_needed), and must not be deleted, until no record
-//!    names it, and no job or older setup comes to its successor by way of it.
+//!    names it, and no job or older setup gets to its successor through it.
 //!
-//! Neither has to remember anything: both follow from the records and setups that there are,
-//! so a crash between two writes loses nothing.
+//! Both follow from the records and setups that exist, without any other state, so a crash
+//! between two writes loses nothing.
 
 use super::Scheduler;
 use super::job::Job;
@@ -18,8 +18,9 @@ use super::queues::Queues;
 use crate::{SetupName, Uid, Workload};
 
 impl Scheduler {
-    /// The jobs whose record names another setup than the one at which it counts, each with
-    /// the name to write. What was only decided is left out: nothing is written yet.
+    /// The jobs whose record names another setup than the one in whose queue it counts, each
+    /// with the name to write. Admissions that are only decided are left out: they have no
+    /// record yet.
     pub fn outdated_records(&self) -> impl Iterator<Item = (&Uid, &SetupName)> {
         let groups = self.roll.admitted.iter().filter_map(|(recorded, group)| {
             let queue = group.queue.as_ref().ok().filter(|queue| *queue != recorded)?;
@@ -29,13 +30,13 @@ impl Scheduler {
         outdated.filter(|(uid, _)| self.roll.jobs[*uid].workload.admission.is_some())
     }
 
-    /// Whether something would lose its queue if a setup were deleted.
+    /// Whether anything would lose its queue if a setup were deleted.
     pub(super) fn is_needed(&self, setup: &SetupName) -> bool {
         let queues = &self.queues;
         if self.roll.admitted.contains_key(setup) {
             return true;
         }
-        // By way of the last of a chain nothing comes further, and it can be found itself.
+        // Nothing gets to another setup through the last of a chain, and it can be found itself.
         if queues.succession.current(setup) == setup {
             return false;
         }
@@ -50,7 +51,7 @@ impl Scheduler {
 }
 
 impl Queues {
-    /// Notes the setups that may be needed no more, because a job leaves its group.
+    /// Marks the setups that may no longer be needed because a job leaves its group.
     pub(super) fn note_links(&mut self, job: &Job) {
         if self.succession.is_empty() {
             return;
@@ -64,7 +65,7 @@ impl Queues {
         links.iter().for_each(|link| self.note_change(link));
     }
 
-    /// Notes the setups that may be needed no more, because one that they replace is gone.
+    /// Marks the setups that may no longer be needed because one that they replace was deleted.
     pub(super) fn note_successors(&mut self, setup: &SetupName) {
         let successors: Vec<SetupName> = self.succession.successors_of(setup).cloned().collect();
         successors.iter().for_each(|link| self.note_change(link));
@@ -90,7 +91,7 @@ mod tests {
         scheduler.usage(&named(name)).unwrap().is_needed
     }
 
-    /// Rewrites the records as the operator does.
+    /// Rewrites the records like the operator.
     fn rewrite(scheduler: &mut Scheduler) -> Vec<(String, String)> {
         let outdated = scheduler.outdated_records();
         let outdated: Vec<(Uid, SetupName)> =

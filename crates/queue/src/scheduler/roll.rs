@@ -10,11 +10,11 @@ use super::queues::Queues;
 use crate::line::Shape;
 use crate::{Admission, SetupName, Uid, Workload};
 
-/// All jobs that are known, and in which group each is: by what it asks for while it
-/// waits, by the setup that gave it room once it has some.
+/// All jobs that are known, and the group of each: by the queue that it names while it
+/// waits, by the setup that admitted it afterwards.
 #[derive(Debug, Default)]
 pub(super) struct Roll {
-    // Boxed, because a map has places for twice as many as it holds.
+    // Boxed, because a hash map allocates about twice as many entries as it has.
     pub(super) jobs: HashMap<Uid, Box<Job>>,
     pub(super) namespaces: HashMap<Arc<str>, Namespace>,
     pub(super) admitted: HashMap<SetupName, Group>,
@@ -32,19 +32,19 @@ impl Roll {
         }
     }
 
-    /// A job and the queue at which it is, if there is one.
+    /// A job and its queue, if it has one.
     pub(super) fn place(&self, uid: &Uid) -> Option<(&Job, &SetupName)> {
         let job = self.jobs.get(uid)?;
         Some((job, self.group(job)?.queue.as_ref().ok()?))
     }
 
-    /// The shape of a job as a queue sees it.
+    /// The shape of a job in a queue.
     pub(super) fn shape(&self, job: &Job, by_runtime: bool) -> Shape {
         let known = self.namespaces.get(&job.workload.namespace);
         Shape::of(&job.workload, by_runtime, known.is_some_and(Namespace::is_limited))
     }
 
-    /// Takes a job in.
+    /// Adds a job.
     pub(super) fn add(&mut self, job: Job, queues: &Queues) {
         let Workload { uid, namespace, queue, started, .. } = &job.workload;
         let known = self.namespaces.entry(namespace.clone()).or_default();
@@ -65,8 +65,8 @@ impl Roll {
         self.jobs.insert(uid.clone(), Box::new(job));
     }
 
-    /// Notes what is new of a job that has the same room as before. Whether a quota of its
-    /// namespace counts it otherwise now.
+    /// Updates a job that has the same quota as before. Returns whether it now counts
+    /// differently in the ResourceQuotas of its namespace.
     pub(super) fn update(&mut self, mut job: Job) -> bool {
         let Some(before) = self.jobs.get_mut(&job.workload.uid) else { return false };
         job.evicted = before.evicted;
@@ -84,7 +84,7 @@ impl Roll {
         recounts
     }
 
-    /// Strikes a job out.
+    /// Removes a job.
     pub(super) fn remove(&mut self, uid: &Uid) -> Option<Job> {
         let job = self.jobs.remove(uid)?;
         match job.admission() {
@@ -106,7 +106,7 @@ impl Roll {
         Some(*job)
     }
 
-    /// Notes that a job that waits was given room, which its namespace has counted already.
+    /// Records the admission of a waiting job, which its namespace has already counted.
     pub(super) fn admit(&mut self, uid: &Uid, admission: &Admission) -> Option<&Workload> {
         let job = self.jobs.get_mut(uid)?;
         job.decided = Some(admission.clone());
@@ -117,7 +117,7 @@ impl Roll {
         Some(&job.workload)
     }
 
-    /// Forgets a namespace of which there is nothing to remember.
+    /// Removes a namespace without any state.
     pub(super) fn forget_if_empty(&mut self, namespace: &str) {
         if self.namespaces.get(namespace).is_some_and(Namespace::is_empty) {
             self.namespaces.remove(namespace);
@@ -125,7 +125,7 @@ impl Roll {
     }
 }
 
-/// Takes a job out of those of its namespace that wait.
+/// Removes a job from the waiting jobs of its namespace.
 fn no_longer_waits(namespaces: &mut HashMap<Arc<str>, Namespace>, workload: &Workload) {
     let Workload { uid, namespace, queue, .. } = workload;
     if let Some(known) = namespaces.get_mut(namespace)

@@ -1,43 +1,43 @@
-//! Which setup takes the place of which.
+//! Which setup replaces which.
 //!
-//! A setup takes the place of those that it names in `replaces` only if it is accepted whole:
+//! A setup replaces those that it names in `replaces` only if all of this is true:
 //!
-//! 1. `replaces` leads in no circle: not from the setup to itself, and not to others that
+//! 1. `replaces` is not circular: it leads neither from the setup to itself, nor to others that
 //!    replace each other;
 //! 2. no older setup names one of them too;
-//! 3. it has no mistake and is not being deleted.
+//! 3. it has no problem and is not being deleted.
 //!
-//! While 1 or 2 is broken ([`Contradiction`]) the setup replaces nobody, and nobody younger
-//! takes what it names: nothing is moved or deleted until a user has resolved it.
+//! While 1 or 2 is violated ([`ReplaceConflict`]) the setup replaces no other, and no younger
+//! setup replaces what it names: nothing is moved or deleted until a user has resolved it.
 //!
-//! Rule 3 can break and recover without a user, for example while a restarted operator does
-//! not know the nodes. Meanwhile the setup takes no place of another that exists. A name that no setup has
-//! any more stays with it: what runs under that name is counted nowhere else.
+//! Rule 3 can be violated and recover without a user, for example while a restarted operator
+//! does not know the nodes. Meanwhile the setup does not replace another one that exists. It
+//! keeps names that no setup has any more: what runs under such a name counts nowhere else.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::{Setup, SetupName};
 
-/// Who takes whose place. It has no circles.
+/// Which setup replaces which. It is never circular.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Succession {
-    /// Setups that are named in `replaces`, each with the one that is to take its place.
+    /// Setups that are named in `replaces`, each with its designated successor.
     designated: HashMap<SetupName, SetupName>,
-    /// Those of them whose place is taken.
+    /// Those of them that are replaced.
     successors: HashMap<SetupName, SetupName>,
     contradictions: HashMap<SetupName, Contradiction>,
 }
 
-/// Why a setup cannot replace what it names, whatever else is true of it. Its `Display` is
-/// for users: what is wrong, and what to do.
+/// Why a setup cannot replace what it names, whatever else is true of it. The `Display`
+/// implementation is for users: what is wrong, and what to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Contradiction {
     /// It names itself.
     Itself,
-    /// Its `replaces` leads in a circle, by way of this one.
+    /// Its `replaces` is circular, through this one.
     Circle(SetupName),
-    /// An older one names the same.
+    /// An older setup names the same one.
     Claimed { replaced: SetupName, older: SetupName },
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Contradiction {
             }
             Contradiction::Circle(by) => write!(
                 f,
-                "replaces leads in a circle, by way of \"{by}\": remove a name from replaces of \
+                "replaces is circular, through \"{by}\": remove a name from replaces of \
                  one of them"
             ),
             Contradiction::Claimed { replaced, older } => write!(
@@ -62,8 +62,8 @@ impl fmt::Display for Contradiction {
 }
 
 impl Succession {
-    /// Who replaces whom among those setups that replace any; `exists` says whether there
-    /// is a setup of a name.
+    /// Computes which setup replaces which. `replacing` are the setups that name others;
+    /// `exists` returns whether there is a setup of a name.
     pub(super) fn of(mut replacing: Vec<&Setup>, exists: impl Fn(&SetupName) -> bool) -> Self {
         replacing.sort_by_key(|setup| (setup.created, &setup.name));
         let circles = circles(&replacing);
@@ -102,28 +102,28 @@ impl Succession {
         all
     }
 
-    /// The setup that has the place of this one: the last in the chain of its successors, or
+    /// The setup that has replaced this one: the last in the chain of its successors, or
     /// itself.
     pub(super) fn current<'a>(&'a self, name: &'a SetupName) -> &'a SetupName {
         self.successors_of(name).last().unwrap_or(name)
     }
 
-    /// The chain of setups that have taken the place of this one, the current one last.
+    /// The chain of setups that have replaced this one, the current one last.
     pub(super) fn successors_of(&self, name: &SetupName) -> impl Iterator<Item = &SetupName> {
         chain(&self.successors, name)
     }
 
-    /// Whether a setup has the place of another, or will have it as soon as it can be used.
+    /// Whether a setup has replaced another one, or will do so as soon as it can be used.
     pub(super) fn is_to_succeed(&self, setup: &SetupName, other: &SetupName) -> bool {
         chain(&self.designated, other).any(|designated| designated == setup)
     }
 
-    /// Why a setup replaces nobody although it wants to.
+    /// Why a setup does not replace those that it names, if there is a conflict.
     pub(super) fn contradiction(&self, name: &SetupName) -> Option<&Contradiction> {
         self.contradictions.get(name)
     }
 
-    /// Whether nobody takes another's place or wants to.
+    /// Whether no setup names another one in `replaces`.
     pub(super) fn is_empty(&self) -> bool {
         self.designated.is_empty() && self.contradictions.is_empty()
     }
@@ -136,19 +136,19 @@ fn chain<'a>(
     std::iter::successors(links.get(name), |next| links.get(next))
 }
 
-/// A setup with each that it names.
+/// A setup with each setup that it names.
 fn named_by(setup: &Setup) -> impl Iterator<Item = (&Setup, &SetupName)> {
     setup.replaces.iter().map(move |replaced| (setup, replaced))
 }
 
-/// The setups whose `replaces` leads in a circle, each with the one that it names first on
+/// The setups whose `replaces` is circular, each with the first setup that it names on
 /// that way.
 ///
-/// One that names none of those that may be on a circle is on none and leads into none. It
-/// is struck out, then those that name only such ones, and so on (Kahn's algorithm). This
-/// takes as many steps as there are names, however long the chains are.
+/// A setup that names none of those that may be part of a cycle is not part of one, and does
+/// not lead into one. It is removed, then those that name only removed ones, and so on (Kahn's
+/// algorithm). The number of steps is the number of names, however long the chains are.
 fn circles<'a>(replacing: &[&'a Setup]) -> HashMap<&'a SetupName, &'a SetupName> {
-    // How many that may be on a circle each one names.
+    // The number of setups that each one names and that may be part of a cycle.
     let mut open: HashMap<&SetupName, usize> =
         replacing.iter().map(|setup| (&setup.name, 0)).collect();
     let mut named: HashMap<&SetupName, Vec<&SetupName>> = HashMap::new();
@@ -203,7 +203,7 @@ mod tests {
         Setup { mistake: Some(mistake), ..setup }
     }
 
-    /// Who replaces whom among these setups, made in this order.
+    /// Which setup replaces which among these setups, created in this order.
     fn succession(setups: &[Setup]) -> Succession {
         let aged: Vec<Setup> = setups
             .iter()
@@ -214,7 +214,7 @@ mod tests {
         Succession::of(replacing, |name| aged.iter().any(|setup| setup.name == *name))
     }
 
-    /// The names whose place another has.
+    /// The names that are replaced.
     fn replaced(all: &Succession) -> Vec<String> {
         let mut replaced: Vec<String> =
             all.successors.keys().map(|name| name.name.to_string()).collect();
@@ -256,7 +256,7 @@ mod tests {
             Some(Contradiction::Claimed { replaced: named(replaced), older: named(older) })
         };
         assert_eq!(all.contradiction(&named("c")), claimed("a", "b").as_ref());
-        // Nobody takes what one in conflict wants: whoever resolves it decides.
+        // No setup gets what one in conflict names: the user who resolves the conflict decides.
         assert_eq!(all.contradiction(&named("d")), claimed("x", "c").as_ref());
         assert_eq!(replaced(&all), ["a"]);
     }
@@ -309,7 +309,7 @@ mod tests {
             let all = succession(&[plain("old"), unusable]);
             assert_eq!(all.current(&named("old")), &named("old"));
             assert!(all.is_to_succeed(&named("new"), &named("old")));
-            // What still runs under a name that nobody has any more counts there.
+            // What still runs under a name that no setup has counts there.
             assert_eq!(all.current(&named("gone")), &named("new"));
             assert_eq!(all.contradiction(&named("new")), None);
         }

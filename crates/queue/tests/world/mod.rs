@@ -1,6 +1,6 @@
-//! What is written down, as an API server has it, and a scheduler that is told of it.
+//! The stored objects, like those of an API server, and a scheduler that reads them.
 //!
-//! Everything the scheduler says is checked against the records at once, by plain counting.
+//! Every decision of the scheduler is checked against the objects at once, by plain counting.
 
 mod operator;
 pub mod reference;
@@ -16,24 +16,24 @@ use flux_operator_queue::{
 /// The operator's namespace.
 pub const HOME: &str = "operator";
 
-/// The records, and the scheduler.
+/// The stored objects, and the scheduler.
 pub struct World {
     pub now: Millis,
     pub setups: BTreeMap<SetupName, Setup>,
-    /// All jobs that are not deleted, those that have ended too.
+    /// All jobs that are not deleted, including those that have finished.
     pub jobs: BTreeMap<Uid, Workload>,
     /// What a ResourceQuota of a namespace allows.
     pub quotas: BTreeMap<Arc<str>, Resources>,
-    /// What was decided and is not written down, with the job as it was then.
+    /// Decisions that are not written, with the job as it was then.
     pub decided: BTreeMap<Uid, (Admit, Workload)>,
-    /// Those that were said to lose their room.
+    /// Jobs whose eviction was decided.
     pub evicted: BTreeSet<Uid>,
-    /// Somebody has taken a setup away that the operator kept.
+    /// A setup was removed by force that the operator would have kept.
     pub forced: bool,
     pub scheduler: Scheduler,
 }
 
-/// Everything that can be asked of a scheduler.
+/// Everything that a scheduler can be asked.
 #[derive(Debug, PartialEq)]
 pub struct Answers {
     why: Vec<Option<Waiting>>,
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Writes a job down and tells it.
+    /// Stores a job and puts it into the scheduler.
     pub fn record(&mut self, job: Workload) {
         let namespace = job.namespace.clone();
         if job.admission.is_none() {
@@ -66,7 +66,7 @@ impl World {
         self.tell_quota(&namespace);
     }
 
-    /// Deletes a job and tells it.
+    /// Deletes a job and removes it from the scheduler.
     pub fn delete(&mut self, uid: &Uid) {
         if let Some(job) = self.jobs.remove(uid) {
             self.decided.remove(uid);
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Asks for decisions, and checks them.
+    /// Runs a cycle, and checks its decisions.
     pub fn cycle(&mut self) -> Cycle {
         let expected = reference::admitted(self);
         let cycle = self.scheduler.cycle(self.now);
@@ -87,7 +87,7 @@ impl World {
             assert!(twice.is_none(), "{:?} was admitted twice", admit.uid);
         }
         for evict in &cycle.evict {
-            assert!(self.jobs[&evict.uid].admission.is_some(), "{evict:?} has no room");
+            assert!(self.jobs[&evict.uid].admission.is_some(), "{evict:?} has no quota");
             assert!(self.evicted.insert(evict.uid.clone()), "{evict:?} was evicted before");
         }
         expected.check(self, &cycle);
@@ -100,7 +100,7 @@ impl World {
         cycle
     }
 
-    /// The write of a decision arrives: it counts only if the job is as it was.
+    /// The write of a decision arrives: it succeeds only if the job has not changed.
     pub fn write(&mut self, uid: &Uid) {
         let Some((admit, before)) = self.decided.remove(uid) else { return };
         match self.jobs.get(uid) {
@@ -119,8 +119,8 @@ impl World {
         }
     }
 
-    /// The operator ends, with some decisions written and some not, and another begins.
-    /// It is told everything, in this order.
+    /// The operator exits, with some decisions written and some not, and a new one starts.
+    /// It reads everything, in this order.
     pub fn crash(&mut self, written: impl Fn(usize) -> bool, order: &[usize]) {
         for (number, (uid, (admit, before))) in
             std::mem::take(&mut self.decided).into_iter().enumerate()
@@ -134,7 +134,7 @@ impl World {
         self.scheduler = self.told(order);
     }
 
-    /// A scheduler that was told everything, in this order.
+    /// A scheduler that has read everything, in this order.
     pub fn told(&self, order: &[usize]) -> Scheduler {
         let jobs = self.jobs.values().cloned().map(Tell::Job);
         let setups = self.setups.values().cloned().map(Tell::Setup);
@@ -162,7 +162,7 @@ impl World {
         self.scheduler.put_namespace_room(namespace, self.left(namespace));
     }
 
-    /// What a ResourceQuota leaves: it counts pods that are there.
+    /// What a ResourceQuota leaves: it counts pods that exist.
     pub fn left(&self, namespace: &str) -> NamespaceRoom {
         let left = self.quotas.get(namespace).map(|quota| {
             let there =
@@ -175,7 +175,7 @@ impl World {
         NamespaceRoom { left: left.into_iter().collect() }
     }
 
-    /// Jobs that have room, written down or decided.
+    /// Admitted jobs, whether their admission is written or only decided.
     pub fn admitted(&self) -> impl Iterator<Item = (&Workload, &Admission)> {
         self.jobs.values().filter(|job| !job.finished).filter_map(|job| {
             let decided = self.decided.get(&job.uid).map(|(admit, _)| &admit.admission);
@@ -183,7 +183,7 @@ impl World {
         })
     }
 
-    /// What is taken of a setup's room.
+    /// The usage of a setup.
     pub fn used(&self, setup: &SetupName) -> Resources {
         sum(self.admitted_at(setup).map(|(_, admission)| admission))
     }
@@ -192,12 +192,12 @@ impl World {
         self.admitted().filter(move |(_, admission)| self.current(&admission.queue) == *setup)
     }
 
-    /// The setup that has the place of this one, or itself.
+    /// The setup that has replaced this one, or itself.
     fn current(&self, setup: &SetupName) -> SetupName {
         reference::current(&self.setups, setup)
     }
 
-    /// What a scheduler says about everything.
+    /// The answers of a scheduler about all objects.
     pub fn ask(&self, scheduler: &Scheduler) -> Answers {
         Answers {
             why: self.jobs.keys().map(|uid| scheduler.why(uid, self.now)).collect(),
@@ -206,13 +206,13 @@ impl World {
         }
     }
 
-    /// Nobody is lost, and everything is counted.
+    /// Checks that no job is lost, and that everything is counted.
     pub fn check(&self) {
         let admitted: BTreeSet<&Uid> = self.admitted().map(|(job, _)| &job.uid).collect();
         for (uid, job) in &self.jobs {
             let waits = !job.finished && !admitted.contains(uid);
             let why = self.scheduler.why(uid, self.now);
-            assert_eq!(why.is_some(), waits, "{job:?} waits for a reason, or has room");
+            assert_eq!(why.is_some(), waits, "{job:?} waits for a reason, or has quota");
             if let Some(Waiting { queue: Some(queue), position, .. }) = why {
                 let pending = self.scheduler.pending(&queue);
                 let place = pending.iter().position(|other| other.uid == *uid);
@@ -222,7 +222,7 @@ impl World {
         }
         for (job, admission) in self.admitted() {
             let counts_at = self.scheduler.queue_of(&job.uid);
-            assert!(self.forced || counts_at.is_some(), "the room of {job:?} is not counted");
+            assert!(self.forced || counts_at.is_some(), "the quota of {job:?} is not counted");
             let current = self.current(&admission.queue);
             let is_outdated = job.admission.is_some()
                 && current != admission.queue
@@ -234,8 +234,8 @@ impl World {
             let usage = self.scheduler.usage(name).unwrap();
             assert_eq!(usage.is_needed, reference::is_needed(self, name), "{name} is needed");
             let successor = Some(self.current(name)).filter(|current| current != name);
-            assert_eq!(usage.successor, successor, "who has the place of {name}");
-            assert_eq!(usage.used, self.used(name), "what {name} has given");
+            assert_eq!(usage.successor, successor, "what has replaced {name}");
+            assert_eq!(usage.used, self.used(name), "what {name} has granted");
             assert_eq!(usage.admitted, self.admitted_at(name).count());
             let pending = self.scheduler.pending(name);
             assert_eq!(usage.pending, pending.len());
@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    /// Lets everybody run who can, until nothing happens any more.
+    /// Runs all jobs that can be admitted, until nothing changes any more.
     pub fn run_to_the_end(&mut self) {
         for setup in self.setups.clone().into_values() {
             self.put_setup(Setup { stop: Stop::No, going: false, mistake: None, ..setup });
@@ -253,13 +253,13 @@ impl World {
         for job in self.jobs.clone().into_values() {
             self.record(Workload { suspended: false, ..job });
         }
-        // Each round ends somebody, or waits for a back-off that ends somebody.
+        // Each round finishes a job, or waits for a back-off after which one finishes.
         for _ in 0..4 * self.jobs.len() + 4 {
             let cycle = self.cycle();
             let decided: Vec<Uid> = self.decided.keys().cloned().collect();
             decided.iter().for_each(|uid| self.write(uid));
             let running: Vec<Workload> = self.admitted().map(|(job, _)| job.clone()).collect();
-            // A decision that came too late was undone, and is made again.
+            // A decision that came too late was reverted, and is made again.
             if running.is_empty() && decided.is_empty() {
                 match cycle.wake {
                     Some(wake) => self.now = wake,
@@ -273,10 +273,10 @@ impl World {
         }
         for job in self.jobs.values().filter(|job| !job.finished) {
             let why = self.scheduler.why(&job.uid, self.now).unwrap();
-            assert!(self.can_never_fit(job, &why), "{job:?} never ends: {why:?}");
+            assert!(self.can_never_fit(job, &why), "{job:?} never finishes: {why:?}");
         }
         if self.jobs.values().all(|job| job.finished) {
-            // First all of them, then those of which the scheduler says that they have changed.
+            // First all of them, then those that the scheduler reports as changed.
             self.scheduler.take_changed();
             let mut changed: Vec<SetupName> = self.setups.keys().cloned().collect();
             while !changed.is_empty() {
@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// Whether what a job is told is true for ever.
+    /// Whether the reason that a job waits for can never change.
     fn can_never_fit(&self, job: &Workload, why: &Waiting) -> bool {
         let setup = why.queue.as_ref().map(|name| &self.setups[name]);
         match (&why.reason, setup) {
@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// Writes a setup down and tells it.
+    /// Stores a setup and puts it into the scheduler.
     pub fn put_setup(&mut self, setup: Setup) {
         self.setups.insert(setup.name.clone(), setup.clone());
         self.scheduler.put_setup(setup);
@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    /// Who is admitted may be, and has none.
+    /// Checks that a job may be admitted, and is not admitted yet.
     fn check_admission(&self, admit: &Admit) {
         let job = &self.jobs[&admit.uid];
         let Workload { finished, suspended, not_before, ref admission, .. } = *job;
@@ -355,7 +355,7 @@ impl World {
     }
 }
 
-/// Something to tell.
+/// An object to put into a scheduler.
 enum Tell {
     Job(Workload),
     Setup(Setup),

@@ -1,11 +1,11 @@
-//! What the operator does about setups and records besides admissions.
+//! What the operator does with setups and records besides admissions.
 
 use flux_operator_queue::{Admission, SetupName, Uid, Workload};
 
 use super::{World, reference};
 
 impl World {
-    /// The record of one admission is rewritten to name the setup at which it counts.
+    /// Rewrites the record of one admission to name the setup in whose queue it counts.
     pub fn rewrite(&mut self, which: usize) {
         let mut outdated: Vec<(Uid, SetupName)> = self
             .scheduler
@@ -21,8 +21,8 @@ impl World {
         self.record(Workload { admission, ..job });
     }
 
-    /// The operator reconciles some setups: it deletes those that are replaced or to be deleted,
-    /// and idle. No job loses its queue by that.
+    /// Reconciles some setups like the operator: deletes those that are replaced or being
+    /// deleted, and idle. No job loses its queue by that.
     pub fn reconcile_setups(&mut self, names: Vec<SetupName>) {
         for name in names {
             let usage = self.scheduler.usage(&name).unwrap();

@@ -1,4 +1,4 @@
-//! The scheduler once more, as a list that is gone through from the first to the last.
+//! A reference scheduler: a list that is considered from the first to the last job.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,15 +10,15 @@ use flux_operator_queue::{
 
 use super::World;
 
-/// What the list says of one cycle, for those queues whose order it knows.
+/// The decisions that the reference expects of one cycle, for queues whose order it implements.
 pub struct Expected {
-    /// The queues as they were before, each with those who wait and what was used.
+    /// The queues before the cycle, each with its waiting jobs and its usage.
     queues: BTreeMap<SetupName, (Vec<Workload>, Resources)>,
-    /// What the quotas of namespaces left before.
+    /// What the ResourceQuotas of namespaces left before the cycle.
     left: BTreeMap<Arc<str>, Resources>,
 }
 
-/// Looks at everything before a cycle.
+/// Records the state before a cycle.
 pub fn admitted(world: &World) -> Expected {
     let queues = world.setups.keys().map(|name| {
         let mut waiting: Vec<Workload> = world
@@ -42,8 +42,8 @@ pub fn admitted(world: &World) -> Expected {
 }
 
 impl Expected {
-    /// Goes through all queues by name, and compares. In queues that keep room for some, it
-    /// is only asked whether what was given was there.
+    /// Compares the decisions for each queue. In queues with reservations it only checks
+    /// that what was granted was free.
     pub fn check(mut self, world: &World, cycle: &Cycle) {
         for (name, (waiting, mut used)) in std::mem::take(&mut self.queues) {
             let setup = &world.setups[&name];
@@ -109,7 +109,7 @@ impl Expected {
         }
     }
 
-    /// Whether no room of the queue would help, so that it holds up nobody.
+    /// Whether no quota of the queue would help, so that it blocks no other job.
     fn is_hopeless(&self, job: &Workload, setup: &Setup) -> bool {
         let nothing = Resources::default();
         let (least, _) = sizes(job, setup);
@@ -117,12 +117,12 @@ impl Expected {
     }
 }
 
-/// The setup that has the place of another, or itself: each step is asked of all setups.
+/// The setup that has replaced another one, or itself: each step searches all setups.
 pub fn current(setups: &BTreeMap<SetupName, Setup>, name: &SetupName) -> SetupName {
     successors(setups, name).pop().unwrap_or_else(|| name.clone())
 }
 
-/// Those who have taken the place of a setup, one after the other.
+/// The setups that have replaced a setup, one after the other.
 fn successors(setups: &BTreeMap<SetupName, Setup>, name: &SetupName) -> Vec<SetupName> {
     let next = |name: &SetupName| {
         let mut successors = setups.values().filter(|setup| has_place_of(setups, setup, name));
@@ -131,8 +131,8 @@ fn successors(setups: &BTreeMap<SetupName, Setup>, name: &SetupName) -> Vec<Setu
     std::iter::successors(next(name), next).collect()
 }
 
-/// Whether a setup must stay: an admission names it, or an admission, a job that waits or
-/// another setup has its successor by way of it.
+/// Whether a setup must be kept: an admission names it, or an admission, a waiting job or
+/// another setup gets to its successor through it.
 pub fn is_needed(world: &World, name: &SetupName) -> bool {
     let setups = &world.setups;
     let recorded: Vec<SetupName> =
@@ -161,8 +161,8 @@ fn has_place_of(setups: &BTreeMap<SetupName, Setup>, setup: &Setup, replaced: &S
         && (can_be_used || !setups.contains_key(replaced))
 }
 
-/// Whether a setup cannot replace what it names: its way comes back to where it was, or an
-/// older one names the same.
+/// Whether a setup cannot replace what it names: its `replaces` is circular, or an
+/// older setup names the same.
 pub fn contradicts(setups: &BTreeMap<SetupName, Setup>, setup: &Setup) -> bool {
     let mut way = reachable(setups, &setup.name);
     way.insert(setup.name.clone());
@@ -172,7 +172,7 @@ pub fn contradicts(setups: &BTreeMap<SetupName, Setup>, setup: &Setup) -> bool {
         || older.any(|older| older.replaces.iter().any(|name| setup.replaces.contains(name)))
 }
 
-/// All that one comes to by following `replaces`.
+/// All setups that can be reached by following `replaces`.
 fn reachable(setups: &BTreeMap<SetupName, Setup>, name: &SetupName) -> BTreeSet<SetupName> {
     let mut found = BTreeSet::new();
     let mut to_follow = vec![name.clone()];

@@ -1,4 +1,4 @@
-//! Reports of agents that were built before a report was one of several kinds.
+//! Reports of agents of the first build, when there was only one kind of report.
 
 use flux_operator_flux::IdSet;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Drained, InstanceState, JobCounts, Report, Work};
 
-/// All that such an agent could say, in one request.
+/// The single kind of report that such an agent sends.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct FirstReport {
@@ -25,7 +25,7 @@ struct Brokers {
     online: u32,
 }
 
-/// What such a report says, in today's words.
+/// Parses such a report, and converts it to today's.
 pub(super) fn parse(text: &[u8]) -> Option<Report> {
     // An array would be read as one too.
     let report: Value = serde_json::from_slice(text).ok().filter(Value::is_object)?;
@@ -33,12 +33,12 @@ pub(super) fn parse(text: &[u8]) -> Option<Report> {
     if let Some(known) = report.wants_work {
         return Some(Report::WorkWanted { known });
     }
-    // A worker had nothing else to say.
+    // A worker sent no other kind of report.
     if report.wants_lead || report.rank != 0 {
         return Some(Report::LeadWanted);
     }
     Some(Report::Instance(InstanceState {
-        // It told how many, not which: those that are started first have the lowest ranks.
+        // It reported how many, not which: the brokers that start first have the lowest ranks.
         online: report.brokers.map(|brokers| IdSet::first_n(brokers.online)),
         program_started: report.program_started,
         jobs: report.jobs,
@@ -52,7 +52,7 @@ pub(super) fn parse(text: &[u8]) -> Option<Report> {
 mod tests {
     use super::*;
 
-    /// What agents of the first build have sent.
+    /// As agents of the first build have sent them.
     #[test]
     fn reports_of_the_first_build_are_still_understood() {
         let read = |text: &str| Report::parse(text.as_bytes()).unwrap();

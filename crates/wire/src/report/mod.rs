@@ -1,4 +1,4 @@
-//! What agents report, and the work they get back.
+//! What agents report to the operator, and the work they get back.
 
 mod first_build;
 mod pending;
@@ -10,43 +10,43 @@ use serde::{Deserialize, Serialize};
 
 pub use pending::{PendingJob, PendingPage};
 
-/// What an agent says in one request.
+/// What an agent sends in one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "report")]
 pub enum Report {
-    /// A worker asks for the address of its lead. The answer is [`Work::Lead`], as soon as the
-    /// lead has one.
+    /// A worker asks for the address of its lead. The reply is [`Work::Lead`], sent as soon as
+    /// the lead has an address.
     LeadWanted,
-    /// The lead asks for other work than this. The answer comes as soon as there is some.
+    /// The lead waits for new work. The reply is sent as soon as the work is not `known`.
     WorkWanted {
-        /// What it was told before.
+        /// The work it already knows.
         known: Vec<Work>,
     },
-    /// The lead says how its instance is.
+    /// The lead reports the state of its instance.
     Instance(InstanceState),
-    /// The lead lists jobs that wait.
+    /// The lead lists pending jobs.
     Pending(PendingPage),
 }
 
-/// How an instance is, as its lead sees it.
+/// The state of an instance, as observed by its lead.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InstanceState {
-    /// Ranks whose brokers are online; none while the lead does not answer.
+    /// Ranks whose brokers are online; `None` while the lead's broker does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub online: Option<IdSet>,
     /// The program has been started.
     pub program_started: bool,
-    /// How many jobs there are; none while the lead does not answer.
+    /// How many jobs there are; `None` while the lead's broker does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<JobCounts>,
-    /// Flux's id of the instance's first job; empty before there is one.
+    /// Flux's ID of the instance's first job; empty before there is one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub first_job: String,
-    /// What has become of [`Work::Drain`].
+    /// The result of [`Work::Drain`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained: Option<Drained>,
-    /// The last thing that went wrong. Never holds a secret.
+    /// The last error. Never contains a secret.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_error: String,
 }
@@ -55,44 +55,44 @@ pub struct InstanceState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobCounts {
-    /// Waiting.
+    /// Pending.
     pub pending: u32,
     /// Running.
     pub running: u32,
-    /// Ended.
+    /// Finished.
     pub inactive: u32,
 }
 
-/// Which ranks no new job should be placed on.
+/// The ranks on which no new job should be placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drain {
-    /// The ranks. Of those that are not online nothing needs to be done.
+    /// The ranks. Those that are not online are ignored.
     pub ranks: IdSet,
-    /// When it began that jobs there are waited for; empty if they are not. The same
-    /// ranks at another time are another request.
+    /// Since when the operator has been waiting for jobs on these ranks; empty if it is not.
+    /// The same ranks with another time are another request.
     pub since: String,
 }
 
-/// A request to drain that has been carried out.
+/// A drain request that has been applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drained {
-    /// What was asked for: no new job can come to these ranks.
+    /// The request: no new job is placed on these ranks.
     pub asked: Drain,
-    /// Where jobs that came before still run.
+    /// The ranks on which earlier jobs still run.
     pub busy: IdSet,
 }
 
-/// The operator's answer.
+/// The operator's reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reply {
-    /// What to do.
+    /// What the agent should do.
     pub work: Vec<Work>,
-    /// What the next report must echo.
+    /// The nonce for the next report.
     pub nonce: String,
-    /// Another replica leads: ask there.
+    /// Set if another replica leads: its address, to send reports to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
 }
@@ -101,17 +101,17 @@ pub struct Reply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Work {
-    /// The lead's pod has this address.
+    /// The address of the lead's pod.
     Lead(IpAddr),
-    /// Drain these ranks, and undrain all others that were drained by such work.
+    /// Drain these ranks, and undrain all others that were drained by earlier work.
     Drain(Drain),
-    /// List the jobs that wait, as [`Report::Pending`].
+    /// List the pending jobs, as [`Report::Pending`].
     ListPending,
 }
 
 impl Report {
-    /// Reads a report, also one of an agent that was built before reports were of several
-    /// kinds: its cluster may outlive the operator that made it.
+    /// Parses a report, including those of agents of the first build: a cluster may outlive the
+    /// operator that created it.
     pub fn parse(text: &[u8]) -> Result<Report, serde_json::Error> {
         match serde_json::from_slice(text) {
             Ok(report) => Ok(report),

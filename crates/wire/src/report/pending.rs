@@ -1,50 +1,50 @@
-//! Jobs that wait in an instance, listed in pages: there may be more than fit into a request.
+//! Pending jobs of an instance, listed in pages: there may be more than fit into one request.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A page of a list of the jobs that wait, in the order in which the scheduler looks at them.
+/// A page of the list of pending jobs, in the order in which the scheduler considers them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingPage {
-    /// Which list this is a page of. Pages of an older one are of no use any more.
+    /// The number of the list that this page belongs to. A newer list replaces older ones.
     pub list: u64,
-    /// How many jobs of the list came before.
+    /// How many jobs of the list are on earlier pages.
     pub offset: u32,
-    /// How many jobs wait in all.
+    /// How many jobs are pending in total.
     pub total: u32,
     /// The jobs.
     pub jobs: Vec<PendingJob>,
 }
 
-/// A job that waits.
+/// A pending job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingJob {
-    /// Its id, as a number.
+    /// Its ID, as a number.
     pub id: u64,
-    /// How many nodes it asks for; none if that is left to the scheduler.
+    /// How many nodes it requests; `None` if that is left to the scheduler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub nodes: Option<u32>,
     /// How many tasks it has.
     pub tasks: u32,
-    /// When it was submitted, in seconds since 1970.
+    /// When it was submitted, in seconds since the Unix epoch.
     pub submitted: u64,
     /// Its attributes below `attributes.system`, such as `burstable`, as JSON.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub attributes: BTreeMap<String, serde_json::Value>,
 }
 
-/// The longest text of a page: well below what the operator takes in one request.
+/// The maximum size of a page: well below the operator's limit for one request.
 const MAX_BYTES: usize = 32 * 1024;
 
-/// The longest that one job may be. What is longer loses its attributes.
+/// The maximum size of one job. A larger job is listed without its attributes.
 const MAX_JOB_BYTES: usize = 8 * 1024;
 
 impl PendingPage {
-    /// Splits a list into pages, each short enough for a request. A list of no jobs is one page
-    /// without any.
+    /// Splits a list into pages, each small enough for one request. An empty list is one empty
+    /// page.
     pub fn split(list: u64, jobs: Vec<PendingJob>) -> Vec<PendingPage> {
         let total = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
         let new_page = |offset| PendingPage { list, offset, total, jobs: Vec::new() };
@@ -71,7 +71,7 @@ impl PendingJob {
         serde_json::to_vec(self).map_or(0, |text| text.len() + 1)
     }
 
-    /// The same without its attributes if they are too long for a page.
+    /// The job, without its attributes if they make it too large for a page.
     fn bounded(mut self) -> PendingJob {
         if self.length() > MAX_JOB_BYTES {
             self.attributes.clear();

@@ -1,5 +1,5 @@
-//! All that a namespace holds of a MiniCluster, without what differs from run to run,
-//! and how many of each kind were ever made.
+//! A snapshot of all objects of a MiniCluster in a namespace, without what differs from run to run,
+//! and the number of objects of each kind that were ever created.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -19,17 +19,17 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// What the objects of clusters are labelled with.
+/// The label of the objects of clusters.
 const LABEL: &str = "flux-framework.org/minicluster";
 
-/// Who was ever there of a MiniCluster's objects, by kind.
+/// Counts all objects of a MiniCluster that ever existed, by kind.
 pub struct Census {
     uids: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     _watches: JoinSet<()>,
 }
 
 impl Census {
-    /// Begins to count.
+    /// Starts counting.
     pub fn start(stage: &Stage, name: &str) -> Census {
         let mut census = Census { uids: Arc::default(), _watches: JoinSet::new() };
         census.count::<Job>(stage, name);
@@ -58,15 +58,15 @@ impl Census {
         ));
     }
 
-    /// How many of each kind were ever there.
+    /// The number of objects of each kind that ever existed.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let uids = self.uids.lock().expect("no holder of this lock panics");
         uids.iter().map(|(kind, uids)| (kind.clone(), uids.len())).collect()
     }
 }
 
-/// A picture of the MiniCluster and everything that carries its label. `None` while
-/// Kubernetes itself is still at work on it.
+/// A snapshot of the MiniCluster and all objects with its label. `None` while Kubernetes itself is
+/// still changing them.
 pub async fn picture(stage: &Stage, name: &str, census: &Census) -> Result<Option<Value>> {
     let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
     if jobs.list(&ListParams::default()).await?.iter().any(is_in_motion) {
@@ -83,23 +83,23 @@ pub async fn picture(stage: &Stage, name: &str, census: &Census) -> Result<Optio
     objects.extend(all::<Job>(stage).await?);
     let minicluster = stage.miniclusters().get_opt(name).await?;
     if minicluster.is_none() && objects.is_empty() && pods.is_empty() {
-        // How many there were depends on how soon it was deleted.
+        // How many there were depends on when it was deleted.
         return Ok(Some(nothing()));
     }
     let uid = minicluster.as_ref().and_then(|minicluster| minicluster.uid());
     let mut objects = serde_json::to_value((minicluster, objects))?;
     scrub(&mut objects);
     let mut text = objects.to_string();
-    // Messages name pods.
+    // Messages contain names of pods.
     let own = names.into_iter().chain(uid).chain([stage.namespace.clone(), stage.report_url()?]);
     for own in own {
         text = text.replace(&own, "<own>");
     }
-    let objects: Value = serde_json::from_str(&text).context("the picture is no JSON any more")?;
+    let objects: Value = serde_json::from_str(&text).context("the snapshot is not valid JSON")?;
     Ok(Some(json!({ "objects": objects, "pods": pods, "made": census.counts() })))
 }
 
-/// Whether a Job waits for its pods to become ready, to end, or to be counted.
+/// Whether a Job is waiting for its pods to become ready, to terminate, or to be counted.
 fn is_in_motion(job: &Job) -> bool {
     let status = job.status.clone().unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
@@ -111,7 +111,7 @@ fn is_in_motion(job: &Job) -> bool {
         || ends != ended
 }
 
-/// Where two pictures differ, line by line.
+/// The difference of two snapshots, line by line.
 pub fn difference(expected: &Value, seen: &Value) -> String {
     let (expected, seen) = (format!("{expected:#}"), format!("{seen:#}"));
     let without = |lines: &str, others: &str, mark: &str| {
@@ -122,7 +122,7 @@ pub fn difference(expected: &Value, seen: &Value) -> String {
     without(&expected, &seen, "-") + &without(&seen, &expected, "+")
 }
 
-/// The picture of an empty namespace.
+/// The snapshot of an empty namespace.
 pub fn nothing() -> Value {
     json!("nothing")
 }
@@ -140,7 +140,7 @@ where
     list.items.iter().map(|item| Ok(serde_json::to_value(item)?)).collect()
 }
 
-/// The names of the pods, and what they are and did.
+/// The names of the pods, and their state.
 async fn pods(stage: &Stage) -> Result<(Vec<String>, Vec<Value>)> {
     let (mut names, mut pods) = (Vec::new(), Vec::new());
     for pod in stage.pod_api().list(&ListParams::default().labels(LABEL)).await?.items {
@@ -165,14 +165,14 @@ async fn pods(stage: &Stage) -> Result<(Vec<String>, Vec<Value>)> {
     Ok((names, pods))
 }
 
-/// How often the command of a pod that has ended says that it ran.
+/// How often the command of a terminated pod printed that it ran.
 async fn count_runs(stage: &Stage, pod: &Pod) -> Result<usize> {
     let log = stage.pod_api().logs(&pod.name_any(), &LogParams::default()).await?;
     Ok(log.lines().filter(|line| *line == "ran").count())
 }
 
-/// Removes what is different in every run: identities, times, keys. Generations stay:
-/// they count the changes.
+/// Removes what differs in every run: identities, times, keys. Generations stay, because they count
+/// changes.
 pub fn scrub(value: &mut Value) {
     let own = [
         "finishTime",

@@ -1,4 +1,4 @@
-//! What the CRD of FluxJob cannot say.
+//! Checks that the CRD of FluxJob cannot express.
 
 use super::labels::{check_key, check_labels};
 use super::minicluster;
@@ -13,7 +13,7 @@ pub fn check(job: &FluxJob) -> Vec<Problem> {
     for name in template.annotations.keys() {
         check_key(name, "spec.template.annotations", &mut problems);
     }
-    // The MiniCluster is made later; what is wrong with it is the template's.
+    // The MiniCluster is created later; a problem with it is a problem of the template.
     let made = MiniCluster::new("template", template.spec.clone());
     problems.extend(minicluster::check(&made).into_iter().map(|problem| Problem {
         path: format!("spec.template.{}", problem.path),

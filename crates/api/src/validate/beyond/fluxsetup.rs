@@ -1,4 +1,4 @@
-//! What the CRD of FluxSetup cannot say.
+//! Checks that the CRD of FluxSetup cannot express.
 
 use super::labels::{check_labels, check_selector};
 use crate::FluxSetup;

@@ -1,4 +1,4 @@
-//! Names and values of labels, and selectors of them.
+//! Checks of label keys, label values and selectors.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::validate::Problem;
 
-/// Labels, each of them.
+/// Checks the key and value of each label.
 pub(super) fn check_labels(
     labels: &BTreeMap<String, String>,
     path: &str,
@@ -18,12 +18,12 @@ pub(super) fn check_labels(
     }
 }
 
-/// Names of labels, and of annotations, which have the same form.
+/// Checks the key of a label or of an annotation, which have the same form.
 pub(super) fn check_key(key: &str, path: &str, problems: &mut Vec<Problem>) {
     if !is_label_key(key) {
         problems.push(Problem::new(
             path,
-            format!("{key:?} is no label name: expected [prefix/]name of letters, digits, '-', '_' and '.', the name at most 63 long"),
+            format!("{key:?} is not a valid label name: expected [prefix/]name of letters, digits, '-', '_' and '.', the name at most 63 long"),
         ));
     }
 }
@@ -32,12 +32,12 @@ fn check_value(value: &str, path: &str, problems: &mut Vec<Problem>) {
     if !value.is_empty() && !is_label_value(value) {
         problems.push(Problem::new(
             path,
-            format!("{value:?} is no label value: expected at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"),
+            format!("{value:?} is not a valid label value: expected at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"),
         ));
     }
 }
 
-/// A selector of labels, as the API server reads one that acts.
+/// Checks a label selector, as the API server does for its own objects.
 pub(super) fn check_selector(selector: &LabelSelector, path: &str, problems: &mut Vec<Problem>) {
     if let Some(labels) = &selector.match_labels {
         check_labels(labels, &format!("{path}.matchLabels"), problems);
@@ -63,7 +63,7 @@ pub(super) fn check_selector(selector: &LabelSelector, path: &str, problems: &mu
     }
 }
 
-/// A DNS label, as names of volumes are.
+/// Whether a name is a DNS label, as names of volumes are.
 pub(in crate::validate) fn is_label(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     name.len() <= 63

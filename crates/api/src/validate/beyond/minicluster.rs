@@ -1,4 +1,4 @@
-//! What the CRD of MiniCluster cannot say.
+//! Checks that the CRD of MiniCluster cannot express.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::shell::one_line;
 use crate::validate::Problem;
 use crate::{MiniCluster, MiniClusterSpec};
 
-/// Where an empty directory without a path is mounted, as the Go operator does.
+/// Where an empty directory without a path is mounted, as with the Go operator.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Everything wrong with a MiniCluster that its CRD accepts.
@@ -37,8 +37,8 @@ pub fn check(minicluster: &MiniCluster) -> Vec<Problem> {
     problems
 }
 
-/// Texts that become part of the line by which the command is run. Lines of a batch are jobs
-/// each, and what runs beside the cluster is a script.
+/// Checks texts that become part of the line that runs the command. The lines of a batch are
+/// separate jobs, and the command of a sidecar is a script.
 fn check_one_line(spec: &MiniClusterSpec, problems: &mut Vec<Problem>) {
     let mut check = |path: String, text: &str| {
         problems.extend(one_line(text).err().map(|error| Problem::new(path, error.to_string())));
@@ -65,8 +65,8 @@ pub fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
     let scheduler = spec.flux.as_ref().and_then(|flux| flux.scheduler.as_ref());
     let fcfs = scheduler.is_some_and(|it| it.queue_policy == QueuePolicy::Fcfs && !it.simple);
     let fails = fcfs && spec.has_spare_ranks();
-    let message = "is \"fcfs\", with which Fluxion fails a job that is larger than what is up, \
-        although maxSize or bursting let the cluster grow: use easy, and the job waits";
+    let message = "is \"fcfs\", with which Fluxion fails a job that is larger than the hosts \
+        that are up, although maxSize or bursting let the cluster grow: with easy the job waits";
     let path = "spec.flux.scheduler.queuePolicy";
     fails.then(|| Problem::new(path, message)).into_iter().collect()
 }
@@ -80,7 +80,7 @@ fn check_container(container: &Container, path: &str, problems: &mut Vec<Problem
             problems.push(Problem::new(
                 format!("{path}.{field}"),
                 format!(
-                    "{name:?} cannot name an environment variable: it must not be empty or hold '='"
+                    "{name:?} cannot name an environment variable: it is empty or contains '='"
                 ),
             ));
         }
@@ -95,7 +95,7 @@ fn check_container(container: &Container, path: &str, problems: &mut Vec<Problem
             if let Some(other) = mounted.insert(mount_path(volume), name) {
                 problems.push(Problem::new(
                     format!("{path}.{name}.path"),
-                    format!("{} is where {other:?} is mounted already", mount_path(volume)),
+                    format!("{} is already the mount path of {other:?}", mount_path(volume)),
                 ));
             }
         }
@@ -106,9 +106,7 @@ fn check_flux(flux: &Flux, size: i32, problems: &mut Vec<Problem>) {
     for name in flux.environment.keys().filter(|name| !is_variable_name(name)) {
         problems.push(Problem::new(
             "spec.flux.environment",
-            format!(
-                "{name:?} cannot name an environment variable: it must not be empty or hold '='"
-            ),
+            format!("{name:?} cannot name an environment variable: it is empty or contains '='"),
         ));
     }
     if !flux.broker_config.is_empty()
@@ -137,7 +135,7 @@ fn check_flux(flux: &Flux, size: i32, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Names of volumes become names in the pod, and some of those are ours.
+/// Names of volumes become names in the pod, and names with our prefix are reserved.
 fn check_volume_name(name: &str, path: &str, problems: &mut Vec<Problem>) {
     if !is_label(name) {
         problems.push(Problem::new(
@@ -149,7 +147,7 @@ fn check_volume_name(name: &str, path: &str, problems: &mut Vec<Problem>) {
     } else if name.starts_with("flux-operator-") {
         problems.push(Problem::new(
             path,
-            format!("{name:?} cannot name a volume: names that start with flux-operator- are the operator's own"),
+            format!("{name:?} cannot name a volume: names that start with flux-operator- are reserved for the operator"),
         ));
     }
 }
@@ -166,8 +164,8 @@ fn is_variable_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| (b.is_ascii_graphic() || b == b' ') && b != b'=')
 }
 
-/// An error with its causes, on one line: without the excerpts that a TOML
-/// parser draws.
+/// An error with its causes, on one line and without the excerpts of a TOML
+/// parser.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let lines: Vec<String> = causes

@@ -1,5 +1,5 @@
-//! What CEL cannot say, or not within the API server's cost limits: the form
-//! of map keys, texts with a grammar of their own, and clashes between
+//! Checks that CEL cannot express, or not within the API server's cost limits: the form
+//! of map keys, texts with a grammar of their own, and conflicts between
 //! volumes.
 //!
 //! In a cluster these become the condition `Accepted=False`, of a setup `Active=False`.

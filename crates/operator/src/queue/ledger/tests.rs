@@ -21,7 +21,7 @@ fn job(name: &str) -> FluxJob {
     object("FluxJob", name, json!({ "command": "hostname" }))
 }
 
-/// A queue of one node, of this name.
+/// A queue with this name and a quota of one node.
 fn setup(name: &str) -> flux_operator_api::FluxSetup {
     object("FluxSetup", name, json!({ "quota": { "nodes": "1" } }))
 }
@@ -43,7 +43,7 @@ fn a_job_that_panics_when_it_is_read_costs_that_job_alone() {
     let facts = ledger.job(&PANICS.into(), None, NOW).unwrap();
     let mistake = facts.standing.mistake().unwrap();
     assert_eq!(mistake.reason, Reason::OperatorError);
-    assert!(mistake.message.contains("a test wants it"), "{}", mistake.message);
+    assert!(mistake.message.contains("on purpose"), "{}", mistake.message);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What to do now, and what became of it.
+//! The decisions of a cycle, and the results of their writes.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use flux_operator_queue::{Admit, Evict, EvictReason, Kind, Millis, SetupName, Ui
 
 use super::{Guard, Ledger, Standing, Writing};
 
-/// What to do now.
+/// The decisions of a cycle.
 #[derive(Debug)]
 pub struct Decided {
     /// Admissions to write.
     pub admit: Vec<Admitted>,
-    /// Jobs that lose their quota, newly.
+    /// Jobs to evict, since the last cycle.
     pub evict: Vec<Evicted>,
-    /// Records to rewrite, because another setup has taken the place of the one they name.
+    /// Records to rewrite, because another setup has replaced the one they name.
     pub rename: Vec<Renamed>,
-    /// Setups of which something else is true now.
+    /// Setups whose status may have changed.
     pub changed: Vec<SetupName>,
-    /// When to decide again, if nothing happens before.
+    /// When to run the next cycle, if nothing changes before.
     pub wake: Option<Millis>,
 }
 
@@ -26,7 +26,7 @@ pub struct Decided {
 pub struct Admitted {
     /// The admission.
     pub admit: Admit,
-    /// The version of the object that was decided on.
+    /// The resource version that was decided on.
     pub version: u64,
     /// Since when the job has waited.
     pub since: Millis,
@@ -34,44 +34,44 @@ pub struct Admitted {
     pub freed: Option<Millis>,
 }
 
-/// A job that is to lose its quota.
+/// A job to evict.
 #[derive(Debug)]
 pub struct Evicted {
     /// Its uid.
     pub uid: Uid,
-    /// The version of the object that was decided on.
+    /// The resource version that was decided on.
     pub version: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its name there.
     pub name: Arc<str>,
-    /// The setup at which it counts.
+    /// The setup in whose queue it counts.
     pub queue: Option<SetupName>,
-    /// Why.
+    /// The reason.
     pub reason: EvictReason,
 }
 
-/// A record that is to name another setup.
+/// A record to rewrite, so that it names another setup.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Renamed {
     /// The uid of the job.
     pub uid: Uid,
-    /// What the job is.
+    /// The kind of the job.
     pub kind: Kind,
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its name there.
     pub name: Arc<str>,
-    /// The version of the object that was decided on.
+    /// The resource version that was decided on.
     pub version: u64,
     /// The setup to name.
     pub queue: SetupName,
 }
 
 impl<G: Guard> Ledger<G> {
-    /// Decides. What is admitted counts from now on.
+    /// Runs a cycle. Its admissions count from now on.
     pub fn cycle(&mut self, now: Millis) -> Decided {
         self.read_setups();
         let cycle = self.scheduler.cycle(now);
@@ -102,8 +102,8 @@ impl<G: Guard> Ledger<G> {
         Decided { admit, evict, rename, changed, wake: cycle.wake }
     }
 
-    /// The records that are to be rewritten, each once for a version of its object: a write
-    /// that fails because the object has changed is decided again when the watch shows that.
+    /// The records to rewrite, each once for a resource version: a write that fails because
+    /// the object has changed is decided again when the watch shows the change.
     fn rename(&mut self) -> Vec<Renamed> {
         let mut rename = Vec::new();
         for (uid, queue) in self.scheduler.outdated_records() {
@@ -127,8 +127,8 @@ impl<G: Guard> Ledger<G> {
         rename
     }
 
-    /// An admission was refused, because the object has changed or is gone. It is taken
-    /// back as soon as the watch has shown that.
+    /// The write of an admission was refused, because the object has changed or does not exist
+    /// any more. The admission is reverted as soon as the watch has shown that.
     pub fn refused(&mut self, uid: &Uid) {
         let Some(known) = self.known.get_mut(uid) else { return };
         let Some(writing) = &mut known.writing else { return };
@@ -139,12 +139,12 @@ impl<G: Guard> Ledger<G> {
         }
     }
 
-    /// The record of a job was not changed as was decided, because the object has changed or is
-    /// gone. What is to become of it is decided again when the watch has shown that.
+    /// The write of an eviction or of a new name failed, because the object has changed or does
+    /// not exist any more. It is decided again when the watch has shown that.
     ///
-    /// Returns whether it is shown already, so that it can be decided now.
+    /// Returns whether the watch has shown it already, so that it can be decided now.
     pub fn record_unchanged(&mut self, uid: &Uid, version: u64) -> bool {
-        // A new name is decided again for each version anyway.
+        // A new name is decided again for each resource version anyway.
         let Some(known) = self.known.get_mut(uid) else { return false };
         let is_shown = known.version > version;
         if known.evicted.is_some() && is_shown {
@@ -156,7 +156,7 @@ impl<G: Guard> Ledger<G> {
         is_shown
     }
 
-    /// An admission was not written, and never will be.
+    /// Reverts an admission that was not written, and never will be.
     pub fn take_back(&mut self, uid: &Uid) {
         let Some(known) = self.known.get_mut(uid) else { return };
         if known.writing.take().is_none() {

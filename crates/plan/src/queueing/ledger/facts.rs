@@ -1,4 +1,4 @@
-//! What plans for objects must know of the queues.
+//! What reconciliations need to know about the queues.
 
 use std::sync::Arc;
 
@@ -10,36 +10,36 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Guard, Known, Ledger, Standing};
 
-/// What reconciling a job must know of the queues.
+/// What the reconciliation of a job needs to know about the queues.
 #[derive(Clone, Debug)]
 pub struct JobFacts {
-    /// Where it stands.
+    /// Whether it can be queued.
     pub standing: Standing,
     /// Why it waits, if it does.
     pub waiting: Option<Waiting>,
-    /// Its queue takes its quota back.
+    /// Its queue evicts it.
     pub evicted: Option<EvictReason>,
-    /// The setup at which it waits or counts, or counted before it finished, if it is there.
+    /// The setup in whose queue it is, or was before it finished, if that exists.
     pub setup: Option<Arc<FluxSetup>>,
-    /// The setup that its record should name: the one it names, or what replaces that.
+    /// The setup that its record should name: the one it names, or the successor of that.
     pub record: Option<SetupName>,
 }
 
-/// What reconciling a setup must know of the queues.
+/// What the reconciliation of a setup needs to know about the queues.
 #[derive(Clone, Debug)]
 pub struct SetupFacts {
     /// The setup as the scheduler has it.
     pub read: Setup,
-    /// What is true of it.
+    /// Its usage.
     pub usage: Usage,
-    /// Its jobs whose command runs.
+    /// Number of its jobs whose command is running.
     pub running: usize,
 }
 
 /// Kind and name of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its namespace.
     pub namespace: Arc<str>,
@@ -48,7 +48,7 @@ pub struct Identity {
 }
 
 impl<G: Guard> Ledger<G> {
-    /// Facts for reconciling a job, whose record names the setup `recorded`; None for a job
+    /// The state of a job whose record names the setup `recorded`; None for a job
     /// that was never put.
     pub fn job(&self, uid: &Uid, recorded: Option<&SetupName>, now: Millis) -> Option<JobFacts> {
         let known = self.known.get(uid)?;
@@ -65,7 +65,7 @@ impl<G: Guard> Ledger<G> {
         })
     }
 
-    /// Facts for reconciling a setup. None while changes have not been read; all setups are
+    /// The state of a setup. None while changes have not been read; all setups are
     /// reconciled after that.
     pub fn setup(&self, name: &SetupName) -> Option<SetupFacts> {
         if self.unread {
@@ -79,7 +79,7 @@ impl<G: Guard> Ledger<G> {
         })
     }
 
-    /// Where a job stands; None for one that was never put.
+    /// Whether a job can be queued; None for one that was never put.
     pub fn standing(&self, uid: &Uid) -> Option<&Standing> {
         self.known.get(uid).map(|known| &known.standing)
     }
@@ -101,7 +101,7 @@ impl<G: Guard> Ledger<G> {
         Some((known.namespace.clone(), known.name.clone()))
     }
 
-    /// The setup at which a MiniCluster counts, itself or as the MiniCluster of a job.
+    /// The setup in whose queue a MiniCluster counts, itself or as the MiniCluster of a job.
     pub fn queue_of_cluster(&self, minicluster: &ObjectMeta) -> Option<&SetupName> {
         let owners = minicluster.owner_references.iter().flatten();
         let owners = owners.map(|owner| owner.uid.as_str());
@@ -109,7 +109,7 @@ impl<G: Guard> Ledger<G> {
         uids.find_map(|uid| self.scheduler.queue_of(&uid))
     }
 
-    /// The scheduler, to ask it.
+    /// The scheduler, for queries.
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
     }

@@ -1,9 +1,9 @@
-//! What stands between a ledger and the code that reads objects.
+//! The guard around code that reads objects.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Runs code that reads an object. What it reads with is only borrowed, and nothing has been
-/// changed before it returns: a panic that is caught leaves everything as it was.
+/// Runs code that reads an object. The code only borrows what it needs, and nothing is
+/// changed before it returns: a caught panic leaves everything as it was.
 pub trait Guard {
     /// Reads an object.
     ///
@@ -12,7 +12,7 @@ pub trait Guard {
     fn read<T>(&self, object: &ObjectMeta, read: impl FnOnce() -> T) -> Result<T, String>;
 }
 
-/// Catches nothing: a panic ends the program. For programs that read once and print.
+/// Catches nothing: a panic exits the program. For programs that read once and print.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unguarded;
 

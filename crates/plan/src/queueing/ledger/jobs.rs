@@ -12,30 +12,30 @@ use crate::queueing::minicluster::belongs_to;
 use crate::queueing::workload::{self, Beside, Mistake};
 use crate::verdict::find;
 
-/// What an object that was put has changed, for those who count and log.
+/// What a put object has changed, for metrics and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing that is counted.
     None,
     /// The job has finished; it was admitted by this setup.
     Finished(Option<SetupName>),
-    /// The object cannot be read, and could be before: the message of the panic.
+    /// The object can no longer be read: the message of the panic.
     Unreadable(String),
 }
 
-/// An object as the queues see it.
+/// The result of reading an object for a queue.
 enum Reading {
     /// A job for a queue.
     Queued(Workload),
     /// Another controller manages it.
     Foreign,
     Mistaken(Mistake),
-    /// Reading it panicked; with the quota that its record says it has.
+    /// Reading it panicked; with the quota of its record, if it has one.
     Unreadable(Mistake, Option<Workload>),
 }
 
 impl<G: Guard> Ledger<G> {
-    /// There is this job, and the MiniCluster of its name, whoever that belongs to.
+    /// Adds or updates a job, with the MiniCluster of its name, whoever owns that.
     pub fn put_job(
         &mut self,
         job: &FluxJob,
@@ -55,7 +55,7 @@ impl<G: Guard> Ledger<G> {
         change
     }
 
-    /// There is this MiniCluster, which may name a queue itself.
+    /// Adds or updates a MiniCluster, which may name a queue itself.
     pub fn put_minicluster(&mut self, minicluster: &MiniCluster, now: Millis) -> Change {
         let metadata = &minicluster.metadata;
         let read = self.guard.read(metadata, || workload::of_minicluster(minicluster));
@@ -143,7 +143,7 @@ impl<G: Guard> Ledger<G> {
             }
         }
         let Some(workload) = workload else {
-            // What is admitted, or may be in a moment, counts until it has finished.
+            // A job that is admitted, or may be in a moment, counts until it has finished.
             if !known.admitted && known.writing.is_none() {
                 self.scheduler.remove(&uid);
             }
@@ -160,7 +160,7 @@ impl<G: Guard> Ledger<G> {
             change = Change::Finished(workload.admission.as_ref().map(|it| it.queue.clone()));
         }
         (known.admitted, known.finished) = (has_room, finished);
-        // Each name is kept once.
+        // Each name is stored once.
         let (namespace, name) = (known.namespace.clone(), known.name.clone());
         let uid = self.known.get_key_value(&uid).map_or(uid, |(kept, _)| kept.clone());
         self.scheduler.put(Workload { uid, namespace, name, ..workload });
@@ -179,7 +179,7 @@ impl<G: Guard> Ledger<G> {
         }
     }
 
-    /// This job or MiniCluster is gone.
+    /// Removes a job or MiniCluster.
     pub fn remove(&mut self, uid: &Uid, now: Millis) {
         let Some(known) = self.known.remove(uid) else { return };
         if known.admitted
@@ -192,7 +192,7 @@ impl<G: Guard> Ledger<G> {
         self.scheduler.remove(uid);
     }
 
-    /// Of this kind only these are left.
+    /// Removes all objects of a kind except for these.
     pub fn retain(&mut self, kind: Kind, left: &HashSet<Uid>, now: Millis) {
         let is_gone = |uid: &Uid, known: &Known| known.kind == kind && !left.contains(uid);
         let gone = self.known.iter().filter(|(uid, known)| is_gone(uid, known));
@@ -200,8 +200,8 @@ impl<G: Guard> Ledger<G> {
         gone.iter().for_each(|uid| self.remove(uid, now));
     }
 
-    /// The value of a PriorityClass; None if it is gone. Jobs that name it are to be put
-    /// again.
+    /// Sets the value of a PriorityClass; None if it was deleted. Jobs that name it have to be
+    /// put again.
     pub fn put_class(&mut self, name: &str, value: Option<i32>) {
         match value {
             Some(value) => drop(self.classes.insert(name.to_owned(), value)),
@@ -210,7 +210,7 @@ impl<G: Guard> Ledger<G> {
     }
 }
 
-/// Versions of one kind grow, and Kubernetes says that they may be compared.
+/// Resource versions of one kind grow, and Kubernetes allows comparing them.
 fn version_of(metadata: &ObjectMeta) -> u64 {
     let version = metadata.resource_version.as_ref();
     version.and_then(|version| version.parse().ok()).unwrap_or_default()

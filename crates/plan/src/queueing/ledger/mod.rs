@@ -1,4 +1,4 @@
-//! What is known of queues: the scheduler, and the objects that it is given.
+//! The state of all queues: the scheduler, and the objects that it is given.
 //!
 //! ```text
 //! FluxJob, MiniCluster ─────────────► put_job, put_minicluster ─┐
@@ -7,13 +7,14 @@
 //!                    facts for plans of objects ◄── job, setup ◄──┘
 //! ```
 //!
-//! The operator, `kubectl minicluster` and `flux-operator local` all use it: which object is a
-//! job, whose MiniCluster it is, with which setups and classes it is read, and who replaces
-//! whom is decided here alone. An admission that was decided counts at once; whether it could
-//! be written is reported afterwards ([`Ledger::refused`], [`Ledger::take_back`]).
+//! The operator, `kubectl minicluster` and `flux-operator local` all use it: only this module
+//! decides which object is a job, whose MiniCluster it is, with which setups and classes it is
+//! read, and which setup replaces which. An admission that was decided counts at once; the
+//! result of its write is reported afterwards ([`Ledger::admission_refused`],
+//! [`Ledger::revert_admission`]).
 //!
 //! An object is read before anything is changed, and through a [`Guard`]: if reading it panics,
-//! that object alone has the standing [`Standing::Unreadable`], and the rest is as it was.
+//! only that object becomes [`Eligibility::Unreadable`], and everything else stays as it was.
 
 mod decide;
 mod facts;
@@ -40,33 +41,33 @@ pub use jobs::Change;
 /// Labels of namespaces, by their names.
 pub type Labels = BTreeMap<Arc<str>, BTreeMap<String, String>>;
 
-/// All that is known of queues.
+/// The state of all queues.
 #[derive(Debug)]
 pub struct Ledger<G = Unguarded> {
     guard: G,
     scheduler: Scheduler,
     home: String,
-    // Boxed, because a map has places for twice as many as it holds.
+    // Boxed, because a hash map allocates about twice as many entries as it has.
     known: HashMap<Uid, Box<Known>>,
-    /// Those of them whose command runs.
+    /// Those of them whose command is running.
     running: HashSet<Uid>,
     /// Values of PriorityClasses, by their names.
     classes: HashMap<String, i32>,
     namespaces: Labels,
-    /// The capacity of nodes, by the setup that takes its quota from them.
+    /// The capacity of nodes, by the setup that takes its quota from it.
     nodes: HashMap<SetupName, Resources>,
     setups: BTreeMap<SetupName, Arc<FluxSetup>>,
     /// The setups as the scheduler has them.
     read: BTreeMap<SetupName, Setup>,
     /// Something has changed that setups are read with.
     unread: bool,
-    /// All setups were read since the last cycle.
+    /// All setups were read again since the last cycle.
     reread: bool,
-    /// Setups of whose jobs another number runs since the last cycle.
+    /// Setups whose number of running jobs has changed since the last cycle.
     counted: HashSet<SetupName>,
     /// When quota became free since the last cycle.
     freed: HashMap<SetupName, Millis>,
-    /// Records that are to be rewritten, with the version for which that was decided.
+    /// Records to rewrite, with the resource version for which that was decided.
     renaming: HashMap<Uid, u64>,
 }
 
@@ -76,34 +77,34 @@ struct Known {
     kind: Kind,
     namespace: Arc<str>,
     name: Arc<str>,
-    /// The version of the object that was put last. Versions grow.
+    /// The resource version that was put last. Versions grow.
     version: u64,
     standing: Standing,
     since: Millis,
     admitted: bool,
     finished: bool,
     evicted: Option<EvictReason>,
-    /// The API server did not take the eviction. It is decided again when the watch shows what
-    /// has changed.
+    /// The API server refused the eviction. It is decided again when the watch shows the
+    /// change.
     eviction_refused: bool,
     writing: Option<Writing>,
 }
 
-/// Where a job stands.
+/// Whether a job can be queued.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Standing {
-    /// It waits, is admitted, or has finished.
+    /// It can: it waits, is admitted, or has finished.
     Queued,
     /// It cannot be queued.
     Mistaken(Box<Mistake>),
     /// Another controller manages it.
     Foreign,
-    /// Reading it panicked. Quota that its record says it has is counted.
+    /// Reading it panicked. The quota in its record is counted.
     Unreadable(Box<Mistake>),
 }
 
 impl Standing {
-    /// Why a job cannot be queued, if so.
+    /// Why a job cannot be queued, if it cannot.
     pub fn mistake(&self) -> Option<&Mistake> {
         match self {
             Standing::Mistaken(mistake) | Standing::Unreadable(mistake) => Some(mistake),
@@ -112,17 +113,17 @@ impl Standing {
     }
 }
 
-/// An admission that is being written, for this version of the object.
+/// An admission that is being written, for this resource version.
 #[derive(Clone, Copy, Debug)]
 struct Writing {
     version: u64,
-    /// The API server did not take it. The job is decided on again when the watch shows
-    /// what has changed.
+    /// The API server refused it. The job is decided on again when the watch shows
+    /// the change.
     refused: bool,
 }
 
 impl Ledger {
-    /// A ledger that knows nothing; setups in `home`, the operator's namespace, may serve
+    /// An empty ledger; setups in `home`, the operator's namespace, may serve
     /// other namespaces.
     pub fn new(home: &str) -> Ledger {
         Ledger::guarded(home, Unguarded)
@@ -130,7 +131,7 @@ impl Ledger {
 }
 
 impl<G: Guard> Ledger<G> {
-    /// A ledger that knows nothing, and reads objects through a guard.
+    /// An empty ledger that reads objects through a guard.
     pub fn guarded(home: &str, guard: G) -> Ledger<G> {
         Ledger {
             guard,

@@ -10,7 +10,7 @@ use super::{Guard, Ledger, setup_name};
 use crate::queueing::setup::{self, Around};
 
 impl<G: Guard> Ledger<G> {
-    /// There is this setup. Returns whether something counts that was not so before.
+    /// Adds or updates a setup. Returns whether anything relevant has changed.
     pub fn put_setup(&mut self, setup: &FluxSetup) -> bool {
         let name = setup_name(setup);
         let counts = |setup: &FluxSetup| {
@@ -26,19 +26,19 @@ impl<G: Guard> Ledger<G> {
         true
     }
 
-    /// This setup is gone.
+    /// Removes a setup.
     pub fn remove_setup(&mut self, name: &SetupName) {
         self.unread |= self.setups.remove(name).is_some();
     }
 
-    /// Only these setups are left.
+    /// Removes all setups except for these.
     pub fn retain_setups(&mut self, left: &HashSet<SetupName>) {
         let gone: Vec<SetupName> =
             self.setups.keys().filter(|name| !left.contains(name)).cloned().collect();
         gone.iter().for_each(|name| self.remove_setup(name));
     }
 
-    /// The labels of a namespace; None if it is gone.
+    /// Sets the labels of a namespace; None if it was deleted.
     pub fn put_namespace(&mut self, name: &str, labels: Option<BTreeMap<String, String>>) {
         let before = match labels.clone() {
             Some(labels) => self.namespaces.insert(name.into(), labels),
@@ -47,20 +47,20 @@ impl<G: Guard> Ledger<G> {
         self.unread |= before != labels;
     }
 
-    /// What a namespace's own quota leaves.
+    /// Sets what the ResourceQuotas of a namespace leave.
     pub fn put_namespace_room(&mut self, namespace: &str, room: NamespaceRoom) {
         self.scheduler.put_namespace_room(namespace, room);
     }
 
-    /// The capacity of nodes, for the setups that take their quota from them.
+    /// Sets the capacity of nodes, for the setups that take their quota from it.
     pub fn put_nodes(&mut self, nodes: HashMap<SetupName, Resources>) {
         self.unread |= self.nodes != nodes;
         self.nodes = nodes;
     }
 
     /// Reads all setups again if something has changed that they are read with: each may
-    /// replace another. A cycle does so first, if nobody has. Returns the setups that cannot
-    /// be read and could be before, each with the message of the panic.
+    /// replace another. A cycle does so first. Returns the setups that can no longer be read,
+    /// each with the message of the panic.
     pub fn read_setups(&mut self) -> Vec<(SetupName, String)> {
         if !std::mem::take(&mut self.unread) {
             return Vec::new();
@@ -97,7 +97,7 @@ impl<G: Guard> Ledger<G> {
         unreadable
     }
 
-    /// The setups that there are.
+    /// All setups.
     pub fn setups(&self) -> impl Iterator<Item = (&SetupName, &Arc<FluxSetup>)> {
         self.setups.iter()
     }

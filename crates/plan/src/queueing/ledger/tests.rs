@@ -49,7 +49,7 @@ fn put(ledger: &mut Ledger, name: &str, version: u64, status: Value) {
     ledger.put_job(&job(name, version, status), None, NOW);
 }
 
-/// Who is admitted now, and as of which version.
+/// The jobs that are admitted now, each with the resource version that was decided on.
 fn admitted(ledger: &mut Ledger) -> Vec<(String, u64)> {
     let name = |admitted: Admitted| (admitted.admit.name.to_string(), admitted.version);
     ledger.cycle(NOW).admit.into_iter().map(name).collect()
@@ -76,7 +76,7 @@ fn q8_a_refusal_of_what_was_written_all_the_same_takes_nothing_back() {
     let mut ledger = ledger();
     put(&mut ledger, "a", 1, json!({}));
     admitted(&mut ledger);
-    // The first try was taken and its answer lost; the second is refused.
+    // The first attempt succeeded and its response was lost; the second is refused.
     ledger.refused(&"a".into());
     put(&mut ledger, "a", 2, with_room());
     put(&mut ledger, "b", 3, json!({}));
@@ -114,7 +114,7 @@ fn q13_room_is_given_on_as_soon_as_a_job_has_ended() {
     put(&mut ledger, "a", 3, ended);
     let admit = ledger.cycle(NOW).admit;
     assert_eq!(&*admit[0].admit.name, "b");
-    assert_eq!(admit[0].freed, Some(NOW), "since when there was quota is not known");
+    assert_eq!(admit[0].freed, Some(NOW), "the time at which quota became free is not known");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_mistake_is_told_and_takes_no_room() {
     assert_eq!(admitted(&mut ledger).len(), 1);
 }
 
-/// A ledger that has read these setups, each with those it replaces and the rest of its spec.
+/// A ledger with these setups, each with those it replaces and the rest of its spec.
 fn with_setups(setups: &[(&str, &[&str], Value)]) -> (Ledger, Vec<FluxSetup>) {
     let mut ledger = Ledger::new("home");
     let setups = setups.iter().zip(1..).map(|((name, replaces, spec), second)| {
@@ -192,7 +192,7 @@ fn with_setups(setups: &[(&str, &[&str], Value)]) -> (Ledger, Vec<FluxSetup>) {
     (ledger, setups)
 }
 
-/// The first thing to be done about a setup.
+/// The first step of a setup's decision.
 fn step(ledger: &Ledger, setup: &FluxSetup) -> Option<Step> {
     let facts = ledger.setup(&setup_name(setup)).unwrap();
     let now = k8s_openapi::jiff::Timestamp::from_millisecond(NOW).unwrap();
@@ -201,7 +201,7 @@ fn step(ledger: &Ledger, setup: &FluxSetup) -> Option<Step> {
     setup::decide(setup::SetupSeen { setup, queue, now }).steps.into_iter().next()
 }
 
-/// Which of these setups are deleted, when all are idle.
+/// The setups that are deleted when all are idle.
 fn deleted(setups: &[(&str, &[&str], Value)]) -> Vec<String> {
     let (ledger, setups) = with_setups(setups);
     let is_deleted = |it: &&FluxSetup| step(&ledger, it) == Some(Step::DeleteSelf);
@@ -248,7 +248,7 @@ fn q19_quota_in_use_is_counted_when_replaces_is_taken_out_again() {
     assert_eq!(to_rename[0].queue, SetupName::new("n", "new"));
     assert_eq!(step(&ledger, &setups[0]), None, "a record names it");
     assert_eq!(rename(&mut ledger), [], "it was decided");
-    // The write fails, because the job has changed; then it does not.
+    // The first write fails, because the job has changed; the next one succeeds.
     put(&mut ledger, "a", 2, admitted_by("old"));
     assert_eq!(rename(&mut ledger).len(), 1);
     let status = reconciled(&ledger, &job("a", 2, admitted_by("old")));
@@ -281,7 +281,7 @@ fn q19_a_chain_of_setups_is_deleted_from_its_oldest_and_loses_no_job() {
     ledger.remove_setup(&SetupName::new("n", "a"));
     let decided = ledger.cycle(NOW);
     assert!(decided.changed.contains(&SetupName::new("n", "b")));
-    assert_eq!(step(&ledger, &setups[1]), None, "a job waits at the last by way of it");
+    assert_eq!(step(&ledger, &setups[1]), None, "a job gets to the last one through it");
     ledger.remove(&"waits".into(), NOW);
     assert!(ledger.cycle(NOW).changed.contains(&SetupName::new("n", "b")));
     assert_eq!(step(&ledger, &setups[1]), Some(Step::DeleteSelf));
@@ -321,7 +321,7 @@ fn q19_a_setup_with_a_conflict_or_a_mistake_deletes_nobody() {
     assert_eq!(deleted(&[("old", &[], spec()), ("new", &["old"], unknown)]), [""; 0]);
 }
 
-/// Catches panics, as the operator does. Reading an object called `panics` does; reading its
+/// Catches panics, as the operator does. Reading an object called `panics` panics; reading its
 /// record, which comes next, does not.
 #[derive(Default)]
 struct Panicking(std::cell::Cell<bool>);
@@ -342,7 +342,7 @@ impl Guard for Panicking {
     }
 }
 
-/// A ledger with a queue of one node whose objects may panic.
+/// A ledger with a queue of one node; objects called `panics` panic when they are read.
 fn panicking() -> Ledger<Panicking> {
     let mut ledger = Ledger::guarded("home", Panicking::default());
     ledger.put_setup(&one_node());

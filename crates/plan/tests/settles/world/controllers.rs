@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{INDEX, Lead, Objects, World};
 
 impl World {
-    /// Everything that Kubernetes' own controllers have to do.
+    /// Runs Kubernetes' own controllers.
     pub fn control(&mut self) {
         if self.there.minicluster.is_none() {
             // The garbage collector.
@@ -39,7 +39,7 @@ impl World {
             merge(&mut status, &json!({ "conditions": [condition("Suspended")] }));
             pods.retain(|_, pod| !pod.annotations().contains_key(INDEX));
         } else {
-            // The start counts from the last resumption, and only once it is noticed.
+            // The start time is that of the last resumption, once the controller has noticed it.
             if status["startTime"].is_null() || has(&status, "Suspended") {
                 let resumed = json!({ "conditions": [], "startTime": self.now.to_string() });
                 merge(&mut status, &resumed);
@@ -67,7 +67,7 @@ impl World {
         job.status = serde_json::from_value(status).unwrap();
     }
 
-    /// A pod of the Job, unless it is there.
+    /// Creates a pod of the Job, unless it exists.
     fn start_pod(&mut self, job: &Job, index: usize) {
         if self.pod_of_index(index).is_none() {
             self.pods_made += 1;
@@ -104,14 +104,14 @@ impl World {
     }
 }
 
-/// What the kubelet says of a pod that got as far as `phase`.
+/// The status that the kubelet reports of a pod that reached `phase`.
 fn pod_status(pod: &Pod, phase: &str, now: Timestamp) -> Value {
     if phase == "Pending" {
         return json!({ "phase": phase });
     }
     let ready = phase == "Ready";
     let status = if ready { "True" } else { "False" };
-    // Its time moves when it does; that of one that was never ready is the pod's start.
+    // The time changes with the status; of a pod that was never ready it is the creation time.
     let before = pod.status.as_ref().and_then(|status| status.conditions.as_ref()?.first());
     let created = pod.creation_timestamp().unwrap();
     let since = match before {

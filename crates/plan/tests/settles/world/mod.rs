@@ -1,9 +1,9 @@
 //! A Kubernetes for one MiniCluster, in memory: what it does with steps, and what
 //! its Job controller and garbage collector do then.
 //!
-//! Objects have uids and resource versions, the watches may show an older state than there
-//! is, and a step may fail. What is written on conditions that do not hold any more is
-//! refused, as the API server does.
+//! Objects have uids and resource versions, the watches may lag behind the
+//! stored state, and a step may fail. A write whose preconditions are not met any more is
+//! refused, as by the API server.
 
 mod controllers;
 mod operator;
@@ -26,12 +26,12 @@ use serde_json::{Value, json};
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// What the pods do.
+/// The state of the pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lead {
-    /// They get as far as this: `Pending`, `Running`, or `Ready`.
+    /// They have reached this: `Pending`, `Running`, or `Ready`.
     Is(&'static str),
-    /// The lead's command ended with this code.
+    /// The lead's command finished with this exit code.
     Ended(i32),
 }
 
@@ -46,7 +46,7 @@ struct Objects {
     pods: BTreeMap<String, Pod>,
 }
 
-/// Everything there is.
+/// The whole state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
     there: Objects,
@@ -56,13 +56,13 @@ pub struct World {
     shown_minicluster: Option<Value>,
     /// The operator has written something that the watches do not show yet.
     expects: bool,
-    /// The step that fails in the next reconciliation that has any, by its index.
+    /// The index of the step that fails in the next reconciliation with steps, and how.
     failing: Option<(usize, FailureKind)>,
-    /// Whether a status counts only if it was computed from the object as it is.
+    /// Whether a status is refused if it was computed from another version of the object.
     strict: bool,
     /// What the lead was asked to do.
     work: Option<Drain>,
-    /// Why its queue has it wait.
+    /// Why it waits in its queue.
     waiting: Option<Waiting>,
     /// The last report, and the uid of the pod that sent it.
     report: Option<(String, LastReport)>,
@@ -75,7 +75,7 @@ pub struct World {
 }
 
 impl World {
-    /// More turns than any history needs to settle.
+    /// More rounds than any history needs to settle.
     pub const LONG: usize = 12;
 
     pub fn new(spec: &Value) -> World {
@@ -108,12 +108,12 @@ impl World {
         }
     }
 
-    /// The same, in which a status is taken whatever it was computed from.
+    /// The same, but a status is accepted whatever it was computed from.
     pub fn lenient(spec: &Value) -> World {
         World { strict: false, ..World::new(spec) }
     }
 
-    /// A reconciliation, and then the controllers. Returns whether anything has moved.
+    /// A reconciliation, and then the controllers. Returns whether anything has changed.
     pub fn turn(&mut self) -> bool {
         let before = self.clone();
         self.reconcile();
@@ -121,7 +121,7 @@ impl World {
         *self != before
     }
 
-    /// Lets everybody work until nothing moves any more. The watches catch up.
+    /// Repeats rounds until nothing changes any more. The watches catch up.
     pub fn settle(&mut self) {
         self.catch_up();
         self.failing = None;
@@ -133,7 +133,7 @@ impl World {
         panic!("it never settles: {self:#?}");
     }
 
-    /// The world without what depends on how often something was written.
+    /// The state without what depends on the number of writes.
     pub fn essence(&self) -> World {
         let mut world = World { version: 0, expects: false, ..self.clone() };
         let Objects { minicluster, has_keys: _, config_map, services, job, pods } =
@@ -151,7 +151,7 @@ impl World {
 
     // What others do.
 
-    /// Changes the spec, unless the API server refuses that.
+    /// Changes the spec, unless the API server refuses the change.
     pub fn change(&mut self, patch: &Value) {
         let Some(minicluster) = &self.there.minicluster else { return };
         let mut changed = minicluster.clone();
@@ -181,7 +181,7 @@ impl World {
         status.failed = Some(status.failed.unwrap_or_default() + 1);
     }
 
-    /// The lead reports how many brokers are online, and what became of its work.
+    /// The lead reports how many brokers are online, and the result of its work.
     pub fn reports(&mut self, busy: bool) {
         let ready = |pod: &Pod| {
             let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -205,24 +205,24 @@ impl World {
         self.report = lead.uid().map(|uid| (uid, reported));
     }
 
-    /// The watches show nothing new from now on.
+    /// From now on the watches show nothing new.
     pub fn stall(&mut self) {
         if self.shown.is_none() {
             self.shown = Some(self.there.clone());
         }
     }
 
-    /// The watch of MiniClusters shows nothing new from now on; the others do.
+    /// From now on the watch of MiniClusters shows nothing new; the others do.
     pub fn stall_minicluster(&mut self) {
         self.shown_minicluster.clone_from(&self.there.minicluster);
     }
 
-    /// The watches show what there is.
+    /// The watches show the stored state.
     pub fn catch_up(&mut self) {
         (self.shown, self.shown_minicluster) = (None, None);
     }
 
-    /// A step of the next reconciliation that has any fails.
+    /// A step of the next reconciliation with steps fails.
     pub fn fail(&mut self, step: usize, failure: FailureKind) {
         self.failing = Some((step, failure));
     }
@@ -231,7 +231,7 @@ impl World {
         self.now += SignedDuration::from_secs(seconds);
     }
 
-    /// The queue writes a status: a merge patch, as the API server takes it.
+    /// The queue writes a status by a merge patch.
     pub fn write_status(&mut self, patch: &Value) {
         let version = self.next_version();
         if let Some(minicluster) = &mut self.there.minicluster {
@@ -245,7 +245,7 @@ impl World {
         self.waiting = Some(Waiting { queue: None, position: None, reason });
     }
 
-    /// The queue wants the room back, if it has given any.
+    /// The queue evicts the cluster, if it is admitted.
     pub fn take_room(&mut self) {
         let status = self.there.minicluster.as_ref().map(|minicluster| &minicluster["status"]);
         if status.is_some_and(|status| status["admission"].is_object()) {
@@ -253,7 +253,7 @@ impl World {
         }
     }
 
-    // What tests ask.
+    // Queries of tests.
 
     pub fn now(&self) -> Timestamp {
         self.now
@@ -263,7 +263,7 @@ impl World {
         self.jobs_made
     }
 
-    /// The names of everything, and the host names of pods.
+    /// The names of all objects, and the host names of pods.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.there.services.keys().cloned().collect();
         names.extend(self.there.config_map.iter().map(|map| map.name_any()));

@@ -1,4 +1,4 @@
-//! What the operator does: the real decision, and a shell that does its steps here.
+//! What the operator does: the real decision, and an executor that applies its steps here.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 
 use super::{Objects, World};
 
-/// What one reconciliation has done and said.
+/// The result of one reconciliation.
 #[derive(Clone, Debug, Default)]
 pub struct Reconciliation {
-    /// The steps that were to be done.
+    /// The decided steps.
     pub steps: Vec<Step>,
-    /// All of it, for a record.
+    /// Everything, for the recording.
     pub said: Value,
 }
 
@@ -30,7 +30,7 @@ pub struct Reconciliation {
 pub struct Decided {
     pub steps: Vec<Step>,
     pub hold: Option<Hold>,
-    /// When it would reconcile again, all steps done.
+    /// When it would reconcile again, if all steps are applied.
     pub requeue_at: Option<Timestamp>,
 }
 
@@ -68,7 +68,7 @@ impl World {
         Reconciliation { steps: decision.steps, said }
     }
 
-    /// Does steps until one fails.
+    /// Applies steps until one fails.
     fn apply(&mut self, steps: &[Step]) -> Outcome {
         let failing = self.failing.take_if(|_| !steps.is_empty());
         for (done, step) in steps.iter().enumerate() {
@@ -89,7 +89,7 @@ impl World {
         Outcome::all(steps)
     }
 
-    /// Does the first of these steps, and then the operator ends.
+    /// Applies these steps, and then the operator crashes.
     pub fn crash_after(&mut self, steps: &[Step]) {
         for step in steps {
             let _ = self.take(step);
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// What the watches show, and what the API server says when it is asked.
+    /// What the watches show, and the API server's answers to queries.
     fn asked(&self, minicluster: &MiniCluster) -> Seen {
         let mut seen = self.seen();
         for query in queries(minicluster, &seen) {
@@ -137,7 +137,7 @@ impl World {
         self.shown.as_ref().unwrap_or(&self.there)
     }
 
-    /// What the watches show: only what carries the label.
+    /// What the watches show: only objects with the label.
     fn seen(&self) -> Seen {
         let view = self.view();
         let services = view.services.values().filter(|service| is_labelled(*service));
@@ -208,7 +208,7 @@ fn shown(step: &Step) -> String {
         Object::Pod(it) => ("Pod", it.name_any(), digest(&json!(it))),
         Object::Job(it) => {
             let mut job = json!(it);
-            // It is another with every build.
+            // It differs with every build.
             job["metadata"]["annotations"]["flux-framework.org/version"] = json!("0.1.0+plan2");
             ("Job", it.name_any(), digest(&job))
         }

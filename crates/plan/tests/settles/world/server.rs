@@ -1,4 +1,4 @@
-//! What the API server does with steps, and what others do to objects.
+//! What the API server does with steps, and what other clients do to objects.
 
 use flux_operator_plan::{FailureKind, Object, Step, Target, TargetKind};
 use flux_operator_testkit::merge;
@@ -15,7 +15,7 @@ impl World {
         self.version.to_string()
     }
 
-    /// Does a step. One that Kubernetes would never take is a failure of the test.
+    /// Applies a step. One that Kubernetes would never accept fails the test.
     pub(super) fn take(&mut self, step: &Step) -> Result<(), FailureKind> {
         match step {
             Step::CreateKeys(_) => self.there.has_keys = true,
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// Changes the object that was observed, and no other of its name.
+    /// Changes the object that was observed, and no other with its name.
     fn patch(&mut self, target: &Target, patch: &Value) -> Result<(), FailureKind> {
         let there = match target.kind {
             TargetKind::Job => self.there.job.as_ref().map(ResourceExt::uid),
@@ -67,7 +67,7 @@ impl World {
             TargetKind::Job => self.patch_job(patch),
             TargetKind::Pod => {
                 let version = self.next_version();
-                // One that is gone needs no label.
+                // One that was deleted needs no label.
                 if let Some(pod) = self.there.pods.get_mut(&target.name) {
                     let label = patch["metadata"]["labels"]["job-index"].as_str().unwrap();
                     pod.labels_mut().insert("job-index".into(), label.to_owned());
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Deletes the object that was observed, and no other of its name.
+    /// Deletes the object that was observed, and no other with its name.
     fn delete(&mut self, target: &Target) {
         assert!(target.uid.is_some(), "what is deleted was observed");
         let is_meant = |uid: Option<String>| uid == target.uid;
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// An object as the API server keeps it: a write that changes nothing is none.
+    /// An object as the API server stores it: a write that changes nothing keeps its version.
     fn written<K>(&mut self, before: Option<&K>, mut object: K, name: &str) -> K
     where
         K: kube::Resource + PartialEq + Clone,
@@ -117,7 +117,7 @@ impl World {
         assert!(self.there.has_keys || job_names_secret(job), "a Job before its keys");
         assert!(self.there.config_map.is_some(), "a Job before its ConfigMap");
         assert!(!self.there.services.is_empty(), "a Job before its Service");
-        // One that is there stays as it is.
+        // One that exists stays as it is.
         if self.there.job.is_none() {
             self.jobs_made += 1;
             let mut job = job.clone();
@@ -153,7 +153,7 @@ impl World {
         Ok(())
     }
 
-    /// In the background: its pods are still there for a while.
+    /// Deletes in the background: its pods still exist for a while.
     fn delete_job(&mut self) {
         let now = self.now;
         self.there.job = None;
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// Somebody deletes an object.
+    /// A user deletes an object.
     pub fn lose(&mut self, kind: &str) {
         match kind {
             "ConfigMap" => self.there.config_map = None,
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Somebody changes an object.
+    /// A user changes an object.
     pub fn spoil(&mut self, kind: &str) {
         let version = self.next_version();
         match kind {
@@ -210,8 +210,8 @@ impl World {
     }
 }
 
-/// Server-side apply, as far as plans can tell: maps are merged, what others have set
-/// beside stays.
+/// Server-side apply, as far as plans can tell: maps are merged, and what others have set
+/// is kept.
 fn applied<K>(there: Option<&K>, wanted: &K) -> K
 where
     K: serde::Serialize + serde::de::DeserializeOwned,
