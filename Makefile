@@ -223,9 +223,11 @@ ifneq ($(filter-out throughput queue,$(BENCH)),)
 endif
 	STATIC_PROGRAMS=$(BIN)/../$(TRIPLE)/operator:$(BIN)/../$(TRIPLE)/small $(BIN)/../release/bench $(BENCH) $(BENCH_ARGS)
 
-lint: ## Check formatting and lints; each pure crate also alone, because Cargo unifies features
+lint: ## Check formatting, lints and misleading phrases; the pure crates also alone, as Cargo unifies features
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@! git grep -niE -f tests/misleading-phrases.txt -- . ':!tests/misleading-phrases.txt' || \
+		{ echo "these phrases mislead readers: say it plainly, with the terms of docs/glossary.md"; exit 1; }
 	for crate in flux wire api queue plan install; do $(CARGO) check -q -p flux-operator-$$crate || exit 1; done
 
 fmt: ## Format the code

@@ -14,11 +14,11 @@ pub(crate) struct Call {
     at: Timestamp,
     milliseconds: f64,
     namespace: String,
-    kind: Kind,
+    kind: CallKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum CallKind {
     /// A counted request, such as `create jobs`.
     Call(String),
     /// A watch that was opened.
@@ -49,18 +49,18 @@ pub(crate) struct Calls {
 
 impl Tally {
     /// Counts requests between two times, except those in one namespace.
-    pub(crate) fn of(calls: &[Call], from: Timestamp, until: Timestamp, without: &str) -> Tally {
+    pub(crate) fn count(calls: &[Call], from: Timestamp, until: Timestamp, without: &str) -> Tally {
         let mut tally = Tally::default();
         let counted = calls.iter().filter(|call| call.at >= from && call.at < until);
         for call in counted.filter(|call| call.namespace != without) {
             match &call.kind {
-                Kind::Call(name) => {
+                CallKind::Call(name) => {
                     let calls = tally.calls.entry(name.clone()).or_default();
                     calls.count += 1;
                     calls.milliseconds += call.milliseconds;
                 }
-                Kind::Watch => tally.watches += 1,
-                Kind::Lease => tally.lease += 1,
+                CallKind::Watch => tally.watches += 1,
+                CallKind::Lease => tally.lease += 1,
             }
         }
         tally
@@ -80,9 +80,9 @@ pub(crate) fn calls_of(user: &str, log: &Path) -> Result<Vec<Call>> {
     for line in BufReader::new(file).lines() {
         let line = line.with_context(failed)?;
         // The last line may be incomplete.
-        let Ok(event) = serde_json::from_str::<Event>(&line) else { continue };
+        let Ok(event) = serde_json::from_str::<AuditEvent>(&line) else { continue };
         if event.user.username == user {
-            calls.extend(call(event));
+            calls.extend(to_call(event));
         }
     }
     Ok(calls)
@@ -91,7 +91,7 @@ pub(crate) fn calls_of(user: &str, log: &Path) -> Result<Vec<Call>> {
 /// An event of the audit log.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Event {
+struct AuditEvent {
     stage: String,
     verb: String,
     #[serde(rename = "requestURI")]
@@ -125,7 +125,7 @@ struct Status {
 }
 
 /// A watch is logged when it starts and when it ends; other requests once.
-fn call(event: Event) -> Option<Call> {
+fn to_call(event: AuditEvent) -> Option<Call> {
     let stage = if event.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
     if event.stage != stage {
         return None;
@@ -133,11 +133,11 @@ fn call(event: Event) -> Option<Call> {
     let code = event.response_status.map(|status| status.code).unwrap_or_default();
     let object = event.object_ref.unwrap_or_default();
     let kind = match (event.verb.as_str(), object.resource.as_str()) {
-        ("watch", _) => Kind::Watch,
-        (_, "leases") => Kind::Lease,
+        ("watch", _) => CallKind::Watch,
+        (_, "leases") => CallKind::Lease,
         (verb, "") => {
             let path = event.request_uri.split('?').next().unwrap_or_default();
-            Kind::Call(format!("{verb} {path}"))
+            CallKind::Call(format!("{verb} {path}"))
         }
         (verb, resource) => {
             let mut name = format!("{verb} {resource}");
@@ -147,7 +147,7 @@ fn call(event: Event) -> Option<Call> {
             if code >= 400 {
                 name = format!("{name} ({code})");
             }
-            Kind::Call(name)
+            CallKind::Call(name)
         }
     };
     let at = event.request_received_timestamp;
@@ -160,46 +160,46 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn kind(event: Value) -> Option<Kind> {
+    fn kind(event: Value) -> Option<CallKind> {
         let mut whole = json!({
             "stage": "ResponseComplete", "requestURI": "/version?timeout=5s",
             "user": { "username": "u" }, "requestReceivedTimestamp": "2026-01-01T00:00:00.5Z",
             "stageTimestamp": "2026-01-01T00:00:00.75Z",
         });
         flux_operator_testkit::merge(&mut whole, &event);
-        call(serde_json::from_value(whole).unwrap()).map(|call| call.kind)
+        to_call(serde_json::from_value(whole).unwrap()).map(|call| call.kind)
     }
 
     #[test]
     fn a_call_is_named_by_verb_and_resource() {
         let status = json!({ "verb": "patch", "objectRef": { "resource": "miniclusters", "subresource": "status" } });
-        assert_eq!(kind(status), Some(Kind::Call("patch miniclusters/status".into())));
+        assert_eq!(kind(status), Some(CallKind::Call("patch miniclusters/status".into())));
         let conflict = json!({ "verb": "create", "objectRef": { "resource": "jobs" }, "responseStatus": { "code": 409 } });
-        assert_eq!(kind(conflict), Some(Kind::Call("create jobs (409)".into())));
-        assert_eq!(kind(json!({ "verb": "get" })), Some(Kind::Call("get /version".into())));
+        assert_eq!(kind(conflict), Some(CallKind::Call("create jobs (409)".into())));
+        assert_eq!(kind(json!({ "verb": "get" })), Some(CallKind::Call("get /version".into())));
     }
 
     #[test]
-    fn watches_and_the_lease_are_counted_apart() {
+    fn watches_and_the_lease_are_counted_separately() {
         let lease = json!({ "verb": "update", "objectRef": { "resource": "leases" } });
-        assert_eq!(kind(lease), Some(Kind::Lease));
+        assert_eq!(kind(lease), Some(CallKind::Lease));
         let watch = json!({ "verb": "watch", "objectRef": { "resource": "jobs" } });
         assert_eq!(kind(watch.clone()), None, "its end is not counted again");
         let mut opened = watch;
         opened["stage"] = "ResponseStarted".into();
-        assert_eq!(kind(opened), Some(Kind::Watch));
+        assert_eq!(kind(opened), Some(CallKind::Watch));
     }
 
     #[test]
-    fn only_the_span_counts_and_not_the_other_namespace() {
+    fn only_the_period_is_counted_without_the_other_namespace() {
         let call = |second: i64, namespace: &str| Call {
             at: Timestamp::from_second(second).unwrap(),
             milliseconds: 250.0,
             namespace: namespace.into(),
-            kind: Kind::Call("get pods".into()),
+            kind: CallKind::Call("get pods".into()),
         };
         let calls = [call(1, "a"), call(2, "a"), call(2, "warm"), call(3, "a")];
         let moment = |second| Timestamp::from_second(second).unwrap();
-        assert_eq!(Tally::of(&calls, moment(2), moment(3), "warm").total(), 1);
+        assert_eq!(Tally::count(&calls, moment(2), moment(3), "warm").total(), 1);
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 /// The time, in seconds, that a Flux instance of this size takes on this machine to start, run
 /// `hostname` on all brokers, and exit.
-pub(crate) fn seconds(size: u32) -> Result<f64> {
+pub(crate) fn measure(size: u32) -> Result<f64> {
     let program = program()?;
     let started = Instant::now();
     let status = Command::new(&program)

@@ -11,7 +11,7 @@ use crate::summary::Measures;
 /// The content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct LimitsFile {
     limits: Vec<Limit>,
 }
 
@@ -32,7 +32,7 @@ struct Limit {
 }
 
 impl Limit {
-    fn passes(&self, value: f64) -> bool {
+    fn is_met(&self, value: f64) -> bool {
         self.at_least.is_none_or(|least| value >= least)
             && self.at_most.is_none_or(|most| value <= most)
     }
@@ -57,7 +57,7 @@ pub(crate) fn check(file: &Path, measures: &Measures) -> Result<ExitCode> {
         let range = limit.text();
         match measures.get(measure) {
             None => println!("  ----  {measure}: not measured"),
-            Some(value) if limit.passes(*value) => {
+            Some(value) if limit.is_met(*value) => {
                 println!("  pass  {measure}: {value:.3}, {range}");
             }
             Some(value) => {
@@ -70,14 +70,14 @@ pub(crate) fn check(file: &Path, measures: &Measures) -> Result<ExitCode> {
 }
 
 fn parse(text: &str) -> Result<Vec<Limit>> {
-    let File { limits } = serde_saphyr::from_str(text)?;
+    let LimitsFile { limits } = serde_saphyr::from_str(text)?;
     for limit in &limits {
         let measure = &limit.measure;
         ensure!(
             limit.at_least.is_some() || limit.at_most.is_some(),
             "{measure} has neither at_least nor at_most"
         );
-        ensure!(limit.passes(limit.average), "the average of {measure} is outside its own limits");
+        ensure!(limit.is_met(limit.average), "the average of {measure} is outside its own limits");
     }
     Ok(limits)
 }
@@ -87,21 +87,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_that_is_checked_in_can_be_read() {
+    fn the_committed_file_can_be_parsed() {
         assert!(!parse(include_str!("../limits.yaml")).unwrap().is_empty());
     }
 
     #[test]
-    fn both_ends_of_a_range_count() {
+    fn both_ends_of_a_range_are_checked() {
         let text = "limits:\n- {measure: a, at_least: 1, at_most: 2, average: 1.5, reason: r}\n";
         let limits = parse(text).unwrap();
         let passes: Vec<bool> =
-            [0.9, 1.0, 2.0, 2.1].iter().map(|value| limits[0].passes(*value)).collect();
+            [0.9, 1.0, 2.0, 2.1].iter().map(|value| limits[0].is_met(*value)).collect();
         assert_eq!(passes, [false, true, true, false]);
     }
 
     #[test]
-    fn a_limit_that_its_own_average_breaks_is_a_mistake() {
+    fn a_limit_that_excludes_its_own_average_is_an_error() {
         let text = "limits:\n- {measure: a, at_most: 2, average: 3, reason: r}\n";
         assert!(parse(text).unwrap_err().to_string().contains("average of a"));
     }

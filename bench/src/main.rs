@@ -12,15 +12,15 @@
 //! alternately.
 
 mod audit;
-mod bed;
+mod bench_testbed;
 mod bringup;
-mod contestant;
 mod flux_alone;
 mod limits;
 mod manifest;
 mod queue;
 mod summary;
 mod throughput;
+mod under_test;
 mod usage;
 mod waiting;
 
@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use flux_operator_testbed::{Supervision, supervise};
+use flux_operator_testbed::{SupervisorArguments, supervise};
 use serde::Serialize;
 
 use crate::summary::Measures;
@@ -48,21 +48,21 @@ enum Command {
         #[command(flatten)]
         throughput: throughput::Options,
         #[command(flatten)]
-        common: Common,
+        common: BenchArguments,
     },
     /// One MiniCluster after the other, on a real node (needs root)
     Bringup {
         #[command(flatten)]
         bringup: bringup::Options,
         #[command(flatten)]
-        common: Common,
+        common: BenchArguments,
     },
     /// Many jobs in queues, with the loads of Kueue's scalability test
     Queue {
         #[command(flatten)]
         queue: queue::Options,
         #[command(flatten)]
-        common: Common,
+        common: BenchArguments,
     },
     /// All of these
     All {
@@ -73,17 +73,17 @@ enum Command {
         #[command(flatten)]
         queue: queue::Options,
         #[command(flatten)]
-        common: Common,
+        common: BenchArguments,
     },
     /// Run a testbed in the foreground; used by this program itself
     #[command(hide = true)]
-    Supervise(Supervision),
+    Supervise(SupervisorArguments),
 }
 
 #[derive(clap::Args)]
-struct Common {
+struct BenchArguments {
     #[command(flatten)]
-    contestants: contestant::Options,
+    contestants: under_test::Options,
 
     /// Write all measurements as JSON
     #[arg(long, value_name = "FILE")]
@@ -96,7 +96,7 @@ struct Common {
 
 /// What to measure.
 #[derive(Default)]
-struct Parts {
+struct Selection {
     throughput: Option<throughput::Options>,
     bringup: Option<bringup::Options>,
     queue: Option<queue::Options>,
@@ -116,17 +116,17 @@ fn main() -> ExitCode {
     let outcome = match CommandLine::parse().command {
         Command::Supervise(supervision) => return supervise(supervision),
         Command::Throughput { throughput, common } => {
-            run(&Parts { throughput: Some(throughput), ..Parts::default() }, &common)
+            run(&Selection { throughput: Some(throughput), ..Selection::default() }, &common)
         }
         Command::Bringup { bringup, common } => {
-            run(&Parts { bringup: Some(bringup), ..Parts::default() }, &common)
+            run(&Selection { bringup: Some(bringup), ..Selection::default() }, &common)
         }
         Command::Queue { queue, common } => {
-            run(&Parts { queue: Some(queue), ..Parts::default() }, &common)
+            run(&Selection { queue: Some(queue), ..Selection::default() }, &common)
         }
         Command::All { throughput, bringup, queue, common } => {
             let (throughput, bringup, queue) = (Some(throughput), Some(bringup), Some(queue));
-            run(&Parts { throughput, bringup, queue }, &common)
+            run(&Selection { throughput, bringup, queue }, &common)
         }
     };
     match outcome {
@@ -138,7 +138,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(parts: &Parts, common: &Common) -> Result<ExitCode> {
+fn run(parts: &Selection, common: &BenchArguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -159,8 +159,8 @@ fn run(parts: &Parts, common: &Common) -> Result<ExitCode> {
     }
 }
 
-async fn measure(parts: &Parts, contestants: &contestant::Options) -> Result<Figures> {
-    let Parts { throughput, bringup, queue } = parts;
+async fn measure(parts: &Selection, contestants: &under_test::Options) -> Result<Figures> {
+    let Selection { throughput, bringup, queue } = parts;
     let operators = match (throughput, bringup) {
         (None, None) => Vec::new(),
         _ => contestants.operators()?,

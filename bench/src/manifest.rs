@@ -10,7 +10,7 @@ use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::contestant::{documents, our_program};
+use crate::under_test::{documents, our_program};
 
 /// The placeholder for the cluster's name in a template.
 const TEMPLATE: &str = "bench-template";
@@ -52,13 +52,13 @@ pub(crate) async fn create(client: &Client, manifest: &Value) -> Result<DynamicO
 /// The objects that our operator creates for a MiniCluster, as `flux-operator render` prints them,
 /// to be created without an operator.
 #[derive(Clone)]
-pub(crate) struct Bare {
+pub(crate) struct RenderedObjects {
     objects: String,
 }
 
-impl Bare {
+impl RenderedObjects {
     /// Renders once, so that a bare client only spends time on creating objects.
-    pub(crate) fn of(manifest: &Value) -> Result<Bare> {
+    pub(crate) fn render(manifest: &Value) -> Result<RenderedObjects> {
         let mut manifest = manifest.clone();
         manifest["metadata"]["name"] = TEMPLATE.into();
         // As the operator does on a current cluster; offline, the program cannot know.
@@ -75,7 +75,7 @@ impl Bare {
         let output = child.wait_with_output()?;
         ensure!(output.status.success(), "flux-operator render refused the manifest");
         let objects = documents(&String::from_utf8(output.stdout)?)?;
-        Ok(Bare { objects: serde_json::to_string(&objects)? })
+        Ok(RenderedObjects { objects: serde_json::to_string(&objects)? })
     }
 
     /// The objects of a MiniCluster as the operator creates them, the Job last.

@@ -20,7 +20,7 @@ impl Samples {
     }
 
     /// Adds the values of another.
-    pub(crate) fn take(&mut self, other: Samples) {
+    pub(crate) fn merge(&mut self, other: Samples) {
         self.values.extend(other.values);
     }
 
@@ -67,15 +67,15 @@ impl Samples {
 
     /// `median (worst)`, or a dash, if smaller is better.
     pub(crate) fn text(&self, decimals: usize) -> String {
-        self.with(self.worst(), decimals)
+        self.format_with(self.worst(), decimals)
     }
 
     /// `median (worst)`, or a dash, if larger is better.
     pub(crate) fn rate_text(&self, decimals: usize) -> String {
-        self.with(self.values.iter().copied().min_by(f64::total_cmp), decimals)
+        self.format_with(self.values.iter().copied().min_by(f64::total_cmp), decimals)
     }
 
-    fn with(&self, worst: Option<f64>, decimals: usize) -> String {
+    fn format_with(&self, worst: Option<f64>, decimals: usize) -> String {
         match (self.median(), worst) {
             (Some(median), Some(worst)) if self.values.len() > 1 => {
                 format!("{median:.decimals$} ({worst:.decimals$})")
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_is_its_own_worst_and_needs_no_word_for_it() {
+    fn a_single_value_is_printed_without_a_worst() {
         assert_eq!(samples(&[1.25]).text(1), "1.2");
         assert_eq!(samples(&[1.0, 3.0, 2.0]).text(1), "2.0 (3.0)");
         assert_eq!(samples(&[1.0, 3.0, 2.0]).rate_text(1), "2.0 (1.0)");

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use flux_operator_testbed::{Level, Wanted};
+use flux_operator_testbed::{Level, Requirements};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -19,20 +19,20 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::audit::{Calls, Tally, calls_of};
-use crate::bed::{Bed, NAMESPACE, OPERATOR_USER, WARM_UP};
-use crate::contestant::{Operator, Running};
-use crate::manifest::{Bare, create, create_all, minicluster};
+use crate::bench_testbed::{BenchTestbed, NAMESPACE, OPERATOR_USER, WARM_UP};
+use crate::manifest::{RenderedObjects, create, create_all, minicluster};
 use crate::summary::{Measures, Samples, table};
+use crate::under_test::{OperatorUnderTest, RunningOperator};
 use crate::usage::Usage;
-use crate::waiting::{first, named, so_many, within};
+use crate::waiting::{named, time_of_count, time_of_first, within};
 
 /// The number of single MiniClusters, one after the other, before all at once.
 const SINGLES: usize = 20;
 /// How long an operator may still write after the last pod was created.
-const QUIET: Duration = Duration::from_secs(5);
+const SETTLE_TIME: Duration = Duration::from_secs(5);
 
 /// The testbed of each operator: requests are counted.
-const AUDITED: Wanted = Wanted { level: Level::ControlPlane, audit: true };
+const AUDITED: Requirements = Requirements { level: Level::ControlPlane, audit: true };
 
 /// How much to measure.
 #[derive(clap::Args)]
@@ -87,12 +87,12 @@ struct OperatorFigures {
     /// Of the last round: the memory, and the requests until all Jobs existed and until it settled.
     peak_mebibytes: f64,
     until_jobs: Tally,
-    settled: Option<Settled>,
+    settled: Option<SettledFigures>,
 }
 
 /// The measurements after all pods exist and the operator has settled.
 #[derive(Serialize)]
-struct Settled {
+struct SettledFigures {
     seconds: f64,
     calls: Tally,
     usage: Usage,
@@ -102,7 +102,7 @@ struct Settled {
 }
 
 /// Measures all alternately.
-pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result<Figures> {
+pub(crate) async fn measure(options: &Options, operators: &[OperatorUnderTest]) -> Result<Figures> {
     let mut figures = Figures {
         count: options.count,
         size: options.size,
@@ -112,10 +112,10 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
         operators: operators.iter().map(OperatorFigures::of).collect(),
     };
     let template = minicluster("template", NAMESPACE, options.size, "hostname");
-    let bare = Bare::of(&template)?;
+    let bare = RenderedObjects::render(&template)?;
     for round in 1..=options.rounds {
         eprintln!("throughput, round {round} of {}: bare client", options.rounds);
-        ceiling(options, &bare, &mut figures).await?;
+        measure_ceiling(options, &bare, &mut figures).await?;
         for (operator, figures) in operators.iter().zip(&mut figures.operators) {
             eprintln!("throughput, round {round} of {}: {}", options.rounds, operator.name);
             one_round(options, operator, round == options.rounds, figures).await?;
@@ -125,10 +125,14 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
 }
 
 /// Measures the MiniClusters per second of a client that creates each MiniCluster and its objects.
-async fn ceiling(options: &Options, bare: &Bare, figures: &mut Figures) -> Result<()> {
+async fn measure_ceiling(
+    options: &Options,
+    bare: &RenderedObjects,
+    figures: &mut Figures,
+) -> Result<()> {
     let ours: Result<Vec<_>> =
         flux_operator_api::crd::all().iter().map(|crd| Ok(serde_json::to_value(crd)?)).collect();
-    let bed = Bed::up("bare", AUDITED, &ours?).await?;
+    let bed = BenchTestbed::up("bare", AUDITED, &ours?).await?;
     let create_one = async |client: &Client, manifest: Value| {
         let owner = create(client, &manifest).await?;
         create_all(client, &bare.objects(&owner)?).await
@@ -136,12 +140,12 @@ async fn ceiling(options: &Options, bare: &Bare, figures: &mut Figures) -> Resul
     // With the operator's account, which uses the same queues of the API server.
     let client = bed.operator_client().await?;
     for number in 0..=SINGLES {
-        let seconds = single(options, &client, number, &create_one).await?;
+        let seconds = measure_single(options, &client, number, &create_one).await?;
         if number > 0 {
             figures.ceiling_single_milliseconds.add(1000.0 * seconds);
         }
     }
-    figures.ceiling.add(at_once(options, &client, &create_one).await?);
+    figures.ceiling.add(measure_all_at_once(options, &client, &create_one).await?);
     Ok(())
 }
 
@@ -152,14 +156,16 @@ async fn create_alone(client: &Client, manifest: Value) -> Result<()> {
 
 async fn one_round(
     options: &Options,
-    operator: &Operator,
+    operator: &OperatorUnderTest,
     is_last: bool,
     figures: &mut OperatorFigures,
 ) -> Result<()> {
-    let bed = Bed::up(&operator.name, AUDITED, &operator.crds()?).await?;
+    let bed = BenchTestbed::up(&operator.name, AUDITED, &operator.crds()?).await?;
     let mut running = operator.start(&bed)?;
     for number in 0..=SINGLES {
-        let seconds = running.alive(single(options, &bed.client, number, &create_alone)).await?;
+        let seconds = running
+            .while_alive(measure_single(options, &bed.client, number, &create_alone))
+            .await?;
         // The first one waits for the operator to start.
         if number > 0 {
             figures.single_milliseconds.add(1000.0 * seconds);
@@ -167,8 +173,8 @@ async fn one_round(
     }
     let before = running.usage();
     let (start, began) = (Timestamp::now(), Instant::now());
-    let load = at_once(options, &bed.client, &create_alone);
-    figures.rate.add(running.alive(load).await?);
+    let load = measure_all_at_once(options, &bed.client, &create_alone);
+    figures.rate.add(running.while_alive(load).await?);
     let jobs_exist = Timestamp::now();
     let usage = running.usage();
     figures.cpu_seconds.add(usage.cpu_seconds - before.cpu_seconds);
@@ -178,17 +184,17 @@ async fn one_round(
         false => None,
     };
     let calls = calls_of(OPERATOR_USER, &bed.testbed.log("audit"))?;
-    figures.until_jobs = Tally::of(&calls, start, jobs_exist, WARM_UP);
+    figures.until_jobs = Tally::count(&calls, start, jobs_exist, WARM_UP);
     figures.settled = settled.map(|(quiet, idle_end, mut settled)| {
-        settled.calls = Tally::of(&calls, start, quiet, WARM_UP);
-        settled.idle_calls = Tally::of(&calls, quiet, idle_end, "");
+        settled.calls = Tally::count(&calls, start, quiet, WARM_UP);
+        settled.idle_calls = Tally::count(&calls, quiet, idle_end, "");
         settled
     });
     Ok(())
 }
 
 /// Seconds from creating one MiniCluster to its Job.
-async fn single(
+async fn measure_single(
     options: &Options,
     client: &Client,
     number: usize,
@@ -196,8 +202,11 @@ async fn single(
 ) -> Result<f64> {
     let name = format!("single-{number}");
     let jobs: Api<Job> = Api::namespaced(client.clone(), WARM_UP);
-    let exists =
-        within(Duration::from_secs(60), "a single Job exists", first(jobs, named(&name), |_| true));
+    let exists = within(
+        Duration::from_secs(60),
+        "a single Job exists",
+        time_of_first(jobs, named(&name), |_| true),
+    );
     let started = Instant::now();
     let manifest = minicluster(&name, WARM_UP, options.size, "hostname");
     let (exists, created) = tokio::join!(exists, create_one(client, manifest));
@@ -207,14 +216,14 @@ async fn single(
 
 /// Creates everything, with this many concurrent requests, and returns Jobs per second from the
 /// first request to the last Job.
-async fn at_once(
+async fn measure_all_at_once(
     options: &Options,
     client: &Client,
     create_one: &impl AsyncFn(&Client, Value) -> Result<()>,
 ) -> Result<f64> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
     let limit = Duration::from_secs(options.limit);
-    let all = within(limit, "all Jobs exist", so_many(jobs, options.count));
+    let all = within(limit, "all Jobs exist", time_of_count(jobs, options.count));
     let started = Instant::now();
     let creates = futures::stream::iter(0..options.count)
         .map(|number| {
@@ -232,25 +241,25 @@ async fn at_once(
 /// which it should be idle.
 async fn settle(
     options: &Options,
-    bed: &Bed,
-    running: &mut Running,
+    bed: &BenchTestbed,
+    running: &mut RunningOperator,
     before: Usage,
     began: Instant,
-) -> Result<(Timestamp, Timestamp, Settled)> {
+) -> Result<(Timestamp, Timestamp, SettledFigures)> {
     let pods: Api<Pod> = Api::namespaced(bed.client.clone(), NAMESPACE);
     let count = options.count * options.size as usize;
     let limit = Duration::from_secs(options.limit);
-    let exist = within(limit, "all pods exist", so_many(pods, count));
-    let last = running.alive(exist).await?;
-    running.alive(sleep(QUIET)).await?;
+    let exist = within(limit, "all pods exist", time_of_count(pods, count));
+    let last = running.while_alive(exist).await?;
+    running.while_alive(sleep(SETTLE_TIME)).await?;
     let (quiet, settled) = (Timestamp::now(), running.usage());
-    running.alive(sleep(Duration::from_secs(options.idle))).await?;
+    running.while_alive(sleep(Duration::from_secs(options.idle))).await?;
     let idle = running.usage();
     let usage = Usage {
         cpu_seconds: settled.cpu_seconds - before.cpu_seconds,
         peak_mebibytes: settled.peak_mebibytes,
     };
-    let figures = Settled {
+    let figures = SettledFigures {
         seconds: (last - began).as_secs_f64(),
         calls: Tally::default(),
         usage,
@@ -268,7 +277,7 @@ async fn sleep(time: Duration) -> Result<()> {
 }
 
 impl OperatorFigures {
-    fn of(operator: &Operator) -> OperatorFigures {
+    fn of(operator: &OperatorUnderTest) -> OperatorFigures {
         OperatorFigures { name: operator.name.clone(), ..OperatorFigures::default() }
     }
 }
@@ -330,7 +339,7 @@ impl Figures {
         row("calls until all Jobs, each", "5.00".into(), &|each| {
             format!("{:.2}", each.until_jobs.total() as f64 / count)
         });
-        let settled = |each: &OperatorFigures, text: &dyn Fn(&Settled) -> String| {
+        let settled = |each: &OperatorFigures, text: &dyn Fn(&SettledFigures) -> String| {
             each.settled.as_ref().map_or_else(dash, text)
         };
         row("all pods exist after, s", dash(), &|each| {

@@ -14,7 +14,7 @@ pub(crate) struct Usage {
 }
 
 /// The usage of a process and its living descendants; of terminated children, only the CPU time.
-pub(crate) fn of_tree(root: u32) -> Usage {
+pub(crate) fn process_tree_usage(root: u32) -> Usage {
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     let mut total = Usage::default();
     for process in tree(root, &parents()) {
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_found_behind_a_name_with_spaces() {
+    fn fields_after_a_name_with_spaces_are_found() {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 10 0 0 0 30 12 5 3 20 0 1 0 100";
         assert_eq!(field(stat, 4), Some(1));
         assert_eq!(cpu_ticks(stat), Some(50));
@@ -94,6 +94,6 @@ mod tests {
 
     #[test]
     fn this_process_uses_something() {
-        assert!(of_tree(std::process::id()).peak_mebibytes > 0.1);
+        assert!(process_tree_usage(std::process::id()).peak_mebibytes > 0.1);
     }
 }

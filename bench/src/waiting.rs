@@ -12,13 +12,15 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 /// A kind that can be watched.
-pub(crate) trait Watched:
+pub(crate) trait Watchable:
     Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static
 {
 }
 
-impl<K> Watched for K where K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static
-{}
+impl<K> Watchable for K where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static
+{
+}
 
 /// Awaits a future with a timeout.
 pub(crate) async fn within<T>(
@@ -33,7 +35,7 @@ pub(crate) async fn within<T>(
 }
 
 /// The time at which the first object was observed for which `found` returns true.
-pub(crate) async fn first<K: Watched>(
+pub(crate) async fn time_of_first<K: Watchable>(
     api: Api<K>,
     config: watcher::Config,
     mut found: impl FnMut(&K) -> bool,
@@ -48,9 +50,9 @@ pub(crate) async fn first<K: Watched>(
 }
 
 /// The time at which this many different objects had been observed.
-pub(crate) async fn so_many<K: Watched>(api: Api<K>, count: usize) -> Result<Instant> {
+pub(crate) async fn time_of_count<K: Watchable>(api: Api<K>, count: usize) -> Result<Instant> {
     let mut seen = BTreeSet::new();
-    first(api, watcher::Config::default(), |object| {
+    time_of_first(api, watcher::Config::default(), |object| {
         seen.insert(object.name_any());
         seen.len() >= count
     })
@@ -58,7 +60,7 @@ pub(crate) async fn so_many<K: Watched>(api: Api<K>, count: usize) -> Result<Ins
 }
 
 /// The time at which the last of some pods was deleted.
-pub(crate) async fn no_pods(api: Api<Pod>, config: watcher::Config) -> Result<Instant> {
+pub(crate) async fn time_without_pods(api: Api<Pod>, config: watcher::Config) -> Result<Instant> {
     let mut left = BTreeSet::new();
     let mut changes = watcher(api, config).boxed();
     while let Some(change) = changes.try_next().await? {

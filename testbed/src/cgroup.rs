@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hierarchies_are_found_by_what_they_contain() {
+    fn hierarchies_are_found_by_their_content() {
         let mount = std::env::temp_dir().join(format!("testbed-cgroup-{}", std::process::id()));
         for controller in ["cpu", "memory", "not-a-hierarchy"] {
             fs::create_dir_all(mount.join(controller)).unwrap();

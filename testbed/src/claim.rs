@@ -18,15 +18,15 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, FileError, failed};
-use crate::layout::Home;
+use crate::layout::TestbedDirectory;
 use crate::slot::{Port, SLOTS, Slot};
 use crate::{cgroup, network, prerequisites};
 
 /// The testbed that holds a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Holder {
+pub(crate) struct SlotHolder {
     /// The testbed's directory.
-    pub(crate) home: Home,
+    pub(crate) home: TestbedDirectory,
     /// The process to kill if the supervisor does not respond.
     pub(crate) pid: i32,
 }
@@ -104,12 +104,12 @@ impl RunDirectory {
     }
 
     /// The slots that are in use, and their holders.
-    pub(crate) fn holders(&self) -> Vec<(Slot, Holder)> {
+    pub(crate) fn holders(&self) -> Vec<(Slot, SlotHolder)> {
         Slot::all().filter_map(|slot| Some((slot, self.holder(slot)?))).collect()
     }
 
     /// The slot of the testbed in `home`, if it is running.
-    pub(crate) fn find(&self, home: &Home) -> Option<(Slot, Holder)> {
+    pub(crate) fn find(&self, home: &TestbedDirectory) -> Option<(Slot, SlotHolder)> {
         self.holders().into_iter().find(|(_, holder)| holder.home == *home)
     }
 
@@ -150,7 +150,7 @@ impl RunDirectory {
         }
     }
 
-    fn holder(&self, slot: Slot) -> Option<Holder> {
+    fn holder(&self, slot: Slot) -> Option<SlotHolder> {
         let mut file = File::open(self.lock_of(slot)).ok()?;
         if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
             return None;
@@ -189,7 +189,7 @@ impl RunDirectory {
 
 impl Claim {
     /// Records the holder of the slot.
-    pub(crate) fn record(&mut self, holder: &Holder) -> io::Result<()> {
+    pub(crate) fn record(&mut self, holder: &SlotHolder) -> io::Result<()> {
         let text = serde_json::to_string(holder).expect("a holder can be serialized");
         self.lock.set_len(0)?;
         self.lock.rewind()?;
@@ -226,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_has_one_holder_and_is_free_when_that_ends() {
+    fn a_lock_has_one_holder_and_is_released_with_it() {
         let run = in_scratch("claim");
         let slot = Slot::new(2).unwrap();
-        let holder = Holder { home: Home::at("/somewhere".into()), pid: 7 };
+        let holder = SlotHolder { home: TestbedDirectory::at("/somewhere".into()), pid: 7 };
         let lock = run.try_lock(slot).unwrap().unwrap();
         let mut claim = Claim { slot, lock };
         claim.record(&holder).unwrap();

@@ -3,20 +3,20 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::layout::Home;
+use crate::layout::TestbedDirectory;
 use crate::slot::{Port, Slot};
-use crate::state::{Level, Wanted};
+use crate::state::{Level, Requirements};
 
 /// The input for the command lines and configurations of components.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) home: Home,
+    pub(crate) home: TestbedDirectory,
     pub(crate) bin: PathBuf,
     pub(crate) images: PathBuf,
     /// The directory of the slot's sockets.
     pub(crate) sockets: PathBuf,
     pub(crate) slot: Slot,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: Requirements,
 }
 
 impl Settings {
@@ -53,24 +53,24 @@ pub(crate) struct Component {
     /// The file in `bin`.
     pub(crate) program: &'static str,
     pub(crate) arguments: Vec<String>,
-    pub(crate) place: Place,
-    pub(crate) after_death: AfterDeath,
+    pub(crate) network: ComponentNetwork,
+    pub(crate) exit_policy: ExitPolicy,
     /// It is ready when all of these succeed.
     pub(crate) ready: Vec<Probe>,
 }
 
 /// The network in which a component runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ComponentNetwork {
     Host,
     Node,
 }
 
 /// What happens when a component exits by itself after it was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterDeath {
+pub(crate) enum ExitPolicy {
     /// The testbed cannot run without it.
-    EndAll,
+    StopAll,
     /// It is restarted, as a node's service manager would do.
     Restart,
 }
@@ -107,17 +107,17 @@ pub(crate) mod tests {
     /// Settings for tests of rendered configurations.
     pub(crate) fn settings(level: Level) -> Settings {
         Settings {
-            home: Home::at("/base/default".into()),
+            home: TestbedDirectory::at("/base/default".into()),
             bin: "/base/bin".into(),
             images: "/base/images".into(),
             sockets: "/run/flux-operator-testbed/3".into(),
             slot: Slot::new(3).expect("there are more than three"),
-            wanted: Wanted { level, audit: false },
+            wanted: Requirements { level, audit: false },
         }
     }
 
     #[test]
-    fn the_api_server_is_where_its_clients_can_reach_it() {
+    fn the_api_server_listens_where_its_clients_can_reach_it() {
         let address = |level| settings(level).api_server().to_string();
         assert_eq!(address(Level::ControlPlane), "127.0.0.1:20300");
         assert_eq!(address(Level::Node), "10.213.3.1:20300");

@@ -10,37 +10,37 @@ use std::time::Duration;
 
 /// A request to a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum ControlRequest {
     /// Check that it is alive.
-    Answer,
+    Ping,
     /// Stop everything.
-    End,
+    Shutdown,
     /// Stop one component and keep it stopped.
     Stop(String),
     /// Start a stopped component and wait until it is ready.
     Start(String),
 }
 
-impl fmt::Display for Request {
+impl fmt::Display for ControlRequest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Request::Answer => write!(formatter, "answer"),
-            Request::End => write!(formatter, "end"),
-            Request::Stop(component) => write!(formatter, "stop {component}"),
-            Request::Start(component) => write!(formatter, "start {component}"),
+            ControlRequest::Ping => write!(formatter, "answer"),
+            ControlRequest::Shutdown => write!(formatter, "end"),
+            ControlRequest::Stop(component) => write!(formatter, "stop {component}"),
+            ControlRequest::Start(component) => write!(formatter, "start {component}"),
         }
     }
 }
 
-impl FromStr for Request {
+impl FromStr for ControlRequest {
     type Err = String;
 
-    fn from_str(line: &str) -> Result<Request, String> {
+    fn from_str(line: &str) -> Result<ControlRequest, String> {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
-            ["answer"] => Ok(Request::Answer),
-            ["end"] => Ok(Request::End),
-            ["stop", component] => Ok(Request::Stop(component.to_owned())),
-            ["start", component] => Ok(Request::Start(component.to_owned())),
+            ["answer"] => Ok(ControlRequest::Ping),
+            ["end"] => Ok(ControlRequest::Shutdown),
+            ["stop", component] => Ok(ControlRequest::Stop(component.to_owned())),
+            ["start", component] => Ok(ControlRequest::Start(component.to_owned())),
             _ => Err(format!("unknown request {line:?}")),
         }
     }
@@ -51,7 +51,7 @@ impl FromStr for Request {
 pub enum ControlError {
     /// It could not be reached, or did not respond in time.
     #[error("the supervisor does not respond")]
-    Silent(#[source] io::Error),
+    Unreachable(#[source] io::Error),
     /// It refused the request.
     #[error("the supervisor refused: {message}")]
     Refused {
@@ -61,7 +61,11 @@ pub enum ControlError {
 }
 
 /// Sends a request and waits for the response.
-pub(crate) fn send(socket: &Path, request: &Request, limit: Duration) -> Result<(), ControlError> {
+pub(crate) fn send(
+    socket: &Path,
+    request: &ControlRequest,
+    limit: Duration,
+) -> Result<(), ControlError> {
     let ask = || {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(limit))?;
@@ -71,9 +75,9 @@ pub(crate) fn send(socket: &Path, request: &Request, limit: Duration) -> Result<
         BufReader::new(stream).read_line(&mut answer)?;
         Ok(answer)
     };
-    match ask().map_err(ControlError::Silent)?.trim() {
+    match ask().map_err(ControlError::Unreachable)?.trim() {
         "ok" => Ok(()),
-        "" => Err(ControlError::Silent(io::ErrorKind::UnexpectedEof.into())),
+        "" => Err(ControlError::Unreachable(io::ErrorKind::UnexpectedEof.into())),
         message => Err(ControlError::Refused { message: message.to_owned() }),
     }
 }
@@ -81,9 +85,9 @@ pub(crate) fn send(socket: &Path, request: &Request, limit: Duration) -> Result<
 /// Whether a supervisor is alive. A busy one, which is starting a component, is; one that is being
 /// killed is not, although its lock may still be held for a moment.
 pub(crate) fn is_alive(socket: &Path) -> bool {
-    match send(socket, &Request::Answer, Duration::from_secs(5)) {
+    match send(socket, &ControlRequest::Ping, Duration::from_secs(5)) {
         Ok(()) | Err(ControlError::Refused { .. }) => true,
-        Err(ControlError::Silent(error)) => {
+        Err(ControlError::Unreachable(error)) => {
             matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
         }
     }
@@ -91,24 +95,24 @@ pub(crate) fn is_alive(socket: &Path) -> bool {
 
 /// The supervisor's side of the protocol.
 #[derive(Debug)]
-pub(crate) struct Listener(UnixListener);
+pub(crate) struct ControlListener(UnixListener);
 
 /// A request that was not answered yet.
 #[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) request: Request,
+pub(crate) struct PendingRequest {
+    pub(crate) request: ControlRequest,
     stream: UnixStream,
 }
 
-impl Listener {
-    pub(crate) fn bind(socket: &Path) -> io::Result<Listener> {
+impl ControlListener {
+    pub(crate) fn bind(socket: &Path) -> io::Result<ControlListener> {
         let listener = UnixListener::bind(socket)?;
         listener.set_nonblocking(true)?;
-        Ok(Listener(listener))
+        Ok(ControlListener(listener))
     }
 
     /// Waits up to `limit` for a request.
-    pub(crate) fn next(&self, limit: Duration) -> Option<Pending> {
+    pub(crate) fn next(&self, limit: Duration) -> Option<PendingRequest> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
         let mut waiting = [PollFd::new(&self.0, PollFlags::IN)];
@@ -124,22 +128,22 @@ impl Listener {
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).ok()?;
         match line.parse() {
-            Ok(request) => Some(Pending { request, stream }),
+            Ok(request) => Some(PendingRequest { request, stream }),
             Err(message) => {
-                answer(stream, Err(message));
+                respond(stream, Err(message));
                 None
             }
         }
     }
 }
 
-impl Pending {
+impl PendingRequest {
     pub(crate) fn answer(self, result: Result<(), String>) {
-        answer(self.stream, result);
+        respond(self.stream, result);
     }
 }
 
-fn answer(mut stream: UnixStream, result: Result<(), String>) {
+fn respond(mut stream: UnixStream, result: Result<(), String>) {
     let line = match result {
         Ok(()) => "ok".to_owned(),
         Err(message) => message.replace('\n', " "),
@@ -153,27 +157,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_read_as_they_are_written() {
-        for request in
-            [Request::Answer, Request::End, Request::Stop("a".into()), Request::Start("b".into())]
-        {
-            assert_eq!(request.to_string().parse::<Request>(), Ok(request));
+    fn requests_parse_as_they_are_printed() {
+        for request in [
+            ControlRequest::Ping,
+            ControlRequest::Shutdown,
+            ControlRequest::Stop("a".into()),
+            ControlRequest::Start("b".into()),
+        ] {
+            assert_eq!(request.to_string().parse::<ControlRequest>(), Ok(request));
         }
-        assert!("stop".parse::<Request>().is_err());
-        assert!("rm everything".parse::<Request>().is_err());
+        assert!("stop".parse::<ControlRequest>().is_err());
+        assert!("rm everything".parse::<ControlRequest>().is_err());
     }
 
     #[test]
-    fn a_question_over_the_socket_is_answered() {
+    fn a_request_over_the_socket_is_answered() {
         let socket = std::env::temp_dir().join(format!("testbed-control-{}", std::process::id()));
-        let listener = Listener::bind(&socket).unwrap();
+        let listener = ControlListener::bind(&socket).unwrap();
         assert!(listener.next(Duration::from_millis(1)).is_none());
         let asker = {
             let socket = socket.clone();
             std::thread::spawn(move || {
                 let limit = Duration::from_secs(10);
-                let yes = send(&socket, &Request::End, limit);
-                let no = send(&socket, &Request::Stop("x".into()), limit);
+                let yes = send(&socket, &ControlRequest::Shutdown, limit);
+                let no = send(&socket, &ControlRequest::Stop("x".into()), limit);
                 (yes, no)
             })
         };

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::component::{AfterDeath, Component, Place, Probe, Settings, flag, path_flag};
+use crate::component::{Component, ComponentNetwork, ExitPolicy, Probe, Settings, flag, path_flag};
 use crate::files::{self, FileError};
 use crate::pki::FRONT_PROXY;
 use crate::slot::Port;
@@ -44,8 +44,8 @@ pub(crate) fn etcd(settings: &Settings) -> Component {
             "--unsafe-no-fsync".to_owned(),
             flag("log-level", "warn"),
         ],
-        place: Place::Host,
-        after_death: AfterDeath::EndAll,
+        network: ComponentNetwork::Host,
+        exit_policy: ExitPolicy::StopAll,
         ready: vec![Probe::Http(health, "/health")],
     }
 }
@@ -102,8 +102,8 @@ pub(crate) fn api_server(settings: &Settings) -> Component {
         name: "kube-apiserver",
         program: "kube-apiserver",
         arguments,
-        place: Place::Host,
-        after_death: AfterDeath::EndAll,
+        network: ComponentNetwork::Host,
+        exit_policy: ExitPolicy::StopAll,
         ready: vec![Probe::Tcp(address), Probe::Api("/readyz".to_owned())],
     }
 }
@@ -138,8 +138,8 @@ pub(crate) fn controller_manager(settings: &Settings) -> Component {
         name: "kube-controller-manager",
         program: "kube-controller-manager",
         arguments,
-        place: Place::Host,
-        after_death: AfterDeath::Restart,
+        network: ComponentNetwork::Host,
+        exit_policy: ExitPolicy::Restart,
         // No pod can be created in a namespace before this account exists, and only the controllers
         // create it.
         ready: vec![
@@ -154,8 +154,8 @@ pub(crate) fn scheduler(settings: &Settings) -> Component {
         name: "kube-scheduler",
         program: "kube-scheduler",
         arguments: client_flags(settings, "kube-scheduler", Port::Scheduler),
-        place: Place::Host,
-        after_death: AfterDeath::Restart,
+        network: ComponentNetwork::Host,
+        exit_policy: ExitPolicy::Restart,
         ready: vec![Probe::Tcp(settings.slot.loopback(Port::Scheduler))],
     }
 }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_audit_log_is_written_when_asked_for() {
+    fn the_audit_log_is_written_if_requested() {
         let mut settings = settings(Level::ControlPlane);
         let is_audit = |argument: &String| argument.starts_with("--audit");
         assert!(!api_server(&settings).arguments.iter().any(is_audit));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_serves_only_who_has_a_certificate() {
+    fn etcd_serves_only_clients_with_a_certificate() {
         let arguments = etcd(&settings(Level::ControlPlane)).arguments;
         assert!(arguments.contains(&"--client-cert-auth".to_owned()));
         assert!(arguments.contains(&"--listen-client-urls=https://127.0.0.1:20301".to_owned()));

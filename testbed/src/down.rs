@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::claim::{Holder, RunDirectory};
-use crate::control::{self, Request};
+use crate::claim::{RunDirectory, SlotHolder};
+use crate::control::{self, ControlRequest};
 use crate::files::{self, FileError};
-use crate::layout::{Home, Layout, Name};
+use crate::layout::{Layout, TestbedDirectory, TestbedName};
 use crate::slot::Slot;
 use crate::up;
 
@@ -44,17 +44,17 @@ pub enum DownError {
 
 /// Stops the testbed with this name, if it is running, and removes its remains, also if it exited
 /// otherwise. Returns whether there was anything to remove.
-pub fn down(layout: &Layout, name: &Name) -> Result<bool, DownError> {
+pub fn down(layout: &Layout, name: &TestbedName) -> Result<bool, DownError> {
     let _lock = up::lock(layout).map_err(DownError::File)?;
-    end(&layout.home(name))
+    stop_and_remove(&layout.home(name))
 }
 
 /// [`down`] for a caller that already holds the lock.
-pub(crate) fn end(home: &Home) -> Result<bool, DownError> {
+pub(crate) fn stop_and_remove(home: &TestbedDirectory) -> Result<bool, DownError> {
     let run = RunDirectory::of_this_user();
     let found = run.find(home);
     if let Some((slot, holder)) = &found {
-        end_supervisor(&run, *slot, holder)?;
+        stop_supervisor(&run, *slot, holder)?;
     }
     run.sweep_free_slots();
     let existed = home.path().exists();
@@ -62,11 +62,11 @@ pub(crate) fn end(home: &Home) -> Result<bool, DownError> {
     Ok(found.is_some() || existed)
 }
 
-fn end_supervisor(run: &RunDirectory, slot: Slot, holder: &Holder) -> Result<(), DownError> {
+fn stop_supervisor(run: &RunDirectory, slot: Slot, holder: &SlotHolder) -> Result<(), DownError> {
     let socket = run.of_slot(slot).join("control.sock");
     // A supervisor that does not respond is killed.
-    let free = || wait_free(run, &holder.home, LIMIT);
-    if control::send(&socket, &Request::End, LIMIT).is_ok() && free() {
+    let free = || wait_until_released(run, &holder.home, LIMIT);
+    if control::send(&socket, &ControlRequest::Shutdown, LIMIT).is_ok() && free() {
         return Ok(());
     }
     let pid = holder.pid;
@@ -86,7 +86,7 @@ fn end_supervisor(run: &RunDirectory, slot: Slot, holder: &Holder) -> Result<(),
 
 /// Whether this process was started for the testbed: the original may have exited, and another
 /// process may have its pid now.
-fn is_supervisor(pid: i32, home: &Home) -> bool {
+fn is_supervisor(pid: i32, home: &TestbedDirectory) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let home = home.path().as_os_str().as_encoded_bytes();
     line.split(|byte| *byte == 0).any(|word| word == home)
@@ -94,7 +94,11 @@ fn is_supervisor(pid: i32, home: &Home) -> bool {
 
 /// Waits until the testbed holds no slot any more: the last process that has the lock open waits
 /// for all others to exit.
-pub(crate) fn wait_free(run: &RunDirectory, home: &Home, limit: Duration) -> bool {
+pub(crate) fn wait_until_released(
+    run: &RunDirectory,
+    home: &TestbedDirectory,
+    limit: Duration,
+) -> bool {
     let limit = Instant::now() + limit;
     while Instant::now() < limit {
         if run.find(home).is_none() {
@@ -111,8 +115,8 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_is_known_by_its_command_line() {
-        let home = Home::at("/base/a".into());
+    fn a_supervisor_is_recognized_by_its_command_line() {
+        let home = TestbedDirectory::at("/base/a".into());
         let mut child =
             Command::new("sh").args(["-c", "sleep 60; true", "/base/a"]).spawn().unwrap();
         let pid = child.id().try_into().unwrap();
@@ -122,7 +126,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(is_supervisor(pid, &home));
-        assert!(!is_supervisor(pid, &Home::at("/base/b".into())));
+        assert!(!is_supervisor(pid, &TestbedDirectory::at("/base/b".into())));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!is_supervisor(pid, &home));

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replaced_file_has_the_new_content_and_no_other_file_stays() {
+    fn a_replaced_file_has_the_new_content_and_no_other_file_is_left() {
         let directory = std::env::temp_dir().join(format!("testbed-files-{}", std::process::id()));
         create_private_directory(&directory).unwrap();
         let path = directory.join("state.json");

@@ -21,7 +21,7 @@ pub(crate) use archive::hexadecimal;
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     tag: String,
-    entries: BTreeMap<PathBuf, Entry>,
+    entries: BTreeMap<PathBuf, ImageEntry>,
     entrypoint: Vec<String>,
     command: Vec<String>,
     environment: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Image {
 }
 
 #[derive(Clone, Debug)]
-enum Entry {
+enum ImageEntry {
     Directory {
         mode: u32,
     },
@@ -106,22 +106,22 @@ impl Image {
     /// Adds a file of this machine, without its time, so that the same program gives the same
     /// image.
     pub fn file(self, source: &Path, place: &str, mode: u32) -> Image {
-        self.entry(place, Entry::File { source: source.to_owned(), mode, modified: 0 })
+        self.entry(place, ImageEntry::File { source: source.to_owned(), mode, modified: 0 })
     }
 
     /// Adds a file with this content.
     pub fn content(self, content: &str, place: &str, mode: u32) -> Image {
-        self.entry(place, Entry::Content { bytes: content.as_bytes().to_vec(), mode })
+        self.entry(place, ImageEntry::Content { bytes: content.as_bytes().to_vec(), mode })
     }
 
     /// Adds a directory. Parent directories are added automatically.
     pub fn folder(self, place: &str, mode: u32) -> Image {
-        self.entry(place, Entry::Directory { mode })
+        self.entry(place, ImageEntry::Directory { mode })
     }
 
     /// Adds a symbolic link at `place`.
     pub fn link(self, target: &str, place: &str) -> Image {
-        self.entry(place, Entry::Link { target: target.into() })
+        self.entry(place, ImageEntry::Link { target: target.into() })
     }
 
     /// Adds a file or a whole directory of this machine with its modes, links and times: Python
@@ -140,7 +140,7 @@ impl Image {
             let entry = if metadata.is_symlink() {
                 let target =
                     fs::read_link(&source).map_err(failed("read", &source)).map_err(file_error)?;
-                Entry::Link { target }
+                ImageEntry::Link { target }
             } else if metadata.is_dir() {
                 let children =
                     fs::read_dir(&source).map_err(failed("list", &source)).map_err(file_error)?;
@@ -148,10 +148,10 @@ impl Image {
                     let child = child.map_err(failed("list", &source)).map_err(file_error)?;
                     waiting.push((child.path(), place.join(child.file_name())));
                 }
-                Entry::Directory { mode }
+                ImageEntry::Directory { mode }
             } else if metadata.is_file() {
                 let modified = u64::try_from(metadata.mtime()).unwrap_or_default();
-                Entry::File { source, mode, modified }
+                ImageEntry::File { source, mode, modified }
             } else {
                 return Err(ImageError::Kind { tag: self.tag, path: source });
             };
@@ -192,7 +192,7 @@ impl Image {
             .map_err(|source| ImageError::File { tag: self.tag.clone(), source })
     }
 
-    fn entry(mut self, place: &str, entry: Entry) -> Image {
+    fn entry(mut self, place: &str, entry: ImageEntry) -> Image {
         self.entries.insert(relative(place), entry);
         self
     }
@@ -221,17 +221,17 @@ mod tests {
         std::os::unix::fs::symlink("program", root.join("bin/alias")).unwrap();
         let image = Image::new("t").tree(&root, "/opt/").unwrap();
         let at = |place: &str| image.entries.get(Path::new(place));
-        assert!(matches!(at("opt"), Some(Entry::Directory { .. })));
-        assert!(matches!(at("opt/bin/program"), Some(Entry::File { mode: 0o750, .. })));
+        assert!(matches!(at("opt"), Some(ImageEntry::Directory { .. })));
+        assert!(matches!(at("opt/bin/program"), Some(ImageEntry::File { mode: 0o750, .. })));
         assert!(
-            matches!(at("opt/bin/alias"), Some(Entry::Link { target }) if target == Path::new("program"))
+            matches!(at("opt/bin/alias"), Some(ImageEntry::Link { target }) if target == Path::new("program"))
         );
         assert_eq!(image.entries.len(), 4);
         fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
-    fn what_cannot_be_in_an_image_is_refused() {
+    fn unsupported_files_are_refused() {
         let missing = Image::new("t").tree(Path::new("/nonexistent"), "/a").unwrap_err();
         assert_eq!(missing.to_string(), r#"failed to build image "t""#);
         let device = Image::new("t").tree(Path::new("/dev/null"), "/a").unwrap_err();

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_lies_in_the_hidden_directory_is_bound_into_it() {
+    fn only_paths_in_the_hidden_directory_are_bound_into_it() {
         let base = Path::new("/var/lib/ci/clone/target/testbed");
         let run = Path::new("/run/flux-operator-testbed");
         assert_eq!(
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bound_place_is_in_a_hidden_directory() {
+    fn every_bound_path_is_in_a_hidden_directory() {
         for (place, _) in BOUND {
             assert!(HIDDEN.iter().any(|hidden| place.starts_with(hidden)), "{place}");
         }

@@ -12,11 +12,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::files::{self, FileError, failed};
-use crate::layout::Home;
+use crate::layout::TestbedDirectory;
 use crate::pki;
 
 /// Writes the kubeconfig of every client, for an API server at `server`.
-pub(crate) fn write_all(home: &Home, server: SocketAddr) -> Result<(), FileError> {
+pub(crate) fn write_all(home: &TestbedDirectory, server: SocketAddr) -> Result<(), FileError> {
     let authority = read(&home.pki("ca.crt"))?;
     for client in pki::CLIENTS {
         let certificate = read(&home.pki(&format!("{client}.crt")))?;

@@ -60,13 +60,13 @@ impl Layout {
     }
 
     /// The directory of the testbed with this name.
-    pub(crate) fn home(&self, name: &Name) -> Home {
-        Home(self.base.join(&name.0))
+    pub(crate) fn home(&self, name: &TestbedName) -> TestbedDirectory {
+        TestbedDirectory(self.base.join(&name.0))
     }
 
     /// The names of all testbeds that have a directory, running or not.
-    pub fn names(&self) -> Vec<Name> {
-        let mut names: Vec<Name> = std::fs::read_dir(&self.base)
+    pub fn names(&self) -> Vec<TestbedName> {
+        let mut names: Vec<TestbedName> = std::fs::read_dir(&self.base)
             .into_iter()
             .flatten()
             .flatten()
@@ -81,11 +81,11 @@ impl Layout {
 /// The directory of one testbed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
-pub struct Home(PathBuf);
+pub struct TestbedDirectory(PathBuf);
 
-impl Home {
-    pub(crate) fn at(path: PathBuf) -> Home {
-        Home(path)
+impl TestbedDirectory {
+    pub(crate) fn at(path: PathBuf) -> TestbedDirectory {
+        TestbedDirectory(path)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -123,29 +123,29 @@ impl Home {
 
 /// The name of a testbed: a directory name that needs no quoting.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name(String);
+pub struct TestbedName(String);
 
-impl Name {
+impl TestbedName {
     /// Directories of the base that are not testbeds.
     const RESERVED: [&'static str; 2] = ["bin", "images"];
 }
 
-impl FromStr for Name {
-    type Err = NameError;
+impl FromStr for TestbedName {
+    type Err = TestbedNameError;
 
-    fn from_str(text: &str) -> Result<Name, NameError> {
+    fn from_str(text: &str) -> Result<TestbedName, TestbedNameError> {
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if text.is_empty() || text.len() > 32 || text.starts_with('-') || !text.bytes().all(legal) {
-            return Err(NameError::Illegal { name: text.to_owned() });
+            return Err(TestbedNameError::Illegal { name: text.to_owned() });
         }
-        if Name::RESERVED.contains(&text) {
-            return Err(NameError::Reserved { name: text.to_owned() });
+        if TestbedName::RESERVED.contains(&text) {
+            return Err(TestbedNameError::Reserved { name: text.to_owned() });
         }
-        Ok(Name(text.to_owned()))
+        Ok(TestbedName(text.to_owned()))
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for TestbedName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
     }
@@ -153,7 +153,7 @@ impl fmt::Display for Name {
 
 /// Why a text is not a valid name of a testbed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
+pub enum TestbedNameError {
     /// It has other characters, or is too long.
     #[error("{name:?} is not a valid testbed name: expected up to 32 of a-z, 0-9 and -")]
     Illegal {
@@ -186,10 +186,10 @@ mod tests {
     #[test]
     fn names_are_plain_directory_names() {
         for good in ["default", "a", "b2", "two-words"] {
-            assert_eq!(good.parse::<Name>().unwrap().to_string(), good);
+            assert_eq!(good.parse::<TestbedName>().unwrap().to_string(), good);
         }
         for bad in ["", "-a", "a/b", "..", "A", "a b", "bin", "images", &"a".repeat(33)] {
-            assert!(bad.parse::<Name>().is_err(), "{bad:?}");
+            assert!(bad.parse::<TestbedName>().is_err(), "{bad:?}");
         }
     }
 

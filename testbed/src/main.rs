@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use flux_operator_testbed::{
-    Image, Layout, Level, Name, Supervision, Testbed, Wanted, build, down, run_with, status,
-    supervise, up,
+    Image, Layout, Level, Requirements, SupervisorArguments, Testbed, TestbedName, build, down,
+    run_with, status, supervise, up,
 };
 
 #[derive(Parser)]
@@ -29,7 +29,7 @@ enum Command {
     /// Start a testbed, unless it is already running
     Up {
         #[arg(long, default_value = "default")]
-        name: Name,
+        name: TestbedName,
         /// Which parts of Kubernetes to run
         #[arg(long, default_value = "node")]
         level: Level,
@@ -40,7 +40,7 @@ enum Command {
     /// Run a command with a testbed; a testbed that was started for it is stopped afterwards
     Run {
         #[arg(long, default_value = "default")]
-        name: Name,
+        name: TestbedName,
         /// Which parts of Kubernetes to run
         #[arg(long, default_value = "node")]
         level: Level,
@@ -54,7 +54,7 @@ enum Command {
     /// Stop a testbed and remove its files; the compiled programs are kept
     Down {
         #[arg(long, default_value = "default")]
-        name: Name,
+        name: TestbedName,
         /// All testbeds in this target directory
         #[arg(long, conflicts_with = "name")]
         all: bool,
@@ -64,26 +64,26 @@ enum Command {
     /// Print the path of a testbed's kubeconfig
     Kubeconfig {
         #[arg(long, default_value = "default")]
-        name: Name,
+        name: TestbedName,
     },
     /// Stop one component, such as kubelet, until it is started again
     Stop {
         component: String,
         #[arg(long, default_value = "default")]
-        name: Name,
+        name: TestbedName,
     },
     /// Start a stopped component and wait until it is ready
     Start {
         component: String,
         #[arg(long, default_value = "default")]
-        name: Name,
+        name: TestbedName,
     },
     /// Build images and import them to the node
     #[command(subcommand)]
     Image(ImageCommand),
     /// Run a testbed in the foreground; used by `up`
     #[command(hide = true)]
-    Supervise(Supervision),
+    Supervise(SupervisorArguments),
 }
 
 #[derive(Subcommand)]
@@ -94,7 +94,7 @@ enum ImageCommand {
     Import {
         archive: PathBuf,
         #[arg(long, default_value = "default")]
-        name: Name,
+        name: TestbedName,
     },
 }
 
@@ -128,7 +128,7 @@ struct ImageOptions {
     #[arg(long)]
     import: bool,
     #[arg(long, default_value = "default")]
-    name: Name,
+    name: TestbedName,
 }
 
 fn main() -> ExitCode {
@@ -146,19 +146,19 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Build { level } => {
             build(&layout, level, |program, seconds| {
-                say(&format!("{seconds:>6.1} s  built {program}"));
+                print_line(&format!("{seconds:>6.1} s  built {program}"));
             })?;
-            say(&format!("the programs are in {}", layout.bin().display()));
+            print_line(&format!("the programs are in {}", layout.bin().display()));
         }
         Command::Up { name, level, audit } => {
             let program = std::env::current_exe().context("failed to find this program")?;
-            let wanted = Wanted { level, audit };
-            let (home, _) = up(&layout, &name, wanted, &program, &mut say)?;
-            say(&format!("export KUBECONFIG={}", quoted(&home.kubeconfig())));
+            let wanted = Requirements { level, audit };
+            let (home, _) = up(&layout, &name, wanted, &program, &mut print_line)?;
+            print_line(&format!("export KUBECONFIG={}", quoted(&home.kubeconfig())));
         }
         Command::Run { name, level, audit, command } => {
             let program = std::env::current_exe().context("failed to find this program")?;
-            let wanted = Wanted { level, audit };
+            let wanted = Requirements { level, audit };
             let code = run_with(&layout, &name, wanted, &program, &command, &mut |line| {
                 eprintln!("{line}");
             })?;
@@ -168,14 +168,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let names = if all { layout.names() } else { vec![name] };
             for name in names {
                 match down(&layout, &name)? {
-                    true => say(&format!("{name} was stopped")),
-                    false => say(&format!("{name} is not running")),
+                    true => print_line(&format!("{name} was stopped")),
+                    false => print_line(&format!("{name} is not running")),
                 }
             }
         }
-        Command::Status => say(status(&layout).trim_end()),
+        Command::Status => print_line(status(&layout).trim_end()),
         Command::Kubeconfig { name } => {
-            say(&running(&layout, &name)?.kubeconfig().display().to_string());
+            print_line(&running(&layout, &name)?.kubeconfig().display().to_string());
         }
         Command::Stop { component, name } => running(&layout, &name)?.stop(&component)?,
         Command::Start { component, name } => running(&layout, &name)?.start(&component)?,
@@ -190,7 +190,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 /// Prints a line. Unlike `println` it ignores a closed output, as with `| head -1`: the current
 /// operation must be completed.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _nobody_reads = writeln!(std::io::stdout(), "{line}");
 }
 
@@ -204,7 +204,7 @@ fn quoted(path: &Path) -> String {
     }
 }
 
-fn running(layout: &Layout, name: &Name) -> anyhow::Result<Testbed> {
+fn running(layout: &Layout, name: &TestbedName) -> anyhow::Result<Testbed> {
     Testbed::find_in(layout, name)
         .with_context(|| format!("testbed {name} is not running: run `testbed up --name {name}`"))
 }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_are_those_of_the_slot() {
+    fn the_commands_use_the_names_and_addresses_of_the_slot() {
         let lines: Vec<String> =
             set_up(Slot::new(3).unwrap()).iter().map(|line| line.join(" ")).collect();
         assert_eq!(lines[0], "ip netns add fotb3");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leads_out_of_the_machine() {
+    fn there_is_no_route_out_of_the_machine() {
         let lines = set_up(Slot::new(0).unwrap());
         assert!(!lines.iter().flatten().any(|word| word == "default" || word == "0.0.0.0/0"));
     }

@@ -12,7 +12,7 @@ use rcgen::{
 };
 
 use crate::files::{self, FileError};
-use crate::layout::Home;
+use crate::layout::TestbedDirectory;
 use crate::slot::Slot;
 
 /// The organization whose members have all permissions.
@@ -38,7 +38,7 @@ pub enum PkiError {
 }
 
 /// A certificate to create: the file's stem, the common name, the organization and the hosts.
-struct Identity {
+struct CertificateRequest {
     file: &'static str,
     name: String,
     organization: Option<&'static str>,
@@ -50,7 +50,7 @@ pub(crate) const CLIENTS: [&str; 6] =
     ["admin", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns"];
 
 /// Creates the certificate authority and all certificates of a testbed.
-pub(crate) fn create(home: &Home, slot: Slot) -> Result<(), PkiError> {
+pub(crate) fn create(home: &TestbedDirectory, slot: Slot) -> Result<(), PkiError> {
     files::create_private_directory(&home.pki("")).map_err(PkiError::File)?;
     let failed = |name: &str| {
         let name = name.to_owned();
@@ -64,7 +64,7 @@ pub(crate) fn create(home: &Home, slot: Slot) -> Result<(), PkiError> {
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     let authority = parameters.self_signed(&authority_key).map_err(failed(AUTHORITY))?;
-    keep(home, "ca", &authority.pem(), &authority_key)?;
+    write_pair(home, "ca", &authority.pem(), &authority_key)?;
     let issuer = Issuer::new(parameters, authority_key);
 
     for identity in identities(slot) {
@@ -79,7 +79,7 @@ pub(crate) fn create(home: &Home, slot: Slot) -> Result<(), PkiError> {
         };
         parameters.subject_alt_names = identity.hosts;
         let certificate = parameters.signed_by(&key, &issuer).map_err(failed(&identity.name))?;
-        keep(home, identity.file, &certificate.pem(), &key)?;
+        write_pair(home, identity.file, &certificate.pem(), &key)?;
     }
 
     let accounts = KeyPair::generate().map_err(failed("service accounts"))?;
@@ -89,14 +89,14 @@ pub(crate) fn create(home: &Home, slot: Slot) -> Result<(), PkiError> {
         .map_err(PkiError::File)
 }
 
-fn identities(slot: Slot) -> Vec<Identity> {
-    let client = |file, name: &str, organization| Identity {
+fn identities(slot: Slot) -> Vec<CertificateRequest> {
+    let client = |file, name: &str, organization| CertificateRequest {
         file,
         name: name.to_owned(),
         organization,
         hosts: Vec::new(),
     };
-    let server = |file, name: &str, addresses: &[Ipv4Addr], names: &[&str]| Identity {
+    let server = |file, name: &str, addresses: &[Ipv4Addr], names: &[&str]| CertificateRequest {
         file,
         name: name.to_owned(),
         organization: None,
@@ -149,7 +149,12 @@ fn distinguished_name(name: &str, organization: Option<&str>) -> DistinguishedNa
     distinguished
 }
 
-fn keep(home: &Home, file: &str, certificate: &str, key: &KeyPair) -> Result<(), PkiError> {
+fn write_pair(
+    home: &TestbedDirectory,
+    file: &str,
+    certificate: &str,
+    key: &KeyPair,
+) -> Result<(), PkiError> {
     files::write(&home.pki(&format!("{file}.crt")), certificate).map_err(PkiError::File)?;
     files::write_private(&home.pki(&format!("{file}.key")), key.serialize_pem())
         .map_err(PkiError::File)
@@ -163,7 +168,7 @@ mod tests {
     #[test]
     fn keys_are_private_and_every_client_has_a_certificate() {
         let path = std::env::temp_dir().join(format!("testbed-pki-{}", std::process::id()));
-        let home = Home::at(path.clone());
+        let home = TestbedDirectory::at(path.clone());
         create(&home, Slot::new(1).unwrap()).unwrap();
         for client in CLIENTS {
             let certificate = std::fs::read_to_string(home.pki(&format!("{client}.crt"))).unwrap();
@@ -178,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_server_is_known_by_all_its_addresses() {
+    fn the_api_servers_certificate_has_all_its_addresses() {
         let slot = Slot::new(2).unwrap();
         let server = identities(slot).into_iter().find(|each| each.file == "apiserver").unwrap();
         for address in ["127.0.0.1", "10.213.2.1", "10.215.32.1"] {

@@ -13,34 +13,42 @@ use crate::state::Level;
 pub(crate) const CNI_PLUGINS: &str = "/usr/lib/cni";
 
 /// A required file or program, and the Debian package that contains it.
-struct Need {
-    what: What,
+struct Prerequisite {
+    item: RequiredItem,
     package: &'static str,
     node_only: bool,
 }
 
-enum What {
+enum RequiredItem {
     Program(&'static str),
     File(&'static str),
 }
 
-const NEEDS: [Need; 11] = [
-    Need { what: What::Program("setsid"), package: "util-linux", node_only: false },
-    Need { what: What::Program("setpriv"), package: "util-linux", node_only: false },
-    Need { what: What::Program("unshare"), package: "util-linux", node_only: true },
-    Need { what: What::Program("nsenter"), package: "util-linux", node_only: true },
-    Need { what: What::Program("mount"), package: "mount", node_only: true },
-    Need { what: What::Program("ip"), package: "iproute2", node_only: true },
-    Need { what: What::Program("iptables"), package: "iptables", node_only: true },
-    Need { what: What::Program("runc"), package: "runc", node_only: true },
-    Need { what: What::Program("busybox"), package: "busybox-static", node_only: true },
-    Need {
-        what: What::File("/usr/lib/cni/ptp"),
+const PREREQUISITES: [Prerequisite; 11] = [
+    Prerequisite { item: RequiredItem::Program("setsid"), package: "util-linux", node_only: false },
+    Prerequisite {
+        item: RequiredItem::Program("setpriv"),
+        package: "util-linux",
+        node_only: false,
+    },
+    Prerequisite { item: RequiredItem::Program("unshare"), package: "util-linux", node_only: true },
+    Prerequisite { item: RequiredItem::Program("nsenter"), package: "util-linux", node_only: true },
+    Prerequisite { item: RequiredItem::Program("mount"), package: "mount", node_only: true },
+    Prerequisite { item: RequiredItem::Program("ip"), package: "iproute2", node_only: true },
+    Prerequisite { item: RequiredItem::Program("iptables"), package: "iptables", node_only: true },
+    Prerequisite { item: RequiredItem::Program("runc"), package: "runc", node_only: true },
+    Prerequisite {
+        item: RequiredItem::Program("busybox"),
+        package: "busybox-static",
+        node_only: true,
+    },
+    Prerequisite {
+        item: RequiredItem::File("/usr/lib/cni/ptp"),
         package: "containernetworking-plugins",
         node_only: true,
     },
-    Need {
-        what: What::File("/usr/lib/cni/host-local"),
+    Prerequisite {
+        item: RequiredItem::File("/usr/lib/cni/host-local"),
         package: "containernetworking-plugins",
         node_only: true,
     },
@@ -106,11 +114,11 @@ pub(crate) fn try_namespaces() -> Result<(), CommandError> {
     command::run(Command::new("unshare").args(options)).map(drop)
 }
 
-fn missing_packages(level: Level, is_present: impl Fn(&What) -> bool) -> Vec<&'static str> {
-    let mut packages: Vec<_> = NEEDS
+fn missing_packages(level: Level, is_present: impl Fn(&RequiredItem) -> bool) -> Vec<&'static str> {
+    let mut packages: Vec<_> = PREREQUISITES
         .iter()
         .filter(|need| level == Level::Node || !need.node_only)
-        .filter(|need| !is_present(&need.what))
+        .filter(|need| !is_present(&need.item))
         .map(|need| need.package)
         .collect();
     packages.sort_unstable();
@@ -118,10 +126,10 @@ fn missing_packages(level: Level, is_present: impl Fn(&What) -> bool) -> Vec<&'s
     packages
 }
 
-fn is_present(what: &What) -> bool {
+fn is_present(what: &RequiredItem) -> bool {
     match what {
-        What::Program(program) => command::find(program).is_some(),
-        What::File(path) => Path::new(path).exists(),
+        RequiredItem::Program(program) => command::find(program).is_some(),
+        RequiredItem::File(path) => Path::new(path).exists(),
     }
 }
 
@@ -151,7 +159,7 @@ mod tests {
 
     #[test]
     fn each_missing_package_is_named_once() {
-        let nothing = |_: &What| false;
+        let nothing = |_: &RequiredItem| false;
         assert_eq!(missing_packages(Level::ControlPlane, nothing), ["util-linux"]);
         assert_eq!(
             missing_packages(Level::Node, nothing),
@@ -168,9 +176,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_asked_for() {
+    fn installed_packages_are_not_requested() {
         assert!(missing_packages(Level::Node, |_| true).is_empty());
-        let only_runc = |what: &What| !matches!(what, What::Program("runc"));
+        let only_runc = |what: &RequiredItem| !matches!(what, RequiredItem::Program("runc"));
         assert_eq!(missing_packages(Level::Node, only_runc), ["runc"]);
     }
 }

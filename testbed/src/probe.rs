@@ -19,13 +19,13 @@ use crate::component::{Probe, Settings};
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether the probe succeeds now.
-pub(crate) fn holds(probe: &Probe, settings: &Settings) -> bool {
+pub(crate) fn succeeds(probe: &Probe, settings: &Settings) -> bool {
     match probe {
         Probe::Tcp(address) => TcpStream::connect_timeout(address, TIMEOUT).is_ok(),
         Probe::Socket(path) => UnixStream::connect(path).is_ok(),
         Probe::Http(address, path) => http_status(*address, path) == Some(200),
-        Probe::Api(path) => ask_api_server(path, settings).is_some(),
-        Probe::NodeReady(name) => ask_api_server(&format!("/api/v1/nodes/{name}"), settings)
+        Probe::Api(path) => get_from_api_server(path, settings).is_some(),
+        Probe::NodeReady(name) => get_from_api_server(&format!("/api/v1/nodes/{name}"), settings)
             .and_then(|text| serde_json::from_str(&text).ok())
             .is_some_and(|node| is_ready(&node)),
     }
@@ -46,7 +46,7 @@ fn status_of(answer: &str) -> Option<u16> {
     answer.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()
 }
 
-fn ask_api_server(path: &str, settings: &Settings) -> Option<String> {
+fn get_from_api_server(path: &str, settings: &Settings) -> Option<String> {
     command::run(
         Command::new(settings.bin.join("kubectl"))
             .env_clear()
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_ready_when_its_condition_says_so() {
+    fn a_node_is_ready_if_its_condition_is_true() {
         let node = |status| {
             json!({ "status": { "conditions": [
                 { "type": "MemoryPressure", "status": "False" },
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_http_server_is_asked_and_answers() {
+    fn a_plain_http_server_is_probed() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {

@@ -5,17 +5,19 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 
 use crate::command::SYSTEM_PATH;
-use crate::component::{Component, Place, Settings};
+use crate::component::{Component, ComponentNetwork, Settings};
 use crate::network;
 
 /// The command of a component. It does not inherit our environment: a proxy set there would
 /// intercept the API server's requests to the node.
 pub(crate) fn command_for(component: &Component, settings: &Settings, contained: bool) -> Command {
-    let wrapper: Vec<String> = match (component.place, contained) {
-        (Place::Node, _) => network::enter(settings.slot).to_vec(),
-        (Place::Host, true) => Vec::new(),
+    let wrapper: Vec<String> = match (component.network, contained) {
+        (ComponentNetwork::Node, _) => network::enter(settings.slot).to_vec(),
+        (ComponentNetwork::Host, true) => Vec::new(),
         // Without a pid namespace, the kernel is asked to kill each child when its parent exits.
-        (Place::Host, false) => ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).to_vec(),
+        (ComponentNetwork::Host, false) => {
+            ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).to_vec()
+        }
     };
     let program = settings.bin.join(component.program).display().to_string();
     let words: Vec<String> =
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_of_the_node_sees_the_nodes_network_only() {
+    fn a_component_of_the_node_runs_in_the_nodes_network() {
         let settings = settings(Level::Node);
         let command = command_for(&kubelet::component(&settings), &settings, true);
         assert_eq!(
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_namespace_the_kernel_is_asked_to_end_each_child() {
+    fn without_a_namespace_each_child_is_killed_with_its_parent() {
         let settings = settings(Level::ControlPlane);
         let etcd = control_plane::etcd(&settings);
         assert_eq!(words(&command_for(&etcd, &settings, true))[0], "/base/bin/etcd");
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn components_get_an_environment_of_their_own() {
+    fn components_do_not_inherit_the_environment() {
         let settings = settings(Level::ControlPlane);
         let command = command_for(&control_plane::etcd(&settings), &settings, true);
         let names: Vec<_> = command.get_envs().map(|(name, _)| name).collect();

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::down::{self, DownError};
-use crate::layout::{Layout, Name};
-use crate::state::Wanted;
+use crate::layout::{Layout, TestbedName};
+use crate::state::Requirements;
 use crate::up::{self, UpError};
 
 /// Why a command failed to run, or the testbed failed to stop.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum RunWithTestbedError {
     /// The testbed could not be started.
     #[error("failed to start the testbed")]
     Up(#[source] UpError),
@@ -37,27 +37,28 @@ pub enum RunError {
 /// already running is kept.
 pub fn run_with(
     layout: &Layout,
-    name: &Name,
-    wanted: Wanted,
+    name: &TestbedName,
+    wanted: Requirements,
     program: &Path,
     command: &[OsString],
     report: &mut dyn FnMut(&str),
-) -> Result<u8, RunError> {
+) -> Result<u8, RunWithTestbedError> {
     let (first, arguments) = command.split_first().expect("the command line has a command");
-    let failed = |source| RunError::Start { program: first.clone(), source };
+    let failed = |source| RunWithTestbedError::Start { program: first.clone(), source };
     // An interrupt from the terminal also reaches the command, which exits; this process must wait
     // for that.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(failed)?;
     }
-    let (home, started) = up::up(layout, name, wanted, program, report).map_err(RunError::Up)?;
+    let (home, started) =
+        up::up(layout, name, wanted, program, report).map_err(RunWithTestbedError::Up)?;
     let result = Command::new(first)
         .args(arguments)
         .env("KUBECONFIG", home.kubeconfig())
         .env("TESTBED_NAME", name.to_string())
         .status();
     if started {
-        down::down(layout, name).map_err(RunError::Down)?;
+        down::down(layout, name).map_err(RunWithTestbedError::Down)?;
     }
     result.map(exit_code).map_err(failed)
 }
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_exit_code_is_the_commands_own() {
+    fn the_exit_code_is_that_of_the_command() {
         let status = |script| Command::new("sh").args(["-c", script]).status().unwrap();
         assert_eq!(exit_code(status("exit 0")), 0);
         assert_eq!(exit_code(status("exit 7")), 7);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, FileError};
-use crate::layout::Home;
+use crate::layout::TestbedDirectory;
 use crate::slot::Slot;
 
 /// Which parts of Kubernetes a testbed runs.
@@ -28,16 +28,16 @@ pub enum Level {
 
 /// The requirements that were given to `up`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct Requirements {
     /// Which parts of Kubernetes to run.
     pub level: Level,
     /// Whether the API server writes an audit log.
     pub audit: bool,
 }
 
-impl Wanted {
+impl Requirements {
     /// Whether a testbed with these requirements also satisfies `other`.
-    pub(crate) fn serves(self, other: Wanted) -> bool {
+    pub(crate) fn satisfies(self, other: Requirements) -> bool {
         self.level >= other.level && self.audit >= other.audit
     }
 }
@@ -63,7 +63,7 @@ pub enum Phase {
 
 /// A completed step of the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct StartStep {
     /// Its name.
     pub name: String,
     /// The time since the start.
@@ -83,31 +83,37 @@ pub struct ComponentState {
 
 /// The content of `state.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct TestbedState {
     /// The slot of the testbed.
     pub slot: Slot,
     /// Its requirements.
-    pub wanted: Wanted,
+    pub wanted: Requirements,
     /// Its phase.
     pub phase: Phase,
     /// The completed steps, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StartStep>,
     /// The components, in the order of their start.
     pub components: Vec<ComponentState>,
 }
 
-impl State {
-    pub(crate) fn new(slot: Slot, wanted: Wanted) -> State {
-        State { slot, wanted, phase: Phase::Starting, steps: Vec::new(), components: Vec::new() }
+impl TestbedState {
+    pub(crate) fn new(slot: Slot, wanted: Requirements) -> TestbedState {
+        TestbedState {
+            slot,
+            wanted,
+            phase: Phase::Starting,
+            steps: Vec::new(),
+            components: Vec::new(),
+        }
     }
 
     /// Reads the state of a testbed. None if there is no state, or if it is not valid: an invalid
     /// file must not stop any command.
-    pub(crate) fn read(home: &Home) -> Option<State> {
+    pub(crate) fn read(home: &TestbedDirectory) -> Option<TestbedState> {
         serde_json::from_slice(&std::fs::read(home.state()).ok()?).ok()
     }
 
-    pub(crate) fn write(&self, home: &Home) -> Result<(), FileError> {
+    pub(crate) fn write(&self, home: &TestbedDirectory) -> Result<(), FileError> {
         let text = serde_json::to_vec_pretty(self).expect("the state can be serialized");
         files::replace(&home.state(), text)
     }
@@ -117,31 +123,31 @@ impl State {
 mod tests {
     use super::*;
 
-    fn wanted(level: Level, audit: bool) -> Wanted {
-        Wanted { level, audit }
+    fn wanted(level: Level, audit: bool) -> Requirements {
+        Requirements { level, audit }
     }
 
     #[test]
-    fn a_node_serves_who_wants_a_control_plane_but_not_the_other_way_round() {
+    fn a_node_satisfies_control_plane_but_not_the_other_way_round() {
         let node = wanted(Level::Node, false);
         let control_plane = wanted(Level::ControlPlane, false);
-        assert!(node.serves(control_plane) && node.serves(node));
-        assert!(!control_plane.serves(node));
-        assert!(!node.serves(wanted(Level::ControlPlane, true)));
+        assert!(node.satisfies(control_plane) && node.satisfies(node));
+        assert!(!control_plane.satisfies(node));
+        assert!(!node.satisfies(wanted(Level::ControlPlane, true)));
     }
 
     #[test]
-    fn a_state_is_read_as_it_was_written() {
+    fn a_state_is_read_back_unchanged() {
         let directory = std::env::temp_dir().join(format!("testbed-state-{}", std::process::id()));
-        let home = Home::at(directory.clone());
+        let home = TestbedDirectory::at(directory.clone());
         files::create_directory(&directory).unwrap();
-        let mut state = State::new(Slot::new(3).unwrap(), wanted(Level::Node, true));
-        state.steps.push(Step { name: "etcd".to_owned(), milliseconds: 120 });
+        let mut state = TestbedState::new(Slot::new(3).unwrap(), wanted(Level::Node, true));
+        state.steps.push(StartStep { name: "etcd".to_owned(), milliseconds: 120 });
         state.phase = Phase::Failed { message: "no".to_owned(), log: Some(home.log("etcd")) };
         state.write(&home).unwrap();
-        assert_eq!(State::read(&home), Some(state));
+        assert_eq!(TestbedState::read(&home), Some(state));
         files::write(&home.state(), "{\"slot\": 3, \"wan").unwrap();
-        assert_eq!(State::read(&home), None);
+        assert_eq!(TestbedState::read(&home), None);
         files::remove_tree(&directory).unwrap();
     }
 }

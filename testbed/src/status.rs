@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use crate::claim::RunDirectory;
-use crate::layout::{Layout, Name};
-use crate::state::{Level, Phase, State};
+use crate::layout::{Layout, TestbedName};
+use crate::state::{Level, Phase, TestbedState};
 use crate::testbed::Testbed;
 
 /// Describes every testbed of a base directory, and the other slots of the machine that are in use.
@@ -16,9 +16,9 @@ pub fn status(layout: &Layout) -> String {
         let home = layout.home(name);
         let alive = run.find(&home).is_some();
         let processes = |component: &str| {
-            Testbed::find_in(layout, name).and_then(|testbed| testbed.process_of(component))
+            Testbed::find_in(layout, name).and_then(|testbed| testbed.pid_of(component))
         };
-        describe(&mut text, name, State::read(&home).as_ref(), alive, processes);
+        describe(&mut text, name, TestbedState::read(&home).as_ref(), alive, processes);
     }
     if names.is_empty() {
         text.push_str("no testbed in ");
@@ -37,8 +37,8 @@ pub fn status(layout: &Layout) -> String {
 
 fn describe(
     text: &mut String,
-    name: &Name,
-    state: Option<&State>,
+    name: &TestbedName,
+    state: Option<&TestbedState>,
     alive: bool,
     process_of: impl Fn(&str) -> Option<i32>,
 ) {
@@ -47,7 +47,7 @@ fn describe(
         Some(state) => writeln!(
             text,
             "{name}: {}, slot {}, {}",
-            phase_of(state, alive),
+            describe_phase(state, alive),
             state.slot,
             match state.wanted.level {
                 Level::ApiServer => "API server",
@@ -72,7 +72,7 @@ fn describe(
     }
 }
 
-fn phase_of(state: &State, alive: bool) -> String {
+fn describe_phase(state: &TestbedState, alive: bool) -> String {
     match (&state.phase, alive) {
         (Phase::Ready, true) => "ready".to_owned(),
         (Phase::Starting, true) => match state.steps.last() {
@@ -89,12 +89,12 @@ fn phase_of(state: &State, alive: bool) -> String {
 mod tests {
     use super::*;
     use crate::slot::Slot;
-    use crate::state::{ComponentState, Wanted};
+    use crate::state::{ComponentState, Requirements};
 
     #[test]
     fn a_running_testbed_shows_its_components() {
-        let wanted = Wanted { level: Level::Node, audit: false };
-        let mut state = State::new(Slot::new(1).unwrap(), wanted);
+        let wanted = Requirements { level: Level::Node, audit: false };
+        let mut state = TestbedState::new(Slot::new(1).unwrap(), wanted);
         state.phase = Phase::Ready;
         let component =
             |name: &str, pid, restarts| ComponentState { name: name.into(), pid, restarts };

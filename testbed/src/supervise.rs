@@ -8,16 +8,16 @@ use std::process::ExitCode;
 
 use crate::command::chain;
 use crate::component::Settings;
-use crate::layout::{Home, Layout};
+use crate::layout::{Layout, TestbedDirectory};
 use crate::node::{containerd, coredns, kube_proxy, kubelet};
 use crate::slot::Slot;
-use crate::state::{Level, Wanted};
-use crate::supervisor::{End, Supervisor};
+use crate::state::{Level, Requirements};
+use crate::supervisor::{StopReason, Supervisor};
 use crate::{cgroup, control_plane, import, isolation, kubeconfig, network, node, pki};
 
 /// The arguments that `up` passes to the supervisor.
 #[derive(Debug, clap::Args)]
-pub struct Supervision {
+pub struct SupervisorArguments {
     /// Directory of all testbeds
     #[arg(long)]
     pub(crate) base: PathBuf,
@@ -42,8 +42,8 @@ pub struct Supervision {
 }
 
 /// Runs a testbed until it is asked to stop or something fails.
-pub fn supervise(supervision: Supervision) -> ExitCode {
-    let Supervision { base, home, sockets, slot, level, audit, contained } = supervision;
+pub fn supervise(supervision: SupervisorArguments) -> ExitCode {
+    let SupervisorArguments { base, home, sockets, slot, level, audit, contained } = supervision;
     // A contained supervisor changes mounts and kills processes; it must never do so on the
     // machine.
     let is_first = std::process::id() == 1;
@@ -53,12 +53,12 @@ pub fn supervise(supervision: Supervision) -> ExitCode {
     }
     let layout = Layout::at(&base);
     let settings = Settings {
-        home: Home::at(home),
+        home: TestbedDirectory::at(home),
         bin: layout.bin(),
         images: layout.images(),
         sockets,
         slot,
-        wanted: Wanted { level, audit },
+        wanted: Requirements { level, audit },
     };
     let mut supervisor = match Supervisor::new(settings, contained) {
         Ok(supervisor) => supervisor,
@@ -69,30 +69,30 @@ pub fn supervise(supervision: Supervision) -> ExitCode {
     };
     let Err(end) = start(&mut supervisor, &base).and_then(|()| supervisor.serve());
     eprintln!("stopping everything: {}", chain(&end));
-    supervisor.end(&end);
+    supervisor.kill_everything(&end);
     match end {
-        End::Asked => ExitCode::SUCCESS,
+        StopReason::Requested => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
 
-fn start(supervisor: &mut Supervisor, base: &Path) -> Result<(), End> {
+fn start(supervisor: &mut Supervisor, base: &Path) -> Result<(), StopReason> {
     let settings = supervisor.settings.clone();
     let has_node = settings.wanted.level == Level::Node;
     let has_controllers = settings.wanted.level >= Level::ControlPlane;
 
-    pki::create(&settings.home, settings.slot).map_err(End::Pki)?;
-    kubeconfig::write_all(&settings.home, settings.api_server()).map_err(End::File)?;
-    control_plane::configure(&settings).map_err(End::File)?;
+    pki::create(&settings.home, settings.slot).map_err(StopReason::Pki)?;
+    kubeconfig::write_all(&settings.home, settings.api_server()).map_err(StopReason::File)?;
+    control_plane::configure(&settings).map_err(StopReason::File)?;
     if has_node {
-        node::configure(&settings).map_err(End::File)?;
-        supervisor.done("certificates and configuration")?;
-        isolation::set_up(&settings, base).map_err(End::File)?;
-        cgroup::create(settings.slot).map_err(End::File)?;
-        network::create(settings.slot).map_err(End::Network)?;
-        supervisor.done("mounts, cgroups and network")?;
+        node::configure(&settings).map_err(StopReason::File)?;
+        supervisor.record_step("certificates and configuration")?;
+        isolation::set_up(&settings, base).map_err(StopReason::File)?;
+        cgroup::create(settings.slot).map_err(StopReason::File)?;
+        network::create(settings.slot).map_err(StopReason::Network)?;
+        supervisor.record_step("mounts, cgroups and network")?;
     } else {
-        supervisor.done("certificates and configuration")?;
+        supervisor.record_step("certificates and configuration")?;
     }
 
     supervisor.start(control_plane::etcd(&settings))?;
@@ -103,8 +103,8 @@ fn start(supervisor: &mut Supervisor, base: &Path) -> Result<(), End> {
     supervisor.start(control_plane::api_server(&settings))?;
     if has_node {
         supervisor.wait_ready("containerd")?;
-        import::import_node_images(&settings).map_err(End::Image)?;
-        supervisor.done("images")?;
+        import::import_node_images(&settings).map_err(StopReason::Image)?;
+        supervisor.record_step("images")?;
     }
     supervisor.wait_ready("kube-apiserver")?;
     if has_controllers {

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 use crate::command::chain;
-use crate::component::{AfterDeath, Component, Settings};
-use crate::control::{Listener, Request};
+use crate::component::{Component, ExitPolicy, Settings};
+use crate::control::{ControlListener, ControlRequest};
 use crate::files::{self, FileError, failed};
 use crate::process::{command_for, describe, has_children, kill_all_others};
-use crate::state::{ComponentState, Level, Phase, State, Step};
+use crate::state::{ComponentState, Level, Phase, StartStep, TestbedState};
 use crate::{cgroup, probe};
 
 /// How long a component may take to become ready. Usually it takes seconds, but machines are slow
@@ -30,19 +30,19 @@ const READY_LIMIT: Duration = Duration::from_secs(180);
 /// How long a component may take to exit when asked, before it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// The delay before a component that exited is restarted.
-const RESTART_PAUSE: Duration = Duration::from_secs(1);
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// How often everything is checked.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Why a supervisor stops.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum End {
+pub(crate) enum StopReason {
     #[error("requested")]
-    Asked,
+    Requested,
     #[error("the testbed's directory was removed")]
-    DirectoryGone,
+    DirectoryRemoved,
     #[error("{component} exited ({how})")]
-    Died { component: &'static str, how: String },
+    Exited { component: &'static str, how: String },
     #[error("{component} was not ready within {} s", READY_LIMIT.as_secs())]
     NotReady { component: &'static str },
     #[error("failed to start {component}")]
@@ -57,11 +57,11 @@ pub(crate) enum End {
     Image(#[source] crate::import::ImportError),
 }
 
-struct Running {
+struct SupervisedComponent {
     component: Component,
     pid: Option<Pid>,
     /// When it exited by itself.
-    ended: Option<Instant>,
+    exited_at: Option<Instant>,
     restarts: u32,
     /// Whether it was stopped by request.
     stopped: bool,
@@ -71,35 +71,36 @@ pub(crate) struct Supervisor {
     pub(crate) settings: Settings,
     /// Whether the kernel kills all children when this process exits.
     contained: bool,
-    state: State,
-    running: Vec<Running>,
-    listener: Listener,
-    asked: Arc<AtomicBool>,
+    state: TestbedState,
+    running: Vec<SupervisedComponent>,
+    listener: ControlListener,
+    stop_requested: Arc<AtomicBool>,
     started: Instant,
     directory: (u64, u64),
 }
 
 impl Supervisor {
-    pub(crate) fn new(settings: Settings, contained: bool) -> Result<Supervisor, End> {
+    pub(crate) fn new(settings: Settings, contained: bool) -> Result<Supervisor, StopReason> {
         let socket = settings.control_socket();
-        let listener =
-            Listener::bind(&socket).map_err(failed("listen at", &socket)).map_err(End::File)?;
+        let listener = ControlListener::bind(&socket)
+            .map_err(failed("listen at", &socket))
+            .map_err(StopReason::File)?;
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
             signal_hook::flag::register(signal, Arc::clone(&asked))
                 .map_err(failed("handle signals of", settings.home.path()))
-                .map_err(End::File)?;
+                .map_err(StopReason::File)?;
         }
         let supervisor = Supervisor {
             directory: identity(settings.home.path())
                 .map_err(failed("read", settings.home.path()))
-                .map_err(End::File)?,
-            state: State::new(settings.slot, settings.wanted),
+                .map_err(StopReason::File)?,
+            state: TestbedState::new(settings.slot, settings.wanted),
             settings,
             contained,
             running: Vec::new(),
             listener,
-            asked,
+            stop_requested: asked,
             started: Instant::now(),
         };
         supervisor.write_state()?;
@@ -107,19 +108,19 @@ impl Supervisor {
     }
 
     /// Records a completed step of the start.
-    pub(crate) fn done(&mut self, name: &str) -> Result<(), End> {
+    pub(crate) fn record_step(&mut self, name: &str) -> Result<(), StopReason> {
         let milliseconds = self.started.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
-        self.state.steps.push(Step { name: name.to_owned(), milliseconds });
+        self.state.steps.push(StartStep { name: name.to_owned(), milliseconds });
         self.write_state()
     }
 
     /// Starts a component, without waiting until it is ready.
-    pub(crate) fn start(&mut self, component: Component) -> Result<(), End> {
+    pub(crate) fn start(&mut self, component: Component) -> Result<(), StopReason> {
         let pid = self.spawn(&component)?;
-        self.running.push(Running {
+        self.running.push(SupervisedComponent {
             component,
             pid: Some(pid),
-            ended: None,
+            exited_at: None,
             restarts: 0,
             stopped: false,
         });
@@ -127,7 +128,7 @@ impl Supervisor {
     }
 
     /// Waits until a component is ready, while it and all others are running.
-    pub(crate) fn wait_ready(&mut self, name: &str) -> Result<(), End> {
+    pub(crate) fn wait_ready(&mut self, name: &str) -> Result<(), StopReason> {
         let component = self
             .running
             .iter()
@@ -138,43 +139,43 @@ impl Supervisor {
         let limit = Instant::now() + READY_LIMIT;
         let mut open = component.ready.as_slice();
         while let Some((first, rest)) = open.split_first() {
-            self.look_around(true)?;
-            if probe::holds(first, &self.settings) {
+            self.check(true)?;
+            if probe::succeeds(first, &self.settings) {
                 open = rest;
             } else if Instant::now() > limit {
-                return Err(End::NotReady { component: component.name });
+                return Err(StopReason::NotReady { component: component.name });
             } else if let Some(pending) = self.listener.next(TICK) {
-                let asked_to_end = pending.request == Request::End;
+                let asked_to_end = pending.request == ControlRequest::Shutdown;
                 pending.answer(match asked_to_end {
                     true => Ok(()),
                     false => Err("the testbed is still starting".to_owned()),
                 });
                 if asked_to_end {
-                    return Err(End::Asked);
+                    return Err(StopReason::Requested);
                 }
             }
         }
-        self.done(component.name)
+        self.record_step(component.name)
     }
 
     /// Records that everything is ready, and keeps it running until there is a reason to stop.
-    pub(crate) fn serve(&mut self) -> Result<std::convert::Infallible, End> {
+    pub(crate) fn serve(&mut self) -> Result<std::convert::Infallible, StopReason> {
         self.state.phase = Phase::Ready;
         self.write_state()?;
         loop {
-            self.look_around(false)?;
-            self.restart_ended()?;
+            self.check(false)?;
+            self.restart_exited()?;
             let Some(pending) = self.listener.next(TICK) else {
                 continue;
             };
             let result = match &pending.request {
-                Request::End => {
+                ControlRequest::Shutdown => {
                     pending.answer(Ok(()));
-                    return Err(End::Asked);
+                    return Err(StopReason::Requested);
                 }
-                Request::Answer => Ok(()),
-                Request::Stop(name) => self.stop_component(name)?,
-                Request::Start(name) => self.start_component(name)?,
+                ControlRequest::Ping => Ok(()),
+                ControlRequest::Stop(name) => self.stop_component(name)?,
+                ControlRequest::Start(name) => self.start_component(name)?,
             };
             pending.answer(result);
         }
@@ -182,7 +183,7 @@ impl Supervisor {
 
     /// Kills all components and every container. Nothing of a testbed is kept, so there is no grace
     /// period.
-    pub(crate) fn end(&mut self, end: &End) {
+    pub(crate) fn kill_everything(&mut self, end: &StopReason) {
         for pid in self.running.iter_mut().filter_map(|each| each.pid.take()) {
             // It may just have exited.
             let _gone = kill_process(pid, Signal::KILL);
@@ -200,7 +201,7 @@ impl Supervisor {
         // What cannot be removed now is removed when the slot is claimed next.
         let _left = files::remove_tree(&self.settings.sockets);
         self.state.phase = match end {
-            End::Asked | End::DirectoryGone => Phase::Stopped,
+            StopReason::Requested | StopReason::DirectoryRemoved => Phase::Stopped,
             failure => Phase::Failed { message: chain(failure), log: self.log_about(failure) },
         };
         // The directory itself may have been removed.
@@ -208,39 +209,39 @@ impl Supervisor {
     }
 
     /// Checks for exited children and for reasons to stop.
-    fn look_around(&mut self, starting: bool) -> Result<(), End> {
-        if self.asked.load(Ordering::Relaxed) {
-            return Err(End::Asked);
+    fn check(&mut self, starting: bool) -> Result<(), StopReason> {
+        if self.stop_requested.load(Ordering::Relaxed) {
+            return Err(StopReason::Requested);
         }
         if identity(self.settings.home.path()).ok() != Some(self.directory) {
-            return Err(End::DirectoryGone);
+            return Err(StopReason::DirectoryRemoved);
         }
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            let ended = self.running.iter_mut().find(|each| each.pid == Some(pid));
+            let finished = self.running.iter_mut().find(|each| each.pid == Some(pid));
             // Every other child is an orphan of a container.
-            let Some(ended) = ended else { continue };
-            ended.pid = None;
-            let component = ended.component.name;
-            if !ended.stopped {
+            let Some(finished) = finished else { continue };
+            finished.pid = None;
+            let component = finished.component.name;
+            if !finished.stopped {
                 eprintln!("{component} exited ({})", describe(status));
-                if starting || ended.component.after_death == AfterDeath::EndAll {
-                    return Err(End::Died { component, how: describe(status) });
+                if starting || finished.component.exit_policy == ExitPolicy::StopAll {
+                    return Err(StopReason::Exited { component, how: describe(status) });
                 }
-                ended.ended = Some(Instant::now());
+                finished.exited_at = Some(Instant::now());
             }
             self.write_state()?;
         }
         Ok(())
     }
 
-    fn restart_ended(&mut self) -> Result<(), End> {
+    fn restart_exited(&mut self) -> Result<(), StopReason> {
         for index in 0..self.running.len() {
-            let due = |ended: Instant| ended.elapsed() >= RESTART_PAUSE;
-            if self.running[index].ended.is_some_and(due) {
+            let due = |finished: Instant| finished.elapsed() >= RESTART_DELAY;
+            if self.running[index].exited_at.is_some_and(due) {
                 let pid = self.spawn(&self.running[index].component)?;
                 let restarted = &mut self.running[index];
                 restarted.pid = Some(pid);
-                restarted.ended = None;
+                restarted.exited_at = None;
                 restarted.restarts += 1;
                 self.write_state()?;
             }
@@ -249,37 +250,37 @@ impl Supervisor {
     }
 
     /// The outer result stops the supervisor; the inner one is the response to the client.
-    fn stop_component(&mut self, name: &str) -> Result<Result<(), String>, End> {
+    fn stop_component(&mut self, name: &str) -> Result<Result<(), String>, StopReason> {
         let Some(index) = self.index_of(name) else {
             return Ok(Err(unknown(name)));
         };
         self.running[index].stopped = true;
-        self.running[index].ended = None;
+        self.running[index].exited_at = None;
         let asked = Instant::now();
         while let Some(pid) = self.running[index].pid {
             let signal = if asked.elapsed() < STOP_LIMIT { Signal::TERM } else { Signal::KILL };
             // It may just have exited; that is detected below.
             let _gone = kill_process(pid, signal);
             std::thread::sleep(TICK);
-            self.look_around(false)?;
+            self.check(false)?;
         }
         Ok(Ok(()))
     }
 
-    fn start_component(&mut self, name: &str) -> Result<Result<(), String>, End> {
+    fn start_component(&mut self, name: &str) -> Result<Result<(), String>, StopReason> {
         let Some(index) = self.index_of(name) else {
             return Ok(Err(unknown(name)));
         };
         self.running[index].stopped = false;
         if self.running[index].pid.is_none() {
             self.running[index].pid = Some(self.spawn(&self.running[index].component)?);
-            self.running[index].ended = None;
+            self.running[index].exited_at = None;
             self.write_state()?;
         }
         let ready = self.running[index].component.ready.clone();
         let limit = Instant::now() + READY_LIMIT;
-        while !ready.iter().all(|each| probe::holds(each, &self.settings)) {
-            self.look_around(false)?;
+        while !ready.iter().all(|each| probe::succeeds(each, &self.settings)) {
+            self.check(false)?;
             if self.running[index].pid.is_none() || Instant::now() > limit {
                 return Ok(Err(format!("{name} does not become ready")));
             }
@@ -292,7 +293,7 @@ impl Supervisor {
         self.running.iter().position(|each| each.component.name == name)
     }
 
-    fn spawn(&self, component: &Component) -> Result<Pid, End> {
+    fn spawn(&self, component: &Component) -> Result<Pid, StopReason> {
         let start = || {
             let log = self.settings.home.log(component.name);
             let log = File::options().create(true).append(true).open(log)?;
@@ -303,22 +304,22 @@ impl Supervisor {
                 .spawn()?;
             Ok(Pid::from_child(&child))
         };
-        start().map_err(|source| End::Start { component: component.name, source })
+        start().map_err(|source| StopReason::Start { component: component.name, source })
     }
 
-    fn write_state(&self) -> Result<(), End> {
+    fn write_state(&self) -> Result<(), StopReason> {
         let components = self.running.iter().map(|each| ComponentState {
             name: each.component.name.to_owned(),
             pid: each.pid.map(Pid::as_raw_pid),
             restarts: each.restarts,
         });
-        let state = State { components: components.collect(), ..self.state.clone() };
-        state.write(&self.settings.home).map_err(End::File)
+        let state = TestbedState { components: components.collect(), ..self.state.clone() };
+        state.write(&self.settings.home).map_err(StopReason::File)
     }
 
-    fn log_about(&self, end: &End) -> Option<std::path::PathBuf> {
+    fn log_about(&self, end: &StopReason) -> Option<std::path::PathBuf> {
         match end {
-            End::Died { component, .. } | End::NotReady { component } => {
+            StopReason::Exited { component, .. } | StopReason::NotReady { component } => {
                 Some(self.settings.home.log(component))
             }
             _ => None,

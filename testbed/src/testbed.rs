@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::claim::RunDirectory;
-use crate::control::{self, ControlError, Request};
+use crate::control::{self, ControlError, ControlRequest};
 use crate::import::{self, ImportError};
-use crate::layout::{Home, Layout, Name};
+use crate::layout::{Layout, TestbedDirectory, TestbedName};
 use crate::slot::Slot;
-use crate::state::{Phase, State};
+use crate::state::{Phase, TestbedState};
 
 /// Longer than the supervisor's own limits for a component, so that its response arrives.
 const CONTROL_LIMIT: Duration = Duration::from_secs(200);
@@ -18,26 +18,26 @@ const CONTROL_LIMIT: Duration = Duration::from_secs(200);
 #[derive(Clone, Debug)]
 pub struct Testbed {
     bin: PathBuf,
-    home: Home,
+    home: TestbedDirectory,
     sockets: PathBuf,
     slot: Slot,
     supervisor: i32,
-    state: State,
+    state: TestbedState,
 }
 
 impl Testbed {
     /// Finds the ready testbed with this name, usually `default`, in the project's target
     /// directory.
-    pub fn find(name: &Name) -> Option<Testbed> {
+    pub fn find(name: &TestbedName) -> Option<Testbed> {
         Testbed::find_in(&Layout::discover(), name)
     }
 
     /// Finds the ready testbed with this name in a layout.
-    pub fn find_in(layout: &Layout, name: &Name) -> Option<Testbed> {
+    pub fn find_in(layout: &Layout, name: &TestbedName) -> Option<Testbed> {
         let home = layout.home(name);
         let run = RunDirectory::of_this_user();
         let (slot, holder) = run.find(&home)?;
-        let state = State::read(&home).filter(|state| state.phase == Phase::Ready)?;
+        let state = TestbedState::read(&home).filter(|state| state.phase == Phase::Ready)?;
         let sockets = run.of_slot(slot);
         Some(Testbed { bin: layout.bin(), home, sockets, slot, supervisor: holder.pid, state })
     }
@@ -55,7 +55,7 @@ impl Testbed {
     }
 
     /// The state of the testbed.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &TestbedState {
         &self.state
     }
 
@@ -76,18 +76,18 @@ impl Testbed {
 
     /// Stops a component, such as `kubelet`, until it is started again.
     pub fn stop(&self, component: &str) -> Result<(), ControlError> {
-        self.ask(&Request::Stop(component.to_owned()))
+        self.send(&ControlRequest::Stop(component.to_owned()))
     }
 
     /// Starts a stopped component and waits until it is ready.
     pub fn start(&self, component: &str) -> Result<(), ControlError> {
-        self.ask(&Request::Start(component.to_owned()))
+        self.send(&ControlRequest::Start(component.to_owned()))
     }
 
     /// The pid of a component in the caller's namespace; the state has the pid in the supervisor's
     /// own namespace.
-    pub fn process_of(&self, component: &str) -> Option<i32> {
-        let state = State::read(&self.home)?;
+    pub fn pid_of(&self, component: &str) -> Option<i32> {
+        let state = TestbedState::read(&self.home)?;
         let inner = state.components.iter().find(|each| each.name == component)?.pid?;
         let namespace = |process: i32, name: &str| {
             std::fs::read_link(format!("/proc/{process}/ns/{name}")).ok()
@@ -103,7 +103,7 @@ impl Testbed {
             })
     }
 
-    fn ask(&self, request: &Request) -> Result<(), ControlError> {
+    fn send(&self, request: &ControlRequest) -> Result<(), ControlError> {
         control::send(&self.sockets.join("control.sock"), request, CONTROL_LIMIT)
     }
 }
@@ -124,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_innermost_number_is_the_last() {
+    fn the_innermost_pid_is_the_last() {
         assert_eq!(last_of_nspid("Name:\tkubelet\nNSpid:\t4711\t23\nThreads:\t9\n"), Some(23));
         assert_eq!(last_of_nspid("Name:\tkubelet\n"), None);
         assert!(innermost_pid(std::process::id() as i32).is_some());
     }
 
     #[test]
-    fn where_nothing_runs_nothing_is_found() {
+    fn no_testbed_is_found_where_none_is_running() {
         let layout = Layout::at(Path::new("/nonexistent"));
         assert!(Testbed::find_in(&layout, &"default".parse().unwrap()).is_none());
     }

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::claim::{Claim, ClaimError, Holder, RunDirectory};
+use crate::claim::{Claim, ClaimError, RunDirectory, SlotHolder};
 use crate::control;
 use crate::down::{self, DownError};
 use crate::files::{self, FileError, failed};
 use crate::import::{self, ImportError};
-use crate::layout::{Home, Layout, Name};
+use crate::layout::{Layout, TestbedDirectory, TestbedName};
 use crate::prerequisites::{self, PrerequisiteError};
 use crate::programs::{self, BuildError};
-use crate::state::{Level, Phase, State, Wanted};
+use crate::state::{Level, Phase, Requirements, TestbedState};
 
 /// The maximum duration of a start. Its parts have their own limits, with better messages.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -51,16 +51,16 @@ pub enum UpError {
     },
     /// Another command stopped it.
     #[error("the testbed was stopped while it started")]
-    TakenDown,
+    Stopped,
     /// The supervisor exited without reporting why.
     #[error("the supervisor exited unexpectedly{log}")]
-    Lost {
+    SupervisorExited {
         /// The end of its log.
         log: String,
     },
     /// The start takes too long.
     #[error("the testbed is not ready after {} s; `testbed status` shows more", LIMIT.as_secs())]
-    Slow,
+    TimedOut,
 }
 
 /// Starts a testbed. A running testbed that satisfies the requirements is left alone; one that does
@@ -69,33 +69,35 @@ pub enum UpError {
 /// started now.
 pub fn up(
     layout: &Layout,
-    name: &Name,
-    wanted: Wanted,
+    name: &TestbedName,
+    wanted: Requirements,
     program: &Path,
     report: &mut dyn FnMut(&str),
-) -> Result<(Home, bool), UpError> {
+) -> Result<(TestbedDirectory, bool), UpError> {
     let home = layout.home(name);
     let run = RunDirectory::of_this_user();
     loop {
         let lock = lock(layout).map_err(UpError::File)?;
-        let starts = match run.find(&home).map(|_| State::read(&home)) {
+        let starts = match run.find(&home).map(|_| TestbedState::read(&home)) {
             None => {
                 prepare(layout, wanted.level, report)?;
                 start(layout, &home, &run, wanted, program)?;
                 true
             }
-            Some(Some(state)) if serves(&state, wanted) && answers(&run, &state) => false,
+            Some(Some(state)) if will_satisfy(&state, wanted) && is_responsive(&run, &state) => {
+                false
+            }
             Some(_) => {
                 report("replacing the running testbed, which does not meet the requirements");
-                down::end(&home).map_err(UpError::Replace)?;
+                down::stop_and_remove(&home).map_err(UpError::Replace)?;
                 continue;
             }
         };
         drop(lock);
-        let result = follow(&home, &run, starts, report);
+        let result = wait_until_ready(&home, &run, starts, report);
         if result.is_err() {
             // The logs are kept, and the message names them.
-            down::wait_free(&run, &home, Duration::from_secs(2));
+            down::wait_until_released(&run, &home, Duration::from_secs(2));
             run.sweep_free_slots();
         }
         return result.map(|()| (home, starts));
@@ -103,13 +105,13 @@ pub fn up(
 }
 
 /// Whether a running testbed satisfies the requirements, or will once it is ready.
-fn serves(state: &State, wanted: Wanted) -> bool {
-    matches!(state.phase, Phase::Starting | Phase::Ready) && state.wanted.serves(wanted)
+fn will_satisfy(state: &TestbedState, wanted: Requirements) -> bool {
+    matches!(state.phase, Phase::Starting | Phase::Ready) && state.wanted.satisfies(wanted)
 }
 
 /// Whether the supervisor of a ready testbed is alive. A starting one may not listen yet; a caller
 /// that waits for it notices if it exits.
-fn answers(run: &RunDirectory, state: &State) -> bool {
+fn is_responsive(run: &RunDirectory, state: &TestbedState) -> bool {
     state.phase == Phase::Starting
         || control::is_alive(&run.of_slot(state.slot).join("control.sock"))
 }
@@ -147,9 +149,9 @@ fn prepare(layout: &Layout, level: Level, report: &mut dyn FnMut(&str)) -> Resul
 /// Starts a supervisor in a fresh directory.
 fn start(
     layout: &Layout,
-    home: &Home,
+    home: &TestbedDirectory,
     run: &RunDirectory,
-    wanted: Wanted,
+    wanted: Requirements,
     program: &Path,
 ) -> Result<(), UpError> {
     files::remove_tree(home.path()).map_err(UpError::File)?;
@@ -158,7 +160,7 @@ fn start(
     let mut claim = run.claim().map_err(UpError::Claim)?;
     // The supervisor continues from here; commands that read the state earlier see that it is
     // starting.
-    State::new(claim.slot, wanted).write(home).map_err(UpError::File)?;
+    TestbedState::new(claim.slot, wanted).write(home).map_err(UpError::File)?;
 
     let spawn = |claim: &mut Claim| {
         let log = File::create(&log_path)?;
@@ -193,7 +195,7 @@ fn start(
             .stderr(log)
             .spawn()?;
         let pid = child.id().try_into().unwrap_or(i32::MAX);
-        claim.record(&Holder { home: home.clone(), pid })
+        claim.record(&SlotHolder { home: home.clone(), pid })
     };
     spawn(&mut claim).map_err(failed("start the supervisor of", home.path())).map_err(UpError::File)
 }
@@ -208,8 +210,8 @@ fn level_word(level: Level) -> &'static str {
 
 /// Shows the progress of a testbed until it is ready. For one that was already ready there is
 /// nothing to show.
-fn follow(
-    home: &Home,
+fn wait_until_ready(
+    home: &TestbedDirectory,
     run: &RunDirectory,
     starts: bool,
     report: &mut dyn FnMut(&str),
@@ -219,7 +221,7 @@ fn follow(
     while started.elapsed() < LIMIT {
         // The order matters: a state that is read after the lock was released is final.
         let alive = run.find(home).is_some();
-        let state = State::read(home);
+        let state = TestbedState::read(home);
         if let Some(state) = &state {
             if !starts && shown == 0 && state.phase == Phase::Ready {
                 shown = state.steps.len();
@@ -236,15 +238,15 @@ fn follow(
                 let log = log.map(|path| log_end(&path)).unwrap_or_default();
                 return Err(UpError::Failed { message, log });
             }
-            Some(Phase::Stopped) => return Err(UpError::TakenDown),
-            None if !home.path().exists() => return Err(UpError::TakenDown),
+            Some(Phase::Stopped) => return Err(UpError::Stopped),
+            None if !home.path().exists() => return Err(UpError::Stopped),
             _ if !alive => {
-                return Err(UpError::Lost { log: log_end(&home.log("supervisor")) });
+                return Err(UpError::SupervisorExited { log: log_end(&home.log("supervisor")) });
             }
             _ => std::thread::sleep(Duration::from_millis(50)),
         }
     }
-    Err(UpError::Slow)
+    Err(UpError::TimedOut)
 }
 
 fn log_end(path: &Path) -> String {
@@ -261,21 +263,21 @@ mod tests {
     use crate::slot::Slot;
 
     #[test]
-    fn a_testbed_that_failed_serves_nobody() {
-        let wanted = Wanted { level: Level::ControlPlane, audit: false };
-        let mut state = State::new(Slot::new(0).unwrap(), wanted);
-        assert!(serves(&state, wanted));
+    fn a_failed_testbed_does_not_satisfy_any_requirements() {
+        let wanted = Requirements { level: Level::ControlPlane, audit: false };
+        let mut state = TestbedState::new(Slot::new(0).unwrap(), wanted);
+        assert!(will_satisfy(&state, wanted));
         state.phase = Phase::Ready;
-        assert!(serves(&state, wanted));
-        assert!(!serves(&state, Wanted { level: Level::Node, ..wanted }));
+        assert!(will_satisfy(&state, wanted));
+        assert!(!will_satisfy(&state, Requirements { level: Level::Node, ..wanted }));
         for phase in [Phase::Stopped, Phase::Failed { message: String::new(), log: None }] {
             state.phase = phase;
-            assert!(!serves(&state, wanted));
+            assert!(!will_satisfy(&state, wanted));
         }
     }
 
     #[test]
-    fn level_words_are_those_of_the_command_line() {
+    fn level_words_match_the_command_line() {
         use clap::ValueEnum;
         for level in [Level::ApiServer, Level::ControlPlane, Level::Node] {
             assert_eq!(Level::from_str(level_word(level), false), Ok(level));

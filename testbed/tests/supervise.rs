@@ -14,15 +14,15 @@ use serde_json::Value;
 ///
 /// Only one test at a time: a script that is being written cannot be executed, and every process
 /// that another test starts has it open for a moment.
-struct Scene {
+struct TestDirectory {
     base: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
 static TURN: Mutex<()> = Mutex::new(());
 
-impl Scene {
-    fn new(name: &str, etcd: &str) -> Scene {
+impl TestDirectory {
+    fn new(name: &str, etcd: &str) -> TestDirectory {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let base = std::env::temp_dir().join(format!("testbed-{name}-{}", std::process::id()));
         for directory in ["bin", "home/log", "sockets"] {
@@ -32,7 +32,7 @@ impl Scene {
         fs::write(&program, format!("#!/bin/sh\n{etcd}\n")).expect("the script can be written");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
             .expect("the script can be made executable");
-        Scene { base: base.canonicalize().expect("the directory exists"), _turn: turn }
+        TestDirectory { base: base.canonicalize().expect("the directory exists"), _turn: turn }
     }
 
     fn supervise(&self) -> Child {
@@ -68,7 +68,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         // The test may have removed it already.
         let _gone = fs::remove_dir_all(&self.base);
@@ -87,14 +87,14 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Whether a process is running; a zombie is not.
-fn runs(pid: &str) -> bool {
+fn is_running(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
 }
 
 #[test]
-fn a_component_that_ends_at_once_is_reported_with_its_log() {
-    let scene = Scene::new("ends", "echo no luck today; exit 3");
+fn a_component_that_exits_at_once_is_reported_with_its_log() {
+    let scene = TestDirectory::new("ends", "echo no luck today; exit 3");
     let mut supervisor = scene.supervise();
     assert!(!supervisor.wait().unwrap().success());
     let failed = &scene.state()["phase"]["failed"];
@@ -106,7 +106,7 @@ fn a_component_that_ends_at_once_is_reported_with_its_log() {
 
 #[test]
 fn a_component_that_cannot_start_is_named() {
-    let scene = Scene::new("missing", "");
+    let scene = TestDirectory::new("missing", "");
     fs::remove_file(scene.base.join("bin/etcd")).unwrap();
     assert!(!scene.supervise().wait().unwrap().success());
     let message = scene.state()["phase"]["failed"]["message"].to_string();
@@ -114,34 +114,34 @@ fn a_component_that_cannot_start_is_named() {
 }
 
 #[test]
-fn asked_to_end_it_ends_everything() {
-    let scene = Scene::new("asked", IDLE);
+fn a_supervisor_that_is_asked_to_stop_stops_everything() {
+    let scene = TestDirectory::new("asked", IDLE);
     let mut supervisor = scene.supervise();
     let etcd = scene.wait_for_etcd();
-    assert!(runs(&etcd));
+    assert!(is_running(&etcd));
     let kill = Command::new("kill").arg(supervisor.id().to_string()).status().unwrap();
     assert!(kill.success());
     assert!(supervisor.wait().unwrap().success());
-    assert!(!runs(&etcd));
+    assert!(!is_running(&etcd));
     assert_eq!(scene.state()["phase"], "stopped");
 }
 
 #[test]
-fn killed_it_leaves_nothing_running() {
-    let scene = Scene::new("killed", IDLE);
+fn a_killed_supervisor_leaves_nothing_running() {
+    let scene = TestDirectory::new("killed", IDLE);
     let mut supervisor = scene.supervise();
     let etcd = scene.wait_for_etcd();
     supervisor.kill().unwrap();
     supervisor.wait().unwrap();
-    eventually("etcd exits", || !runs(&etcd));
+    eventually("etcd exits", || !is_running(&etcd));
 }
 
 #[test]
-fn without_its_directory_it_ends() {
-    let scene = Scene::new("gone", IDLE);
+fn a_supervisor_without_its_directory_stops() {
+    let scene = TestDirectory::new("gone", IDLE);
     let mut supervisor = scene.supervise();
     let etcd = scene.wait_for_etcd();
     fs::rename(scene.base.join("home"), scene.base.join("elsewhere")).unwrap();
     eventually("the supervisor exits", || supervisor.try_wait().unwrap().is_some());
-    assert!(!runs(&etcd));
+    assert!(!is_running(&etcd));
 }

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use flux_operator_operator::queue::{Options as QueueOptions, Rate, run_queue};
+use flux_operator_operator::queue::{Options as QueueOptions, WriteRate, run_queue};
 use kube::Client;
 use tokio::net::TcpListener;
 
 #[derive(Parser)]
 #[command(name = "queue-controller", about = "Admit FluxJobs, without running them")]
-struct Options {
+struct Arguments {
     /// Address on which to serve metrics
     #[arg(long)]
     bind: SocketAddr,
@@ -32,21 +32,21 @@ struct Options {
 
 /// Runs until the process is killed.
 fn main() -> Result<()> {
-    let options = Options::parse();
+    let options = Arguments::parse();
     let rate = options.rate.zip(options.burst);
     ensure!(rate.is_none_or(|(rate, _)| rate > 0.0), "--rate must be more than 0");
     let queue = QueueOptions {
         namespace: None,
-        home: options.home,
-        make_miniclusters: false,
-        rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
+        operator_namespace: options.home,
+        run_jobs: false,
+        rate: rate.map(|(per_second, burst)| WriteRate { per_second, burst }),
     };
     // As in the operator itself.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = Client::try_default().await.context("failed to find the cluster")?;
         let listener = TcpListener::bind(options.bind).await.context("failed to listen")?;
-        let ended = run_queue(client, queue, Some(listener), std::future::pending()).await;
-        ended.context("the queues stopped")
+        let finished = run_queue(client, queue, Some(listener), std::future::pending()).await;
+        finished.context("the queues stopped")
     })
 }

@@ -39,7 +39,7 @@ pub(super) struct OperatorFigures {
 }
 
 impl OperatorFigures {
-    pub(super) fn take(&mut self, other: OperatorFigures) {
+    pub(super) fn merge(&mut self, other: OperatorFigures) {
         let OperatorFigures {
             name: _,
             lead_done,
@@ -52,13 +52,13 @@ impl OperatorFigures {
             lost,
             silent,
         } = other;
-        self.lead_done.take(lead_done);
-        self.job_complete.take(job_complete);
-        self.says_finished.take(says_finished);
-        self.delete.take(delete);
-        self.new_name.take(new_name);
-        self.same_name.take(same_name);
-        self.lead_lost.take(lead_lost);
+        self.lead_done.merge(lead_done);
+        self.job_complete.merge(job_complete);
+        self.says_finished.merge(says_finished);
+        self.delete.merge(delete);
+        self.new_name.merge(new_name);
+        self.same_name.merge(same_name);
+        self.lead_lost.merge(lead_lost);
         self.lost += lost;
         self.silent = silent;
     }

@@ -10,7 +10,7 @@ mod figures;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use flux_operator_testbed::{Level, Wanted};
+use flux_operator_testbed::{Level, Requirements};
 use flux_operator_testkit::images::{REAL_VIEW, flux_root, import_to, import_view_to};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -23,20 +23,20 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) use figures::Figures;
 use figures::OperatorFigures;
 
-use crate::bed::{Bed, NAMESPACE};
-use crate::contestant::{Operator, Running};
+use crate::bench_testbed::{BenchTestbed, NAMESPACE};
 use crate::flux_alone;
-use crate::manifest::{Bare, create, create_all, minicluster, miniclusters};
+use crate::manifest::{RenderedObjects, create, create_all, minicluster, miniclusters};
 use crate::summary::Samples;
-use crate::waiting::{first, named, no_pods, of_job, within};
+use crate::under_test::{OperatorUnderTest, RunningOperator};
+use crate::waiting::{named, of_job, time_of_first, time_without_pods, within};
 
 /// Far more than anything here should take.
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long after its Job a MiniCluster may report that it has finished; some operators never do.
-const WORD: Duration = Duration::from_secs(10);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The testbed of each operator.
-const NODE: Wanted = Wanted { level: Level::Node, audit: false };
+const NODE: Requirements = Requirements { level: Level::Node, audit: false };
 
 /// How much to measure.
 #[derive(clap::Args)]
@@ -68,7 +68,7 @@ impl Options {
 }
 
 /// Measures all alternately.
-pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result<Figures> {
+pub(crate) async fn measure(options: &Options, operators: &[OperatorUnderTest]) -> Result<Figures> {
     let mut figures = Figures {
         size: options.size,
         rounds: options.rounds,
@@ -77,9 +77,9 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
         flux_alone: Samples::default(),
         operators: Vec::new(),
     };
-    let mut stages: Vec<(Bed, Running)> = Vec::new();
+    let mut stages: Vec<(BenchTestbed, RunningOperator)> = Vec::new();
     for operator in operators {
-        let bed = Bed::up(&operator.name, NODE, &operator.crds()?).await?;
+        let bed = BenchTestbed::up(&operator.name, NODE, &operator.crds()?).await?;
         import_to(&bed.testbed)?;
         if let Some(root) = flux_root().filter(|_| options.view) {
             import_view_to(&bed.testbed, &root)?;
@@ -89,14 +89,14 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
         figures.operators.push(OperatorFigures { name, ..OperatorFigures::default() });
         stages.push((bed, running));
     }
-    let bare = Bare::of(&options.minicluster("template", "hostname"))?;
+    let bare = RenderedObjects::render(&options.minicluster("template", "hostname"))?;
     // Round 0 warms all caches and is not counted.
     for round in 0..=options.rounds {
         for ((bed, running), figures) in stages.iter_mut().zip(&mut figures.operators) {
             eprintln!("bring-up, round {round} of {}: {}", options.rounds, figures.name);
             let mut these =
                 OperatorFigures { silent: figures.silent, ..OperatorFigures::default() };
-            let outcome = running.alive(one_round(options, bed, round, &mut these)).await;
+            let outcome = running.while_alive(one_round(options, bed, round, &mut these)).await;
             if let Err(error) = outcome {
                 eprintln!("warning: a round failed: {error:#}");
                 these.lost += 1;
@@ -104,13 +104,13 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
             }
             figures.silent = these.silent;
             if round > 0 {
-                figures.take(these);
+                figures.merge(these);
             }
         }
         let Some((bed, _)) = stages.first() else { break };
-        out_of_step(options, round).await;
+        desynchronize(options, round).await;
         let (lead, complete) = bare_job(&bed.client, &bare, round).await?;
-        let flux = flux_alone::seconds(options.size)?;
+        let flux = flux_alone::measure(options.size)?;
         if round > 0 {
             figures.bare_job.add(lead);
             figures.bare_job_complete.add(complete);
@@ -122,16 +122,16 @@ pub(crate) async fn measure(options: &Options, operators: &[Operator]) -> Result
 
 async fn one_round(
     options: &Options,
-    bed: &Bed,
+    bed: &BenchTestbed,
     round: usize,
     figures: &mut OperatorFigures,
 ) -> Result<()> {
     let (client, host) = (&bed.client, bed.testbed.slot().host_address());
-    out_of_step(options, round).await;
+    desynchronize(options, round).await;
     let done = run(options, client, &format!("run-{round}"), !figures.silent).await?;
     figures.lead_done.add(done.lead);
     figures.job_complete.add(done.job);
-    match done.word {
+    match done.reported {
         Some(word) => figures.says_finished.add(word),
         None => figures.silent = true,
     }
@@ -141,7 +141,7 @@ async fn one_round(
     let address = listener.local_addr()?;
     let command = format!("nc {} {}", address.ip(), address.port());
     create(client, &options.minicluster(&name, &command)).await?;
-    let calls = within(LIMIT, "the command runs", callers(&listener, options.size)).await?;
+    let calls = within(LIMIT, "the command runs", accept_all(&listener, options.size)).await?;
     figures.delete.add(delete(client, &name).await?);
     drop(calls);
     // One after the other without a pause, as users do when they try things out: DNS still has the
@@ -160,22 +160,23 @@ async fn one_round(
 }
 
 /// The times of a run, in seconds.
-struct Done {
+struct RunTimes {
     lead: f64,
     job: f64,
-    word: Option<f64>,
+    reported: Option<f64>,
 }
 
 /// Runs `hostname` in a MiniCluster with this name, and deletes it.
-async fn run(options: &Options, client: &Client, name: &str, talks: bool) -> Result<Done> {
+async fn run(options: &Options, client: &Client, name: &str, talks: bool) -> Result<RunTimes> {
     let manifest = options.minicluster(name, "hostname");
     let started = Instant::now();
-    let (seen, created) = tokio::join!(endings(client, name, talks), create(client, &manifest));
+    let (seen, created) =
+        tokio::join!(wait_for_completion(client, name, talks), create(client, &manifest));
     created?;
     let (lead, job, word) = seen?;
     delete(client, name).await?;
     let since = |moment: Instant| (moment - started).as_secs_f64();
-    Ok(Done { lead: since(lead), job: since(job), word: word.map(since) })
+    Ok(RunTimes { lead: since(lead), job: since(job), reported: word.map(since) })
 }
 
 /// The time, in seconds, from deleting the lead's pod of an interactive cluster until the cluster
@@ -184,8 +185,9 @@ async fn lead_lost(options: &Options, client: &Client, name: &str) -> Result<f64
     let mut manifest = options.minicluster(name, "");
     manifest["spec"]["interactive"] = true.into();
     create(client, &manifest).await?;
-    let ready =
-        first(miniclusters(client, NAMESPACE), named(name), |found| is_true(found, "Ready"));
+    let ready = time_of_first(miniclusters(client, NAMESPACE), named(name), |found| {
+        is_true(found, "Ready")
+    });
     within(LIMIT, "the cluster is Ready", ready).await?;
     let seconds = lose_lead(client, name).await?;
     delete(client, name).await?;
@@ -199,7 +201,7 @@ async fn lose_lead(client: &Client, name: &str) -> Result<f64> {
     let lead = pods(client).list(&of_lead).await?.items.into_iter().next();
     let lead = lead.context("there is no lead")?.metadata.name.unwrap_or_default();
     let mut was_unready = false;
-    let back = first(miniclusters(client, NAMESPACE), named(name), |found| {
+    let back = time_of_first(miniclusters(client, NAMESPACE), named(name), |found| {
         let ready = is_true(found, "Ready");
         was_unready |= !ready;
         was_unready && ready
@@ -215,13 +217,13 @@ async fn lose_lead(client: &Client, name: &str) -> Result<f64> {
 /// The kubelet checks containers once a second, and the previous step finished with one of its
 /// checks. Rounds start at different times after it; otherwise all would be rounded up to the same
 /// second.
-async fn out_of_step(options: &Options, round: usize) {
+async fn desynchronize(options: &Options, round: usize) {
     let part = round as f64 / options.rounds.max(1) as f64;
     tokio::time::sleep(Duration::from_secs(1).mul_f64(part.min(1.0))).await;
 }
 
 /// Waits until the task on every node has connected.
-async fn callers(listener: &TcpListener, count: u32) -> Result<Vec<TcpStream>> {
+async fn accept_all(listener: &TcpListener, count: u32) -> Result<Vec<TcpStream>> {
     let mut calls = Vec::new();
     for _ in 0..count {
         calls.push(listener.accept().await?.0);
@@ -231,24 +233,29 @@ async fn callers(listener: &TcpListener, count: u32) -> Result<Vec<TcpStream>> {
 
 /// When the lead's container terminated, when the Job was complete, and when the MiniCluster
 /// reported it, if it does.
-async fn endings(
+async fn wait_for_completion(
     client: &Client,
     name: &str,
     talks: bool,
 ) -> Result<(Instant, Instant, Option<Instant>)> {
-    let lead = within(LIMIT, "the lead terminated", first(pods(client), of_job(name), lead_ended));
-    let job = within(LIMIT, "the Job is complete", first(jobs(client), named(name), is_complete));
-    let word = first(miniclusters(client, NAMESPACE), named(name), says_finished);
-    let ended = tokio::sync::Notify::new();
+    let lead = within(
+        LIMIT,
+        "the lead terminated",
+        time_of_first(pods(client), of_job(name), is_lead_terminated),
+    );
+    let job =
+        within(LIMIT, "the Job is complete", time_of_first(jobs(client), named(name), is_complete));
+    let word = time_of_first(miniclusters(client, NAMESPACE), named(name), is_reported_finished);
+    let finished = tokio::sync::Notify::new();
     let both = async {
         let both = tokio::try_join!(lead, job);
-        ended.notify_one();
+        finished.notify_one();
         both
     };
     let word = async {
         let patience = async {
-            ended.notified().await;
-            tokio::time::sleep(if talks { WORD } else { Duration::ZERO }).await;
+            finished.notified().await;
+            tokio::time::sleep(if talks { REPORT_TIMEOUT } else { Duration::ZERO }).await;
         };
         tokio::select! {
             word = word => word.map(Some),
@@ -264,20 +271,22 @@ async fn delete(client: &Client, name: &str) -> Result<f64> {
     let started = Instant::now();
     let request = miniclusters(client, NAMESPACE);
     request.delete(name, &DeleteParams::background()).await.context("failed to delete")?;
-    let gone = within(LIMIT, "no pod is left", no_pods(pods(client), of_job(name))).await?;
-    Ok((gone - started).as_secs_f64())
+    let deleted =
+        within(LIMIT, "no pod is left", time_without_pods(pods(client), of_job(name))).await?;
+    Ok((deleted - started).as_secs_f64())
 }
 
 /// Removes the remains of a failed round, so that the next one has the node to itself.
 async fn delete_all(client: &Client) -> Result<()> {
     let all = miniclusters(client, NAMESPACE);
     all.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
-    within(LIMIT, "no pod is left", no_pods(pods(client), watcher::Config::default())).await?;
+    within(LIMIT, "no pod is left", time_without_pods(pods(client), watcher::Config::default()))
+        .await?;
     Ok(())
 }
 
 /// Our pods without operator and without Flux: every container runs `true`.
-async fn bare_job(client: &Client, bare: &Bare, round: usize) -> Result<(f64, f64)> {
+async fn bare_job(client: &Client, bare: &RenderedObjects, round: usize) -> Result<(f64, f64)> {
     let name = format!("bare-{round}");
     let mut objects = bare.without_owner(&name, NAMESPACE)?;
     for job in objects.iter_mut().filter(|object| object["kind"] == "Job") {
@@ -288,12 +297,20 @@ async fn bare_job(client: &Client, bare: &Bare, round: usize) -> Result<(f64, f6
             container["readinessProbe"] = json!(null);
         }
     }
-    let lead = within(LIMIT, "the lead terminated", first(pods(client), of_job(&name), lead_ended));
-    let job = within(LIMIT, "the Job is complete", first(jobs(client), named(&name), is_complete));
+    let lead = within(
+        LIMIT,
+        "the lead terminated",
+        time_of_first(pods(client), of_job(&name), is_lead_terminated),
+    );
+    let job = within(
+        LIMIT,
+        "the Job is complete",
+        time_of_first(jobs(client), named(&name), is_complete),
+    );
     let started = Instant::now();
     let ((), lead, job) = tokio::try_join!(create_all(client, &objects), lead, job)?;
     jobs(client).delete(&name, &DeleteParams::background()).await?;
-    within(LIMIT, "no pod is left", no_pods(pods(client), of_job(&name))).await?;
+    within(LIMIT, "no pod is left", time_without_pods(pods(client), of_job(&name))).await?;
     Ok(((lead - started).as_secs_f64(), (job - started).as_secs_f64()))
 }
 
@@ -316,7 +333,7 @@ fn statuses(pod: &Pod) -> impl Iterator<Item = &k8s_openapi::api::core::v1::Cont
     containers.filter_map(|container| container.state.as_ref())
 }
 
-fn lead_ended(pod: &Pod) -> bool {
+fn is_lead_terminated(pod: &Pod) -> bool {
     index(pod) == Some("0") && statuses(pod).any(|state| state.terminated.is_some())
 }
 
@@ -327,7 +344,7 @@ fn is_complete(job: &Job) -> bool {
         .any(|condition| condition.type_ == "Complete" && condition.status == "True")
 }
 
-fn says_finished(minicluster: &DynamicObject) -> bool {
+fn is_reported_finished(minicluster: &DynamicObject) -> bool {
     is_true(minicluster, "JobFinished")
 }
 

@@ -24,17 +24,17 @@ pub(crate) const RUNTIME: &str = "bench.flux-framework.org/runtime";
 
 /// A job with only the fields that execution needs: the benchmark itself should use as little of
 /// the machine as possible.
-type Job = Object<NoSpec, Told>;
+type PartialJob = Object<NoSpec, RawStatus>;
 
 #[derive(Clone, Debug, Deserialize)]
 struct NoSpec {}
 
 /// The status as it was received; it is written back with the result of the job.
-type Told = serde_json::Map<String, Value>;
+type RawStatus = serde_json::Map<String, Value>;
 
 /// The observed times of a job.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct JobTimes {
     pub(crate) created: Instant,
     pub(crate) admitted: Option<Instant>,
     pub(crate) finished: Option<Instant>,
@@ -42,21 +42,21 @@ pub(crate) struct Life {
 
 /// All observations.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     /// The times of jobs, by class and name.
-    lives: Mutex<HashMap<(String, String), Life>>,
+    jobs: Mutex<HashMap<(String, String), JobTimes>>,
     finished: Mutex<usize>,
     changed: Notify,
     /// The usage in the statuses of setups: when, and how many cores.
     usage: Mutex<BTreeMap<String, Vec<(Instant, f64)>>>,
 }
 
-impl Seen {
+impl Observations {
     /// Records the creation of a job.
-    pub(crate) fn created(&self, class: &str, namespace: &str, name: &str, at: Instant) {
+    pub(crate) fn record_created(&self, class: &str, namespace: &str, name: &str, at: Instant) {
         let key = (class.to_owned(), format!("{namespace}/{name}"));
         // The watch may have been faster.
-        lock(&self.lives).entry(key).and_modify(|life| life.created = at).or_insert(Life {
+        lock(&self.jobs).entry(key).and_modify(|life| life.created = at).or_insert(JobTimes {
             created: at,
             admitted: None,
             finished: None,
@@ -64,7 +64,7 @@ impl Seen {
     }
 
     /// Waits until this many jobs have finished.
-    pub(crate) async fn all_finished(&self, count: usize) {
+    pub(crate) async fn wait_until_finished(&self, count: usize) {
         loop {
             let changed = self.changed.notified();
             if *lock(&self.finished) >= count {
@@ -75,9 +75,9 @@ impl Seen {
     }
 
     /// The times of all jobs, by class.
-    pub(crate) fn by_class(&self) -> BTreeMap<String, Vec<Life>> {
-        let mut classes: BTreeMap<String, Vec<Life>> = BTreeMap::new();
-        for ((class, _), life) in lock(&self.lives).iter() {
+    pub(crate) fn by_class(&self) -> BTreeMap<String, Vec<JobTimes>> {
+        let mut classes: BTreeMap<String, Vec<JobTimes>> = BTreeMap::new();
+        for ((class, _), life) in lock(&self.jobs).iter() {
             classes.entry(class.clone()).or_default().push(*life);
         }
         classes
@@ -86,13 +86,13 @@ impl Seen {
     /// The used core-seconds as reported in the setups' statuses, by Kueue's formula: the sum over
     /// the intervals between two statuses, divided by the quota and the time between the first and
     /// the last.
-    pub(crate) fn told_use(&self, quota: f64) -> Option<f64> {
+    pub(crate) fn reported_usage(&self, quota: f64) -> Option<f64> {
         let usage = lock(&self.usage);
         let moments = usage.values().flatten().map(|(at, _)| *at);
         let (first, last) = (moments.clone().min()?, moments.max()?);
         let used: f64 = usage
             .values()
-            .flat_map(|told| told.windows(2))
+            .flat_map(|reported| reported.windows(2))
             .map(|pair| pair[0].1 * (pair[1].0 - pair[0].0).as_secs_f64())
             .sum();
         Some(used / (quota * usage.len() as f64 * (last - first).as_secs_f64()))
@@ -100,9 +100,9 @@ impl Seen {
 }
 
 /// Executes admitted jobs until the future is dropped.
-pub(crate) async fn execute(client: Client, seen: Arc<Seen>) -> Result<()> {
+pub(crate) async fn execute(client: Client, seen: Arc<Observations>) -> Result<()> {
     let kind = ApiResource::erase::<FluxJob>(&());
-    let jobs: Api<Job> = Api::all_with(client.clone(), &kind);
+    let jobs: Api<PartialJob> = Api::all_with(client.clone(), &kind);
     let mut changes = watcher(jobs, watcher::Config::default()).applied_objects().boxed();
     while let Some(job) = changes.try_next().await? {
         let Some(status) = &job.status else { continue };
@@ -110,10 +110,13 @@ pub(crate) async fn execute(client: Client, seen: Arc<Seen>) -> Result<()> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         let now = Instant::now();
         let runs = {
-            let mut lives = lock(&seen.lives);
+            let mut lives = lock(&seen.jobs);
             let key = (class, format!("{namespace}/{name}"));
-            let life =
-                lives.entry(key).or_insert(Life { created: now, admitted: None, finished: None });
+            let life = lives.entry(key).or_insert(JobTimes {
+                created: now,
+                admitted: None,
+                finished: None,
+            });
             let is_over = status.contains_key("finishTime");
             if is_over && life.finished.is_none() {
                 life.finished = Some(now);
@@ -142,7 +145,7 @@ pub(crate) async fn execute(client: Client, seen: Arc<Seen>) -> Result<()> {
 }
 
 /// Reports a job as finished, as the operator would.
-async fn finish(client: &Client, job: Job) -> Result<()> {
+async fn finish(client: &Client, job: PartialJob) -> Result<()> {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     let mut status = job.status.unwrap_or_default();
     status.extend([
@@ -150,14 +153,14 @@ async fn finish(client: &Client, job: Job) -> Result<()> {
         ("finishTime".to_owned(), json!(Timestamp::now().to_string())),
         ("exitCode".to_owned(), json!(0)),
     ]);
-    let ended = json!({
+    let finished = json!({
         "apiVersion": FluxJob::api_version(&()), "kind": FluxJob::kind(&()),
         "metadata": {
             "name": name, "namespace": namespace, "resourceVersion": job.metadata.resource_version,
         },
         "status": status,
     });
-    let body = serde_json::to_vec(&ended)?;
+    let body = serde_json::to_vec(&finished)?;
     let request = Request::new(FluxJob::url_path(&(), Some(&namespace))).replace_subresource(
         "status",
         &name,
@@ -170,7 +173,7 @@ async fn finish(client: &Client, job: Job) -> Result<()> {
 }
 
 /// Records the usage in the statuses of setups.
-pub(crate) async fn watch_setups(client: Client, seen: Arc<Seen>) -> Result<()> {
+pub(crate) async fn watch_setups(client: Client, seen: Arc<Observations>) -> Result<()> {
     let mut changes = watcher(Api::<FluxSetup>::all(client), watcher::Config::default())
         .applied_objects()
         .boxed();
@@ -200,13 +203,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn use_is_what_was_told_over_quota_and_time() {
-        let seen = Seen::default();
+    fn usage_is_the_reported_use_over_quota_and_time() {
+        let seen = Observations::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         lock(&seen.usage).insert("a/q".into(), vec![(at(0), 10.0), (at(5), 20.0), (at(10), 0.0)]);
-        assert_eq!(seen.told_use(20.0), Some(0.75));
-        assert_eq!(Seen::default().told_use(20.0), None);
+        assert_eq!(seen.reported_usage(20.0), Some(0.75));
+        assert_eq!(Observations::default().reported_usage(20.0), None);
     }
 
     #[test]
@@ -215,11 +218,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_is_known_by_its_class_and_the_end_of_all_is_awaited() {
-        let seen = Seen::default();
-        seen.created("small", "a", "b", Instant::now());
+    async fn jobs_are_recorded_by_class_and_waited_for() {
+        let seen = Observations::default();
+        seen.record_created("small", "a", "b", Instant::now());
         assert_eq!(seen.by_class()["small"].len(), 1);
         *lock(&seen.finished) = 1;
-        seen.all_finished(1).await;
+        seen.wait_until_finished(1).await;
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_come_in_order_and_after_their_interval() {
+    fn jobs_arrive_in_order_and_after_their_interval() {
         let all = BASELINE.arrivals();
         assert_eq!(all.len(), 15_000);
         assert!(all.is_sorted_by_key(|arrival| arrival.at));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use flux_operator_queue::{
-    Kind, Millis, OtherNamespaces, OverQuota, QueueName, Resource, Resources, Scheduler, Setup,
+    Kind, Millis, OverQuota, QueueName, Resource, Resources, Scheduler, ServedNamespaces, Setup,
     SetupName, Stop, Strategy, Uid, Workload,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -16,7 +16,7 @@ use crate::summary::{Measures, Samples, table};
 
 /// A configuration of the queues of a load.
 #[derive(Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct QueueConfig {
     name: &'static str,
     strategy: Strategy,
     /// The patience of jobs.
@@ -26,11 +26,11 @@ pub(super) struct Rules {
 }
 
 /// The defaults of a FluxSetup.
-pub(super) const DEFAULT: Rules =
+pub(super) const DEFAULT: QueueConfig =
     rules("best effort", Strategy::BestEffort, Duration::from_secs(300), false);
 
 /// Jobs specify their runtime only for backfill.
-const RULES: [Rules; 4] = [
+const CONFIGS: [QueueConfig; 4] = [
     DEFAULT,
     rules("patience 1 s", Strategy::BestEffort, Duration::from_secs(1), false),
     rules("strict", Strategy::Strict, Duration::ZERO, false),
@@ -42,8 +42,8 @@ const fn rules(
     strategy: Strategy,
     patience: Duration,
     runtimes: bool,
-) -> Rules {
-    Rules { name, strategy, patience, runtimes }
+) -> QueueConfig {
+    QueueConfig { name, strategy, patience, runtimes }
 }
 
 /// The measurements of one load.
@@ -53,12 +53,12 @@ pub(super) struct Figures {
     jobs: usize,
     queues: usize,
     ideal_seconds: f64,
-    runs: Vec<Run>,
+    runs: Vec<LoadRun>,
 }
 
 /// The measurements of a load with one configuration.
 #[derive(Serialize)]
-struct Run {
+struct LoadRun {
     rules: &'static str,
     /// Simulated, until the last job has finished.
     wall_seconds: f64,
@@ -80,11 +80,11 @@ pub(super) fn measure(load: &Load) -> Figures {
         jobs: load.jobs(),
         queues: load.queues,
         ideal_seconds: load.ideal_seconds(),
-        runs: RULES.iter().map(|rules| run(load, rules)).collect(),
+        runs: CONFIGS.iter().map(|rules| run(load, rules)).collect(),
     }
 }
 
-fn run(load: &Load, rules: &Rules) -> Run {
+fn run(load: &Load, rules: &QueueConfig) -> LoadRun {
     eprintln!("queue, in memory: {}, {}", load.name, rules.name);
     let arrivals = load.arrivals();
     let mut scheduler = with_setups(load, rules);
@@ -98,14 +98,14 @@ fn run(load: &Load, rules: &Rules) -> Run {
         let next_arrival = arrivals.get(come).map(|arrival| milliseconds(arrival.at));
         let Some(next) = next_end.into_iter().chain(next_arrival).min() else { break };
         now = next;
-        let mut told: Vec<Workload> = Vec::new();
+        let mut reported: Vec<Workload> = Vec::new();
         while let Some(arrival) = arrivals.get(come)
             && milliseconds(arrival.at) == now
         {
             let mut job = job(load, arrival.queue, arrival.class, jobs.len(), now);
             let runtime = milliseconds(load.classes[arrival.class].runtime);
             job.max_runtime = rules.runtimes.then_some(runtime);
-            told.push(job.clone());
+            reported.push(job.clone());
             jobs.push((arrival.class, job));
             come += 1;
         }
@@ -113,32 +113,32 @@ fn run(load: &Load, rules: &Rules) -> Run {
             && end == now
         {
             ends.pop();
-            told.push(Workload { finished: true, ..jobs[number].1.clone() });
+            reported.push(Workload { finished: true, ..jobs[number].1.clone() });
         }
-        cpu += tell(&mut scheduler, told);
-        let begin = on_a_core();
+        cpu += put_jobs(&mut scheduler, reported);
+        let begin = thread_cpu_time();
         let cycle = scheduler.cycle(now);
-        let took = on_a_core() - begin;
+        let took = thread_cpu_time() - begin;
         cycle_milliseconds.add(1000.0 * took.as_secs_f64());
         cpu += took;
-        looked += cycle.looked;
+        looked += cycle.considered;
         let mut confirmed = Vec::with_capacity(cycle.admit.len());
         for admit in cycle.admit {
             let number = number_of(&admit.uid);
             let (class, job) = &mut jobs[number];
             let class = &load.classes[*class];
             job.admission = Some(admit.admission);
-            job.started = true;
+            job.pods_exist = true;
             confirmed.push(job.clone());
             ends.push(Reverse((now + milliseconds(class.runtime), number)));
-            let waited = (now - job.since) as f64 / 1000.0;
+            let waited = (now - job.waiting_since) as f64 / 1000.0;
             admission_seconds.entry(class.name).or_default().add(waited);
         }
-        cpu += tell(&mut scheduler, confirmed);
+        cpu += put_jobs(&mut scheduler, confirmed);
     }
     let wall_seconds = now as f64 / 1000.0;
     let cores = load.queues as f64 * load.quota as f64;
-    Run {
+    LoadRun {
         rules: rules.name,
         wall_seconds,
         true_use: load.cpu_seconds() / (cores * wall_seconds),
@@ -150,30 +150,30 @@ fn run(load: &Load, rules: &Rules) -> Run {
 }
 
 /// Passes jobs to a scheduler; returns the CPU time.
-pub(super) fn tell(scheduler: &mut Scheduler, jobs: Vec<Workload>) -> Duration {
-    let begin = on_a_core();
+pub(super) fn put_jobs(scheduler: &mut Scheduler, jobs: Vec<Workload>) -> Duration {
+    let begin = thread_cpu_time();
     jobs.into_iter().for_each(|job| scheduler.put(job));
-    on_a_core() - begin
+    thread_cpu_time() - begin
 }
 
 /// A scheduler with the queues of a load, each in its own namespace.
-pub(super) fn with_setups(load: &Load, rules: &Rules) -> Scheduler {
+pub(super) fn with_setups(load: &Load, rules: &QueueConfig) -> Scheduler {
     let mut scheduler = Scheduler::new("operator");
     for queue in 0..load.queues {
         scheduler.put_setup(Setup {
             name: SetupName::new(&namespace(queue), "queue"),
             created: 0,
-            room: Resources::of([(Resource::Cpu, 1000 * load.quota)]),
+            quota: Resources::of([(Resource::Cpu, 1000 * load.quota)]),
             max_size: None,
             default_size: 1,
-            serves: OtherNamespaces::None,
+            serves: ServedNamespaces::None,
             strategy: rules.strategy,
             patience: milliseconds(rules.patience),
             stop: Stop::No,
             over_quota: OverQuota::Drain,
             replaces: Vec::new(),
-            going: false,
-            mistake: None,
+            terminating: false,
+            problem: None,
         });
     }
     scheduler
@@ -191,16 +191,16 @@ pub(super) fn job(load: &Load, queue: usize, class: usize, number: usize, now: M
         name: uid.into(),
         queue: QueueName::Named("queue".into()),
         priority,
-        since: now,
+        waiting_since: now,
         not_before: None,
         suspended: false,
         size: Some(1),
         min_size: None,
-        each: Resources::of([(Resource::Nodes, 1), (Resource::Cpu, 1000 * cpu)]),
-        once: Resources::default(),
+        per_node: Resources::of([(Resource::Nodes, 1), (Resource::Cpu, 1000 * cpu)]),
+        per_job: Resources::default(),
         max_runtime: None,
         admission: None,
-        started: false,
+        pods_exist: false,
         finished: false,
     }
 }
@@ -212,7 +212,7 @@ pub(super) fn number_of(uid: &Uid) -> usize {
 }
 
 /// The CPU time of this thread.
-pub(super) fn on_a_core() -> Duration {
+pub(super) fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
@@ -241,7 +241,7 @@ impl Figures {
     pub(super) fn table(&self) -> String {
         let Figures { load, jobs, queues, ideal_seconds, runs } = self;
         let mut rows: Vec<Vec<String>> = Vec::new();
-        let mut row = |what: &str, text: &dyn Fn(&Run) -> String| {
+        let mut row = |what: &str, text: &dyn Fn(&LoadRun) -> String| {
             rows.push(std::iter::once(what.to_owned()).chain(runs.iter().map(text)).collect());
         };
         row("", &|run| run.rules.to_owned());

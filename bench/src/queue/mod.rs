@@ -3,9 +3,9 @@
 //! The loads are those of Kueue's scalability test, with one resource and without borrowing between
 //! queues.
 
-mod crowd;
 mod executor;
 pub(crate) mod load;
+mod many_queues;
 mod memory;
 mod server;
 
@@ -32,7 +32,7 @@ pub(crate) struct Options {
 #[derive(Serialize)]
 pub(crate) struct Figures {
     memory: Vec<memory::Figures>,
-    crowd: crowd::Figures,
+    crowd: many_queues::Figures,
     server: Vec<server::Figures>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn measure(options: &Options) -> Result<Figures> {
     // Seconds of computing would block other tasks.
     let figures = tokio::task::spawn_blocking(move || Figures {
         memory: loads.iter().map(memory::measure).collect(),
-        crowd: crowd::measure(),
+        crowd: many_queues::measure(),
         server,
     });
     Ok(figures.await?)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use flux_operator_api::{FluxJob, FluxSetup};
-use flux_operator_testbed::{Level, Wanted};
+use flux_operator_testbed::{Level, Requirements};
 use flux_operator_testkit::images::static_program;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -21,11 +21,11 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::executor::{CLASS, Life, RUNTIME, Seen, execute, watch_setups};
+use super::executor::{CLASS, JobTimes, Observations, RUNTIME, execute, watch_setups};
 use super::load::{Class, Load};
-use crate::bed::{Bed, NAMESPACE};
-use crate::contestant::Operator;
+use crate::bench_testbed::{BenchTestbed, NAMESPACE};
 use crate::summary::{Measures, Samples, table};
+use crate::under_test::OperatorUnderTest;
 use crate::usage::Usage;
 use crate::waiting::within;
 
@@ -34,19 +34,19 @@ const LIMIT: Duration = Duration::from_secs(1200);
 
 /// Seconds after which quota is reserved for a job that does not fit. Kueue would evict other jobs
 /// for it, which our scheduler cannot do yet.
-const PATIENCE: u32 = 1;
+const PATIENCE_SECONDS: u32 = 1;
 
 /// The same as for Kueue: etcd and an API server, without controllers and without an audit log. Our
 /// queues count their requests themselves.
-const BED: Wanted = Wanted { level: Level::ApiServer, audit: false };
+const BED: Requirements = Requirements { level: Level::ApiServer, audit: false };
 
 /// The name of all setups, each in its own namespace.
 const SETUP: &str = "queue";
 
 /// Kueue's own runner and scheduler with the baseline load, on a machine with 2 cores: as shipped,
 /// and with its client's rate limit lifted.
-const KUEUE: [Reference; 2] = [
-    Reference {
+const KUEUE: [KueueResult; 2] = [
+    KueueResult {
         rate: Some(50),
         wall: 430.0,
         cpu: 106.0,
@@ -54,7 +54,7 @@ const KUEUE: [Reference; 2] = [
         told_use: 0.605,
         admission: [("large", 28.7), ("medium", 106.7), ("small", 238.0)],
     },
-    Reference {
+    KueueResult {
         rate: None,
         wall: 409.0,
         cpu: 97.0,
@@ -64,7 +64,7 @@ const KUEUE: [Reference; 2] = [
     },
 ];
 
-struct Reference {
+struct KueueResult {
     rate: Option<u32>,
     wall: f64,
     cpu: f64,
@@ -101,23 +101,23 @@ pub(crate) struct Figures {
 pub(crate) async fn measure(load: &Load, rate: Option<u32>) -> Result<Figures> {
     let crds: Result<Vec<_>> =
         flux_operator_api::crd::all().iter().map(|crd| Ok(serde_json::to_value(crd)?)).collect();
-    let bed = Bed::up("queue", BED, &crds?).await?;
+    let bed = BenchTestbed::up("queue", BED, &crds?).await?;
     let program = static_program("queue-controller")?;
     let limit = rate.map(|rate| format!("--rate {rate} --burst {}", 2 * rate)).unwrap_or_default();
     let command = format!(
         "exec '{}' --home {NAMESPACE} --bind \"$BENCH_HOST_ADDRESS:$BENCH_PORT\" {limit}",
         program.display()
     );
-    let mut running = Operator::new("queue", command).start(&bed)?;
-    let seen = Arc::new(Seen::default());
+    let mut running = OperatorUnderTest::new("queue", command).start(&bed)?;
+    let seen = Arc::new(Observations::default());
     let watches = [
         tokio::spawn(execute(bed.client.clone(), seen.clone())),
         tokio::spawn(watch_setups(bed.client.clone(), seen.clone())),
     ];
-    let outcome = running.alive(run(load, &bed.client, &seen)).await;
+    let outcome = running.while_alive(run(load, &bed.client, &seen)).await;
     watches.iter().for_each(|watch| watch.abort());
     let started = outcome?;
-    let metrics = metrics(&running.address).await?;
+    let metrics = read_metrics(&running.address).await?;
     let lives = seen.by_class();
     let last = lives.values().flatten().filter_map(|life| life.finished).max();
     let wall = (last.context("no job has finished")? - started).as_secs_f64();
@@ -130,7 +130,7 @@ pub(crate) async fn measure(load: &Load, rate: Option<u32>) -> Result<Figures> {
         rate,
         wall_seconds: wall,
         true_use: load.cpu_seconds() / (quota * wall),
-        told_use: seen.told_use(load.quota as f64),
+        told_use: seen.reported_usage(load.quota as f64),
         usage: running.usage(),
         admission: admission.collect(),
         jobs: load.jobs(),
@@ -141,7 +141,7 @@ pub(crate) async fn measure(load: &Load, rate: Option<u32>) -> Result<Figures> {
     })
 }
 
-fn waits(lives: &[Life]) -> Samples {
+fn waits(lives: &[JobTimes]) -> Samples {
     let mut samples = Samples::default();
     let admitted = lives.iter().filter_map(|life| life.admitted.map(|at| at - life.created));
     admitted.for_each(|wait| samples.add(wait.as_secs_f64()));
@@ -150,11 +150,11 @@ fn waits(lives: &[Life]) -> Samples {
 
 /// Creates setups, then jobs at their times, and waits until all have finished. Returns when the
 /// first jobs were due.
-async fn run(load: &Load, client: &Client, seen: &Arc<Seen>) -> Result<Instant> {
+async fn run(load: &Load, client: &Client, seen: &Arc<Observations>) -> Result<Instant> {
     for queue in 0..load.queues {
         create_setup(client, load, queue).await?;
     }
-    within(LIMIT, "all setups are active", active(client, load.queues)).await?;
+    within(LIMIT, "all setups are active", wait_until_active(client, load.queues)).await?;
     let started = Instant::now();
     let generators: FuturesUnordered<_> = (0..load.queues)
         .flat_map(|queue| load.classes.iter().map(move |class| (queue, class)))
@@ -164,7 +164,7 @@ async fn run(load: &Load, client: &Client, seen: &Arc<Seen>) -> Result<Instant> 
         let outcomes: Vec<Result<()>> = generators.collect().await;
         outcomes.into_iter().collect::<Result<()>>()?;
         eprintln!("queue: all jobs exist after {:.1} s", started.elapsed().as_secs_f64());
-        seen.all_finished(load.jobs()).await;
+        seen.wait_until_finished(load.jobs()).await;
         Ok(())
     };
     within(LIMIT, "all jobs have finished", generated).await?;
@@ -183,7 +183,7 @@ async fn create_setup(client: &Client, load: &Load, queue: usize) -> Result<()> 
     let setup = serde_json::from_value(json!({
         "apiVersion": "flux-framework.org/v1alpha2", "kind": "FluxSetup",
         "metadata": { "name": SETUP },
-        "spec": { "quota": { "cpu": load.quota.to_string() }, "patienceSeconds": PATIENCE },
+        "spec": { "quota": { "cpu": load.quota.to_string() }, "patienceSeconds": PATIENCE_SECONDS },
     }))?;
     let setups: Api<FluxSetup> = Api::namespaced(client.clone(), &name);
     setups.create(&PostParams::default(), &setup).await?;
@@ -191,14 +191,17 @@ async fn create_setup(client: &Client, load: &Load, queue: usize) -> Result<()> 
 }
 
 /// Waits until this many setups are active.
-async fn active(client: &Client, count: usize) -> Result<()> {
+async fn wait_until_active(client: &Client, count: usize) -> Result<()> {
     let mut found = std::collections::BTreeSet::new();
     let setups = watcher(Api::<FluxSetup>::all(client.clone()), watcher::Config::default());
     let mut setups = setups.applied_objects().boxed();
     while found.len() < count {
         let setup = setups.next().await.context("the watch of setups ended")??;
         let conditions = setup.status.iter().flat_map(|status| &status.conditions);
-        if conditions.into_iter().any(|told| told.type_ == "Active" && told.status == "True") {
+        if conditions
+            .into_iter()
+            .any(|reported| reported.type_ == "Active" && reported.status == "True")
+        {
             found.insert(setup.metadata.namespace);
         }
     }
@@ -206,7 +209,7 @@ async fn active(client: &Client, count: usize) -> Result<()> {
 }
 
 /// Creates the jobs of a class in a queue, each after its interval.
-async fn generate(client: &Client, queue: usize, class: &Class, seen: &Seen) -> Result<()> {
+async fn generate(client: &Client, queue: usize, class: &Class, seen: &Observations) -> Result<()> {
     let namespace = namespace(queue);
     let request = Request::new(FluxJob::url_path(&(), Some(&namespace)));
     for number in 0..class.count {
@@ -226,13 +229,13 @@ async fn generate(client: &Client, queue: usize, class: &Class, seen: &Seen) -> 
         });
         let create = request.create(&PostParams::default(), serde_json::to_vec(&job)?)?;
         client.request::<IgnoredAny>(create).await?;
-        seen.created(class.name, &namespace, &name, Instant::now());
+        seen.record_created(class.name, &namespace, &name, Instant::now());
     }
     Ok(())
 }
 
 /// Reads the metrics of our queues.
-async fn metrics(address: &str) -> Result<String> {
+async fn read_metrics(address: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await.context("failed to read the metrics")?;
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
@@ -282,7 +285,7 @@ impl Figures {
             (name("peak_mebibytes"), self.usage.peak_mebibytes),
             (name("calls"), self.calls.values().sum::<f64>() / self.jobs as f64),
         ]);
-        measures.extend(self.told_use.map(|told| (name("told_use"), told)));
+        measures.extend(self.told_use.map(|reported| (name("told_use"), reported)));
         measures.extend(self.freed[1].map(|p99| (name("freed_milliseconds_p99"), 1000.0 * p99)));
         for (class, waits) in &self.admission {
             measures.extend(waits.mean().map(|mean| (name(&format!("admission.{class}")), mean)));
@@ -302,8 +305,8 @@ impl Figures {
     }
 
     /// Kueue's result for the same load and rate.
-    fn reference(&self) -> Option<&'static Reference> {
-        let same = |kueue: &&Reference| kueue.rate == self.rate;
+    fn reference(&self) -> Option<&'static KueueResult> {
+        let same = |kueue: &&KueueResult| kueue.rate == self.rate;
         KUEUE.iter().filter(|_| self.load == super::load::BASELINE.name).find(same)
     }
 
@@ -317,8 +320,8 @@ impl Figures {
         let text = |value: f64, decimals: usize| format!("{value:.decimals$}");
         row("wall, s".into(), text(self.wall_seconds, 1), kueue.map(|it| text(it.wall, 0)));
         row("usage: work over quota and wall time".into(), text(self.true_use, 3), None);
-        let told = self.told_use.map_or("-".into(), |told| text(told, 3));
-        row("usage as reported in statuses".into(), told, kueue.map(|it| text(it.told_use, 3)));
+        let reported = self.told_use.map_or("-".into(), |reported| text(reported, 3));
+        row("usage as reported in statuses".into(), reported, kueue.map(|it| text(it.told_use, 3)));
         for (class, waits) in &self.admission {
             let theirs = kueue.and_then(|it| it.admission.iter().find(|(name, _)| name == class));
             row(
@@ -358,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_of_a_hundred_is_found_in_a_histogram() {
+    fn quantiles_are_read_from_a_histogram() {
         let text =
             "x_bucket{le=\"0.001\"} 98\nx_bucket{le=\"0.01\"} 99\nx_bucket{le=\"+Inf\"} 100\n";
         assert_eq!(quantile(text, "x", 0.99), Some(0.01));

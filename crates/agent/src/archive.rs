@@ -7,12 +7,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::ending::{chain, say};
 use crate::files;
+use crate::termination::{error_chain, log};
 
 /// The path of the draft. It keeps the archive's extension, because Flux chooses the
 /// compression by it.
-pub fn draft(archive: &str) -> PathBuf {
+pub fn draft_path(archive: &str) -> PathBuf {
     let archive = Path::new(archive);
     let name = archive.file_name().unwrap_or_default().to_string_lossy();
     archive.with_file_name(format!(".new-{name}"))
@@ -24,25 +24,25 @@ pub fn prepare(archive: &str) {
     if let Some(directory) = Path::new(archive).parent()
         && let Err(error) = files::create_directory(directory)
     {
-        say(&chain(&error));
+        log(&error_chain(&error));
     }
-    remove(&draft(archive));
+    remove(&draft_path(archive));
 }
 
 /// Replaces the archive by the draft, if Flux has written one.
-pub fn keep(archive: &str) {
-    let draft = draft(archive);
+pub fn commit(archive: &str) {
+    let draft = draft_path(archive);
     if draft.exists()
         && let Err(error) = std::fs::rename(&draft, archive)
     {
-        say(&format!("failed to save the archive {archive:?}: {error}"));
+        log(&format!("failed to save the archive {archive:?}: {error}"));
     }
 }
 
 fn remove(draft: &Path) {
     match std::fs::remove_file(draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            say(&format!("failed to remove {draft:?}: {error}"));
+            log(&format!("failed to remove {draft:?}: {error}"));
         }
         _ => {}
     }
@@ -58,17 +58,17 @@ mod tests {
         let path = folder.path().join("below/state.tgz");
         let archive = path.to_str().unwrap();
         prepare(archive);
-        keep(archive);
+        commit(archive);
         assert!(!path.exists());
-        std::fs::write(draft(archive), "cut off").unwrap();
+        std::fs::write(draft_path(archive), "cut off").unwrap();
         prepare(archive);
-        keep(archive);
+        commit(archive);
         assert!(!path.exists());
         for state in ["one", "two"] {
-            std::fs::write(draft(archive), state).unwrap();
-            keep(archive);
+            std::fs::write(draft_path(archive), state).unwrap();
+            commit(archive);
             assert_eq!(std::fs::read_to_string(&path).unwrap(), state);
         }
-        assert!(draft(archive).to_string_lossy().ends_with(".tgz"));
+        assert!(draft_path(archive).to_string_lossy().ends_with(".tgz"));
     }
 }

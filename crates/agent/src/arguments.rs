@@ -17,13 +17,13 @@ pub const AGENT: &str = "--agent";
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
     /// Boot one broker and supervise it.
-    Run(Run),
+    Run(RunArguments),
     /// Inner stage of [`Command::Run`]: start the broker, and restart it if needed.
-    Broker(Stage),
+    Broker(StageArguments),
     /// Inner stage of [`Command::Run`]: become the program.
-    Program(Stage),
+    Program(StageArguments),
     /// Run the command of a sidecar container.
-    Sidecar(Sidecar),
+    Sidecar(SidecarArguments),
     /// Inner stage of [`Command::Sidecar`]: wait until a broker listens on this socket.
     Await(PathBuf),
     /// Copy this program into a directory.
@@ -38,7 +38,7 @@ pub enum Command {
 
 /// Arguments that `run` and the inner stages share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CommonArguments {
     /// The boot plan.
     pub plan: PathBuf,
     /// The directory with the certificate and the report key.
@@ -53,14 +53,14 @@ pub struct Place {
 
 /// Arguments of `run`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct RunArguments {
     /// The shared arguments.
-    pub place: Place,
+    pub common: CommonArguments,
     /// The directory for the broker's copy of the certificate, instead of one below
-    /// [`Place::root`].
+    /// [`CommonArguments::root`].
     pub private: Option<PathBuf>,
     /// The file to write the termination message to.
-    pub ending: PathBuf,
+    pub termination: PathBuf,
     /// The file, usually a named pipe, to write a line to when the program starts.
     pub ready: Option<PathBuf>,
     /// Stop at the end of standard input.
@@ -69,16 +69,16 @@ pub struct Run {
 
 /// Arguments of an inner stage.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Stage {
+pub struct StageArguments {
     /// The shared arguments.
-    pub place: Place,
+    pub place: CommonArguments,
     /// Process ID of the outer agent.
     pub agent: i32,
 }
 
 /// Arguments of `sidecar`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Sidecar {
+pub struct SidecarArguments {
     /// The container's name.
     pub name: String,
     /// The boot plan.
@@ -138,14 +138,14 @@ pub fn parse(
 ) -> Result<Command, ArgumentsError> {
     let syntax = |source| ArgumentsError::Syntax { source };
     let mut parser = lexopt::Parser::from_args(words);
-    let mut given = Given::default();
-    while given.take(&mut parser).map_err(syntax)? {}
-    given.command(job_index)
+    let mut given = RawArguments::default();
+    while given.parse_next(&mut parser).map_err(syntax)? {}
+    given.into_command(job_index)
 }
 
-impl Place {
+impl CommonArguments {
     /// The arguments that pass the same values to an inner stage.
-    pub fn to_words(&self) -> Vec<String> {
+    pub fn to_arguments(&self) -> Vec<String> {
         let mut words = Vec::new();
         let paths = [
             (option::PLAN, &self.plan),
@@ -170,7 +170,7 @@ pub fn text(path: &Path) -> &str {
 
 /// The arguments of any command, before they are checked.
 #[derive(Default)]
-struct Given {
+struct RawArguments {
     words: Vec<String>,
     plan: Option<String>,
     secrets: Option<String>,
@@ -178,16 +178,16 @@ struct Given {
     private: Option<String>,
     index: Option<u32>,
     flux: Option<String>,
-    ending: Option<String>,
+    termination: Option<String>,
     ready: Option<String>,
     name: Option<String>,
     agent: Option<i32>,
     stop_on_eof: bool,
 }
 
-impl Given {
+impl RawArguments {
     /// Parses the next argument; returns false if there is none.
-    fn take(&mut self, parser: &mut lexopt::Parser) -> Result<bool, lexopt::Error> {
+    fn parse_next(&mut self, parser: &mut lexopt::Parser) -> Result<bool, lexopt::Error> {
         let Some(argument) = parser.next()? else { return Ok(false) };
         let option = match argument {
             Value(word) => {
@@ -206,7 +206,7 @@ impl Given {
             option::PRIVATE => self.private = Some(parser.value()?.string()?),
             option::INDEX => self.index = Some(parser.value()?.parse()?),
             option::FLUX => self.flux = Some(parser.value()?.string()?),
-            option::ENDING => self.ending = Some(parser.value()?.string()?),
+            option::ENDING => self.termination = Some(parser.value()?.string()?),
             option::READY => self.ready = Some(parser.value()?.string()?),
             option::NAME => self.name = Some(parser.value()?.string()?),
             option::STOP_ON_EOF => self.stop_on_eof = true,
@@ -218,23 +218,25 @@ impl Given {
         Ok(true)
     }
 
-    fn command(self, job_index: Option<&str>) -> Result<Command, ArgumentsError> {
+    fn into_command(self, job_index: Option<&str>) -> Result<Command, ArgumentsError> {
         let missing = |what| ArgumentsError::Missing { what };
         let mut words = self.words.iter().map(String::as_str);
         let command = match words.next().ok_or_else(|| missing("a command"))? {
-            command::RUN => Command::Run(Run {
-                place: self.place(job_index)?,
+            command::RUN => Command::Run(RunArguments {
+                common: self.common(job_index)?,
                 private: self.private.as_deref().map(absolute).transpose()?,
-                ending: absolute(self.ending.as_deref().unwrap_or("/dev/termination-log"))?,
+                termination: absolute(
+                    self.termination.as_deref().unwrap_or("/dev/termination-log"),
+                )?,
                 ready: self.ready.as_deref().map(absolute).transpose()?,
                 stop_on_eof: self.stop_on_eof,
             }),
             "broker" => Command::Broker(self.stage(job_index)?),
             "program" => Command::Program(self.stage(job_index)?),
-            command::SIDECAR => Command::Sidecar(Sidecar {
+            command::SIDECAR => Command::Sidecar(SidecarArguments {
                 name: self.name.clone().ok_or_else(|| missing(option::NAME))?,
-                plan: path(&self.plan, option::PLAN)?,
-                root: path(&self.root, option::ROOT)?,
+                plan: required_path(&self.plan, option::PLAN)?,
+                root: required_path(&self.root, option::ROOT)?,
             }),
             "await" => Command::Await(absolute(words.next().ok_or_else(|| missing("a file"))?)?),
             command::COPY => {
@@ -253,17 +255,17 @@ impl Given {
         }
     }
 
-    fn place(&self, job_index: Option<&str>) -> Result<Place, ArgumentsError> {
+    fn common(&self, job_index: Option<&str>) -> Result<CommonArguments, ArgumentsError> {
         let from_job = || job_index.and_then(|index| index.parse().ok());
         let flux = match &self.flux {
             // A name is searched for in PATH; a path must stay valid if the directory changes.
             Some(flux) if flux.contains('/') => Some(text(&absolute(flux)?).to_owned()),
             other => other.clone(),
         };
-        Ok(Place {
-            plan: path(&self.plan, option::PLAN)?,
-            secrets: path(&self.secrets, option::SECRETS)?,
-            root: path(&self.root, option::ROOT)?,
+        Ok(CommonArguments {
+            plan: required_path(&self.plan, option::PLAN)?,
+            secrets: required_path(&self.secrets, option::SECRETS)?,
+            root: required_path(&self.root, option::ROOT)?,
             index: self
                 .index
                 .or_else(from_job)
@@ -272,13 +274,13 @@ impl Given {
         })
     }
 
-    fn stage(&self, job_index: Option<&str>) -> Result<Stage, ArgumentsError> {
+    fn stage(&self, job_index: Option<&str>) -> Result<StageArguments, ArgumentsError> {
         let agent = self.agent.ok_or(ArgumentsError::Missing { what: AGENT })?;
-        Ok(Stage { place: self.place(job_index)?, agent })
+        Ok(StageArguments { place: self.common(job_index)?, agent })
     }
 }
 
-fn path(given: &Option<String>, what: &'static str) -> Result<PathBuf, ArgumentsError> {
+fn required_path(given: &Option<String>, what: &'static str) -> Result<PathBuf, ArgumentsError> {
     absolute(given.as_deref().ok_or(ArgumentsError::Missing { what })?)
 }
 
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn run_takes_its_index_from_the_line_or_from_the_job() {
+    fn run_takes_its_index_from_the_arguments_or_from_the_job() {
         let line = "run --plan /p --secrets /s --root /r";
         for (line, job, index) in [
             (format!("{line} --index 3"), None, 3),
@@ -306,8 +308,8 @@ mod tests {
             (line.to_owned(), Some("4"), 4),
         ] {
             let Ok(Command::Run(run)) = parsed(&line, job) else { panic!("{line}") };
-            assert_eq!(run.place.index, index);
-            assert_eq!(run.ending, PathBuf::from("/dev/termination-log"));
+            assert_eq!(run.common.index, index);
+            assert_eq!(run.termination, PathBuf::from("/dev/termination-log"));
         }
         for job in [None, Some(""), Some("x"), Some("-1")] {
             assert!(parsed(line, job).is_err(), "{job:?}");
@@ -315,20 +317,20 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_gets_the_place_of_its_agent() {
+    fn a_stage_gets_the_common_arguments_of_its_agent() {
         let line = "run --plan p --secrets s --root r --index 1 --flux ./flux";
         let Ok(Command::Run(run)) = parsed(line, None) else { panic!() };
-        assert!(run.place.plan.is_absolute() && run.place.root.is_absolute());
+        assert!(run.common.plan.is_absolute() && run.common.root.is_absolute());
         let mut words = vec!["broker".to_owned(), "--agent".to_owned(), "7".to_owned()];
-        words.extend(run.place.to_words());
+        words.extend(run.common.to_arguments());
         let Ok(Command::Broker(stage)) = parse(words.iter().map(OsString::from), None) else {
             panic!()
         };
-        assert_eq!(stage, Stage { place: run.place, agent: 7 });
+        assert_eq!(stage, StageArguments { place: run.common, agent: 7 });
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_what_is_wrong() {
         for (line, message) in [
             ("", "a command is required"),
             ("fly", "unknown command \"fly\""),

@@ -6,7 +6,7 @@ use flux_operator_wire::Batch;
 
 use crate::arguments::text;
 use crate::files::{self, WriteError};
-use crate::search::Shell;
+use crate::search_path::Shell;
 
 /// Writes the script to `file`, for `shell`.
 ///
@@ -19,7 +19,7 @@ pub fn write(batch: &Batch, shell: &Shell, file: &Path) -> Result<(), WriteError
 /// The command line that submits the script in `file` and waits for it.
 ///
 /// `flux job wait --all` fails if the script did. The prefix precedes both commands.
-pub fn words(batch: &Batch, shell: &Shell, file: &Path) -> Vec<String> {
+pub fn submit_command(batch: &Batch, shell: &Shell, file: &Path) -> Vec<String> {
     let Batch { prefix, options, script: _ } = batch;
     let shell = shell.program.to_string_lossy().into_owned();
     let line = format!("flux batch {options} --flags=waitable \"$0\" && flux job wait --all");
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_is_as_it_was_given_and_has_the_shell_that_there_is() {
+    fn the_script_is_unchanged_and_starts_with_the_shell_that_was_found() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("script");
         write(&batch(""), &shell(), &file).unwrap();
@@ -52,12 +52,12 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_is_before_all_of_it() {
+    fn the_prefix_precedes_the_whole_command() {
         let line = "flux batch -N2 --flags=waitable \"$0\" && flux job wait --all";
         let file = Path::new("/r/script");
         let inner = ["/bin/sh", "-c", line, "/r/script"];
-        assert_eq!(words(&batch(""), &shell(), file), inner);
+        assert_eq!(submit_command(&batch(""), &shell(), file), inner);
         let outer = ["/bin/sh", "-c", "strace -f \"$@\"", "sh"];
-        assert_eq!(words(&batch("strace -f"), &shell(), file), [outer, inner].concat());
+        assert_eq!(submit_command(&batch("strace -f"), &shell(), file), [outer, inner].concat());
     }
 }

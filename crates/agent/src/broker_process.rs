@@ -13,7 +13,7 @@ use crate::processes;
 use crate::tail::Tail;
 
 /// How long to wait for output that the broker wrote before it exited.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A running broker.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct BrokerProcess {
 
 /// How a broker exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BrokerEnd {
+pub struct BrokerExit {
     /// Its exit code, or 128 plus the signal that killed it.
     pub code: u8,
     /// It was killed by a signal. A broker whose program was killed exits by itself with the
@@ -40,7 +40,7 @@ impl BrokerProcess {
         flux: &Path,
         words: &[String],
         variable: Option<(&str, String)>,
-        ended: impl FnOnce(BrokerEnd) + Send + 'static,
+        on_exit: impl FnOnce(BrokerExit) + Send + 'static,
     ) -> io::Result<BrokerProcess> {
         let mut child =
             Command::new(flux).args(words).envs(variable).stderr(Stdio::piped()).spawn()?;
@@ -50,16 +50,16 @@ impl BrokerProcess {
         if let Some(errors) = child.stderr.take() {
             let tail = tail.clone();
             thread::spawn(move || {
-                tail.pass(errors, io::stderr());
+                tail.forward(errors, io::stderr());
                 // There is no receiver any more if the broker exited long ago.
                 let _ = passed.send(());
             });
         }
         thread::spawn(move || {
-            let end = child.wait().map_or(BrokerEnd { code: u8::MAX, killed: true }, end_of);
+            let end = child.wait().map_or(BrokerExit { code: u8::MAX, killed: true }, exit_of);
             // With a timeout: a process that outlives the broker may keep the stream open.
-            let _ = all_passed.recv_timeout(LAST_WORDS);
-            ended(end);
+            let _ = all_passed.recv_timeout(OUTPUT_TIMEOUT);
+            on_exit(end);
         });
         Ok(BrokerProcess { process, tail })
     }
@@ -70,43 +70,43 @@ impl BrokerProcess {
     }
 
     /// The end of its standard error until now.
-    pub fn last_words(&self) -> String {
+    pub fn last_output(&self) -> String {
         self.tail.text()
     }
 }
 
-fn end_of(status: ExitStatus) -> BrokerEnd {
-    BrokerEnd { code: processes::exit_code(status), killed: status.code().is_none() }
+fn exit_of(status: ExitStatus) -> BrokerExit {
+    BrokerExit { code: processes::exit_code(status), killed: status.code().is_none() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(script: &str) -> (BrokerEnd, String) {
+    fn run(script: &str) -> (BrokerExit, String) {
         let (sender, receiver) = mpsc::channel();
         let words = ["-c".to_owned(), script.to_owned()];
-        let ended = move |end| sender.send(end).unwrap();
-        let broker = BrokerProcess::start(Path::new("/bin/sh"), &words, None, ended).unwrap();
+        let finished = move |end| sender.send(end).unwrap();
+        let broker = BrokerProcess::start(Path::new("/bin/sh"), &words, None, finished).unwrap();
         let end = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
-        (end, broker.last_words())
+        (end, broker.last_output())
     }
 
     #[test]
-    fn the_end_and_the_last_words_are_known() {
+    fn the_exit_code_and_the_last_output_are_known() {
         let (end, words) = run("echo one >&2; echo two >&2; exit 3");
-        assert_eq!(end, BrokerEnd { code: 3, killed: false });
+        assert_eq!(end, BrokerExit { code: 3, killed: false });
         assert_eq!(words, "one\ntwo");
     }
 
     #[test]
-    fn a_broker_that_was_killed_is_told_from_one_with_that_code() {
-        assert_eq!(run("kill -9 $$").0, BrokerEnd { code: 137, killed: true });
-        assert_eq!(run("exit 137").0, BrokerEnd { code: 137, killed: false });
+    fn a_killed_broker_is_distinguished_from_one_that_exits_with_that_code() {
+        assert_eq!(run("kill -9 $$").0, BrokerExit { code: 137, killed: true });
+        assert_eq!(run("exit 137").0, BrokerExit { code: 137, killed: false });
     }
 
     #[test]
-    fn somebody_who_holds_the_stream_does_not_hold_the_end_up() {
+    fn a_process_that_keeps_the_stream_open_does_not_delay_the_exit() {
         let (end, words) = run("echo last >&2; sleep 5 & exit 0");
         assert_eq!((end.code, words.as_str()), (0, "last"));
     }

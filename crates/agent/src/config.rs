@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use flux_operator_flux::broker_config::{PrintError, ResourceEntry};
+use flux_operator_flux::broker_config::{BrokerConfigPrintError, ResourceEntry};
 use flux_operator_flux::{Bootstrap, HostEntry, IdSet};
 
 use crate::arguments::text;
-use crate::rank::Rank;
+use crate::rank_plan::RankPlan;
 
 /// The text of broker.toml.
 ///
@@ -17,10 +17,10 @@ use crate::rank::Rank;
 /// lead. But every rank sets `noverify` itself: a worker that got it from the lead would
 /// already have been drained.
 pub fn broker_toml(
-    rank: &Rank,
+    rank: &RankPlan,
     certificate: &Path,
     cores: NonZeroU32,
-) -> Result<String, PrintError> {
+) -> Result<String, BrokerConfigPrintError> {
     let plan = &rank.plan;
     if let Some(verbatim) = &plan.verbatim_config {
         return Ok(verbatim.clone());
@@ -37,7 +37,7 @@ pub fn broker_toml(
     let resource = config.resource.get_or_insert_default();
     resource.noverify.get_or_insert(true);
     // The user may have configured the resources.
-    if rank.leads() && resource.path.is_none() && resource.config.is_empty() {
+    if rank.is_lead() && resource.path.is_none() && resource.config.is_empty() {
         let cores = plan.resources.cores.unwrap_or(cores.get());
         let gpus = plan.resources.gpus.filter(|gpus| *gpus > 0);
         resource.config = vec![ResourceEntry {
@@ -73,7 +73,7 @@ pub fn with_lead(config: &str, lead: SocketAddr) -> Option<String> {
 
 /// First the lead with its address, then all hosts in rank order. Flux takes a host's address
 /// from the first entry that names it.
-fn host_entries(rank: &Rank) -> Vec<HostEntry> {
+fn host_entries(rank: &RankPlan) -> Vec<HostEntry> {
     let plan = &rank.plan;
     let lead = plan.hosts.nth(0).and_then(|name| name.parse().ok());
     let lead =
@@ -84,17 +84,17 @@ fn host_entries(rank: &Rank) -> Vec<HostEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rank::tests::{plan, rank};
+    use crate::rank_plan::tests::{plan, rank};
     use flux_operator_flux::BrokerConfig;
 
-    fn config(rank: &Rank) -> BrokerConfig {
+    fn config(rank: &RankPlan) -> BrokerConfig {
         let cores = NonZeroU32::new(3).unwrap();
         let text = broker_toml(rank, Path::new("/r/curve.cert"), cores).unwrap();
         BrokerConfig::parse(&text).unwrap()
     }
 
     #[test]
-    fn ranks_are_those_of_the_plan_and_the_lead_has_its_own_address() {
+    fn ranks_follow_the_plan_and_the_lead_has_its_own_address() {
         let mut plan = plan();
         plan.lead = "ipc:///elsewhere".into();
         let hosts = config(&rank(plan, 2)).bootstrap.unwrap().ranks().unwrap();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_lead_says_what_resources_there_are() {
+    fn only_the_lead_configures_resources() {
         let mut plan = plan();
         let lead = config(&rank(plan.clone(), 0)).resource.unwrap();
         assert_eq!(lead.noverify, Some(true));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file_of_the_users_is_used_as_it_is() {
+    fn a_users_own_broker_toml_is_used_unchanged() {
         let mut plan = plan();
         plan.verbatim_config = Some("# mine\n[exec]\n".into());
         let text = broker_toml(&rank(plan, 0), Path::new("/c"), NonZeroU32::MIN).unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_gets_the_address_that_its_name_has() {
+    fn the_lead_gets_the_address_its_name_resolves_to() {
         let mut plan = plan();
         plan.lead = "tcp://fs-0.fs:8050".into();
         let text = broker_toml(&rank(plan, 1), Path::new("/c"), NonZeroU32::MIN).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hooks_have_changed_stays() {
+    fn changes_by_hooks_are_kept() {
         let text = broker_toml(&rank(plan(), 1), Path::new("/c"), NonZeroU32::MIN).unwrap();
         let edited = format!("# mine\n{text}[exec] # more\nimp = 1\n");
         let changed = with_lead(&edited, SocketAddr::from(([10, 0, 0, 7], 1))).unwrap();

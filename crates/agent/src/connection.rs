@@ -16,17 +16,17 @@ pub fn exists(remote: SocketAddr) -> Option<bool> {
     let lists = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].map(fs::read_to_string);
     // Without IPv6 there is no second list.
     let lists: Vec<_> = lists.into_iter().flatten().collect();
-    (!lists.is_empty()).then(|| lists.iter().any(|list| is_in(list, remote)))
+    (!lists.is_empty()).then(|| lists.iter().any(|list| lists_connection(list, remote)))
 }
 
-fn is_in(list: &str, remote: SocketAddr) -> bool {
+fn lists_connection(list: &str, remote: SocketAddr) -> bool {
     let wanted = (remote.ip().to_canonical(), remote.port());
-    list.lines().filter_map(established).any(|found| found == wanted)
+    list.lines().filter_map(established_remote).any(|found| found == wanted)
 }
 
 /// The remote address of an established connection, from a line such as
 /// `0: 0100007F:1F72 0200007F:C350 01 ..`.
-fn established(line: &str) -> Option<(IpAddr, u16)> {
+fn established_remote(line: &str) -> Option<(IpAddr, u16)> {
     let mut words = line.split_whitespace().skip(2);
     let (address, port) = words.next()?.split_once(':')?;
     if words.next()? != ESTABLISHED {
@@ -73,12 +73,12 @@ mod tests {
             ("[2001:db8::123:4567:89ab:cdef]:8050", true),
             ("127.0.0.4:8050", true),
         ] {
-            assert_eq!(is_in(list, address.parse().unwrap()), expected, "{address}");
+            assert_eq!(lists_connection(list, address.parse().unwrap()), expected, "{address}");
         }
     }
 
     #[test]
-    fn a_connection_exists_while_it_does() {
+    fn a_connection_exists_while_it_is_open() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(exists(address), Some(false));

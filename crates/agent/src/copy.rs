@@ -4,14 +4,14 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::ending::{chain, say};
 use crate::files::{self, WriteError};
+use crate::termination::{error_chain, log};
 
 /// The name of the copy.
-const NAME: &str = "flux-operator-agent";
+const PROGRAM_NAME: &str = "flux-operator-agent";
 
 #[derive(Debug, thiserror::Error)]
-enum CopyError {
+enum CopyProgramError {
     #[error("failed to read this program")]
     Read { source: io::Error },
     #[error("failed to copy this program")]
@@ -23,16 +23,17 @@ pub fn run(directory: &Path) -> ExitCode {
     match copy(directory) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&chain(&error));
+            log(&error_chain(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-fn copy(directory: &Path) -> Result<(), CopyError> {
-    let write = |source| CopyError::Write { source };
+fn copy(directory: &Path) -> Result<(), CopyProgramError> {
+    let write = |source| CopyProgramError::Write { source };
     // Not its path: the file there may have been replaced since this process started.
-    let program = std::fs::read("/proc/self/exe").map_err(|source| CopyError::Read { source })?;
+    let program =
+        std::fs::read("/proc/self/exe").map_err(|source| CopyProgramError::Read { source })?;
     files::create_directory(directory).map_err(write)?;
-    files::write(&directory.join(NAME), program, 0o755).map_err(write)
+    files::write(&directory.join(PROGRAM_NAME), program, 0o755).map_err(write)
 }

@@ -10,13 +10,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::ending::{chain, say};
+use crate::termination::{error_chain, log};
 
 /// The directories of a view image, and their names in the copy.
-const PARTS: [(&str, &str); 2] = [("/opt/views", "views"), ("/opt/software", "software")];
+const VIEW_DIRECTORIES: [(&str, &str); 2] =
+    [("/opt/views", "views"), ("/opt/software", "software")];
 
 #[derive(Debug, thiserror::Error)]
-enum CopyError {
+enum CopyViewError {
     #[error(
         "the image has no Flux view in {directory}/._view: set flux.container.image to a view \
          image, or flux.container.disable if Flux is in the runner's own image"
@@ -31,19 +32,19 @@ pub fn run(directory: &Path) -> ExitCode {
     match copy(Path::new("/"), directory) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&chain(&error));
+            log(&error_chain(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-fn copy(image: &Path, directory: &Path) -> Result<(), CopyError> {
-    for (place, name) in PARTS {
+fn copy(image: &Path, directory: &Path) -> Result<(), CopyViewError> {
+    for (place, name) in VIEW_DIRECTORIES {
         let source = image.join(place.trim_start_matches('/'));
         let target = directory.join(name);
-        let failed = |source| CopyError::Copy { path: target.clone(), source };
+        let failed = |source| CopyViewError::Copy { path: target.clone(), source };
         if name == "views" && !source.join("._view").is_dir() {
-            return Err(CopyError::NoView { directory: place.to_owned() });
+            return Err(CopyViewError::NoView { directory: place.to_owned() });
         }
         // Left by a container that was interrupted.
         match fs::remove_dir_all(&target) {
@@ -62,10 +63,10 @@ fn copy(image: &Path, directory: &Path) -> Result<(), CopyError> {
 
 /// Copies a directory with modes and links. Anything but files, links and directories is
 /// skipped.
-fn copy_tree(source: &Path, target: &Path) -> Result<(), CopyError> {
+fn copy_tree(source: &Path, target: &Path) -> Result<(), CopyViewError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
-        move |source| CopyError::Copy { path, source }
+        move |source| CopyViewError::Copy { path, source }
     };
     fs::create_dir_all(target).map_err(failed(target))?;
     for entry in fs::read_dir(source).map_err(failed(source))? {
@@ -90,7 +91,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_view_is_copied_with_links_and_modes_and_again() {
+    fn a_view_is_copied_with_links_and_modes_repeatedly() {
         let image = tempfile::tempdir().unwrap();
         let view = image.path().join("opt/views/._view/hash/bin");
         let software = image.path().join("opt/software/flux/bin");
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_may_link_to_nothing_but_there_must_be_one() {
+    fn a_view_may_have_no_software_but_must_exist() {
         let image = tempfile::tempdir().unwrap();
         let target = tempfile::tempdir().unwrap();
         let error = copy(image.path(), target.path()).unwrap_err().to_string();

@@ -8,12 +8,12 @@ use std::path::Path;
 /// Counts the cores. `limit` is the container's CPU limit as passed by the operator, such as `4`
 /// or `2500m`; without one the control group's quota is used.
 pub fn count(limit: Option<&str>) -> NonZeroU32 {
-    let limit = limit.and_then(parse_limit).or_else(|| quota(Path::new("/sys/fs/cgroup")));
-    allowed(affinity(), limit)
+    let limit = limit.and_then(parse_limit).or_else(|| cgroup_quota(Path::new("/sys/fs/cgroup")));
+    usable_cores(affinity(), limit)
 }
 
 /// A fractional limit is rounded up: a task can also be started on half a core.
-fn allowed(affinity: u32, limit: Option<f64>) -> NonZeroU32 {
+fn usable_cores(affinity: u32, limit: Option<f64>) -> NonZeroU32 {
     let limit = limit.map_or(u32::MAX, |limit| limit.ceil() as u32);
     NonZeroU32::new(affinity.min(limit)).unwrap_or(NonZeroU32::MIN)
 }
@@ -33,7 +33,7 @@ fn parse_limit(text: &str) -> Option<f64> {
 }
 
 /// The CPU quota of the control group mounted at `root`, version 1 or 2.
-fn quota(root: &Path) -> Option<f64> {
+fn cgroup_quota(root: &Path) -> Option<f64> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
     let read = |name: &str| fs::read_to_string(root.join(name)).ok();
     if let Some(text) = read("cpu.max") {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smaller_of_affinity_and_limit_counts_and_is_at_least_one() {
+    fn the_smaller_of_affinity_and_limit_is_used_and_is_at_least_one() {
         for (affinity, limit, cores) in [
             (8, None, 8),
             (8, Some(2.0), 2),
@@ -58,7 +58,7 @@ mod tests {
             (2, Some(64.0), 2),
             (0, None, 1),
         ] {
-            assert_eq!(allowed(affinity, limit).get(), cores);
+            assert_eq!(usable_cores(affinity, limit).get(), cores);
         }
         assert!(count(Some("1")).get() == 1);
     }
@@ -82,17 +82,17 @@ mod tests {
     #[test]
     fn quotas_of_both_control_group_versions_are_read() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(quota(root.path()), None);
+        assert_eq!(cgroup_quota(root.path()), None);
         fs::create_dir(root.path().join("cpu")).unwrap();
         let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
         write("cpu/cpu.cfs_quota_us", "150000\n");
         write("cpu/cpu.cfs_period_us", "100000\n");
-        assert_eq!(quota(root.path()), Some(1.5));
+        assert_eq!(cgroup_quota(root.path()), Some(1.5));
         write("cpu/cpu.cfs_quota_us", "-1\n");
-        assert_eq!(quota(root.path()), None);
+        assert_eq!(cgroup_quota(root.path()), None);
         write("cpu.max", "200000 100000\n");
-        assert_eq!(quota(root.path()), Some(2.0));
+        assert_eq!(cgroup_quota(root.path()), Some(2.0));
         write("cpu.max", "max 100000\n");
-        assert_eq!(quota(root.path()), None);
+        assert_eq!(cgroup_quota(root.path()), None);
     }
 }

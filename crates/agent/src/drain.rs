@@ -12,22 +12,22 @@ use flux_operator_wire::{Drain, Drained};
 use crate::flux_command::FluxCommand;
 
 /// The drain reason, which identifies the ranks that this agent has drained.
-const REASON: &str = "the cluster shrinks";
+const DRAIN_REASON: &str = "the cluster shrinks";
 
 /// Applies drain requests, and remembers which have been applied.
-pub struct Drains {
+pub struct Drainer {
     command: FluxCommand,
     /// Which ranks are drained, if that is known.
-    known: Option<Known>,
+    drained: Option<DrainedRanks>,
     /// The last request that has been applied.
-    done: Option<Drain>,
+    applied: Option<Drain>,
     /// The last request whose ranks were found to be without jobs.
     idle: Option<Drain>,
 }
 
 /// The drained ranks, as listed by Flux.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Known {
+struct DrainedRanks {
     all: IdSet,
     /// Those drained by this agent.
     ours: IdSet,
@@ -35,27 +35,27 @@ struct Known {
     busy: IdSet,
 }
 
-impl Drains {
+impl Drainer {
     /// Creates it without a request. An instance that was `restored` from an archive may have
     /// ranks that were drained earlier.
-    pub fn new(command: FluxCommand, restored: bool) -> Drains {
-        let known = (!restored).then(Known::default);
-        Drains { command, known, done: None, idle: None }
+    pub fn new(command: FluxCommand, restored: bool) -> Drainer {
+        let known = (!restored).then(DrainedRanks::default);
+        Drainer { command, drained: known, applied: None, idle: None }
     }
 
     /// Applies a request, unless it has been applied already. A failure is retried when the
     /// operator repeats the request.
-    pub fn make_so(&mut self, drain: &Drain) {
-        self.done = self.bring_about(&drain.ranks).then(|| drain.clone());
+    pub fn apply(&mut self, drain: &Drain) {
+        self.applied = self.apply_ranks(&drain.ranks).then(|| drain.clone());
     }
 
     /// The request that has been applied, while the operator waits for jobs.
-    pub fn carried_out(&mut self) -> Option<Drained> {
-        let asked = self.done.clone().filter(|drain| !drain.since.is_empty())?;
+    pub fn status(&mut self) -> Option<Drained> {
+        let asked = self.applied.clone().filter(|drain| !drain.since.is_empty())?;
         if self.idle.as_ref() == Some(&asked) {
             return Some(Drained { asked, busy: IdSet::new() });
         }
-        let busy = common(&self.look()?.busy, &asked.ranks);
+        let busy = intersection(&self.query_drained()?.busy, &asked.ranks);
         if busy.is_empty() {
             // No new job can be placed there.
             self.idle = Some(asked.clone());
@@ -63,38 +63,39 @@ impl Drains {
         Some(Drained { asked, busy })
     }
 
-    fn bring_about(&mut self, ranks: &IdSet) -> bool {
-        if ranks.is_empty() && self.known.as_ref().is_some_and(|known| known.ours.is_empty()) {
+    fn apply_ranks(&mut self, ranks: &IdSet) -> bool {
+        if ranks.is_empty() && self.drained.as_ref().is_some_and(|known| known.ours.is_empty()) {
             return true;
         }
-        let Some(overlay) = self.command.ask(&["overlay", "status", "--no-pretty"]) else {
+        let Some(overlay) = self.command.query(&["overlay", "status", "--no-pretty"]) else {
             return false;
         };
-        let leaving = common(&online(&overlay), ranks);
-        let settled = |known: &Known| leaving.is_subset(&known.all) && known.ours.is_subset(ranks);
-        if self.known.as_ref().is_some_and(settled) {
+        let leaving = intersection(&parse_online(&overlay), ranks);
+        let settled =
+            |known: &DrainedRanks| leaving.is_subset(&known.all) && known.ours.is_subset(ranks);
+        if self.drained.as_ref().is_some_and(settled) {
             return true;
         }
-        let Some(mut known) = self.look() else { return false };
+        let Some(mut known) = self.query_drained() else { return false };
         let (missing, back) = (leaving.difference(&known.all), known.ours.difference(ranks));
-        let tell = |words: &[&str]| self.command.tell(words);
+        let tell = |words: &[&str]| self.command.run(words);
         let done = (missing.is_empty()
-            || tell(&["resource", "drain", &missing.to_string(), REASON]))
+            || tell(&["resource", "drain", &missing.to_string(), DRAIN_REASON]))
             && (back.is_empty() || tell(&["resource", "undrain", &back.to_string()]));
         known.all = known.all.union(&missing).difference(&back);
         known.ours = known.ours.union(&missing).difference(&back);
-        self.known = done.then_some(known);
+        self.drained = done.then_some(known);
         done
     }
 
-    fn look(&self) -> Option<Known> {
+    fn query_drained(&self) -> Option<DrainedRanks> {
         let words = ["resource", "drain", "-n", "-o", "{state} {ranks} {reason}"];
-        parse(&self.command.ask(&words)?)
+        parse_drained(&self.command.query(&words)?)
     }
 }
 
 /// The ranks that are online, from lines such as `1 fs-1: full`.
-pub fn online(overlay: &str) -> IdSet {
+pub fn parse_online(overlay: &str) -> IdSet {
     let lines = overlay.lines().filter_map(|line| line.rsplit_once(": "));
     let online = lines.filter(|(_, state)| {
         state.trim().parse::<OverlayStatus>().is_ok_and(|state| state.is_online())
@@ -104,13 +105,13 @@ pub fn online(overlay: &str) -> IdSet {
 
 /// Parses lines such as `draining 2-3 the cluster shrinks`; the state has a star if the ranks
 /// are not online.
-fn parse(text: &str) -> Option<Known> {
-    let mut known = Known::default();
+fn parse_drained(text: &str) -> Option<DrainedRanks> {
+    let mut known = DrainedRanks::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let mut words = line.splitn(3, ' ');
         let (state, ranks) = (words.next()?, words.next()?.parse::<IdSet>().ok()?);
         known.all = known.all.union(&ranks);
-        if words.next().is_some_and(|reason| reason.trim() == REASON) {
+        if words.next().is_some_and(|reason| reason.trim() == DRAIN_REASON) {
             known.ours = known.ours.union(&ranks);
         }
         if state.trim_end_matches('*') == "draining" {
@@ -120,7 +121,7 @@ fn parse(text: &str) -> Option<Known> {
     Some(known)
 }
 
-fn common(one: &IdSet, other: &IdSet) -> IdSet {
+fn intersection(one: &IdSet, other: &IdSet) -> IdSet {
     one.difference(&one.difference(other))
 }
 
@@ -138,7 +139,7 @@ mod tests {
     }
 
     /// A fake `flux` that prints the contents of files, and logs its arguments.
-    fn flux(directory: &Path) -> FluxCommand {
+    fn fake_flux(directory: &Path) -> FluxCommand {
         let flux = directory.join("flux");
         let script = "#!/bin/sh\ncd \"${0%/*}\"\ncase \"$*\" in\n\
             overlay*) cat overlay;;\n*-o*) echo look >>log; cat drained;;\n\
@@ -147,15 +148,15 @@ mod tests {
         FluxCommand { flux, uri: "local:///x".into() }
     }
 
-    struct Told(PathBuf);
+    struct FakeFluxFiles(PathBuf);
 
-    impl Told {
-        fn shows(&self, overlay: &str, drained: &str) {
+    impl FakeFluxFiles {
+        fn set_output(&self, overlay: &str, drained: &str) {
             std::fs::write(self.0.join("overlay"), overlay).unwrap();
             std::fs::write(self.0.join("drained"), drained).unwrap();
         }
 
-        fn since_then(&self) -> Vec<String> {
+        fn take_log(&self) -> Vec<String> {
             let text = std::fs::read_to_string(self.0.join("log")).unwrap_or_default();
             std::fs::write(self.0.join("log"), "").unwrap();
             text.lines().map(str::to_owned).collect()
@@ -163,67 +164,70 @@ mod tests {
     }
 
     #[test]
-    fn what_flux_shows_is_understood() {
+    fn the_output_of_flux_is_parsed() {
         let text = "0 fs-0: partial\n1 fs-1: full\n2 fs-2: offline\n3 fs-3: lost\n4 x: degraded\n";
-        assert_eq!(online(text), set("0-1,4"));
-        assert_eq!(online("nonsense: here\n: \n7 y: lost administrative disconnect"), set(""));
+        assert_eq!(parse_online(text), set("0-1,4"));
+        assert_eq!(
+            parse_online("nonsense: here\n: \n7 y: lost administrative disconnect"),
+            set("")
+        );
         // What flux-core 0.88 printed.
         let text = "draining 3 the cluster shrinks\ndrained 1 mine\ndrained* 2 the cluster shrinks\ndrained 5 \n";
-        let known = Known { all: set("1-3,5"), ours: set("2-3"), busy: set("3") };
-        assert_eq!(parse(text), Some(known));
-        assert_eq!(parse(""), Some(Known::default()));
-        assert_eq!(parse("nonsense"), None);
+        let known = DrainedRanks { all: set("1-3,5"), ours: set("2-3"), busy: set("3") };
+        assert_eq!(parse_drained(text), Some(known));
+        assert_eq!(parse_drained(""), Some(DrainedRanks::default()));
+        assert_eq!(parse_drained("nonsense"), None);
     }
 
     #[test]
-    fn ranks_leave_once_their_jobs_have_ended_and_are_used_when_they_are_back() {
+    fn ranks_are_drained_until_idle_and_undrained_when_needed_again() {
         let directory = tempfile::tempdir().unwrap();
-        let told = Told(directory.path().to_owned());
-        let mut drains = Drains::new(flux(directory.path()), false);
+        let reported = FakeFluxFiles(directory.path().to_owned());
+        let mut drains = Drainer::new(fake_flux(directory.path()), false);
         let all = "0 t-0: full\n1 t-1: full\n2 t-2: full\n";
-        told.shows(all, "");
+        reported.set_output(all, "");
         // Without a change no command is run.
-        drains.make_so(&drain("", ""));
-        drains.make_so(&drain("3-7", ""));
-        assert_eq!(told.since_then(), [""; 0]);
-        assert_eq!(drains.carried_out(), None);
-        drains.make_so(&drain("1-7", "now"));
-        drains.make_so(&drain("1-7", "now"));
-        assert_eq!(told.since_then(), ["look", "resource drain 1-2 the cluster shrinks"]);
-        told.shows(all, "draining 2 the cluster shrinks\ndrained 1 the cluster shrinks\n");
+        drains.apply(&drain("", ""));
+        drains.apply(&drain("3-7", ""));
+        assert_eq!(reported.take_log(), [""; 0]);
+        assert_eq!(drains.status(), None);
+        drains.apply(&drain("1-7", "now"));
+        drains.apply(&drain("1-7", "now"));
+        assert_eq!(reported.take_log(), ["look", "resource drain 1-2 the cluster shrinks"]);
+        reported.set_output(all, "draining 2 the cluster shrinks\ndrained 1 the cluster shrinks\n");
         let expected = |busy| Some(Drained { asked: drain("1-7", "now"), busy: set(busy) });
-        assert_eq!(drains.carried_out(), expected("2"));
-        told.shows(all, "drained 1-2 the cluster shrinks\n");
-        assert_eq!(drains.carried_out(), expected(""));
+        assert_eq!(drains.status(), expected("2"));
+        reported.set_output(all, "drained 1-2 the cluster shrinks\n");
+        assert_eq!(drains.status(), expected(""));
         // Once idle, Flux is not asked again.
-        told.since_then();
-        assert_eq!(drains.carried_out(), expected(""));
+        reported.take_log();
+        assert_eq!(drains.status(), expected(""));
         // The ranks are offline, and rank 1 is needed again.
-        told.shows("0 t-0: full\n", "drained* 1-2 the cluster shrinks\n");
-        drains.make_so(&drain("1-7", ""));
-        assert_eq!(told.since_then(), [""; 0]);
-        drains.make_so(&drain("2-7", ""));
-        assert_eq!(told.since_then(), ["look", "resource undrain 1"]);
-        assert_eq!(drains.carried_out(), None);
+        reported.set_output("0 t-0: full\n", "drained* 1-2 the cluster shrinks\n");
+        drains.apply(&drain("1-7", ""));
+        assert_eq!(reported.take_log(), [""; 0]);
+        drains.apply(&drain("2-7", ""));
+        assert_eq!(reported.take_log(), ["look", "resource undrain 1"]);
+        assert_eq!(drains.status(), None);
     }
 
     #[test]
-    fn what_somebody_else_has_drained_stays_so() {
+    fn ranks_drained_by_others_stay_drained() {
         let directory = tempfile::tempdir().unwrap();
-        let told = Told(directory.path().to_owned());
-        let mut drains = Drains::new(flux(directory.path()), true);
-        told.shows("0 t-0: full\n1 t-1: full\n", "drained 1 a fan is broken\n");
-        drains.make_so(&drain("1", "now"));
-        assert!(drains.carried_out().is_some_and(|drained| drained.busy.is_empty()));
-        drains.make_so(&drain("", ""));
-        assert_eq!(told.since_then(), ["look", "look"]);
+        let reported = FakeFluxFiles(directory.path().to_owned());
+        let mut drains = Drainer::new(fake_flux(directory.path()), true);
+        reported.set_output("0 t-0: full\n1 t-1: full\n", "drained 1 a fan is broken\n");
+        drains.apply(&drain("1", "now"));
+        assert!(drains.status().is_some_and(|drained| drained.busy.is_empty()));
+        drains.apply(&drain("", ""));
+        assert_eq!(reported.take_log(), ["look", "look"]);
     }
 
     #[test]
-    fn what_fails_is_not_done() {
+    fn a_failed_drain_is_not_reported() {
         let none = FluxCommand { flux: "/no/flux".into(), uri: "local:///x".into() };
-        let mut drains = Drains::new(none, false);
-        drains.make_so(&drain("1", "now"));
-        assert_eq!(drains.carried_out(), None);
+        let mut drains = Drainer::new(none, false);
+        drains.apply(&drain("1", "now"));
+        assert_eq!(drains.status(), None);
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The host of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Host {
+pub enum EndpointHost {
     /// There is no host, as in `ipc://path`, or it is in a form that only Flux understands.
     Opaque,
     /// An address, which can be used as it is.
@@ -14,24 +14,24 @@ pub enum Host {
 }
 
 /// The host of a broker's endpoint.
-pub fn host(endpoint: &str) -> Host {
-    let Some((host, _)) = endpoint.strip_prefix("tcp://").and_then(split) else {
-        return Host::Opaque;
+pub fn host(endpoint: &str) -> EndpointHost {
+    let Some((host, _)) = endpoint.strip_prefix("tcp://").and_then(split_host_port) else {
+        return EndpointHost::Opaque;
     };
     match host.parse() {
-        Ok(address) => Host::Address(address),
-        Err(_) => Host::Name(host.to_owned()),
+        Ok(address) => EndpointHost::Address(address),
+        Err(_) => EndpointHost::Name(host.to_owned()),
     }
 }
 
 /// The address of an endpoint whose host is replaced by `host`; `None` if it has no host.
-pub fn with_host(endpoint: &str, host: IpAddr) -> Option<SocketAddr> {
-    let (_, port) = endpoint.strip_prefix("tcp://").and_then(split)?;
+pub fn socket_address(endpoint: &str, host: IpAddr) -> Option<SocketAddr> {
+    let (_, port) = endpoint.strip_prefix("tcp://").and_then(split_host_port)?;
     Some(SocketAddr::new(host, port))
 }
 
 /// Host and port of `host:port` or `[host]:port`.
-pub fn split(authority: &str) -> Option<(&str, u16)> {
+pub fn split_host_port(authority: &str) -> Option<(&str, u16)> {
     let (host, port) = authority.rsplit_once(':')?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let port = port.parse().ok()?;
@@ -47,15 +47,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_told_apart() {
+    fn hosts_are_classified() {
         for (endpoint, expected) in [
-            ("ipc:///run/x", Host::Opaque),
-            ("tcp://fs-0", Host::Opaque),
-            ("tcp://:8050", Host::Opaque),
-            ("tcp://fd00::1:8050", Host::Opaque),
-            ("tcp://10.0.0.1:8050", Host::Address([10, 0, 0, 1].into())),
-            ("tcp://[::1]:8050", Host::Address("::1".parse().unwrap())),
-            ("tcp://fs-0.fs.ns.svc:8050", Host::Name("fs-0.fs.ns.svc".into())),
+            ("ipc:///run/x", EndpointHost::Opaque),
+            ("tcp://fs-0", EndpointHost::Opaque),
+            ("tcp://:8050", EndpointHost::Opaque),
+            ("tcp://fd00::1:8050", EndpointHost::Opaque),
+            ("tcp://10.0.0.1:8050", EndpointHost::Address([10, 0, 0, 1].into())),
+            ("tcp://[::1]:8050", EndpointHost::Address("::1".parse().unwrap())),
+            ("tcp://fs-0.fs.ns.svc:8050", EndpointHost::Name("fs-0.fs.ns.svc".into())),
         ] {
             assert_eq!(host(endpoint), expected, "{endpoint}");
         }
@@ -64,13 +64,13 @@ mod tests {
     #[test]
     fn a_host_is_replaced() {
         assert_eq!(
-            with_host("tcp://fs-0:8050", [10, 0, 0, 1].into()),
+            socket_address("tcp://fs-0:8050", [10, 0, 0, 1].into()),
             Some("10.0.0.1:8050".parse().unwrap())
         );
         assert_eq!(
-            with_host("tcp://[::1]:8050", "::2".parse().unwrap()),
+            socket_address("tcp://[::1]:8050", "::2".parse().unwrap()),
             Some("[::2]:8050".parse().unwrap())
         );
-        assert_eq!(with_host("ipc:///x", [10, 0, 0, 1].into()), None);
+        assert_eq!(socket_address("ipc:///x", [10, 0, 0, 1].into()), None);
     }
 }

@@ -8,7 +8,7 @@ use flux_operator_wire::{BootPlan, FluxHome};
 
 use crate::arguments::text;
 use crate::layout::{Layout, local_uri};
-use crate::search;
+use crate::search_path;
 
 /// The home directory of users without one, as with the Go operator.
 const HOME: &str = "/home/flux-operator";
@@ -31,26 +31,26 @@ pub fn changes(
     let mut path = lookup("PATH");
     if let FluxHome::View(view) = &plan.flux {
         // At the end: programs of the image take precedence.
-        path = Some(search::append(path.as_deref(), &format!("{view}/bin")));
+        path = Some(search_path::append(path.as_deref(), &format!("{view}/bin")));
         let packages = match plan.python_path.as_str() {
             "" => python_packages(Path::new(view)),
             given => Some(PathBuf::from(given)),
         };
         if let Some(packages) = packages {
             let old = lookup("PYTHONPATH");
-            changes.insert("PYTHONPATH", search::append(old.as_deref(), text(&packages)));
+            changes.insert("PYTHONPATH", search_path::append(old.as_deref(), text(&packages)));
         }
         // Flux runs the scripts in `rc1.d` of these directories: with them a view with Fluxion
         // loads it instead of the simple scheduler.
         let extra = Path::new(view).join("etc/flux");
         if !plan.simple_scheduler && extra.join("rc1.d").is_dir() {
             let old = lookup("FLUX_RC_EXTRA");
-            changes.insert("FLUX_RC_EXTRA", search::append(old.as_deref(), text(&extra)));
+            changes.insert("FLUX_RC_EXTRA", search_path::append(old.as_deref(), text(&extra)));
         }
     }
     // The program's own `flux` commands must use the same Flux.
     if let Some((directory, "flux")) = flux.and_then(|flux| flux.rsplit_once('/')) {
-        path = Some(search::prepend(path.as_deref(), directory));
+        path = Some(search_path::prepend(path.as_deref(), directory));
     }
     if let Some(path) = path {
         changes.insert("PATH", path);
@@ -65,7 +65,7 @@ pub fn changes(
     }
     if !plan.resources.bind_tasks {
         let old = lookup("FLUX_SHELL_RC_PATH");
-        let directory = search::append(old.as_deref(), text(&layout.task_shell()));
+        let directory = search_path::append(old.as_deref(), text(&layout.task_shell()));
         changes.insert("FLUX_SHELL_RC_PATH", directory);
     }
     if lookup("HOME").is_none_or(|home| home.is_empty() || home == "/") {
@@ -92,19 +92,19 @@ fn python_packages(view: &Path) -> Option<PathBuf> {
 }
 
 /// Reads a variable of this process.
-pub fn of_process(name: &str) -> Option<OsString> {
+pub fn process_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
 /// Reads a variable as text; bytes that are not UTF-8 are replaced.
-pub fn shown(lookup: Lookup<'_>, name: &str) -> Option<String> {
+pub fn lookup_lossy(lookup: Lookup<'_>, name: &str) -> Option<String> {
     lookup(name).map(|value: OsString| OsStr::to_string_lossy(&value).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rank::tests::plan;
+    use crate::rank_plan::tests::plan;
 
     fn changed(plan: &BootPlan, flux: Option<&str>, variables: &[(&str, &str)]) -> Changes {
         let lookup = |name: &str| {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_comes_after_what_the_image_has() {
+    fn a_view_comes_after_the_images_own_paths() {
         let view = tempfile::tempdir().unwrap();
         let root = view.path().to_str().unwrap();
         let packages = view.path().join("lib/python3.11/site-packages");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn users_find_state_output_and_socket() {
+    fn state_output_and_socket_are_in_the_environment() {
         let changes = changed(&plan(), None, &[]);
         assert_eq!(changes["STATE_DIR"], "/r/config/var/lib/flux");
         assert_eq!(changes["FLUX_OUTPUT_DIR"], "/tmp/fluxout");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_home_gets_one() {
+    fn a_user_without_a_home_gets_one() {
         for (variables, home) in [
             (vec![], Some("/r")),
             (vec![("HOME", "/")], Some("/r")),

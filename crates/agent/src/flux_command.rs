@@ -10,10 +10,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::delay::Delay;
+use crate::backoff::Backoff;
 
 /// How long a command may take. A healthy broker answers in milliseconds.
-const LIMIT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum output that is read: a line for each of 100,000 brokers.
 const MAX_BYTES: u64 = 8 << 20;
@@ -29,23 +29,23 @@ pub struct FluxCommand {
 
 impl FluxCommand {
     /// The output of `flux WORDS`, if it succeeds in time.
-    pub fn ask(&self, words: &[&str]) -> Option<String> {
+    pub fn query(&self, words: &[&str]) -> Option<String> {
         let mut command = Command::new(&self.flux);
-        output(command.args(words).env("FLUX_URI", &self.uri))
+        command_output(command.args(words).env("FLUX_URI", &self.uri))
     }
 
     /// Whether `flux WORDS` succeeds in time.
-    pub fn tell(&self, words: &[&str]) -> bool {
-        self.ask(words).is_some()
+    pub fn run(&self, words: &[&str]) -> bool {
+        self.query(words).is_some()
     }
 }
 
 /// The output of a command, if it succeeds in time.
-pub fn output(command: &mut Command) -> Option<String> {
+pub fn command_output(command: &mut Command) -> Option<String> {
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = piped.spawn().ok()?;
     let output = child.stdout.take()?;
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + TIMEOUT;
     let (sender, whole) = mpsc::channel();
     thread::spawn(move || {
         let mut text = Vec::new();
@@ -54,17 +54,17 @@ pub fn output(command: &mut Command) -> Option<String> {
         let _ = sender.send(read.ok().map(|_| String::from_utf8_lossy(&text).into_owned()));
     });
     // Its output is closed just before it exits.
-    let text = whole.recv_timeout(LIMIT).ok().flatten();
-    let success = ended_well(&mut child, deadline);
+    let text = whole.recv_timeout(TIMEOUT).ok().flatten();
+    let success = wait_for_success(&mut child, deadline);
     text.filter(|_| success)
 }
 
-fn ended_well(child: &mut Child, deadline: Instant) -> bool {
-    let mut delay = Delay::new(Duration::from_micros(200), Duration::from_millis(50));
+fn wait_for_success(child: &mut Child, deadline: Instant) -> bool {
+    let mut delay = Backoff::new(Duration::from_micros(200), Duration::from_millis(50));
     while Instant::now() < deadline {
         match child.try_wait() {
             Ok(Some(status)) => return status.success(),
-            Ok(None) => thread::sleep(delay.grow()),
+            Ok(None) => thread::sleep(delay.next_delay()),
             Err(_) => break,
         }
     }
@@ -83,18 +83,18 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_the_output_of_a_command_that_succeeds() {
-        let asked = shell().ask(&["-c", "echo $FLUX_URI"]);
+    fn the_output_of_a_command_is_returned_if_it_succeeds() {
+        let asked = shell().query(&["-c", "echo $FLUX_URI"]);
         assert_eq!(asked.as_deref(), Some("local:///x\n"));
-        assert_eq!(shell().ask(&["-c", "echo no; exit 1"]), None);
-        assert!(shell().tell(&["-c", ":"]));
+        assert_eq!(shell().query(&["-c", "echo no; exit 1"]), None);
+        assert!(shell().run(&["-c", ":"]));
         let missing = FluxCommand { flux: "/no/flux".into(), ..shell() };
-        assert!(!missing.tell(&[]));
+        assert!(!missing.run(&[]));
     }
 
     #[test]
-    fn a_long_answer_is_cut() {
-        let long = shell().ask(&["-c", "head -c 20000000 /dev/zero || :"]).unwrap();
+    fn long_output_is_truncated() {
+        let long = shell().query(&["-c", "head -c 20000000 /dev/zero || :"]).unwrap();
         assert_eq!(long.len() as u64, MAX_BYTES);
     }
 }

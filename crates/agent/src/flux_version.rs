@@ -8,30 +8,30 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use flux_operator_flux::{TooOld, Version};
+use flux_operator_flux::{Version, VersionTooOld};
 
-use crate::ending::say;
 use crate::flux_command;
+use crate::termination::log;
 
 /// An unsupported Flux, and its path.
 #[derive(Debug, thiserror::Error)]
 #[error("{too_old}; update the image that has {flux:?}")]
-pub struct Unsupported {
+pub struct UnsupportedFlux {
     flux: PathBuf,
-    too_old: TooOld,
+    too_old: VersionTooOld,
 }
 
 /// A version query that is in progress.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct VersionQuery {
     flux: PathBuf,
-    answer: Arc<OnceLock<Option<Version>>>,
+    version: Arc<OnceLock<Option<Version>>>,
 }
 
-impl Asked {
+impl VersionQuery {
     /// Starts to query the version of the program `flux`.
-    pub fn begin(flux: &Path) -> Asked {
-        let asked = Asked { flux: flux.to_owned(), answer: Arc::default() };
+    pub fn start(flux: &Path) -> VersionQuery {
+        let asked = VersionQuery { flux: flux.to_owned(), version: Arc::default() };
         let beside = asked.clone();
         thread::spawn(move || beside.wait());
         asked
@@ -39,29 +39,29 @@ impl Asked {
 
     /// The version, if it is supported. `None` if `flux` does not report one, in which case it is
     /// used anyway.
-    pub fn supported(&self) -> Result<Option<Version>, Unsupported> {
+    pub fn supported(&self) -> Result<Option<Version>, UnsupportedFlux> {
         let version = self.wait();
         match version.map(Version::check) {
-            Some(Err(too_old)) => Err(Unsupported { flux: self.flux.clone(), too_old }),
+            Some(Err(too_old)) => Err(UnsupportedFlux { flux: self.flux.clone(), too_old }),
             Some(Ok(())) | None => Ok(version),
         }
     }
 
     /// Only the first caller runs the command; the others wait for it.
     fn wait(&self) -> Option<Version> {
-        *self.answer.get_or_init(|| {
-            let output = flux_command::output(&mut question(&self.flux));
-            let version = output.and_then(|output| Version::in_output(&output));
+        *self.version.get_or_init(|| {
+            let output = flux_command::command_output(&mut version_command(&self.flux));
+            let version = output.and_then(|output| Version::parse_output(&output));
             if version.is_none() {
                 let flux = &self.flux;
-                say(&format!("failed to determine the version of {flux:?}; using it anyway"));
+                log(&format!("failed to determine the version of {flux:?}; using it anyway"));
             }
             version
         })
     }
 }
 
-fn question(flux: &Path) -> Command {
+fn version_command(flux: &Path) -> Command {
     let mut command = Command::new(flux);
     // With this variable set, `flux version` would contact that broker too.
     command.arg("version").env_remove("FLUX_URI");
@@ -74,11 +74,11 @@ mod tests {
     use crate::files;
 
     /// The result for a `flux` that is this script.
-    fn supported(script: &str) -> Result<Option<Version>, Unsupported> {
+    fn supported(script: &str) -> Result<Option<Version>, UnsupportedFlux> {
         let directory = tempfile::tempdir().unwrap();
         let flux = directory.path().join("flux");
         files::write(&flux, format!("#!/bin/sh\n{script}\n"), 0o755).unwrap();
-        let asked = Asked::begin(&flux);
+        let asked = VersionQuery::start(&flux);
         let answer = asked.supported();
         assert_eq!(asked.supported().is_ok(), answer.is_ok(), "asked again");
         answer
@@ -91,24 +91,24 @@ mod tests {
     }
 
     #[test]
-    fn an_old_version_is_refused_with_its_place() {
+    fn an_old_version_is_rejected_with_its_path() {
         let message = supported("echo commands: 0.40.0").unwrap_err().to_string();
         assert!(message.starts_with("Flux 0.40.0 is too old"), "{message}");
         assert!(message.ends_with("/flux\""), "{message}");
     }
 
     #[test]
-    fn a_flux_that_does_not_say_is_used() {
+    fn a_flux_without_a_version_is_used() {
         for script in ["exit 1", "echo nonsense", "echo commands: 0.40.0; exit 1", "exec /nowhere"]
         {
             assert_eq!(supported(script).unwrap(), None, "{script}");
         }
-        assert_eq!(Asked::begin(Path::new("/no/flux")).supported().unwrap(), None);
+        assert_eq!(VersionQuery::start(Path::new("/no/flux")).supported().unwrap(), None);
     }
 
     #[test]
-    fn a_broker_elsewhere_is_not_asked() {
-        let question = question(Path::new("flux"));
+    fn another_broker_is_not_contacted() {
+        let question = version_command(Path::new("flux"));
         let removed =
             question.get_envs().any(|(name, value)| name == "FLUX_URI" && value.is_none());
         assert!(removed, "{question:?}");

@@ -11,29 +11,29 @@ use flux_operator_wire::Logging;
 
 use crate::arguments::text;
 use crate::files::{self, WriteError};
-use crate::rank::Rank;
-use crate::search::Shell;
+use crate::rank_plan::RankPlan;
+use crate::search_path::Shell;
 
 /// Hooks with their names; empty ones are omitted.
-type Named<'a> = Vec<(&'static str, &'a str)>;
+type HookList<'a> = Vec<(&'static str, &'a str)>;
 
 /// The hooks of one rank.
 #[derive(Debug)]
 pub struct Hooks<'a> {
-    before: Named<'a>,
-    after: Named<'a>,
+    before: HookList<'a>,
+    after: HookList<'a>,
 }
 
 impl<'a> Hooks<'a> {
     /// The hooks that `rank` has to run; `None` if there are none.
-    pub fn of(rank: &'a Rank) -> Option<Hooks<'a>> {
+    pub fn for_rank(rank: &'a RankPlan) -> Option<Hooks<'a>> {
         let hooks = &rank.plan.hooks;
-        let own = match rank.leads() {
+        let own = match rank.is_lead() {
             true => ("brokerPre", hooks.broker_pre.as_str()),
             false => ("workerPre", hooks.worker_pre.as_str()),
         };
-        let before = present([("init", hooks.init.as_str()), ("pre", hooks.pre.as_str()), own]);
-        let after = present([("post", hooks.post.as_str())]);
+        let before = non_empty([("init", hooks.init.as_str()), ("pre", hooks.pre.as_str()), own]);
+        let after = non_empty([("post", hooks.post.as_str())]);
         Some(Hooks { before, after }).filter(|hooks| hooks.before.len() + hooks.after.len() > 0)
     }
 
@@ -60,15 +60,15 @@ impl<'a> Hooks<'a> {
         stage: &[String],
         logging: Logging,
     ) -> String {
-        let mut script = strict(shell, logging.strict).to_owned();
+        let mut script = strict_lines(shell, logging.strict).to_owned();
         for (name, _) in &self.before {
-            script.push_str(&source(directory, name, silence(name, logging.quiet)));
+            script.push_str(&source_lines(directory, name, redirection(name, logging.quiet)));
         }
         let stage: Vec<_> = stage.iter().map(|word| quote(word)).collect();
         // The result of the stage is known from its notices; `post` runs in any case.
         script.push_str(&format!("{} || :\n", stage.join(" ")));
         for (name, _) in &self.after {
-            script.push_str(&source(directory, name, silence(name, logging.quiet)));
+            script.push_str(&source_lines(directory, name, redirection(name, logging.quiet)));
         }
         script.push_str("exit 0\n");
         script
@@ -82,7 +82,7 @@ pub const SCRIPT: &str = "run";
 pub const CURRENT: &str = "current";
 
 /// The hook that was started last.
-pub fn current(directory: &Path) -> Option<String> {
+pub fn current_hook(directory: &Path) -> Option<String> {
     std::fs::read_to_string(directory.join(CURRENT)).ok()
 }
 
@@ -92,14 +92,14 @@ pub fn quote(word: &str) -> String {
 }
 
 /// The lines that run the hook `name`.
-pub fn source(directory: &Path, name: &str, silence: &str) -> String {
+pub fn source_lines(directory: &Path, name: &str, silence: &str) -> String {
     let current = quote(text(&directory.join(CURRENT)));
     let file = quote(text(&directory.join(name)));
     format!("printf %s {name} >{current}\n. {file}{silence}\n")
 }
 
 /// The lines that make a shell strict. Not every plain shell supports `pipefail`.
-pub fn strict(shell: &Shell, strict: bool) -> &'static str {
+pub fn strict_lines(shell: &Shell, strict: bool) -> &'static str {
     match (strict, shell.bash) {
         (false, _) => "",
         (true, true) => "set -eEu -o pipefail\n",
@@ -110,7 +110,7 @@ pub fn strict(shell: &Shell, strict: bool) -> &'static str {
 /// The redirection of a hook's output in quiet mode, which should show only the program's
 /// output. As in the Go operator, hooks before the program are silenced, except for errors of
 /// the first one, and the last one is not.
-pub fn silence(name: &str, quiet: bool) -> &'static str {
+pub fn redirection(name: &str, quiet: bool) -> &'static str {
     match name {
         _ if !quiet => "",
         "init" => " >/dev/null",
@@ -119,14 +119,14 @@ pub fn silence(name: &str, quiet: bool) -> &'static str {
     }
 }
 
-fn present<'a>(hooks: impl IntoIterator<Item = (&'static str, &'a str)>) -> Named<'a> {
+fn non_empty<'a>(hooks: impl IntoIterator<Item = (&'static str, &'a str)>) -> HookList<'a> {
     hooks.into_iter().filter(|(_, content)| !content.trim().is_empty()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rank::tests::{plan, rank};
+    use crate::rank_plan::tests::{plan, rank};
     use std::process::Command;
 
     /// Runs hooks around a stage that prints, and returns what was printed.
@@ -136,9 +136,9 @@ mod tests {
         let rank = rank(plan, number);
         let directory = tempfile::tempdir().unwrap();
         let path = std::env::var_os("PATH");
-        let shell = crate::search::shell(path.as_deref()).unwrap();
+        let shell = crate::search_path::find_shell(path.as_deref()).unwrap();
         let stage = ["sh", "-c", "echo stage $A it\\'s $PWD; exit 3"].map(str::to_owned);
-        let hooks = Hooks::of(&rank).unwrap();
+        let hooks = Hooks::for_rank(&rank).unwrap();
         hooks.write(directory.path(), &shell, &stage, rank.plan.logging).unwrap();
         let output = Command::new(&shell.program)
             .arg(directory.path().join(SCRIPT))
@@ -153,8 +153,8 @@ mod tests {
         let mut plan = plan();
         plan.hooks.worker_pre = "true".into();
         plan.hooks.init = " \n".into();
-        assert!(Hooks::of(&rank(plan.clone(), 0)).is_none());
-        assert!(Hooks::of(&rank(plan, 1)).is_some());
+        assert!(Hooks::for_rank(&rank(plan.clone(), 0)).is_none());
+        assert!(Hooks::for_rank(&rank(plan, 1)).is_some());
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_hooks_end_everything() {
+    fn a_failed_strict_hook_stops_the_script() {
         for (strict, expected) in [(true, false), (false, true)] {
             for hook in ["false", "echo $NOT_SET_ANYWHERE", "false | true"] {
                 let (output, code) = run(

@@ -41,7 +41,7 @@ pub enum HttpError {
     },
     /// The host name does not resolve.
     #[error("failed to resolve host {host:?}")]
-    Host {
+    Resolve {
         /// The host.
         host: String,
     },
@@ -55,7 +55,7 @@ pub enum HttpError {
     },
     /// The response is not valid HTTP.
     #[error("{address} sent an invalid response")]
-    Response {
+    InvalidResponse {
         /// Where.
         address: SocketAddr,
     },
@@ -72,11 +72,11 @@ pub fn post(
     let deadline = Instant::now() + limit;
     let authority = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
     let (authority, (host, port)) = authority
-        .and_then(|authority| Some((authority, endpoint::split(authority)?)))
+        .and_then(|authority| Some((authority, endpoint::split_host_port(authority)?)))
         .ok_or_else(|| HttpError::Url { url: url.to_owned() })?;
     let address =
-        dns::lookup(host, limit).ok_or_else(|| HttpError::Host { host: host.to_owned() })?;
-    send(SocketAddr::new(address, port), &request(authority, path, headers, body), deadline)
+        dns::lookup(host, limit).ok_or_else(|| HttpError::Resolve { host: host.to_owned() })?;
+    send(SocketAddr::new(address, port), &build_request(authority, path, headers, body), deadline)
 }
 
 /// Gets `path` from `address`. `limit` is the timeout of the whole request.
@@ -88,10 +88,10 @@ pub fn get(address: SocketAddr, path: &str, limit: Duration) -> Result<Response,
 fn send(address: SocketAddr, request: &[u8], deadline: Instant) -> Result<Response, HttpError> {
     let bytes = exchange(address, request, deadline)
         .map_err(|source| HttpError::Connection { address, source })?;
-    parse(&bytes).ok_or(HttpError::Response { address })
+    parse_response(&bytes).ok_or(HttpError::InvalidResponse { address })
 }
 
-fn request(authority: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+fn build_request(authority: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!("POST {path} HTTP/1.1\r\nHost: {authority}\r\n");
     for (name, value) in headers {
         // A value that could inject another header is omitted; it is not valid anyway.
@@ -116,7 +116,7 @@ fn exchange(address: SocketAddr, request: &[u8], deadline: Instant) -> io::Resul
     stream.write_all(request)?;
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
-    while bytes.len() < MAX_BYTES && !is_whole(&bytes) {
+    while bytes.len() < MAX_BYTES && !is_complete(&bytes) {
         stream.set_read_timeout(Some(left()?))?;
         match stream.read(&mut buffer) {
             Ok(0) => break,
@@ -129,13 +129,13 @@ fn exchange(address: SocketAddr, request: &[u8], deadline: Instant) -> io::Resul
 }
 
 /// Whether the response is complete, although the connection is still open.
-fn is_whole(bytes: &[u8]) -> bool {
-    head(bytes)
+fn is_complete(bytes: &[u8]) -> bool {
+    parse_head(bytes)
         .is_some_and(|head| head.length.is_some_and(|length| bytes.len() >= head.end + length))
 }
 
-fn parse(bytes: &[u8]) -> Option<Response> {
-    let head = head(bytes)?;
+fn parse_response(bytes: &[u8]) -> Option<Response> {
+    let head = parse_head(bytes)?;
     let rest = &bytes[head.end..];
     let body = match head.length {
         Some(length) => rest.get(..length)?,
@@ -151,7 +151,7 @@ struct Head {
     end: usize,
 }
 
-fn head(bytes: &[u8]) -> Option<Head> {
+fn parse_head(bytes: &[u8]) -> Option<Head> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(end) = response.parse(bytes).ok()? else { return None };
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_and_no_answer_are_errors() {
+    fn an_unreachable_server_and_an_invalid_response_are_errors() {
         let limit = Duration::from_millis(300);
         let send = |url: &str| post(url, "/", &[], b"body", limit);
         for url in ["https://h:1", "http://h", "http://:1", "h:1", "http://h:99999"] {
@@ -226,17 +226,17 @@ mod tests {
             [&b""[..], b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"]
         {
             let (url, _asked) = server(answer);
-            assert!(matches!(send(&url), Err(HttpError::Response { .. })));
+            assert!(matches!(send(&url), Err(HttpError::InvalidResponse { .. })));
         }
     }
 
     proptest! {
         #[test]
-        fn any_answer_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_responses_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut whole = b"HTTP/1.1 200 OK\r\n".to_vec();
             whole.extend(&bytes);
-            parse(&bytes);
-            parse(&whole);
+            parse_response(&bytes);
+            parse_response(&whole);
         }
     }
 }

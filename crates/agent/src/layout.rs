@@ -104,7 +104,7 @@ impl Layout {
     }
 
     /// A file for users, such as `flux-view.sh`.
-    pub fn for_users(&self, name: &str) -> PathBuf {
+    pub fn user_file(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
@@ -122,7 +122,7 @@ impl Layout {
         }
         // Errors are ignored: usually there is no such file.
         let _ = fs::remove_file(self.program_started());
-        let _ = fs::remove_file(self.for_users("flux-operator-complete.txt"));
+        let _ = fs::remove_file(self.user_file("flux-operator-complete.txt"));
         let list = self.root.join("config/etc/flux/system/hostlist");
         files::write(&list, format!("{hosts}\n"), 0o644)
     }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_places_that_users_know_are_where_they_were() {
+    fn paths_are_those_of_the_go_operator() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
         layout.create(&"fs-[0-3]".parse().unwrap(), None).unwrap();
@@ -154,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn a_second_start_forgets_the_end_of_the_first() {
+    fn a_second_start_removes_the_markers_of_the_first() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
         let hosts = "fs-0".parse().unwrap();
         layout.create(&hosts, None).unwrap();
-        let complete = layout.for_users("flux-operator-complete.txt");
+        let complete = layout.user_file("flux-operator-complete.txt");
         fs::write(&complete, "").unwrap();
         fs::write(layout.program_started(), "").unwrap();
         layout.create(&hosts, None).unwrap();

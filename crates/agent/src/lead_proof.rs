@@ -10,15 +10,15 @@ use flux_operator_wire::names::{header, path, variable};
 use flux_operator_wire::seal::SealKey;
 use flux_operator_wire::{BootPlan, LeadAnswer, RunId};
 
-use crate::arguments::Place;
+use crate::arguments::CommonArguments;
 use crate::listener::Response;
 use crate::{http, nonce, secrets};
 
 /// How long an agent may take to answer. If it takes longer, it is asked again.
-const LIMIT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The prefix of the nonce in the query.
-const NONCE: &str = "nonce=";
+const NONCE_PARAMETER: &str = "nonce=";
 
 /// The maximum length of a nonce that is answered; ours has 32 digits.
 const MAX_NONCE: usize = 64;
@@ -34,19 +34,19 @@ pub struct LeadProof {
 
 /// The result of asking the agent at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ProbeResult {
     /// The lead of this run.
     Lead,
     /// An agent, but not the lead of this run.
-    Another,
+    NotLead,
     /// No valid answer.
-    Silent,
+    NoAnswer,
 }
 
 impl LeadProof {
     /// The proof for the cluster of `plan`. `None` where agents have no port to answer on, or
     /// where clusters have no UID.
-    pub fn read(place: &Place, plan: &BootPlan, leads: bool) -> Option<LeadProof> {
+    pub fn read(place: &CommonArguments, plan: &BootPlan, leads: bool) -> Option<LeadProof> {
         if plan.uid.is_empty() || plan.ready_port == 0 {
             return None;
         }
@@ -64,7 +64,7 @@ impl LeadProof {
 
     /// The answer to `GET /v1/lead` with this query.
     pub fn response(&self, query: &str) -> Response {
-        let nonce = query.strip_prefix(NONCE).filter(|nonce| nonce.len() <= MAX_NONCE);
+        let nonce = query.strip_prefix(NONCE_PARAMETER).filter(|nonce| nonce.len() <= MAX_NONCE);
         let Some(nonce) = nonce else { return Response::new(400, "a nonce is missing\n") };
         let leads = self.leads.load(Ordering::Relaxed);
         let (body, seal) = self.run.answer(leads, nonce, self.key.as_ref());
@@ -72,18 +72,18 @@ impl LeadProof {
     }
 
     /// Asks the agent at `address`.
-    pub fn ask(&self, address: SocketAddr) -> Answer {
-        let Ok(nonce) = nonce::fresh() else { return Answer::Silent };
-        let target = format!("{}?{NONCE}{nonce}", path::LEAD);
-        let Ok(answer) = http::get(address, &target, LIMIT) else { return Answer::Silent };
+    pub fn probe(&self, address: SocketAddr) -> ProbeResult {
+        let Ok(nonce) = nonce::fresh() else { return ProbeResult::NoAnswer };
+        let target = format!("{}?{NONCE_PARAMETER}{nonce}", path::LEAD);
+        let Ok(answer) = http::get(address, &target, TIMEOUT) else { return ProbeResult::NoAnswer };
         if serde_json::from_slice::<LeadAnswer>(&answer.body).is_err() {
             // An agent of an older version, or another program.
-            return Answer::Silent;
+            return ProbeResult::NoAnswer;
         }
         let (seal, key) = (answer.seal.as_deref(), self.key.as_ref());
         match self.run.is_led_by(&answer.body, seal, &nonce, key) {
-            true => Answer::Lead,
-            false => Answer::Another,
+            true => ProbeResult::Lead,
+            false => ProbeResult::NotLead,
         }
     }
 }
@@ -120,37 +120,37 @@ pub mod tests {
     }
 
     #[test]
-    fn a_lead_counts_until_it_is_told_to_stop() {
+    fn a_lead_is_accepted_until_it_is_stopped() {
         let lead = proof("uid", true);
         let address = at(agent(lead.clone()));
         let worker = proof("uid", false);
-        assert_eq!(worker.ask(address), Answer::Lead);
+        assert_eq!(worker.probe(address), ProbeResult::Lead);
         lead.resign();
-        assert_eq!(worker.ask(address), Answer::Another);
+        assert_eq!(worker.probe(address), ProbeResult::NotLead);
     }
 
     #[test]
-    fn another_cluster_and_another_key_do_not_count() {
+    fn another_cluster_and_another_key_are_not_accepted() {
         let lead = proof("uid", true);
         let address = at(agent(lead.clone()));
-        assert_eq!(proof("other", false).ask(address), Answer::Another);
+        assert_eq!(proof("other", false).probe(address), ProbeResult::NotLead);
         let key = Some(SealKey::from_bytes([8; 32]));
-        assert_eq!(LeadProof { key, ..proof("uid", false) }.ask(address), Answer::Another);
+        assert_eq!(LeadProof { key, ..proof("uid", false) }.probe(address), ProbeResult::NotLead);
     }
 
     #[test]
-    fn what_is_not_an_answer_is_silence() {
+    fn an_invalid_answer_counts_as_no_answer() {
         let refuses = {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             listener.local_addr().unwrap()
         };
-        assert_eq!(proof("uid", false).ask(refuses), Answer::Silent);
+        assert_eq!(proof("uid", false).probe(refuses), ProbeResult::NoAnswer);
         let older_agent = at(serve(|_| Response::new(200, "ready\n")));
-        assert_eq!(proof("uid", false).ask(older_agent), Answer::Silent);
+        assert_eq!(proof("uid", false).probe(older_agent), ProbeResult::NoAnswer);
     }
 
     #[test]
-    fn a_question_without_a_nonce_is_refused() {
+    fn a_request_without_a_nonce_is_rejected() {
         for query in ["", "nonce", &format!("nonce={}", "a".repeat(65))] {
             assert_eq!(proof("uid", true).response(query).status, 400, "{query}");
         }

@@ -6,39 +6,39 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use crate::backoff::Backoff;
 use crate::connection;
-use crate::delay::Delay;
-use crate::lead::Lead;
+use crate::lead_search::LeadSearch;
 
 /// The interval between two checks of the connections.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The delay until the next search after the lead was found at the configured address: Flux
 /// reconnects by itself, and ranks further down the tree have no connection to the lead at all.
-const ASK: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(30));
+const SEARCH_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Watches the connection to `lead` while `running`. While there is none, searches for the lead
 /// with `find`. Returns the lead's address if it has changed.
 pub fn watch(
     lead: SocketAddr,
     running: &AtomicBool,
-    find: impl Fn(Box<dyn Fn(IpAddr) + Send + Sync>) -> Lead,
+    find: impl Fn(Box<dyn Fn(IpAddr) + Send + Sync>) -> LeadSearch,
 ) -> Option<IpAddr> {
-    watch_with(lead, running, &|| connection::exists(lead), LOOK, find)
+    watch_with(lead, running, &|| connection::exists(lead), POLL_INTERVAL, find)
 }
 
 fn watch_with(
     lead: SocketAddr,
     running: &AtomicBool,
     connected: &dyn Fn() -> Option<bool>,
-    look: Duration,
-    find: impl Fn(Box<dyn Fn(IpAddr) + Send + Sync>) -> Lead,
+    interval: Duration,
+    find: impl Fn(Box<dyn Fn(IpAddr) + Send + Sync>) -> LeadSearch,
 ) -> Option<IpAddr> {
-    let mut delay = ASK;
-    let mut pause = look;
+    let mut delay = SEARCH_BACKOFF;
+    let mut pause = interval;
     while running.load(Ordering::Relaxed) {
         thread::sleep(pause);
-        pause = look;
+        pause = interval;
         // Where this is unknown, Flux itself has to detect it.
         if connected()? {
             delay.reset();
@@ -51,19 +51,19 @@ fn watch_with(
         }));
         // The lead may be gone for long, and may come back at the same address.
         let found = loop {
-            match receiver.recv_timeout(look) {
+            match receiver.recv_timeout(interval) {
                 Ok(address) => break Some(address),
                 Err(_) if connected()? || !running.load(Ordering::Relaxed) => break None,
                 Err(_) => {}
             }
         };
-        search.end();
+        search.cancel();
         match found {
             // In a dual-stack cluster the lead has two addresses; compare those of one family.
             Some(address) if address.is_ipv4() == lead.is_ipv4() && address != lead.ip() => {
                 return Some(address);
             }
-            Some(_) => pause = delay.grow(),
+            Some(_) => pause = delay.next_delay(),
             None => {}
         }
     }
@@ -83,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lead_that_moved_is_found_where_it_is() {
+    fn a_moved_lead_is_found_at_its_new_address() {
         let asked = Arc::new(AtomicU32::new(0));
         let running = AtomicBool::new(true);
         // The first search finds it at the configured address.
         let find = |found: Box<dyn Fn(IpAddr) + Send + Sync>| {
             let times = asked.fetch_add(1, Ordering::Relaxed);
             found(IpAddr::from([10, 0, 0, if times == 0 { 1 } else { 2 }]));
-            Lead::ended()
+            LeadSearch::cancelled()
         };
         let moved = watch_with(lead(), &running, &|| Some(false), FAST, find);
         assert_eq!(moved, Some([10, 0, 0, 2].into()));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_is_not_looked_for_while_there_is_a_connection() {
+    fn the_lead_is_not_searched_for_while_there_is_a_connection() {
         let running = AtomicBool::new(true);
         let looks = AtomicU32::new(0);
         let connected = || {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_ends_when_flux_has_connected_again() {
+    fn a_search_is_cancelled_when_flux_has_reconnected() {
         let running = AtomicBool::new(true);
         let (looks, searches) = (AtomicU32::new(0), AtomicU32::new(0));
         let connected = || {
@@ -121,7 +121,7 @@ mod tests {
         };
         let find = |_: Box<dyn Fn(IpAddr) + Send + Sync>| {
             searches.fetch_add(1, Ordering::Relaxed);
-            Lead::ended()
+            LeadSearch::cancelled()
         };
         assert_eq!(watch_with(lead(), &running, &connected, FAST, find), None);
         assert_eq!(searches.load(Ordering::Relaxed), 1);

@@ -11,19 +11,18 @@
 
 mod archive;
 mod arguments;
-mod attributes;
+mod backoff;
 mod batch;
 mod broker;
+mod broker_arguments;
 mod broker_process;
 mod config;
 mod connection;
 mod copy;
 mod copy_view;
 mod cores;
-mod delay;
 mod dns;
 mod drain;
-mod ending;
 mod endpoint;
 mod environment;
 mod files;
@@ -31,29 +30,30 @@ mod flux_command;
 mod flux_version;
 mod hooks;
 mod http;
-mod launch;
+mod launcher;
 mod layout;
-mod lead;
 mod lead_proof;
+mod lead_search;
 mod lead_watch;
 mod listener;
 mod nonce;
 mod notice;
-mod operator;
+mod operator_client;
 mod own_program;
 mod pending;
 mod processes;
 mod program;
-mod rank;
+mod rank_plan;
 mod ready;
 mod report;
 mod run;
-mod search;
+mod search_path;
 mod secrets;
 mod sidecar;
 mod signals;
 mod supervisor;
 mod tail;
+mod termination;
 mod user_files;
 mod view;
 mod work;
@@ -74,7 +74,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Broker(stage)) => broker::run(&stage),
         Ok(Command::Program(stage)) => program::run(&stage),
         Ok(Command::Sidecar(arguments)) => sidecar::run(&arguments),
-        Ok(Command::Await(socket)) => sidecar::wait_for(&socket),
+        Ok(Command::Await(socket)) => sidecar::await_socket(&socket),
         Ok(Command::Copy(directory)) => copy::run(&directory),
         Ok(Command::CopyView(directory)) => copy_view::run(&directory),
         Ok(Command::Version) => {
@@ -86,8 +86,8 @@ pub fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            ending::say(&ending::chain(&error));
-            ending::say("hint: run with --help for usage");
+            termination::log(&termination::error_chain(&error));
+            termination::log("hint: run with --help for usage");
             ExitCode::from(USAGE_ERROR)
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Every pod of the Kubernetes cluster can connect. So one thread serves all connections
 //! without blocking on any of them, and each connection is bounded: in memory by
-//! [`MAX_HEAD`], in time by [`LIMIT`]. When there are too many, the oldest is closed. A
+//! [`MAX_HEAD`], in time by [`REQUEST_TIMEOUT`]. When there are too many, the oldest is closed. A
 //! well-behaved client sends its request at once and is answered before it becomes the
 //! oldest, so idle connections are closed first.
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The timeout of a whole request. The kubelet gives up after a few seconds.
-const LIMIT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum size of a request's head. The kubelet's has 120 bytes; a proxy may add some.
 const MAX_HEAD: usize = 4096;
@@ -64,7 +64,7 @@ impl Response {
         format!(
             "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\
              Connection: close\r\n{header}\r\n{body}",
-            reason = reason(*status),
+            reason = reason_phrase(*status),
             length = body.len(),
             header = header.unwrap_or_default(),
         )
@@ -80,7 +80,7 @@ pub fn serve(
     // The IPv6 listener accepts IPv4 too; IPv4 alone is for systems without IPv6.
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))?;
-    serve_at(listener, LIMIT, handler)
+    serve_at(listener, REQUEST_TIMEOUT, handler)
 }
 
 /// Like [`serve`], with an existing listener and another timeout for a request.
@@ -93,7 +93,7 @@ pub fn serve_at(
     let mut server = Server { listener, limit, connections: Vec::new() };
     thread::spawn(move || {
         loop {
-            server.turn(&handler);
+            server.poll_once(&handler);
         }
     });
     Ok(())
@@ -109,13 +109,13 @@ struct Server {
 struct Connection {
     stream: TcpStream,
     peer: IpAddr,
-    until: Instant,
+    deadline: Instant,
     head: Vec<u8>,
 }
 
 impl Server {
     /// Waits for events, and handles them.
-    fn turn(&mut self, handler: &dyn Fn(&Request<'_>) -> Response) {
+    fn poll_once(&mut self, handler: &dyn Fn(&Request<'_>) -> Response) {
         let Some(ready) = self.wait() else { return };
         let now = Instant::now();
         let mut ready = ready.into_iter();
@@ -123,7 +123,7 @@ impl Server {
             let is_ready = ready.next().unwrap_or_default();
             // A client that has disconnected gets no response.
             let stays = !is_ready || connection.advance(handler).unwrap_or(false);
-            stays && connection.until > now
+            stays && connection.deadline > now
         });
         if ready.next().unwrap_or_default() {
             self.accept();
@@ -141,7 +141,7 @@ impl Server {
             .collect();
         // All have the same timeout, so the oldest reaches it first.
         let left = self.connections.first().map(|oldest| {
-            let left = oldest.until.saturating_duration_since(Instant::now());
+            let left = oldest.deadline.saturating_duration_since(Instant::now());
             Timespec::try_from(left).expect("a few seconds fit into a timespec")
         });
         poll(&mut events, left.as_ref()).ok()?;
@@ -161,17 +161,17 @@ impl Server {
             }
             let peer = address.ip().to_canonical();
             let open = self.connections.iter().map(|open| open.peer);
-            if let Some(surplus) = surplus(open, peer) {
+            if let Some(surplus) = connection_to_close(open, peer) {
                 self.connections.remove(surplus);
             }
             let until = Instant::now() + self.limit;
-            self.connections.push(Connection { stream, peer, until, head: Vec::new() });
+            self.connections.push(Connection { stream, peer, deadline: until, head: Vec::new() });
         }
     }
 }
 
 /// The open connection to close before accepting another one from `new`, if any.
-fn surplus(open: impl Iterator<Item = IpAddr> + Clone, new: IpAddr) -> Option<usize> {
+fn connection_to_close(open: impl Iterator<Item = IpAddr> + Clone, new: IpAddr) -> Option<usize> {
     let is_of_new = |peer: &IpAddr| *peer == new;
     if open.clone().filter(is_of_new).count() >= MAX_PER_PEER {
         return open.clone().position(|peer| is_of_new(&peer));
@@ -221,7 +221,7 @@ fn respond(head: &[u8], handler: &dyn Fn(&Request<'_>) -> Response) -> Option<Re
     })
 }
 
-fn reason(status: u16) -> &'static str {
+fn reason_phrase(status: u16) -> &'static str {
     match status {
         200 => "OK",
         400 => "Bad Request",
@@ -242,7 +242,7 @@ mod tests {
     use std::net::{SocketAddr, SocketAddrV4};
 
     /// How long a test waits before it fails.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
     /// A server that echoes the request.
     fn server(limit: Duration) -> SocketAddr {
@@ -263,7 +263,7 @@ mod tests {
         bind(&socket, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 0)).unwrap();
         connect(&socket, &address).unwrap();
         let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         stream
     }
 
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_handler_gets_path_and_query_and_chooses_the_answer() {
-        let stream = connect_from(1, server(PATIENCE));
+        let stream = connect_from(1, server(TEST_TIMEOUT));
         let text = ask(stream, b"GET /v1/x?a=b&c?d HTTP/1.1\r\nHost: x\r\n\r\n");
         let expected = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\
             Connection: close\r\nX-Query: a=b&c?d\r\n\r\n/v1/x";
@@ -292,9 +292,9 @@ mod tests {
     }
 
     #[test]
-    fn silent_sockets_do_not_delay_an_answer_to_their_peer_or_another() {
+    fn idle_connections_do_not_delay_a_response_to_any_peer() {
         // No connection times out in this test.
-        let address = server(2 * PATIENCE);
+        let address = server(2 * TEST_TIMEOUT);
         let silent: Vec<TcpStream> = (0..100).map(|_| connect_from(1, address)).collect();
         for peer in [1, 2] {
             let text = ask(connect_from(peer, address), b"GET / HTTP/1.1\r\n\r\n");
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_peer_with_too_many_connections_loses_its_own_oldest() {
-        let address = server(2 * PATIENCE);
+        let address = server(2 * TEST_TIMEOUT);
         let mut other = connect_from(2, address);
         let mut many: Vec<TcpStream> =
             (0..MAX_PER_PEER + 10).map(|_| connect_from(1, address)).collect();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_sends_slowly_is_closed_at_the_limit_of_the_whole_request() {
+    fn a_slow_connection_is_closed_at_the_timeout_of_the_whole_request() {
         let mut slow = connect_from(1, server(Duration::from_millis(300)));
         slow.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let start = Instant::now();
@@ -330,13 +330,13 @@ mod tests {
                     break;
                 }
             }
-            assert!(start.elapsed() < PATIENCE, "it is never closed");
+            assert!(start.elapsed() < TEST_TIMEOUT, "it is never closed");
         }
     }
 
     #[test]
-    fn a_head_without_end_is_not_kept() {
-        let mut stream = connect_from(1, server(2 * PATIENCE));
+    fn an_endless_head_is_not_buffered() {
+        let mut stream = connect_from(1, server(2 * TEST_TIMEOUT));
         let mut sent = 0;
         while sent < 100 * 1024 * 1024 && stream.write_all(&[b'a'; 1024]).is_ok() {
             sent += 1024;
@@ -345,16 +345,16 @@ mod tests {
     }
 
     #[test]
-    fn with_too_many_connections_of_too_many_peers_the_oldest_is_closed() {
+    fn with_too_many_connections_from_many_peers_the_oldest_is_closed() {
         let peer = |number: usize| IpAddr::from([10, 0, 0, (number / (MAX_PER_PEER / 2)) as u8]);
         let open = (0..MAX_CONNECTIONS).map(peer);
         let new = IpAddr::from([10, 0, 1, 1]);
-        assert_eq!(surplus(open.clone(), new), Some(0));
-        assert_eq!(surplus(open.skip(1), new), None);
+        assert_eq!(connection_to_close(open.clone(), new), Some(0));
+        assert_eq!(connection_to_close(open.skip(1), new), None);
     }
 
     #[test]
-    fn what_is_not_a_get_is_refused() {
+    fn only_get_requests_are_accepted() {
         let handler = |_: &Request<'_>| Response::new(200, "");
         let status = |head: &[u8]| respond(head, &handler).map(|response| response.status);
         assert_eq!(status(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"), Some(200));
@@ -369,7 +369,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_request_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_requests_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let handler = |_: &Request<'_>| Response::default();
             respond(&bytes, &handler);
             respond(&[b"GET ", &bytes[..]].concat(), &handler);

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use flux_operator_wire::EndingReason;
+use flux_operator_wire::TerminationReason;
 use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
@@ -30,25 +30,25 @@ pub enum Notice {
     ProgramStarted,
     /// The placeholder program of a cluster that stays up was signalled that the instance shuts
     /// down.
-    Released,
+    ShutdownRequested,
     /// The broker exited and will be restarted.
-    BrokerLost {
+    BrokerRestarting {
         /// Its exit code.
         code: u8,
     },
     /// The broker exited and will not be restarted.
-    BrokerEnded {
+    BrokerExited {
         /// Its exit code.
         code: u8,
         /// It was killed by a signal.
         killed: bool,
         /// Its last output.
-        tail: String,
+        last_output: String,
     },
     /// The stage failed.
     Failed {
         /// Why, as one CamelCase word.
-        reason: EndingReason,
+        reason: TerminationReason,
         /// Why, for humans.
         message: String,
     },
@@ -70,7 +70,7 @@ pub fn listen(path: &Path) -> io::Result<File> {
 
 /// Reads notices until `wanted` returns false. Invalid lines are skipped: any process in the
 /// container can write to the pipe.
-pub fn read(pipe: File, mut wanted: impl FnMut(Notice) -> bool) {
+pub fn read(pipe: File, mut handle: impl FnMut(Notice) -> bool) {
     let mut lines = BufReader::new(pipe);
     loop {
         let mut line = Vec::new();
@@ -80,7 +80,7 @@ pub fn read(pipe: File, mut wanted: impl FnMut(Notice) -> bool) {
             Ok(_) => {}
         }
         if let Ok(notice) = serde_json::from_slice(&line)
-            && !wanted(notice)
+            && !handle(notice)
         {
             return;
         }
@@ -114,7 +114,8 @@ fn line(notice: &Notice) -> Vec<u8> {
     }
     // Escapes make text up to six times longer.
     let mut cut = notice.clone();
-    if let Notice::BrokerEnded { tail: long, .. } | Notice::Failed { message: long, .. } = &mut cut
+    if let Notice::BrokerExited { last_output: long, .. } | Notice::Failed { message: long, .. } =
+        &mut cut
     {
         *long = crate::tail::last_bytes(long, MAX_BYTES / 6 - 64).to_owned();
     }
@@ -127,7 +128,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn notices_arrive_in_order_whatever_else_is_in_the_pipe() {
+    fn notices_arrive_in_order_despite_invalid_lines() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notices");
         send(&path, &Notice::Online);
@@ -142,8 +143,8 @@ mod tests {
         });
         let sent = [
             Notice::BrokerStarted { process: 7 },
-            Notice::BrokerEnded { code: 1, killed: false, tail: "\"\n\u{1}".into() },
-            Notice::Failed { reason: EndingReason::FluxMissing, message: String::new() },
+            Notice::BrokerExited { code: 1, killed: false, last_output: "\"\n\u{1}".into() },
+            Notice::Failed { reason: TerminationReason::FluxMissing, message: String::new() },
             Notice::Flushed,
         ];
         send(&path, &sent[0]);
@@ -161,10 +162,11 @@ mod tests {
     #[test]
     fn a_long_message_keeps_its_end() {
         for message in ["\u{1}".repeat(9000), "ƒ".repeat(9000)] {
-            let notice = Notice::BrokerEnded { code: 3, killed: true, tail: message.clone() };
+            let notice =
+                Notice::BrokerExited { code: 3, killed: true, last_output: message.clone() };
             let line = line(&notice);
             assert!(line.len() <= MAX_BYTES);
-            let Notice::BrokerEnded { code: 3, killed: true, tail } =
+            let Notice::BrokerExited { code: 3, killed: true, last_output: tail } =
                 serde_json::from_slice(&line).unwrap()
             else {
                 panic!()

@@ -15,7 +15,7 @@ use crate::flux_command::FluxCommand;
 const MAX_JOBS: &str = "1000";
 
 /// How many jobspecs are read with one command.
-const AT_ONCE: usize = 64;
+const JOBSPECS_PER_COMMAND: usize = 64;
 
 type Attributes = BTreeMap<String, Value>;
 
@@ -26,56 +26,57 @@ pub struct PendingJobs {
     attributes: HashMap<u64, Attributes>,
     /// The number of lists reported so far.
     list: u64,
-    told: Option<Vec<PendingJob>>,
+    reported: Option<Vec<PendingJob>>,
 }
 
 impl PendingJobs {
     /// Creates it without a list.
     pub fn new(command: FluxCommand) -> PendingJobs {
-        PendingJobs { command, attributes: HashMap::new(), list: 0, told: None }
+        PendingJobs { command, attributes: HashMap::new(), list: 0, reported: None }
     }
 
     /// The pages of the list; none if it has not changed since it was last reported.
-    pub fn changed(&mut self) -> Vec<PendingPage> {
-        let Some(jobs) = self.look().filter(|jobs| self.told.as_ref() != Some(jobs)) else {
+    pub fn changed_pages(&mut self) -> Vec<PendingPage> {
+        let Some(jobs) = self.list_jobs().filter(|jobs| self.reported.as_ref() != Some(jobs))
+        else {
             return Vec::new();
         };
-        self.told = Some(jobs.clone());
+        self.reported = Some(jobs.clone());
         self.list += 1;
         PendingPage::split(self.list, jobs)
     }
 
     /// Reports the list again next time: it was not received, or is no longer requested.
-    pub fn forget(&mut self) {
-        self.told = None;
+    pub fn report_again(&mut self) {
+        self.reported = None;
     }
 
-    fn look(&mut self) -> Option<Vec<PendingJob>> {
+    fn list_jobs(&mut self) -> Option<Vec<PendingJob>> {
         let count = format!("--count={MAX_JOBS}");
-        let text = self.command.ask(&["job", "list", "--states=pending", &count])?;
-        let listed: Vec<Listed> = text.lines().filter_map(Listed::parse).collect();
+        let text = self.command.query(&["job", "list", "--states=pending", &count])?;
+        let listed: Vec<ListedJob> = text.lines().filter_map(ListedJob::parse).collect();
         let mut known = std::mem::take(&mut self.attributes);
         let unknown: Vec<u64> =
             listed.iter().map(|job| job.id).filter(|id| !known.contains_key(id)).collect();
-        for ids in unknown.chunks(AT_ONCE) {
-            known.extend(self.ask_attributes(ids));
+        for ids in unknown.chunks(JOBSPECS_PER_COMMAND) {
+            known.extend(self.query_attributes(ids));
         }
         known.retain(|id, _| listed.iter().any(|job| job.id == *id));
         self.attributes = known;
         let attributes = |id| self.attributes.get(&id).cloned().unwrap_or_default();
-        Some(listed.into_iter().map(|job| job.with(attributes(job.id))).collect())
+        Some(listed.into_iter().map(|job| job.into_pending(attributes(job.id))).collect())
     }
 
-    fn ask_attributes(&self, ids: &[u64]) -> Vec<(u64, Attributes)> {
+    fn query_attributes(&self, ids: &[u64]) -> Vec<(u64, Attributes)> {
         let keys: Vec<String> = ids.iter().map(|id| jobspec_key(*id)).collect();
         let words: Vec<&str> =
             ["kvs", "get"].into_iter().chain(keys.iter().map(String::as_str)).collect();
-        match (self.command.ask(&words), ids) {
+        match (self.command.query(&words), ids) {
             (Some(text), _) => {
                 ids.iter().copied().zip(text.lines().map(system_attributes)).collect()
             }
             // One of the jobs is gone, so the whole command failed: ask for each alone.
-            (None, [_, _, ..]) => ids.iter().flat_map(|id| self.ask_attributes(&[*id])).collect(),
+            (None, [_, _, ..]) => ids.iter().flat_map(|id| self.query_attributes(&[*id])).collect(),
             (None, _) => Vec::new(),
         }
     }
@@ -83,7 +84,7 @@ impl PendingJobs {
 
 /// A line of `flux job list`.
 #[derive(Clone, Copy, Deserialize)]
-struct Listed {
+struct ListedJob {
     id: u64,
     #[serde(default)]
     ntasks: u32,
@@ -92,13 +93,13 @@ struct Listed {
     t_submit: f64,
 }
 
-impl Listed {
-    fn parse(line: &str) -> Option<Listed> {
+impl ListedJob {
+    fn parse(line: &str) -> Option<ListedJob> {
         serde_json::from_str(line).ok()
     }
 
-    fn with(self, attributes: Attributes) -> PendingJob {
-        let Listed { id, ntasks: tasks, nnodes: nodes, t_submit } = self;
+    fn into_pending(self, attributes: Attributes) -> PendingJob {
+        let ListedJob { id, ntasks: tasks, nnodes: nodes, t_submit } = self;
         // Whole seconds; a time before 1970 is 0.
         PendingJob { id, nodes, tasks, submitted: t_submit as u64, attributes }
     }
@@ -126,7 +127,7 @@ mod tests {
     use std::path::Path;
 
     /// A fake `flux` that prints the file `list`, or the file of each jobspec key.
-    fn flux(directory: &Path) -> FluxCommand {
+    fn fake_flux(directory: &Path) -> FluxCommand {
         let flux = directory.join("flux");
         let script = format!(
             "#!/bin/sh\ncd {}\necho \"$@\" >>log\n\
@@ -151,8 +152,8 @@ mod tests {
             "job.0000.0013.0f00.0000.jobspec",
             "{\"attributes\": {\"system\": {\"duration\": 0, \"burstable\": 1, \"environment\": {\"A\": \"b\"}}}}\n",
         );
-        let mut pending = PendingJobs::new(flux(directory.path()));
-        let pages = pending.changed();
+        let mut pending = PendingJobs::new(fake_flux(directory.path()));
+        let pages = pending.changed_pages();
         let attributes =
             Attributes::from([("burstable".into(), 1.into()), ("duration".into(), 0.into())]);
         let job = PendingJob {
@@ -164,18 +165,18 @@ mod tests {
         };
         assert_eq!(pages.len(), 1);
         assert_eq!(pages[0].jobs, std::slice::from_ref(&job));
-        assert_eq!(pending.changed(), [], "nothing has changed");
+        assert_eq!(pending.changed_pages(), [], "nothing has changed");
         // The second job is gone before its jobspec is read.
         write("list", &format!("{first}\n{second}\nnonsense\n"));
-        let pages = pending.changed();
+        let pages = pending.changed_pages();
         assert_eq!((pages[0].list, pages[0].total), (2, 2));
         assert_eq!(pages[0].jobs[0], job);
         assert!(pages[0].jobs[1].attributes.is_empty());
         assert_eq!(pages[0].jobs[1].nodes, None);
         write("list", "");
-        assert_eq!(pending.changed()[0].total, 0);
-        pending.forget();
-        assert_eq!(pending.changed().len(), 1);
+        assert_eq!(pending.changed_pages()[0].total, 0);
+        pending.report_again();
+        assert_eq!(pending.changed_pages().len(), 1);
         let log = std::fs::read_to_string(directory.path().join("log")).unwrap();
         assert_eq!(log.matches("job.0000.0013.0f00.0000").count(), 1, "{log}");
     }

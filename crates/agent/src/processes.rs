@@ -19,7 +19,7 @@ pub fn descendants(ancestor: Pid) -> Vec<Pid> {
             Some((process, parent(&fs::read_to_string(format!("/proc/{name}/stat")).ok()?)?))
         })
         .collect();
-    below(ancestor.as_raw_nonzero().get(), &processes)
+    descendants_in(ancestor.as_raw_nonzero().get(), &processes)
         .into_iter()
         .filter_map(Pid::from_raw)
         .collect()
@@ -34,7 +34,7 @@ pub fn signal(processes: &[Pid], signal: Signal) {
 
 /// A child that has exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct ExitedChild {
     /// Which.
     pub process: Pid,
     /// Its exit code, or 128 plus the signal that killed it, as in a shell.
@@ -45,11 +45,11 @@ pub struct Ended {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reaped {
     /// A child has exited.
-    Ended(Ended),
+    Exited(ExitedChild),
     /// All children are running.
     Running,
     /// There are no children.
-    None,
+    NoChildren,
 }
 
 /// Looks for a child that has exited, without waiting for one.
@@ -58,29 +58,29 @@ pub fn reap() -> Reaped {
         match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some((process, status))) => {
                 // A child that was stopped or continued has not exited.
-                if let Some(code) = code_of(status) {
-                    return Reaped::Ended(Ended { process, code });
+                if let Some(code) = wait_status_code(status) {
+                    return Reaped::Exited(ExitedChild { process, code });
                 }
             }
             Ok(None) => return Reaped::Running,
             Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return Reaped::None,
+            Err(_) => return Reaped::NoChildren,
         }
     }
 }
 
 /// Opens a pidfd for a process, to wait until it has exited.
-pub fn open(process: Pid) -> rustix::io::Result<OwnedFd> {
+pub fn open_pidfd(process: Pid) -> rustix::io::Result<OwnedFd> {
     rustix::process::pidfd_open(process, PidfdFlags::empty())
 }
 
 /// Waits until a process, which need not be a child, has exited.
-pub fn wait_for_end(process: &OwnedFd) {
+pub fn wait_for_exit(process: &OwnedFd) {
     use rustix::event::{PollFd, PollFlags, poll};
     while poll(&mut [PollFd::new(process, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
 }
 
-fn code_of(status: WaitStatus) -> Option<u8> {
+fn wait_status_code(status: WaitStatus) -> Option<u8> {
     let code =
         status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
     code.map(|code| u8::try_from(code).unwrap_or(u8::MAX))
@@ -99,7 +99,7 @@ fn parent(stat: &str) -> Option<i32> {
     after_name.split_whitespace().nth(1)?.parse().ok()
 }
 
-fn below(ancestor: i32, processes: &[(i32, i32)]) -> Vec<i32> {
+fn descendants_in(ancestor: i32, processes: &[(i32, i32)]) -> Vec<i32> {
     let mut found = vec![ancestor];
     let mut next = 0;
     while let Some(&current) = found.get(next) {
@@ -120,9 +120,9 @@ mod tests {
 
     #[test]
     fn descendants_are_found_over_generations() {
-        assert_eq!(below(1, &[(2, 1), (3, 2), (4, 9), (5, 3), (9, 0)]), [2, 3, 5]);
-        assert_eq!(below(1, &[(1, 2), (2, 1)]), [2]);
-        assert_eq!(below(7, &[]), [] as [i32; 0]);
+        assert_eq!(descendants_in(1, &[(2, 1), (3, 2), (4, 9), (5, 3), (9, 0)]), [2, 3, 5]);
+        assert_eq!(descendants_in(1, &[(1, 2), (2, 1)]), [2]);
+        assert_eq!(descendants_in(7, &[]), [] as [i32; 0]);
     }
 
     #[test]
@@ -135,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_ours_is_below_us() {
+    fn a_child_of_this_process_is_a_descendant() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = Pid::from_child(&child);
         assert!(descendants(rustix::process::getpid()).contains(&process));
-        let held = open(process).unwrap();
+        let held = open_pidfd(process).unwrap();
         signal(&[process], Signal::KILL);
-        wait_for_end(&held);
+        wait_for_exit(&held);
         assert_eq!(exit_code(child.wait().unwrap()), 137);
     }
 }

@@ -14,43 +14,43 @@ use std::time::{Duration, Instant};
 
 use flux_operator_wire::Program;
 
-use crate::arguments::Stage;
-use crate::attributes::HOSTNAME_VARIABLE;
+use crate::arguments::StageArguments;
 use crate::batch;
-use crate::ending::{chain, say};
+use crate::broker_arguments::HOSTNAME_VARIABLE;
 use crate::files::WriteError;
 use crate::layout::Layout;
 use crate::notice::{self, Notice};
 use crate::processes;
-use crate::rank::Rank;
-use crate::search::{self, Shell};
+use crate::rank_plan::RankPlan;
+use crate::search_path::{self, Shell};
 use crate::signals;
+use crate::termination::{error_chain, log};
 
 /// A shell's exit codes if a program does not exist, or cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
 /// Executes the program.
-pub fn run(stage: &Stage) -> ExitCode {
+pub fn run(stage: &StageArguments) -> ExitCode {
     let layout = Layout::new(&stage.place.root);
-    let rank = match Rank::read(&stage.place) {
+    let rank = match RankPlan::read(&stage.place) {
         Ok(rank) => rank,
         Err(error) => {
-            say(&chain(&error));
+            log(&error_chain(&error));
             return ExitCode::FAILURE;
         }
     };
     // For readers that do not receive notices.
     if let Err(error) = std::fs::write(layout.program_started(), "") {
-        say(&format!("failed to mark the program as started: {error}"));
+        log(&format!("failed to mark the program as started: {error}"));
     }
     notice::send(&layout.notices(), &Notice::ProgramStarted);
-    let shell = search::shell(std::env::var_os("PATH").as_deref());
-    match words(&rank.plan.program, shell.as_ref(), &layout.batch()) {
-        Ok(None) => stay(&layout),
+    let shell = search_path::find_shell(std::env::var_os("PATH").as_deref());
+    match command_line(&rank.plan.program, shell.as_ref(), &layout.batch()) {
+        Ok(None) => wait_for_shutdown(&layout),
         Ok(Some(words)) => execute(&words, rank.plan.logging.timed),
         Err(error) => {
-            say(&chain(&error));
+            log(&error_chain(&error));
             ExitCode::from(NOT_EXECUTABLE)
         }
     }
@@ -58,7 +58,7 @@ pub fn run(stage: &Stage) -> ExitCode {
 
 /// Why there is no command line to execute.
 #[derive(Debug, thiserror::Error)]
-enum WordsError {
+enum CommandLineError {
     #[error("the command {line:?} needs a shell, and the image has none")]
     Line { line: String },
     #[error("a batch needs a shell, and the image has none")]
@@ -69,11 +69,11 @@ enum WordsError {
 
 /// The command line to execute; `None` for a cluster that stays up. A batch script is written to
 /// `script`.
-fn words(
+fn command_line(
     program: &Program,
     shell: Option<&Shell>,
     script: &Path,
-) -> Result<Option<Vec<String>>, WordsError> {
+) -> Result<Option<Vec<String>>, CommandLineError> {
     match (program, shell) {
         (Program::Stay, _) => Ok(None),
         (Program::Words(words), _) => Ok(Some(words.clone())),
@@ -84,51 +84,52 @@ fn words(
         }
         (Program::Line { line, words }, None) => match shlex::split(line) {
             Some(split) => Ok(Some(split.into_iter().chain(words.iter().cloned()).collect())),
-            None => Err(WordsError::Line { line: line.clone() }),
+            None => Err(CommandLineError::Line { line: line.clone() }),
         },
         (Program::Batch(batch), Some(shell)) => {
-            batch::write(batch, shell, script).map_err(|source| WordsError::Write { source })?;
-            Ok(Some(batch::words(batch, shell, script)))
+            batch::write(batch, shell, script)
+                .map_err(|source| CommandLineError::Write { source })?;
+            Ok(Some(batch::submit_command(batch, shell, script)))
         }
-        (Program::Batch(_), None) => Err(WordsError::Batch),
+        (Program::Batch(_), None) => Err(CommandLineError::Batch),
     }
 }
 
 /// Executes the command, or, if `timed`, runs it as a child to measure how long it takes.
 fn execute(words: &[String], timed: bool) -> ExitCode {
     let Some((name, arguments)) = words.split_first() else {
-        say("the command is empty");
+        log("the command is empty");
         return ExitCode::from(NOT_FOUND);
     };
     let mut command = Command::new(name);
     command.args(arguments).env_remove(HOSTNAME_VARIABLE);
     let error = if timed {
-        match time(&mut command) {
+        match run_timed(&mut command) {
             Ok(code) => return ExitCode::from(code),
             Err(error) => error,
         }
     } else {
         command.exec()
     };
-    say(&format!("failed to run {:?}: {error}", OsStr::new(name)));
+    log(&format!("failed to run {:?}: {error}", OsStr::new(name)));
     ExitCode::from(match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     })
 }
 
-fn time(command: &mut Command) -> io::Result<u8> {
+fn run_timed(command: &mut Command) -> io::Result<u8> {
     // Flux signals the whole process group; this process must survive to print the time.
     let _ignored = signals::ignore_stop()?;
     let start = Instant::now();
     let status = command.spawn()?.wait()?;
-    say_time("fluxsubmit", start.elapsed());
+    print_wall_time("fluxsubmit", start.elapsed());
     Ok(processes::exit_code(status))
 }
 
 /// Prints a time as `/usr/bin/time -f "FLUXTIME NAME wall time %E"` does, for compatibility with
 /// the Go operator.
-pub fn say_time(name: &str, elapsed: Duration) {
+pub fn print_wall_time(name: &str, elapsed: Duration) {
     eprintln!("FLUXTIME {name} wall time {}", wall_time(elapsed));
 }
 
@@ -141,16 +142,16 @@ fn wall_time(elapsed: Duration) -> String {
 }
 
 /// Waits until the instance shuts down: Flux then sends SIGHUP.
-fn stay(layout: &Layout) -> ExitCode {
+fn wait_for_shutdown(layout: &Layout) -> ExitCode {
     match signals::wait_for_stop() {
         Ok(()) => {
             // While it shuts down, the broker treats any exit of its program as a failure. This
             // notice tells the agent that it is not one.
-            notice::send(&layout.notices(), &Notice::Released);
+            notice::send(&layout.notices(), &Notice::ShutdownRequested);
             ExitCode::SUCCESS
         }
         Err(error) => {
-            say(&format!("failed to wait for signals: {error}"));
+            log(&format!("failed to wait for signals: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -161,8 +162,11 @@ mod tests {
     use super::*;
     use flux_operator_wire::Batch;
 
-    fn words(program: &Program, shell: Option<&Shell>) -> Result<Option<Vec<String>>, WordsError> {
-        super::words(program, shell, Path::new("/nowhere"))
+    fn words(
+        program: &Program,
+        shell: Option<&Shell>,
+    ) -> Result<Option<Vec<String>>, CommandLineError> {
+        super::command_line(program, shell, Path::new("/nowhere"))
     }
 
     fn line(line: &str, words: &[&str]) -> Program {
@@ -171,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn words_are_executed_as_they_are() {
+    fn arguments_are_executed_unchanged() {
         let given: Vec<_> = ["echo", "", "$HOME", "a\nb"].map(str::to_owned).into();
         assert_eq!(words(&Program::Words(given.clone()), None).unwrap(), Some(given));
         assert_eq!(words(&Program::Stay, None).unwrap(), None);
     }
 
     #[test]
-    fn a_line_is_for_a_shell_if_there_is_one() {
+    fn a_line_is_run_by_a_shell_if_there_is_one() {
         let shell = Shell { program: "/bin/sh".into(), bash: false };
         let run = words(&line("echo \"$@\" *", &["x y", ""]), Some(&shell)).unwrap().unwrap();
         assert_eq!(run, ["/bin/sh", "-c", "echo \"$@\" *", "sh", "x y", ""]);
@@ -190,11 +194,11 @@ mod tests {
         assert_eq!(run, ["flux", "submit", "a b", "c", "*"]);
         assert!(words(&line("echo 'unterminated", &[]), None).is_err());
         let batch = Batch { prefix: String::new(), options: "-N1".into(), script: String::new() };
-        assert!(matches!(words(&Program::Batch(batch), None), Err(WordsError::Batch)));
+        assert!(matches!(words(&Program::Batch(batch), None), Err(CommandLineError::Batch)));
     }
 
     #[test]
-    fn times_look_like_those_of_time() {
+    fn times_are_formatted_like_those_of_time() {
         for (milliseconds, text) in
             [(3_829, "0:03.82"), (61_000, "1:01.00"), (3_661_500, "1:01:01"), (0, "0:00.00")]
         {

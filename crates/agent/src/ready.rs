@@ -18,7 +18,7 @@ impl Default for Readiness {
 impl Readiness {
     /// Records a notice of an inner stage. The lead is ready when the program has started, which
     /// is when enough brokers are online; a worker is ready when it is online itself.
-    pub fn take(&self, notice: &Notice, leads: bool) {
+    pub fn record(&self, notice: &Notice, leads: bool) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ready = match notice {
             // Two stages send notices, so this one may arrive after that of the program. Only
@@ -28,8 +28,8 @@ impl Readiness {
             Notice::BrokerStarted { .. } => Err("waiting for the lead"),
             Notice::ProgramStarted if leads => Ok(()),
             Notice::Online if !leads => Ok(()),
-            Notice::BrokerLost { .. } => Err("the broker exited and will be restarted"),
-            Notice::BrokerEnded { .. } | Notice::Released => Err("the broker exited"),
+            Notice::BrokerRestarting { .. } => Err("the broker exited and will be restarted"),
+            Notice::BrokerExited { .. } | Notice::ShutdownRequested => Err("the broker exited"),
             Notice::Failed { .. } => Err("the broker cannot be started"),
             Notice::Online | Notice::ProgramStarted | Notice::Flushed => return,
         };
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn the_lead_is_ready_with_its_program_and_a_worker_when_online() {
         let started = Notice::BrokerStarted { process: 1 };
-        let ended = Notice::BrokerEnded { code: 0, killed: false, tail: String::new() };
+        let finished = Notice::BrokerExited { code: 0, killed: false, last_output: String::new() };
         for (leads, ready) in [(true, Notice::ProgramStarted), (false, Notice::Online)] {
             let readiness = Readiness::default();
             let other = if leads { Notice::Online } else { Notice::ProgramStarted };
@@ -64,12 +64,12 @@ mod tests {
                 (&Notice::Flushed, 200),
                 // Arrives late, on a busy machine.
                 (&started, 200),
-                (&Notice::BrokerLost { code: 1 }, 503),
+                (&Notice::BrokerRestarting { code: 1 }, 503),
                 (&started, 503),
                 (&ready, 200),
-                (&ended, 503),
+                (&finished, 503),
             ] {
-                readiness.take(notice, leads);
+                readiness.record(notice, leads);
                 let response = readiness.response();
                 assert_eq!(response.status, expected, "{notice:?} {response:?}");
             }

@@ -13,24 +13,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use flux_operator_flux::broker_config::PrintError;
+use flux_operator_flux::broker_config::BrokerConfigPrintError;
 use flux_operator_wire::names::{path, variable};
-use flux_operator_wire::{Ending, EndingReason};
+use flux_operator_wire::{Termination, TerminationReason};
 use rustix::process::Pid;
 
-use crate::arguments::{self, Run};
-use crate::ending::{self, Child, Seen, chain, say};
+use crate::arguments::{self, RunArguments};
 use crate::files::{self, WriteError};
 use crate::hooks::{self, Hooks};
 use crate::layout::Layout;
 use crate::lead_proof::LeadProof;
 use crate::listener::{self, Request};
 use crate::notice::{self, Notice};
-use crate::rank::{self, Rank, RankError};
+use crate::rank_plan::{self, RankPlan, RankPlanError};
 use crate::ready::Readiness;
 use crate::secrets::{self, CertificateFileError};
-use crate::supervisor::{Supervisor, Waited};
-use crate::{config, cores, environment, own_program, search, user_files, view};
+use crate::supervisor::{Supervisor, WaitOutcome};
+use crate::termination::{self, ChildExit, StageState, error_chain, log};
+use crate::{config, cores, environment, own_program, search_path, user_files, view};
 
 /// The path of the user's script, the same as with the Go operator.
 const SCRIPT: &str = "/tmp/custom-entrypoint.sh";
@@ -39,13 +39,13 @@ const SCRIPT: &str = "/tmp/custom-entrypoint.sh";
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
     #[error("failed to determine the rank")]
-    Rank { source: RankError },
+    Rank { source: RankPlanError },
     #[error("failed to load the certificate")]
     Certificate { source: CertificateFileError },
     #[error("the lead was lost {failures} times, and may be restarted {limit} times")]
     RestartLimit { failures: u64, limit: u32 },
     #[error("failed to generate the broker's configuration")]
-    Config { source: PrintError },
+    Config { source: BrokerConfigPrintError },
     #[error("failed to prepare the agent's directory")]
     Write { source: WriteError },
     #[error("failed to create the pipe {path:?}")]
@@ -59,60 +59,62 @@ enum PrepareError {
 }
 
 impl PrepareError {
-    fn reason(&self) -> EndingReason {
+    fn reason(&self) -> TerminationReason {
         match self {
-            PrepareError::Certificate { .. } => EndingReason::BadCertificate,
-            PrepareError::RestartLimit { .. } => EndingReason::RestartLimit,
-            PrepareError::NoShell => EndingReason::HookFailed,
-            PrepareError::Program { .. } | PrepareError::Spawn { .. } => EndingReason::BrokerFailed,
+            PrepareError::Certificate { .. } => TerminationReason::BadCertificate,
+            PrepareError::RestartLimit { .. } => TerminationReason::RestartLimit,
+            PrepareError::NoShell => TerminationReason::HookFailed,
+            PrepareError::Program { .. } | PrepareError::Spawn { .. } => {
+                TerminationReason::BrokerFailed
+            }
             PrepareError::Rank { .. }
             | PrepareError::Config { .. }
             | PrepareError::Write { .. }
-            | PrepareError::Notices { .. } => EndingReason::BadPlan,
+            | PrepareError::Notices { .. } => TerminationReason::BadPlan,
         }
     }
 }
 
 /// How the agent exits.
-struct Ended {
-    ending: Ending,
+struct AgentExit {
+    termination: Termination,
     /// This is the lead, and it may be restarted.
-    comes_back: bool,
+    can_restart: bool,
 }
 
 /// Boots one broker and supervises it.
-pub fn run(arguments: &Run) -> ExitCode {
+pub fn run(arguments: &RunArguments) -> ExitCode {
     let mut supervisor = match Supervisor::new() {
         Ok(supervisor) => supervisor,
         Err(error) => {
-            say(&format!("failed to handle signals: {error}"));
+            log(&format!("failed to handle signals: {error}"));
             return ExitCode::FAILURE;
         }
     };
     if arguments.stop_on_eof {
         supervisor.stop_on_eof();
     }
-    let ended = boot(arguments, &mut supervisor).unwrap_or_else(|error| Ended {
-        ending: ending::failed(error.reason(), &error),
-        comes_back: false,
+    let finished = boot(arguments, &mut supervisor).unwrap_or_else(|error| AgentExit {
+        termination: termination::failed(error.reason(), &error),
+        can_restart: false,
     });
-    supervisor.kill_rest();
-    ending::leave(&ended.ending, &arguments.ending);
-    ExitCode::from(ending::exit_code(&ended.ending, ended.comes_back))
+    supervisor.kill_remaining();
+    termination::write(&finished.termination, &arguments.termination);
+    ExitCode::from(termination::exit_code(&finished.termination, finished.can_restart))
 }
 
-fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareError> {
-    let rank = Rank::read(&arguments.place).map_err(|source| PrepareError::Rank { source })?;
-    let layout = Layout::new(&arguments.place.root);
+fn boot(arguments: &RunArguments, supervisor: &mut Supervisor) -> Result<AgentExit, PrepareError> {
+    let rank = RankPlan::read(&arguments.common).map_err(|source| PrepareError::Rank { source })?;
+    let layout = Layout::new(&arguments.common.root);
     let grace = Duration::from_secs(rank.plan.grace_seconds.into());
     let readiness = Readiness::default();
-    let proof = LeadProof::read(&arguments.place, &rank.plan, rank.leads());
-    serve(rank.plan.ready_port, readiness.clone(), proof.clone());
+    let proof = LeadProof::read(&arguments.common, &rank.plan, rank.is_lead());
+    serve_probes(rank.plan.ready_port, readiness.clone(), proof.clone());
     let failures = check_restarts(&rank)?;
     // Without a Job nothing is restarted.
     let comes_back =
-        rank.leads() && !arguments.stop_on_eof && failures < u64::from(rank.plan.restart_limit);
-    let ended = |ending| Ok(Ended { ending, comes_back });
+        rank.is_lead() && !arguments.stop_on_eof && failures < u64::from(rank.plan.restart_limit);
+    let finished = |termination| Ok(AgentExit { termination, can_restart: comes_back });
     configure(&rank, &layout, arguments)?;
     let pipe = layout.notices();
     let opened = notice::listen(&pipe);
@@ -120,72 +122,77 @@ fn boot(arguments: &Run, supervisor: &mut Supervisor) -> Result<Ended, PrepareEr
         Ok(file) => supervisor.listen(pipe, file),
         Err(source) => return Err(PrepareError::Notices { path: pipe, source }),
     }
-    let mut command = command(&rank, &layout, arguments)?;
+    let mut command = stage_command(&rank, &layout, arguments)?;
     let child = supervisor.spawn(&mut command).map_err(|source| PrepareError::Spawn {
         program: PathBuf::from(command.get_program()),
         source,
     })?;
-    let mut seen = Seen::default();
+    let mut seen = StageState::default();
     let waited = supervisor.wait(child, &mut |notice| {
-        readiness.take(&notice, rank.leads());
+        readiness.record(&notice, rank.is_lead());
         if let (Notice::ProgramStarted, Some(ready)) = (&notice, &arguments.ready) {
-            tell_ready(ready);
+            report_ready(ready);
         }
-        seen.take(notice);
+        seen.record(notice);
     });
-    let Waited::Ended(code) = waited else {
+    let WaitOutcome::Exited(code) = waited else {
         // Workers that start now belong to the next lead.
         proof.iter().for_each(LeadProof::resign);
         // A lead that will be restarted must not shut down the instance: its workers would
         // take that as final and not reconnect.
-        let comes_back =
-            rank.leads() && !arguments.stop_on_eof && failures < u64::from(rank.plan.restart_limit);
+        let comes_back = rank.is_lead()
+            && !arguments.stop_on_eof
+            && failures < u64::from(rank.plan.restart_limit);
         let lost = seen.broker.filter(|_| comes_back).and_then(Pid::from_raw);
         supervisor.stop(lost, grace);
-        return ended(ending::stopped());
+        return finished(termination::stopped());
     };
-    complete(&layout);
-    let hook = Hooks::of(&rank).and_then(|_| hooks::current(&layout.hooks()));
-    let child = Child { code, hook: hook.as_deref(), strict: rank.plan.logging.strict };
-    if rank.leads() {
-        return ended(seen.ending_of_lead(child));
+    mark_complete(&layout);
+    let hook = Hooks::for_rank(&rank).and_then(|_| hooks::current_hook(&layout.hooks()));
+    let child = ChildExit { code, hook: hook.as_deref(), strict: rank.plan.logging.strict };
+    if rank.is_lead() {
+        return finished(seen.lead_termination(child));
     }
-    if let Some(ending) = seen.ending_of_worker(child) {
-        return ended(ending);
+    if let Some(termination) = seen.worker_termination(child) {
+        return finished(termination);
     }
     if arguments.stop_on_eof {
         // Without a Job a worker may complete, so there is nothing to wait for.
-        return ended(worker_without_job(&seen));
+        return finished(worker_termination_without_job(&seen));
     }
     // An index that exits with 0 is never restarted, so a lead that is restarted would wait
     // for it forever.
     supervisor.wait_for_stop();
     supervisor.stop(None, grace);
-    ended(ending::stopped())
+    finished(termination::stopped())
 }
 
 /// Writes a line to the file of a process that waits until the cluster is ready.
-fn tell_ready(file: &Path) {
+fn report_ready(file: &Path) {
     let opened = std::fs::OpenOptions::new().append(true).open(file);
     let written = opened.and_then(|mut file| file.write_all(b"ready\n"));
     if let Err(error) = written {
-        say(&format!("failed to report that the cluster is ready: {error}"));
+        log(&format!("failed to report that the cluster is ready: {error}"));
     }
 }
 
-fn worker_without_job(seen: &Seen) -> Ending {
-    match &seen.ended {
-        Some((code, tail)) if *code != 0 => Ending {
+fn worker_termination_without_job(seen: &StageState) -> Termination {
+    match &seen.broker_exit {
+        Some((code, tail)) if *code != 0 => Termination {
             exit_code: *code,
-            reason: EndingReason::BrokerFailed,
+            reason: TerminationReason::BrokerFailed,
             message: format!("the broker exited with {code}: {tail}"),
         },
-        _ => Ending { exit_code: 0, reason: EndingReason::Completed, message: String::new() },
+        _ => Termination {
+            exit_code: 0,
+            reason: TerminationReason::Completed,
+            message: String::new(),
+        },
     }
 }
 
 /// Answers other agents at [`path::LEAD`], and the kubelet at every other path.
-fn serve(port: u16, readiness: Readiness, proof: Option<LeadProof>) {
+fn serve_probes(port: u16, readiness: Readiness, proof: Option<LeadProof>) {
     let answer = move |request: &Request<'_>| match &proof {
         Some(proof) if request.path == path::LEAD => proof.response(request.query),
         _ => readiness.response(),
@@ -194,18 +201,18 @@ fn serve(port: u16, readiness: Readiness, proof: Option<LeadProof>) {
         && let Err(error) = listener::serve(port, answer)
     {
         // The cluster can run without a readiness probe.
-        say(&format!("failed to listen on port {port}: {error}"));
+        log(&format!("failed to listen on port {port}: {error}"));
     }
 }
 
 /// How often the lead was lost. Fails if that exceeds the limit.
-fn check_restarts(rank: &Rank) -> Result<u64, PrepareError> {
-    if !rank.leads() {
+fn check_restarts(rank: &RankPlan) -> Result<u64, PrepareError> {
+    if !rank.is_lead() {
         return Ok(0);
     }
     let counts =
         [variable::INDEX_FAILURES, variable::IGNORED_FAILURES].map(|name| std::env::var(name).ok());
-    let failures = rank::failures([counts[0].as_deref(), counts[1].as_deref()]);
+    let failures = rank_plan::total_failures([counts[0].as_deref(), counts[1].as_deref()]);
     let limit = rank.plan.restart_limit;
     if failures > u64::from(limit) {
         return Err(PrepareError::RestartLimit { failures, limit });
@@ -214,11 +221,15 @@ fn check_restarts(rank: &Rank) -> Result<u64, PrepareError> {
 }
 
 /// Writes all files that the broker, hooks and users' tools read.
-fn configure(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<(), PrepareError> {
+fn configure(
+    rank: &RankPlan,
+    layout: &Layout,
+    arguments: &RunArguments,
+) -> Result<(), PrepareError> {
     let write = |source| PrepareError::Write { source };
     layout.create(&rank.plan.hosts, arguments.private.as_deref()).map_err(write)?;
     let certificate = layout.certificate();
-    secrets::copy_certificate(&arguments.place.secrets, &certificate)
+    secrets::copy_certificate(&arguments.common.secrets, &certificate)
         .map_err(|source| PrepareError::Certificate { source })?;
     let limit = std::env::var(variable::CPU_LIMIT).ok();
     let toml = config::broker_toml(rank, &certificate, cores::count(limit.as_deref()))
@@ -227,37 +238,43 @@ fn configure(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<(), Prepar
     let output = PathBuf::from(&rank.plan.output_directory);
     if let Err(error) = files::create_directory(&output) {
         // Only some programs write there, and they will report the error.
-        say(&chain(&error));
+        log(&error_chain(&error));
     }
     if !rank.plan.hooks.script.is_empty() {
         files::write(SCRIPT.as_ref(), &rank.plan.hooks.script, 0o755).map_err(write)?;
     }
-    let changes = changes(rank, layout, arguments);
-    let lookup = |name: &str| changes.get(name).cloned().or_else(|| environment::of_process(name));
+    let changes = environment_changes(rank, layout, arguments);
+    let lookup =
+        |name: &str| changes.get(name).cloned().or_else(|| environment::process_variable(name));
     user_files::write(&rank.plan, layout, &lookup).map_err(write)?;
     if let Err(error) = view::link(&rank.plan, layout) {
         // Flux itself does not need the link.
-        say(&format!("failed to link the view: {error}"));
+        log(&format!("failed to link the view: {error}"));
     }
-    user_files::mark(layout, "flux-operator-done.txt").map_err(write)
+    user_files::create_marker(layout, "flux-operator-done.txt").map_err(write)
 }
 
 /// The command that the agent starts: the inner stage, or a shell that runs the hooks around it.
-fn command(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<Command, PrepareError> {
+fn stage_command(
+    rank: &RankPlan,
+    layout: &Layout,
+    arguments: &RunArguments,
+) -> Result<Command, PrepareError> {
     let program = own_program::path().map_err(|source| PrepareError::Program { source })?;
     let mut stage = vec![program.to_string_lossy().into_owned(), "broker".to_owned()];
     stage.extend([arguments::AGENT.to_owned(), std::process::id().to_string()]);
-    stage.extend(arguments.place.to_words());
-    let changes = changes(rank, layout, arguments);
-    let mut command = match Hooks::of(rank) {
+    stage.extend(arguments.common.to_arguments());
+    let changes = environment_changes(rank, layout, arguments);
+    let mut command = match Hooks::for_rank(rank) {
         None => {
             let mut command = Command::new(&stage[0]);
             command.args(&stage[1..]);
             command
         }
         Some(hooks) => {
-            let path = changes.get("PATH").cloned().or_else(|| environment::of_process("PATH"));
-            let shell = search::shell(path.as_deref()).ok_or(PrepareError::NoShell)?;
+            let path =
+                changes.get("PATH").cloned().or_else(|| environment::process_variable("PATH"));
+            let shell = search_path::find_shell(path.as_deref()).ok_or(PrepareError::NoShell)?;
             let directory = layout.hooks();
             hooks
                 .write(&directory, &shell, &stage, rank.plan.logging)
@@ -275,13 +292,17 @@ fn command(rank: &Rank, layout: &Layout, arguments: &Run) -> Result<Command, Pre
     Ok(command)
 }
 
-fn changes(rank: &Rank, layout: &Layout, arguments: &Run) -> environment::Changes {
-    let arguments::Place { flux, .. } = &arguments.place;
-    environment::changes(&rank.plan, layout, flux.as_deref(), &environment::of_process)
+fn environment_changes(
+    rank: &RankPlan,
+    layout: &Layout,
+    arguments: &RunArguments,
+) -> environment::Changes {
+    let arguments::CommonArguments { flux, .. } = &arguments.common;
+    environment::changes(&rank.plan, layout, flux.as_deref(), &environment::process_variable)
 }
 
-fn complete(layout: &Layout) {
-    if let Err(error) = user_files::mark(layout, "flux-operator-complete.txt") {
-        say(&chain(&error));
+fn mark_complete(layout: &Layout) {
+    if let Err(error) = user_files::create_marker(layout, "flux-operator-complete.txt") {
+        log(&error_chain(&error));
     }
 }

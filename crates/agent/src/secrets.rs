@@ -106,7 +106,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn the_copy_is_for_its_owner_alone() {
+    fn the_copy_is_readable_only_by_its_owner() {
         let directory = tempfile::tempdir().unwrap();
         let certificate =
             Certificate::new(SecretKey::from_bytes([7; 32]), Metadata::new("test").unwrap());
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_showing_it() {
+    fn errors_do_not_contain_the_secret() {
         let directory = tempfile::tempdir().unwrap();
         let copy = directory.path().join("copy");
         let error = copy_certificate(directory.path(), &copy).unwrap_err();

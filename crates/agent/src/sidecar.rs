@@ -12,22 +12,22 @@ use std::time::Duration;
 use flux_operator_wire::{BootPlan, Logging, Sidecar};
 
 use crate::arguments::{self, text};
-use crate::delay::Delay;
-use crate::ending::{chain, say};
+use crate::backoff::Backoff;
 use crate::environment;
 use crate::files::{self, WriteError};
-use crate::hooks::{self, quote, silence, source, strict};
+use crate::hooks::{self, quote, redirection, source_lines, strict_lines};
 use crate::layout::Layout;
 use crate::own_program;
-use crate::rank::{self, RankError};
-use crate::search::{self, Shell};
-use crate::supervisor::{Supervisor, Waited};
+use crate::rank_plan::{self, RankPlanError};
+use crate::search_path::{self, Shell};
+use crate::supervisor::{Supervisor, WaitOutcome};
+use crate::termination::{error_chain, log};
 
 /// Why a sidecar cannot start.
 #[derive(Debug, thiserror::Error)]
 enum SidecarError {
     #[error("failed to load the plan")]
-    Plan { source: RankError },
+    Plan { source: RankPlanError },
     #[error("the plan has no sidecar {name:?}")]
     Unknown { name: String },
     #[error("neither bash nor sh is in PATH, but sidecar {name:?} needs a shell")]
@@ -43,20 +43,21 @@ enum SidecarError {
 }
 
 /// Runs the scripts of a sidecar, and then waits until it is stopped.
-pub fn run(arguments: &arguments::Sidecar) -> ExitCode {
-    match stay(arguments) {
+pub fn run(arguments: &arguments::SidecarArguments) -> ExitCode {
+    match supervise(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&chain(&error));
+            log(&error_chain(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-fn stay(arguments: &arguments::Sidecar) -> Result<(), SidecarError> {
+fn supervise(arguments: &arguments::SidecarArguments) -> Result<(), SidecarError> {
     let mut supervisor = Supervisor::new().map_err(|source| SidecarError::Signals { source })?;
     let name = &arguments.name;
-    let plan = rank::read_plan(&arguments.plan).map_err(|source| SidecarError::Plan { source })?;
+    let plan =
+        rank_plan::read_plan(&arguments.plan).map_err(|source| SidecarError::Plan { source })?;
     let sidecar = plan.sidecars.iter().find(|sidecar| sidecar.name == *name);
     let sidecar = sidecar.ok_or_else(|| SidecarError::Unknown { name: name.clone() })?;
     let layout = Layout::new(&arguments.root);
@@ -65,9 +66,9 @@ fn stay(arguments: &arguments::Sidecar) -> Result<(), SidecarError> {
         program: PathBuf::from(command.get_program()),
         source,
     })?;
-    if let Waited::Ended(code) = supervisor.wait(child, &mut |_| {}) {
+    if let WaitOutcome::Exited(code) = supervisor.wait(child, &mut |_| {}) {
         if code != 0 {
-            say(&format!("sidecar {name:?} exited with {code}"));
+            log(&format!("sidecar {name:?} exited with {code}"));
         }
         supervisor.wait_for_stop();
     }
@@ -76,11 +77,11 @@ fn stay(arguments: &arguments::Sidecar) -> Result<(), SidecarError> {
 }
 
 fn command(plan: &BootPlan, sidecar: &Sidecar, layout: &Layout) -> Result<Command, SidecarError> {
-    let changes = environment::changes(plan, layout, None, &environment::of_process);
-    let path = changes.get("PATH").cloned().or_else(|| environment::of_process("PATH"));
+    let changes = environment::changes(plan, layout, None, &environment::process_variable);
+    let path = changes.get("PATH").cloned().or_else(|| environment::process_variable("PATH"));
     let name = || sidecar.name.clone();
-    let shell =
-        search::shell(path.as_deref()).ok_or_else(|| SidecarError::NoShell { name: name() })?;
+    let shell = search_path::find_shell(path.as_deref())
+        .ok_or_else(|| SidecarError::NoShell { name: name() })?;
     let program = own_program::path().map_err(|source| SidecarError::Program { source })?;
     let directory = layout.sidecar(&sidecar.name);
     let socket = layout.socket();
@@ -108,34 +109,34 @@ fn write(
     {
         files::write(&directory.join(name), format!("{content}\n"), 0o644)?;
     }
-    let hook = |name| source(directory, name, silence(name, logging.quiet));
-    let mut script = strict(shell, logging.strict).to_owned() + &hook("init");
+    let hook = |name| source_lines(directory, name, redirection(name, logging.quiet));
+    let mut script = strict_lines(shell, logging.strict).to_owned() + &hook("init");
     if *wait_for_socket {
         script += &format!("{wait}\n");
     }
     script += &hook("servicePre");
     let words: Vec<_> = words.iter().map(|word| quote(word)).collect();
     script += &format!("set -- {}\n", words.join(" "));
-    script += &source(directory, "command", "");
+    script += &source_lines(directory, "command", "");
     // The exit code is that of the command.
     script += "flux_operator_code=$?\nset --\n";
-    script += &source(directory, "post", "");
+    script += &source_lines(directory, "post", "");
     script += "exit $flux_operator_code\n";
     files::write(&directory.join(hooks::SCRIPT), script, 0o644)
 }
 
 /// Inner stage: waits until a broker answers at `socket`.
-pub fn wait_for(socket: &Path) -> ExitCode {
-    let mut delay = Delay::new(Duration::from_millis(10), Duration::from_millis(500));
-    while !answers(socket) {
-        thread::sleep(delay.grow());
+pub fn await_socket(socket: &Path) -> ExitCode {
+    let mut delay = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
+    while !is_listening(socket) {
+        thread::sleep(delay.next_delay());
     }
     ExitCode::SUCCESS
 }
 
 /// Whether a broker listens on the socket. A stale socket refuses connections; if the path is
 /// too long to connect to, the socket only has to exist.
-fn answers(socket: &Path) -> bool {
+fn is_listening(socket: &Path) -> bool {
     match std::os::unix::net::UnixStream::connect(socket) {
         Ok(_) => true,
         Err(error) => error.kind() == std::io::ErrorKind::InvalidInput && socket.exists(),
@@ -150,7 +151,7 @@ mod tests {
     fn output(sidecar: &Sidecar, logging: Logging) -> (String, Option<i32>) {
         let directory = tempfile::tempdir().unwrap();
         let path = std::env::var_os("PATH");
-        let shell = search::shell(path.as_deref()).unwrap();
+        let shell = search_path::find_shell(path.as_deref()).unwrap();
         write(sidecar, directory.path(), &shell, "echo wait", logging).unwrap();
         let script = directory.path().join(hooks::SCRIPT);
         let output = Command::new(&shell.program).arg(script).output().unwrap();
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_run_in_order_in_one_shell() {
+    fn scripts_run_in_order_in_one_shell() {
         let sidecar = Sidecar {
             name: "web".into(),
             init: "A=1; echo init".into(),
@@ -177,19 +178,19 @@ mod tests {
     }
 
     #[test]
-    fn a_sidecar_without_texts_does_nothing() {
+    fn a_sidecar_without_scripts_does_nothing() {
         let strict = Logging { strict: true, ..Logging::default() };
         assert_eq!(output(&Sidecar::default(), strict), (String::new(), Some(0)));
     }
 
     #[test]
-    fn a_socket_answers_only_while_somebody_listens() {
+    fn a_socket_is_detected_only_while_a_process_listens() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("local");
-        assert!(!answers(&socket));
+        assert!(!is_listening(&socket));
         let listener = UnixListener::bind(&socket).unwrap();
-        assert!(answers(&socket));
+        assert!(is_listening(&socket));
         drop(listener);
-        assert!(!answers(&socket));
+        assert!(!is_listening(&socket));
     }
 }

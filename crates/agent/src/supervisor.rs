@@ -16,7 +16,7 @@ use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
 
 use crate::notice::{self, Notice};
-use crate::processes::{self, Ended, Reaped};
+use crate::processes::{self, ExitedChild, Reaped};
 use crate::signals;
 
 /// How long to wait after SIGKILL. What is left then is killed with the container.
@@ -28,15 +28,15 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 enum Event {
     Stop,
-    Children,
+    ChildExited,
     Notice(Notice),
 }
 
 /// The result of waiting for a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitOutcome {
     /// The child exited with this code.
-    Ended(u8),
+    Exited(u8),
     /// A signal to stop was received.
     Stop,
 }
@@ -50,7 +50,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts to handle signals; from now on they are reported only as [`Waited::Stop`].
+    /// Starts to handle signals; from now on they are reported only as [`WaitOutcome::Stop`].
     pub fn new() -> io::Result<Supervisor> {
         // A process group of our own, so that a signal to it reaches our descendants only.
         if rustix::process::getpgrp() != rustix::process::getpid() {
@@ -60,11 +60,11 @@ impl Supervisor {
         let (sender, events) = mpsc::channel();
         let signalled = sender.clone();
         signals::on_stop(move || signalled.send(Event::Stop).is_ok())?;
-        let mut ended = Signals::new([SIGCHLD])?;
+        let mut finished = Signals::new([SIGCHLD])?;
         let signalled = sender.clone();
         thread::spawn(move || {
-            for _ in ended.forever() {
-                if signalled.send(Event::Children).is_err() {
+            for _ in finished.forever() {
+                if signalled.send(Event::ChildExited).is_err() {
                     return;
                 }
             }
@@ -102,14 +102,14 @@ impl Supervisor {
 
     /// Waits until `child` exits or a signal to stop is received. `seen` is called with every
     /// notice that was sent until then.
-    pub fn wait(&mut self, child: Pid, seen: &mut dyn FnMut(Notice)) -> Waited {
+    pub fn wait(&mut self, child: Pid, on_notice: &mut dyn FnMut(Notice)) -> WaitOutcome {
         loop {
             match self.events.recv().expect("we hold a sender ourselves") {
-                Event::Stop => return Waited::Stop,
-                Event::Notice(notice) => seen(notice),
-                Event::Children => {
-                    if let Some(code) = reap_until(child) {
-                        return self.flush(code, seen);
+                Event::Stop => return WaitOutcome::Stop,
+                Event::Notice(notice) => on_notice(notice),
+                Event::ChildExited => {
+                    if let Some(code) = reap_all(child) {
+                        return self.flush(code, on_notice);
                     }
                 }
             }
@@ -122,15 +122,15 @@ impl Supervisor {
             match self.events.recv().expect("we hold a sender ourselves") {
                 Event::Stop => return,
                 Event::Notice(_) => {}
-                Event::Children => while matches!(processes::reap(), Reaped::Ended(_)) {},
+                Event::ChildExited => while matches!(processes::reap(), Reaped::Exited(_)) {},
             }
         }
     }
 
     /// Stops all descendants, with SIGTERM and, after `grace`, with SIGKILL. `lost` is killed at
     /// once.
-    pub fn stop(&mut self, lost: Option<Pid>, grace: Duration) {
-        if let Some(lost) = lost {
+    pub fn stop(&mut self, kill_first: Option<Pid>, grace: Duration) {
+        if let Some(lost) = kill_first {
             processes::signal(&[lost], Signal::KILL);
             processes::signal(&processes::descendants(rustix::process::getpid()), Signal::TERM);
         } else {
@@ -139,7 +139,7 @@ impl Supervisor {
             let _ = rustix::process::kill_process_group(rustix::process::getpgrp(), Signal::TERM);
         }
         let deadline = Instant::now() + grace;
-        while self.children_left() {
+        while self.has_children() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -149,50 +149,50 @@ impl Supervisor {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.kill_rest();
+        self.kill_remaining();
     }
 
     /// Kills all remaining descendants.
-    pub fn kill_rest(&mut self) {
+    pub fn kill_remaining(&mut self) {
         let deadline = Instant::now() + KILL_LIMIT;
-        while self.children_left() && Instant::now() < deadline {
+        while self.has_children() && Instant::now() < deadline {
             // Repeatedly: a process may start another one meanwhile.
             processes::signal(&processes::descendants(rustix::process::getpid()), Signal::KILL);
             let _ = self.events.recv_timeout(Duration::from_millis(10));
         }
     }
 
-    fn children_left(&self) -> bool {
+    fn has_children(&self) -> bool {
         loop {
             match processes::reap() {
-                Reaped::Ended(_) => {}
+                Reaped::Exited(_) => {}
                 Reaped::Running => return true,
-                Reaped::None => return false,
+                Reaped::NoChildren => return false,
             }
         }
     }
 
     /// Receives the notices that were sent before a child exited with `code`.
-    fn flush(&mut self, code: u8, seen: &mut dyn FnMut(Notice)) -> Waited {
-        let Some(notices) = &self.notices else { return Waited::Ended(code) };
+    fn flush(&mut self, code: u8, seen: &mut dyn FnMut(Notice)) -> WaitOutcome {
+        let Some(notices) = &self.notices else { return WaitOutcome::Exited(code) };
         notice::send(notices, &Notice::Flushed);
         let deadline = Instant::now() + FLUSH_LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
-                Ok(Event::Notice(Notice::Flushed)) | Err(_) => return Waited::Ended(code),
+                Ok(Event::Notice(Notice::Flushed)) | Err(_) => return WaitOutcome::Exited(code),
                 Ok(Event::Notice(notice)) => seen(notice),
-                Ok(Event::Stop) => return Waited::Stop,
-                Ok(Event::Children) => while matches!(processes::reap(), Reaped::Ended(_)) {},
+                Ok(Event::Stop) => return WaitOutcome::Stop,
+                Ok(Event::ChildExited) => while matches!(processes::reap(), Reaped::Exited(_)) {},
             }
         }
     }
 }
 
 /// Reaps all children that have exited; returns the exit code of `child` if it is one of them.
-fn reap_until(child: Pid) -> Option<u8> {
+fn reap_all(child: Pid) -> Option<u8> {
     let mut found = None;
-    while let Reaped::Ended(Ended { process, code }) = processes::reap() {
+    while let Reaped::Exited(ExitedChild { process, code }) = processes::reap() {
         if process == child {
             found = Some(code);
         }

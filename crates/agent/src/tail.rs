@@ -13,7 +13,7 @@ pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
 
 impl Tail {
     /// Forwards `from` to `to` until end of file.
-    pub fn pass(&self, mut from: impl Read, mut to: impl Write) {
+    pub fn forward(&self, mut from: impl Read, mut to: impl Write) {
         let mut buffer = [0; 4096];
         loop {
             let read = match from.read(&mut buffer) {
@@ -59,11 +59,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_passed_on_and_the_end_is_kept() {
+    fn everything_is_forwarded_and_the_end_is_kept() {
         let lines: String = (0..1000).map(|number| format!("line {number}\n")).collect();
         let tail = Tail::default();
         let mut passed = Vec::new();
-        tail.pass(lines.as_bytes(), &mut passed);
+        tail.forward(lines.as_bytes(), &mut passed);
         assert_eq!(passed, lines.as_bytes());
         let text = tail.text();
         assert!(text.len() <= KEPT_BYTES && text.len() > KEPT_BYTES / 2);
@@ -73,10 +73,10 @@ mod tests {
     #[test]
     fn short_and_broken_text_is_kept_too() {
         let tail = Tail::default();
-        tail.pass(&b"one\n\xff\n"[..], std::io::sink());
+        tail.forward(&b"one\n\xff\n"[..], std::io::sink());
         assert_eq!(tail.text(), "one\n\u{fffd}");
         let long = Tail::default();
-        long.pass(&[b'x'; 2 * KEPT_BYTES][..], std::io::sink());
+        long.forward(&[b'x'; 2 * KEPT_BYTES][..], std::io::sink());
         assert_eq!(long.text().len(), KEPT_BYTES);
     }
 

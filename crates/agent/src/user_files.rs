@@ -5,7 +5,7 @@ use std::path::Path;
 use flux_operator_wire::{BootPlan, FluxHome};
 
 use crate::arguments::text;
-use crate::environment::{Lookup, shown};
+use crate::environment::{Lookup, lookup_lossy};
 use crate::files::{self, WriteError};
 use crate::hooks::quote;
 use crate::layout::{Layout, local_uri};
@@ -28,16 +28,16 @@ end
 
 /// Writes the files. `lookup` reads the environment that shells should have.
 pub fn write(plan: &BootPlan, layout: &Layout, lookup: Lookup<'_>) -> Result<(), WriteError> {
-    let view = layout.for_users("flux-view.sh");
+    let view = layout.user_file("flux-view.sh");
     files::write(&view, view_script(plan, layout, lookup), 0o755)?;
-    files::write(&layout.for_users("flux-connect.sh"), connect_script(&view), 0o755)?;
-    files::write(&layout.for_users("load-fluxion.sh"), LOAD_FLUXION, 0o755)?;
+    files::write(&layout.user_file("flux-connect.sh"), connect_script(&view), 0o755)?;
+    files::write(&layout.user_file("load-fluxion.sh"), LOAD_FLUXION, 0o755)?;
     files::write(&layout.task_shell().join("unbound-tasks.lua"), UNBOUND_TASKS, 0o644)
 }
 
 /// Creates an empty marker file of this name.
-pub fn mark(layout: &Layout, name: &str) -> Result<(), WriteError> {
-    files::write(&layout.for_users(name), "", 0o644)
+pub fn create_marker(layout: &Layout, name: &str) -> Result<(), WriteError> {
+    files::write(&layout.user_file(name), "", 0o644)
 }
 
 /// Sets the variables that a shell needs to use the instance. Shells of other containers read it
@@ -45,7 +45,7 @@ pub fn mark(layout: &Layout, name: &str) -> Result<(), WriteError> {
 fn view_script(plan: &BootPlan, layout: &Layout, lookup: Lookup<'_>) -> String {
     let mut script = "# Read this file with `.` to find the Flux instance.\n".to_owned();
     for name in ["PATH", "PYTHONPATH", "FLUX_SHELL_RC_PATH"] {
-        if let Some(value) = shown(lookup, name).filter(|value| !value.is_empty()) {
+        if let Some(value) = lookup_lossy(lookup, name).filter(|value| !value.is_empty()) {
             script += &format!("export {name}={}\"${{{name}:+:${name}}}\"\n", quote(&value));
         }
     }
@@ -91,7 +91,7 @@ fn is_variable(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rank::tests::plan;
+    use crate::rank_plan::tests::plan;
     use std::ffi::OsString;
     use std::process::Command;
 
@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn after_view(layout: &Layout, line: &str) -> String {
-        let script = format!(". {}; {line}", layout.for_users("flux-view.sh").display());
+        let script = format!(". {}; {line}", layout.user_file("flux-view.sh").display());
         let output = Command::new("/bin/sh")
             .args(["-euc", &script])
             .env_clear()
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_gets_the_path_the_socket_and_the_users_variables() {
+    fn a_shell_gets_path_socket_and_the_users_variables() {
         let mut plan = plan();
         plan.flux = FluxHome::View("/the view".into());
         let value = "a 'b' \"$PATH\" `date`\n\\";
@@ -144,7 +144,7 @@ mod tests {
         files::write(&bin.join("flux"), flux, 0o755).unwrap();
         let socket = local_uri(&layout.socket());
         let connect = |words: &[&str]| {
-            let output = Command::new(layout.for_users("flux-connect.sh"))
+            let output = Command::new(layout.user_file("flux-connect.sh"))
                 .args(words)
                 .env_remove("FLUX_URI")
                 .env("PATH", format!("{}:/bin:/usr/bin", bin.display()))

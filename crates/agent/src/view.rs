@@ -16,7 +16,7 @@ use crate::layout::Layout;
 /// Replaces the plan's directory by the one that contains `bin`, if it is below it.
 pub fn resolve(plan: &mut BootPlan) {
     if let FluxHome::View(named) = &mut plan.flux
-        && let Some(view) = find(Path::new(named))
+        && let Some(view) = find_view(Path::new(named))
         && let Some(view) = view.to_str()
     {
         *named = view.to_owned();
@@ -26,14 +26,14 @@ pub fn resolve(plan: &mut BootPlan) {
 /// Links the view at the path that users expect, if it is not there itself.
 pub fn link(plan: &BootPlan, layout: &Layout) -> io::Result<()> {
     let FluxHome::View(view) = &plan.flux else { return Ok(()) };
-    match symlink(view, layout.for_users("view")) {
+    match symlink(view, layout.user_file("view")) {
         // Left by a container that was restarted, or copied there.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
     }
 }
 
-fn find(named: &Path) -> Option<PathBuf> {
+fn find_view(named: &Path) -> Option<PathBuf> {
     if named.join("bin").is_dir() {
         return None;
     }
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn a_view_is_found_below_its_hash() {
         let folder = tempfile::tempdir().unwrap();
-        let mut plan = crate::rank::tests::plan();
+        let mut plan = crate::rank_plan::tests::plan();
         plan.flux = FluxHome::View(folder.path().to_str().unwrap().to_owned());
         let missing = plan.clone();
         resolve(&mut plan);

@@ -8,68 +8,68 @@ use std::time::Duration;
 
 use flux_operator_wire::{Drained, PendingPage, Report, Work};
 
-use crate::delay::Delay;
-use crate::drain::Drains;
+use crate::backoff::Backoff;
+use crate::drain::Drainer;
 use crate::flux_command::FluxCommand;
-use crate::operator::Operator;
+use crate::operator_client::OperatorClient;
 use crate::pending::PendingJobs;
 
 /// The timeout of a long poll: longer than the operator delays its reply.
-const LIMIT: Duration = Duration::from_secs(40);
+const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The delay between two long polls without new work, in case the operator replies at once.
-const PAUSE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The delay between two attempts while the operator does not answer.
-const ALONE: Delay = Delay::new(Duration::from_secs(1), Duration::from_secs(30));
+const UNREACHABLE_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Polls for work, and sends new work to `news` until the receiver is dropped.
-pub fn wait_for(mut operator: Operator, news: &Sender<Vec<Work>>) {
+pub fn poll_forever(mut operator: OperatorClient, sender: &Sender<Vec<Work>>) {
     let mut known = Vec::new();
-    let mut alone = ALONE;
+    let mut alone = UNREACHABLE_BACKOFF;
     loop {
         let report = Report::WorkWanted { known: known.clone() };
-        match operator.exchange(&report, LIMIT) {
+        match operator.exchange(&report, LONG_POLL_TIMEOUT) {
             Ok(reply) if reply.work != known => {
                 alone.reset();
                 known.clone_from(&reply.work);
-                if news.send(reply.work).is_err() {
+                if sender.send(reply.work).is_err() {
                     return;
                 }
             }
             Ok(_) => {
                 alone.reset();
-                thread::sleep(PAUSE);
+                thread::sleep(POLL_INTERVAL);
             }
             // The operator will come back; `known` then tells it what has been received.
-            Err(_) => thread::sleep(alone.grow()),
+            Err(_) => thread::sleep(alone.next_delay()),
         }
     }
 }
 
 /// Applies the operator's work, and collects its results.
-pub struct Duties {
-    drains: Drains,
+pub struct WorkHandler {
+    drains: Drainer,
     pending: PendingJobs,
     lists_pending: bool,
 }
 
-impl Duties {
+impl WorkHandler {
     /// Creates it without work.
-    pub fn new(command: FluxCommand, restored: bool) -> Duties {
-        let drains = Drains::new(command.clone(), restored);
-        Duties { drains, pending: PendingJobs::new(command), lists_pending: false }
+    pub fn new(command: FluxCommand, restored: bool) -> WorkHandler {
+        let drains = Drainer::new(command.clone(), restored);
+        WorkHandler { drains, pending: PendingJobs::new(command), lists_pending: false }
     }
 
     /// Applies work. The operator sends it repeatedly; work that has been applied is skipped.
-    pub fn carry_out(&mut self, work: &[Work]) {
+    pub fn apply(&mut self, work: &[Work]) {
         self.lists_pending = work.contains(&Work::ListPending);
         if !self.lists_pending {
-            self.pending.forget();
+            self.pending.report_again();
         }
         for work in work {
             match work {
-                Work::Drain(drain) => self.drains.make_so(drain),
+                Work::Drain(drain) => self.drains.apply(drain),
                 Work::Lead(_) | Work::ListPending => {}
             }
         }
@@ -77,16 +77,16 @@ impl Duties {
 
     /// The state of draining, for a report.
     pub fn drained(&mut self) -> Option<Drained> {
-        self.drains.carried_out()
+        self.drains.status()
     }
 
     /// The pages of pending jobs to report, if requested and changed.
-    pub fn pending(&mut self) -> Vec<PendingPage> {
-        if self.lists_pending { self.pending.changed() } else { Vec::new() }
+    pub fn pending_pages(&mut self) -> Vec<PendingPage> {
+        if self.lists_pending { self.pending.changed_pages() } else { Vec::new() }
     }
 
     /// A page of pending jobs was not received: report all of them again.
-    pub fn pending_lost(&mut self) {
-        self.pending.forget();
+    pub fn report_pending_again(&mut self) {
+        self.pending.report_again();
     }
 }

@@ -4,12 +4,12 @@
 
 mod common;
 
-use common::{Cluster, line, words};
-use flux_operator_wire::EndingReason;
+use common::{Cluster, argv, shell_line};
+use flux_operator_wire::TerminationReason;
 
 #[test]
-fn what_hooks_export_and_where_they_go_reaches_broker_program_and_post() {
-    let mut cluster = Cluster::new(2, line("flux run -N2 sh -c 'echo task $A $PWD'"));
+fn exports_and_directory_of_hooks_reach_broker_program_and_post() {
+    let mut cluster = Cluster::new(2, shell_line("flux run -N2 sh -c 'echo task $A $PWD'"));
     let hooks = &mut cluster.plan.hooks;
     hooks.init = "echo first; export A=1".into();
     hooks.pre = "A=$A-pre\ncd /usr".into();
@@ -32,8 +32,8 @@ fn what_hooks_export_and_where_they_go_reaches_broker_program_and_post() {
 }
 
 #[test]
-fn post_runs_after_a_program_that_failed_and_its_code_stays() {
-    let mut cluster = Cluster::new(1, line("exit 9"));
+fn post_runs_after_a_failed_program_and_keeps_its_exit_code() {
+    let mut cluster = Cluster::new(1, shell_line("exit 9"));
     cluster.plan.logging.strict = true;
     cluster.plan.logging.quiet = true;
     cluster.plan.hooks.init = "echo chatter".into();
@@ -42,53 +42,53 @@ fn post_runs_after_a_program_that_failed_and_its_code_stays() {
     let mut lead = cluster.start(0);
     assert_eq!(lead.wait(), 9);
     assert_eq!(lead.output(), "saved\n");
-    assert_eq!(lead.ending().reason, EndingReason::CommandFailed);
+    assert_eq!(lead.termination().reason, TerminationReason::CommandFailed);
 }
 
 #[test]
-fn a_hook_that_fails_ends_everything_if_that_is_wanted() {
+fn a_failed_hook_stops_the_agent_when_strict() {
     for (strict, reason, code) in
-        [(true, EndingReason::HookFailed, 1), (false, EndingReason::Completed, 0)]
+        [(true, TerminationReason::HookFailed, 1), (false, TerminationReason::Completed, 0)]
     {
-        let mut cluster = Cluster::without_flux(words(&["true"]));
+        let mut cluster = Cluster::without_flux(argv(&["true"]));
         cluster.plan.logging.strict = strict;
         cluster.plan.hooks.pre = "false\ntrue".into();
         let mut lead = cluster.start(0);
         assert_eq!(lead.wait(), code);
-        let ending = lead.ending();
-        assert_eq!(ending.reason, reason);
-        assert_eq!(ending.message.contains("\"pre\""), strict, "{}", ending.message);
+        let termination = lead.termination();
+        assert_eq!(termination.reason, reason);
+        assert_eq!(termination.message.contains("\"pre\""), strict, "{}", termination.message);
     }
 }
 
 #[test]
-fn a_hook_may_end_everything_by_itself() {
+fn a_hook_that_exits_stops_the_agent() {
     for (text, code, reason) in
-        [("exit 5", 5, EndingReason::HookFailed), ("exit 0", 0, EndingReason::Completed)]
+        [("exit 5", 5, TerminationReason::HookFailed), ("exit 0", 0, TerminationReason::Completed)]
     {
-        let mut cluster = Cluster::without_flux(words(&["echo", "never"]));
+        let mut cluster = Cluster::without_flux(argv(&["echo", "never"]));
         cluster.plan.hooks.broker_pre = text.into();
         let mut lead = cluster.start(0);
         assert_eq!(lead.wait(), code);
-        assert_eq!(lead.ending().reason, reason);
+        assert_eq!(lead.termination().reason, reason);
         assert!(!lead.output().lines().any(|line| line == "never"));
     }
 }
 
 #[test]
-fn a_failing_post_counts_when_strict() {
-    let mut cluster = Cluster::without_flux(words(&["true"]));
+fn a_failing_post_hook_matters_when_strict() {
+    let mut cluster = Cluster::without_flux(argv(&["true"]));
     cluster.plan.logging.strict = true;
     cluster.plan.hooks.post = "exit 75".into();
     let mut lead = cluster.start(0);
     assert_eq!(lead.wait(), 1);
-    let ending = lead.ending();
-    assert_eq!((ending.exit_code, ending.reason), (75, EndingReason::HookFailed));
+    let termination = lead.termination();
+    assert_eq!((termination.exit_code, termination.reason), (75, TerminationReason::HookFailed));
 }
 
 #[test]
-fn hooks_in_an_image_without_a_shell_are_refused_clearly() {
-    let mut cluster = Cluster::without_flux(words(&["true"]));
+fn hooks_in_an_image_without_a_shell_are_rejected() {
+    let mut cluster = Cluster::without_flux(argv(&["true"]));
     cluster.plan.hooks.init = "true".into();
     let empty = cluster.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
@@ -97,14 +97,14 @@ fn hooks_in_an_image_without_a_shell_are_refused_clearly() {
     cluster.flux = None;
     let mut lead = cluster.start(0);
     assert_eq!(lead.wait(), 1);
-    let ending = lead.ending();
-    assert_eq!(ending.reason, EndingReason::HookFailed);
-    assert!(ending.message.contains("neither bash nor sh"), "{}", ending.message);
+    let termination = lead.termination();
+    assert_eq!(termination.reason, TerminationReason::HookFailed);
+    assert!(termination.message.contains("neither bash nor sh"), "{}", termination.message);
 }
 
 #[test]
-fn processes_that_hooks_leave_behind_end_with_the_agent() {
-    let mut cluster = Cluster::without_flux(words(&["true"]));
+fn processes_that_hooks_leave_behind_are_killed_with_the_agent() {
+    let mut cluster = Cluster::without_flux(argv(&["true"]));
     cluster.plan.hooks.pre = "sleep 1000 & (setsid sleep 1000 &)".into();
     let mut lead = cluster.start(0);
     assert_eq!(lead.wait(), 0);
@@ -112,8 +112,8 @@ fn processes_that_hooks_leave_behind_end_with_the_agent() {
 }
 
 #[test]
-fn a_script_of_the_users_is_there_before_the_program() {
-    let mut cluster = Cluster::without_flux(words(&["/tmp/custom-entrypoint.sh", "a b"]));
+fn the_users_script_is_written_before_the_program_starts() {
+    let mut cluster = Cluster::without_flux(argv(&["/tmp/custom-entrypoint.sh", "a b"]));
     cluster.plan.hooks.script = "#!/bin/sh\necho \"script got $1\"\n".into();
     let mut lead = cluster.start(0);
     assert_eq!(lead.wait(), 0);

@@ -4,19 +4,19 @@
 
 mod common;
 
-use common::{Cluster, eventually, line, words};
-use flux_operator_wire::{EndingReason, Program};
+use common::{Cluster, argv, eventually, shell_line};
+use flux_operator_wire::{Program, TerminationReason};
 use proptest::prelude::*;
 
 /// Prints its arguments, each with a NUL after it.
 const PRINTER: &str = "#!/bin/sh\nfor word; do printf '%s\\0' \"$word\"; done >\"$PRINTED\"\n";
 
 #[test]
-fn four_ranks_run_a_program_and_end_well() {
-    let mut cluster = Cluster::new(4, words(&["flux", "run", "-N4", "hostname"]));
+fn four_ranks_run_a_program_successfully() {
+    let mut cluster = Cluster::new(4, argv(&["flux", "run", "-N4", "hostname"]));
     let mut agents = cluster.start_all();
     assert_eq!(agents[0].wait(), 0, "{}", agents[0].output());
-    assert_eq!(agents[0].ending().reason, EndingReason::Completed);
+    assert_eq!(agents[0].termination().reason, TerminationReason::Completed);
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let printed = agents[0].output().lines().filter(|line| *line == name.trim()).count();
     assert_eq!(printed, 4, "{}", agents[0].output());
@@ -28,42 +28,45 @@ fn four_ranks_run_a_program_and_end_well() {
         // A worker never exits by itself: an index that has completed is not restarted.
         assert!(worker.is_running());
         assert_eq!(worker.stop(), 143);
-        assert_eq!(worker.ending().reason, EndingReason::Stopped);
+        assert_eq!(worker.termination().reason, TerminationReason::Stopped);
     }
 }
 
 #[test]
-fn the_code_of_the_program_is_told_and_never_taken_for_a_wish_to_be_replaced() {
+fn the_programs_exit_code_is_reported_and_never_replaces_the_pod() {
     for (code, exit) in [(7, 7), (75, 1), (137, 1), (143, 1)] {
-        let mut cluster = Cluster::new(1, line(&format!("exit {code}")));
+        let mut cluster = Cluster::new(1, shell_line(&format!("exit {code}")));
         let mut lead = cluster.start(0);
         assert_eq!(lead.wait(), exit, "{}", lead.output());
-        let ending = lead.ending();
+        let termination = lead.termination();
         assert_eq!(
-            (i32::from(ending.exit_code), ending.reason),
-            (code, EndingReason::CommandFailed)
+            (i32::from(termination.exit_code), termination.reason),
+            (code, TerminationReason::CommandFailed)
         );
     }
 }
 
 #[test]
-fn a_program_that_is_killed_or_missing_is_told_apart() {
+fn killed_and_missing_programs_have_the_exit_codes_of_a_shell() {
     for (program, code) in [
-        (line("kill -9 $$"), 137),
-        (words(&["/no/such/program"]), 127),
-        (words(&["/dev/null"]), 126),
+        (shell_line("kill -9 $$"), 137),
+        (argv(&["/no/such/program"]), 127),
+        (argv(&["/dev/null"]), 126),
         (Program::Words(Vec::new()), 127),
     ] {
         let mut cluster = Cluster::without_flux(program);
         let mut lead = cluster.start(0);
         lead.wait();
-        let ending = lead.ending();
-        assert_eq!((ending.exit_code, ending.reason), (code, EndingReason::CommandFailed));
+        let termination = lead.termination();
+        assert_eq!(
+            (termination.exit_code, termination.reason),
+            (code, TerminationReason::CommandFailed)
+        );
     }
 }
 
 #[test]
-fn a_real_instance_passes_words_on_byte_for_byte() {
+fn a_real_instance_passes_arguments_byte_for_byte() {
     let odd =
         ["", " ", "$HOME", "`date`", "a'b\"c", "new\nline", "ƒ…", "-Sx=y", "\\", "*", "--", "%h"];
     for wrap in [None, Some("env".to_owned())] {
@@ -77,8 +80,8 @@ fn a_real_instance_passes_words_on_byte_for_byte() {
 }
 
 #[test]
-fn times_are_printed_where_they_are_wanted() {
-    let mut cluster = Cluster::new(1, words(&["true"]));
+fn times_are_printed_if_requested() {
+    let mut cluster = Cluster::new(1, argv(&["true"]));
     cluster.plan.logging.timed = true;
     cluster.plan.logging.quiet = true;
     let mut lead = cluster.start(0);
@@ -91,15 +94,18 @@ fn times_are_printed_where_they_are_wanted() {
 }
 
 #[test]
-fn a_broker_that_ends_before_the_program_shows_what_it_said() {
-    let mut cluster = Cluster::new(1, words(&["true"]));
+fn a_broker_that_exits_before_the_program_reports_its_output() {
+    let mut cluster = Cluster::new(1, argv(&["true"]));
     cluster.plan.verbatim_config = Some("[bootstrap]\nhosts = [ { host = \"other\" } ]\n".into());
     let mut lead = cluster.start(0);
     assert_eq!(lead.wait(), 1);
-    let ending = lead.ending();
-    assert_eq!(ending.reason, EndingReason::BrokerFailed);
-    assert!(ending.message.len() > "the broker exited with 1 before the program: ".len());
-    assert!(lead.output().contains(ending.message.lines().last().unwrap()), "passed on as well");
+    let termination = lead.termination();
+    assert_eq!(termination.reason, TerminationReason::BrokerFailed);
+    assert!(termination.message.len() > "the broker exited with 1 before the program: ".len());
+    assert!(
+        lead.output().contains(termination.message.lines().last().unwrap()),
+        "passed on as well"
+    );
 }
 
 fn run_printer(cluster: &mut Cluster, program: impl Fn(String) -> Program) -> Vec<String> {
@@ -116,7 +122,7 @@ fn run_printer(cluster: &mut Cluster, program: impl Fn(String) -> Program) -> Ve
 }
 
 /// Any arguments, often with characters that are special in shells.
-fn any_words() -> impl Strategy<Value = Vec<String>> {
+fn any_arguments() -> impl Strategy<Value = Vec<String>> {
     let odd = "['\"$`\\\\ \n\ta*?!~#&|;<>(){}=%-]{0,12}";
     let word = prop_oneof![Just(String::new()), "[^\0]{0,12}", odd];
     proptest::collection::vec(word, 0..8)
@@ -130,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn words_arrive_byte_for_byte(given in any_words()) {
+    fn arguments_arrive_byte_for_byte(given in any_arguments()) {
         let mut cluster = Cluster::without_flux(Program::Stay);
         let printed = run_printer(&mut cluster, |printer| {
             Program::Words([printer].into_iter().chain(given.clone()).collect())
@@ -139,9 +145,9 @@ proptest! {
     }
 
     #[test]
-    fn a_line_is_read_by_a_shell_and_its_words_arrive_byte_for_byte(
-        in_line in any_words(),
-        given in any_words(),
+    fn a_line_is_run_by_a_shell_and_its_arguments_arrive_byte_for_byte(
+        in_line in any_arguments(),
+        given in any_arguments(),
     ) {
         let mut cluster = Cluster::without_flux(Program::Stay);
         let printed = run_printer(&mut cluster, |printer| {
@@ -157,7 +163,7 @@ proptest! {
 
 #[test]
 fn a_wrapped_broker_runs_its_program() {
-    let mut cluster = Cluster::new(1, line("echo \"wrapped=$WRAPPED\""));
+    let mut cluster = Cluster::new(1, shell_line("echo \"wrapped=$WRAPPED\""));
     cluster.plan.broker.wrap = Some("env,WRAPPED=yes".into());
     let mut lead = cluster.start(0);
     assert_eq!(lead.wait(), 0, "{}", lead.output());

@@ -4,15 +4,15 @@
 
 mod common;
 
-use common::{Agent, Cluster, free_port, line, report_key, words};
-use flux_operator_wire::{EndingReason, FluxHome, ReportTarget};
+use common::{Agent, Cluster, argv, free_port, report_key, shell_line};
+use flux_operator_wire::{FluxHome, ReportTarget, TerminationReason};
 
-fn refused(lead: &mut Agent) -> (EndingReason, String) {
+fn wait_for_failure(lead: &mut Agent) -> (TerminationReason, String) {
     assert_eq!(lead.wait(), 1);
-    let ending = lead.ending();
-    assert!(lead.output().contains(ending.reason.as_str()), "printed: {}", lead.output());
+    let termination = lead.termination();
+    assert!(lead.output().contains(termination.reason.as_str()), "printed: {}", lead.output());
     lead.assert_nothing_left();
-    (ending.reason, ending.message)
+    (termination.reason, termination.message)
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn a_lead_that_was_lost_too_often_does_not_run_its_program_again() {
     for (limit, index_failures, ignored_failures, runs) in
         [(0, "", "", true), (0, "1", "0", false), (3, "1", "2", true), (3, "2", "2", false)]
     {
-        let mut cluster = Cluster::without_flux(words(&["echo", "running"]));
+        let mut cluster = Cluster::without_flux(argv(&["echo", "running"]));
         cluster.plan.restart_limit = limit;
         cluster.environment = vec![
             ("FLUX_OPERATOR_INDEX_FAILURES".into(), index_failures.into()),
@@ -30,55 +30,55 @@ fn a_lead_that_was_lost_too_often_does_not_run_its_program_again() {
         if runs {
             assert_eq!(lead.wait(), 0);
         } else {
-            assert_eq!(refused(&mut lead).0, EndingReason::RestartLimit);
+            assert_eq!(wait_for_failure(&mut lead).0, TerminationReason::RestartLimit);
         }
         assert_eq!(lead.output().contains("running"), runs);
     }
 }
 
 #[test]
-fn a_certificate_that_is_none_is_refused_and_not_shown() {
-    let mut cluster = Cluster::without_flux(words(&["true"]));
+fn an_invalid_certificate_is_rejected_and_not_printed() {
+    let mut cluster = Cluster::without_flux(argv(&["true"]));
     let file = cluster.path().join("secrets/curve.cert");
     let broken = std::fs::read_to_string(&file).unwrap().replace("public-key", "public");
     std::fs::write(&file, broken).unwrap();
     let mut lead = cluster.start(0);
-    let (reason, message) = refused(&mut lead);
-    assert_eq!(reason, EndingReason::BadCertificate);
+    let (reason, message) = wait_for_failure(&mut lead);
+    assert_eq!(reason, TerminationReason::BadCertificate);
     assert!(message.contains("line "), "{message}");
     assert!(!message.contains(&cluster.secret) && !lead.output().contains(&cluster.secret));
     std::fs::remove_file(&file).unwrap();
-    let (reason, message) = refused(&mut cluster.start(0));
-    assert_eq!(reason, EndingReason::BadCertificate);
+    let (reason, message) = wait_for_failure(&mut cluster.start(0));
+    assert_eq!(reason, TerminationReason::BadCertificate);
     assert!(message.contains("curve.cert"), "{message}");
 }
 
 #[test]
-fn a_machine_without_flux_is_told_where_it_was_looked_for() {
-    let mut cluster = Cluster::without_flux(words(&["true"]));
+fn a_missing_flux_is_reported_with_the_searched_path() {
+    let mut cluster = Cluster::without_flux(argv(&["true"]));
     let empty = cluster.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     cluster.flux = None;
     cluster.plan.flux = FluxHome::View("/no view".into());
     cluster.environment = vec![("PATH".into(), empty.display().to_string())];
-    let (reason, message) = refused(&mut cluster.start(0));
-    assert_eq!(reason, EndingReason::FluxMissing);
+    let (reason, message) = wait_for_failure(&mut cluster.start(0));
+    assert_eq!(reason, TerminationReason::FluxMissing);
     let searched = format!("PATH={}:/no view/bin", empty.display());
     assert!(message.contains(&searched), "{message}");
     cluster.flux = Some(empty.join("flux"));
-    let (reason, message) = refused(&mut cluster.start(0));
-    assert_eq!(reason, EndingReason::FluxMissing);
+    let (reason, message) = wait_for_failure(&mut cluster.start(0));
+    assert_eq!(reason, TerminationReason::FluxMissing);
     assert!(message.contains(empty.to_str().unwrap()), "{message}");
 }
 
 #[test]
-fn an_old_flux_is_refused_before_a_broker_starts() {
-    let mut cluster = Cluster::without_flux(words(&["true"]));
+fn an_old_flux_is_rejected_before_a_broker_starts() {
+    let mut cluster = Cluster::without_flux(argv(&["true"]));
     let script = "#!/bin/sh\necho \"$*\" >>\"$0.log\"\necho commands: 0.46.1\n";
     let flux = cluster.script("old-flux", script);
     cluster.flux = Some(flux.clone());
-    let (reason, message) = refused(&mut cluster.start(0));
-    assert_eq!(reason, EndingReason::FluxTooOld);
+    let (reason, message) = wait_for_failure(&mut cluster.start(0));
+    assert_eq!(reason, TerminationReason::FluxTooOld);
     let expected = format!(
         "Flux 0.46.1 is too old: 0.51.0 (June 2023) or newer is needed; update the image that has {flux:?}"
     );
@@ -88,20 +88,20 @@ fn an_old_flux_is_refused_before_a_broker_starts() {
 }
 
 #[test]
-fn a_plan_that_does_not_fit_is_refused() {
-    let mut cluster = Cluster::without_flux(words(&["true"]));
-    let (reason, message) = refused(&mut cluster.start(5));
-    assert_eq!(reason, EndingReason::BadPlan);
+fn an_invalid_plan_is_rejected() {
+    let mut cluster = Cluster::without_flux(argv(&["true"]));
+    let (reason, message) = wait_for_failure(&mut cluster.start(5));
+    assert_eq!(reason, TerminationReason::BadPlan);
     assert!(message.contains("rank 5 is not in the rank table"), "{message}");
     // A file where the agent's directory should be.
     std::fs::write(cluster.path().join("0"), "").unwrap();
-    assert_eq!(refused(&mut cluster.start(0)).0, EndingReason::BadPlan);
+    assert_eq!(wait_for_failure(&mut cluster.start(0)).0, TerminationReason::BadPlan);
 }
 
 #[test]
-fn secrets_are_nowhere_but_in_their_files() {
+fn secrets_are_only_in_their_files() {
     let show = "env; cat /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; flux getattr size";
-    let mut cluster = Cluster::new(2, line(show));
+    let mut cluster = Cluster::new(2, shell_line(show));
     cluster.plan.hooks.pre = "set -x; env".into();
     cluster.plan.broker.log_level = 7;
     let url = format!("http://127.0.0.1:{}", free_port());
@@ -110,14 +110,14 @@ fn secrets_are_nowhere_but_in_their_files() {
     assert_eq!(agents[0].wait(), 0, "{}", agents[0].output());
     agents[1].stop();
     assert_eq!(
-        holders(&cluster, &cluster.secret),
+        files_containing(&cluster, &cluster.secret),
         ["0/config/curve/curve.cert", "1/config/curve/curve.cert", "secrets/curve.cert"]
     );
-    assert_eq!(holders(&cluster, &report_key().to_secret_text()), ["secrets/report.key"]);
+    assert_eq!(files_containing(&cluster, &report_key().to_secret_text()), ["secrets/report.key"]);
 }
 
 /// The files of a cluster that contain this text.
-fn holders(cluster: &Cluster, text: &str) -> Vec<String> {
+fn files_containing(cluster: &Cluster, text: &str) -> Vec<String> {
     let mut holders: Vec<_> = files(cluster.path())
         .into_iter()
         .filter(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).contains(text))

@@ -6,8 +6,8 @@ mod common;
 
 use std::process::Command;
 
-use common::operator::Operator;
-use common::{Cluster, eventually, free_port, line};
+use common::operator::FakeOperator;
+use common::{Cluster, eventually, free_port, shell_line};
 use flux_operator_wire::{Drain, Drained, JobCounts, Program, Work};
 
 /// A name that is never queried: its label is longer than allowed.
@@ -15,8 +15,8 @@ fn unknown_name() -> String {
     "x".repeat(64)
 }
 
-fn with_operator(size: u32, program: Program) -> (Cluster, Operator) {
-    let operator = Operator::start();
+fn with_operator(size: u32, program: Program) -> (Cluster, FakeOperator) {
+    let operator = FakeOperator::start();
     let mut cluster = Cluster::new(size, program);
     cluster.plan.report = Some(operator.target.clone());
     cluster.environment = vec![("FLUX_OPERATOR_POD_UID".into(), "pod-uid".into())];
@@ -39,8 +39,8 @@ fn the_lead_reports_what_only_flux_knows() {
     let run =
         |words: &[&str]| Command::new(&connect).args(words).output().unwrap().status.success();
     assert!(run(&["flux", "run", "true"]));
-    let ended = Some(JobCounts { pending: 0, running: 0, inactive: 1 });
-    let known = || operator.reports().iter().any(|report| report.jobs == ended);
+    let finished = Some(JobCounts { pending: 0, running: 0, inactive: 1 });
+    let known = || operator.reports().iter().any(|report| report.jobs == finished);
     // Not every stand-in has `flux job stats`.
     if run(&["flux", "job", "stats"]) {
         eventually("the job is known", known);
@@ -69,7 +69,7 @@ fn the_lead_reports_what_only_flux_knows() {
 }
 
 #[test]
-fn ranks_are_drained_and_used_again_when_the_operator_says_so() {
+fn ranks_are_drained_and_undrained_on_request_of_the_operator() {
     let (mut cluster, operator) = with_operator(3, Program::Stay);
     let mut agents = cluster.start_all();
     eventually("all are there", || operator.reports().iter().any(|report| report.program_started));
@@ -108,24 +108,24 @@ fn ranks_are_drained_and_used_again_when_the_operator_says_so() {
 }
 
 #[test]
-fn who_has_no_key_gets_nothing_done() {
+fn forged_replies_have_no_effect() {
     let (mut cluster, operator) = with_operator(1, Program::Stay);
     let go = cluster.path().join("go");
     cluster.plan.program =
-        line(&format!("until [ -e {} ]; do sleep 0.05; done; exit 5", go.display()));
+        shell_line(&format!("until [ -e {} ]; do sleep 0.05; done; exit 5", go.display()));
     let mut lead = cluster.start(0);
     eventually("the lead reports", || !operator.reports().is_empty());
-    let asked = operator.asked();
-    operator.become_forger();
-    eventually("the lead has received forged replies", || operator.asked() >= asked + 12);
+    let asked = operator.request_count();
+    operator.start_forging();
+    eventually("the lead has received forged replies", || operator.request_count() >= asked + 12);
     assert!(lead.is_running());
     std::fs::write(go, "").unwrap();
     assert_eq!(lead.wait(), 5, "{}", lead.output());
 }
 
 #[test]
-fn an_operator_that_is_away_does_no_harm_and_makes_no_noise() {
-    let (mut cluster, operator) = with_operator(1, line("sleep 1; echo done"));
+fn an_unreachable_operator_has_no_effect_and_prints_nothing() {
+    let (mut cluster, operator) = with_operator(1, shell_line("sleep 1; echo done"));
     let mut target = operator.target;
     target.url = format!("http://127.0.0.1:{}", free_port());
     cluster.plan.report = Some(target);
@@ -136,11 +136,11 @@ fn an_operator_that_is_away_does_no_harm_and_makes_no_noise() {
 }
 
 #[test]
-fn workers_learn_from_the_operator_where_the_lead_is_and_where_it_went() {
+fn workers_get_the_leads_address_and_its_change_from_the_operator() {
     let (mut cluster, operator) = with_operator(2, Program::Stay);
     let go = cluster.path().join("go");
     let text = "until [ -e GO ]; do sleep 0.05; done; flux run -N2 echo from-all";
-    cluster.plan.program = line(&text.replace("GO", &go.display().to_string()));
+    cluster.plan.program = shell_line(&text.replace("GO", &go.display().to_string()));
     cluster.plan.port = free_port();
     cluster.plan.lead = format!("tcp://{}:{}", unknown_name(), cluster.plan.port);
     cluster.plan.bind = "tcp://127.0.0.1:%p".into();

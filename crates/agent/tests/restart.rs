@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{Agent, Cluster, eventually, line};
-use flux_operator_wire::{EndingReason, Program};
+use common::{Agent, Cluster, eventually, shell_line};
+use flux_operator_wire::{Program, TerminationReason};
 use rustix::process::Signal;
 
 /// A cluster whose program runs a job on all of its nodes once the file `go` exists.
@@ -16,11 +16,11 @@ fn waiting_cluster(size: u32) -> Cluster {
         "until [ -e {} ]; do sleep 0.05; done; flux run -N{size} echo from-all",
         go.display()
     );
-    cluster.plan.program = line(&text);
+    cluster.plan.program = shell_line(&text);
     cluster
 }
 
-fn program_started(agent: &Agent) {
+fn wait_for_program(agent: &Agent) {
     let file = agent.root.join("config/run/program-started");
     eventually("the program has been started", || file.exists());
 }
@@ -31,16 +31,16 @@ fn go(cluster: &Cluster) {
 
 fn assert_all_ran(lead: &mut Agent, size: usize) {
     assert_eq!(lead.wait(), 0, "{}", lead.output());
-    assert_eq!(lead.ending().reason, EndingReason::Completed);
+    assert_eq!(lead.termination().reason, TerminationReason::Completed);
     let output = lead.output();
     assert_eq!(output.lines().filter(|line| *line == "from-all").count(), size, "{output}");
 }
 
 #[test]
-fn a_worker_whose_broker_is_killed_starts_it_again() {
+fn a_worker_restarts_a_killed_broker() {
     let mut cluster = waiting_cluster(2);
     let mut agents = cluster.start_all();
-    program_started(&agents[0]);
+    wait_for_program(&agents[0]);
     let worker = &agents[1];
     let broker = worker.find("-Srundir=").unwrap();
     rustix::process::kill_process(broker, Signal::KILL).unwrap();
@@ -51,10 +51,10 @@ fn a_worker_whose_broker_is_killed_starts_it_again() {
 }
 
 #[test]
-fn workers_find_a_new_lead_after_theirs_was_lost() {
+fn workers_find_the_new_lead_after_the_old_one_was_lost() {
     let mut cluster = waiting_cluster(3);
     let mut agents = cluster.start_all();
-    program_started(&agents[0]);
+    wait_for_program(&agents[0]);
     agents[0].kill();
     // A replacement pod starts with an empty directory.
     std::fs::remove_dir_all(&agents[0].root).unwrap();
@@ -67,11 +67,11 @@ fn workers_find_a_new_lead_after_theirs_was_lost() {
 }
 
 #[test]
-fn workers_wait_for_a_lead_that_was_stopped_and_may_come_back() {
+fn workers_wait_for_a_stopped_lead_that_may_be_restarted() {
     let mut cluster = waiting_cluster(2);
     cluster.plan.restart_limit = 1;
     let mut agents = cluster.start_all();
-    program_started(&agents[0]);
+    wait_for_program(&agents[0]);
     assert_eq!(agents[0].stop(), 143);
     std::fs::remove_dir_all(&agents[0].root).unwrap();
     cluster.environment = vec![("FLUX_OPERATOR_IGNORED_FAILURES".into(), "1".into())];
@@ -82,23 +82,26 @@ fn workers_wait_for_a_lead_that_was_stopped_and_may_come_back() {
 }
 
 #[test]
-fn a_lead_whose_broker_is_killed_is_replaced_if_it_may_be() {
+fn a_lead_whose_broker_is_killed_is_replaced_within_the_restart_limit() {
     for (limit, code) in [(0, 1), (1, 75)] {
         let mut cluster = waiting_cluster(1);
         cluster.plan.restart_limit = limit;
         let mut lead = cluster.start(0);
-        program_started(&lead);
+        wait_for_program(&lead);
         let broker = lead.find("-Srundir=").unwrap();
         rustix::process::kill_process(broker, Signal::KILL).unwrap();
         assert_eq!(lead.wait(), code, "{}", lead.output());
-        let ending = lead.ending();
-        assert_eq!((ending.exit_code, ending.reason), (137, EndingReason::BrokerFailed));
+        let termination = lead.termination();
+        assert_eq!(
+            (termination.exit_code, termination.reason),
+            (137, TerminationReason::BrokerFailed)
+        );
         lead.assert_nothing_left();
     }
 }
 
 #[test]
-fn a_worker_that_should_complete_does_not_try_again() {
+fn a_worker_that_should_complete_does_not_restart_its_broker() {
     let mut cluster = Cluster::new(2, Program::Stay);
     cluster.plan.complete_workers = true;
     cluster.flux = Some(cluster.script("flux", "#!/bin/sh\nexit 3\n"));

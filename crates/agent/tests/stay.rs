@@ -10,10 +10,10 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
 
 use common::{Agent, Cluster, eventually, free_port};
-use flux_operator_wire::{EndingReason, Program, Sidecar};
+use flux_operator_wire::{Program, Sidecar, TerminationReason};
 
 /// The agent's response to a readiness probe.
-fn ready(port: u16) -> String {
+fn probe(port: u16) -> String {
     let mut text = String::new();
     if let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
         stream.write_all(b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -23,7 +23,7 @@ fn ready(port: u16) -> String {
 }
 
 fn is_ready(port: u16) -> bool {
-    ready(port).starts_with("HTTP/1.1 200 ")
+    probe(port).starts_with("HTTP/1.1 200 ")
 }
 
 /// Runs a command like a user in a shell in the pod.
@@ -48,7 +48,7 @@ fn a_cluster_without_a_program_is_ready_at_quorum_and_stays_until_it_is_shut_dow
     cluster.plan.ready_port = ports[0];
     let mut lead = cluster.start(0);
     eventually("the lead's broker is there", || lead.root.join("config/run/flux/local").exists());
-    assert!(ready(ports[0]).contains("503"), "no quorum yet: {}", ready(ports[0]));
+    assert!(probe(ports[0]).contains("503"), "no quorum yet: {}", probe(ports[0]));
     cluster.plan.ready_port = ports[1];
     let mut worker = cluster.start(1);
     for port in ports {
@@ -61,10 +61,10 @@ fn a_cluster_without_a_program_is_ready_at_quorum_and_stays_until_it_is_shut_dow
     assert_eq!(in_pod(&worker, by_hand), "2\nit's \"me\"\n");
     in_pod(&lead, "\"$ROOT\"/flux-connect.sh flux shutdown || :");
     assert_eq!(lead.wait(), 0, "{}", lead.output());
-    assert_eq!(lead.ending().reason, EndingReason::Completed);
+    assert_eq!(lead.termination().reason, TerminationReason::Completed);
     let complete = worker.root.join("flux-operator-complete.txt");
     eventually("the worker's broker has exited", || complete.exists());
-    assert!(ready(ports[1]).contains("not ready: the broker exited"), "{}", ready(ports[1]));
+    assert!(probe(ports[1]).contains("not ready: the broker exited"), "{}", probe(ports[1]));
     assert_eq!(worker.stop(), 143);
 }
 
@@ -94,7 +94,7 @@ fn a_sidecar_waits_for_the_broker_and_stays_after_its_command() {
 }
 
 #[test]
-fn a_sidecar_ends_in_whatever_it_is_doing() {
+fn a_sidecar_stops_whatever_it_is_doing() {
     let mut cluster = Cluster::new(1, Program::Stay);
     let sidecar = |name: &str, wait_for_socket| Sidecar {
         name: name.into(),
@@ -115,7 +115,7 @@ fn a_sidecar_ends_in_whatever_it_is_doing() {
 }
 
 #[test]
-fn the_program_copies_itself_and_says_its_version() {
+fn the_program_copies_itself_and_prints_its_version() {
     let cluster = Cluster::without_flux(Program::Stay);
     let agent = env!("CARGO_BIN_EXE_flux-operator-agent");
     let target = cluster.path().join("a/b");

@@ -102,8 +102,8 @@ mod tests {
         for crd in all() {
             let schema = schema(&crd);
             let mut missing = Vec::new();
-            undescribed(&schema["properties"]["spec"], "spec", &mut missing);
-            undescribed(&schema["properties"]["status"], "status", &mut missing);
+            collect_undescribed(&schema["properties"]["spec"], "spec", &mut missing);
+            collect_undescribed(&schema["properties"]["status"], "status", &mut missing);
             assert_eq!(missing, Vec::<String>::new());
         }
     }
@@ -111,7 +111,7 @@ mod tests {
     /// Collects fields without a description. A type none of whose fields has a
     /// description is a Kubernetes type, if its path is one of [`KUBERNETES_TYPES`]:
     /// our own types describe every field.
-    fn undescribed(schema: &Value, path: &str, missing: &mut Vec<String>) {
+    fn collect_undescribed(schema: &Value, path: &str, missing: &mut Vec<String>) {
         let inner = [schema, &schema["items"], &schema["additionalProperties"]];
         for properties in inner.iter().filter_map(|s| s["properties"].as_object()) {
             let described = properties.values().filter(|p| p["description"].is_string()).count();
@@ -123,7 +123,7 @@ mod tests {
                 if !property["description"].is_string() {
                     missing.push(path.clone());
                 }
-                undescribed(property, &path, missing);
+                collect_undescribed(property, &path, missing);
             }
         }
     }
@@ -143,7 +143,7 @@ mod tests {
     ];
 
     #[test]
-    fn nothing_is_nullable() {
+    fn no_field_is_nullable() {
         let text = serde_json::to_string(&all()).unwrap();
         assert!(!text.contains("nullable"));
     }

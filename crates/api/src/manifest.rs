@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_given_twice_the_last_counts_and_a_warning_says_so() {
+    fn a_duplicate_key_gives_a_warning_and_the_last_one_counts() {
         let manifest = read(b"kind: A\nkind: B\n").unwrap();
         assert_eq!(manifest.documents[0].kind(), Some("B"));
         assert_eq!(
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_manifest_says_why() {
+    fn an_invalid_manifest_is_refused_with_the_reason() {
         let cases: [(&[u8], &str); 4] = [
             (b"", "no object"),
             (b"# only a comment\n", "no object"),

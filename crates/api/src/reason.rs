@@ -4,13 +4,13 @@
 //! object is read and printed where one is written. Operators of other versions, and Kubernetes
 //! itself, have reasons of their own, so what is read is an [`AnyReason`].
 
-mod blocked;
+mod blocking;
 mod table;
 
 use std::fmt;
 use std::str::FromStr;
 
-pub use blocked::{Blocked, blocked};
+pub use blocking::{BlockingCondition, blocking_condition};
 pub use table::Reason;
 
 /// What to expect while a condition has a reason.
@@ -74,12 +74,12 @@ impl Reason {
     }
 
     /// Whether it waits in a queue, and is admitted without user action.
-    pub fn waits_for_quota(self) -> bool {
+    pub fn is_waiting_for_quota(self) -> bool {
         self.outlook() == Outlook::WaitsForQuota
     }
 
     /// Whether its pods wait for nodes, or for a ResourceQuota of the namespace.
-    pub fn waits_for_capacity(self) -> bool {
+    pub fn is_waiting_for_capacity(self) -> bool {
         self.outlook() == Outlook::WaitsForCapacity
     }
 
@@ -94,7 +94,7 @@ impl Reason {
     }
 
     /// Whether the owner of the job has to act. False if the FluxSetup has to change instead.
-    pub fn needs_user_of_job(self) -> bool {
+    pub fn needs_job_owner(self) -> bool {
         self.needs_user() && !self.topics().contains(&Topic::Queue)
     }
 
@@ -183,7 +183,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn a_reason_is_read_back_and_another_word_is_kept() {
+    fn reasons_round_trip_and_unknown_ones_are_kept() {
         for reason in Reason::ALL {
             assert_eq!(reason.as_str().parse(), Ok(*reason));
             assert_eq!(AnyReason::read(reason.as_str()), *reason);
@@ -196,14 +196,14 @@ mod tests {
 
     /// What the API server demands of a reason: `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`.
     #[test]
-    fn every_word_is_one_that_a_condition_may_have() {
+    fn every_reason_is_valid_in_a_condition() {
         for reason in Reason::ALL {
             assert!(reason.as_str().chars().all(|c| c.is_ascii_alphanumeric()), "{reason}");
         }
     }
 
     #[test]
-    fn every_reason_says_in_sentences_what_it_means_and_what_to_do() {
+    fn every_reason_has_a_meaning_and_a_remedy() {
         let is_sentence = |text: &str| {
             let begins = text.starts_with(|c: char| c.is_ascii_uppercase() || c == '`');
             begins && text.ends_with('.') && !text.contains(['|', '\n'])
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remedy_is_nothing_only_where_nobody_has_to_act() {
+    fn a_remedy_is_nothing_only_if_no_user_has_to_act() {
         for reason in Reason::ALL {
             let nothing = reason.remedy().starts_with("Nothing");
             let acts = reason.needs_user() || reason.is_retried();

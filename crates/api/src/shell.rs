@@ -15,7 +15,7 @@ use std::str::Chars;
 pub enum OneLineError {
     /// A quote, parenthesis or brace that is not closed.
     #[error("has {0} that is not closed")]
-    Open(&'static str),
+    Unclosed(&'static str),
     /// A here-document, whose lines are input and not words.
     #[error("has a here-document, which cannot be part of one command: use commands.script")]
     HereDocument,
@@ -37,7 +37,7 @@ pub enum OneLineError {
     Script,
     /// Nothing but comments.
     #[error("has only comments: there is nothing to run")]
-    Nothing,
+    Empty,
 }
 
 /// The text as one line: whitespace and line breaks outside of quotes become one blank, and
@@ -55,7 +55,7 @@ pub fn one_line(text: &str) -> Result<String, OneLineError> {
 
 /// What encloses a character.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Open {
+enum Enclosure {
     /// `'...'`
     Single,
     /// `$'...'`
@@ -72,19 +72,19 @@ enum Open {
 
 struct Scanner<'a> {
     rest: Peekable<Chars<'a>>,
-    open: Vec<Open>,
+    open: Vec<Enclosure>,
     line: String,
     /// Where the last word ends in the line.
     end: usize,
     /// The scanner is inside a word, where `#` does not begin a comment.
     in_word: bool,
     /// There was a line break after the last word.
-    broken: bool,
+    after_line_break: bool,
     /// There are words after a line break.
-    several: bool,
+    is_multiline: bool,
     operator: Option<char>,
     /// The last character is an operator of the shell: `>`, `<`, `|` or `&`.
-    last: Option<char>,
+    last_operator: Option<char>,
     background: bool,
 }
 
@@ -96,44 +96,44 @@ impl<'a> Scanner<'a> {
             line: String::with_capacity(text.len()),
             end: 0,
             in_word: false,
-            broken: false,
-            several: false,
+            after_line_break: false,
+            is_multiline: false,
             operator: None,
-            last: None,
+            last_operator: None,
             background: false,
         }
     }
 
     fn take(&mut self, next: char) -> Result<(), OneLineError> {
         match (self.open.last(), next) {
-            (Some(Open::Single), '\'') | (Some(Open::Ansi), '\'') => self.close(next),
-            (Some(Open::Single), _) => self.push(next),
+            (Some(Enclosure::Single), '\'') | (Some(Enclosure::Ansi), '\'') => self.close(next),
+            (Some(Enclosure::Single), _) => self.push(next),
             (_, '\\') => self.escape(),
-            (Some(Open::Ansi), _) => self.push(next),
-            (Some(Open::Backquote), '`')
-            | (Some(Open::Double), '"')
-            | (Some(Open::Parenthesis), ')')
-            | (Some(Open::Brace), '}') => self.close(next),
-            (Some(Open::Backquote), _) => self.push(next),
-            (_, '`') => self.enter(Open::Backquote, next),
-            (_, '$') => self.dollar(),
-            (Some(Open::Double), _) => self.push(next),
-            (_, '"') => self.enter(Open::Double, next),
-            (_, '\'') => self.enter(Open::Single, next),
-            (Some(Open::Parenthesis), '(') => self.enter(Open::Parenthesis, next),
-            (Some(Open::Parenthesis), '#') if !self.in_word => self.keep_comment(),
-            (Some(Open::Parenthesis), _) => {
+            (Some(Enclosure::Ansi), _) => self.push(next),
+            (Some(Enclosure::Backquote), '`')
+            | (Some(Enclosure::Double), '"')
+            | (Some(Enclosure::Parenthesis), ')')
+            | (Some(Enclosure::Brace), '}') => self.close(next),
+            (Some(Enclosure::Backquote), _) => self.push(next),
+            (_, '`') => self.enter(Enclosure::Backquote, next),
+            (_, '$') => self.take_dollar(),
+            (Some(Enclosure::Double), _) => self.push(next),
+            (_, '"') => self.enter(Enclosure::Double, next),
+            (_, '\'') => self.enter(Enclosure::Single, next),
+            (Some(Enclosure::Parenthesis), '(') => self.enter(Enclosure::Parenthesis, next),
+            (Some(Enclosure::Parenthesis), '#') if !self.in_word => self.keep_comment(),
+            (Some(Enclosure::Parenthesis), _) => {
                 self.push(next);
                 self.in_word = !" \t\n;&|".contains(next);
             }
-            (Some(Open::Brace), _) => self.push(next),
+            (Some(Enclosure::Brace), _) => self.push(next),
             (None, '#') if !self.in_word => self.drop_comment(),
             (None, '\n') => self.break_line(),
-            (None, '<') if self.rest.peek() == Some(&'<') => return self.less(),
-            (None, ';' | '&' | '|' | '(' | ')') => self.operate(next),
+            (None, '<') if self.rest.peek() == Some(&'<') => return self.take_less_than(),
+            (None, ';' | '&' | '|' | '(' | ')') => self.take_operator(next),
             (None, '<' | '>') => {
                 self.push(next);
-                self.last = Some(next);
+                self.last_operator = Some(next);
             }
             (None, ' ' | '\t') => self.space(),
             (None, _) => self.push(next),
@@ -143,23 +143,23 @@ impl<'a> Scanner<'a> {
 
     fn finish(mut self, text: &str) -> Result<String, OneLineError> {
         if let Some(open) = self.open.last() {
-            return Err(OneLineError::Open(match open {
-                Open::Single | Open::Ansi => "a single quote",
-                Open::Double => "a double quote",
-                Open::Backquote => "a backquote",
-                Open::Parenthesis => "a parenthesis",
-                Open::Brace => "a brace",
+            return Err(OneLineError::Unclosed(match open {
+                Enclosure::Single | Enclosure::Ansi => "a single quote",
+                Enclosure::Double => "a double quote",
+                Enclosure::Backquote => "a backquote",
+                Enclosure::Parenthesis => "a parenthesis",
+                Enclosure::Brace => "a brace",
             }));
         }
         if self.background {
             return Err(OneLineError::Background);
         }
-        if let Some(operator) = self.operator.filter(|_| self.several) {
+        if let Some(operator) = self.operator.filter(|_| self.is_multiline) {
             return Err(OneLineError::Operator(operator));
         }
         self.line.truncate(self.end);
         if self.line.is_empty() && !text.trim().is_empty() {
-            return Err(OneLineError::Nothing);
+            return Err(OneLineError::Empty);
         }
         Ok(self.line)
     }
@@ -169,12 +169,12 @@ impl<'a> Scanner<'a> {
         if self.end == 0 {
             self.line.clear();
         }
-        self.several |= self.broken && self.end > 0;
-        self.broken = false;
+        self.is_multiline |= self.after_line_break && self.end > 0;
+        self.after_line_break = false;
         self.line.push(next);
         self.end = self.line.len();
         self.in_word = true;
-        self.last = None;
+        self.last_operator = None;
     }
 
     /// Between words, where several blanks become one.
@@ -183,13 +183,13 @@ impl<'a> Scanner<'a> {
             self.line.push(' ');
         }
         self.in_word = false;
-        self.last = None;
+        self.last_operator = None;
     }
 
-    fn enter(&mut self, open: Open, next: char) {
+    fn enter(&mut self, open: Enclosure, next: char) {
         self.push(next);
         self.open.push(open);
-        self.in_word = open != Open::Parenthesis;
+        self.in_word = open != Enclosure::Parenthesis;
     }
 
     fn close(&mut self, next: char) {
@@ -202,7 +202,7 @@ impl<'a> Scanner<'a> {
     fn escape(&mut self) {
         match self.rest.next() {
             None if self.open.is_empty() => {}
-            Some('\n') if self.open.is_empty() => self.broken = true,
+            Some('\n') if self.open.is_empty() => self.after_line_break = true,
             next => {
                 self.push('\\');
                 next.into_iter().for_each(|next| self.push(next));
@@ -210,12 +210,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn dollar(&mut self) {
-        let in_double = self.open.last() == Some(&Open::Double);
+    fn take_dollar(&mut self) {
+        let in_double = self.open.last() == Some(&Enclosure::Double);
         let open = match self.rest.peek() {
-            Some('(') => Open::Parenthesis,
-            Some('{') => Open::Brace,
-            Some('\'') if !in_double => Open::Ansi,
+            Some('(') => Enclosure::Parenthesis,
+            Some('{') => Enclosure::Brace,
+            Some('\'') if !in_double => Enclosure::Ansi,
             _ => return self.push('$'),
         };
         self.push('$');
@@ -236,12 +236,12 @@ impl<'a> Scanner<'a> {
     }
 
     fn break_line(&mut self) {
-        self.broken = true;
+        self.after_line_break = true;
         self.space();
     }
 
     /// `<<`, which begins a here-document, or `<<<`, which does not.
-    fn less(&mut self) -> Result<(), OneLineError> {
+    fn take_less_than(&mut self) -> Result<(), OneLineError> {
         self.rest.next();
         if self.rest.next_if_eq(&'<').is_none() {
             return Err(OneLineError::HereDocument);
@@ -251,24 +251,25 @@ impl<'a> Scanner<'a> {
     }
 
     /// An operator between commands, or part of a redirection such as `2>&1`, `&>` or `>|`.
-    fn operate(&mut self, next: char) {
-        let redirects = matches!((self.last, next), (Some('>' | '<'), '&' | '|'))
+    fn take_operator(&mut self, next: char) {
+        let redirects = matches!((self.last_operator, next), (Some('>' | '<'), '&' | '|'))
             || next == '&' && self.rest.peek() == Some(&'>');
         if !redirects {
             self.operator.get_or_insert(next);
             // Neither `&&` nor `|&`.
-            let is_double = self.rest.peek() == Some(&'&') || matches!(self.last, Some('&' | '|'));
+            let is_double =
+                self.rest.peek() == Some(&'&') || matches!(self.last_operator, Some('&' | '|'));
             self.background |= next == '&' && !is_double;
         }
         self.push(next);
         self.in_word = false;
-        self.last = Some(next).filter(|_| !redirects);
+        self.last_operator = Some(next).filter(|_| !redirects);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::OneLineError::{Background, HereDocument, Nothing, Open, Operator, Script};
+    use super::OneLineError::{Background, Empty, HereDocument, Operator, Script, Unclosed};
     use super::*;
 
     #[test]
@@ -309,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_one_command_is_refused_by_name() {
+    fn text_that_cannot_be_one_command_is_refused_with_its_error() {
         for (text, error) in [
-            ("echo 'a\nb", Open("a single quote")),
-            ("echo \"a", Open("a double quote")),
-            ("echo `a\n", Open("a backquote")),
-            ("echo $(a\n", Open("a parenthesis")),
-            ("echo ${a\n", Open("a brace")),
+            ("echo 'a\nb", Unclosed("a single quote")),
+            ("echo \"a", Unclosed("a double quote")),
+            ("echo `a\n", Unclosed("a backquote")),
+            ("echo $(a\n", Unclosed("a parenthesis")),
+            ("echo ${a\n", Unclosed("a brace")),
             ("cat <<EOF\na\nEOF\n", HereDocument),
             ("cat <<-'EOF' | sh\na\nEOF\n", HereDocument),
             ("hostname;\necho done", Operator(';')),
@@ -333,8 +334,8 @@ mod tests {
             ("curl http://x/?a=1&b=2", Background),
             ("#!/bin/bash\necho a\nexit 7", Script),
             ("\n #!/bin/sh\necho a", Script),
-            ("# nothing\n\n  # at all", Nothing),
-            ("#", Nothing),
+            ("# nothing\n\n  # at all", Empty),
+            ("#", Empty),
         ] {
             assert_eq!(one_line(text), Err(error), "{text:?}");
         }

@@ -6,6 +6,6 @@
 //! where an `Option<String>` would have two ways to be empty.
 
 /// Whether a field has its type's default, and is left out when written.
-pub(crate) fn unset<T: Default + PartialEq>(value: &T) -> bool {
+pub(crate) fn is_unset<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

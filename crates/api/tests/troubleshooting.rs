@@ -51,14 +51,14 @@ fn every_reason_is_on_the_page_once_for_each_of_its_topics() {
 fn page() -> String {
     let mut page = HEAD.to_owned();
     for (outlook, meaning) in OUTLOOKS {
-        page += &format!("- **{}**: {meaning}\n", word(outlook));
+        page += &format!("- **{}**: {meaning}\n", label(outlook));
     }
     for topic in Topic::ALL {
         let (title, says) = heading(topic);
         page += &format!("\n## {title}\n\n{says}\n\n");
         page += "| reason | expect | what it means | what to do |\n|---|---|---|---|\n";
         for reason in Reason::ALL.iter().filter(|reason| reason.topics().contains(&topic)) {
-            let outlook = word(reason.outlook());
+            let outlook = label(reason.outlook());
             let (meaning, remedy) = (reason.meaning(), reason.remedy());
             page += &format!("| `{reason}` | {outlook} | {meaning} | {remedy} |\n");
         }
@@ -84,7 +84,7 @@ const OUTLOOKS: [(Outlook, &str); 6] = [
     (Outlook::Final, "it has finished, and does not run again."),
 ];
 
-fn word(outlook: Outlook) -> &'static str {
+fn label(outlook: Outlook) -> &'static str {
     match outlook {
         Outlook::Progress => "progress",
         Outlook::WaitsForQuota => "quota",

@@ -11,20 +11,20 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 /// Loads the configuration from a kubeconfig: `file`, or else the one that kubectl would use. In a
 /// pod without kubeconfig, uses the pod's service account.
-pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result<Config> {
-    let (mut config, named) = match of_kubeconfig(file, context).await {
+pub(crate) async fn load_config(file: Option<&Path>, context: Option<&str>) -> Result<Config> {
+    let (mut config, named) = match from_kubeconfig(file, context).await {
         Err(error) if file.is_none() && context.is_none() => {
             return Config::incluster().map_err(|no_pod| anyhow!("{error}; {no_pod}"));
         }
         outcome => outcome?,
     };
     // kube chooses a proxy too, but applies NO_PROXY to the proxy instead of to the server.
-    config.proxy_url = proxy(&config.cluster_url, named, |name| std::env::var(name).ok())?;
+    config.proxy_url = choose_proxy(&config.cluster_url, named, |name| std::env::var(name).ok())?;
     Ok(config)
 }
 
 /// The configuration, and the proxy that the kubeconfig names.
-async fn of_kubeconfig(
+async fn from_kubeconfig(
     file: Option<&Path>,
     context: Option<&str>,
 ) -> Result<(Config, Option<String>)> {
@@ -38,7 +38,7 @@ async fn of_kubeconfig(
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     // kube parses the proxy's URL too, and fails before we can.
     let config = config.map_err(|error| match error {
-        KubeconfigError::ParseProxyUrl(error) => unreadable(&error),
+        KubeconfigError::ParseProxyUrl(error) => invalid_proxy(&error),
         error => error.into(),
     })?;
     Ok((config, named))
@@ -54,7 +54,7 @@ fn named_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String>
 
 /// The proxy for a server: the one in the kubeconfig, else the one in the environment. The
 /// environment's is not used for servers on this machine or in `NO_PROXY`.
-fn proxy(
+fn choose_proxy(
     server: &Uri,
     named: Option<String>,
     variable: impl Fn(&str) -> Option<String>,
@@ -71,14 +71,14 @@ fn proxy(
     let Some(url) = named.or_else(of_environment) else { return Ok(None) };
     let with_scheme = if url.contains("://") { url } else { format!("http://{url}") };
     // The URL itself is not shown: it may contain a password.
-    let parsed: Uri = with_scheme.parse().map_err(|error| unreadable(&error))?;
+    let parsed: Uri = with_scheme.parse().map_err(|error| invalid_proxy(&error))?;
     if !matches!(parsed.scheme_str(), Some("http" | "https" | "socks5")) {
-        return Err(unreadable(&"the scheme must be http, https or socks5"));
+        return Err(invalid_proxy(&"the scheme must be http, https or socks5"));
     }
     Ok(Some(parsed))
 }
 
-fn unreadable(why: &dyn std::fmt::Display) -> anyhow::Error {
+fn invalid_proxy(why: &dyn std::fmt::Display) -> anyhow::Error {
     anyhow!("failed to parse the URL of the proxy (proxy-url, HTTPS_PROXY, HTTP_PROXY): {why}")
 }
 
@@ -95,13 +95,14 @@ fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
     if entries.contains(&"*") {
         return true;
     }
-    let plain: Vec<&str> = entries.into_iter().filter_map(|entry| of_port(server, entry)).collect();
+    let plain: Vec<&str> =
+        entries.into_iter().filter_map(|entry| strip_port(server, entry)).collect();
     let others = Matcher::builder().all("http://proxy").no(plain.join(",")).build();
     others.intercept(server).is_none()
 }
 
 /// The entry without wildcard and port; None if it has another port than the server.
-fn of_port<'a>(server: &Uri, entry: &'a str) -> Option<&'a str> {
+fn strip_port<'a>(server: &Uri, entry: &'a str) -> Option<&'a str> {
     let entry = entry.strip_prefix('*').unwrap_or(entry);
     let usual = if server.scheme_str() == Some("http") { 80 } else { 443 };
     match entry.rsplit_once(':') {
@@ -124,7 +125,7 @@ mod tests {
             let set = environment.iter().find(|(set, _)| *set == name);
             set.map(|(_, value)| (*value).to_owned())
         };
-        let proxy = proxy(&server.parse().unwrap(), named.map(str::to_owned), variable);
+        let proxy = choose_proxy(&server.parse().unwrap(), named.map(str::to_owned), variable);
         proxy.unwrap().map(|proxy| proxy.to_string())
     }
 
@@ -171,10 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_address_is_said_without_showing_it() {
+    fn an_invalid_proxy_url_is_not_shown_in_the_error() {
         for address in ["http://u:pass word@p", "ftp://u:password@p", "socks4://u:password@p"] {
             let variable = |name: &str| (name == "HTTPS_PROXY").then(|| address.to_owned());
-            let error = proxy(&SERVER.parse().unwrap(), None, variable).unwrap_err().to_string();
+            let error =
+                choose_proxy(&SERVER.parse().unwrap(), None, variable).unwrap_err().to_string();
             assert!(error.starts_with("failed to parse the URL of the proxy "), "{error}");
             assert!(!error.contains("word"), "{error}");
         }

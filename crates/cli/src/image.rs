@@ -17,7 +17,7 @@ pub(crate) const BUILT_IN: Option<&str> = match option_env!("FLUX_OPERATOR_DEFAU
 pub(crate) const PLACEHOLDER: &str = "flux-operator.invalid/flux-operator:dev";
 
 /// The image to use: the value of the user's `option`, which defaults to [`BUILT_IN`].
-pub(crate) fn required(image: Option<&str>, option: &str) -> Result<String> {
+pub(crate) fn require_image(image: Option<&str>, option: &str) -> Result<String> {
     let image = image.filter(|image| !image.is_empty()).with_context(|| {
         format!(
             "no image is given, and this build has no default image\n\

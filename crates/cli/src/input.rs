@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use flux_operator_api::MiniCluster;
 use flux_operator_api::manifest::{self, Document, MAX_BYTES, Manifest, ReadError};
-use flux_operator_api::validate::{self, Checked};
+use flux_operator_api::validate::{self, Validate};
 
 use crate::print;
 
@@ -21,15 +21,15 @@ pub(crate) enum InputError {
 }
 
 /// Reads the manifest in a file, or on standard input for `-`.
-pub(crate) fn manifest(file: &Path) -> Result<Manifest, InputError> {
-    parse(file, &bytes(file)?)
+pub(crate) fn read_manifest(file: &Path) -> Result<Manifest, InputError> {
+    parse(file, &read_bytes(file)?)
 }
 
 /// Reads a file, or standard input for `-`.
 ///
 /// Reads at most the maximum size of a manifest, so that a device or an endless pipe causes an
 /// error instead of exhausting memory.
-pub(crate) fn bytes(file: &Path) -> Result<Vec<u8>, InputError> {
+pub(crate) fn read_bytes(file: &Path) -> Result<Vec<u8>, InputError> {
     read_limited(file).map_err(|source| InputError::Read { name: display_name(file), source })
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn parse(file: &Path, bytes: &[u8]) -> Result<Manifest, InputError> {
 }
 
 /// Parses and checks every object of a manifest that was read from `file`.
-pub(crate) fn checked(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> {
+pub(crate) fn parse_checked(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> {
     let name = display_name(file);
     let manifest = parse(file, bytes)?;
     for warning in &manifest.warnings {
@@ -49,7 +49,7 @@ pub(crate) fn checked(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> {
     let problems: Vec<String> = manifest
         .documents
         .iter()
-        .flat_map(validate::document)
+        .flat_map(validate::check_document)
         .map(|problem| format!("{name}: {problem}"))
         .collect();
     if !problems.is_empty() {
@@ -59,11 +59,11 @@ pub(crate) fn checked(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> {
 }
 
 /// Parses and checks the only MiniCluster of a manifest that was read from `file`.
-pub(crate) fn minicluster(file: &Path, bytes: &[u8]) -> Result<MiniCluster> {
-    let documents = checked(file, bytes)?;
+pub(crate) fn parse_minicluster(file: &Path, bytes: &[u8]) -> Result<MiniCluster> {
+    let documents = parse_checked(file, bytes)?;
     match documents.as_slice() {
         [document] if document.kind() == Some(MiniCluster::KIND) => {
-            Ok(validate::minicluster(&document.value)?)
+            Ok(validate::read_minicluster(&document.value)?)
         }
         _ => {
             let kinds: Vec<&str> = documents.iter().filter_map(Document::kind).collect();
@@ -73,7 +73,7 @@ pub(crate) fn minicluster(file: &Path, bytes: &[u8]) -> Result<MiniCluster> {
 }
 
 /// The objects of one kind.
-pub(crate) fn of_kind<K: Checked>(documents: &[Document]) -> Result<Vec<K>> {
+pub(crate) fn objects_of_kind<K: Validate>(documents: &[Document]) -> Result<Vec<K>> {
     let of_kind = documents.iter().filter(|document| document.kind() == Some(K::KIND));
     of_kind.map(|document| Ok(validate::read(&document.value)?)).collect()
 }

@@ -70,7 +70,7 @@ mod tests {
     use clap::error::ErrorKind;
 
     #[test]
-    fn commands_in_the_documents_are_understood() {
+    fn commands_in_the_documentation_can_be_parsed() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         let guides = std::fs::read_dir(format!("{root}/docs/guide")).unwrap();
         let guides = guides.map(|file| file.unwrap().path());
@@ -83,7 +83,7 @@ mod tests {
                 let words: Vec<&str> = words.collect();
                 let parsed = match words.as_slice() {
                     ["flux-operator", ..] => Arguments::try_parse_from(&words).map(drop),
-                    ["kubectl", "minicluster", ..] => kubectl::understand(&words[1..]),
+                    ["kubectl", "minicluster", ..] => kubectl::try_parse(&words[1..]),
                     _ => continue,
                 };
                 let understood = match &parsed {

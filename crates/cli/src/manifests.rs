@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use flux_operator_install::{Settings, crds, operator};
+use flux_operator_install::{InstallSettings, crds, operator_objects};
 use serde_json::Value;
 
 use crate::{crd, image, print};
@@ -49,26 +49,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(directory) => write(directory, &settings)?,
         None => {
             // The namespace comes first, because everything else is in it.
-            print::output(yaml(operator(&settings).into_iter().chain(crds()))?)?;
+            print::output(yaml(operator_objects(&settings).into_iter().chain(crds()))?)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 impl Arguments {
-    fn settings(&self) -> Result<Settings> {
-        Ok(Settings {
+    fn settings(&self) -> Result<InstallSettings> {
+        Ok(InstallSettings {
             namespace: self.namespace.clone(),
-            image: image::required(self.image.as_deref(), "--image")?,
+            image: image::require_image(self.image.as_deref(), "--image")?,
             cluster_domain: self.cluster_domain.clone(),
-            watched: self.namespaced.clone(),
+            watched_namespace: self.namespaced.clone(),
             replicas: self.replicas,
             network_policy: self.network_policy,
         })
     }
 }
 
-fn write(directory: &Path, settings: &Settings) -> Result<()> {
+fn write(directory: &Path, settings: &InstallSettings) -> Result<()> {
     crd::write(&directory.join("crd"))?;
     let folder = directory.join("operator");
     fs::create_dir_all(&folder)
@@ -79,7 +79,7 @@ fn write(directory: &Path, settings: &Settings) -> Result<()> {
         text += "# No registry has this image: put the name of yours in both places, or print this with it\n\
                  # by `flux-operator manifests --image IMAGE`. `make image` builds the image.\n";
     }
-    text += &yaml(operator(settings))?;
+    text += &yaml(operator_objects(settings))?;
     fs::write(&file, text).with_context(|| format!("failed to write {}", file.display()))
 }
 

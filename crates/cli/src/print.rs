@@ -12,7 +12,7 @@ use anyhow::{Error, Result};
 
 /// The exit code of a program whose reader is gone: what shells report for a program that was
 /// killed by SIGPIPE (signal 13).
-const READER_LEFT: u8 = 128 + 13;
+const BROKEN_PIPE_CODE: u8 = 128 + 13;
 
 /// Standard output is closed.
 ///
@@ -20,12 +20,12 @@ const READER_LEFT: u8 = 128 + 13;
 /// must be reported.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output is closed")]
-struct Closed;
+struct OutputClosed;
 
 /// Writes to standard output, unbuffered and unchanged.
 pub(crate) fn output(text: impl AsRef<[u8]>) -> Result<()> {
     let mut output = io::stdout().lock();
-    output.write_all(text.as_ref()).and_then(|()| output.flush()).map_err(failed)
+    output.write_all(text.as_ref()).and_then(|()| output.flush()).map_err(write_error)
 }
 
 /// Writes a line to standard error.
@@ -35,17 +35,17 @@ pub(crate) fn message(line: impl Display) {
 }
 
 /// Converts an error of writing to a standard stream.
-pub(crate) fn failed(error: io::Error) -> Error {
+pub(crate) fn write_error(error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Error::new(Closed),
+        io::ErrorKind::BrokenPipe => Error::new(OutputClosed),
         _ => Error::new(error).context("failed to print"),
     }
 }
 
 /// Prints why a command failed, after `prefix`. Returns the exit code.
 pub(crate) fn failure(prefix: &str, error: &Error) -> ExitCode {
-    if error.is::<Closed>() {
-        return ExitCode::from(READER_LEFT);
+    if error.is::<OutputClosed>() {
+        return ExitCode::from(BROKEN_PIPE_CODE);
     }
     message(format_args!("{prefix}: {error:#}"));
     ExitCode::FAILURE
@@ -57,10 +57,13 @@ mod tests {
     use std::io::ErrorKind;
 
     #[test]
-    fn a_reader_that_left_is_no_failure_to_report() {
-        let left = failed(ErrorKind::BrokenPipe.into()).context("while listing");
+    fn a_closed_output_is_not_reported() {
+        let left = write_error(ErrorKind::BrokenPipe.into()).context("while listing");
         assert_eq!(failure("error", &left), ExitCode::from(141));
-        assert_eq!(failure("error", &failed(ErrorKind::StorageFull.into())), ExitCode::FAILURE);
+        assert_eq!(
+            failure("error", &write_error(ErrorKind::StorageFull.into())),
+            ExitCode::FAILURE
+        );
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_api::validate::{self, Checked};
+use flux_operator_api::validate::{self, Validate};
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::kubernetes::{DeliveryMethod, Keys, Settings};
-use flux_operator_plan::{Object, Seen, Step, decide};
+use flux_operator_plan::{Object, Observed, Step, decide};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -57,7 +57,7 @@ impl RenderSettings {
 
     /// For objects that are created. Agents report to `report_url`.
     pub(crate) fn with_reports(&self, report_url: Option<String>) -> Result<Settings> {
-        let image = image::required(self.agent_image.as_deref(), "--agent-image")?;
+        let image = image::require_image(self.agent_image.as_deref(), "--agent-image")?;
         Ok(self.settings(image, report_url))
     }
 
@@ -70,33 +70,36 @@ impl RenderSettings {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let name = input::display_name(&arguments.filename);
-    let manifest = input::manifest(&arguments.filename)?;
+    let manifest = input::read_manifest(&arguments.filename)?;
     let settings = arguments.settings.offline();
     let keys = Keys { certificate: certificate(arguments.certificate.as_deref())?, report: None };
     // Everything is computed before anything is printed: the reader may apply what it gets.
     let mut shown = String::new();
     for document in &manifest.documents {
-        let problems = validate::document(document);
+        let problems = validate::check_document(document);
         if !problems.is_empty() {
             let problems: Vec<String> = problems.iter().map(|p| format!("{name}: {p}")).collect();
             bail!("the manifest is not valid\n{}", problems.join("\n"));
         }
         if let Some(kind) = document.kind().filter(|kind| *kind != MiniCluster::KIND) {
-            bail!("{name}: only MiniClusters are rendered, and this is a {kind}{}", instead(kind));
+            bail!(
+                "{name}: only MiniClusters are rendered, and this is a {kind}{}",
+                explain_kind(kind)
+            );
         }
         let mut minicluster =
-            validate::minicluster(&document.value).context("failed to read the manifest")?;
+            validate::read_minicluster(&document.value).context("failed to read the manifest")?;
         // Compute what the operator would do for a new MiniCluster, even if this one is running or
         // finished.
         minicluster.status = None;
         minicluster.metadata.deletion_timestamp = None;
-        let seen = Seen::nothing(Timestamp::UNIX_EPOCH);
-        let decision = decide(&minicluster, &seen, &settings);
+        let observed = Observed::empty(Timestamp::UNIX_EPOCH);
+        let decision = decide(&minicluster, &observed, &settings);
         if let Some(refusal) = decision.refusal() {
             bail!("{name}: {refusal}");
         }
         for step in &decision.steps {
-            shown.push_str(&created(step, &keys)?);
+            shown.push_str(&render_step(step, &keys)?);
         }
     }
     print::output(shown)?;
@@ -104,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// What happens for this kind instead.
-fn instead(kind: &str) -> &'static str {
+fn explain_kind(kind: &str) -> &'static str {
     match kind {
         FluxJob::KIND => ": its MiniCluster is created when it is admitted",
         _ => ": no objects are created for it",
@@ -112,7 +115,7 @@ fn instead(kind: &str) -> &'static str {
 }
 
 /// The object that a step creates, as YAML.
-fn created(step: &Step, keys: &Keys) -> Result<String> {
+fn render_step(step: &Step, keys: &Keys) -> Result<String> {
     match step {
         Step::CreateKeys(new) => {
             let given = new.certificate.clone();

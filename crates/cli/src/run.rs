@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use flux_operator_install::LEASE;
-use flux_operator_operator::queue::Rate;
+use flux_operator_operator::queue::WriteRate;
 use flux_operator_operator::{Election, Identity, Options};
 use tokio::net::TcpListener;
 
@@ -61,12 +61,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
-    let ended = runtime.block_on(async {
+    let finished = runtime.block_on(async {
         // The message already contains all causes.
         let no_cluster = |error| {
             anyhow!("failed to find a cluster: {error}\nhint: set KUBECONFIG to a kubeconfig file")
         };
-        let config = connection::config(None, None).await.map_err(no_cluster)?;
+        let config = connection::load_config(None, None).await.map_err(no_cluster)?;
         let client = kube::Client::try_from(config).context("failed to create a client")?;
         let mut options = Options {
             namespace: arguments.namespace.clone(),
@@ -74,21 +74,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             election: arguments.leader_elect.then(|| arguments.election(&client)),
             rate: arguments
                 .admission_rate
-                .map(|per_second| Rate { per_second, burst: arguments.admission_burst }),
+                .map(|per_second| WriteRate { per_second, burst: arguments.admission_burst }),
         };
-        options.settings.delivery = flux_operator_operator::delivery(&client).await;
+        options.settings.delivery = flux_operator_operator::detect_delivery(&client).await;
         let address = arguments.bind;
         let listener =
             listen(address).await.with_context(|| format!("failed to listen on {address}"))?;
         tracing::info!(%address, "serving reports");
-        let ended = flux_operator_operator::run(client, listener, options).await;
-        ended.context("the operator stopped")?;
+        let finished = flux_operator_operator::run(client, listener, options).await;
+        finished.context("the operator stopped")?;
         tracing::info!("stopped");
         anyhow::Ok(())
     });
     // A hanging thread must not keep the process from exiting.
     runtime.shutdown_background();
-    ended.map(|()| ExitCode::SUCCESS)
+    finished.map(|()| ExitCode::SUCCESS)
 }
 
 /// Listens on an address. `[::]` falls back to IPv4 on machines without IPv6.

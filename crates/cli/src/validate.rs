@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use flux_operator_api::manifest::Document;
-use flux_operator_api::validate::{self, Checked, Problem};
+use flux_operator_api::validate::{self, Problem, Validate};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::Valid;
 use flux_operator_plan::queueing::setup;
-use flux_operator_plan::queueing::workload::{self, Beside};
+use flux_operator_plan::queueing::workload::{self, JobContext};
 use flux_operator_queue::Resources;
 
 use crate::{input, print};
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Checks one file and prints the problems; returns whether there are none. A file that cannot be
 /// read does not prevent the check of the others.
 fn check(file: &Path) -> Result<bool> {
-    let manifest = match input::manifest(file) {
+    let manifest = match input::read_manifest(file) {
         Ok(manifest) => manifest,
         Err(error) => {
             print::message(format_args!("{:#}", anyhow::Error::new(error)));
@@ -49,9 +49,9 @@ fn check(file: &Path) -> Result<bool> {
     let mut clean = true;
     for document in documents {
         let mut problems: Vec<String> =
-            validate::document(document).iter().map(ToString::to_string).collect();
+            validate::check_document(document).iter().map(ToString::to_string).collect();
         if problems.is_empty() {
-            problems.extend(refused(document));
+            problems.extend(refusal(document));
         }
         let label = label(file, document, documents.len());
         for problem in &problems {
@@ -71,23 +71,23 @@ fn check(file: &Path) -> Result<bool> {
 /// Settings of a MiniCluster that are valid but probably a mistake.
 fn warnings(document: &Document) -> Vec<Problem> {
     let minicluster = (document.kind() == Some(MiniCluster::KIND))
-        .then(|| validate::minicluster(&document.value).ok())
+        .then(|| validate::read_minicluster(&document.value).ok())
         .flatten();
     minicluster.map(|minicluster| validate::warnings(&minicluster)).unwrap_or_default()
 }
 
 /// Why the operator would refuse an object that passes the other checks.
-fn refused(document: &Document) -> Option<String> {
+fn refusal(document: &Document) -> Option<String> {
     match document.kind() {
         Some(MiniCluster::KIND) => {
-            let minicluster = validate::minicluster(&document.value).ok()?;
+            let minicluster = validate::read_minicluster(&document.value).ok()?;
             Valid::check(minicluster).err().map(|refusal| refusal.to_string())
         }
         Some(FluxJob::KIND) => {
             let job = validate::read::<FluxJob>(&document.value).ok()?;
             // Whether the PriorityClass exists is only known in a cluster.
             let class_value = (!job.spec.priority_class_name.is_empty()).then_some(0);
-            let beside = Beside { minicluster: None, class_value };
+            let beside = JobContext { minicluster: None, class_value };
             workload::of_job(&job, beside).err().map(|mistake| mistake.message)
         }
         Some(FluxSetup::KIND) => {
@@ -96,8 +96,12 @@ fn refused(document: &Document) -> Option<String> {
             let home = setup.metadata.namespace.get_or_insert_with(|| "default".into()).clone();
             // The capacity of nodes is only known in a cluster.
             let nodes = Some(&Resources::default());
-            let around = setup::Around { home: &home, namespaces: &BTreeMap::new(), nodes };
-            setup::read(&setup, around).mistake.map(|mistake| mistake.message)
+            let around = setup::SetupContext {
+                operator_namespace: &home,
+                namespaces: &BTreeMap::new(),
+                node_capacity: nodes,
+            };
+            setup::read(&setup, around).problem.map(|mistake| mistake.message)
         }
         _ => None,
     }

@@ -9,7 +9,7 @@ const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello
 const WRONG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 
 /// The exit code that shells report for a program killed by SIGPIPE.
-const READER_LEFT: Option<i32> = Some(141);
+const BROKEN_PIPE_CODE: Option<i32> = Some(141);
 
 /// A pipe without a reader.
 fn closed() -> Stdio {
@@ -28,7 +28,7 @@ fn assert_quiet(words: &[&str], output: &Output) {
 }
 
 #[test]
-fn commands_that_print_end_quietly_when_the_reader_has_left() {
+fn commands_exit_silently_when_their_output_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     for words in [
         &["render", "-f", EXAMPLE, "--agent-image", "example.com/agent"][..],
@@ -39,12 +39,12 @@ fn commands_that_print_end_quietly_when_the_reader_has_left() {
     ] {
         let output = run(words, folder.path()).stdout(closed()).output().unwrap();
         assert_quiet(words, &output);
-        assert_eq!(output.status.code(), READER_LEFT, "{words:?}");
+        assert_eq!(output.status.code(), BROKEN_PIPE_CODE, "{words:?}");
     }
 }
 
 #[test]
-fn help_ends_quietly_when_the_reader_has_left() {
+fn help_exits_silently_when_its_output_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     for words in [&["--help"][..], &["--version"], &["render", "--help"], &["local", "--help"]] {
         let output = run(words, folder.path()).stdout(closed()).output().unwrap();
@@ -55,7 +55,7 @@ fn help_ends_quietly_when_the_reader_has_left() {
 }
 
 #[test]
-fn a_local_cluster_goes_on_when_nobody_reads_its_progress() {
+fn a_local_cluster_runs_on_when_standard_error_is_closed() {
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     let local = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/local.yaml");
     let mut command = run(&["local", "run", "-f", local], folder.path());
@@ -65,7 +65,7 @@ fn a_local_cluster_goes_on_when_nobody_reads_its_progress() {
 }
 
 #[test]
-fn messages_that_nobody_reads_do_not_change_the_outcome() {
+fn a_closed_standard_error_does_not_change_the_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     for words in [&["validate", "-f", WRONG][..], &["render", "-f", WRONG], &["local", "down", "x"]]
     {

@@ -11,7 +11,7 @@ fn command(words: &[&str]) -> Command {
 }
 
 #[test]
-fn a_build_without_a_name_for_its_image_asks_for_one() {
+fn a_build_without_a_default_image_requires_one() {
     let published = option_env!("FLUX_OPERATOR_DEFAULT_IMAGE").filter(|name| !name.is_empty());
     if let Some(published) = published {
         let printed = command(&["manifests"]).output().unwrap();
@@ -19,17 +19,17 @@ fn a_build_without_a_name_for_its_image_asks_for_one() {
         return;
     }
     for (words, option) in [(&["manifests"][..], "--image"), (&["run"], "--agent-image")] {
-        let asked = command(words).output().unwrap();
-        let errors = String::from_utf8(asked.stderr).unwrap();
-        assert_eq!(asked.status.code(), Some(1), "{words:?}: {errors}");
-        assert_eq!(asked.stdout, b"", "{words:?}");
+        let requested = command(words).output().unwrap();
+        let errors = String::from_utf8(requested.stderr).unwrap();
+        assert_eq!(requested.status.code(), Some(1), "{words:?}: {errors}");
+        assert_eq!(requested.stdout, b"", "{words:?}");
         let hint = format!("hint: give {option} IMAGE or set FLUX_OPERATOR_IMAGE");
         assert!(errors.contains(&hint), "{words:?}: {errors}");
     }
 }
 
 #[test]
-fn objects_that_are_only_looked_at_need_no_image() {
+fn rendering_needs_no_image() {
     if option_env!("FLUX_OPERATOR_DEFAULT_IMAGE").is_some_and(|name| !name.is_empty()) {
         return;
     }
@@ -42,7 +42,7 @@ fn objects_that_are_only_looked_at_need_no_image() {
 }
 
 #[test]
-fn the_environment_can_name_the_image() {
+fn the_image_can_be_set_in_the_environment() {
     for words in [&["manifests"][..], &["render", "-f", EXAMPLE]] {
         let mut command = command(words);
         let printed = command.env("FLUX_OPERATOR_IMAGE", "example.com/mine:2").output().unwrap();

@@ -41,13 +41,13 @@ fn manifests_prints_the_crds_and_an_operator_that_uses_its_own_image() {
 }
 
 #[test]
-fn manifests_has_a_network_policy_on_demand() {
+fn manifests_has_a_network_policy_if_requested() {
     let objects = manifests(&["--network-policy", "--image", "example.com/mine:2"]);
     assert_eq!(of_kind(&objects, "NetworkPolicy").len(), 1);
 }
 
 #[test]
-fn the_operators_own_arguments_are_understood() {
+fn the_arguments_in_the_deployment_can_be_parsed() {
     let objects = manifests(&["--namespaced", "team", "--image", "example.com/mine:2"]);
     let manager = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0];
     let arguments = manager["args"].as_array().unwrap().iter().map(|argument| {

@@ -27,12 +27,12 @@ fn the_same_certificate_gives_the_same_objects() {
 }
 
 #[test]
-fn without_one_each_run_has_keys_of_its_own() {
+fn without_a_certificate_each_run_generates_new_keys() {
     assert_ne!(render(&["-f", EXAMPLE]).stdout, render(&["-f", EXAMPLE]).stdout);
 }
 
 #[test]
-fn of_another_kind_it_is_told_that_nothing_is_rendered() {
+fn other_kinds_are_rejected() {
     let job = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/queue/job.yaml");
     let result = render(&["-f", job]);
     assert_eq!(result.status.code(), Some(1));
@@ -41,7 +41,7 @@ fn of_another_kind_it_is_told_that_nothing_is_rendered() {
 }
 
 #[test]
-fn what_cannot_be_carried_out_is_told_with_its_field() {
+fn an_unsupported_field_is_named_in_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("munge.yaml");
     let text = std::fs::read_to_string(EXAMPLE)

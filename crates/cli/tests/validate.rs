@@ -14,7 +14,7 @@ spec: {size: 4, containers: [{image: busybox, command: hostname}]}
 ";
 
 #[test]
-fn a_good_manifest_is_ok_by_file_and_by_standard_input() {
+fn a_valid_manifest_is_ok_as_a_file_and_on_standard_input() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("good.yaml");
     std::fs::write(&file, GOOD).unwrap();
@@ -26,7 +26,7 @@ fn a_good_manifest_is_ok_by_file_and_by_standard_input() {
 }
 
 #[test]
-fn each_problem_is_a_line_with_the_path_of_its_field() {
+fn each_problem_is_one_line_with_the_path_of_its_field() {
     let manifest = GOOD.replace("size: 4", "size: 0, tasks: -1, sizes: 2");
     let result = validate_input(manifest.as_bytes());
     assert_eq!(result.status.code(), Some(1));
@@ -38,7 +38,7 @@ fn each_problem_is_a_line_with_the_path_of_its_field() {
 }
 
 #[test]
-fn what_is_probably_a_mistake_is_a_warning_and_still_ok() {
+fn a_probable_mistake_is_only_a_warning() {
     let manifest =
         GOOD.replace("size: 4", "size: 2, maxSize: 4, flux: {scheduler: {queuePolicy: fcfs}}");
     let result = validate_input(manifest.as_bytes());
@@ -49,7 +49,7 @@ fn what_is_probably_a_mistake_is_a_warning_and_still_ok() {
 }
 
 #[test]
-fn of_two_documents_the_bad_one_is_named() {
+fn the_invalid_one_of_two_documents_is_named() {
     let bad = GOOD.replace("size: 4", "size: 0").replace("good", "second");
     let result = validate_input(format!("{GOOD}---{bad}").as_bytes());
     assert_eq!(result.status.code(), Some(1));
@@ -62,7 +62,7 @@ fn of_two_documents_the_bad_one_is_named() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_does_not_hide_the_others() {
+fn an_unreadable_file_does_not_prevent_the_check_of_others() {
     let folder = tempfile::tempdir().unwrap();
     let good = folder.path().join("good.yaml");
     std::fs::write(&good, GOOD).unwrap();
@@ -76,7 +76,7 @@ fn a_file_that_cannot_be_read_does_not_hide_the_others() {
 }
 
 #[test]
-fn what_is_none_of_our_kinds_says_so() {
+fn documents_of_other_kinds_are_errors() {
     let cases = [
         ("just text", "document: is not an object"),
         ("[1, 2]", "document: is not an object"),
@@ -101,7 +101,7 @@ fn what_is_none_of_our_kinds_says_so() {
 }
 
 #[test]
-fn every_example_is_ok() {
+fn all_examples_are_valid() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let files: Vec<_> = [examples.clone(), examples.join("queue")]
         .iter()
@@ -116,7 +116,7 @@ fn every_example_is_ok() {
 }
 
 #[test]
-fn what_the_operator_would_refuse_is_refused() {
+fn objects_that_the_operator_would_refuse_are_errors() {
     let object = |kind: &str, spec: &str| {
         format!(
             "apiVersion: flux-framework.org/v1alpha2\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}\n"
@@ -152,7 +152,7 @@ fn what_the_operator_would_refuse_is_refused() {
 }
 
 #[test]
-fn garbage_gives_a_short_error_and_no_panic() {
+fn garbage_causes_a_short_error_and_no_panic() {
     let ten_megabytes = 10 * 1024 * 1024;
     let noise: Vec<u8> =
         (0..ten_megabytes as u64).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();

@@ -60,7 +60,7 @@ pub struct HostEntry {
 
 /// One rank of the instance, with defaults and templates resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct RankHost {
     /// Its host name.
     pub name: String,
     /// The endpoint that it binds to, if configured.
@@ -123,15 +123,15 @@ impl HostEntry {
 impl Bootstrap {
     /// The hosts in rank order, as Flux resolves them. Empty if no hosts are configured: then there
     /// is one broker, on any host.
-    pub fn ranks(&self) -> Result<Vec<Host>, BootstrapError> {
+    pub fn ranks(&self) -> Result<Vec<RankHost>, BootstrapError> {
         let (merged, ranks) = self.merge()?;
         let mut hosts = Vec::with_capacity(merged.len());
-        for Merged { name, bind, connect, parent } in merged {
+        for MergedEntry { name, bind, connect, parent } in merged {
             check_parent(&name, parent, &ranks)?;
             if !endpoint::is_host_name(&name) {
                 return Err(BootstrapError::HostName { host: name });
             }
-            hosts.push(Host {
+            hosts.push(RankHost {
                 bind: self.resolve("bind", &name, bind, &self.default_bind)?,
                 connect: self.resolve("connect", &name, connect, &self.default_connect)?,
                 parent: parent.map(str::to_owned),
@@ -145,19 +145,19 @@ impl Bootstrap {
     }
 
     /// One host per rank with the keys of all its entries, and the rank of each name.
-    fn merge(&self) -> Result<(Vec<Merged<'_>>, HashMap<String, usize>), BootstrapError> {
+    fn merge(&self) -> Result<(Vec<MergedEntry<'_>>, HashMap<String, usize>), BootstrapError> {
         let named: usize = self.hosts.iter().map(|entry| entry.host.len()).sum();
         if named > MAX_RANKS {
             return Err(BootstrapError::TooManyRanks);
         }
-        let mut merged: Vec<Merged<'_>> = Vec::new();
+        let mut merged: Vec<MergedEntry<'_>> = Vec::new();
         let mut ranks = HashMap::new();
         for entry in &self.hosts {
             let HostEntry { host: names, bind, connect, parent } = entry;
             for name in names.iter() {
                 let rank = *ranks.entry(name.clone()).or_insert(merged.len());
                 if rank == merged.len() {
-                    merged.push(Merged { name, bind: None, connect: None, parent: None });
+                    merged.push(MergedEntry { name, bind: None, connect: None, parent: None });
                 }
                 let host = &mut merged[rank];
                 host.bind = host.bind.or(bind.as_deref());
@@ -187,7 +187,7 @@ impl Bootstrap {
 
 /// A host with the keys of its entries. Borrowed: templates are not copied before their length is
 /// checked.
-struct Merged<'a> {
+struct MergedEntry<'a> {
     name: String,
     bind: Option<&'a str>,
     connect: Option<&'a str>,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_is_the_position_and_defaults_fill_in() {
+    fn rank_is_the_position_and_defaults_are_applied() {
         let table =
             bootstrap(&[["lead", "", "tcp://10.0.0.9:30093", ""], ["fs-[0-1]", "", "", ""]]);
         assert_eq!(
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_named_again_keeps_what_it_has_and_takes_what_it_lacks() {
+    fn later_entries_of_a_host_only_add_missing_keys() {
         let table = bootstrap(&[
             ["fs-[0-2]", "", "", ""],
             ["fs-0", "tcp://a:1", "", ""],
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn without_defaults_an_address_stays_open() {
+    fn without_defaults_an_endpoint_is_unset() {
         let mut table = bootstrap(&[
             ["foo", "tcp://eth0:9001", "tcp://10.0.1.1:9001", ""],
             ["bar", "", "", ""],
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_flux_refuses() {
+    fn rejects_what_flux_rejects() {
         let host = || "a".to_owned();
         let endpoint = |key, source| BootstrapError::Endpoint { host: host(), key, source };
         for (entry, error) in [
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_hosts_are_refused_before_they_are_made() {
+    fn too_many_hosts_are_rejected_before_they_are_expanded() {
         let many = ["a[0-99999]", "", "", ""];
         for table in [bootstrap(&[["a[0-131072]", "", "", ""]]), bootstrap(&[many, many])] {
             assert_eq!(table.ranks(), Err(BootstrapError::TooManyRanks));

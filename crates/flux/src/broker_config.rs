@@ -25,13 +25,13 @@ pub struct BrokerConfig {
     pub bootstrap: Option<Bootstrap>,
     /// The resources of the brokers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource: Option<Resource>,
+    pub resource: Option<ResourceTable>,
     /// The tree of brokers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tbon: Option<TreeNetwork>,
     /// The job archive. Current flux-core has none; the Go operator writes the table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub archive: Option<Archive>,
+    pub archive: Option<JobArchive>,
     /// Fluxion's queue.
     #[serde(default, rename = "sched-fluxion-qmanager", skip_serializing_if = "Option::is_none")]
     pub queue_manager: Option<QueueManager>,
@@ -57,7 +57,7 @@ pub struct Access {
 
 /// `[resource]`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Resource {
+pub struct ResourceTable {
     /// A file with R.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -111,7 +111,7 @@ pub struct TreeNetwork {
 
 /// `[archive]`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Archive {
+pub struct JobArchive {
     /// The database file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dbpath: Option<String>,
@@ -141,26 +141,26 @@ pub struct QueueManager {
 /// A text is not a broker configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("failed to parse the broker configuration")]
-pub struct ParseError {
+pub struct BrokerConfigParseError {
     source: toml::de::Error,
 }
 
 /// A broker configuration cannot be printed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("failed to print the broker configuration")]
-pub struct PrintError {
+pub struct BrokerConfigPrintError {
     source: toml::ser::Error,
 }
 
 impl BrokerConfig {
     /// Parses a configuration.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
-        toml::from_str(text).map_err(|source| ParseError { source })
+    pub fn parse(text: &str) -> Result<Self, BrokerConfigParseError> {
+        toml::from_str(text).map_err(|source| BrokerConfigParseError { source })
     }
 
     /// The configuration as TOML. Fails only for values that TOML cannot represent.
-    pub fn to_toml(&self) -> Result<String, PrintError> {
-        toml::to_string(self).map_err(|source| PrintError { source })
+    pub fn to_toml(&self) -> Result<String, BrokerConfigPrintError> {
+        toml::to_string(self).map_err(|source| BrokerConfigPrintError { source })
     }
 }
 
@@ -213,15 +213,15 @@ queue-policy = "fcfs"
                 hosts,
                 ..Bootstrap::default()
             }),
-            resource: Some(Resource {
+            resource: Some(ResourceTable {
                 path: Some("/mnt/flux/config/etc/flux/system/R".to_owned()),
-                ..Resource::default()
+                ..ResourceTable::default()
             }),
-            archive: Some(Archive {
+            archive: Some(JobArchive {
                 dbpath: Some("/mnt/flux/config/var/lib/flux/job-archive.sqlite".to_owned()),
                 period: Some("1m".to_owned()),
                 busytimeout: Some("50s".to_owned()),
-                ..Archive::default()
+                ..JobArchive::default()
             }),
             queue_manager: Some(QueueManager {
                 queue_policy: Some("fcfs".to_owned()),
@@ -232,13 +232,13 @@ queue-policy = "fcfs"
     }
 
     #[test]
-    fn reads_and_prints_the_file_of_the_go_operator() {
+    fn parses_and_prints_the_file_of_the_go_operator() {
         assert_eq!(generated().to_toml().unwrap(), GENERATED);
         assert_eq!(BrokerConfig::parse(GENERATED).unwrap(), generated());
     }
 
     #[test]
-    fn what_is_not_known_is_kept() {
+    fn unknown_keys_are_kept() {
         let text = r#"
             top = 1
             [exec]
@@ -281,7 +281,7 @@ queue-policy = "fcfs"
     }
 
     #[test]
-    fn refuses_what_flux_refuses() {
+    fn rejects_what_flux_rejects() {
         for text in [
             "[bootstrap]\nsurprise = 1",
             "[bootstrap]\nhosts = [{ host = \"a\", port = 1 }]",

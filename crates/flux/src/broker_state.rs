@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_read_back() {
+    fn every_name_is_parsed_back() {
         for state in BrokerState::ALL {
             assert_eq!(state.to_string().parse(), Ok(*state));
         }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_flux_overlay_status_shows() {
+    fn parses_the_output_of_flux_overlay_status() {
         for (word, online) in [
             ("full", true),
             ("partial", true),

@@ -54,7 +54,7 @@ pub enum CertificateError {
     },
     /// Neither a section, nor an entry in one, nor a comment.
     #[error("certificate has an invalid line {line}")]
-    Line {
+    InvalidLine {
         /// From 1.
         line: usize,
     },
@@ -148,13 +148,13 @@ impl Certificate {
                             let key = SecretKey::parse(value).map_err(bad)?;
                             secret_key.replace(key).is_some()
                         }
-                        _ => return Err(CertificateError::Line { line }),
+                        _ => return Err(CertificateError::InvalidLine { line }),
                     };
                     if second {
                         return Err(CertificateError::Duplicate { line });
                     }
                 }
-                _ => return Err(CertificateError::Line { line }),
+                _ => return Err(CertificateError::InvalidLine { line }),
             }
         }
         if !metadata.has_name() {

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fills_in_host_and_port() {
+    fn substitutes_host_and_port() {
         for (template, endpoint) in [
             ("tcp://%h:%p", "tcp://fs-0:8050"),
             (
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_zeromq_or_flux_would() {
+    fn rejects_what_zeromq_or_flux_would_reject() {
         for (template, error) in [
             ("eth0:8050", EndpointError::Scheme),
             ("", EndpointError::Scheme),

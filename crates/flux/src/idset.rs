@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_prints_the_vectors_of_rfc_22_and_libidset() {
+    fn parses_and_prints_the_vectors_of_rfc_22_and_libidset() {
         for (text, printed, ids) in [
             ("1,2,3,5,6,42", "1-3,5-6,42", &[1, 2, 3, 5, 6, 42][..]),
             ("1-3,5-6,42", "1-3,5-6,42", &[1, 2, 3, 5, 6, 42]),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_libidset_refuses() {
+    fn rejects_what_libidset_rejects() {
         use IdSetError::*;
         for (text, error) in [
             ("4.2", Element { element: 0 }),

@@ -119,7 +119,7 @@ impl FromStr for JobId {
         if text.is_empty() {
             return Err(JobIdError::Empty);
         }
-        let encoding = Encoding::of(text);
+        let encoding = Encoding::detect(text);
         let number = match encoding {
             Encoding::Decimal => parse_digits(text, 10, encoding),
             Encoding::Hexadecimal => parse_digits(&text[2..], 16, encoding),
@@ -133,7 +133,7 @@ impl FromStr for JobId {
 
 impl Encoding {
     /// Detects the encoding of `text`; by RFC 19 it is unambiguous.
-    fn of(text: &str) -> Self {
+    fn detect(text: &str) -> Self {
         if text.contains('.') {
             Self::DottedHexadecimal
         } else if text.contains('-') {
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_prints_the_f58_vectors() {
+    fn parses_and_prints_the_f58_vectors() {
         for (number, f58) in [
             (0, "ƒ1"),
             (1, "ƒ2"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_an_id() {
+    fn invalid_ids_are_rejected() {
         use Encoding::*;
         let not = |encoding, character| JobIdError::Character { encoding, character };
         for (text, error) in [
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn json_holds_a_string_and_flux_may_give_a_number() {
+    fn json_has_a_string_and_flux_may_print_a_number() {
         let id = JobId::from(60_565_749_760);
         assert_eq!(serde_json::to_string(&id).unwrap(), "\"ƒ2bGzJKq\"");
         for json in ["60565749760", "\"ƒ2bGzJKq\"", "\"f2bGzJKq\""] {

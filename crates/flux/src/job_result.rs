@@ -24,9 +24,9 @@ pub enum JobResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobStatus {
     /// Not yet inactive.
-    Living(JobState),
+    Active(JobState),
     /// Inactive.
-    Ended(JobResult),
+    Inactive(JobResult),
 }
 
 impl JobResult {
@@ -76,16 +76,16 @@ impl JobStatus {
     /// without a result has no status yet.
     pub fn new(state: JobState, result: Option<JobResult>) -> Option<Self> {
         match state {
-            JobState::Inactive => result.map(Self::Ended),
-            living => Some(Self::Living(living)),
+            JobState::Inactive => result.map(Self::Inactive),
+            living => Some(Self::Active(living)),
         }
     }
 
     /// The abbreviation in the ST column of `flux jobs`, such as `R` or `CD`.
     pub fn short_name(self) -> &'static str {
         match self {
-            Self::Living(state) => state.short_name(),
-            Self::Ended(result) => result.short_name(),
+            Self::Active(state) => state.short_name(),
+            Self::Inactive(result) => result.short_name(),
         }
     }
 }
@@ -93,8 +93,8 @@ impl JobStatus {
 impl fmt::Display for JobStatus {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Living(state) => state.fmt(formatter),
-            Self::Ended(result) => result.fmt(formatter),
+            Self::Active(state) => state.fmt(formatter),
+            Self::Inactive(result) => result.fmt(formatter),
         }
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn status_is_the_state_until_the_job_has_ended() {
+    fn status_is_the_state_until_the_job_is_inactive() {
         let status =
             |state, result| JobStatus::new(state, result).map(|s| (s.to_string(), s.short_name()));
         let shown = |name: &str, short_name| Some((name.to_owned(), short_name));

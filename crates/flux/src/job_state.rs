@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_hold_the_states_of_rfc_21() {
+    fn groups_contain_the_states_of_rfc_21() {
         use JobStateGroup::*;
         for (group, names) in [
             (Pending, &["DEPEND", "PRIORITY", "SCHED"][..]),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_ordered_as_a_job_lives() {
+    fn states_are_in_the_order_of_a_jobs_lifecycle() {
         assert!(JobState::ALL.is_sorted());
     }
 }

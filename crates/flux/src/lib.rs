@@ -39,7 +39,7 @@ pub mod secret_key;
 mod version;
 mod z85;
 
-pub use bootstrap::{Bootstrap, BootstrapError, Host, HostEntry};
+pub use bootstrap::{Bootstrap, BootstrapError, HostEntry, RankHost};
 pub use broker_config::BrokerConfig;
 pub use broker_state::{BrokerState, OverlayStatus};
 pub use certificate::{Certificate, CertificateError, Metadata};
@@ -52,4 +52,4 @@ pub use names::UnknownName;
 pub use resource_state::{NodeStatus, ResourceState};
 pub use resources::{ResourceSet, ResourceSetError};
 pub use secret_key::{PublicKey, SecretKey};
-pub use version::{TooOld, Version, VersionError};
+pub use version::{Version, VersionError, VersionTooOld};

@@ -118,7 +118,7 @@ mod tests {
     use crate::JobState;
 
     #[test]
-    fn an_unknown_word_is_quoted_but_not_at_length() {
+    fn an_unknown_name_is_quoted_but_truncated() {
         let error = "x".repeat(1_000_000).parse::<JobState>().unwrap_err();
         assert_eq!(error.to_string().len(), r#"unknown job state """#.len() + 40);
         let error = serde_json::from_str::<JobState>("3").unwrap_err();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_in_capitals_or_in_small_letters_only() {
+    fn names_are_parsed_only_in_upper_or_lower_case() {
         assert_eq!("RUN".parse(), Ok(JobState::Run));
         assert_eq!("run".parse(), Ok(JobState::Run));
         assert!("Run".parse::<JobState>().is_err());

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_read_back() {
+    fn every_name_is_parsed_back() {
         for state in ResourceState::ALL {
             assert_eq!(state.to_string().parse(), Ok(*state));
         }

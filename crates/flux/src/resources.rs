@@ -19,7 +19,7 @@ use crate::idset::IdSet;
 const VERSION: u64 = 1;
 
 /// Characters that RFC 20 does not allow in property names.
-const NOT_IN_PROPERTIES: [char; 9] = ['!', '&', '\'', '"', '^', '`', '|', '(', ')'];
+const FORBIDDEN_IN_PROPERTIES: [char; 9] = ['!', '&', '\'', '"', '^', '`', '|', '(', ')'];
 
 /// A checked resource set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ struct Document {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Execution {
     #[serde(rename = "R_lite")]
-    r_lite: Vec<Entry>,
+    r_lite: Vec<RLiteEntry>,
     /// Seconds since the Unix epoch; 0 if not set.
     #[serde(default)]
     starttime: f64,
@@ -62,7 +62,7 @@ struct Execution {
 
 /// Some ranks, and the resources of each of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
+struct RLiteEntry {
     rank: IdSet,
     children: Children,
     #[serde(flatten)]
@@ -81,7 +81,7 @@ struct Children {
 /// Why a text is not R.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to parse R")]
-pub struct ParseError {
+pub struct ResourceSetParseError {
     source: serde_json::Error,
 }
 
@@ -143,7 +143,7 @@ impl ResourceSet {
     /// GPUs, numbered from 0. Fails if there are no hosts.
     pub fn new(hosts: &HostList, cores: NonZeroU32, gpus: u32) -> Result<Self, ResourceSetError> {
         let count = u32::try_from(hosts.len()).expect("a host list has at most MAX_HOSTS hosts");
-        let entry = Entry {
+        let entry = RLiteEntry {
             rank: IdSet::first_n(count),
             children: Children {
                 core: IdSet::first_n(cores.get()),
@@ -168,8 +168,8 @@ impl ResourceSet {
     }
 
     /// Parses and checks R.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
-        serde_json::from_str(text).map_err(|source| ParseError { source })
+    pub fn parse(text: &str) -> Result<Self, ResourceSetParseError> {
+        serde_json::from_str(text).map_err(|source| ResourceSetParseError { source })
     }
 
     /// The same resources with a property on these ranks, replacing its previous ranks.
@@ -288,7 +288,7 @@ fn check_times(starttime: f64, expiration: f64) -> Result<(), ResourceSetError> 
 }
 
 fn check_property(name: &str, targets: &IdSet, ranks: &IdSet) -> Result<(), ResourceSetError> {
-    if name.is_empty() || name.contains(NOT_IN_PROPERTIES) {
+    if name.is_empty() || name.contains(FORBIDDEN_IN_PROPERTIES) {
         let name = name.to_owned();
         return Err(ResourceSetError::PropertyName { name });
     }

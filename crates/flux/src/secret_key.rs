@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_key_does_not_show_itself() {
+    fn a_secret_key_is_not_printed() {
         let key = SecretKey::from_bytes([7; KEY_LENGTH]);
         assert_eq!(format!("{key:?} {:#?}", Some(&key)), "<redacted> Some(\n    <redacted>,\n)");
     }

@@ -28,7 +28,7 @@ pub struct VersionError {
     Version::OLDEST,
     Version::OLDEST_DATE
 )]
-pub struct TooOld {
+pub struct VersionTooOld {
     /// The version that was found.
     pub found: Version,
 }
@@ -51,14 +51,14 @@ impl Version {
     }
 
     /// Parses the output of `flux version`. `None` if it contains no version.
-    pub fn in_output(output: &str) -> Option<Version> {
+    pub fn parse_output(output: &str) -> Option<Version> {
         let line = output.lines().find_map(|line| line.strip_prefix("commands:"))?;
         line.trim().parse().ok()
     }
 
     /// Checks that this release is supported.
-    pub fn check(self) -> Result<(), TooOld> {
-        if self < Version::OLDEST { Err(TooOld { found: self }) } else { Ok(()) }
+    pub fn check(self) -> Result<(), VersionTooOld> {
+        if self < Version::OLDEST { Err(VersionTooOld { found: self }) } else { Ok(()) }
     }
 
     /// Whether a broker takes its host name from an attribute, rather than from
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_flux_writes_them() {
+    fn versions_are_parsed_as_flux_prints_them() {
         for (text, version) in [
             ("0.68.0", Some(Version::new(0, 68, 0))),
             ("0.61.2", Some(Version::new(0, 61, 2))),
@@ -131,16 +131,16 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_version_counts() {
+    fn the_version_of_the_commands_is_used() {
         // What flux-core 0.88 and 0.68 printed.
         let recent = "commands:    \t\t0.88.0-59-g4a5e79f\nlibflux-core:\t\t0.88.0-59-g4a5e79f\n\
                       build-options:\t\t+systemd+hwloc.api==2.8.0+zmq==4.3.4\n";
-        assert_eq!(Version::in_output(recent), Some(Version::new(0, 88, 0)));
+        assert_eq!(Version::parse_output(recent), Some(Version::new(0, 88, 0)));
         let old = "commands:    \t\t0.68.0\nlibflux-core:\t\t0.68.0\n\
                    libflux-security:\t0.11.0\nbuild-options:\t\t+hwloc==2.8.0+zmq==4.3.4\n";
-        assert_eq!(Version::in_output(old), Some(Version::new(0, 68, 0)));
+        assert_eq!(Version::parse_output(old), Some(Version::new(0, 68, 0)));
         for unknown in ["", "flux: no such command\n", "commands:\n", "commands: 4a5e79f\n"] {
-            assert_eq!(Version::in_output(unknown), None, "{unknown:?}");
+            assert_eq!(Version::parse_output(unknown), None, "{unknown:?}");
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_oldest_is_refused_with_both_versions() {
+    fn a_version_older_than_the_oldest_is_rejected_with_both_versions() {
         for (version, supported) in
             [("0.46.1", false), ("0.50.0", false), ("0.51.0", true), ("0.88.0-59-g4a5e79f", true)]
         {

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_prints_the_vectors_of_zeromq() {
+    fn parses_and_prints_the_vectors_of_zeromq() {
         // The vector of ZeroMQ RFC 32 has eight bytes; a key is four times that.
         let bytes = [0x86, 0x4f, 0xd2, 0x6f, 0xb5, 0x59, 0xf7, 0x5b].repeat(4);
         let text = "HelloWorld".repeat(4);
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_range_are_read() {
+    fn the_limits_of_the_range_are_parsed() {
         for (text, byte) in [("00000", 0x00), ("%nSc0", 0xff)] {
             assert_eq!(*decode(&text.repeat(8)).unwrap(), [byte; KEY_LENGTH]);
         }
     }
 
     #[test]
-    fn says_where_it_is_not_a_key() {
+    fn errors_contain_the_position() {
         let zeros = "0".repeat(35);
         for (text, error) in [
             (String::new(), KeyError::Length),

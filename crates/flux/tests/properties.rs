@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
-use flux_operator_flux::broker_config::{Access, Resource, ResourceEntry};
+use flux_operator_flux::broker_config::{Access, ResourceEntry, ResourceTable};
 use flux_operator_flux::hostlist::{MAX_HOSTS, MAX_NAME_LENGTH};
 use flux_operator_flux::{
     Bootstrap, BrokerConfig, Certificate, HostEntry, HostList, IdSet, JobId, JobResult, JobState,
@@ -32,7 +32,7 @@ fn host_list() -> impl Strategy<Value = String> {
 }
 
 /// Texts that resemble valid input, and often are not.
-fn almost() -> impl Strategy<Value = String> {
+fn almost_valid() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
         "[a0-2\\[\\],\\- \t]{0,24}",
@@ -96,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn host_lists_are_printed_as_they_were_read(text in host_list()) {
+    fn host_lists_survive_a_round_trip(text in host_list()) {
         let list: HostList = text.parse().unwrap();
         check_host_list(&list);
         let mut twice = list.clone();
@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn host_lists_of_any_text_are_bounded(text in almost()) {
+    fn host_lists_of_any_text_are_bounded(text in almost_valid()) {
         if let Ok(list) = text.parse::<HostList>() {
             prop_assert!(list.len() <= MAX_HOSTS);
             prop_assert!(list.iter().take(100).all(|host| host.len() <= MAX_NAME_LENGTH));
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn id_sets_do_what_sets_do(left in vec(0..60_u32, 0..30), right in vec(0..60_u32, 0..30)) {
+    fn idsets_behave_like_sets(left in vec(0..60_u32, 0..30), right in vec(0..60_u32, 0..30)) {
         let set = |ids: &[u32]| ids.iter().copied().collect::<BTreeSet<u32>>();
         let id_set = |ids: &[u32]| ids.iter().copied().collect::<IdSet>();
         let same = |ids: &IdSet, set: &BTreeSet<u32>| ids.iter().eq(set.iter().copied());
@@ -140,14 +140,14 @@ proptest! {
     }
 
     #[test]
-    fn id_sets_of_any_text_are_printed_as_they_were_read(text in almost()) {
+    fn idsets_of_any_text_survive_a_round_trip(text in almost_valid()) {
         if let Ok(ids) = text.parse::<IdSet>() {
             prop_assert_eq!(ids.to_string().parse::<IdSet>().unwrap(), ids);
         }
     }
 
     #[test]
-    fn job_ids_are_read_in_every_form(number: u64) {
+    fn job_ids_are_parsed_in_every_encoding(number: u64) {
         let id = JobId::from(number);
         for text in [
             id.to_string(),
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_a_parser_panic(text in almost()) {
+    fn no_text_makes_a_parser_panic(text in almost_valid()) {
         let _ = text.parse::<JobId>();
         let _ = text.parse::<JobState>();
         let _ = text.parse::<JobResult>();
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn resource_sets_are_printed_as_they_were_made(
+    fn resource_sets_survive_a_round_trip(
         hosts in host_list(), cores in 1..500_u32, gpus in 0..9_u32, property in "[a-z@+]{1,8}",
     ) {
         let hosts: HostList = hosts.parse().unwrap();
@@ -194,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn broker_configs_are_printed_as_they_were_made(
+    fn broker_configs_survive_a_round_trip(
         hosts in host_list(),
         words in [any::<String>(), any::<String>(), any::<String>()],
         bind in option::of(any::<String>()),
@@ -217,7 +217,7 @@ proptest! {
                 hosts: vec![entry.clone(), entry],
                 ..Bootstrap::default()
             }),
-            resource: Some(Resource {
+            resource: Some(ResourceTable {
                 path: Some(word),
                 config: vec![ResourceEntry {
                     hosts,
@@ -225,7 +225,7 @@ proptest! {
                     gpus: None,
                     properties: vec![property],
                 }],
-                ..Resource::default()
+                ..ResourceTable::default()
             }),
             ..BrokerConfig::default()
         };
@@ -235,7 +235,7 @@ proptest! {
     }
 
     #[test]
-    fn ranks_are_the_hosts_without_repetition(text in host_list()) {
+    fn ranks_are_the_hosts_without_repetitions(text in host_list()) {
         let list: HostList = text.parse().unwrap();
         let entry = HostEntry::new(list.clone());
         let bootstrap = Bootstrap {

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use flux_operator_flux::broker_config::{Resource, ResourceEntry};
+use flux_operator_flux::broker_config::{ResourceEntry, ResourceTable};
 use flux_operator_flux::{
     Bootstrap, BrokerConfig, Certificate, HostEntry, HostList, Metadata, SecretKey,
 };
@@ -24,9 +24,9 @@ fn brokers_of_a_real_flux_join_with_our_certificate() {
 
     let worker = flux.start(&config, "fs-1", &[]);
     let lead = flux.start(&config, "fs-0", &["-Sbroker.quorum=2", "flux", "run", "-N2", "true"]);
-    let lead = finish(lead);
+    let lead = wait_with_output(lead);
     assert!(lead.status.success(), "{}", String::from_utf8_lossy(&lead.stderr));
-    finish(worker);
+    wait_with_output(worker);
 }
 
 #[test]
@@ -38,13 +38,13 @@ fn a_broker_with_another_certificate_does_not_join() {
     let theirs =
         write_config(folder.path(), "theirs", &new_certificate(folder.path(), "theirs.cert"));
 
-    let mut stranger = flux.start(&theirs, "fs-1", &[]);
+    let mut intruder = flux.start(&theirs, "fs-1", &[]);
     let wait = ["-Sbroker.quorum=2", "-Sbroker.quorum-warn=2s", "true"];
     let mut lead = flux.start(&ours, "fs-0", &wait);
     // The lead exits, and this with it, if the other broker joins after all.
-    let mut said = BufReader::new(lead.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let waiting = said.find(|line| line.contains("quorum delayed: waiting for fs-1"));
-    for broker in [&mut stranger, &mut lead] {
+    let mut lines = BufReader::new(lead.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let waiting = lines.find(|line| line.contains("quorum delayed: waiting for fs-1"));
+    for broker in [&mut intruder, &mut lead] {
         broker.kill().unwrap();
         broker.wait().unwrap();
     }
@@ -78,7 +78,7 @@ impl Flux {
     }
 }
 
-fn finish(child: Child) -> Output {
+fn wait_with_output(child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
@@ -106,10 +106,10 @@ fn write_config(folder: &Path, name: &str, certificate: &Path) -> PathBuf {
             hosts: vec![lead, host("fs-1")],
             ..Bootstrap::default()
         }),
-        resource: Some(Resource {
+        resource: Some(ResourceTable {
             noverify: Some(true),
             config: vec![entry],
-            ..Resource::default()
+            ..ResourceTable::default()
         }),
         ..BrokerConfig::default()
     };

@@ -21,13 +21,13 @@ fn secret_of(certificate: &Certificate) -> String {
     rest.trim_end_matches(['"', '\n']).to_owned()
 }
 
-fn shows(shown: &str, secret: &str) -> bool {
+fn contains_secret(shown: &str, secret: &str) -> bool {
     let windows = secret.as_bytes().windows(LEAK);
     windows.map(|part| std::str::from_utf8(part).expect("ASCII")).any(|part| shown.contains(part))
 }
 
 /// The error and all its causes, in every way they can be printed.
-fn everything(error: &dyn Error) -> String {
+fn error_text(error: &dyn Error) -> String {
     let mut shown = String::new();
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -39,7 +39,7 @@ fn everything(error: &dyn Error) -> String {
 
 proptest! {
     #[test]
-    fn a_certificate_is_read_back(key: [u8; 32], name in "[A-Za-z0-9.:@ -]{0,40}") {
+    fn a_certificate_is_parsed_back(key: [u8; 32], name in "[A-Za-z0-9.:@ -]{0,40}") {
         let made = certificate(key, &name);
         let text = made.to_secret_text();
         let read = Certificate::parse(&text).unwrap();
@@ -49,14 +49,14 @@ proptest! {
     }
 
     #[test]
-    fn debug_never_shows_the_secret(key: [u8; 32]) {
+    fn debug_never_prints_the_secret(key: [u8; 32]) {
         let made = certificate(key, "demo");
         let shown = format!("{made:?} {made:#?}").replace(&made.public_key().to_string(), "");
-        prop_assert!(!shows(&shown, &secret_of(&made)), "{}", shown);
+        prop_assert!(!contains_secret(&shown, &secret_of(&made)), "{}", shown);
     }
 
     #[test]
-    fn errors_about_a_damaged_certificate_never_show_the_secret(
+    fn errors_about_a_damaged_certificate_never_contain_the_secret(
         key: [u8; 32],
         position: prop::sample::Index,
         damage in prop_oneof![Just(""), Just("\n"), Just("\""), Just(" "), Just("="), Just("é"), Just("\n    ")],
@@ -68,13 +68,13 @@ proptest! {
         let end = (start + cut).min(text.len());
         let damaged = format!("{}{damage}{}", &text[..start], &text[end..]);
         if let Err(error) = Certificate::parse(&damaged) {
-            let shown = everything(&error);
-            prop_assert!(!shows(&shown, &secret_of(&made)), "{}", shown);
+            let shown = error_text(&error);
+            prop_assert!(!contains_secret(&shown, &secret_of(&made)), "{}", shown);
         }
     }
 
     #[test]
-    fn metadata_is_refused_or_is_one_line(
+    fn metadata_is_rejected_or_is_one_line(
         name in "[a-z =#]{0,6}", key in "[a-z.]{1,4}[\n= ]?", value in "[a-z =#]{0,6}[\"\n\r\\\\é]?",
     ) {
         let Ok(mut metadata) = Metadata::new(&name) else { return Ok(()) };

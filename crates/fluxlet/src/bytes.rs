@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_arrives(bytes: Vec<u8>) {
+        fn bytes_survive_a_round_trip(bytes: Vec<u8>) {
             let bytes = Bytes(bytes);
             let json = serde_json::to_string(&bytes).unwrap();
             prop_assert_eq!(serde_json::from_str::<Bytes>(&json).unwrap(), bytes);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_text() {
+    fn utf8_is_serialized_as_a_string() {
         let json = serde_json::to_string(&Bytes::from("a\n\"ƒ\"")).unwrap();
         assert_eq!(json, r#""a\n\"ƒ\"""#);
         assert_eq!(serde_json::to_string(&Bytes(vec![0xff, 0])).unwrap(), "[255,0]");

@@ -26,22 +26,22 @@ pub fn print(seconds: f64) -> String {
     if seconds < 10.0 {
         return format!("{seconds:.3}s");
     }
-    print_figures(seconds, 4)
+    print_significant(seconds, 4)
 }
 
 /// Formats seconds with this many significant digits: `0.73s`, `1.2s`, `3m`.
-pub fn print_figures(seconds: f64, figures: i32) -> String {
+pub fn print_significant(seconds: f64, figures: i32) -> String {
     let (value, unit) = match seconds {
         seconds if seconds < 60.0 => (seconds, "s"),
         seconds if seconds < 3600.0 => (seconds / 60.0, "m"),
         seconds if seconds < 86400.0 => (seconds / 3600.0, "h"),
         seconds => (seconds / 86400.0, "d"),
     };
-    format!("{}{unit}", rounded(value, figures))
+    format!("{}{unit}", round_significant(value, figures))
 }
 
 /// C's `%.4g` for the range of durations.
-fn rounded(value: f64, figures: i32) -> String {
+fn round_significant(value: f64, figures: i32) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
@@ -83,6 +83,6 @@ mod tests {
         {
             assert_eq!(print(seconds), text);
         }
-        assert_eq!(print_figures(0.731, 2), "0.73s");
+        assert_eq!(print_significant(0.731, 2), "0.73s");
     }
 }

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_read_back() {
+    fn a_frame_survives_a_round_trip() {
         let mut bytes = encode(&("ƒ", 1)).unwrap();
         bytes.extend(encode(&("", 2)).unwrap());
         let mut reader = bytes.as_slice();

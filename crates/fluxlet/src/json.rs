@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::ser::Formatter;
 
 /// The default format of Python and jansson.
-struct Spaced;
+struct SpacedFormatter;
 
-impl Formatter for Spaced {
+impl Formatter for SpacedFormatter {
     fn begin_array_value<W: ?Sized + io::Write>(
         &mut self,
         out: &mut W,
@@ -33,7 +33,7 @@ impl Formatter for Spaced {
 /// Formats `value` on one line.
 pub fn spaced(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Spaced);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, SpacedFormatter);
     // Writing to memory does not fail, and all keys of our values are strings.
     let _never_fails = value.serialize(&mut serializer);
     String::from_utf8(bytes).unwrap_or_default()
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blanks_are_where_flux_has_them() {
+    fn spaces_are_where_flux_has_them() {
         let value = json!({"a": [1, "x,y:z"], "b": {"ƒ": null}});
         assert_eq!(spaced(&value), r#"{"a": [1, "x,y:z"], "b": {"ƒ": null}}"#);
         assert_eq!(spaced_ascii(&json!("ƒ😳")), r#""\u0192\ud83d\ude33""#);

@@ -63,7 +63,7 @@ pub struct Welcome {
 
 /// Identifies the processes of a job or of a `flux exec` command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Run {
+pub enum TaskOwner {
     Job(JobId),
     /// A command of `flux exec`, numbered by the lead.
     Exec(u64),
@@ -81,30 +81,30 @@ pub enum Stream {
 pub enum TaskOrder {
     Launch(Box<Launch>),
     Signal {
-        run: Run,
+        run: TaskOwner,
         signal: i32,
     },
     /// Standard input for all tasks; empty data closes it.
     Input {
-        run: Run,
+        run: TaskOwner,
         data: Bytes,
     },
     /// Data for the output file of the job, on its first host.
     Write {
-        run: Run,
+        run: TaskOwner,
         stream: Stream,
         data: Bytes,
     },
     /// Close the output files; answered by [`Report::Closed`].
     Close {
-        run: Run,
+        run: TaskOwner,
     },
 }
 
 /// The tasks to start on one host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Launch {
-    pub run: Run,
+    pub run: TaskOwner,
     /// Their ranks in the job.
     pub tasks: Vec<u32>,
     pub command: Vec<Bytes>,
@@ -122,19 +122,19 @@ pub struct Launch {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Report {
     Output {
-        run: Run,
+        run: TaskOwner,
         task: u32,
         stream: Stream,
         data: Bytes,
     },
     /// A message about the whole host, for the user.
     Notice {
-        run: Run,
+        run: TaskOwner,
         text: String,
     },
     /// A task could not be started.
     Failed {
-        run: Run,
+        run: TaskOwner,
         task: u32,
         host: String,
         error: String,
@@ -142,22 +142,22 @@ pub enum Report {
     },
     /// Output is written to these files.
     Opened {
-        run: Run,
+        run: TaskOwner,
         files: [Option<String>; 2],
     },
     /// No task of this host could be started.
     Refused {
-        run: Run,
+        run: TaskOwner,
         error: String,
     },
     /// A task exited with this wait status.
     Exited {
-        run: Run,
+        run: TaskOwner,
         task: u32,
         status: i32,
     },
     Closed {
-        run: Run,
+        run: TaskOwner,
     },
 }
 
@@ -374,7 +374,7 @@ pub struct Drain {
 pub struct QueueStatus {
     pub disabled: Option<String>,
     /// Set if scheduling is stopped.
-    pub stopped: Option<Stopped>,
+    pub stopped: Option<SchedulingStopped>,
     pub pending: u32,
     pub running: u32,
 }
@@ -382,7 +382,7 @@ pub struct QueueStatus {
 /// Why scheduling is stopped, if there is a reason. A separate type, because JSON cannot represent
 /// nested options.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Stopped {
+pub struct SchedulingStopped {
     pub reason: Option<String>,
 }
 

@@ -9,12 +9,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub struct Flag {
     pub short: Option<char>,
     pub long: &'static str,
-    pub value: Value,
+    pub value: ValueMode,
 }
 
 /// Whether an option has a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum ValueMode {
     None,
     Required,
     /// Only as `--name=value`.
@@ -23,12 +23,12 @@ pub enum Value {
 
 /// An option with a value.
 pub const fn flag(short: Option<char>, long: &'static str) -> Flag {
-    Flag { short, long, value: Value::Required }
+    Flag { short, long, value: ValueMode::Required }
 }
 
 /// An option without a value.
 pub const fn switch(short: Option<char>, long: &'static str) -> Flag {
-    Flag { short, long, value: Value::None }
+    Flag { short, long, value: ValueMode::None }
 }
 
 /// The options that a command accepts.
@@ -41,7 +41,7 @@ pub struct Syntax<'a> {
 
 /// Parsed arguments, in order.
 #[derive(Debug, Default)]
-pub struct Parsed {
+pub struct ParsedArguments {
     pub values: Vec<(&'static str, String)>,
     pub rest: Vec<OsString>,
 }
@@ -58,8 +58,8 @@ pub enum OptionError {
 }
 
 impl Syntax<'_> {
-    pub fn parse(&self, arguments: &[OsString]) -> Result<Parsed, OptionError> {
-        let mut parsed = Parsed::default();
+    pub fn parse(&self, arguments: &[OsString]) -> Result<ParsedArguments, OptionError> {
+        let mut parsed = ParsedArguments::default();
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             let bytes = word.as_bytes();
@@ -85,7 +85,7 @@ impl Syntax<'_> {
         &self,
         text: &str,
         words: &mut impl Iterator<Item = &'w OsString>,
-        parsed: &mut Parsed,
+        parsed: &mut ParsedArguments,
     ) -> Result<(), OptionError> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
@@ -94,12 +94,12 @@ impl Syntax<'_> {
         let option = || format!("--{name}");
         let flag = self.find(name).ok_or_else(|| OptionError::Unknown { option: option() })?;
         let value = match (flag.value, value) {
-            (Value::None, Some(_)) => {
+            (ValueMode::None, Some(_)) => {
                 return Err(OptionError::Unwanted { option: flag.long.to_owned() });
             }
-            (Value::None, None) | (Value::Optional, None) => String::new(),
+            (ValueMode::None, None) | (ValueMode::Optional, None) => String::new(),
             (_, Some(value)) => value,
-            (Value::Required, None) => {
+            (ValueMode::Required, None) => {
                 next(words).ok_or_else(|| OptionError::Missing { option: option() })?
             }
         };
@@ -111,13 +111,13 @@ impl Syntax<'_> {
         &self,
         mut bytes: &[u8],
         words: &mut impl Iterator<Item = &'w OsString>,
-        parsed: &mut Parsed,
+        parsed: &mut ParsedArguments,
     ) -> Result<(), OptionError> {
         while let Some((letter, rest)) = bytes.split_first() {
             let option = || format!("-{}", char::from(*letter));
             let flag = self.flags.iter().find(|flag| flag.short == Some(char::from(*letter)));
             let flag = flag.ok_or_else(|| OptionError::Unknown { option: option() })?;
-            if flag.value == Value::Required {
+            if flag.value == ValueMode::Required {
                 let value = if rest.is_empty() {
                     next(words).ok_or_else(|| OptionError::Missing { option: option() })?
                 } else {
@@ -146,7 +146,7 @@ fn next<'w>(words: &mut impl Iterator<Item = &'w OsString>) -> Option<String> {
     words.next().map(|word| String::from_utf8_lossy(&word.clone().into_vec()).into_owned())
 }
 
-impl Parsed {
+impl ParsedArguments {
     /// The last value of an option.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.values.iter().rfind(|(found, _)| *found == name);
@@ -163,7 +163,7 @@ impl Parsed {
     }
 
     /// The positional arguments, as text.
-    pub fn words(&self) -> Vec<String> {
+    pub fn positional(&self) -> Vec<String> {
         self.rest.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }
 }
@@ -177,16 +177,16 @@ mod tests {
         flag(Some('N'), "nodes"),
         switch(Some('v'), "verbose"),
         switch(None, "watch"),
-        Flag { short: None, long: "progress", value: Value::Optional },
+        Flag { short: None, long: "progress", value: ValueMode::Optional },
     ];
 
-    fn parse(words: &[&str], permute: bool) -> Result<Parsed, OptionError> {
+    fn parse(words: &[&str], permute: bool) -> Result<ParsedArguments, OptionError> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         Syntax { flags: &FLAGS, permute }.parse(&words)
     }
 
     #[test]
-    fn all_spellings_are_read() {
+    fn all_spellings_are_parsed() {
         for words in [&["-n4"][..], &["-n", "4"], &["--ntasks=4"], &["--ntasks", "4"], &["--nta=4"]]
         {
             assert_eq!(parse(words, false).unwrap().get("ntasks"), Some("4"), "{words:?}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_an_error() {
+    fn unknown_options_are_errors() {
         let unknown = |option: &str| OptionError::Unknown { option: option.to_owned() };
         assert_eq!(parse(&["--nosuch"], false).unwrap_err(), unknown("--nosuch"));
         assert_eq!(parse(&["-x"], false).unwrap_err(), unknown("-x"));

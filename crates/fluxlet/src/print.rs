@@ -8,11 +8,11 @@ use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
 /// The exit code that shells show for a program killed by SIGPIPE.
-const READER_LEFT: i32 = 128 + 13;
+const EXIT_SIGPIPE: i32 = 128 + 13;
 
 pub fn output(text: Arguments<'_>) {
     match std::io::stdout().write_fmt(text) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(READER_LEFT),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(EXIT_SIGPIPE),
         Err(error) => {
             message(format_args!("flux: failed to print: {error}\n"));
             std::process::exit(1);

@@ -13,7 +13,7 @@ use flux_operator_flux::Certificate;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{StatelessTransportState, params::HashChoice};
 
-use crate::socket::Timed;
+use crate::socket::DeadlineSocket;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
@@ -22,7 +22,7 @@ const HANDSHAKE_LENGTH: usize = 48;
 
 /// The maximum length of a transport message, by the Noise specification, and of its content.
 const MAX_MESSAGE: usize = 65535;
-const MAX_PLAIN: usize = MAX_MESSAGE - 16;
+const MAX_PLAINTEXT: usize = MAX_MESSAGE - 16;
 
 /// The key that both sides share. Has no `Debug`, so that it cannot be printed.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub struct SharedKey([u8; 32]);
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     #[error("the peer sent an invalid handshake")]
-    Garbage,
+    InvalidMessage,
     #[error("the peer does not have the certificate of this instance")]
     Certificate { source: snow::Error },
     #[error("failed to communicate with the peer")]
@@ -43,7 +43,7 @@ pub enum HandshakeError {
 
 /// The receiving half.
 pub struct Reader {
-    pub socket: Timed,
+    pub socket: DeadlineSocket,
     state: Arc<StatelessTransportState>,
     nonce: u64,
     plain: Vec<u8>,
@@ -52,7 +52,7 @@ pub struct Reader {
 
 /// The sending half.
 pub struct Writer {
-    pub socket: Timed,
+    pub socket: DeadlineSocket,
     state: Arc<StatelessTransportState>,
     nonce: u64,
 }
@@ -74,17 +74,20 @@ impl SharedKey {
 }
 
 /// Performs the handshake as the side that connects: both sides prove that they have the key.
-pub fn connect(socket: Timed, key: &SharedKey) -> Result<(Reader, Writer), HandshakeError> {
+pub fn connect(
+    socket: DeadlineSocket,
+    key: &SharedKey,
+) -> Result<(Reader, Writer), HandshakeError> {
     handshake(socket, key, true)
 }
 
 /// Performs the handshake as the side that accepts.
-pub fn accept(socket: Timed, key: &SharedKey) -> Result<(Reader, Writer), HandshakeError> {
+pub fn accept(socket: DeadlineSocket, key: &SharedKey) -> Result<(Reader, Writer), HandshakeError> {
     handshake(socket, key, false)
 }
 
 fn handshake(
-    mut socket: Timed,
+    mut socket: DeadlineSocket,
     key: &SharedKey,
     initiator: bool,
 ) -> Result<(Reader, Writer), HandshakeError> {
@@ -104,7 +107,7 @@ fn handshake(
             let mut message = [0; 2 + HANDSHAKE_LENGTH];
             socket.read_exact(&mut message[..2]).map_err(failed)?;
             if message[..2] != [0, HANDSHAKE_LENGTH as u8] {
-                return Err(HandshakeError::Garbage);
+                return Err(HandshakeError::InvalidMessage);
             }
             socket.read_exact(&mut message[2..]).map_err(failed)?;
             state
@@ -113,7 +116,7 @@ fn handshake(
         }
     }
     let state = Arc::new(state.into_stateless_transport_mode().map_err(setup)?);
-    let other = Timed::unlimited(socket.socket.try_clone().map_err(failed)?);
+    let other = DeadlineSocket::without_deadline(socket.socket.try_clone().map_err(failed)?);
     let reader = Reader { socket, state: state.clone(), nonce: 0, plain: Vec::new(), position: 0 };
     Ok((reader, Writer { socket: other, state, nonce: 0 }))
 }
@@ -148,7 +151,7 @@ impl Read for Reader {
 impl Writer {
     /// Sends all of `bytes`.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        for plain in bytes.chunks(MAX_PLAIN) {
+        for plain in bytes.chunks(MAX_PLAINTEXT) {
             let mut message = vec![0; 2 + plain.len() + 16];
             let length = self
                 .state
@@ -181,9 +184,12 @@ mod tests {
         SharedKey::new(&Certificate::new(SecretKey::from_bytes([byte; 32]), metadata))
     }
 
-    fn pair() -> (Timed, Timed) {
+    fn pair() -> (DeadlineSocket, DeadlineSocket) {
         let (one, two) = UnixStream::pair().unwrap();
-        (Timed::new(Socket::Unix(one), LIMIT), Timed::new(Socket::Unix(two), LIMIT))
+        (
+            DeadlineSocket::new(Socket::Unix(one), LIMIT),
+            DeadlineSocket::new(Socket::Unix(two), LIMIT),
+        )
     }
 
     #[test]
@@ -203,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn another_certificate_is_refused_by_both() {
+    fn another_certificate_is_rejected_by_both_sides() {
         let (one, two) = pair();
         let other = thread::spawn(move || connect(one, &key(1)).map(drop));
         assert!(matches!(accept(two, &key(2)), Err(HandshakeError::Certificate { .. })));
@@ -211,19 +217,19 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_refused() {
+    fn garbage_is_rejected() {
         let (mut one, two) = pair();
         one.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        assert!(matches!(accept(two, &key(1)), Err(HandshakeError::Garbage)));
+        assert!(matches!(accept(two, &key(1)), Err(HandshakeError::InvalidMessage)));
     }
 
     #[test]
-    fn a_changed_byte_ends_the_stream() {
+    fn a_forged_message_is_an_error() {
         let (one, mut two) = pair();
         let shared = key(1);
         let sender = thread::spawn(move || connect(one, &key(1)).map(drop));
         let (mut reader, _writer) = {
-            let clone = Timed::new(two.socket.try_clone().unwrap(), LIMIT);
+            let clone = DeadlineSocket::new(two.socket.try_clone().unwrap(), LIMIT);
             accept(clone, &shared).unwrap()
         };
         sender.join().unwrap().unwrap();

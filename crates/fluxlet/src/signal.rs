@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_have_names_numbers_and_words() {
+    fn signals_have_names_numbers_and_descriptions() {
         for text in ["9", "KILL", "SIGKILL", "sigkill"] {
             assert_eq!(parse(text), Some(9), "{text}");
         }

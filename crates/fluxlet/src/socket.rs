@@ -52,18 +52,18 @@ pub fn listen(endpoint: &str) -> Result<Listener, SocketError> {
         }
         return UnixListener::bind(path).map(Listener::Unix).map_err(failed);
     }
-    let (host, port) = split(endpoint)?;
+    let (host, port) = split_host_port(endpoint)?;
     let address = bind_address(host)?;
     TcpListener::bind(SocketAddr::new(address, port)).map(Listener::Tcp).map_err(failed)
 }
 
 /// Connects to `endpoint`, with this timeout for each of its addresses.
-pub fn dial(endpoint: &str, timeout: Duration) -> Result<Socket, SocketError> {
+pub fn connect(endpoint: &str, timeout: Duration) -> Result<Socket, SocketError> {
     let failed = |source| SocketError::Connect { endpoint: endpoint.to_owned(), source };
     if let Some(path) = endpoint.strip_prefix("ipc://") {
         return UnixStream::connect(path).map(Socket::Unix).map_err(failed);
     }
-    let (host, port) = split(endpoint)?;
+    let (host, port) = split_host_port(endpoint)?;
     let lookup = |source| SocketError::Lookup { endpoint: endpoint.to_owned(), source };
     let addresses = (host.trim_matches(['[', ']']), port).to_socket_addrs().map_err(lookup)?;
     let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -77,7 +77,7 @@ pub fn dial(endpoint: &str, timeout: Duration) -> Result<Socket, SocketError> {
 }
 
 /// The host and the port of `tcp://HOST:PORT`.
-fn split(endpoint: &str) -> Result<(&str, u16), SocketError> {
+fn split_host_port(endpoint: &str) -> Result<(&str, u16), SocketError> {
     let parts = endpoint.strip_prefix("tcp://").and_then(|address| address.rsplit_once(':'));
     let parts = parts.and_then(|(host, port)| Some((host, port.parse().ok()?)));
     parts.ok_or_else(|| SocketError::Endpoint { endpoint: endpoint.to_owned() })
@@ -199,27 +199,27 @@ impl Write for Socket {
 /// A socket with a deadline for everything, so that a peer that sends a byte now and then cannot
 /// keep it open forever.
 #[derive(Debug)]
-pub struct Timed {
+pub struct DeadlineSocket {
     pub socket: Socket,
     deadline: Option<Instant>,
 }
 
-impl Timed {
+impl DeadlineSocket {
     pub fn new(socket: Socket, limit: Duration) -> Self {
         Self { socket, deadline: Some(Instant::now() + limit) }
     }
 
-    pub fn unlimited(socket: Socket) -> Self {
+    pub fn without_deadline(socket: Socket) -> Self {
         Self { socket, deadline: None }
     }
 
     /// Removes the deadline.
-    pub fn free(&mut self) -> io::Result<()> {
+    pub fn clear_deadline(&mut self) -> io::Result<()> {
         self.deadline = None;
         self.socket.set_timeouts(None)
     }
 
-    fn limit(&self) -> io::Result<()> {
+    fn apply_deadline(&self) -> io::Result<()> {
         let Some(deadline) = self.deadline else { return Ok(()) };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -229,16 +229,16 @@ impl Timed {
     }
 }
 
-impl Read for Timed {
+impl Read for DeadlineSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.limit()?;
+        self.apply_deadline()?;
         self.socket.read(buffer)
     }
 }
 
-impl Write for Timed {
+impl Write for DeadlineSocket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.limit()?;
+        self.apply_deadline()?;
         self.socket.write(buffer)
     }
 
@@ -253,10 +253,10 @@ mod tests {
 
     #[test]
     fn endpoints_are_those_of_zeromq() {
-        assert_eq!(split("tcp://fs-0.fs:8050").unwrap(), ("fs-0.fs", 8050));
-        assert_eq!(split("tcp://[::1]:8050").unwrap(), ("[::1]", 8050));
-        assert!(split("tcp://fs-0").is_err());
-        assert!(split("udp://fs-0:1").is_err());
+        assert_eq!(split_host_port("tcp://fs-0.fs:8050").unwrap(), ("fs-0.fs", 8050));
+        assert_eq!(split_host_port("tcp://[::1]:8050").unwrap(), ("[::1]", 8050));
+        assert!(split_host_port("tcp://fs-0").is_err());
+        assert!(split_host_port("udp://fs-0:1").is_err());
         assert_eq!(bind_address("*").unwrap(), Ipv4Addr::UNSPECIFIED);
         assert_eq!(bind_address("lo").unwrap(), Ipv4Addr::LOCALHOST);
         assert_eq!(bind_address("[::1]").unwrap(), "::1".parse::<IpAddr>().unwrap());
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_a_dead_broker_is_taken_over() {
+    fn the_stale_socket_of_a_killed_broker_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let endpoint = format!("ipc://{}", directory.path().join("s").display());
         drop(listen(&endpoint).unwrap());
@@ -274,9 +274,9 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_says_nothing_is_given_up() {
+    fn reading_from_a_silent_peer_fails_at_the_deadline() {
         let (one, _two) = UnixStream::pair().unwrap();
-        let mut timed = Timed::new(Socket::Unix(one), Duration::from_millis(20));
+        let mut timed = DeadlineSocket::new(Socket::Unix(one), Duration::from_millis(20));
         assert!(timed.read(&mut [0]).is_err());
         assert!(timed.read(&mut [0]).is_err(), "and stays so");
     }

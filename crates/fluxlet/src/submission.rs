@@ -88,7 +88,7 @@ impl Submission {
         };
         let command: Vec<String> = self.command.iter().map(Bytes::to_text).collect();
         let mut system = Map::new();
-        system.insert("duration".to_owned(), whole(self.duration));
+        system.insert("duration".to_owned(), json_number(self.duration));
         system.insert("cwd".to_owned(), json!(self.directory.to_text()));
         system.insert("shell".to_owned(), json!({"options": self.options}));
         system.extend(self.attributes.clone());
@@ -102,7 +102,7 @@ impl Submission {
 }
 
 /// A JSON number, without a fraction if it is whole.
-fn whole(number: f64) -> Value {
+fn json_number(number: f64) -> Value {
     if number.fract() == 0.0 { json!(number as u64) } else { json!(number) }
 }
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_know_the_id() {
+    fn templates_contain_the_id_and_name() {
         let id = "ƒ2bGzJKq".parse().unwrap();
         assert_eq!(fill_template("o.{{id}}.{{x}}", id, "a"), "o.ƒ2bGzJKq.{{x}}");
         assert_eq!(fill_template("{{id.dec}}-{{name}}", id, "a"), "60565749760-a");

@@ -1,7 +1,7 @@
 //! fluxlet prints what Flux prints.
 //!
 //! Each file in `conformance/` is a session with an instance of four slots fs-[0-3] of two cores,
-//! of which three are online: commands with their output and exit code, as printed by a real Flux
+//! of which three are online: commands with their output and exit exit_code, as printed by a real Flux
 //! 0.88. The same tests run with a real Flux if `FLUX_ROOT` is set, so the expected output is known
 //! to be right. `FLUX_RECORD=1` rewrites the files from the actual output.
 //!
@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 
 use regex::Regex;
 use rustix::process::Signal;
-use support::{Cluster, UnderTest, code, fixture};
+use support::{Cluster, UnderTest, exit_code, fixture_path};
 
 const UNDER_TEST: UnderTest = UnderTest::AnyFlux;
 
@@ -41,12 +41,12 @@ fn submitting_jobs() {
 }
 
 #[test]
-fn looking_at_jobs() {
+fn printing_jobs() {
     conform("jobs.txt");
 }
 
 #[test]
-fn ending_jobs() {
+fn canceling_jobs() {
     conform("ending.txt");
 }
 
@@ -61,7 +61,7 @@ fn batch_jobs() {
 }
 
 #[test]
-fn brokers_that_come_and_go() {
+fn brokers_that_join_and_leave() {
     conform("brokers.txt");
 }
 
@@ -73,18 +73,18 @@ struct Step {
 
 fn conform(name: &str) {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let path = fixture(name);
+    let path = fixture_path(name);
     let text = fs::read_to_string(&path).unwrap();
     let (preface, steps) = parse(&text);
     let mut cluster = Cluster::new(4);
     cluster.start(3);
-    let normal = Normal::new(&cluster);
+    let normal = Normalizer::new(&cluster);
     let mut recorded = preface;
     let mut differences = String::new();
     for step in &steps {
         recorded.push_str(&format!("{}\n", step.line));
         let Some(command) = step.line.strip_prefix("$ ") else {
-            direct(&mut cluster, &step.line);
+            run_directive(&mut cluster, &step.line);
             recorded.push('\n');
             continue;
         };
@@ -121,7 +121,7 @@ fn parse(text: &str) -> (String, Vec<Step>) {
     (preface, steps)
 }
 
-fn direct(cluster: &mut Cluster, line: &str) {
+fn run_directive(cluster: &mut Cluster, line: &str) {
     let (word, rank) = line.split_once(' ').unwrap();
     let rank: u32 = rank.parse().unwrap();
     match word {
@@ -142,9 +142,9 @@ fn direct(cluster: &mut Cluster, line: &str) {
 }
 
 /// Replaces what differs between runs and machines.
-struct Normal(Vec<(Regex, String)>);
+struct Normalizer(Vec<(Regex, String)>);
 
-impl Normal {
+impl Normalizer {
     fn new(cluster: &Cluster) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let directory = cluster.directory.path().display().to_string();
@@ -172,13 +172,13 @@ impl Normal {
         for line in String::from_utf8_lossy(&output.stderr).lines() {
             text.push_str(&format!("stderr: {}\n", self.line(line)));
         }
-        text.push_str(&format!("[rc={}]\n", code(output.status)));
+        text.push_str(&format!("[rc={}]\n", exit_code(output.status)));
         text
     }
 
     fn line(&self, line: &str) -> String {
         if let Ok(value @ serde_json::Value::Object(_)) = serde_json::from_str(line) {
-            return normal_json(value).to_string();
+            return normalize_json(value).to_string();
         }
         let replace = |text: String, (rule, with): &(Regex, String)| {
             rule.replace_all(&text, with.as_str()).into_owned()
@@ -188,7 +188,7 @@ impl Normal {
 }
 
 /// Sorts keys, replaces numbers that are times or IDs, and removes limits of the machine.
-fn normal_json(value: serde_json::Value) -> serde_json::Value {
+fn normalize_json(value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match value {
         Value::Object(map) => {
@@ -196,11 +196,11 @@ fn normal_json(value: serde_json::Value) -> serde_json::Value {
             let normal = |(key, value): (String, Value)| match key.as_str() {
                 "runtime" => (key, Value::from("TIME")),
                 "jobid" => (key, Value::from("ƒID")),
-                _ => (key, normal_json(value)),
+                _ => (key, normalize_json(value)),
             };
             Value::Object(kept.map(normal).collect())
         }
-        Value::Array(list) => Value::Array(list.into_iter().map(normal_json).collect()),
+        Value::Array(list) => Value::Array(list.into_iter().map(normalize_json).collect()),
         Value::Number(number) if number.as_f64().is_some_and(|number| number > 1e8) => {
             Value::from("NUMBER")
         }

@@ -12,13 +12,13 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Cluster, Process, UnderTest, code, command, output};
+use support::{Cluster, Process, UnderTest, command, exit_code, output};
 
 /// These tests depend on fluxlet's own messages.
 const UNDER_TEST: UnderTest = UnderTest::Fluxlet;
 
 #[test]
-fn a_reader_that_leaves_early_ends_a_command_quietly() {
+fn a_closed_pipe_stops_a_command_without_a_message() {
     for words in [&["version"][..], &["help"], &["submit", "--dry-run", "true"]] {
         let nobody_reads = std::io::pipe().unwrap().1;
         let output = command().args(words).stdout(nobody_reads).output().unwrap();
@@ -30,7 +30,7 @@ fn a_reader_that_leaves_early_ends_a_command_quietly() {
 
 /// The lead rejects peers without the certificate, and logs why.
 #[test]
-fn strangers_are_refused_and_the_lead_goes_on() {
+fn peers_without_the_certificate_are_rejected_and_the_lead_keeps_running() {
     let mut cluster = Cluster::on_tcp(4);
     cluster.start(2);
     // Garbage, a valid length with a wrong key, nothing at all, and connections that stay open.
@@ -48,8 +48,8 @@ fn strangers_are_refused_and_the_lead_goes_on() {
         stream.write_all(&[0]).unwrap();
     }
     let log = |word: &str| fs::read_to_string(cluster.path("log0")).unwrap().contains(word);
-    cluster.until("garbage is logged", || log("sent an invalid handshake"));
-    cluster.until("the forgery is logged", || log("does not have the certificate"));
+    cluster.wait_until("garbage is logged", || log("sent an invalid handshake"));
+    cluster.wait_until("the forgery is logged", || log("does not have the certificate"));
     cluster.start_worker(2);
     cluster.wait_for(2, true);
     assert_eq!(cluster.text(&["run", "-N3", "echo", "hi"]), "hi\nhi\nhi");
@@ -64,7 +64,7 @@ fn connect(cluster: &Cluster) -> TcpStream {
 
 /// A peer that sends a byte now and then is disconnected at the deadline.
 #[test]
-fn a_broker_that_dawdles_is_given_up() {
+fn a_slow_handshake_is_aborted() {
     let mut cluster = Cluster::on_tcp(2);
     cluster.start(2);
     let mut slow = connect(&cluster);
@@ -72,11 +72,11 @@ fn a_broker_that_dawdles_is_given_up() {
     // The lead's deadline is ten seconds; then it closes the connection.
     assert_eq!(slow.read(&mut [0; 16]).unwrap_or(0), 0);
     let log = || fs::read_to_string(cluster.path("log0")).unwrap();
-    cluster.until("it is logged", || log().contains("failed to prove membership"));
+    cluster.wait_until("it is logged", || log().contains("failed to prove membership"));
 }
 
 #[test]
-fn another_certificate_does_not_join() {
+fn a_broker_with_another_certificate_does_not_join() {
     let mut cluster = Cluster::on_tcp(4);
     assert!(
         command()
@@ -88,18 +88,19 @@ fn another_certificate_does_not_join() {
     );
     cluster.write_config("other.toml", "other");
     cluster.start(2);
-    let mut stranger = Process::start(cluster.broker(2, "other.toml").arg("-Slog-stderr-level=4"));
+    let mut other = Process::start(cluster.broker(2, "other.toml").arg("-Slog-stderr-level=4"));
     let log =
         |name: &str, word: &str| fs::read_to_string(cluster.path(name)).unwrap().contains(word);
-    cluster.until("it is logged", || log("log0", "does not have the certificate"));
-    cluster.until("the other broker logs it too", || log("log2", "failed to prove membership"));
+    cluster.wait_until("it is logged", || log("log0", "does not have the certificate"));
+    cluster
+        .wait_until("the other broker logs it too", || log("log2", "failed to prove membership"));
     assert!(cluster.text(&["overlay", "status"]).contains("2 fs-2: offline"));
-    stranger.signal(Signal::TERM);
-    assert_eq!(code(stranger.wait()), 0, "stopped while it waits");
+    other.signal(Signal::TERM);
+    assert_eq!(exit_code(other.wait()), 0, "stopped while it waits");
 }
 
 #[test]
-fn a_host_of_another_slot_is_refused() {
+fn a_broker_with_the_wrong_rank_is_rejected() {
     let mut cluster = Cluster::on_tcp(4);
     cluster.start(2);
     // A table in which fs-2 and fs-3 are swapped.
@@ -107,44 +108,44 @@ fn a_host_of_another_slot_is_refused() {
     let swapped = text.replacen("\"fs-[0-3]\"", "\"fs-[0,1,3,2]\"", 1);
     fs::write(cluster.path("swapped.toml"), swapped).unwrap();
     let mut stranger = Process::start(&mut cluster.broker(2, "swapped.toml"));
-    assert_eq!(code(stranger.wait()), 1);
+    assert_eq!(exit_code(stranger.wait()), 1);
     let log = fs::read_to_string(cluster.path("log2")).unwrap();
     assert!(log.contains("rejected by the lead broker") && log.contains("mismatched"), "{log}");
     assert_eq!(cluster.text(&["getattr", "size"]), "4");
 }
 
 #[test]
-fn a_killed_worker_leaves_nothing_and_may_return() {
+fn a_killed_worker_leaves_no_processes_and_may_rejoin() {
     let mut cluster = Cluster::new(3);
     cluster.start(3);
-    let mark = format!("3{:08}", std::process::id());
-    cluster.text(&["submit", "-N3", "sleep", &mark]);
-    cluster.until("the tasks run", || support::is_running(&mark));
+    let marker = format!("3{:08}", std::process::id());
+    cluster.text(&["submit", "-N3", "sleep", &marker]);
+    cluster.wait_until("the tasks run", || support::is_running(&marker));
     cluster.kill(2, Signal::KILL);
     let output = cluster.flux(&["job", "attach", &cluster.text(&["job", "last"])]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("node failure on fs-2 (rank 2)"), "{error}");
-    cluster.until("all tasks are gone", || !support::is_running(&mark));
+    cluster.wait_until("all tasks are gone", || !support::is_running(&marker));
     cluster.start_worker(2);
     cluster.wait_for(2, true);
     assert_eq!(cluster.text(&["run", "-N3", "echo", "hi"]), "hi\nhi\nhi");
 }
 
 #[test]
-fn workers_end_when_the_lead_is_killed() {
+fn workers_exit_when_the_lead_is_killed() {
     let mut cluster = Cluster::new(3);
     cluster.start(3);
     let mark = format!("4{:08}", std::process::id());
     cluster.text(&["submit", "-N3", "sleep", &mark]);
-    cluster.until("the tasks run", || support::is_running(&mark));
+    cluster.wait_until("the tasks run", || support::is_running(&mark));
     cluster.kill(0, Signal::KILL);
     for rank in [1, 2] {
         let mut worker = cluster.brokers[rank].take().unwrap();
-        assert_eq!(code(worker.wait()), 1);
+        assert_eq!(exit_code(worker.wait()), 1);
         let log = fs::read_to_string(cluster.path(&format!("log{rank}"))).unwrap();
         assert!(log.contains("lost the connection to the lead broker"), "{log}");
     }
-    cluster.until("all tasks are gone", || !support::is_running(&mark));
+    cluster.wait_until("all tasks are gone", || !support::is_running(&mark));
     // The same brokers again, in any order: leftovers of the old ones do not interfere.
     cluster.start_worker(2);
     cluster.start(2);
@@ -153,23 +154,23 @@ fn workers_end_when_the_lead_is_killed() {
 }
 
 #[test]
-fn an_instance_ends_in_order_by_signal_and_by_command() {
+fn an_instance_shuts_down_on_a_signal_and_on_request() {
     for by_signal in [true, false] {
         let mut cluster = Cluster::new(3);
         cluster.start(3);
         let mark = format!("5{:07}{}", std::process::id(), u8::from(by_signal));
         cluster.text(&["submit", "-N3", "sh", "-c", &format!("trap '' TERM; sleep {mark}")]);
-        cluster.until("the tasks run", || support::is_running(&mark));
+        cluster.wait_until("the tasks run", || support::is_running(&mark));
         if by_signal {
-            assert_eq!(code(cluster.kill(0, Signal::TERM)), 0);
+            assert_eq!(exit_code(cluster.kill(0, Signal::TERM)), 0);
         } else {
             cluster.text(&["shutdown"]);
-            assert_eq!(code(cluster.brokers[0].take().unwrap().wait()), 0);
+            assert_eq!(exit_code(cluster.brokers[0].take().unwrap().wait()), 0);
         }
         for rank in [1, 2] {
-            assert_eq!(code(cluster.brokers[rank].take().unwrap().wait()), 0);
+            assert_eq!(exit_code(cluster.brokers[rank].take().unwrap().wait()), 0);
         }
-        cluster.until("all tasks are gone", || !support::is_running(&mark));
+        cluster.wait_until("all tasks are gone", || !support::is_running(&mark));
     }
 }
 
@@ -209,7 +210,7 @@ fn a_thousand_jobs_run() {
 }
 
 #[test]
-fn sixty_four_brokers_meet() {
+fn sixty_four_brokers_join() {
     let mut start = command();
     start.args(["start", "-s64", "flux", "run", "-N64", "flux", "getattr", "rank"]);
     let output = output(&mut start);
@@ -218,5 +219,5 @@ fn sixty_four_brokers_meet() {
     ranks.sort_unstable();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(ranks, (0..64).collect::<Vec<_>>(), "{error}");
-    assert_eq!(code(output.status), 0);
+    assert_eq!(exit_code(output.status), 0);
 }

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::{OPERATOR, PORT, Settings, labels, selector};
+use crate::{InstallSettings, OPERATOR, PORT, labels, selector};
 
 /// The `nonroot` user of distroless images.
 const USER: i64 = 65532;
@@ -22,7 +22,7 @@ const USER: i64 = 65532;
 const GRACE_SECONDS: i64 = 10;
 
 /// The Deployment.
-pub(crate) fn deployment(settings: &Settings) -> Deployment {
+pub(crate) fn deployment(settings: &InstallSettings) -> Deployment {
     Deployment {
         metadata: settings.metadata(OPERATOR),
         spec: Some(DeploymentSpec {
@@ -41,7 +41,7 @@ pub(crate) fn deployment(settings: &Settings) -> Deployment {
     }
 }
 
-fn pod(settings: &Settings) -> PodSpec {
+fn pod(settings: &InstallSettings) -> PodSpec {
     PodSpec {
         service_account_name: Some(OPERATOR.into()),
         automount_service_account_token: Some(true),
@@ -75,7 +75,7 @@ fn pod(settings: &Settings) -> PodSpec {
     }
 }
 
-fn container(settings: &Settings) -> Container {
+fn container(settings: &InstallSettings) -> Container {
     Container {
         name: "manager".into(),
         image: Some(settings.image.clone()),
@@ -119,7 +119,7 @@ fn container(settings: &Settings) -> Container {
     }
 }
 
-fn arguments(settings: &Settings) -> Vec<String> {
+fn arguments(settings: &InstallSettings) -> Vec<String> {
     let mut arguments = vec![
         "run".to_owned(),
         "--leader-elect".to_owned(),
@@ -130,7 +130,7 @@ fn arguments(settings: &Settings) -> Vec<String> {
         format!("--cluster-domain={}", settings.cluster_domain),
         format!("--agent-image={}", settings.image),
     ];
-    if let Some(watched) = &settings.watched {
+    if let Some(watched) = &settings.watched_namespace {
         arguments.push(format!("--namespace={watched}"));
     }
     arguments

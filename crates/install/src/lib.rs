@@ -32,7 +32,7 @@ pub const LEASE: &str = "flux-operator";
 
 /// The settings of an installation.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct InstallSettings {
     /// Namespace of the operator itself.
     pub namespace: String,
     /// Image with the operator and the agent.
@@ -40,14 +40,14 @@ pub struct Settings {
     /// DNS domain of the Kubernetes cluster.
     pub cluster_domain: String,
     /// The only namespace whose MiniClusters it manages; all namespaces if unset.
-    pub watched: Option<String>,
+    pub watched_namespace: Option<String>,
     /// The number of replicas, of which one is the leader.
     pub replicas: u16,
     /// Whether to add a NetworkPolicy that closes all ports except the operator's own.
     pub network_policy: bool,
 }
 
-impl Settings {
+impl InstallSettings {
     /// The URL to which agents report.
     pub fn report_url(&self) -> String {
         format!("http://{REPORTS}.{}.svc.{}:{PORT}", self.namespace, self.cluster_domain)
@@ -55,30 +55,33 @@ impl Settings {
 
     /// The name of a cluster-scoped object: `operator-<name>` for an installation in
     /// `operator-system`. Two installations never share one.
-    fn cluster_wide(&self, name: &str) -> String {
+    fn cluster_scoped_name(&self, name: &str) -> String {
         let prefix = self.namespace.strip_suffix("-system").unwrap_or(&self.namespace);
         format!("{prefix}-{name}")
     }
 
     fn metadata(&self, name: &str) -> ObjectMeta {
-        ObjectMeta { namespace: Some(self.namespace.clone()), ..unnamespaced(name.to_owned()) }
+        ObjectMeta {
+            namespace: Some(self.namespace.clone()),
+            ..cluster_scoped_metadata(name.to_owned())
+        }
     }
 }
 
 /// All objects except the CRDs, in an order in which they can be created.
-pub fn operator(settings: &Settings) -> Vec<Value> {
+pub fn operator_objects(settings: &InstallSettings) -> Vec<Value> {
     let mut objects = vec![value(&namespace::namespace(settings))];
-    objects.extend(access(settings));
-    objects.push(value(&network::reports(settings)));
+    objects.extend(access_objects(settings));
+    objects.push(value(&network::reports_service(settings)));
     objects.push(value(&deployment::deployment(settings)));
     if settings.network_policy {
-        objects.push(value(&network::policy(settings)));
+        objects.push(value(&network::network_policy(settings)));
     }
     objects
 }
 
 /// The operator's ServiceAccount and its roles.
-pub fn access(settings: &Settings) -> Vec<Value> {
+pub fn access_objects(settings: &InstallSettings) -> Vec<Value> {
     let mut objects = vec![value(&namespace::service_account(settings))];
     objects.extend(roles::roles(settings));
     objects
@@ -89,7 +92,7 @@ pub fn crds() -> Vec<Value> {
     crd::all().iter().map(value).collect()
 }
 
-fn unnamespaced(name: String) -> ObjectMeta {
+fn cluster_scoped_metadata(name: String) -> ObjectMeta {
     ObjectMeta { name: Some(name), labels: Some(labels()), ..ObjectMeta::default() }
 }
 

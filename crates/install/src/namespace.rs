@@ -3,11 +3,11 @@
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::{OPERATOR, Settings, selector, unnamespaced};
+use crate::{InstallSettings, OPERATOR, cluster_scoped_metadata, selector};
 
 /// The namespace. It enforces the restricted Pod Security Standard, which the operator's pods meet.
-pub(crate) fn namespace(settings: &Settings) -> Namespace {
-    let mut metadata = unnamespaced(settings.namespace.clone());
+pub(crate) fn namespace(settings: &InstallSettings) -> Namespace {
+    let mut metadata = cluster_scoped_metadata(settings.namespace.clone());
     let labels = metadata.labels.get_or_insert_default();
     labels.extend(selector());
     labels.insert("pod-security.kubernetes.io/enforce".into(), "restricted".into());
@@ -15,7 +15,7 @@ pub(crate) fn namespace(settings: &Settings) -> Namespace {
 }
 
 /// The ServiceAccount. Only the operator's own pods mount its token.
-pub(crate) fn service_account(settings: &Settings) -> ServiceAccount {
+pub(crate) fn service_account(settings: &InstallSettings) -> ServiceAccount {
     let metadata: ObjectMeta = settings.metadata(OPERATOR);
     ServiceAccount {
         metadata,

@@ -7,12 +7,12 @@ use k8s_openapi::api::networking::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::{OPERATOR, PORT, REPORTS, Settings, selector};
+use crate::{InstallSettings, OPERATOR, PORT, REPORTS, selector};
 
 /// The Service that agents report to. It has an IP address instead of being headless, because
 /// resolvers cache the names of a headless Service, which would point to a replaced pod for about
 /// 30 s. It includes replicas that are not the leader; they redirect agents to the leader.
-pub(crate) fn reports(settings: &Settings) -> Service {
+pub(crate) fn reports_service(settings: &InstallSettings) -> Service {
     Service {
         metadata: settings.metadata(REPORTS),
         spec: Some(ServiceSpec {
@@ -32,7 +32,7 @@ pub(crate) fn reports(settings: &Settings) -> Service {
 
 /// Closes all ports except the operator's own, which pods of all namespaces and the node's kubelet
 /// need. Egress is not restricted, because a NetworkPolicy cannot name the API server.
-pub(crate) fn policy(settings: &Settings) -> NetworkPolicy {
+pub(crate) fn network_policy(settings: &InstallSettings) -> NetworkPolicy {
     let port = NetworkPolicyPort {
         port: Some(IntOrString::String("http".into())),
         protocol: Some("TCP".into()),

@@ -11,36 +11,36 @@ use k8s_openapi::api::rbac::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use crate::{LEASE, OPERATOR, Settings, labels, unnamespaced, value};
+use crate::{InstallSettings, LEASE, OPERATOR, cluster_scoped_metadata, labels, value};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const FLUX: &str = "flux-framework.org";
 
 /// All roles and their bindings.
-pub(crate) fn roles(settings: &Settings) -> Vec<Value> {
-    let mut objects = match &settings.watched {
+pub(crate) fn roles(settings: &InstallSettings) -> Vec<Value> {
+    let mut objects = match &settings.watched_namespace {
         // No permissions beyond the namespace: the operator then cannot query the nodes, and uses
         // the delivery method that works on all of them.
-        Some(watched) => namespaced(settings, watched, "operator-manager", manager()),
+        Some(watched) => namespaced_role(settings, watched, "operator-manager", manager_rules()),
         None => [
-            cluster_wide(settings, "manager", manager()),
-            cluster_wide(settings, "node-reader", node_reader()),
-            cluster_wide(settings, "queue-reader", queue_reader()),
+            cluster_role(settings, "manager", manager_rules()),
+            cluster_role(settings, "node-reader", node_reader_rules()),
+            cluster_role(settings, "queue-reader", queue_reader_rules()),
         ]
         .concat(),
     };
-    objects.extend(namespaced(
+    objects.extend(namespaced_role(
         settings,
         &settings.namespace,
         "operator-leader-election",
-        leader_election(),
+        leader_election_rules(),
     ));
-    objects.extend(users(settings));
+    objects.extend(user_roles(settings));
     objects
 }
 
 /// What managing MiniClusters requires, in every namespace that has some.
-fn manager() -> Vec<PolicyRule> {
+fn manager_rules() -> Vec<PolicyRule> {
     vec![
         // MiniClusters are watched, labelled, and deleted when their time to live is over; they are
         // created for FluxJobs that a queue has admitted.
@@ -89,7 +89,7 @@ fn manager() -> Vec<PolicyRule> {
 
 /// Whether nodes can mount images decides how agent and Flux are delivered to pods. Nodes are
 /// cluster-scoped, so this is a separate role, which can be omitted.
-fn node_reader() -> Vec<PolicyRule> {
+fn node_reader_rules() -> Vec<PolicyRule> {
     vec![rule("", &["nodes"], &["list"])]
 }
 
@@ -97,7 +97,7 @@ fn node_reader() -> Vec<PolicyRule> {
 /// PriorityClasses, the capacity of nodes, and reviews of the tokens of callers. This is a separate
 /// role, which can be omitted: then a queue serves only its own namespace, and priorities are
 /// numbers.
-fn queue_reader() -> Vec<PolicyRule> {
+fn queue_reader_rules() -> Vec<PolicyRule> {
     vec![
         rule("", &["namespaces", "nodes"], &["list", "watch"]),
         rule("scheduling.k8s.io", &["priorityclasses"], &["list", "watch"]),
@@ -107,7 +107,7 @@ fn queue_reader() -> Vec<PolicyRule> {
 }
 
 /// The leader's Lease, in the operator's own namespace only.
-fn leader_election() -> Vec<PolicyRule> {
+fn leader_election_rules() -> Vec<PolicyRule> {
     let group = "coordination.k8s.io";
     let this = PolicyRule {
         resource_names: Some(vec![LEASE.to_owned()]),
@@ -119,14 +119,14 @@ fn leader_election() -> Vec<PolicyRule> {
 
 /// Users who may edit or view a namespace may do the same with its MiniClusters and FluxJobs.
 /// Queues are edited by administrators, and visible to all who may view the namespace.
-fn users(settings: &Settings) -> Vec<Value> {
+fn user_roles(settings: &InstallSettings) -> Vec<Value> {
     let view = ["get", "list", "watch"];
     let edit = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     let role = |name: &str, aggregate_to: &[&str], rules: Vec<PolicyRule>| {
         let aggregated =
             aggregate_to.iter().map(|to| (format!("{RBAC}/aggregate-to-{to}"), "true".to_owned()));
         let labels: BTreeMap<String, String> = labels().into_iter().chain(aggregated).collect();
-        let metadata = unnamespaced(settings.cluster_wide(name));
+        let metadata = cluster_scoped_metadata(settings.cluster_scoped_name(name));
         value(&ClusterRole {
             metadata: ObjectMeta { labels: Some(labels), ..metadata },
             rules: Some(rules),
@@ -170,26 +170,33 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
     }
 }
 
-fn cluster_wide(settings: &Settings, name: &str, rules: Vec<PolicyRule>) -> Vec<Value> {
-    let role = settings.cluster_wide(&format!("{name}-role"));
+fn cluster_role(settings: &InstallSettings, name: &str, rules: Vec<PolicyRule>) -> Vec<Value> {
+    let role = settings.cluster_scoped_name(&format!("{name}-role"));
     let binding = ClusterRoleBinding {
-        metadata: unnamespaced(settings.cluster_wide(&format!("{name}-rolebinding"))),
+        metadata: cluster_scoped_metadata(
+            settings.cluster_scoped_name(&format!("{name}-rolebinding")),
+        ),
         role_ref: reference("ClusterRole", &role),
         subjects: Some(vec![subject(settings)]),
     };
-    let role =
-        ClusterRole { metadata: unnamespaced(role), rules: Some(rules), ..ClusterRole::default() };
+    let role = ClusterRole {
+        metadata: cluster_scoped_metadata(role),
+        rules: Some(rules),
+        ..ClusterRole::default()
+    };
     vec![value(&role), value(&binding)]
 }
 
-fn namespaced(
-    settings: &Settings,
+fn namespaced_role(
+    settings: &InstallSettings,
     namespace: &str,
     name: &str,
     rules: Vec<PolicyRule>,
 ) -> Vec<Value> {
-    let within =
-        |name: String| ObjectMeta { namespace: Some(namespace.to_owned()), ..unnamespaced(name) };
+    let within = |name: String| ObjectMeta {
+        namespace: Some(namespace.to_owned()),
+        ..cluster_scoped_metadata(name)
+    };
     let role = format!("{name}-role");
     let binding = RoleBinding {
         metadata: within(format!("{name}-rolebinding")),
@@ -203,7 +210,7 @@ fn reference(kind: &str, name: &str) -> RoleRef {
     RoleRef { api_group: Some(RBAC.into()), kind: kind.into(), name: name.into() }
 }
 
-fn subject(settings: &Settings) -> Subject {
+fn subject(settings: &InstallSettings) -> Subject {
     Subject {
         kind: "ServiceAccount".into(),
         name: OPERATOR.into(),

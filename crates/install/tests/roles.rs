@@ -1,14 +1,14 @@
 //! What an installation may and may not do.
 
-use flux_operator_install::{Settings, access, operator};
+use flux_operator_install::{InstallSettings, access_objects, operator_objects};
 use serde_json::{Value, json};
 
-fn settings(watched: Option<&str>) -> Settings {
-    Settings {
+fn settings(watched: Option<&str>) -> InstallSettings {
+    InstallSettings {
         namespace: "operator-system".into(),
         image: "example.com/flux-operator:1".into(),
         cluster_domain: "cluster.local".into(),
-        watched: watched.map(str::to_owned),
+        watched_namespace: watched.map(str::to_owned),
         replicas: 1,
         network_policy: true,
     }
@@ -23,18 +23,19 @@ fn rules(objects: &[Value]) -> Vec<Value> {
     roles.flat_map(|role| role["rules"].as_array().expect("a role has rules").clone()).collect()
 }
 
-fn words(rule: &Value, field: &str) -> Vec<String> {
+fn strings(rule: &Value, field: &str) -> Vec<String> {
     let words = rule[field].as_array().into_iter().flatten();
     words.map(|word| word.as_str().expect("a word").to_owned()).collect()
 }
 
 #[test]
-fn no_role_has_a_wildcard_or_gets_into_pods() {
+fn no_role_has_a_wildcard_or_access_into_pods() {
     for settings in [settings(None), settings(Some("team"))] {
-        let rules = rules(&operator(&settings));
+        let rules = rules(&operator_objects(&settings));
         assert!(rules.len() > 10, "the roles were not found");
         for rule in rules {
-            let all = ["apiGroups", "resources", "verbs"].map(|field| words(&rule, field)).concat();
+            let all =
+                ["apiGroups", "resources", "verbs"].map(|field| strings(&rule, field)).concat();
             assert!(!all.iter().any(|word| word.contains('*')), "{rule}");
             let into = ["pods/exec", "pods/attach", "pods/portforward", "pods/log"];
             assert!(!all.iter().any(|word| into.contains(&word.as_str())), "{rule}");
@@ -45,18 +46,18 @@ fn no_role_has_a_wildcard_or_gets_into_pods() {
 }
 
 #[test]
-fn secrets_are_made_and_read_by_name_but_never_listed() {
-    let rules = rules(&access(&settings(None)));
+fn secrets_are_created_and_read_by_name_but_never_listed() {
+    let rules = rules(&access_objects(&settings(None)));
     let mut of_secrets =
-        rules.iter().filter(|rule| words(rule, "resources").contains(&"secrets".into()));
+        rules.iter().filter(|rule| strings(rule, "resources").contains(&"secrets".into()));
     let rule = of_secrets.next().expect("a rule for Secrets");
-    assert_eq!(words(rule, "verbs"), ["create", "get"]);
+    assert_eq!(strings(rule, "verbs"), ["create", "get"]);
     assert_eq!(of_secrets.count(), 0);
 }
 
 #[test]
-fn the_lease_is_one_of_the_operators_own_namespace() {
-    let objects = access(&settings(None));
+fn the_lease_is_only_in_the_operators_own_namespace() {
+    let objects = access_objects(&settings(None));
     for role in kinds(&objects, "ClusterRole") {
         assert!(!role.to_string().contains("leases"), "{role}");
     }
@@ -67,8 +68,8 @@ fn the_lease_is_one_of_the_operators_own_namespace() {
 }
 
 #[test]
-fn an_operator_for_one_namespace_has_no_right_beyond_it() {
-    let objects = operator(&settings(Some("team")));
+fn an_operator_for_one_namespace_has_no_permissions_beyond_it() {
+    let objects = operator_objects(&settings(Some("team")));
     assert_eq!(kinds(&objects, "ClusterRoleBinding").count(), 0);
     let mut places: Vec<_> =
         kinds(&objects, "RoleBinding").map(|binding| &binding["metadata"]["namespace"]).collect();
@@ -79,30 +80,30 @@ fn an_operator_for_one_namespace_has_no_right_beyond_it() {
 }
 
 #[test]
-fn two_installs_share_no_object() {
-    let other = Settings { namespace: "elsewhere".into(), ..settings(None) };
-    let names = |settings: &Settings| -> Vec<String> {
+fn two_installations_share_no_object() {
+    let other = InstallSettings { namespace: "elsewhere".into(), ..settings(None) };
+    let names = |settings: &InstallSettings| -> Vec<String> {
         let name = |object: &Value| {
             format!(
                 "{} {} {}",
                 object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]
             )
         };
-        operator(settings).iter().map(name).collect()
+        operator_objects(settings).iter().map(name).collect()
     };
     let (one, two) = (names(&settings(None)), names(&other));
     assert!(one.iter().all(|name| !two.contains(name)), "{one:?} {two:?}");
 }
 
 #[test]
-fn q34_queues_write_only_what_is_theirs_and_one_namespace_is_enough() {
+fn q34_queues_write_only_their_own_objects_and_one_namespace_is_enough() {
     let writes = ["create", "update", "patch", "delete", "deletecollection"];
-    let everywhere = rules(&access(&settings(None)));
+    let everywhere = rules(&access_objects(&settings(None)));
     let of = |rules: &[Value], resource: &str| -> Vec<String> {
         let mut verbs: Vec<String> = rules
             .iter()
-            .filter(|rule| words(rule, "resources").contains(&resource.to_owned()))
-            .flat_map(|rule| words(rule, "verbs"))
+            .filter(|rule| strings(rule, "resources").contains(&resource.to_owned()))
+            .flat_map(|rule| strings(rule, "verbs"))
             .collect();
         verbs.sort();
         verbs
@@ -115,7 +116,7 @@ fn q34_queues_write_only_what_is_theirs_and_one_namespace_is_enough() {
     for written in ["fluxjobs/status", "fluxsetups/status"] {
         assert!(of(&everywhere, written).contains(&"patch".to_owned()), "{written}");
     }
-    let one = access(&settings(Some("team")));
+    let one = access_objects(&settings(Some("team")));
     assert!(kinds(&one, "ClusterRoleBinding").next().is_none(), "permissions beyond the namespace");
     assert!(of(&rules(&one), "fluxjobs").contains(&"watch".to_owned()));
 }

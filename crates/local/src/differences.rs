@@ -7,32 +7,35 @@ use flux_operator_api::minicluster::Container;
 
 /// Each difference as a sentence, printed once before the cluster starts.
 pub(crate) fn differences(spec: &MiniClusterSpec, runner: &Container) -> Vec<String> {
-    let mut said = Vec::new();
-    let mut say = |asked: bool, sentence: String| {
+    let mut notes = Vec::new();
+    let mut note_if = |asked: bool, sentence: String| {
         if asked {
-            said.push(sentence);
+            notes.push(sentence);
         }
     };
     let image = &runner.image;
-    say(!image.is_empty(), format!("image {image:?} is not used: this machine's programs run"));
+    note_if(!image.is_empty(), format!("image {image:?} is not used: this machine's programs run"));
     for name in runner.volumes.keys().chain(runner.existing_volumes.keys()) {
-        say(true, format!("volume {name:?} is not mounted: this machine's files are used"));
+        note_if(true, format!("volume {name:?} is not mounted: this machine's files are used"));
     }
     for name in runner.secrets.keys() {
-        say(true, format!("variable {name} comes from a Secret and is not set: set it yourself"));
+        note_if(
+            true,
+            format!("variable {name} comes from a Secret and is not set: set it yourself"),
+        );
     }
     let directory = &runner.working_dir;
     let missing = !directory.is_empty() && !Path::new(directory).is_dir();
-    say(
+    note_if(
         missing,
         format!("working directory {directory:?} does not exist: the current one is used"),
     );
     let others = spec.containers.len() - 1;
-    say(others > 0, format!("{others} sidecar(s) are not started"));
+    note_if(others > 0, format!("{others} sidecar(s) are not started"));
     let services = spec.services.len();
-    say(services > 0, format!("{services} service(s) are not started"));
-    say(runner.resources.is_some(), "resource limits are not enforced".into());
-    said
+    note_if(services > 0, format!("{services} service(s) are not started"));
+    note_if(runner.resources.is_some(), "resource limits are not enforced".into());
+    notes
 }
 
 #[cfg(test)]
@@ -40,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manifest_for_pods_is_told_what_is_different() {
+    fn each_difference_from_pods_is_noted() {
         let spec: MiniClusterSpec = serde_json::from_str(
             r#"{"containers": [{"image": "ubuntu", "workingDir": "/nowhere/at/all",
                 "volumes": {"data": {"path": "/data", "claimName": "data"}}}]}"#,

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use flux_operator_flux::{TooOld, Version};
+use flux_operator_flux::{Version, VersionTooOld};
 
 /// The programs that a local cluster runs.
 #[derive(Clone, Debug)]
@@ -12,12 +12,12 @@ pub struct Programs {
     /// The agent's program. It is run through a link, because it acts by its name.
     pub agent: PathBuf,
     /// The Flux to run.
-    pub flux: FluxChoice,
+    pub flux: FluxProgram,
 }
 
 /// The Flux to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FluxChoice {
+pub enum FluxProgram {
     /// An installed Flux: its program.
     Installed(PathBuf),
     /// fluxlet, which is this program itself, run under the name `flux`.
@@ -29,19 +29,19 @@ pub enum FluxChoice {
 #[error("{too_old}; update {program:?}, or use a newer one with --flux-root PREFIX")]
 pub struct UnsupportedFlux {
     program: PathBuf,
-    too_old: TooOld,
+    too_old: VersionTooOld,
 }
 
-impl FluxChoice {
+impl FluxProgram {
     /// Returns the Flux below `root`, if given; else the first `flux` in `search_path`; else the
     /// built-in one, which is `this_program`.
     pub fn find(
         root: Option<&Path>,
         search_path: Option<&OsStr>,
         this_program: &Path,
-    ) -> FluxChoice {
+    ) -> FluxProgram {
         if let Some(root) = root {
-            return FluxChoice::Installed(root.join("bin/flux"));
+            return FluxProgram::Installed(root.join("bin/flux"));
         }
         let on_path = search_path
             .into_iter()
@@ -49,14 +49,14 @@ impl FluxChoice {
             .map(|directory| directory.join("flux"))
             .find(|program| program.is_file());
         match on_path {
-            Some(program) => FluxChoice::Installed(program),
-            None => FluxChoice::BuiltIn(this_program.to_owned()),
+            Some(program) => FluxProgram::Installed(program),
+            None => FluxProgram::BuiltIn(this_program.to_owned()),
         }
     }
 
     /// Checks that the release is supported. A Flux that does not report its version is accepted.
     pub fn check(&self) -> Result<(), UnsupportedFlux> {
-        let FluxChoice::Installed(program) = self else { return Ok(()) };
+        let FluxProgram::Installed(program) = self else { return Ok(()) };
         match version(program).map(Version::check) {
             Some(Err(too_old)) => Err(UnsupportedFlux { program: program.clone(), too_old }),
             Some(Ok(())) | None => Ok(()),
@@ -66,8 +66,8 @@ impl FluxChoice {
     /// Its name in messages.
     pub(crate) fn describe(&self) -> String {
         match self {
-            FluxChoice::Installed(program) => format!("Flux at {}", program.display()),
-            FluxChoice::BuiltIn(_) => "fluxlet (built in; install Flux for real work)".into(),
+            FluxProgram::Installed(program) => format!("Flux at {}", program.display()),
+            FluxProgram::BuiltIn(_) => "fluxlet (built in; install Flux for real work)".into(),
         }
     }
 }
@@ -78,7 +78,7 @@ fn version(flux: &Path) -> Option<Version> {
     // With this variable set, `flux version` would contact that broker too.
     command.arg("version").env_remove("FLUX_URI").stdin(Stdio::null());
     let output = command.output().ok().filter(|output| output.status.success())?;
-    Version::in_output(&String::from_utf8_lossy(&output.stdout))
+    Version::parse_output(&String::from_utf8_lossy(&output.stdout))
 }
 
 #[cfg(test)]
@@ -87,27 +87,28 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_root_wins_over_the_search_path_and_that_over_the_built_in_one() {
+    fn a_root_takes_precedence_over_path_and_path_over_fluxlet() {
         let folder = tempfile::tempdir().unwrap();
         let here = Path::new("/usr/bin/flux-operator");
-        let empty = FluxChoice::find(None, Some(folder.path().as_os_str()), here);
-        assert_eq!(empty, FluxChoice::BuiltIn(here.into()));
+        let empty = FluxProgram::find(None, Some(folder.path().as_os_str()), here);
+        assert_eq!(empty, FluxProgram::BuiltIn(here.into()));
         std::fs::write(folder.path().join("flux"), "").unwrap();
-        let found = FluxChoice::find(None, Some(folder.path().as_os_str()), here);
-        assert_eq!(found, FluxChoice::Installed(folder.path().join("flux")));
-        let root = FluxChoice::find(Some(Path::new("/opt")), Some(folder.path().as_os_str()), here);
-        assert_eq!(root, FluxChoice::Installed("/opt/bin/flux".into()));
+        let found = FluxProgram::find(None, Some(folder.path().as_os_str()), here);
+        assert_eq!(found, FluxProgram::Installed(folder.path().join("flux")));
+        let root =
+            FluxProgram::find(Some(Path::new("/opt")), Some(folder.path().as_os_str()), here);
+        assert_eq!(root, FluxProgram::Installed("/opt/bin/flux".into()));
     }
 
     #[test]
-    fn an_old_flux_is_refused_with_its_version_and_place() {
+    fn an_old_flux_is_rejected_with_its_version_and_path() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("flux");
         let check = |script: &str| {
             std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
             let executable = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(&program, executable).unwrap();
-            FluxChoice::Installed(program.clone()).check()
+            FluxProgram::Installed(program.clone()).check()
         };
         let refused = check("echo commands: 0.46.1").unwrap_err().to_string();
         let expected = "Flux 0.46.1 is too old: 0.51.0 (June 2023) or newer is needed; update ";
@@ -116,6 +117,6 @@ mod tests {
         for used in ["echo commands: 0.68.0", "echo commands: 4a5e79f", "exit 1"] {
             assert!(check(used).is_ok(), "{used}");
         }
-        assert!(FluxChoice::BuiltIn(program.clone()).check().is_ok());
+        assert!(FluxProgram::BuiltIn(program.clone()).check().is_ok());
     }
 }

@@ -73,7 +73,7 @@ impl Home {
             .collect();
         names.sort();
         let instances = names.iter().map(|name| self.instance(name));
-        Ok(instances.filter(|instance| !instance.remove_if_dead()).collect())
+        Ok(instances.filter(|instance| !instance.remove_if_not_running()).collect())
     }
 }
 

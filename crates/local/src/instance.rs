@@ -23,8 +23,9 @@ pub struct Instance {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Process ID of the supervisor.
-    pub front: u32,
+    /// Process ID of the supervisor. Earlier builds wrote it under this name.
+    #[serde(rename = "front")]
+    pub supervisor: u32,
     /// Number of brokers.
     pub size: u32,
     /// The program `flux`.
@@ -42,7 +43,7 @@ pub enum InstanceError {
     #[error(
         "local cluster {name:?} is already running: stop it with `flux-operator local down {name}`"
     )]
-    Taken {
+    AlreadyRunning {
         /// Its name.
         name: String,
     },
@@ -64,7 +65,7 @@ pub enum InstanceError {
 
 /// The lock of an instance. It is released when dropped, or when the process exits.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct InstanceLock {
     _lock: File,
 }
 
@@ -79,17 +80,17 @@ impl Instance {
     }
 
     /// The directory of a rank.
-    pub fn rank(&self, rank: u32) -> PathBuf {
+    pub fn rank_directory(&self, rank: u32) -> PathBuf {
         self.runtime.join(rank.to_string())
     }
 
     /// The parent of the directories of all ranks.
-    pub(crate) fn rank_parent(&self) -> &Path {
+    pub(crate) fn runtime_directory(&self) -> &Path {
         &self.runtime
     }
 
     /// The log of a rank.
-    pub fn log(&self, rank: u32) -> PathBuf {
+    pub fn log_file(&self, rank: u32) -> PathBuf {
         self.state.join(format!("rank-{rank}.log"))
     }
 
@@ -99,46 +100,53 @@ impl Instance {
     }
 
     /// The boot plan.
-    pub(crate) fn plan(&self) -> PathBuf {
+    pub(crate) fn boot_plan_file(&self) -> PathBuf {
         self.state.join("boot.json")
     }
 
     /// The directory of the keys.
-    pub(crate) fn keys(&self) -> PathBuf {
+    pub(crate) fn keys_directory(&self) -> PathBuf {
         self.state.join("keys")
     }
 
     /// The directory of programs that is put first in `PATH`.
-    pub fn programs(&self) -> PathBuf {
+    pub fn programs_directory(&self) -> PathBuf {
         self.state.join("bin")
     }
 
     /// The directory for output files of jobs.
-    pub(crate) fn output(&self) -> PathBuf {
+    pub(crate) fn output_directory(&self) -> PathBuf {
         self.state.join("output")
     }
 
     /// The file to which the agent of a rank writes its termination message.
-    pub(crate) fn ending(&self, rank: u32) -> PathBuf {
+    pub(crate) fn termination_file(&self, rank: u32) -> PathBuf {
         self.state.join(format!("rank-{rank}.ending"))
     }
 
     /// The URI of the lead's socket, for `flux proxy`.
     pub fn uri(&self) -> String {
-        format!("local://{}", self.rank(0).join("config/run/flux/local").display())
+        format!("local://{}", self.rank_directory(0).join("config/run/flux/local").display())
     }
 
     /// Locks the instance and creates its directories, empty. Fails if it is already running.
-    pub(crate) fn hold(&self) -> Result<Held, InstanceError> {
-        let lock = self.lock()?.ok_or_else(|| InstanceError::Taken { name: self.name.clone() })?;
+    pub(crate) fn acquire(&self) -> Result<InstanceLock, InstanceError> {
+        let lock = self
+            .try_lock()?
+            .ok_or_else(|| InstanceError::AlreadyRunning { name: self.name.clone() })?;
         self.clear();
-        for directory in [&self.runtime, &self.keys(), &self.programs(), &self.output()] {
+        for directory in [
+            &self.runtime,
+            &self.keys_directory(),
+            &self.programs_directory(),
+            &self.output_directory(),
+        ] {
             create_private(directory).map_err(|error| InstanceError::File {
                 path: directory.clone(),
                 source: io::Error::other(error),
             })?;
         }
-        Ok(Held { _lock: lock })
+        Ok(InstanceLock { _lock: lock })
     }
 
     /// Removes all files. The lock file is removed last, and only if nothing else is left: a
@@ -152,8 +160,8 @@ impl Instance {
     }
 
     /// Removes the files of an instance that is not running; returns whether it did.
-    pub(crate) fn remove_if_dead(&self) -> bool {
-        match self.lock() {
+    pub(crate) fn remove_if_not_running(&self) -> bool {
+        match self.try_lock() {
             Ok(Some(_lock)) => {
                 self.remove();
                 true
@@ -170,12 +178,12 @@ impl Instance {
     }
 
     /// Stops the supervisor, and waits until it has exited.
-    pub fn end(&self) -> Result<(), InstanceError> {
+    pub fn stop(&self) -> Result<(), InstanceError> {
         let record = self.record()?;
         let path = self.state.join("lock");
         let failed = |source| InstanceError::File { path: path.clone(), source };
         let lock = OpenOptions::new().write(true).open(&path).map_err(failed)?;
-        if let Some(front) = i32::try_from(record.front).ok().and_then(Pid::from_raw) {
+        if let Some(front) = i32::try_from(record.supervisor).ok().and_then(Pid::from_raw) {
             // It may have exited meanwhile; the lock shows that.
             let _ = kill_process(front, Signal::TERM);
         }
@@ -193,7 +201,7 @@ impl Instance {
     }
 
     /// Locks the instance; `None` if another process holds the lock.
-    fn lock(&self) -> Result<Option<File>, InstanceError> {
+    fn try_lock(&self) -> Result<Option<File>, InstanceError> {
         let path = self.state.join("lock");
         let failed = |source| InstanceError::File { path: path.clone(), source };
         create_private(&self.state).map_err(|error| failed(io::Error::other(error)))?;
@@ -202,7 +210,7 @@ impl Instance {
         let lock = options.map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             // Another process has removed the instance meanwhile, with this file.
-            Ok(()) if !is_at(&lock, &path) => self.lock(),
+            Ok(()) if !is_at(&lock, &path) => self.try_lock(),
             Ok(()) => Ok(Some(lock)),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(failed(error.into())),

@@ -12,19 +12,19 @@
 
 mod differences;
 mod flux;
-mod front;
 mod home;
 mod instance;
-mod lines;
+mod output;
 mod progress;
 mod queue;
 mod request;
 mod start;
+mod supervisor;
 
-pub use flux::{FluxChoice, Programs, UnsupportedFlux};
-pub use front::{FrontError, run, supervise};
+pub use flux::{FluxProgram, Programs, UnsupportedFlux};
 pub use home::{Home, HomeError};
 pub use instance::{Instance, InstanceError, Record};
 pub use progress::Progress;
-pub use queue::{Batch, BatchError, run_batch};
-pub use request::{Request, RequestError};
+pub use queue::{JobBatch, JobBatchError, run_batch};
+pub use request::{RunRequest, RunRequestError};
+pub use supervisor::{SupervisorError, run, supervise};

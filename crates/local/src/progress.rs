@@ -32,7 +32,7 @@ impl Progress {
     }
 
     /// Shows the current phase.
-    pub(crate) fn doing(&self, what: &str) {
+    pub(crate) fn begin(&self, what: &str) {
         if let Some(spinner) = &self.spinner {
             spinner.set_message(what.to_owned());
         }

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
-use flux_operator_plan::{Place, boot_plan};
+use flux_operator_plan::{RunLocation, boot_plan};
 use flux_operator_wire::names::{command, file, option};
 use rustix::fs::{CWD, Mode, mkfifoat};
 
-use crate::flux::{FluxChoice, Programs};
+use crate::flux::{FluxProgram, Programs};
 use crate::instance::{Instance, InstanceError, write_private};
-use crate::lines::Lines;
-use crate::request::Request;
+use crate::output::OutputForwarder;
+use crate::request::RunRequest;
 
 /// Why a cluster did not start.
 #[derive(Debug, thiserror::Error)]
@@ -56,93 +56,93 @@ pub(crate) struct Agents {
     /// Becomes readable when enough brokers are online.
     pub(crate) ready: File,
     /// The lead's output, if its lines are prefixed.
-    pub(crate) lines: Option<Lines>,
+    pub(crate) forwarder: Option<OutputForwarder>,
 }
 
 /// Writes the files and starts the agents.
 pub(crate) fn start(
     instance: &Instance,
-    request: &Request,
+    request: &RunRequest,
     programs: &Programs,
     output: Output,
 ) -> Result<Agents, StartError> {
     write_files(instance, request)?;
     let names = write_programs(instance, programs).map_err(StartError::File)?;
-    let ready = make_pipe(&instance.rank_parent().join("ready")).map_err(StartError::File)?;
+    let ready = make_pipe(&instance.runtime_directory().join("ready")).map_err(StartError::File)?;
     let mut children = Vec::new();
     for rank in 0..request.cluster.ranks.size {
-        let mut command = agent(instance, request, programs, &names, rank);
+        let mut command = agent_command(instance, request, programs, &names, rank);
         redirect(&mut command, instance, rank, &output)?;
         children.push(command.spawn().map_err(|source| StartError::Agent { rank, source })?);
     }
     let lines = match output {
-        Output::Prefixed(name) => Some(Lines::of(&mut children[0], &name)),
+        Output::Prefixed(name) => Some(OutputForwarder::spawn(&mut children[0], &name)),
         Output::Inherited | Output::Logged => None,
     };
-    Ok(Agents { children, ready, lines })
+    Ok(Agents { children, ready, forwarder: lines })
 }
 
-fn write_files(instance: &Instance, request: &Request) -> Result<(), StartError> {
+fn write_files(instance: &Instance, request: &RunRequest) -> Result<(), StartError> {
     let key = SecretKey::from_os().map_err(|_| StartError::Key)?;
     let metadata = Metadata::new("flux-operator").map_err(|_| StartError::Key)?;
     let certificate = Certificate::new(key, metadata).to_secret_text();
-    let place = Place::Machine {
+    let place = RunLocation::Machine {
         socket: instance.lead_socket().display().to_string(),
-        output_directory: instance.output().display().to_string(),
+        output_directory: instance.output_directory().display().to_string(),
     };
     let plan = boot_plan(&request.cluster, &place);
     let plan = serde_json::to_vec_pretty(&plan).expect("a boot plan is JSON");
-    write_private(&instance.keys().join(file::CERTIFICATE), certificate.as_bytes())
+    write_private(&instance.keys_directory().join(file::CERTIFICATE), certificate.as_bytes())
         .map_err(StartError::File)?;
-    write_private(&instance.plan(), &plan).map_err(StartError::File)
+    write_private(&instance.boot_plan_file(), &plan).map_err(StartError::File)
 }
 
 /// Paths of the programs. Some are links to one program that acts by the name it is called by.
-struct Names {
+struct ProgramPaths {
     agent: PathBuf,
     flux: PathBuf,
 }
 
-fn write_programs(instance: &Instance, programs: &Programs) -> Result<Names, InstanceError> {
+fn write_programs(instance: &Instance, programs: &Programs) -> Result<ProgramPaths, InstanceError> {
     let link = |target: &Path, name: &str| {
-        let path = instance.programs().join(name);
+        let path = instance.programs_directory().join(name);
         symlink(target, &path)
             .map_err(|source| InstanceError::File { path: path.clone(), source })?;
         Ok(path)
     };
     let agent = link(&programs.agent, "flux-operator-agent")?;
     let flux = match &programs.flux {
-        FluxChoice::Installed(program) => program.clone(),
-        FluxChoice::BuiltIn(program) => link(program, "flux")?,
+        FluxProgram::Installed(program) => program.clone(),
+        FluxProgram::BuiltIn(program) => link(program, "flux")?,
     };
-    Ok(Names { agent, flux })
+    Ok(ProgramPaths { agent, flux })
 }
 
-fn agent(
+fn agent_command(
     instance: &Instance,
-    request: &Request,
+    request: &RunRequest,
     programs: &Programs,
-    names: &Names,
+    names: &ProgramPaths,
     rank: u32,
 ) -> Command {
     let mut agent = Command::new(&names.agent);
     agent
         .arg(command::RUN)
         .arg(option::PLAN)
-        .arg(instance.plan())
+        .arg(instance.boot_plan_file())
         .arg(option::SECRETS)
-        .arg(instance.keys())
+        .arg(instance.keys_directory())
         .arg(option::ROOT)
-        .arg(instance.rank(rank))
+        .arg(instance.rank_directory(rank))
         .arg(option::INDEX)
         .arg(rank.to_string())
         .arg(option::FLUX)
         .arg(&names.flux)
         .arg(option::ENDING)
-        .arg(instance.ending(rank))
+        .arg(instance.termination_file(rank))
         .arg(option::STOP_ON_EOF);
     if rank == 0 {
-        agent.arg(option::READY).arg(instance.rank_parent().join("ready"));
+        agent.arg(option::READY).arg(instance.runtime_directory().join("ready"));
     }
     agent.envs(&request.runner.environment);
     agent.env("PATH", search_path(instance, programs));
@@ -158,8 +158,8 @@ fn agent(
 /// `PATH` with the Flux of this cluster first, so that the command finds the same `flux`.
 fn search_path(instance: &Instance, programs: &Programs) -> std::ffi::OsString {
     let first = match &programs.flux {
-        FluxChoice::Installed(program) => program.parent().map(Path::to_owned).unwrap_or_default(),
-        FluxChoice::BuiltIn(_) => instance.programs(),
+        FluxProgram::Installed(program) => program.parent().map(Path::to_owned).unwrap_or_default(),
+        FluxProgram::BuiltIn(_) => instance.programs_directory(),
     };
     let rest = std::env::var_os("PATH").unwrap_or_default();
     let rest = std::env::split_paths(&rest).collect::<Vec<_>>();
@@ -181,7 +181,7 @@ fn redirect(
         }
         _ => {}
     }
-    let path = instance.log(rank);
+    let path = instance.log_file(rank);
     let failed = |source| StartError::File(InstanceError::File { path: path.clone(), source });
     let log = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
     command.stdout(log.try_clone().map_err(failed)?).stderr(log);

@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::lock::lock;
 
 /// The delay after the first failure. Most failures are conflicts, and a retry succeeds at once.
-const FIRST: Duration = Duration::from_millis(250);
+const INITIAL_DELAY: Duration = Duration::from_millis(250);
 
 /// The delay does not grow beyond this.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// The delay after a failure that follows `failures` others in a row.
 pub(crate) fn delay(failures: u32) -> Duration {
-    FIRST.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST)
+    INITIAL_DELAY.saturating_mul(2_u32.saturating_pow(failures)).min(MAX_DELAY)
 }
 
 /// The number of failures in a row of each object.
@@ -52,14 +52,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_object_waits_longer_after_each_of_its_own_failures() {
+    fn the_delay_of_an_object_doubles_with_its_own_failures_only() {
         let backoff = Backoff::default();
         let (a, b) = ("a", "b");
         let waits: Vec<u128> = (0..10).map(|_| backoff.next(a).as_millis()).collect();
         assert_eq!(waits[..4], [250, 500, 1000, 2000]);
         assert_eq!(waits[9], 60_000);
-        assert_eq!(backoff.next(b), FIRST);
+        assert_eq!(backoff.next(b), INITIAL_DELAY);
         backoff.reset(&a);
-        assert_eq!(backoff.next(a), FIRST);
+        assert_eq!(backoff.next(a), INITIAL_DELAY);
     }
 }

@@ -1,5 +1,5 @@
 //! The operator's Kubernetes clients. Every request is counted and has a timeout; a client made by
-//! [`for_leader`] also checks the [`Gate`] before each write.
+//! [`leader_client`] also checks the [`WriteGate`] before each write.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use kube::Client;
 use kube::client::Body;
 use tokio::time::{Instant, timeout_at};
 
-use crate::gate::Gate;
+use crate::gate::WriteGate;
 use crate::metrics::{Metrics, verb};
 
 /// Timeouts of requests, by kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct RequestTimeouts {
     /// A write, or a read of one object, until the last byte of the response.
     pub(crate) object: Duration,
     /// One page of a list, until its last byte.
@@ -30,7 +30,7 @@ pub(crate) struct Limits {
 /// leaves time for two attempts to renew the Lease. A page of a list has up to 500 objects, some
 /// MB, and takes a second on a machine with two busy cores; the API server itself gives up after 60
 /// s.
-pub(crate) const LIMITS: Limits = Limits {
+pub(crate) const REQUEST_TIMEOUTS: RequestTimeouts = RequestTimeouts {
     object: Duration::from_secs(4),
     list: Duration::from_secs(20),
     watch: Duration::from_secs(10),
@@ -42,24 +42,29 @@ pub(crate) const LIMITS: Limits = Limits {
     "the API server did not respond to {method} {path} within {} s, but may have executed it",
     limit.as_secs_f64()
 )]
-pub(crate) struct Unanswered {
+pub(crate) struct RequestTimedOut {
     method: Method,
     path: String,
     limit: Duration,
 }
 
 /// A client for requests that do not depend on leadership.
-pub(crate) fn for_all(client: Client, metrics: Metrics, limits: Limits) -> Client {
+pub(crate) fn shared_client(client: Client, metrics: Metrics, limits: RequestTimeouts) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
-        metrics.request_of(&request);
-        answer_within(limits, client.clone(), request)
+        metrics.observe_request(&request);
+        send_with_timeout(limits, client.clone(), request)
     });
     Client::new(service, namespace)
 }
 
 /// A client whose writes fail unless this replica is the leader.
-pub(crate) fn for_leader(client: Client, metrics: Metrics, limits: Limits, gate: Gate) -> Client {
+pub(crate) fn leader_client(
+    client: Client,
+    metrics: Metrics,
+    limits: RequestTimeouts,
+    gate: WriteGate,
+) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, metrics, gate) = (client.clone(), metrics.clone(), gate.clone());
@@ -68,8 +73,8 @@ pub(crate) fn for_leader(client: Client, metrics: Metrics, limits: Limits, gate:
                 Method::GET => None,
                 _ => Some(gate.begin_write().map_err(|error| kube::Error::Service(error.into()))?),
             };
-            metrics.request_of(&request);
-            answer_within(limits, client, request).await
+            metrics.observe_request(&request);
+            send_with_timeout(limits, client, request).await
         }
     });
     Client::new(service, namespace)
@@ -77,8 +82,8 @@ pub(crate) fn for_leader(client: Client, metrics: Metrics, limits: Limits, gate:
 
 /// Sends a request and gives up after its timeout. The returned response is complete, unless it is
 /// a watch.
-async fn answer_within(
-    limits: Limits,
+async fn send_with_timeout(
+    limits: RequestTimeouts,
     client: Client,
     request: Request<Body>,
 ) -> Result<Response<Body>, kube::Error> {
@@ -101,12 +106,12 @@ async fn answer_within(
     };
     match timeout_at(until, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(kube::Error::Service(Unanswered { method, path, limit }.into())),
+        Err(_) => Err(kube::Error::Service(RequestTimedOut { method, path, limit }.into())),
     }
 }
 
 /// Whether a request that failed with this error may still have been executed by the API server.
-pub(crate) fn is_unknown(error: &kube::Error) -> bool {
+pub(crate) fn is_outcome_unknown(error: &kube::Error) -> bool {
     match error {
         // Rejected before it was sent.
         kube::Error::Service(error) if error.is::<crate::gate::NotLeading>() => false,

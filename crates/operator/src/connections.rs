@@ -25,55 +25,55 @@ use crate::lock::lock;
 
 /// The maximum number of unverified connections. A well-behaved connection is unverified for some
 /// milliseconds.
-const MAX_ASKING: usize = 256;
+const MAX_UNVERIFIED: usize = 256;
 
 /// The maximum number of unverified connections from one address. A pod has an address of its own
 /// and needs two. The agents of a whole network may share one address: long polls do not count, and
 /// an agent whose connection was closed reconnects within a second.
-pub(crate) const MAX_ASKING_PER_PEER: usize = 128;
+pub(crate) const MAX_UNVERIFIED_PER_PEER: usize = 128;
 
 /// The maximum number of long polls: one for each lead, and one for each worker that waits for its
 /// lead's address. An agent above the limit costs a request per second, not memory.
-const MAX_HELD: usize = 2048;
+const MAX_LONG_POLLS: usize = 2048;
 
 /// The maximum number of long polls of one MiniCluster: a quarter, which leaves the rest to others.
-const MAX_HELD_PER_CLUSTER: usize = 512;
+const MAX_LONG_POLLS_PER_CLUSTER: usize = 512;
 
 /// All open connections. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connections {
-    table: Arc<Mutex<Table>>,
-    max_held: usize,
+    table: Arc<Mutex<ConnectionTable>>,
+    max_long_polls: usize,
 }
 
 #[derive(Default)]
-struct Table {
+struct ConnectionTable {
     /// In the order in which they were accepted.
-    asking: BTreeMap<u64, Asking>,
+    unverified: BTreeMap<u64, Unverified>,
     /// The number of long polls, by the uid of the MiniCluster.
-    held: HashMap<String, usize>,
-    next: u64,
+    long_polls: HashMap<String, usize>,
+    next_id: u64,
 }
 
-struct Asking {
+struct Unverified {
     peer: IpAddr,
     close: Arc<Notify>,
 }
 
 /// The limit because of which a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Surplus {
+pub(crate) enum ConnectionLimit {
     /// The limit of its address.
-    Peer,
+    PerPeer,
     /// The limit of all connections.
     Total,
 }
 
-impl Surplus {
+impl ConnectionLimit {
     fn limit(self) -> usize {
         match self {
-            Surplus::Peer => MAX_ASKING_PER_PEER,
-            Surplus::Total => MAX_ASKING,
+            ConnectionLimit::PerPeer => MAX_UNVERIFIED_PER_PEER,
+            ConnectionLimit::Total => MAX_UNVERIFIED,
         }
     }
 }
@@ -81,99 +81,114 @@ impl Surplus {
 impl Connections {
     /// An empty table. Half of the files that this process may open are left for other uses.
     pub(crate) fn new(max_files: usize) -> Connections {
-        let max_held = (max_files / 2).saturating_sub(MAX_ASKING).min(MAX_HELD);
-        Connections { table: Arc::default(), max_held }
+        let max_held = (max_files / 2).saturating_sub(MAX_UNVERIFIED).min(MAX_LONG_POLLS);
+        Connections { table: Arc::default(), max_long_polls: max_held }
     }
 
     /// Adds a connection from this address, which has `limit` to send its request. Also returns the
     /// limit because of which another connection was closed, if one was.
-    pub(crate) fn admit(&self, address: IpAddr, limit: Duration) -> (Slot, Option<Surplus>) {
+    pub(crate) fn admit(
+        &self,
+        address: IpAddr,
+        limit: Duration,
+    ) -> (ConnectionGuard, Option<ConnectionLimit>) {
         let (peer, close) = (address.to_canonical(), Arc::new(Notify::new()));
         let mut table = self.lock();
-        let surplus = table.surplus(peer).map(|(id, surplus)| {
-            if let Some(closed) = table.asking.remove(&id) {
+        let surplus = table.find_excess(peer).map(|(id, surplus)| {
+            if let Some(closed) = table.unverified.remove(&id) {
                 closed.close.notify_one();
             }
             surplus
         });
-        let id = table.next;
-        table.next += 1;
-        table.asking.insert(id, Asking { peer, close: Arc::clone(&close) });
+        let id = table.next_id;
+        table.next_id += 1;
+        table.unverified.insert(id, Unverified { peer, close: Arc::clone(&close) });
         let until = watch::Sender::new(Instant::now() + limit);
-        (Slot { id, connections: self.clone(), close, until, held: Mutex::default() }, surplus)
+        (
+            ConnectionGuard {
+                id,
+                connections: self.clone(),
+                close,
+                until,
+                long_poll_of: Mutex::default(),
+            },
+            surplus,
+        )
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
         lock(&self.table)
     }
 }
 
-impl Table {
+impl ConnectionTable {
     /// The connection to close so that one more from this peer can be accepted, if one has to be.
-    fn surplus(&self, peer: IpAddr) -> Option<(u64, Surplus)> {
-        let of_peer = || self.asking.iter().filter(|(_, asking)| asking.peer == peer);
-        if of_peer().count() >= Surplus::Peer.limit() {
-            return of_peer().next().map(|(id, _)| (*id, Surplus::Peer));
+    fn find_excess(&self, peer: IpAddr) -> Option<(u64, ConnectionLimit)> {
+        let of_peer = || self.unverified.iter().filter(|(_, asking)| asking.peer == peer);
+        if of_peer().count() >= ConnectionLimit::PerPeer.limit() {
+            return of_peer().next().map(|(id, _)| (*id, ConnectionLimit::PerPeer));
         }
-        let is_full = self.asking.len() >= Surplus::Total.limit();
-        let oldest = self.asking.first_key_value().filter(|_| is_full);
-        oldest.map(|(id, _)| (*id, Surplus::Total))
+        let is_full = self.unverified.len() >= ConnectionLimit::Total.limit();
+        let oldest = self.unverified.first_key_value().filter(|_| is_full);
+        oldest.map(|(id, _)| (*id, ConnectionLimit::Total))
     }
 }
 
 /// One connection in the table. Dropping it removes the connection.
-pub(crate) struct Slot {
+pub(crate) struct ConnectionGuard {
     id: u64,
     connections: Connections,
     close: Arc<Notify>,
     until: watch::Sender<Instant>,
     /// The MiniCluster whose long poll this is.
-    held: Mutex<Option<String>>,
+    long_poll_of: Mutex<Option<String>>,
 }
 
 /// Why a connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
+pub(crate) enum CloseReason {
     /// Another connection took its place.
-    Surplus,
+    LimitReached,
     /// Its time is over.
-    Overdue,
+    TimedOut,
 }
 
-impl Slot {
+impl ConnectionGuard {
     /// Resets the deadline of the connection to `limit` from now.
-    pub(crate) fn allow(&self, limit: Duration) {
+    pub(crate) fn reset_deadline(&self, limit: Duration) {
         self.until.send_replace(Instant::now() + limit);
     }
 
     /// Makes the connection, whose request was sealed with the key of this MiniCluster, a long poll
     /// until it is closed. Returns false if there are too many long polls, or more than `most` of
     /// this MiniCluster.
-    pub(crate) fn hold(&self, cluster_uid: &str, most: usize) -> bool {
-        let mut held = lock(&self.held);
+    pub(crate) fn start_long_poll(&self, cluster_uid: &str, most: usize) -> bool {
+        let mut held = lock(&self.long_poll_of);
         if held.is_some() {
             return true;
         }
         let mut table = self.connections.lock();
-        let of_cluster = table.held.get(cluster_uid).copied().unwrap_or_default();
-        let total: usize = table.held.values().sum();
-        if of_cluster >= most.min(MAX_HELD_PER_CLUSTER) || total >= self.connections.max_held {
+        let of_cluster = table.long_polls.get(cluster_uid).copied().unwrap_or_default();
+        let total: usize = table.long_polls.values().sum();
+        if of_cluster >= most.min(MAX_LONG_POLLS_PER_CLUSTER)
+            || total >= self.connections.max_long_polls
+        {
             return false;
         }
-        table.asking.remove(&self.id);
-        table.held.insert(cluster_uid.to_owned(), of_cluster + 1);
+        table.unverified.remove(&self.id);
+        table.long_polls.insert(cluster_uid.to_owned(), of_cluster + 1);
         *held = Some(cluster_uid.to_owned());
         true
     }
 
     /// Waits until the connection has to be closed.
-    pub(crate) async fn closed(&self) -> Closed {
+    pub(crate) async fn wait_until_closed(&self) -> CloseReason {
         let mut until = self.until.subscribe();
         loop {
             let limit = *until.borrow_and_update();
             tokio::select! {
-                () = self.close.notified() => return Closed::Surplus,
-                () = tokio::time::sleep_until(limit) => return Closed::Overdue,
+                () = self.close.notified() => return CloseReason::LimitReached,
+                () = tokio::time::sleep_until(limit) => return CloseReason::TimedOut,
                 // We own the sender, so the channel is open.
                 _ = until.changed() => {}
             }
@@ -181,16 +196,16 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let held = self.long_poll_of.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let mut table = self.connections.lock();
-        table.asking.remove(&self.id);
+        table.unverified.remove(&self.id);
         let Some(cluster_uid) = held else { return };
-        if let Some(count) = table.held.get_mut(&cluster_uid) {
+        if let Some(count) = table.long_polls.get_mut(&cluster_uid) {
             *count -= 1;
             if *count == 0 {
-                table.held.remove(&cluster_uid);
+                table.long_polls.remove(&cluster_uid);
             }
         }
     }
@@ -213,65 +228,68 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_makes_way_and_one_that_is_held_does_not() {
+    async fn the_oldest_unverified_connection_is_closed_and_a_long_poll_is_not() {
         let connections = connections();
         let (held, _) = connections.admit(address(0), LIMIT);
-        assert!(held.hold("uid", 9));
+        assert!(held.start_long_poll("uid", 9));
         let (oldest, _) = connections.admit(address(0), LIMIT);
-        let mut others: Vec<Slot> =
-            (1..MAX_ASKING).map(|number| connections.admit(address(number), LIMIT).0).collect();
-        assert_eq!(oldest.closed().now_or_never(), None);
-        let (_new, surplus) = connections.admit(address(MAX_ASKING), LIMIT);
-        assert_eq!(surplus, Some(Surplus::Total));
-        assert_eq!(oldest.closed().now_or_never(), Some(Closed::Surplus));
-        assert_eq!(held.closed().now_or_never(), None);
+        let mut others: Vec<ConnectionGuard> =
+            (1..MAX_UNVERIFIED).map(|number| connections.admit(address(number), LIMIT).0).collect();
+        assert_eq!(oldest.wait_until_closed().now_or_never(), None);
+        let (_new, surplus) = connections.admit(address(MAX_UNVERIFIED), LIMIT);
+        assert_eq!(surplus, Some(ConnectionLimit::Total));
+        assert_eq!(oldest.wait_until_closed().now_or_never(), Some(CloseReason::LimitReached));
+        assert_eq!(held.wait_until_closed().now_or_never(), None);
         others.pop();
-        let (_new, surplus) = connections.admit(address(MAX_ASKING), LIMIT);
+        let (_new, surplus) = connections.admit(address(MAX_UNVERIFIED), LIMIT);
         assert_eq!(surplus, None, "a dropped connection is removed");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_overdue_when_its_last_limit_is() {
+    async fn a_connection_times_out_at_its_last_deadline() {
         let (slot, _) = connections().admit(address(1), LIMIT);
         let start = Instant::now();
         let steps = async {
             tokio::time::sleep(LIMIT / 2).await;
-            slot.allow(10 * LIMIT);
+            slot.reset_deadline(10 * LIMIT);
             tokio::time::sleep(2 * LIMIT).await;
-            slot.allow(LIMIT);
+            slot.reset_deadline(LIMIT);
         };
-        let (closed, ()) = tokio::join!(slot.closed(), steps);
-        assert_eq!((closed, start.elapsed()), (Closed::Overdue, LIMIT / 2 + 3 * LIMIT));
+        let (closed, ()) = tokio::join!(slot.wait_until_closed(), steps);
+        assert_eq!((closed, start.elapsed()), (CloseReason::TimedOut, LIMIT / 2 + 3 * LIMIT));
     }
 
     #[test]
-    fn one_cluster_cannot_be_held_instead_of_all_others() {
+    fn one_cluster_cannot_take_all_long_polls() {
         let connections = connections();
         let held = |cluster: &str| {
             let (slot, _) = connections.admit(address(1), LIMIT);
-            slot.hold(cluster, usize::MAX).then_some(slot)
+            slot.start_long_poll(cluster, usize::MAX).then_some(slot)
         };
-        let mut slots: Vec<Slot> = std::iter::from_fn(|| held("hostile")).collect();
-        assert_eq!(slots.len(), MAX_HELD_PER_CLUSTER);
+        let mut slots: Vec<ConnectionGuard> = std::iter::from_fn(|| held("hostile")).collect();
+        assert_eq!(slots.len(), MAX_LONG_POLLS_PER_CLUSTER);
         slots.extend((0..).map_while(|number| held(&number.to_string())));
-        assert_eq!(slots.len(), MAX_HELD);
+        assert_eq!(slots.len(), MAX_LONG_POLLS);
         slots.pop();
         assert!(held("another").is_some());
         drop(slots);
-        assert!(connections.lock().held.is_empty() && connections.lock().asking.is_empty());
+        assert!(
+            connections.lock().long_polls.is_empty() && connections.lock().unverified.is_empty()
+        );
     }
 
     #[test]
-    fn a_small_cluster_is_held_for_few_agents() {
+    fn a_small_cluster_gets_few_long_polls() {
         let connections = connections();
-        let slots: Vec<Slot> = (0..10).map(|_| connections.admit(address(1), LIMIT).0).collect();
-        assert_eq!(slots.iter().filter(|slot| slot.hold("uid", 4)).count(), 4);
+        let slots: Vec<ConnectionGuard> =
+            (0..10).map(|_| connections.admit(address(1), LIMIT).0).collect();
+        assert_eq!(slots.iter().filter(|slot| slot.start_long_poll("uid", 4)).count(), 4);
     }
 
     #[test]
-    fn few_are_held_where_few_files_may_be_open() {
+    fn a_low_file_limit_allows_few_long_polls() {
         let slot = |files| Connections::new(files).admit(address(1), LIMIT).0;
-        assert!(!slot(2 * MAX_ASKING).hold("uid", 9));
-        assert!(slot(2 * MAX_ASKING + 2).hold("uid", 9));
+        assert!(!slot(2 * MAX_UNVERIFIED).start_long_poll("uid", 9));
+        assert!(slot(2 * MAX_UNVERIFIED + 2).start_long_poll("uid", 9));
     }
 }

@@ -8,21 +8,21 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::filled::Watched;
-use crate::http::{Server, serve};
+use crate::cache_sync::SyncedStore;
+use crate::http::{ServerState, serve};
 use crate::lease::Election;
-use crate::minicluster::MiniClusters;
-use crate::queue::{self, Rate};
-use crate::reconciler::{Memory, Pacing, Reconciler, forget};
-use crate::replica::{Common, RunError, lead};
+use crate::minicluster::MiniClusterKind;
+use crate::queue::{self, WriteRate};
+use crate::reconciler::{Memory, Reconciler, RunLimits, forget_deleted};
+use crate::replica::{ReplicaContext, RunError, run_replica};
 use crate::reports::Reports;
-use crate::stop::told_to_stop;
+use crate::stop_signal::wait_for_stop_signal;
 use crate::tasks::Tasks;
-use crate::watches::{self, Asked};
+use crate::watches::{self, ReconcileSelector};
 
 /// For MiniClusters. Reconciliations mostly wait for the API server, and changes that arrive
 /// together are reconciled once.
-const MINICLUSTERS: Pacing = Pacing { concurrency: 16, debounce: Duration::from_millis(20) };
+const MINICLUSTERS: RunLimits = RunLimits { concurrency: 16, debounce: Duration::from_millis(20) };
 
 /// The options of the operator.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Options {
     /// The leader election; if unset, this is the only replica.
     pub election: Option<Election>,
     /// The maximum rate of writes by the queues; unlimited if unset.
-    pub rate: Option<Rate>,
+    pub rate: Option<WriteRate>,
 }
 
 /// Runs until SIGTERM or SIGINT. It then starts no new work, waits for running work to finish, and
@@ -42,28 +42,40 @@ pub struct Options {
 /// and health are served on `listener`.
 pub async fn run(client: Client, listener: TcpListener, options: Options) -> Result<(), RunError> {
     let election = options.election.clone();
-    lead(client, election, told_to_stop(), |common, for_all| {
+    run_replica(client, election, wait_for_stop_signal(), |common, for_all| {
         start(common, for_all, listener, options)
     })
     .await
 }
 
 /// Starts all tasks. Each waits on its own until this replica is the leader.
-fn start(common: &Common, for_all: Client, listener: TcpListener, options: Options) -> Tasks {
-    let Common { client, leadership, health, metrics } = common;
+fn start(
+    common: &ReplicaContext,
+    for_all: Client,
+    listener: TcpListener,
+    options: Options,
+) -> Tasks {
+    let ReplicaContext { client, leadership, health, metrics } = common;
     let mut tasks = Tasks::default();
     let (changed, changes) = mpsc::unbounded_channel();
     let reports = Reports::new(changed.clone());
-    let (miniclusters, writer) = Watched::new();
+    let (miniclusters, writer) = SyncedStore::new();
     let queue_options = queue::Options {
         // An operator that watches one namespace reads its FluxSetups there.
-        home: options.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned()),
+        operator_namespace: options
+            .namespace
+            .clone()
+            .unwrap_or_else(|| client.default_namespace().to_owned()),
         namespace: options.namespace.clone(),
-        make_miniclusters: true,
+        run_jobs: true,
         rate: options.rate,
     };
-    let start =
-        queue::Start::new(&queue_options.home, miniclusters.clone(), changed.clone(), metrics);
+    let start = queue::PreparedQueues::new(
+        &queue_options.operator_namespace,
+        miniclusters.clone(),
+        changed.clone(),
+        metrics,
+    );
     let queues = start.queues.clone();
     let namespace = options.namespace.as_deref();
     let store = miniclusters.clone();
@@ -78,16 +90,16 @@ fn start(common: &Common, for_all: Client, listener: TcpListener, options: Optio
     );
     let memory: Arc<Memory> = Arc::default();
     let forgotten = memory.clone();
-    let (take, mut asked) = (queues.clone(), Asked::default());
+    let (take, mut requested) = (queues.clone(), ReconcileSelector::default());
     let watch = watches::miniclusters(
         client.clone(),
         options.namespace.clone(),
         leadership.clone(),
         (miniclusters, writer),
         move |event| {
-            take.take_minicluster(event);
-            forget(&forgotten, event, &store);
-            for reference in asked.after(event, &store) {
+            take.apply_minicluster_event(event);
+            forget_deleted(&forgotten, event, &store);
+            for reference in requested.select(event, &store) {
                 // The receiver is dropped only while the operator stops; a lost change does not
                 // matter then.
                 let _ = changed.send(reference);
@@ -97,7 +109,7 @@ fn start(common: &Common, for_all: Client, listener: TcpListener, options: Optio
     tasks.spawn("watch of MiniClusters", watch);
     start.run(&mut tasks, &queue_options, common);
     tasks.spawn("age of reports", reports.clone().watch_age());
-    let served = Server {
+    let served = ServerState {
         client: for_all,
         stores: stores.clone(),
         reports: reports.clone(),
@@ -107,7 +119,7 @@ fn start(common: &Common, for_all: Client, listener: TcpListener, options: Optio
         queues: queues.clone(),
     };
     tasks.spawn("HTTP server", serve(listener, served));
-    let kind = MiniClusters {
+    let kind = MiniClusterKind {
         settings: options.settings,
         stores: stores.clone(),
         reports,
@@ -117,7 +129,7 @@ fn start(common: &Common, for_all: Client, listener: TcpListener, options: Optio
     };
     let reconciler = Reconciler::new(kind, common, memory);
     let store = (*stores.miniclusters).clone();
-    let filled = async move |term| stores.filled(term).await;
+    let filled = async move |term| stores.wait_until_synced(term).await;
     tasks.spawn("MiniClusters", reconciler.run(store, changes, MINICLUSTERS, filled));
     tasks
 }

@@ -5,15 +5,15 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
 use kube::{Client, Error};
 
-use crate::client::{LIMITS, for_all};
+use crate::client::{REQUEST_TIMEOUTS, shared_client};
 use crate::metrics::Metrics;
 
 /// The delivery method for MiniClusters that do not set one. If the API server or the nodes cannot
 /// be queried, it is [`DeliveryMethod::Init`], which works everywhere.
-pub async fn delivery(client: &Client) -> DeliveryMethod {
+pub async fn detect_delivery(client: &Client) -> DeliveryMethod {
     // These requests are made before the operator runs; their counts are not exported.
-    let client = for_all(client.clone(), Metrics::new(), LIMITS);
-    match ask(&client).await {
+    let client = shared_client(client.clone(), Metrics::new(), REQUEST_TIMEOUTS);
+    match query_nodes(&client).await {
         Ok(method) => method,
         Err(error) => {
             tracing::info!(%error, "failed to query the nodes; delivering by init container");
@@ -22,7 +22,7 @@ pub async fn delivery(client: &Client) -> DeliveryMethod {
     }
 }
 
-async fn ask(client: &Client) -> Result<DeliveryMethod, Error> {
+async fn query_nodes(client: &Client) -> Result<DeliveryMethod, Error> {
     let server = client.apiserver_version().await?;
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
     let versions: Vec<NodeVersions<'_>> = nodes

@@ -1,12 +1,12 @@
 //! Allows writes only while this replica is the leader. The check is in the client, so that no
 //! controller can forget it.
 
-use crate::health::{Health, UnderWay, WRITE};
+use crate::health::{Health, WRITE, WorkGuard};
 use crate::lease::Leadership;
 
 /// Starts writes while this replica is the leader, and tracks the running ones. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Gate {
+pub(crate) struct WriteGate {
     leadership: Leadership,
     health: Health,
 }
@@ -16,17 +16,17 @@ pub(crate) struct Gate {
 #[error("nothing was written: this replica is not the leader (any more)")]
 pub(crate) struct NotLeading;
 
-impl Gate {
-    pub(crate) fn new(leadership: Leadership, health: Health) -> Gate {
-        Gate { leadership, health }
+impl WriteGate {
+    pub(crate) fn new(leadership: Leadership, health: Health) -> WriteGate {
+        WriteGate { leadership, health }
     }
 
     /// Starts a write, which lasts until the returned guard is dropped.
-    pub(crate) fn begin_write(&self) -> Result<UnderWay, NotLeading> {
+    pub(crate) fn begin_write(&self) -> Result<WorkGuard, NotLeading> {
         // The order matters: a caller that closes the gate and then finds no running write knows
         // that none will start.
         let write = self.health.begin(WRITE);
-        if self.leadership.leads() { Ok(write) } else { Err(NotLeading) }
+        if self.leadership.is_leader() { Ok(write) } else { Err(NotLeading) }
     }
 }
 
@@ -38,12 +38,12 @@ mod tests {
     #[test]
     fn no_write_begins_after_the_gate_was_closed() {
         let (leadership, health) = (Leadership::always(), Health::default());
-        let gate = Gate::new(leadership.clone(), health.clone());
+        let gate = WriteGate::new(leadership.clone(), health.clone());
         let before = gate.begin_write().ok();
         assert!(before.is_some());
         leadership.close();
         assert!(gate.begin_write().is_err());
-        let no_write = || health.until_none(|name| name == WRITE).now_or_never();
+        let no_write = || health.wait_until_none(|name| name == WRITE).now_or_never();
         assert!(no_write().is_none(), "the write that started before is still running");
         drop(before);
         assert!(no_write().is_some());

@@ -13,29 +13,30 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::client::LIMITS;
+use crate::client::REQUEST_TIMEOUTS;
 use crate::health::{Health, WRITE};
 use crate::lease::Leadership;
 
 /// How long to wait for reconciliations to finish. They can be cut off after any write, but then
 /// the Events of that write are lost.
-const LAST_RECONCILIATIONS: Duration = Duration::from_secs(3);
+const RECONCILE_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
 /// Returns once this replica no longer decides or writes.
 pub(crate) async fn wind_down(leadership: &Leadership, health: &Health) {
     leadership.stop_deciding();
-    if timeout(LAST_RECONCILIATIONS, health.until_none(|_| true)).await.is_err() {
+    if timeout(RECONCILE_GRACE_PERIOD, health.wait_until_none(|_| true)).await.is_err() {
         tracing::warn!("reconciliations did not finish in time and are cut off");
     }
-    end_writes(leadership, health).await;
+    finish_writes(leadership, health).await;
 }
 
 /// Rejects new writes, and returns once the running ones have finished.
-pub(crate) async fn end_writes(leadership: &Leadership, health: &Health) {
+pub(crate) async fn finish_writes(leadership: &Leadership, health: &Health) {
     leadership.close();
     // Each write has this timeout itself.
-    let ended = timeout(LIMITS.object, health.until_none(|name| name == WRITE)).await;
-    if ended.is_err() {
+    let finished =
+        timeout(REQUEST_TIMEOUTS.object, health.wait_until_none(|name| name == WRITE)).await;
+    if finished.is_err() {
         tracing::warn!("writes did not finish in time");
     }
 }
@@ -43,7 +44,7 @@ pub(crate) async fn end_writes(leadership: &Leadership, health: &Health) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gate::Gate;
+    use crate::gate::WriteGate;
     use std::sync::{Arc, Mutex};
 
     /// A leader that records its actions in order.
@@ -51,48 +52,48 @@ mod tests {
     struct Replica {
         leadership: Leadership,
         health: Health,
-        gate: Gate,
-        said: Arc<Mutex<Vec<String>>>,
+        gate: WriteGate,
+        actions: Arc<Mutex<Vec<String>>>,
     }
 
     impl Replica {
         fn new() -> Replica {
             let (leadership, health) = (Leadership::always(), Health::default());
-            let gate = Gate::new(leadership.clone(), health.clone());
-            Replica { leadership, health, gate, said: Arc::default() }
+            let gate = WriteGate::new(leadership.clone(), health.clone());
+            Replica { leadership, health, gate, actions: Arc::default() }
         }
 
-        fn say(&self, words: impl Into<String>) {
-            self.said.lock().unwrap().push(words.into());
+        fn record(&self, words: impl Into<String>) {
+            self.actions.lock().unwrap().push(words.into());
         }
 
         /// Decides once a second, and writes each decision, which takes three seconds.
         async fn schedule(self) {
             for number in 0.. {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                if !self.leadership.decides() {
-                    return self.say("stopped deciding");
+                if !self.leadership.can_start_work() {
+                    return self.record("stopped deciding");
                 }
                 let replica = self.clone();
                 tokio::spawn(async move {
                     let Ok(_write) = replica.gate.begin_write() else { return };
                     tokio::time::sleep(Duration::from_secs(3)).await;
-                    replica.say(format!("wrote {number}"));
+                    replica.record(format!("wrote {number}"));
                 });
             }
         }
 
         async fn release(&self) -> Vec<String> {
             wind_down(&self.leadership, &self.health).await;
-            self.say("released");
+            self.record("released");
             // Leaves time for actions that come too late.
             tokio::time::sleep(Duration::from_secs(60)).await;
-            self.said.lock().unwrap().clone()
+            self.actions.lock().unwrap().clone()
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_lease_is_released_after_the_last_write_has_ended() {
+    async fn the_lease_is_released_after_the_last_write_has_finished() {
         let replica = Replica::new();
         tokio::spawn(replica.clone().schedule());
         tokio::time::sleep(Duration::from_millis(2500)).await;
@@ -101,19 +102,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reconciliation_that_does_not_end_writes_no_more_and_delays_little() {
+    async fn a_hung_reconciliation_cannot_write_and_delays_the_release_only_briefly() {
         let replica = Replica::new();
         let hung = replica.clone();
         tokio::spawn(async move {
             let _reconciliation = hung.health.begin("MiniCluster");
             tokio::time::sleep(Duration::from_secs(30)).await;
             let written = hung.gate.begin_write().is_ok();
-            hung.say(format!("written afterwards: {written}"));
+            hung.record(format!("written afterwards: {written}"));
         });
         tokio::task::yield_now().await;
         let begun = tokio::time::Instant::now();
         wind_down(&replica.leadership, &replica.health).await;
-        assert!(begun.elapsed() <= LAST_RECONCILIATIONS + Duration::from_millis(10));
+        assert!(begun.elapsed() <= RECONCILE_GRACE_PERIOD + Duration::from_millis(10));
         let said = replica.release().await;
         assert_eq!(said, ["released", "written afterwards: false"]);
     }

@@ -12,56 +12,57 @@ use crate::lock::lock;
 
 /// Longer than any work takes unless it hangs. Every request to the API server has a timeout, so a
 /// reconciliation whose requests all time out finishes within about 70 s.
-const STUCK: Duration = Duration::from_secs(120);
+const STUCK_AFTER: Duration = Duration::from_secs(120);
 
 /// The name under which writes to the API server are tracked.
 pub(crate) const WRITE: &str = "write";
 
 /// The running work. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Health(Arc<Inner>);
+pub(crate) struct Health(Arc<HealthState>);
 
 #[derive(Default)]
-struct Inner {
-    slots: Mutex<Slots>,
-    ended: Notify,
+struct HealthState {
+    slots: Mutex<WorkTable>,
+    finished: Notify,
 }
 
 /// Entries are reused, so tracking work does not allocate once there are enough.
 #[derive(Default)]
-struct Slots {
-    all: Vec<Option<Work>>,
+struct WorkTable {
+    all: Vec<Option<WorkItem>>,
     free: Vec<usize>,
 }
 
 #[derive(Clone, Copy)]
-struct Work {
+struct WorkItem {
     name: &'static str,
     since: Instant,
 }
 
 /// Marks work as running until it is dropped.
 #[must_use = "the work is considered finished when this is dropped"]
-pub(crate) struct UnderWay {
+pub(crate) struct WorkGuard {
     health: Health,
     slot: usize,
 }
 
 impl Health {
     /// Marks the start of work with this name.
-    pub(crate) fn begin(&self, name: &'static str) -> UnderWay {
+    pub(crate) fn begin(&self, name: &'static str) -> WorkGuard {
         self.begin_at(name, Instant::now())
     }
 
     /// Marks work that has been running for too long.
     #[cfg(test)]
-    pub(crate) fn begin_long_ago(&self, name: &'static str) -> UnderWay {
-        let since = Instant::now().checked_sub(STUCK * 2).expect("the machine is up for longer");
+    pub(crate) fn begin_long_ago(&self, name: &'static str) -> WorkGuard {
+        let since =
+            Instant::now().checked_sub(STUCK_AFTER * 2).expect("the machine is up for longer");
         self.begin_at(name, since)
     }
 
-    fn begin_at(&self, name: &'static str, since: Instant) -> UnderWay {
-        let work = Some(Work { name, since });
+    fn begin_at(&self, name: &'static str, since: Instant) -> WorkGuard {
+        let work = Some(WorkItem { name, since });
         let mut slots = self.lock();
         let slot = match slots.free.pop() {
             Some(slot) => {
@@ -73,52 +74,52 @@ impl Health {
                 slots.all.len() - 1
             }
         };
-        UnderWay { health: self.clone(), slot }
+        WorkGuard { health: self.clone(), slot }
     }
 
     /// Describes the oldest work that hangs, if there is any.
-    pub(crate) fn complaint(&self) -> Option<String> {
-        self.complaint_at(Instant::now())
+    pub(crate) fn describe_stuck_work(&self) -> Option<String> {
+        self.describe_stuck_work_at(Instant::now())
     }
 
-    fn complaint_at(&self, now: Instant) -> Option<String> {
+    fn describe_stuck_work_at(&self, now: Instant) -> Option<String> {
         let oldest = self.lock().all.iter().flatten().min_by_key(|work| work.since).copied()?;
         let age = now.saturating_duration_since(oldest.since);
-        (age > STUCK).then(|| {
+        (age > STUCK_AFTER).then(|| {
             format!(
                 "{:?} has been running for {} s, longer than the {} s that any work may take: \
                  the operator must be restarted",
                 oldest.name,
                 age.as_secs(),
-                STUCK.as_secs()
+                STUCK_AFTER.as_secs()
             )
         })
     }
 
     /// Waits until none of the running work matches `counts`, which is called with its name.
-    pub(crate) async fn until_none(&self, counts: impl Fn(&str) -> bool) {
+    pub(crate) async fn wait_until_none(&self, counts: impl Fn(&str) -> bool) {
         loop {
             // Subscribed before the check, so that no notification is missed.
-            let ended = self.0.ended.notified();
+            let finished = self.0.finished.notified();
             if !self.lock().all.iter().flatten().any(|work| counts(work.name)) {
                 return;
             }
-            ended.await;
+            finished.await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Slots> {
+    fn lock(&self) -> MutexGuard<'_, WorkTable> {
         lock(&self.0.slots)
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
         let mut slots = self.health.lock();
         slots.all[self.slot] = None;
         slots.free.push(self.slot);
         drop(slots);
-        self.health.0.ended.notify_waiters();
+        self.health.0.finished.notify_waiters();
     }
 }
 
@@ -128,22 +129,26 @@ mod tests {
     use futures::FutureExt;
 
     #[test]
-    fn a_complaint_names_the_oldest_work_that_does_not_end() {
+    fn the_oldest_stuck_work_is_named() {
         let health = Health::default();
-        assert_eq!(health.complaint(), None);
+        assert_eq!(health.describe_stuck_work(), None);
         let hung = health.begin("FluxJob");
         let begun = Instant::now();
         let _younger = health.begin("MiniCluster");
-        assert_eq!(health.complaint_at(begun + STUCK / 2), None, "it may still finish");
-        let said = health.complaint_at(begun + STUCK * 2).unwrap();
+        assert_eq!(
+            health.describe_stuck_work_at(begun + STUCK_AFTER / 2),
+            None,
+            "it may still finish"
+        );
+        let said = health.describe_stuck_work_at(begun + STUCK_AFTER * 2).unwrap();
         assert!(said.contains("\"FluxJob\" has been running for 240 s"), "{said}");
         drop(hung);
-        let said = health.complaint_at(begun + STUCK * 2).unwrap();
+        let said = health.describe_stuck_work_at(begun + STUCK_AFTER * 2).unwrap();
         assert!(said.contains("MiniCluster"), "{said}");
     }
 
     #[test]
-    fn work_that_ended_leaves_its_slot_to_the_next() {
+    fn finished_work_frees_its_entry_for_reuse() {
         let health = Health::default();
         for _ in 0..1000 {
             drop((health.begin("a"), health.begin("b")));
@@ -152,21 +157,21 @@ mod tests {
     }
 
     #[test]
-    fn work_that_panics_has_ended() {
+    fn work_that_panics_counts_as_finished() {
         let health = Health::default();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _work = health.begin("MiniCluster");
             panic!("on purpose");
         }));
         assert!(panicked.is_err());
-        assert!(health.until_none(|_| true).now_or_never().is_some());
+        assert!(health.wait_until_none(|_| true).now_or_never().is_some());
     }
 
     #[tokio::test]
-    async fn all_work_of_a_name_is_waited_for() {
+    async fn all_work_with_a_name_is_waited_for() {
         let health = Health::default();
         let (one, other, _read) = (health.begin(WRITE), health.begin(WRITE), health.begin("read"));
-        let mut waiting = std::pin::pin!(health.until_none(|name| name == WRITE));
+        let mut waiting = std::pin::pin!(health.wait_until_none(|name| name == WRITE));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(one);
         assert!(waiting.as_mut().now_or_never().is_none());

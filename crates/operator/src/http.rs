@@ -8,7 +8,9 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use flux_operator_api::view::openapi::{CLUSTER, CLUSTER_JOBS, QUEUES, WAITING, WHY};
+use flux_operator_api::view::openapi::{
+    CLUSTER, CLUSTER_JOBS, JOB_EXPLANATION, PENDING_JOBS, QUEUES,
+};
 use flux_operator_wire::names::path;
 use kube::Client;
 use tokio::net::TcpListener;
@@ -26,7 +28,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// The state from which requests are answered. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Server {
+pub(crate) struct ServerState {
     pub(crate) client: Client,
     pub(crate) stores: Stores,
     pub(crate) reports: Reports,
@@ -37,18 +39,18 @@ pub(crate) struct Server {
 }
 
 /// Serves until the future is dropped.
-pub(crate) async fn serve(listener: TcpListener, server: Server) {
+pub(crate) async fn serve(listener: TcpListener, server: ServerState) {
     let metrics = server.metrics.clone();
     let router = Router::new()
         .route(path::REPORT, post(report))
         .route(QUEUES.path, get(visibility::queues))
-        .route(WAITING.path, get(visibility::pending))
-        .route(WHY.path, get(visibility::why))
+        .route(PENDING_JOBS.path, get(visibility::pending))
+        .route(JOB_EXPLANATION.path, get(visibility::why))
         .route(CLUSTER.path, get(visibility::cluster))
         .route(CLUSTER_JOBS.path, get(visibility::cluster_jobs))
         .route("/metrics", get(show_metrics))
-        .route("/healthz", get(healthy).with_state(server.health.clone()))
-        .route("/readyz", get(ready))
+        .route("/healthz", get(healthz).with_state(server.health.clone()))
+        .route("/readyz", get(readyz))
         .with_state(server);
     listener::serve(listener, router, metrics).await;
 }
@@ -57,27 +59,27 @@ pub(crate) async fn serve(listener: TcpListener, server: Server) {
 pub(crate) async fn serve_metrics(listener: TcpListener, metrics: Metrics, queues: Queues) {
     let shown = metrics.clone();
     let text = move || async move {
-        let text = shown.text(std::iter::empty(), queues.figures().into_iter());
+        let text = shown.render(std::iter::empty(), queues.figures().into_iter());
         ([(header::CONTENT_TYPE, OPEN_METRICS)], text)
     };
     listener::serve(listener, Router::new().route("/metrics", get(text)), metrics).await;
 }
 
-async fn show_metrics(State(server): State<Server>) -> Response {
+async fn show_metrics(State(server): State<ServerState>) -> Response {
     let phases = server.stores.phases().into_iter();
-    let text = server.metrics.text(phases, server.queues.figures().into_iter());
+    let text = server.metrics.render(phases, server.queues.figures().into_iter());
     ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
 }
 
-async fn healthy(State(health): State<Health>) -> Response {
-    match health.complaint() {
+async fn healthz(State(health): State<Health>) -> Response {
+    match health.describe_stuck_work() {
         None => "ok".into_response(),
         Some(complaint) => (StatusCode::INTERNAL_SERVER_ERROR, complaint).into_response(),
     }
 }
 
-async fn ready(State(server): State<Server>) -> Response {
-    if server.stores.are_filled() {
+async fn readyz(State(server): State<ServerState>) -> Response {
+    if server.stores.have_synced() {
         "ok".into_response()
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the caches have not synced yet").into_response()
@@ -92,10 +94,10 @@ mod tests {
     use tower::ServiceExt;
 
     #[tokio::test]
-    async fn healthz_fails_while_a_reconciliation_does_not_end() {
+    async fn healthz_fails_while_a_reconciliation_hangs() {
         let health = Health::default();
         let ask = async || {
-            let route = Router::new().route("/", get(healthy).with_state(health.clone()));
+            let route = Router::new().route("/", get(healthz).with_state(health.clone()));
             let response = route.oneshot(Request::new(Body::empty())).await.unwrap();
             let status = response.status();
             let said = to_bytes(response.into_body(), 1024).await.unwrap();

@@ -8,95 +8,95 @@ use flux_operator_plan::kubernetes::CLUSTER_LABEL;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
-use crate::filled::Filled;
+use crate::cache_sync::SyncState;
 use crate::lease::Term;
 use crate::lock::lock;
 
 /// The namespace and name of an owner: a MiniCluster, unless stated otherwise.
-pub(crate) type Owner = (String, String);
+pub(crate) type OwnerKey = (String, String);
 
 /// The observed objects of one kind. Cheap to clone.
 pub(crate) struct Index<K> {
-    inner: Arc<Mutex<Inner<K>>>,
-    filled: Filled,
-    owners: fn(&K) -> Vec<Owner>,
+    inner: Arc<Mutex<IndexState<K>>>,
+    sync: SyncState,
+    owners: fn(&K) -> Vec<OwnerKey>,
 }
 
-struct Inner<K> {
-    by_owner: HashMap<Owner, BTreeMap<String, Arc<K>>>,
+struct IndexState<K> {
+    by_owner: HashMap<OwnerKey, BTreeMap<String, Arc<K>>>,
     /// The objects of a list that is not complete yet. They replace `by_owner` when it is.
-    coming: HashMap<Owner, BTreeMap<String, Arc<K>>>,
+    incoming: HashMap<OwnerKey, BTreeMap<String, Arc<K>>>,
 }
 
 impl<K> Clone for Index<K> {
     fn clone(&self) -> Self {
-        Index { inner: self.inner.clone(), filled: self.filled.clone(), owners: self.owners }
+        Index { inner: self.inner.clone(), sync: self.sync.clone(), owners: self.owners }
     }
 }
 
 impl<K: ResourceExt> Index<K> {
     /// An empty index by MiniCluster.
     pub(crate) fn new() -> Index<K> {
-        Index::by(owners)
+        Index::keyed_by(owners)
     }
 
     /// An empty index by the owners that `owners` returns.
-    pub(crate) fn by(owners: fn(&K) -> Vec<Owner>) -> Index<K> {
-        let inner = Inner { by_owner: HashMap::new(), coming: HashMap::new() };
-        Index { inner: Arc::new(Mutex::new(inner)), filled: Filled::not_yet(), owners }
+    pub(crate) fn keyed_by(owners: fn(&K) -> Vec<OwnerKey>) -> Index<K> {
+        let inner = IndexState { by_owner: HashMap::new(), incoming: HashMap::new() };
+        Index { inner: Arc::new(Mutex::new(inner)), sync: SyncState::new(), owners }
     }
 
     /// Nothing will be listed, because the operator lacks the permission.
-    pub(crate) fn give_up(&self) {
-        self.filled.never();
+    pub(crate) fn skip_sync(&self) {
+        self.sync.skip();
     }
 
     /// Whether all objects have been listed once.
-    pub(crate) fn is_filled(&self) -> bool {
-        self.filled.is()
+    pub(crate) fn has_synced(&self) -> bool {
+        self.sync.has_synced()
     }
 
     /// Waits until all objects have been listed in this term.
-    pub(crate) async fn filled(&self, term: Term) {
-        self.filled.wait(term).await;
+    pub(crate) async fn wait_until_synced(&self, term: Term) {
+        self.sync.wait_until_synced(term).await;
     }
 
-    /// The [`Filled`], for the watch that fills the index.
-    pub(crate) fn progress(&self) -> Filled {
-        self.filled.clone()
+    /// The [`SyncState`], for the watch that fills the index.
+    pub(crate) fn sync_state(&self) -> SyncState {
+        self.sync.clone()
     }
 
     /// The objects of an owner, sorted by name.
-    pub(crate) fn of(&self, owner: &Owner) -> Vec<Arc<K>> {
+    pub(crate) fn owned_by(&self, owner: &OwnerKey) -> Vec<Arc<K>> {
         let inner = self.lock();
         inner.by_owner.get(owner).map(|all| all.values().cloned().collect()).unwrap_or_default()
     }
 
     /// Applies an event of the watch, and calls `changed` for each owner whose objects changed. The
     /// index is filled once all of them have been reported.
-    pub(crate) fn take(&self, event: Event<K>, changed: impl FnMut(&Owner)) {
+    pub(crate) fn apply_event(&self, event: Event<K>, changed: impl FnMut(&OwnerKey)) {
         let is_complete = matches!(event, Event::InitDone);
         self.apply(event).iter().for_each(changed);
         if is_complete {
-            self.filled.now();
+            self.sync.finish_list();
         }
     }
 
-    fn apply(&self, event: Event<K>) -> Vec<Owner> {
+    fn apply(&self, event: Event<K>) -> Vec<OwnerKey> {
         let mut inner = self.lock();
         match event {
             Event::Init => {
-                inner.coming.clear();
+                inner.incoming.clear();
                 Vec::new()
             }
             Event::InitApply(object) => {
-                insert(&mut inner.coming, object, self.owners);
+                insert(&mut inner.incoming, object, self.owners);
                 Vec::new()
             }
             Event::InitDone => {
-                let coming = std::mem::take(&mut inner.coming);
+                let coming = std::mem::take(&mut inner.incoming);
                 let before = std::mem::replace(&mut inner.by_owner, coming);
-                let mut owners: Vec<Owner> =
+                let mut owners: Vec<OwnerKey> =
                     inner.by_owner.keys().chain(before.keys()).cloned().collect();
                 owners.sort();
                 owners.dedup();
@@ -118,16 +118,16 @@ impl<K: ResourceExt> Index<K> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<K>> {
+    fn lock(&self) -> MutexGuard<'_, IndexState<K>> {
         lock(&self.inner)
     }
 }
 
 fn insert<K: ResourceExt>(
-    index: &mut HashMap<Owner, BTreeMap<String, Arc<K>>>,
+    index: &mut HashMap<OwnerKey, BTreeMap<String, Arc<K>>>,
     object: K,
-    owners: fn(&K) -> Vec<Owner>,
-) -> Vec<Owner> {
+    owners: fn(&K) -> Vec<OwnerKey>,
+) -> Vec<OwnerKey> {
     let owners = owners(&object);
     let object = Arc::new(object);
     for owner in &owners {
@@ -138,7 +138,7 @@ fn insert<K: ResourceExt>(
 
 /// The owners of an object: the MiniCluster in its label, and the MiniClusters in its owner
 /// references if several share it.
-fn owners<K: ResourceExt>(object: &K) -> Vec<Owner> {
+fn owners<K: ResourceExt>(object: &K) -> Vec<OwnerKey> {
     let namespace = object.namespace().unwrap_or_default();
     let labelled = object.labels().get(CLUSTER_LABEL).filter(|name| !name.is_empty()).into_iter();
     let owning = object.owner_references().iter().filter(|owner| owner.kind == "MiniCluster");
@@ -160,17 +160,17 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     }
 
-    fn owner(name: &str) -> Owner {
+    fn owner(name: &str) -> OwnerKey {
         ("n".into(), name.into())
     }
 
     fn names(index: &Index<Pod>, cluster: &str) -> Vec<String> {
-        index.of(&owner(cluster)).iter().map(|pod| pod.name_any()).collect()
+        index.owned_by(&owner(cluster)).iter().map(|pod| pod.name_any()).collect()
     }
 
-    fn take(index: &Index<Pod>, event: Event<Pod>) -> Vec<Owner> {
+    fn take(index: &Index<Pod>, event: Event<Pod>) -> Vec<OwnerKey> {
         let mut changed = Vec::new();
-        index.take(event, |owner| changed.push(owner.clone()));
+        index.apply_event(event, |owner| changed.push(owner.clone()));
         changed
     }
 
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_share_belongs_to_each() {
+    fn a_shared_object_belongs_to_each_owner() {
         let reference = |name: &str| json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": name, "uid": name });
         let metadata = json!({ "name": "shared", "namespace": "n", "ownerReferences": [reference("a"), reference("b")] });
         let shared: Pod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
@@ -200,16 +200,16 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_complete_when_all_it_brought_was_reported() {
+    fn the_index_has_synced_once_all_owners_were_reported() {
         let index = Index::new();
         take(&index, Event::Init);
         take(&index, Event::InitApply(pod("b-0", "b")));
         let mut reported = 0;
-        index.take(Event::InitDone, |_| {
-            assert!(!index.is_filled(), "a decision could be made without it");
+        index.apply_event(Event::InitDone, |_| {
+            assert!(!index.has_synced(), "a decision could be made without it");
             reported += 1;
         });
         assert_eq!(reported, 1);
-        assert!(index.is_filled());
+        assert!(index.has_synced());
     }
 }

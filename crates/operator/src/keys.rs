@@ -6,25 +6,25 @@ use flux_operator_wire::seal::SealKey;
 
 /// Why no keys could be generated.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeyError {
+pub(crate) enum KeyGenerationError {
     #[error("failed to read random bytes from the operating system")]
     Randomness,
 }
 
 /// Generates the keys of a cluster that has none yet: a report key, and a certificate unless the
 /// user provides one.
-pub(crate) fn new_keys(new: &NewKeys) -> Result<Keys, KeyError> {
+pub(crate) fn generate_keys(new: &NewKeys) -> Result<Keys, KeyGenerationError> {
     let certificate = match &new.certificate {
         Some(given) => given.clone(),
-        None => fresh_certificate()?,
+        None => generate_certificate()?,
     };
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|_| KeyError::Randomness)?;
+    getrandom::fill(&mut bytes).map_err(|_| KeyGenerationError::Randomness)?;
     Ok(Keys { certificate, report: Some(SealKey::from_bytes(bytes)) })
 }
 
-fn fresh_certificate() -> Result<Certificate, KeyError> {
-    let key = SecretKey::from_os().map_err(|_| KeyError::Randomness)?;
+fn generate_certificate() -> Result<Certificate, KeyGenerationError> {
+    let key = SecretKey::from_os().map_err(|_| KeyGenerationError::Randomness)?;
     let metadata = Metadata::new("flux-operator").expect("Flux accepts all its characters");
     Ok(Certificate::new(key, metadata))
 }

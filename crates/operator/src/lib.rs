@@ -9,12 +9,12 @@
 //! `plan`. All kinds share one [`reconciler`].
 
 mod backoff;
+mod cache_sync;
 mod client;
 mod connections;
 mod controller;
 mod delivery;
 mod errors;
-mod filled;
 mod gate;
 mod hand_over;
 mod health;
@@ -30,13 +30,13 @@ pub mod queue;
 pub mod reconciler;
 mod replica;
 mod reports;
-mod stop;
+mod stop_signal;
 mod stores;
 mod tasks;
 mod watches;
 
 pub use controller::{Options, run};
-pub use delivery::delivery;
-pub use lease::{Election, Identity, Lost};
+pub use delivery::detect_delivery;
+pub use lease::{Election, Identity, LeaseLost};
 pub use replica::RunError;
-pub use tasks::{TaskEnded, report_panics_where_caught};
+pub use tasks::{TaskExited, report_panics_where_caught};

@@ -23,13 +23,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 
-use crate::connections::{Closed, Connections, Slot, Surplus};
+use crate::connections::{CloseReason, ConnectionGuard, ConnectionLimit, Connections};
 use crate::metrics::Metrics;
 use crate::tasks::panic_message;
 
 /// How long each step of a connection may take.
 #[derive(Clone, Copy)]
-struct Limits {
+struct ConnectionTimeouts {
     /// From accepting the connection to the last byte of the request.
     request: Duration,
     /// From there to the first byte of the response.
@@ -40,7 +40,7 @@ struct Limits {
 
 /// Clients send the whole request at once and read the response at once; a busy machine or a lost
 /// packet may delay them for seconds. A long poll takes up to 25 s, and longer on a busy machine.
-const LIMITS: Limits = Limits {
+const CONNECTION_TIMEOUTS: ConnectionTimeouts = ConnectionTimeouts {
     request: Duration::from_secs(5),
     answer: Duration::from_secs(40),
     send: Duration::from_secs(10),
@@ -57,37 +57,42 @@ const MAX_HEADERS: usize = 64;
 const MAX_BODY: usize = 64 * 1024;
 
 /// The delay after a failed accept, for example when there are too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves until the future is dropped. Handlers get the [`Slot`] of their connection as an
+/// Serves until the future is dropped. Handlers get the [`ConnectionGuard`] of their connection as an
 /// extension.
 pub(crate) async fn serve(listener: TcpListener, router: Router, metrics: Metrics) {
-    serve_within(LIMITS, listener, router, metrics).await;
+    serve_within(CONNECTION_TIMEOUTS, listener, router, metrics).await;
 }
 
-async fn serve_within(limits: Limits, listener: TcpListener, router: Router, metrics: Metrics) {
+async fn serve_within(
+    limits: ConnectionTimeouts,
+    listener: TcpListener,
+    router: Router,
+    metrics: Metrics,
+) {
     let connections = Connections::new(raise_file_limit());
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
-            Err(error) if is_of_client(error.kind()) => continue,
+            Err(error) if is_client_error(error.kind()) => continue,
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
         let (slot, surplus) = connections.admit(address.ip(), limits.request);
         match surplus {
-            Some(Surplus::Peer) => metrics.closed_connection("peer-limit"),
-            Some(Surplus::Total) => metrics.closed_connection("total-limit"),
+            Some(ConnectionLimit::PerPeer) => metrics.count_closed_connection("peer-limit"),
+            Some(ConnectionLimit::Total) => metrics.count_closed_connection("total-limit"),
             None => {}
         }
-        let served = connection(stream, Arc::new(slot), limits, router.clone());
+        let served = serve_connection(stream, Arc::new(slot), limits, router.clone());
         let metrics = metrics.clone();
         tokio::spawn(async move {
             match AssertUnwindSafe(served).catch_unwind().await {
-                Ok(Some(Closed::Overdue)) => metrics.closed_connection("too-slow"),
+                Ok(Some(CloseReason::TimedOut)) => metrics.count_closed_connection("too-slow"),
                 Ok(_) => {}
                 Err(panic) => {
                     let panic = panic_message(&*panic);
@@ -109,19 +114,19 @@ fn raise_file_limit() -> usize {
 }
 
 /// Whether the client disconnected before its connection was accepted.
-fn is_of_client(kind: ErrorKind) -> bool {
+fn is_client_error(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(kind, ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 /// Serves one connection. Returns why it was closed early, if it was.
-async fn connection(
+async fn serve_connection(
     stream: TcpStream,
-    slot: Arc<Slot>,
-    limits: Limits,
+    slot: Arc<ConnectionGuard>,
+    limits: ConnectionTimeouts,
     router: Router,
-) -> Option<Closed> {
-    let service = service_fn(|request| answer(request, Arc::clone(&slot), limits, router.clone()));
+) -> Option<CloseReason> {
+    let service = service_fn(|request| respond(request, Arc::clone(&slot), limits, router.clone()));
     let served = http1::Builder::new()
         .keep_alive(false)
         .max_buf_size(MAX_HEAD)
@@ -130,14 +135,14 @@ async fn connection(
     tokio::select! {
         // An error here concerns only the client.
         _ = served => None,
-        closed = slot.closed() => Some(closed),
+        closed = slot.wait_until_closed() => Some(closed),
     }
 }
 
-async fn answer(
+async fn respond(
     request: Request<Incoming>,
-    slot: Arc<Slot>,
-    limits: Limits,
+    slot: Arc<ConnectionGuard>,
+    limits: ConnectionTimeouts,
     router: Router,
 ) -> Result<Response, Infallible> {
     let (mut head, body) = request.into_parts();
@@ -145,10 +150,10 @@ async fn answer(
     let Ok(body) = to_bytes(Body::new(body), MAX_BODY).await else {
         return Ok(StatusCode::PAYLOAD_TOO_LARGE.into_response());
     };
-    slot.allow(limits.answer);
+    slot.reset_deadline(limits.answer);
     head.extensions.insert(Arc::clone(&slot));
     let response = router.oneshot(Request::from_parts(head, Body::from(body))).await;
-    slot.allow(limits.send);
+    slot.reset_deadline(limits.send);
     response
 }
 

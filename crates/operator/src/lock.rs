@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_that_panics_leaves_the_lock_to_others() {
+    fn a_poisoned_lock_can_still_be_taken() {
         let mutex = Mutex::new(1);
         let panicked = std::panic::catch_unwind(|| {
             let _held = lock(&mutex);

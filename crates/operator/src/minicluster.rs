@@ -1,4 +1,4 @@
-//! The reconciler's [`Kind`] for MiniClusters.
+//! The reconciler's [`ReconciledKind`] for MiniClusters.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use flux_operator_api::{MiniCluster, MiniClusterStatus};
 use flux_operator_plan::kubernetes::{Settings, secret_name};
 use flux_operator_plan::status::undecodable;
 use flux_operator_plan::{
-    Answer, Decision, MiniClusterFacts, Query, Reply, Seen, Subject, decide, queries,
+    Decision, MiniClusterFacts, Observed, Query, QueryAnswer, QueryReply, Subject, decide, queries,
 };
 use flux_operator_wire::Drain;
 use k8s_openapi::api::core::v1::{Event, Secret};
@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 use crate::errors::chain;
 use crate::metrics::{Metrics, first_ready};
 use crate::queue::Queues;
-use crate::reconciler::{Kind, Memory, Written, is_terminating};
+use crate::reconciler::{Memory, ReconciledKind, WrittenObject, is_terminating};
 use crate::reports::Reports;
-use crate::stores::{Guarded, Stores};
+use crate::stores::{GuardedMiniCluster, Stores};
 
 /// Gives the reconciler access to MiniClusters and their objects.
-pub(crate) struct MiniClusters {
+pub(crate) struct MiniClusterKind {
     pub(crate) settings: Settings,
     pub(crate) stores: Stores,
     pub(crate) reports: Reports,
@@ -35,50 +35,50 @@ pub(crate) struct MiniClusters {
     pub(crate) memory: Arc<Memory>,
 }
 
-impl Kind for MiniClusters {
-    type Stored = Guarded;
+impl ReconciledKind for MiniClusterKind {
+    type Stored = GuardedMiniCluster;
     type Object = MiniCluster;
     type Status = MiniClusterStatus;
-    type Observed = Seen;
+    type Observed = Observed;
     type Facts<'a> = MiniClusterFacts<'a>;
 
     const NAME: &'static str = "MiniCluster";
     const CONDITION: &'static str = "Accepted";
 
-    fn open(stored: &Guarded) -> Result<Cow<'_, MiniCluster>, &InvalidObject> {
+    fn open(stored: &GuardedMiniCluster) -> Result<Cow<'_, MiniCluster>, &InvalidObject> {
         stored.0.as_ref().map(Cow::Borrowed)
     }
 
-    fn observe(&self, minicluster: &MiniCluster, now: Timestamp) -> Option<Seen> {
+    fn observe(&self, minicluster: &MiniCluster, now: Timestamp) -> Option<Observed> {
         let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
-        let mut seen = self.stores.seen(minicluster, &self.reports, now);
-        seen.answers = self.memory.answers(uid);
-        seen.unreadable = self.queues.unreadable(minicluster);
-        seen.waiting = self.queues.why(minicluster, now);
-        Some(seen)
+        let mut observed = self.stores.observe(minicluster, &self.reports, now);
+        observed.answers = self.memory.answers(uid);
+        observed.unreadable = self.queues.unreadable_reason(minicluster);
+        observed.waiting = self.queues.waiting_reason(minicluster, now);
+        Some(observed)
     }
 
-    async fn ask(&self, client: &Client, minicluster: &MiniCluster, seen: &mut Seen) {
-        for query in queries(minicluster, seen) {
-            let reply = reply(client, minicluster, &query).await.unwrap_or_else(|error| {
+    async fn query(&self, client: &Client, minicluster: &MiniCluster, observed: &mut Observed) {
+        for query in queries(minicluster, observed) {
+            let reply = execute_query(client, minicluster, &query).await.unwrap_or_else(|error| {
                 let (cluster, error) = (minicluster.name_any(), chain(&error));
                 let namespace = minicluster.namespace();
                 tracing::warn!(cluster, namespace, error, "failed to query for a MiniCluster");
                 None
             });
-            let answer = Answer::new(minicluster, query, reply, seen.now);
-            seen.answered(answer);
+            let answer = QueryAnswer::new(minicluster, query, reply, observed.now);
+            observed.add_answer(answer);
         }
         let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
-        self.memory.set_answers(uid, seen.lasting_answers());
+        self.memory.set_answers(uid, observed.lasting_answers());
     }
 
     fn decide<'a>(
         &'a self,
         minicluster: &'a MiniCluster,
-        seen: &'a Seen,
+        observed: &'a Observed,
     ) -> Decision<MiniClusterFacts<'a>> {
-        decide(minicluster, seen, &self.settings)
+        decide(minicluster, observed, &self.settings)
     }
 
     fn assign(&self, minicluster: &MiniCluster, work: Option<&Drain>) {
@@ -86,13 +86,17 @@ impl Kind for MiniClusters {
         self.reports.set_drain(uid, work.cloned());
     }
 
-    fn shown(&self, minicluster: &MiniCluster, written: &Written) -> Option<String> {
-        self.stores.version(minicluster, written)
+    fn observed_version(
+        &self,
+        minicluster: &MiniCluster,
+        written: &WrittenObject,
+    ) -> Option<String> {
+        self.stores.observed_version(minicluster, written)
     }
 
-    fn status_written(&self, minicluster: &MiniCluster, status: &MiniClusterStatus) {
+    fn on_status_written(&self, minicluster: &MiniCluster, status: &MiniClusterStatus) {
         if let Some(duration) = first_ready(minicluster, status) {
-            self.metrics.brought_up(duration);
+            self.metrics.record_bring_up(duration);
         }
     }
 
@@ -100,7 +104,7 @@ impl Kind for MiniClusters {
         Some(minicluster.status.as_ref().map_or(&[], |status| &status.conditions))
     }
 
-    fn unreadable(invalid: &InvalidObject, now: Timestamp) -> Value {
+    fn unreadable_status(invalid: &InvalidObject, now: Timestamp) -> Value {
         let status = undecodable(&invalid.error, invalid.metadata.generation, now);
         let generation = status.observed_generation;
         json!({ "phase": status.phase, "observedGeneration": generation,
@@ -109,30 +113,32 @@ impl Kind for MiniClusters {
 }
 
 /// Executes a query against the API server. Of a Secret, only its existence is read.
-async fn reply(
+async fn execute_query(
     client: &Client,
     minicluster: &MiniCluster,
     query: &Query,
-) -> Result<Option<Reply>, kube::Error> {
+) -> Result<Option<QueryReply>, kube::Error> {
     let namespace = minicluster.namespace().unwrap_or_default();
-    let gone = |is_gone| Some(if is_gone { Reply::Gone } else { Reply::Exists });
+    let deleted = |is_gone| Some(if is_gone { QueryReply::Deleted } else { QueryReply::Exists });
     Ok(match &query.subject {
-        Subject::Itself => {
+        Subject::MiniCluster => {
             let miniclusters: Api<MiniCluster> = Api::namespaced(client.clone(), &namespace);
             let found = miniclusters.get_metadata_opt(&minicluster.name_any()).await?;
             let is_it = found.is_some_and(|found| {
                 found.metadata.uid == minicluster.metadata.uid
                     && found.metadata.deletion_timestamp.is_none()
             });
-            gone(!is_it)
+            deleted(!is_it)
         }
-        Subject::Namespace => gone(is_terminating(client, &namespace).await?),
-        Subject::Job { uid } => Some(Reply::Events(warnings(client, &namespace, uid).await?)),
+        Subject::Namespace => deleted(is_terminating(client, &namespace).await?),
+        Subject::Job { uid } => Some(QueryReply::Events(warnings(client, &namespace, uid).await?)),
         Subject::Keys => {
             let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-            gone(secrets.get_metadata_opt(&secret_name(minicluster)).await?.is_none())
+            deleted(secrets.get_metadata_opt(&secret_name(minicluster)).await?.is_none())
         }
-        Subject::Pod { uid, .. } => Some(Reply::Events(warnings(client, &namespace, uid).await?)),
+        Subject::Pod { uid, .. } => {
+            Some(QueryReply::Events(warnings(client, &namespace, uid).await?))
+        }
     })
 }
 

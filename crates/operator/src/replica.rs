@@ -4,28 +4,28 @@ use std::pin::pin;
 
 use kube::Client;
 
-use crate::client::{LIMITS, for_all, for_leader};
-use crate::gate::Gate;
-use crate::hand_over::{end_writes, wind_down};
+use crate::client::{REQUEST_TIMEOUTS, leader_client, shared_client};
+use crate::gate::WriteGate;
+use crate::hand_over::{finish_writes, wind_down};
 use crate::health::Health;
-use crate::lease::{Candidate, Election, Leadership, Lost};
+use crate::lease::{Candidate, Election, Leadership, LeaseLost};
 use crate::metrics::Metrics;
-use crate::tasks::{TaskEnded, Tasks};
+use crate::tasks::{TaskExited, Tasks};
 
 /// Why the operator stopped without being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The Lease was lost, so that another replica may be the leader.
     #[error(transparent)]
-    Lost(Lost),
+    Lost(LeaseLost),
     /// A task of the operator has exited.
     #[error(transparent)]
-    TaskEnded(TaskEnded),
+    TaskEnded(TaskExited),
 }
 
 /// What all reconcilers share. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Common {
+pub(crate) struct ReplicaContext {
     /// Writes only while this replica is the leader.
     pub(crate) client: Client,
     pub(crate) leadership: Leadership,
@@ -33,25 +33,25 @@ pub(crate) struct Common {
     pub(crate) metrics: Metrics,
 }
 
-impl Common {
-    pub(crate) fn new(client: Client, leadership: Leadership, metrics: Metrics) -> Common {
+impl ReplicaContext {
+    pub(crate) fn new(client: Client, leadership: Leadership, metrics: Metrics) -> ReplicaContext {
         let health = Health::default();
-        let gate = Gate::new(leadership.clone(), health.clone());
-        let client = for_leader(client, metrics.clone(), LIMITS, gate);
-        Common { client, leadership, health, metrics }
+        let gate = WriteGate::new(leadership.clone(), health.clone());
+        let client = leader_client(client, metrics.clone(), REQUEST_TIMEOUTS, gate);
+        ReplicaContext { client, leadership, health, metrics }
     }
 }
 
 /// Runs the tasks that `start` starts until `stop`. Then it starts no new work, waits for running
 /// work to finish, and releases the Lease. Fails if the Lease is lost, or if a task exits.
-pub(crate) async fn lead(
+pub(crate) async fn run_replica(
     client: Client,
     election: Option<Election>,
     stop: impl Future<Output = ()>,
-    start: impl FnOnce(&Common, Client) -> Tasks,
+    start: impl FnOnce(&ReplicaContext, Client) -> Tasks,
 ) -> Result<(), RunError> {
     let metrics = Metrics::new();
-    let for_all = for_all(client.clone(), metrics.clone(), LIMITS);
+    let for_all = shared_client(client.clone(), metrics.clone(), REQUEST_TIMEOUTS);
     let (mut candidate, leadership) = match &election {
         Some(election) => {
             let (candidate, leadership) =
@@ -60,10 +60,10 @@ pub(crate) async fn lead(
         }
         None => (None, Leadership::always()),
     };
-    metrics.leads(leadership.leads());
-    let common = Common::new(client, leadership.clone(), metrics);
+    metrics.set_leader(leadership.is_leader());
+    let common = ReplicaContext::new(client, leadership.clone(), metrics);
     let mut tasks = start(&common, for_all);
-    let ended = {
+    let finished = {
         let mut lost = pin!(async {
             match &mut candidate {
                 Some(candidate) => candidate.campaign().await,
@@ -75,19 +75,19 @@ pub(crate) async fn lead(
             leadership.close();
             Err(RunError::Lost(lost))
         };
-        let ended = tokio::select! {
+        let finished = tokio::select! {
             biased;
             () = stop => None,
             lost = &mut lost => return give_up(lost),
-            ended = tasks.first_end() => Some(ended),
+            finished = tasks.wait_for_exit() => Some(finished),
         };
         // The Lease is still renewed meanwhile.
         tokio::select! {
             () = async {
-                if ended.is_some() {
+                if finished.is_some() {
                     // Writes that are cut off now could still be executed after the Lease was
                     // released.
-                    end_writes(&leadership, &common.health).await;
+                    finish_writes(&leadership, &common.health).await;
                     tasks.cancel();
                 } else {
                     wind_down(&leadership, &common.health).await;
@@ -95,11 +95,11 @@ pub(crate) async fn lead(
             } => {}
             lost = lost => return give_up(lost),
         }
-        ended
+        finished
     };
     drop(tasks);
     if let Some(candidate) = &mut candidate {
         candidate.release().await;
     }
-    ended.map_or(Ok(()), |ended| Err(RunError::TaskEnded(ended)))
+    finished.map_or(Ok(()), |finished| Err(RunError::TaskEnded(finished)))
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::{Seen, lead_address};
+use flux_operator_plan::{Observed, lead_address};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
@@ -13,20 +13,20 @@ use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
-use crate::filled::Watched;
-use crate::index::{Index, Owner};
+use crate::cache_sync::SyncedStore;
+use crate::index::{Index, OwnerKey};
 use crate::lease::Term;
-use crate::reconciler::Written;
+use crate::reconciler::WrittenObject;
 use crate::reports::Reports;
 
 /// A MiniCluster, or the error if it cannot be deserialized: an invalid object must not stop the
 /// rest.
-pub(crate) type Guarded = DeserializeGuard<MiniCluster>;
+pub(crate) type GuardedMiniCluster = DeserializeGuard<MiniCluster>;
 
 /// All watched objects. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Stores {
-    pub(crate) miniclusters: Watched<Guarded>,
+    pub(crate) miniclusters: SyncedStore<GuardedMiniCluster>,
     pub(crate) jobs: Index<Job>,
     pub(crate) pods: Index<Pod>,
     pub(crate) config_maps: Index<ConfigMap>,
@@ -35,25 +35,25 @@ pub(crate) struct Stores {
 
 impl Stores {
     /// Waits until all objects have been listed in this term.
-    pub(crate) async fn filled(&self, term: Term) {
-        self.miniclusters.filled(term).await;
-        self.jobs.filled(term).await;
-        self.pods.filled(term).await;
-        self.config_maps.filled(term).await;
-        self.services.filled(term).await;
+    pub(crate) async fn wait_until_synced(&self, term: Term) {
+        self.miniclusters.wait_until_synced(term).await;
+        self.jobs.wait_until_synced(term).await;
+        self.pods.wait_until_synced(term).await;
+        self.config_maps.wait_until_synced(term).await;
+        self.services.wait_until_synced(term).await;
     }
 
     /// The current observed state of a MiniCluster, from memory.
-    pub(crate) fn seen(
+    pub(crate) fn observe(
         &self,
         minicluster: &MiniCluster,
         reports: &Reports,
         now: Timestamp,
-    ) -> Seen {
+    ) -> Observed {
         let owner = owner(minicluster);
         let named = |name: &str| name == owner.1;
         let map = format!("{}-entrypoint", owner.1);
-        let pods = self.pods.of(&owner);
+        let pods = self.pods.owned_by(&owner);
         let report = reports.last(minicluster.metadata.uid.as_deref().unwrap_or_default());
         // A report does not outlive its pod: an operator that never received it must come to the
         // same result.
@@ -62,11 +62,11 @@ impl Stores {
                 pod.uid().as_ref() == Some(uid) && pod.metadata.deletion_timestamp.is_none()
             })
         });
-        Seen {
-            job: self.jobs.of(&owner).into_iter().find(|job| named(&job.name_any())),
+        Observed {
+            job: self.jobs.owned_by(&owner).into_iter().find(|job| named(&job.name_any())),
             pods,
-            config_map: self.config_maps.of(&owner).into_iter().find(|m| m.name_any() == map),
-            services: self.services.of(&owner),
+            config_map: self.config_maps.owned_by(&owner).into_iter().find(|m| m.name_any() == map),
+            services: self.services.owned_by(&owner),
             report: report.map(|(_, report)| report),
             watching_since: reports.since(),
             keys_lost: reports
@@ -79,7 +79,11 @@ impl Stores {
     }
 
     /// The resource version of an object of a MiniCluster, if it was observed.
-    pub(crate) fn version(&self, minicluster: &MiniCluster, written: &Written) -> Option<String> {
+    pub(crate) fn observed_version(
+        &self,
+        minicluster: &MiniCluster,
+        written: &WrittenObject,
+    ) -> Option<String> {
         let owner = owner(minicluster);
         match written.kind.as_str() {
             "Job" => version(&self.jobs, &owner, &written.name),
@@ -93,27 +97,27 @@ impl Stores {
     /// The address of a cluster's lead, once its pod has one.
     pub(crate) fn lead_address(&self, minicluster: &MiniCluster) -> Option<IpAddr> {
         let owner = owner(minicluster);
-        let job = self.jobs.of(&owner).into_iter().find(|job| job.name_any() == owner.1)?;
-        lead_address(minicluster, &job, &self.pods.of(&owner))
+        let job = self.jobs.owned_by(&owner).into_iter().find(|job| job.name_any() == owner.1)?;
+        lead_address(minicluster, &job, &self.pods.owned_by(&owner))
     }
 
     /// The MiniCluster with this uid.
-    pub(crate) fn by_uid(&self, uid: &str) -> Option<Arc<Guarded>> {
+    pub(crate) fn by_uid(&self, uid: &str) -> Option<Arc<GuardedMiniCluster>> {
         self.miniclusters.find(|found| found.meta().uid.as_deref() == Some(uid))
     }
 
     /// Whether all objects have been listed once.
-    pub(crate) fn are_filled(&self) -> bool {
-        self.miniclusters.is_filled()
-            && self.jobs.is_filled()
-            && self.pods.is_filled()
-            && self.config_maps.is_filled()
-            && self.services.is_filled()
+    pub(crate) fn have_synced(&self) -> bool {
+        self.miniclusters.has_synced()
+            && self.jobs.has_synced()
+            && self.pods.has_synced()
+            && self.config_maps.has_synced()
+            && self.services.has_synced()
     }
 
     /// The phase of every MiniCluster.
     pub(crate) fn phases(&self) -> Vec<String> {
-        let phase = |guarded: &Arc<Guarded>| {
+        let phase = |guarded: &Arc<GuardedMiniCluster>| {
             let status =
                 guarded.0.as_ref().ok().and_then(|minicluster| minicluster.status.as_ref());
             let phase = status.map(|status| status.phase.clone()).unwrap_or_default();
@@ -128,15 +132,15 @@ impl Stores {
     }
 }
 
-fn version<K: ResourceExt>(index: &Index<K>, owner: &Owner, name: &str) -> Option<String> {
-    index.of(owner).iter().find(|object| object.name_any() == name)?.resource_version()
+fn version<K: ResourceExt>(index: &Index<K>, owner: &OwnerKey, name: &str) -> Option<String> {
+    index.owned_by(owner).iter().find(|object| object.name_any() == name)?.resource_version()
 }
 
-fn owner(minicluster: &MiniCluster) -> Owner {
+fn owner(minicluster: &MiniCluster) -> OwnerKey {
     (minicluster.namespace().unwrap_or_default(), minicluster.name_any())
 }
 
 /// A reference to the MiniCluster with this namespace and name.
-pub(crate) fn reference((namespace, name): &Owner) -> ObjectRef<Guarded> {
+pub(crate) fn reference((namespace, name): &OwnerKey) -> ObjectRef<GuardedMiniCluster> {
     ObjectRef::new(name).within(namespace)
 }

@@ -16,7 +16,7 @@ pub(crate) struct Tasks {
 
 /// A task that should run forever has exited.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum TaskEnded {
+pub enum TaskExited {
     /// It panicked.
     #[error("task {name:?} panicked: {message}")]
     Panicked {
@@ -45,16 +45,16 @@ impl Tasks {
     }
 
     /// Waits until a task exits, and returns which.
-    pub(crate) async fn first_end(&mut self) -> TaskEnded {
+    pub(crate) async fn wait_for_exit(&mut self) -> TaskExited {
         let name = |id| self.names.get(&id).copied().unwrap_or_default();
         match self.set.join_next_with_id().await {
             None => std::future::pending().await,
-            Some(Ok((id, ()))) => TaskEnded::Returned { name: name(id) },
+            Some(Ok((id, ()))) => TaskExited::Returned { name: name(id) },
             Some(Err(error)) => {
                 let name = name(error.id());
                 match error.try_into_panic() {
-                    Ok(panic) => TaskEnded::Panicked { name, message: panic_message(&*panic) },
-                    Err(_cancelled) => TaskEnded::Returned { name },
+                    Ok(panic) => TaskExited::Panicked { name, message: panic_message(&*panic) },
+                    Err(_cancelled) => TaskExited::Returned { name },
                 }
             }
         }
@@ -98,20 +98,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_task_that_panics_is_named_with_what_it_said() {
+    async fn a_task_that_panics_is_reported_with_its_name_and_message() {
         let mut tasks = Tasks::default();
         tasks.spawn("watch of Jobs", std::future::pending());
         tasks.spawn("scheduler", async { panic!("no {}", "quota") });
         let message = "no quota".to_owned();
-        assert_eq!(tasks.first_end().await, TaskEnded::Panicked { name: "scheduler", message });
+        assert_eq!(
+            tasks.wait_for_exit().await,
+            TaskExited::Panicked { name: "scheduler", message }
+        );
     }
 
     #[tokio::test]
-    async fn a_task_that_returns_is_named_too() {
+    async fn a_task_that_returns_is_reported_with_its_name() {
         let mut tasks = Tasks::default();
         tasks.spawn("scheduler", std::future::pending());
         tasks.spawn("watch of Jobs", async {});
-        let ended = tasks.first_end().await;
-        assert_eq!(ended, TaskEnded::Returned { name: "watch of Jobs" });
+        let finished = tasks.wait_for_exit().await;
+        assert_eq!(finished, TaskExited::Returned { name: "watch of Jobs" });
     }
 }

@@ -19,11 +19,11 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::filled::{Filled, Watched};
+use crate::cache_sync::{SyncState, SyncedStore};
 use crate::index::Index;
 use crate::lease::{Leadership, Term};
 use crate::reports::Reports;
-use crate::stores::{Guarded, Stores, reference};
+use crate::stores::{GuardedMiniCluster, Stores, reference};
 use crate::tasks::Tasks;
 
 /// The annotation that `kubectl apply` writes. It can be large, and the operator does not read it.
@@ -38,7 +38,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const WATCH_SECONDS: u32 = 10;
 
 /// Receives the names of MiniClusters whose objects have changed.
-pub(crate) type Changed = UnboundedSender<ObjectRef<Guarded>>;
+pub(crate) type ChangeSender = UnboundedSender<ObjectRef<GuardedMiniCluster>>;
 
 /// The configuration of all watches.
 pub(crate) fn config() -> watcher::Config {
@@ -51,8 +51,8 @@ pub(crate) fn start(
     client: &Client,
     namespace: Option<&str>,
     leadership: &Leadership,
-    miniclusters: Watched<Guarded>,
-    changed: &Changed,
+    miniclusters: SyncedStore<GuardedMiniCluster>,
+    changed: &ChangeSender,
     reports: &Reports,
 ) -> Stores {
     let stores = Stores {
@@ -63,11 +63,14 @@ pub(crate) fn start(
         services: Index::new(),
     };
     let moved = reports.clone();
-    let from = From { client, namespace, leadership, changed };
-    tasks.spawn("watch of Jobs", from.follow(&stores.jobs, prune_job, || {}));
-    tasks.spawn("watch of pods", from.follow(&stores.pods, prune_pod, move || moved.pods_moved()));
-    tasks.spawn("watch of ConfigMaps", from.follow(&stores.config_maps, prune, || {}));
-    tasks.spawn("watch of Services", from.follow(&stores.services, prune, || {}));
+    let from = OwnedWatch { client, namespace, leadership, changed };
+    tasks.spawn("watch of Jobs", from.run(&stores.jobs, prune_job, || {}));
+    tasks.spawn(
+        "watch of pods",
+        from.run(&stores.pods, prune_pod, move || moved.notify_pods_changed()),
+    );
+    tasks.spawn("watch of ConfigMaps", from.run(&stores.config_maps, prune, || {}));
+    tasks.spawn("watch of Services", from.run(&stores.services, prune, || {}));
     stores
 }
 
@@ -76,11 +79,11 @@ pub(crate) async fn miniclusters(
     client: Client,
     namespace: Option<String>,
     leadership: Leadership,
-    (store, writer): (Watched<Guarded>, Writer<Guarded>),
-    mut take: impl FnMut(&Event<Guarded>),
+    (store, writer): (SyncedStore<GuardedMiniCluster>, Writer<GuardedMiniCluster>),
+    mut take: impl FnMut(&Event<GuardedMiniCluster>),
 ) {
     let begin = || watcher(api(&client, namespace.as_deref()), config()).default_backoff();
-    let mut events = anew_in_each_term(leadership, store.progress(), begin)
+    let mut events = restart_in_each_term(leadership, store.sync_state(), begin)
         .modify(prune)
         .reflect(writer)
         .boxed();
@@ -88,7 +91,7 @@ pub(crate) async fn miniclusters(
         match event {
             Ok(event) => {
                 take(&event);
-                store.note(&event);
+                store.record(&event);
             }
             Err(error) => tracing::warn!(%error, kind = "MiniCluster", "a watch failed"),
         }
@@ -97,9 +100,9 @@ pub(crate) async fn miniclusters(
 
 /// Runs a watch, and restarts it with a new list whenever this replica becomes leader. It starts
 /// once the leader is known, so that a replica that is leader from the start lists only once.
-pub(crate) fn anew_in_each_term<S: Stream + Send>(
+pub(crate) fn restart_in_each_term<S: Stream + Send>(
     leadership: Leadership,
-    filled: Filled,
+    filled: SyncState,
     begin: impl Fn() -> S + Send,
 ) -> impl Stream<Item = S::Item> + Send {
     let watch: Option<(Term, Pin<Box<S>>)> = None;
@@ -109,14 +112,14 @@ pub(crate) fn anew_in_each_term<S: Stream + Send>(
             let (term, mut events) = match watch.take() {
                 Some(watch) => watch,
                 None => {
-                    let term = leadership.until_it_is_known().await;
-                    filled.begins(term);
+                    let term = leadership.wait_until_known().await;
+                    filled.begin_list(term);
                     (term, Box::pin(begin()))
                 }
             };
             tokio::select! {
                 biased;
-                () = leadership.until_after(term) => {}
+                () = leadership.wait_for_term_after(term) => {}
                 event = events.next() => {
                     let watch = Some((term, events));
                     return event.map(|event| (event, (watch, leadership, filled, begin)));
@@ -128,19 +131,19 @@ pub(crate) fn anew_in_each_term<S: Stream + Send>(
 
 /// Determines which MiniClusters to reconcile after an event of the watch of MiniClusters.
 #[derive(Default)]
-pub(crate) struct Asked {
+pub(crate) struct ReconcileSelector {
     /// The stored objects before the current list.
-    before: Vec<ObjectRef<Guarded>>,
+    before: Vec<ObjectRef<GuardedMiniCluster>>,
 }
 
-impl Asked {
+impl ReconcileSelector {
     /// The MiniClusters to reconcile after `event`, which the store already contains. The objects
     /// of a list are in the store once the list is complete.
-    pub(crate) fn after(
+    pub(crate) fn select(
         &mut self,
-        event: &Event<Guarded>,
-        store: &Store<Guarded>,
-    ) -> Vec<ObjectRef<Guarded>> {
+        event: &Event<GuardedMiniCluster>,
+        store: &Store<GuardedMiniCluster>,
+    ) -> Vec<ObjectRef<GuardedMiniCluster>> {
         let all = || store.state().into_iter().map(|object| ObjectRef::from_obj(&*object));
         match event {
             Event::Apply(object) | Event::Delete(object) => vec![ObjectRef::from_obj(object)],
@@ -160,16 +163,16 @@ impl Asked {
 }
 
 /// The parameters that the watches of owned objects share.
-struct From<'a> {
+struct OwnedWatch<'a> {
     client: &'a Client,
     namespace: Option<&'a str>,
     leadership: &'a Leadership,
-    changed: &'a Changed,
+    changed: &'a ChangeSender,
 }
 
-impl From<'_> {
+impl OwnedWatch<'_> {
     /// Watches all objects of a kind that have our label.
-    fn follow<K, T>(
+    fn run<K, T>(
         &self,
         index: &Index<K>,
         prune: fn(&mut K),
@@ -187,12 +190,12 @@ impl From<'_> {
     {
         let api = api::<K>(self.client, self.namespace);
         let begin = move || watcher(api.clone(), config().labels(CLUSTER_LABEL)).default_backoff();
-        let events = anew_in_each_term(self.leadership.clone(), index.progress(), begin);
+        let events = restart_in_each_term(self.leadership.clone(), index.sync_state(), begin);
         let (index, changed) = (index.clone(), self.changed.clone());
         events.modify(prune).into_stream().for_each(move |event| {
             match event {
                 Ok(event) => {
-                    index.take(event, |owner| {
+                    index.apply_event(event, |owner| {
                         // The receiver is dropped only while the operator stops; a lost change does
                         // not matter then.
                         let _ = changed.send(reference(owner));

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_a_job_and_stands_as_it_was_written() {
+    fn each_line_is_a_job_and_stays_unchanged() {
         let command = "echo \"$HOME\" `date` # now\n\n# no job\n  sleep '1'\n";
         let script = of(json!({ "containers": [{ "batch": true, "command": command }] })).script;
         let expected = "failed=0

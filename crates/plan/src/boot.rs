@@ -13,7 +13,7 @@ pub(crate) const AGENT_PORT: u16 = 8051;
 
 /// Where a cluster runs.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum RunLocation {
     /// In pods that find each other by name.
     Pods {
         /// Uid of the MiniCluster; empty offline.
@@ -35,7 +35,7 @@ pub enum Place {
 }
 
 /// The boot plan of a cluster's agents. It is the same for every rank.
-pub fn boot_plan(cluster: &Cluster, place: &Place) -> BootPlan {
+pub fn boot_plan(cluster: &Cluster, location: &RunLocation) -> BootPlan {
     let Cluster {
         name,
         ranks,
@@ -58,24 +58,24 @@ pub fn boot_plan(cluster: &Cluster, place: &Place) -> BootPlan {
         mount: _,
     } = cluster;
     let lead = ranks.hosts.nth(0).unwrap_or_default();
-    let addresses = match place {
-        Place::Pods { domain, .. } => Addresses {
+    let addresses = match location {
+        RunLocation::Pods { domain, .. } => Addresses {
             lead: format!("tcp://{lead}.{domain}:{BROKER_PORT}"),
             bind: "tcp://*:%p".into(),
             connect: format!("tcp://%h.{domain}:%p"),
         },
         // One machine has one level: every broker connects to the lead.
-        Place::Machine { socket, .. } => Addresses {
+        RunLocation::Machine { socket, .. } => Addresses {
             lead: format!("ipc://{socket}"),
             bind: format!("ipc://{socket}"),
             connect: format!("ipc://{socket}"),
         },
     };
-    let (uid, flux, report, ready_port, output_directory) = match place {
-        Place::Pods { uid, flux, report, .. } => {
+    let (uid, flux, report, ready_port, output_directory) = match location {
+        RunLocation::Pods { uid, flux, report, .. } => {
             (uid.clone(), flux.clone(), report.clone(), AGENT_PORT, output_directory.clone())
         }
-        Place::Machine { output_directory, .. } => {
+        RunLocation::Machine { output_directory, .. } => {
             (String::new(), FluxHome::Path, None, 0, output_directory.clone())
         }
     };

@@ -115,13 +115,13 @@ impl Cluster {
                 timed: logging.timed,
             },
             restart_limit: restart_limit(spec, mode),
-            grace_seconds: grace::of_agent(spec),
+            grace_seconds: grace::agent_seconds(spec),
             complete_workers: flux.complete_workers,
             python_path: flux.container.as_ref().map(|c| c.python_path.clone()).unwrap_or_default(),
             simple_scheduler: flux.scheduler.as_ref().is_some_and(|scheduler| scheduler.simple),
             environment: flux.environment.clone(),
-            output_directory: or(&runner.logs, OUTPUT),
-            mount: or(
+            output_directory: non_empty_or(&runner.logs, OUTPUT),
+            mount: non_empty_or(
                 flux.container.as_ref().map(|c| c.mount_path.as_str()).unwrap_or_default(),
                 MOUNT,
             ),
@@ -182,8 +182,8 @@ fn broker_options(
     };
     BrokerOptions {
         // One level for up to 256 workers: fewer hops, and one address to resolve.
-        topology: or(&flux.topology, "kary:256"),
-        connect_timeout: or(&flux.connect_timeout, "5s"),
+        topology: non_empty_or(&flux.topology, "kary:256"),
+        connect_timeout: non_empty_or(&flux.connect_timeout, "5s"),
         log_level,
         log_connections: logging.zeromq,
         socket: !flux.disable_socket,
@@ -240,27 +240,27 @@ fn resources(flux: &Flux, runner: &Container) -> Resources {
 /// A second run of a user's command must be requested; an interactive cluster may be
 /// restarted without.
 fn restart_limit(spec: &flux_operator_api::MiniClusterSpec, mode: Mode) -> u32 {
-    let asked = spec.restart.as_ref().and_then(|restart| restart.limit).or(spec.backoff_limit);
-    match (asked.and_then(|limit| u32::try_from(limit).ok()), mode) {
+    let requested = spec.restart.as_ref().and_then(|restart| restart.limit).or(spec.backoff_limit);
+    match (requested.and_then(|limit| u32::try_from(limit).ok()), mode) {
         (Some(limit), _) => limit,
         (None, Mode::Interactive) => 3,
         (None, Mode::Submit | Mode::Batch | Mode::Launcher) => 0,
     }
 }
 
-pub(crate) fn or(text: &str, default: &str) -> String {
+pub(crate) fn non_empty_or(text: &str, default: &str) -> String {
     if text.is_empty() { default.to_owned() } else { text.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
-    use flux_operator_testkit::{merge, smallest};
+    use flux_operator_testkit::{merge, smallest_minicluster};
     use serde_json::{Value, json};
 
     use super::*;
 
     fn policy(spec: Value) -> String {
-        let mut manifest = smallest("fs");
+        let mut manifest = smallest_minicluster("fs");
         merge(&mut manifest, &json!({ "spec": spec }));
         let valid = Valid::check(serde_json::from_value(manifest).unwrap()).unwrap();
         // The rank table of a running cluster is the one it was started with.
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_too_large_waits_where_the_cluster_may_grow() {
+    fn the_default_policy_lets_large_jobs_wait_if_the_cluster_may_grow() {
         let scheduler = |policy: &str| json!({ "scheduler": { "queuePolicy": policy } });
         let clusters = json!({ "bursting": { "clusters": [{ "size": 2 }] } });
         let hosts = json!({ "bursting": { "hostlist": "fs-[0-3],a-[0-1]" } });

@@ -8,13 +8,13 @@
 use flux_operator_wire::Drain;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::status::{News, Urgency};
+use crate::status::{NewEvent, Urgency};
 use crate::step::Step;
 use crate::time::after;
 
 /// How soon to retry what should succeed in a moment: Kubernetes is still deleting the objects
 /// of a former object with the same name, or an object has changed since it was observed.
-const SOON: SignedDuration = SignedDuration::from_millis(250);
+const TRANSIENT_RETRY: SignedDuration = SignedDuration::from_millis(250);
 
 /// What to do about an object. `F` is what its conclusion is computed from.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,7 +104,7 @@ pub struct Conclusion<S> {
     /// How soon it must be written.
     pub urgency: Urgency,
     /// Events to write once the status is.
-    pub events: Vec<News>,
+    pub events: Vec<NewEvent>,
     /// When to reconcile again if nothing changes.
     pub requeue_at: Option<Timestamp>,
     /// Whether the reconciliation failed, and is retried with a back-off.
@@ -113,7 +113,7 @@ pub struct Conclusion<S> {
 
 impl<S> Conclusion<S> {
     /// No status, and no requeue.
-    pub(crate) fn nothing() -> Conclusion<S> {
+    pub(crate) fn empty() -> Conclusion<S> {
         Conclusion {
             status: None,
             urgency: Urgency::None,
@@ -125,17 +125,17 @@ impl<S> Conclusion<S> {
 }
 
 /// The failure to report, if there is one.
-pub(crate) fn reported(outcome: &Outcome) -> Option<&Failure> {
+pub(crate) fn reportable_failure(outcome: &Outcome) -> Option<&Failure> {
     outcome.failure.as_ref().filter(|failure| !failure.kind.is_transient())
 }
 
 /// When to reconcile again: soon after a transient failure, otherwise at the earliest of `times`.
-pub(crate) fn requeue_at(
+pub(crate) fn earliest_requeue(
     outcome: &Outcome,
     now: Timestamp,
     times: impl IntoIterator<Item = Option<Timestamp>>,
 ) -> Option<Timestamp> {
     let transient = outcome.failure.as_ref().is_some_and(|failure| failure.kind.is_transient());
-    let soon = transient.then(|| after(now, SOON));
+    let soon = transient.then(|| after(now, TRANSIENT_RETRY));
     times.into_iter().chain([soon]).flatten().min()
 }

@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_to_change_is_no_change() {
+    fn mutable_fields_are_not_compared() {
         let before = of(json!({ "containers": [{}] }));
         let after = of(json!({ "containers": [{}], "size": 3 }));
         assert_eq!(before.differences(&after), [""; 0]);
     }
 
     #[test]
-    fn fields_are_told_apart_as_deep_as_asked() {
+    fn fields_are_distinguished_to_the_given_depth() {
         let of = |image: &str, depth| {
             Fingerprint::of(&json!({ "a": { "b": { "c": { "image": image } } } }), &[], depth)
         };
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_back_and_keeps_its_hashes() {
+    fn it_round_trips_and_its_hashes_are_stable() {
         let fingerprint = of(json!({ "containers": [{ "image": "a" }], "tasks": 3 }));
         assert_eq!(Fingerprint::parse(&fingerprint.to_text()), Some(fingerprint));
         assert_eq!(hash("abc"), "ba7816bf8f01cfea", "the vector of FIPS 180");

@@ -4,42 +4,42 @@ use flux_operator_api::MiniClusterSpec;
 
 /// Seconds between SIGTERM and SIGKILL for everything below an agent. Users delete clusters
 /// and wait for that; a Flux instance without jobs stops a little sooner.
-const SHORT: u32 = 1;
+const GRACE_SECONDS: u32 = 1;
 
 /// The same if Flux writes an archive when it stops.
-const SAVING: u32 = 25;
+const ARCHIVE_GRACE_SECONDS: u32 = 25;
 
 /// How many seconds before the kubelet an agent kills, so that it can still report.
-const LAST_WORD: i64 = 2;
+const REPORT_MARGIN_SECONDS: i64 = 2;
 
 /// Seconds that a pod has by default. The difference is a margin for slow machines.
-const POD: i64 = 5;
+const POD_GRACE_SECONDS: i64 = 5;
 
 /// Seconds that everything below an agent has: nearly as long as the user gives the pod.
-pub(crate) fn of_agent(spec: &MiniClusterSpec) -> u32 {
-    match of_user(spec) {
-        Some(seconds) => {
-            u32::try_from(seconds.saturating_sub(LAST_WORD)).unwrap_or_default().max(SHORT)
-        }
-        None if saves(spec) => SAVING,
-        None => SHORT,
+pub(crate) fn agent_seconds(spec: &MiniClusterSpec) -> u32 {
+    match user_seconds(spec) {
+        Some(seconds) => u32::try_from(seconds.saturating_sub(REPORT_MARGIN_SECONDS))
+            .unwrap_or_default()
+            .max(GRACE_SECONDS),
+        None if has_archive(spec) => ARCHIVE_GRACE_SECONDS,
+        None => GRACE_SECONDS,
     }
 }
 
 /// Seconds that a pod has. None is Kubernetes' default of 30: for writing an archive,
 /// and for a `preStopExec` command of the user.
-pub(crate) fn of_pod(spec: &MiniClusterSpec) -> Option<i64> {
+pub(crate) fn pod_seconds(spec: &MiniClusterSpec) -> Option<i64> {
     let waits = spec.containers.iter().any(|container| {
         container.life_cycle.as_ref().is_some_and(|hooks| !hooks.pre_stop_exec.is_empty())
     });
-    of_user(spec).or_else(|| (!waits && !saves(spec)).then_some(POD))
+    user_seconds(spec).or_else(|| (!waits && !has_archive(spec)).then_some(POD_GRACE_SECONDS))
 }
 
-fn of_user(spec: &MiniClusterSpec) -> Option<i64> {
+fn user_seconds(spec: &MiniClusterSpec) -> Option<i64> {
     spec.pod.as_ref().and_then(|pod| pod.termination_grace_period_seconds)
 }
 
-fn saves(spec: &MiniClusterSpec) -> bool {
+fn has_archive(spec: &MiniClusterSpec) -> bool {
     spec.archive.as_ref().is_some_and(|archive| !archive.path.is_empty())
 }
 
@@ -50,15 +50,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_ends_soon_unless_it_has_something_to_do() {
+    fn a_cluster_stops_soon_unless_it_has_something_to_do() {
         let cases = [
-            (json!({}), SHORT, Some(POD)),
-            (json!({ "archive": { "path": "/state.tgz" } }), SAVING, None),
+            (json!({}), GRACE_SECONDS, Some(POD_GRACE_SECONDS)),
+            (json!({ "archive": { "path": "/state.tgz" } }), ARCHIVE_GRACE_SECONDS, None),
             (json!({ "pod": { "terminationGracePeriodSeconds": 60 } }), 58, Some(60)),
-            (json!({ "pod": { "terminationGracePeriodSeconds": 0 } }), SHORT, Some(0)),
+            (json!({ "pod": { "terminationGracePeriodSeconds": 0 } }), GRACE_SECONDS, Some(0)),
             (
                 json!({ "containers": [{ "lifeCycle": { "preStopExec": "sleep 10" } }] }),
-                SHORT,
+                GRACE_SECONDS,
                 None,
             ),
         ];
@@ -67,7 +67,7 @@ mod tests {
                 spec["containers"] = json!([{}]);
             }
             let spec: MiniClusterSpec = serde_json::from_value(spec).unwrap();
-            assert_eq!((of_agent(&spec), of_pod(&spec)), (agent, pod), "{spec:?}");
+            assert_eq!((agent_seconds(&spec), pod_seconds(&spec)), (agent, pod), "{spec:?}");
         }
     }
 }

@@ -7,20 +7,20 @@ use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use crate::kubernetes::belongs_to_kueue;
-use crate::ready_timeout::{GIVEN_BACK, Patience};
-use crate::resize::{DRAINING, Resize};
+use crate::ready_timeout::{GIVEN_BACK_ANNOTATION, ReadyTimeout};
+use crate::resize::{DRAINING_ANNOTATION, Resize};
 
 /// A merge patch that changes `current` to `wanted`, or `None` if they do not differ.
 pub(crate) fn job_change(
     current: &Job,
     wanted: &Job,
-    patience: Patience,
+    patience: ReadyTimeout,
     resize: &Resize,
     now: Timestamp,
 ) -> Option<Value> {
     let (have, want) = (current.spec.as_ref()?, wanted.spec.as_ref()?);
     let mut spec = Map::new();
-    if matches!(resize, Resize::Now | Resize::Force(_)) {
+    if matches!(resize, Resize::Apply | Resize::Force(_)) {
         // An elastic Indexed Job needs both to change together.
         spec.insert("parallelism".into(), want.parallelism.into());
         spec.insert("completions".into(), want.completions.into());
@@ -30,21 +30,23 @@ pub(crate) fn job_change(
     }
     let mut annotations = Map::new();
     match resize {
-        Resize::Begin(_) => annotations.insert(DRAINING.into(), now.to_string().into()),
+        Resize::Begin(_) => annotations.insert(DRAINING_ANNOTATION.into(), now.to_string().into()),
         Resize::Keep | Resize::Wait(_) => None,
-        Resize::Stay | Resize::Now | Resize::Force(_) => {
-            let noted = current.annotations().contains_key(DRAINING);
-            noted.then(|| annotations.insert(DRAINING.into(), Value::Null)).flatten()
+        Resize::Cancel | Resize::Apply | Resize::Force(_) => {
+            let noted = current.annotations().contains_key(DRAINING_ANNOTATION);
+            noted.then(|| annotations.insert(DRAINING_ANNOTATION.into(), Value::Null)).flatten()
         }
     };
     match patience {
-        Patience::GiveBack => annotations.insert(GIVEN_BACK.into(), now.to_string().into()),
-        Patience::TryAgain => annotations.insert(GIVEN_BACK.into(), Value::Null),
-        Patience::Fine | Patience::Until(_) | Patience::Rests(_) => None,
+        ReadyTimeout::Release => {
+            annotations.insert(GIVEN_BACK_ANNOTATION.into(), now.to_string().into())
+        }
+        ReadyTimeout::Retry => annotations.insert(GIVEN_BACK_ANNOTATION.into(), Value::Null),
+        ReadyTimeout::NotApplicable | ReadyTimeout::Until(_) | ReadyTimeout::BackingOff(_) => None,
     };
-    let rests = matches!(patience, Patience::GiveBack | Patience::Rests(_));
-    let suspend = suspended(want) || rests;
-    if suspended(have) != suspend && !belongs_to_kueue(wanted) {
+    let rests = matches!(patience, ReadyTimeout::Release | ReadyTimeout::BackingOff(_));
+    let suspend = is_suspended(want) || rests;
+    if is_suspended(have) != suspend && !belongs_to_kueue(wanted) {
         spec.insert("suspend".into(), suspend.into());
     }
     let labels =
@@ -57,7 +59,7 @@ pub(crate) fn job_change(
             metadata.insert(name.into(), entries.into());
         }
     }
-    if let (Patience::GiveBack, Some(version)) = (patience, current.resource_version()) {
+    if let (ReadyTimeout::Release, Some(version)) = (patience, current.resource_version()) {
         // If the lead has become ready since, it has changed the Job's status: its command
         // must not be stopped because of an older observation.
         metadata.insert("resourceVersion".into(), version.into());
@@ -69,7 +71,7 @@ pub(crate) fn job_change(
     (!patch.is_empty()).then(|| json!(patch))
 }
 
-fn suspended(spec: &JobSpec) -> bool {
+fn is_suspended(spec: &JobSpec) -> bool {
     spec.suspend.unwrap_or(false)
 }
 
@@ -82,7 +84,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn change(current: Value, wanted: Value, patience: Patience) -> Option<Value> {
+    fn change(current: Value, wanted: Value, patience: ReadyTimeout) -> Option<Value> {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         job_change(&job(current), &job(wanted), patience, &Resize::Keep, now)
     }
@@ -96,63 +98,64 @@ mod tests {
     #[test]
     fn a_job_that_is_as_wanted_is_left_alone() {
         let same = spec(json!({ "parallelism": 2, "completions": 2 }));
-        assert_eq!(change(same.clone(), same, Patience::Fine), None);
+        assert_eq!(change(same.clone(), same, ReadyTimeout::NotApplicable), None);
     }
 
     #[test]
-    fn parallelism_and_completions_go_together_when_it_is_time() {
+    fn parallelism_and_completions_change_together() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let sized = |size| spec(json!({ "parallelism": size, "completions": size }));
         let change = |mut current: Value, size: i32, note: Option<&str>, resize: &Resize| {
             if let Some(note) = note {
-                current["metadata"] = json!({ "annotations": { DRAINING: note } });
+                current["metadata"] = json!({ "annotations": { DRAINING_ANNOTATION: note } });
             }
-            job_change(&job(current), &job(sized(size)), Patience::Fine, resize, now)
+            job_change(&job(current), &job(sized(size)), ReadyTimeout::NotApplicable, resize, now)
         };
         let patch = json!({ "spec": { "parallelism": 4, "completions": 4 } });
-        assert_eq!(change(sized(2), 4, None, &Resize::Now), Some(patch));
+        assert_eq!(change(sized(2), 4, None, &Resize::Apply), Some(patch));
         let (ranks, until) = ("2-3".parse().unwrap(), now);
         let waits = Shrinking { ranks, busy: None, until, forced: false };
-        let noted = json!({ "metadata": { "annotations": { DRAINING: now.to_string() } } });
+        let noted =
+            json!({ "metadata": { "annotations": { DRAINING_ANNOTATION: now.to_string() } } });
         assert_eq!(change(sized(4), 2, None, &Resize::Begin(waits.clone())), Some(noted));
         let since = Some("2026-01-01T00:00:00Z");
         assert_eq!(change(sized(4), 2, since, &Resize::Wait(waits)), None);
-        let forgotten = json!({ "metadata": { "annotations": { DRAINING: null } } });
-        assert_eq!(change(sized(4), 4, since, &Resize::Stay), Some(forgotten.clone()));
+        let forgotten = json!({ "metadata": { "annotations": { DRAINING_ANNOTATION: null } } });
+        assert_eq!(change(sized(4), 4, since, &Resize::Cancel), Some(forgotten.clone()));
         let mut shrunk = json!({ "spec": { "parallelism": 2, "completions": 2 } });
         shrunk["metadata"] = forgotten["metadata"].clone();
-        assert_eq!(change(sized(4), 2, since, &Resize::Now), Some(shrunk));
+        assert_eq!(change(sized(4), 2, since, &Resize::Apply), Some(shrunk));
     }
 
     #[test]
-    fn suspension_is_kueues_where_kueue_has_the_job() {
+    fn suspension_of_a_kueue_job_is_left_to_kueue() {
         let before = spec(json!({ "suspend": true }));
         let after = spec(json!({}));
         let patch = json!({ "spec": { "suspend": false } });
-        assert_eq!(change(before.clone(), after.clone(), Patience::Fine), Some(patch));
+        assert_eq!(change(before.clone(), after.clone(), ReadyTimeout::NotApplicable), Some(patch));
         let labelled = |mut job: Value| {
             job["metadata"] = json!({ "labels": { "kueue.x-k8s.io/queue-name": "batch" } });
             job
         };
-        assert_eq!(change(labelled(before), labelled(after), Patience::Fine), None);
+        assert_eq!(change(labelled(before), labelled(after), ReadyTimeout::NotApplicable), None);
     }
 
     #[test]
-    fn giving_back_suspends_with_a_note_and_trying_again_undoes_both() {
+    fn releasing_nodes_suspends_with_a_note_and_a_retry_undoes_both() {
         let running = spec(json!({}));
         let patch = json!({
-            "metadata": { "annotations": { GIVEN_BACK: "2026-01-01T00:00:00Z" } },
+            "metadata": { "annotations": { GIVEN_BACK_ANNOTATION: "2026-01-01T00:00:00Z" } },
             "spec": { "suspend": true },
         });
-        assert_eq!(change(running.clone(), running.clone(), Patience::GiveBack), Some(patch));
+        assert_eq!(change(running.clone(), running.clone(), ReadyTimeout::Release), Some(patch));
         let resting = spec(json!({ "suspend": true }));
-        let until = Patience::Rests("2026-01-01T00:01:00Z".parse().unwrap());
+        let until = ReadyTimeout::BackingOff("2026-01-01T00:01:00Z".parse().unwrap());
         assert_eq!(change(resting.clone(), running.clone(), until), None);
         let patch = json!({
-            "metadata": { "annotations": { GIVEN_BACK: null } },
+            "metadata": { "annotations": { GIVEN_BACK_ANNOTATION: null } },
             "spec": { "suspend": false },
         });
-        assert_eq!(change(resting, running, Patience::TryAgain), Some(patch));
+        assert_eq!(change(resting, running, ReadyTimeout::Retry), Some(patch));
     }
 
     #[test]
@@ -160,18 +163,18 @@ mod tests {
         let before = json!({ "metadata": { "labels": { "theirs": "1", "a": "1" } }, "spec": { "template": {} } });
         let after = json!({ "metadata": { "labels": { "a": "2" } }, "spec": { "template": {} } });
         let patch = json!({ "metadata": { "labels": { "a": "2" } } });
-        assert_eq!(change(before, after, Patience::Fine), Some(patch));
+        assert_eq!(change(before, after, ReadyTimeout::NotApplicable), Some(patch));
     }
 
     #[test]
-    fn nodes_are_given_back_only_if_the_job_is_as_it_was_seen() {
+    fn nodes_are_released_only_if_the_job_has_not_changed() {
         let mut current = spec(json!({}));
         current["metadata"] = json!({ "resourceVersion": "7" });
-        let patch = change(current.clone(), spec(json!({})), Patience::GiveBack).unwrap();
+        let patch = change(current.clone(), spec(json!({})), ReadyTimeout::Release).unwrap();
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         assert_eq!(patch["spec"]["suspend"], true);
         current["spec"]["suspend"] = true.into();
-        let patch = change(current, spec(json!({})), Patience::TryAgain).unwrap();
+        let patch = change(current, spec(json!({})), ReadyTimeout::Retry).unwrap();
         assert!(patch["metadata"].get("resourceVersion").is_none(), "{patch}");
     }
 }

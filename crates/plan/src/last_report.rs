@@ -20,25 +20,29 @@ pub struct LastReport {
 
 impl LastReport {
     /// Whether it is too old to be shown as the current state.
-    pub fn is_old(&self, now: Timestamp) -> bool {
-        now >= self.counts_until()
+    pub fn is_stale(&self, now: Timestamp) -> bool {
+        now >= self.fresh_until()
     }
 
-    fn counts_until(&self) -> Timestamp {
+    fn fresh_until(&self) -> Timestamp {
         seconds_after(self.received, FRESH_SECONDS)
     }
 }
 
 /// Whether a lead that started before the operator may still send its first report: the
 /// operator has accepted reports only since `since`.
-pub(crate) fn is_awaited(since: Timestamp, now: Timestamp) -> bool {
+pub(crate) fn may_still_report(since: Timestamp, now: Timestamp) -> bool {
     now < seconds_after(since, FRESH_SECONDS)
 }
 
 /// Whether a report requires a reconciliation: it changes something that decisions or
 /// statuses depend on. The number of jobs is only shown on request.
-pub fn matters(before: Option<&LastReport>, state: &InstanceState, now: Timestamp) -> bool {
-    let Some(before) = before.filter(|before| !before.is_old(now)) else { return true };
+pub fn needs_reconciliation(
+    before: Option<&LastReport>,
+    state: &InstanceState,
+    now: Timestamp,
+) -> bool {
+    let Some(before) = before.filter(|before| !before.is_stale(now)) else { return true };
     let InstanceState { online, program_started, jobs: _, first_job, drained, last_error } = state;
     let known = &before.state;
     known.online != *online
@@ -59,30 +63,30 @@ mod tests {
     }
 
     #[test]
-    fn a_report_counts_for_a_while() {
+    fn a_report_becomes_stale() {
         let reported = LastReport { state: InstanceState::default(), received: at(100) };
-        assert!(!reported.is_old(at(100)));
-        assert!(!reported.is_old(at(144)));
-        assert!(reported.is_old(at(145)));
-        assert!(!reported.is_old(at(0)), "the clock was set back");
+        assert!(!reported.is_stale(at(100)));
+        assert!(!reported.is_stale(at(144)));
+        assert!(reported.is_stale(at(145)));
+        assert!(!reported.is_stale(at(0)), "the clock was set back");
     }
 
     #[test]
-    fn what_decides_nothing_deserves_no_reconciliation() {
+    fn a_report_without_relevant_changes_needs_no_reconciliation() {
         let state = InstanceState { program_started: true, ..InstanceState::default() };
         let before = LastReport { state: state.clone(), received: at(0) };
-        assert!(!matters(Some(&before), &state, at(10)));
+        assert!(!needs_reconciliation(Some(&before), &state, at(10)));
         let jobs = Some(JobCounts { pending: 1, ..JobCounts::default() });
         let counted = InstanceState { jobs, ..state.clone() };
-        assert!(!matters(Some(&before), &counted, at(10)));
-        assert!(matters(None, &state, at(10)), "the first");
-        assert!(matters(Some(&before), &state, at(100)), "the first after a while");
+        assert!(!needs_reconciliation(Some(&before), &counted, at(10)));
+        assert!(needs_reconciliation(None, &state, at(10)), "the first");
+        assert!(needs_reconciliation(Some(&before), &state, at(100)), "the first after a while");
         for other in [
             InstanceState { online: Some(IdSet::first_n(1)), ..state.clone() },
             InstanceState { program_started: false, ..state.clone() },
             InstanceState { last_error: "e".into(), ..state.clone() },
         ] {
-            assert!(matters(Some(&before), &other, at(10)), "{other:?}");
+            assert!(needs_reconciliation(Some(&before), &other, at(10)), "{other:?}");
         }
     }
 }

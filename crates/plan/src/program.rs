@@ -22,12 +22,12 @@ pub(crate) fn program(spec: &MiniClusterSpec, runner: &Container, mode: Mode) ->
     let submit = match mode {
         Mode::Interactive => return Program::Stay,
         Mode::Batch => return Program::Batch(batch(spec, runner)),
-        Mode::Launcher => Submit::default(),
+        Mode::Launcher => SubmitCommand::default(),
         Mode::Submit => submit(spec, flux),
     };
     let prefix = prefix(runner);
     let command = command(runner);
-    let Submit { text, flags, option_flags, watch } = submit;
+    let SubmitCommand { text, flags, option_flags, watch } = submit;
     if [&prefix, &command, &text, &option_flags].iter().all(|part| part.is_empty()) {
         let submit = if mode == Mode::Submit { &["flux", "submit"][..] } else { &[] };
         let words = submit.iter().map(|word| word.to_string());
@@ -49,7 +49,7 @@ pub(crate) fn program(spec: &MiniClusterSpec, runner: &Container, mode: Mode) ->
 fn command(runner: &Container) -> String {
     match has_script(runner) {
         true => SCRIPT.to_owned(),
-        false => joined(&runner.command),
+        false => join_lines(&runner.command),
     }
 }
 
@@ -64,26 +64,26 @@ fn has_script(runner: &Container) -> bool {
 
 /// The prefix of the command that is run beside the lead's broker.
 pub(crate) fn prefix(runner: &Container) -> String {
-    runner.commands.as_ref().map(|commands| joined(&commands.prefix)).unwrap_or_default()
+    runner.commands.as_ref().map(|commands| join_lines(&commands.prefix)).unwrap_or_default()
 }
 
 /// A text as part of a line. Text that cannot be part of one was refused before.
-fn joined(text: &str) -> String {
+fn join_lines(text: &str) -> String {
     one_line(text).unwrap_or_else(|_| text.trim().to_owned())
 }
 
 /// The parts of a submit command. Flags are ours and need no quoting.
 #[derive(Default)]
-struct Submit {
+struct SubmitCommand {
     text: String,
     flags: Vec<String>,
     option_flags: String,
     watch: &'static [&'static str],
 }
 
-fn submit(spec: &MiniClusterSpec, flux: Option<&Flux>) -> Submit {
-    Submit {
-        text: flux.map(|flux| joined(&flux.submit_command)).unwrap_or_default(),
+fn submit(spec: &MiniClusterSpec, flux: Option<&Flux>) -> SubmitCommand {
+    SubmitCommand {
+        text: flux.map(|flux| join_lines(&flux.submit_command)).unwrap_or_default(),
         flags: flags(spec),
         option_flags: option_flags(flux),
         watch: &["--quiet", "--watch"],
@@ -101,7 +101,7 @@ pub(crate) fn flags(spec: &MiniClusterSpec) -> Vec<String> {
 
 /// The user's options of a job, which are shell text.
 pub(crate) fn option_flags(flux: Option<&Flux>) -> String {
-    flux.map(|flux| joined(&flux.option_flags)).unwrap_or_default()
+    flux.map(|flux| join_lines(&flux.option_flags)).unwrap_or_default()
 }
 
 /// How many nodes and tasks, by the Go operator's rule: fewer tasks than nodes
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn args_follow_a_command_unseen_by_the_shell() {
+    fn args_follow_a_command_without_passing_through_the_shell() {
         let program = of(json!({ "containers": [{ "command": "echo -n", "args": ["`date`"] }] }));
         let line = "flux submit -N1 -n1 --quiet --watch echo -n \"$@\"".into();
         assert_eq!(program, Program::Line { line, words: vec!["`date`".into()] });
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_submit_command_and_flags_have_their_places() {
+    fn prefix_submit_command_and_flags_are_in_order() {
         let program = of(json!({
             "logging": { "debug": true },
             "flux": { "submitCommand": "flux run", "optionFlags": "-ompi=openmpi@5" },

@@ -11,8 +11,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use crate::kubernetes::{owns_secret, secret_name};
-use crate::seen::{Seen, is_going};
-use crate::status::{Trouble, condition, has_ended};
+use crate::observed::{Observed, is_terminating};
+use crate::status::{Trouble, condition, finished_at};
 use crate::time::{after, seconds_after};
 
 /// Seconds after its start by which a Job has its pods.
@@ -29,7 +29,7 @@ const INTERVAL: SignedDuration = SignedDuration::from_secs(8);
 pub enum Subject {
     /// Whether the MiniCluster itself still exists. Its Job existed and does not any more: it
     /// may have been deleted with its owner, while the watch of MiniClusters lags behind.
-    Itself,
+    MiniCluster,
     /// Whether the namespace is being deleted. Kubernetes deletes its pods first, so a
     /// terminating pod may be a sign of it.
     Namespace,
@@ -63,83 +63,95 @@ pub struct Query {
 
 /// The API server's reply.
 #[derive(Clone, Debug)]
-pub enum Reply {
+pub enum QueryReply {
     /// The object exists, and is not being deleted.
     Exists,
     /// The object does not exist, or is being deleted.
-    Gone,
+    Deleted,
     /// The warnings about an object.
     Events(Vec<Event>),
 }
 
 /// What is known from a reply.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct QueryAnswer {
     subject: Subject,
     at: Timestamp,
-    is_gone: bool,
+    is_deleted: bool,
     trouble: Option<Trouble>,
 }
 
-impl Answer {
+impl QueryAnswer {
     /// The answer to a query. Without a reply, nothing is considered wrong.
     pub fn new(
         minicluster: &MiniCluster,
         query: Query,
-        reply: Option<Reply>,
+        reply: Option<QueryReply>,
         now: Timestamp,
-    ) -> Answer {
+    ) -> QueryAnswer {
         let Query { subject, since, .. } = query;
         let trouble = match (&reply, &subject) {
-            (Some(Reply::Gone), Subject::Keys) => Some(keys_lost(minicluster)),
-            (Some(Reply::Events(events)), Subject::Job { .. }) => refusal(events, since),
-            (Some(Reply::Events(events)), Subject::Pod { name, .. }) => obstacle(name, events),
+            (Some(QueryReply::Deleted), Subject::Keys) => Some(keys_lost(minicluster)),
+            (Some(QueryReply::Events(events)), Subject::Job { .. }) => {
+                creation_trouble(events, since)
+            }
+            (Some(QueryReply::Events(events)), Subject::Pod { name, .. }) => {
+                start_trouble(name, events)
+            }
             _ => None,
         };
-        Answer { subject, at: now, is_gone: matches!(reply, Some(Reply::Gone)), trouble }
+        QueryAnswer {
+            subject,
+            at: now,
+            is_deleted: matches!(reply, Some(QueryReply::Deleted)),
+            trouble,
+        }
     }
 }
 
 /// The queries that must be made before deciding: seldom any.
-pub fn queries(minicluster: &MiniCluster, seen: &Seen) -> Vec<Query> {
+pub fn queries(minicluster: &MiniCluster, observed: &Observed) -> Vec<Query> {
     if minicluster.metadata.deletion_timestamp.is_some() {
         // Kubernetes deletes what it owns.
         return Vec::new();
     }
-    let at_once = |subject| Query { subject, since: seen.now, not_before: seen.now };
-    let itself = may_be_gone(minicluster, seen).then(|| at_once(Subject::Itself));
-    let namespace = may_lose_its_namespace(seen).then(|| at_once(Subject::Namespace));
-    let worries = worries(seen).into_iter().filter(|query| next(query, seen) <= seen.now);
+    let at_once = |subject| Query { subject, since: observed.now, not_before: observed.now };
+    let itself = may_be_deleted(minicluster, observed).then(|| at_once(Subject::MiniCluster));
+    let namespace = may_lose_its_namespace(observed).then(|| at_once(Subject::Namespace));
+    let worries = open_queries(observed)
+        .into_iter()
+        .filter(|query| next_due(query, observed) <= observed.now);
     itself.into_iter().chain(namespace).chain(worries).collect()
 }
 
 /// When to make the next query, if there is one to make.
-pub(crate) fn next_query(seen: &Seen) -> Option<Timestamp> {
-    worries(seen).iter().map(|query| next(query, seen)).min()
+pub(crate) fn next_query(observed: &Observed) -> Option<Timestamp> {
+    open_queries(observed).iter().map(|query| next_due(query, observed)).min()
 }
 
-impl Seen {
+impl Observed {
     /// Answers that may be of use the next time: those to queries that would be repeated.
-    pub fn lasting_answers(&self) -> Vec<Answer> {
-        let worries = worries(self);
-        let lasts = |answer: &&Answer| worries.iter().any(|query| query.subject == answer.subject);
+    pub fn lasting_answers(&self) -> Vec<QueryAnswer> {
+        let worries = open_queries(self);
+        let lasts =
+            |answer: &&QueryAnswer| worries.iter().any(|query| query.subject == answer.subject);
         self.answers.iter().filter(lasts).cloned().collect()
     }
 
     /// Adds an answer, and removes an older one with the same subject.
-    pub fn answered(&mut self, answer: Answer) {
+    pub fn add_answer(&mut self, answer: QueryAnswer) {
         self.answers.retain(|before| before.subject != answer.subject);
         self.answers.push(answer);
     }
 
     /// Whether an answer says that the MiniCluster itself is deleted or being deleted.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.says_gone(&Subject::Itself)
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.is_reported_deleted(&Subject::MiniCluster)
     }
 
     /// Whether an answer says that the namespace is being deleted.
     pub(crate) fn namespace_is_terminating(&self) -> bool {
-        self.says_gone(&Subject::Namespace)
+        self.is_reported_deleted(&Subject::Namespace)
     }
 
     /// What is wrong, according to reports and answers.
@@ -147,44 +159,44 @@ impl Seen {
         if self.keys_lost {
             return Some(keys_lost(minicluster));
         }
-        worries(self).iter().find_map(|query| answer(query, self)?.trouble.clone())
+        open_queries(self).iter().find_map(|query| answer(query, self)?.trouble.clone())
     }
 
-    fn says_gone(&self, subject: &Subject) -> bool {
-        self.answers.iter().any(|answer| answer.is_gone && answer.subject == *subject)
+    fn is_reported_deleted(&self, subject: &Subject) -> bool {
+        self.answers.iter().any(|answer| answer.is_deleted && answer.subject == *subject)
     }
 }
 
 /// Whether the MiniCluster may be deleted although the watch shows it: its Job does not
 /// exist any more.
-fn may_be_gone(minicluster: &MiniCluster, seen: &Seen) -> bool {
+fn may_be_deleted(minicluster: &MiniCluster, observed: &Observed) -> bool {
     let status = minicluster.status.as_ref();
-    seen.job.is_none()
+    observed.job.is_none()
         && status.is_some_and(|status| !status.conditions.is_empty())
-        && has_ended(minicluster).is_none()
+        && finished_at(minicluster).is_none()
 }
 
-fn may_lose_its_namespace(seen: &Seen) -> bool {
-    seen.job.is_some() && seen.pods.iter().any(|pod| is_going(pod))
+fn may_lose_its_namespace(observed: &Observed) -> bool {
+    observed.job.is_some() && observed.pods.iter().any(|pod| is_terminating(pod))
 }
 
 /// All subjects about which Events may say more, now or soon.
-fn worries(seen: &Seen) -> Vec<Query> {
-    let job = seen.job.as_deref().filter(|job| runs(job));
+fn open_queries(observed: &Observed) -> Vec<Query> {
+    let job = observed.job.as_deref().filter(|job| should_have_pods(job));
     let Some(job) = job else { return Vec::new() };
-    few_pods(job, seen).into_iter().chain(stuck_pod(seen)).collect()
+    query_missing_pods(job, observed).into_iter().chain(query_stuck_pod(observed)).collect()
 }
 
-fn answer<'a>(query: &Query, seen: &'a Seen) -> Option<&'a Answer> {
-    seen.answers.iter().find(|answer| answer.subject == query.subject)
+fn answer<'a>(query: &Query, observed: &'a Observed) -> Option<&'a QueryAnswer> {
+    observed.answers.iter().find(|answer| answer.subject == query.subject)
 }
 
-fn next(query: &Query, seen: &Seen) -> Timestamp {
-    answer(query, seen).map_or(query.not_before, |answer| after(answer.at, INTERVAL))
+fn next_due(query: &Query, observed: &Observed) -> Timestamp {
+    answer(query, observed).map_or(query.not_before, |answer| after(answer.at, INTERVAL))
 }
 
 /// Why pods are refused, according to the Events of their Job.
-fn refusal(events: &[Event], since: Timestamp) -> Option<Trouble> {
+fn creation_trouble(events: &[Event], since: Timestamp) -> Option<Trouble> {
     let event = latest(events, &["FailedCreate"]).filter(|event| time(event) >= Some(since))?;
     let said = event.message.as_deref()?;
     // Each attempt has another pod name in its message, which would be a change each time.
@@ -203,7 +215,7 @@ fn refusal(events: &[Event], since: Timestamp) -> Option<Trouble> {
 }
 
 /// Why a pod does not start, according to its Events.
-fn obstacle(pod: &str, events: &[Event]) -> Option<Trouble> {
+fn start_trouble(pod: &str, events: &[Event]) -> Option<Trouble> {
     let known = [Reason::FailedMount, Reason::FailedAttachVolume, Reason::FailedCreatePodSandBox];
     let event = latest(events, &known.map(Reason::as_str))?;
     let reason = known.into_iter().find(|known| event.reason.as_deref() == Some(known.as_str()))?;
@@ -225,25 +237,25 @@ fn keys_lost(minicluster: &MiniCluster) -> Trouble {
 }
 
 /// Whether the Job should have pods.
-fn runs(job: &Job) -> bool {
+fn should_have_pods(job: &Job) -> bool {
     let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
     let ends = ["Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"];
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let ended = conditions
+    let finished = conditions
         .into_iter()
         .flatten()
         .any(|condition| ends.contains(&condition.type_.as_str()) && condition.status == "True");
-    !suspended && !ended && job.metadata.deletion_timestamp.is_none()
+    !suspended && !finished && job.metadata.deletion_timestamp.is_none()
 }
 
-fn few_pods(job: &Job, seen: &Seen) -> Option<Query> {
+fn query_missing_pods(job: &Job, observed: &Observed) -> Option<Query> {
     let wanted = job.spec.as_ref()?.parallelism?;
     let started = job.status.as_ref()?.start_time.as_ref()?.0;
-    let present = seen.job_pods().filter(|pod| !is_over(pod));
+    let present = observed.job_pods().filter(|pod| !has_finished(pod));
     if present.count() >= usize::try_from(wanted).unwrap_or_default() {
         return None;
     }
-    let newest = seen.job_pods().filter_map(|pod| Some(pod.creation_timestamp()?.0)).max();
+    let newest = observed.job_pods().filter_map(|pod| Some(pod.creation_timestamp()?.0)).max();
     Some(Query {
         subject: Subject::Job { uid: job.uid()? },
         since: newest.map_or(started, |newest| newest.max(started)),
@@ -252,13 +264,17 @@ fn few_pods(job: &Job, seen: &Seen) -> Option<Query> {
 }
 
 /// Queries about the pod that has waited longest for its volumes or its network.
-fn stuck_pod(seen: &Seen) -> Vec<Query> {
-    let stuck = seen.job_pods().filter(|pod| !is_over(pod) && !is_going(pod)).filter_map(|pod| {
-        let holds = |kind| condition(pod, kind).filter(|condition| condition.status == "True");
-        let placed = holds("PodScheduled")?.last_transition_time.as_ref()?.0;
-        let mounted = holds("PodReadyToStartContainers").is_some() || phase(pod) != Some("Pending");
-        (!mounted).then_some((placed, pod))
-    });
+fn query_stuck_pod(observed: &Observed) -> Vec<Query> {
+    let stuck = observed
+        .job_pods()
+        .filter(|pod| !has_finished(pod) && !is_terminating(pod))
+        .filter_map(|pod| {
+            let holds = |kind| condition(pod, kind).filter(|condition| condition.status == "True");
+            let placed = holds("PodScheduled")?.last_transition_time.as_ref()?.0;
+            let mounted =
+                holds("PodReadyToStartContainers").is_some() || phase(pod) != Some("Pending");
+            (!mounted).then_some((placed, pod))
+        });
     let Some((placed, pod)) = stuck.min_by_key(|(placed, _)| *placed) else { return Vec::new() };
     let not_before = seconds_after(placed, MOUNTING_SECONDS);
     let pod = Subject::Pod { name: pod.name_any(), uid: pod.uid().unwrap_or_default() };
@@ -269,7 +285,7 @@ fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-fn is_over(pod: &Pod) -> bool {
+fn has_finished(pod: &Pod) -> bool {
     matches!(phase(pod), Some("Succeeded" | "Failed"))
 }
 
@@ -296,7 +312,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use flux_operator_testkit::{merge, smallest};
+    use flux_operator_testkit::{merge, smallest_minicluster};
     use serde_json::{Value, json};
 
     const START: &str = "2026-01-01T00:00:00Z";
@@ -320,7 +336,7 @@ mod tests {
             "metadata": {
                 "name": format!("fs-{index}"), "uid": format!("p{index}"),
                 "creationTimestamp": after(1).to_string(),
-                "annotations": { crate::seen::INDEX: index.to_string() },
+                "annotations": { crate::observed::INDEX: index.to_string() },
                 "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "j" }],
             },
             "status": status,
@@ -336,11 +352,11 @@ mod tests {
         ] })
     }
 
-    fn asked(job: Job, pods: Vec<Pod>) -> Vec<Query> {
-        let mut seen = Seen::nothing(after(60));
-        seen.job = Some(Arc::new(job));
-        seen.pods = pods.into_iter().map(Arc::new).collect();
-        worries(&seen)
+    fn queries_for(job: Job, pods: Vec<Pod>) -> Vec<Query> {
+        let mut observed = Observed::empty(after(60));
+        observed.job = Some(Arc::new(job));
+        observed.pods = pods.into_iter().map(Arc::new).collect();
+        open_queries(&observed)
     }
 
     fn event(reason: &str, seconds: i64, message: &str) -> Event {
@@ -351,22 +367,22 @@ mod tests {
     }
 
     #[test]
-    fn a_job_with_too_few_pods_is_asked_about_once_it_had_time() {
+    fn a_job_with_too_few_pods_is_queried_after_a_delay() {
         let running = || pod(0, json!({ "phase": "Running" }));
         let query = Query {
             subject: Subject::Job { uid: "j".into() },
             since: after(1),
             not_before: after(3),
         };
-        assert_eq!(asked(job(json!({})), vec![running()]), [query]);
+        assert_eq!(queries_for(job(json!({})), vec![running()]), [query]);
         let over = || pod(1, json!({ "phase": "Failed" }));
-        assert_eq!(asked(job(json!({})), vec![running(), over()]).len(), 1);
+        assert_eq!(queries_for(job(json!({})), vec![running(), over()]).len(), 1);
         let second = || pod(1, json!({ "phase": "Running" }));
-        assert_eq!(asked(job(json!({})), vec![running(), second()]), []);
+        assert_eq!(queries_for(job(json!({})), vec![running(), second()]), []);
     }
 
     #[test]
-    fn a_job_that_should_have_no_pods_is_not_asked_about() {
+    fn a_job_that_should_have_no_pods_is_not_queried() {
         let complete = json!([{ "type": "Complete", "status": "True" }]);
         for patch in [
             json!({ "spec": { "suspend": true } }),
@@ -374,31 +390,36 @@ mod tests {
             json!({ "status": { "conditions": complete } }),
             json!({ "metadata": { "deletionTimestamp": START } }),
         ] {
-            assert_eq!(asked(job(patch.clone()), vec![]), [], "{patch}");
+            assert_eq!(queries_for(job(patch.clone()), vec![]), [], "{patch}");
         }
     }
 
     #[test]
-    fn a_pod_without_its_volumes_is_asked_about_but_one_that_pulls_an_image_is_not() {
+    fn a_pod_without_its_volumes_is_queried_but_one_that_pulls_an_image_is_not() {
         let runs = || pod(0, json!({ "phase": "Running" }));
         let subject = Subject::Pod { name: "fs-1".into(), uid: "p1".into() };
         let queries = [Subject::Keys, subject];
         let queries =
             queries.map(|it| Query { subject: it, since: after(2), not_before: after(7) });
-        assert_eq!(asked(job(json!({})), vec![runs(), pod(1, placed(false))]), queries);
-        assert_eq!(asked(job(json!({})), vec![runs(), pod(1, placed(true))]), []);
-        assert_eq!(asked(job(json!({})), vec![runs(), pod(1, json!({ "phase": "Pending" }))]), []);
+        assert_eq!(queries_for(job(json!({})), vec![runs(), pod(1, placed(false))]), queries);
+        assert_eq!(queries_for(job(json!({})), vec![runs(), pod(1, placed(true))]), []);
+        assert_eq!(
+            queries_for(job(json!({})), vec![runs(), pod(1, json!({ "phase": "Pending" }))]),
+            []
+        );
     }
 
     #[test]
-    fn a_refusal_is_the_same_for_every_try() {
+    fn a_refusal_is_the_same_for_every_attempt() {
         let said = |pod: &str| {
             format!(
                 "Error creating: pods \"{pod}\" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1"
             )
         };
-        let first = refusal(&[event("FailedCreate", 5, &said("fs-1-abcde"))], after(1)).unwrap();
-        let second = refusal(&[event("FailedCreate", 9, &said("fs-1-fghij"))], after(1)).unwrap();
+        let first =
+            creation_trouble(&[event("FailedCreate", 5, &said("fs-1-abcde"))], after(1)).unwrap();
+        let second =
+            creation_trouble(&[event("FailedCreate", 9, &said("fs-1-fghij"))], after(1)).unwrap();
         assert_eq!(first, second);
         assert_eq!(first.reason, Reason::QuotaExceeded);
         assert!(first.message.contains("exceeded quota: few"), "{}", first.message);
@@ -421,24 +442,24 @@ mod tests {
             ),
         ] {
             let events = [event("FailedCreate", 5, said), event("SuccessfulCreate", 6, "Created")];
-            assert_eq!(refusal(&events, after(5)).unwrap().reason, reason, "{said}");
-            assert_eq!(refusal(&events, after(6)), None, "{said}");
+            assert_eq!(creation_trouble(&events, after(5)).unwrap().reason, reason, "{said}");
+            assert_eq!(creation_trouble(&events, after(6)), None, "{said}");
         }
     }
 
     #[test]
     fn what_cannot_be_mounted_is_named() {
         let said = "MountVolume.SetUp failed for volume \"v\" : secret \"nothere\" not found";
-        let trouble = obstacle("fs-1", &[event("FailedMount", 5, said)]).unwrap();
+        let trouble = start_trouble("fs-1", &[event("FailedMount", 5, said)]).unwrap();
         assert_eq!(trouble.reason, Reason::FailedMount);
         assert!(trouble.message.contains("secret \"nothere\" not found"), "{}", trouble.message);
-        assert_eq!(obstacle("fs-1", &[event("Unhealthy", 5, "no")]), None);
+        assert_eq!(start_trouble("fs-1", &[event("Unhealthy", 5, "no")]), None);
     }
 
     #[test]
-    fn lost_keys_are_made_by_whoever_made_them() {
+    fn the_hint_for_lost_keys_depends_on_their_owner() {
         let trouble = |flux: Value| {
-            let mut manifest = smallest("fs");
+            let mut manifest = smallest_minicluster("fs");
             manifest["spec"]["flux"] = flux;
             keys_lost(&serde_json::from_value(manifest).unwrap()).message
         };

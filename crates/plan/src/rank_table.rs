@@ -16,7 +16,7 @@ pub struct RankTable {
     /// The hosts in rank order.
     pub hosts: HostList,
     /// The owners of the ranks, in rank order, without a gap.
-    pub slots: Vec<Slots>,
+    pub slots: Vec<SlotRange>,
     /// The requested number of hosts of the Job's own.
     pub size: u32,
     /// The number of brokers that must be online before the program starts.
@@ -25,9 +25,9 @@ pub struct RankTable {
 
 /// Consecutive ranks with one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slots {
+pub struct SlotRange {
     /// Whose brokers they are for.
-    pub owner: Owner,
+    pub owner: SlotOwner,
     /// The first of the ranks.
     pub first_rank: u32,
     /// How many there are.
@@ -38,13 +38,13 @@ pub struct Slots {
 
 /// The owner of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum SlotOwner {
     /// The cluster's own Job.
     Job,
     /// The pool with this name, outside of the cluster.
     Pool(String),
     /// None yet.
-    Nobody,
+    Unassigned,
 }
 
 /// Why there is no rank table.
@@ -55,7 +55,7 @@ pub enum RankTableError {
     Hosts(#[source] HostListError),
 }
 
-impl Slots {
+impl SlotRange {
     /// The ranks.
     pub fn ranks(&self) -> IdSet {
         let end = self.first_rank.saturating_add(self.count);
@@ -84,21 +84,26 @@ impl RankTable {
             table.hosts = given.parse().map_err(RankTableError::Hosts)?;
             let all = u32::try_from(table.hosts.len()).unwrap_or(u32::MAX);
             let own = most.min(all);
-            table.slots.push(Slots { owner: Owner::Job, first_rank: 0, count: own, resources });
+            table.slots.push(SlotRange {
+                owner: SlotOwner::Job,
+                first_rank: 0,
+                count: own,
+                resources,
+            });
             if all > own {
                 let count = all.saturating_sub(own);
-                let owner = Owner::Nobody;
-                table.slots.push(Slots { owner, first_rank: own, count, resources });
+                let owner = SlotOwner::Unassigned;
+                table.slots.push(SlotRange { owner, first_rank: own, count, resources });
             }
             return Ok(table);
         }
-        table.add(Owner::Job, name, most, resources)?;
+        table.add(SlotOwner::Job, name, most, resources)?;
         let pools = bursting.map(|bursting| bursting.clusters.as_slice()).unwrap_or_default();
         for (index, pool) in pools.iter().enumerate() {
             let name =
                 if pool.name.is_empty() { format!("burst-{index}") } else { pool.name.clone() };
             let size = if pool.size == 0 { spec.size } else { pool.size };
-            table.add(Owner::Pool(name.clone()), &name, count(size), resources)?;
+            table.add(SlotOwner::Pool(name.clone()), &name, count(size), resources)?;
         }
         Ok(table)
     }
@@ -106,7 +111,7 @@ impl RankTable {
     /// Adds `count` ranks at the end, for hosts `prefix-0` and so on.
     fn add(
         &mut self,
-        owner: Owner,
+        owner: SlotOwner,
         prefix: &str,
         count: u32,
         resources: Resources,
@@ -115,13 +120,13 @@ impl RankTable {
         let first_rank = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
         self.hosts.append(&hosts).map_err(RankTableError::Hosts)?;
         let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-        self.slots.push(Slots { owner, first_rank, count, resources });
+        self.slots.push(SlotRange { owner, first_rank, count, resources });
         Ok(())
     }
 
     /// The Job's own ranks.
-    pub fn own(&self) -> IdSet {
-        IdSet::union_all(&self.slots_of_job().map(Slots::ranks).collect::<Vec<_>>())
+    pub fn own_ranks(&self) -> IdSet {
+        IdSet::union_all(&self.slots_of_job().map(SlotRange::ranks).collect::<Vec<_>>())
     }
 
     /// The largest number of hosts that the Job can have.
@@ -134,8 +139,8 @@ impl RankTable {
         self.slots_of_job().next().map_or(0, |slots| slots.first_rank)
     }
 
-    fn slots_of_job(&self) -> impl Iterator<Item = &Slots> {
-        self.slots.iter().filter(|slots| slots.owner == Owner::Job)
+    fn slots_of_job(&self) -> impl Iterator<Item = &SlotRange> {
+        self.slots.iter().filter(|slots| slots.owner == SlotOwner::Job)
     }
 }
 
@@ -188,16 +193,16 @@ mod tests {
         assert_eq!(table.hosts.to_string(), "fs-[0-1],burst-0-[0-1],gke-0");
         let owners: Vec<_> =
             table.slots.iter().map(|slots| (&slots.owner, slots.ranks().to_string())).collect();
-        let pool = |name: &str| Owner::Pool(name.into());
+        let pool = |name: &str| SlotOwner::Pool(name.into());
         assert_eq!(
             owners,
             [
-                (&Owner::Job, "0-1".into()),
+                (&SlotOwner::Job, "0-1".into()),
                 (&pool("burst-0"), "2-3".into()),
                 (&pool("gke"), "4".into())
             ]
         );
-        assert_eq!((table.own().to_string().as_str(), table.first_rank()), ("0-1", 0));
+        assert_eq!((table.own_ranks().to_string().as_str(), table.first_rank()), ("0-1", 0));
     }
 
     #[test]
@@ -207,7 +212,10 @@ mod tests {
         assert_eq!(table.hosts.to_string(), hostlist);
         assert_eq!(table.hosts.find("gffw-compute-a-001"), Some(4));
         let [own, others] = table.slots.as_slice() else { panic!("{:?}", table.slots) };
-        assert_eq!((&own.owner, own.ranks().to_string().as_str()), (&Owner::Job, "0-3"));
-        assert_eq!((&others.owner, others.ranks().to_string().as_str()), (&Owner::Nobody, "4-6"));
+        assert_eq!((&own.owner, own.ranks().to_string().as_str()), (&SlotOwner::Job, "0-3"));
+        assert_eq!(
+            (&others.owner, others.ranks().to_string().as_str()),
+            (&SlotOwner::Unassigned, "4-6")
+        );
     }
 }

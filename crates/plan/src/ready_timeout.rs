@@ -20,59 +20,60 @@ use crate::status::Readiness;
 use crate::time::seconds_after;
 
 /// The annotation of the Job with the time at which the nodes were released.
-pub(crate) const GIVEN_BACK: &str = "flux-framework.org/given-back";
+pub(crate) const GIVEN_BACK_ANNOTATION: &str = "flux-framework.org/given-back";
 
 /// The shortest time, in seconds, between releasing nodes and trying again: others need it to
 /// use them.
-const REST: i64 = 10;
+const MIN_BACK_OFF_SECONDS: i64 = 10;
 
 /// What the timeout requires now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum ReadyTimeout {
     /// Nothing.
-    Fine,
+    NotApplicable,
     /// There is still time until then.
     Until(Timestamp),
     /// Time is up: release the nodes.
-    GiveBack,
+    Release,
     /// The nodes are released until then.
-    Rests(Timestamp),
+    BackingOff(Timestamp),
     /// The back-off has ended: resume the Job.
-    TryAgain,
+    Retry,
 }
 
 /// Evaluates the timeout.
-pub(crate) fn patience(
+pub(crate) fn ready_timeout(
     minicluster: &MiniCluster,
     job: &Job,
     lead: Readiness,
     now: Timestamp,
-) -> Patience {
+) -> ReadyTimeout {
     if belongs_to_kueue(job) {
         // Kueue releases nodes itself, and only Kueue may suspend its Jobs.
-        return Patience::Fine;
+        return ReadyTimeout::NotApplicable;
     }
-    let rested = given_back(job).map(|since| seconds_after(since, rest(minicluster, since)));
+    let rested =
+        released_at(job).map(|since| seconds_after(since, back_off_seconds(minicluster, since)));
     let limit = minicluster.spec.ready_timeout_seconds.filter(|seconds| *seconds > 0);
     match (rested, limit) {
-        (Some(until), Some(_)) if now < until => return Patience::Rests(until),
-        (Some(_), _) => return Patience::TryAgain,
+        (Some(until), Some(_)) if now < until => return ReadyTimeout::BackingOff(until),
+        (Some(_), _) => return ReadyTimeout::Retry,
         (None, _) => {}
     }
     let started = job.status.as_ref().and_then(|status| status.start_time.as_ref());
     let started = started.filter(|_| !is_suspended(job));
     let waits = !lead.ready && !lead.command_started;
     let (Some(limit), Some(started), true) = (limit, started, waits) else {
-        return Patience::Fine;
+        return ReadyTimeout::NotApplicable;
     };
     let since = lead.unready_since.map_or(started.0, |since| since.max(started.0));
     let until = seconds_after(since, limit);
-    if now < until { Patience::Until(until) } else { Patience::GiveBack }
+    if now < until { ReadyTimeout::Until(until) } else { ReadyTimeout::Release }
 }
 
 /// When the nodes were released, if they are.
-pub(crate) fn given_back(job: &Job) -> Option<Timestamp> {
-    job.annotations().get(GIVEN_BACK)?.parse().ok()
+pub(crate) fn released_at(job: &Job) -> Option<Timestamp> {
+    job.annotations().get(GIVEN_BACK_ANNOTATION)?.parse().ok()
 }
 
 /// Whether a Job is suspended, or still has its start time from before: Kubernetes
@@ -86,17 +87,17 @@ fn is_suspended(job: &Job) -> bool {
 
 /// Between [`MIN_BACK_OFF_SECONDS`] and three times as long, by the cluster's uid and the time:
 /// two clusters that collide again by coincidence do not do so forever.
-fn rest(minicluster: &MiniCluster, since: Timestamp) -> i64 {
+fn back_off_seconds(minicluster: &MiniCluster, since: Timestamp) -> i64 {
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
     let digest = Sha256::digest(format!("{uid} {since}"));
-    let jitter = digest.first().map_or(0, |byte| i64::from(*byte) % (2 * REST + 1));
-    REST.saturating_add(jitter)
+    let jitter = digest.first().map_or(0, |byte| i64::from(*byte) % (2 * MIN_BACK_OFF_SECONDS + 1));
+    MIN_BACK_OFF_SECONDS.saturating_add(jitter)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flux_operator_testkit::{merge, smallest};
+    use flux_operator_testkit::{merge, smallest_minicluster};
     use serde_json::{Value, json};
 
     const START: &str = "2026-01-01T00:00:00Z";
@@ -104,7 +105,7 @@ mod tests {
         Readiness { ready: false, command_started: false, unready_since: None };
 
     fn minicluster(patch: Value) -> MiniCluster {
-        let mut manifest = smallest("fs");
+        let mut manifest = smallest_minicluster("fs");
         merge(
             &mut manifest,
             &json!({ "metadata": { "uid": "u" }, "spec": { "readyTimeoutSeconds": 60 } }),
@@ -124,69 +125,83 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_given_back_when_time_is_up() {
+    fn nodes_are_released_when_time_is_up() {
         let minicluster = minicluster(json!({}));
         let job = job(json!({}));
-        let ask = |lead, seconds| patience(&minicluster, &job, lead, after(seconds));
-        assert_eq!(ask(NEVER_READY, 1), Patience::Until(after(60)));
-        assert_eq!(ask(NEVER_READY, 60), Patience::GiveBack);
-        assert_eq!(ask(Readiness { ready: true, ..NEVER_READY }, 61), Patience::Fine);
-        assert_eq!(ask(Readiness { command_started: true, ..NEVER_READY }, 61), Patience::Fine);
-    }
-
-    #[test]
-    fn without_a_limit_or_a_start_there_is_nothing_to_wait_for() {
-        let unlimited = minicluster(json!({ "spec": { "readyTimeoutSeconds": 0 } }));
-        assert_eq!(patience(&unlimited, &job(json!({})), NEVER_READY, after(900)), Patience::Fine);
-        let unstarted = job(json!({ "status": null }));
+        let ask = |lead, seconds| ready_timeout(&minicluster, &job, lead, after(seconds));
+        assert_eq!(ask(NEVER_READY, 1), ReadyTimeout::Until(after(60)));
+        assert_eq!(ask(NEVER_READY, 60), ReadyTimeout::Release);
+        assert_eq!(ask(Readiness { ready: true, ..NEVER_READY }, 61), ReadyTimeout::NotApplicable);
         assert_eq!(
-            patience(&minicluster(json!({})), &unstarted, NEVER_READY, after(900)),
-            Patience::Fine
+            ask(Readiness { command_started: true, ..NEVER_READY }, 61),
+            ReadyTimeout::NotApplicable
         );
     }
 
     #[test]
-    fn it_tries_again_after_a_rest_and_at_once_without_a_limit() {
-        let rests = job(json!({ "metadata": { "annotations": { GIVEN_BACK: START } } }));
+    fn without_a_limit_or_a_start_time_there_is_no_timeout() {
+        let unlimited = minicluster(json!({ "spec": { "readyTimeoutSeconds": 0 } }));
+        assert_eq!(
+            ready_timeout(&unlimited, &job(json!({})), NEVER_READY, after(900)),
+            ReadyTimeout::NotApplicable
+        );
+        let unstarted = job(json!({ "status": null }));
+        assert_eq!(
+            ready_timeout(&minicluster(json!({})), &unstarted, NEVER_READY, after(900)),
+            ReadyTimeout::NotApplicable
+        );
+    }
+
+    #[test]
+    fn it_retries_after_a_back_off_and_at_once_without_a_limit() {
+        let rests = job(json!({ "metadata": { "annotations": { GIVEN_BACK_ANNOTATION: START } } }));
         let limited = minicluster(json!({}));
-        assert!(matches!(patience(&limited, &rests, NEVER_READY, after(9)), Patience::Rests(_)));
-        assert_eq!(patience(&limited, &rests, NEVER_READY, after(30)), Patience::TryAgain);
+        assert!(matches!(
+            ready_timeout(&limited, &rests, NEVER_READY, after(9)),
+            ReadyTimeout::BackingOff(_)
+        ));
+        assert_eq!(ready_timeout(&limited, &rests, NEVER_READY, after(30)), ReadyTimeout::Retry);
         let unlimited = minicluster(json!({ "spec": { "readyTimeoutSeconds": null } }));
-        assert_eq!(patience(&unlimited, &rests, NEVER_READY, after(1)), Patience::TryAgain);
+        assert_eq!(ready_timeout(&unlimited, &rests, NEVER_READY, after(1)), ReadyTimeout::Retry);
     }
 
     #[test]
-    fn time_stands_still_while_the_job_is_suspended_or_kueues() {
+    fn there_is_no_timeout_while_the_job_is_suspended_or_belongs_to_kueue() {
         let minicluster = minicluster(json!({}));
-        let ask = |patch| patience(&minicluster, &job(patch), NEVER_READY, after(900));
-        assert_eq!(ask(json!({})), Patience::GiveBack);
-        assert_eq!(ask(json!({ "spec": { "suspend": true, "template": {} } })), Patience::Fine);
+        let ask = |patch| ready_timeout(&minicluster, &job(patch), NEVER_READY, after(900));
+        assert_eq!(ask(json!({})), ReadyTimeout::Release);
+        assert_eq!(
+            ask(json!({ "spec": { "suspend": true, "template": {} } })),
+            ReadyTimeout::NotApplicable
+        );
         let noticed = json!({ "conditions": [{ "type": "Suspended", "status": "True" }] });
-        assert_eq!(ask(json!({ "status": noticed })), Patience::Fine);
+        assert_eq!(ask(json!({ "status": noticed })), ReadyTimeout::NotApplicable);
         let labels = json!({ "labels": { "kueue.x-k8s.io/queue-name": "batch" } });
-        assert_eq!(ask(json!({ "metadata": labels })), Patience::Fine);
+        assert_eq!(ask(json!({ "metadata": labels })), ReadyTimeout::NotApplicable);
     }
 
     #[test]
-    fn two_clusters_that_rest_equally_long_once_do_not_do_so_for_ever() {
+    fn two_clusters_do_not_always_have_the_same_back_off() {
         let one = minicluster(json!({}));
         let other = minicluster(json!({ "metadata": { "uid": "v" } }));
-        let rests = |seconds| (rest(&one, after(seconds)), rest(&other, after(seconds)));
+        let rests = |seconds| {
+            (back_off_seconds(&one, after(seconds)), back_off_seconds(&other, after(seconds)))
+        };
         let all: Vec<(i64, i64)> = (0..50).map(rests).collect();
         assert!(all.iter().all(|(a, b)| (10..=30).contains(a) && (10..=30).contains(b)));
         assert!(all.iter().filter(|(a, b)| a == b).count() < 10, "{all:?}");
     }
 
     #[test]
-    fn a_cluster_that_was_ready_has_its_time_from_when_it_was_not() {
+    fn the_timeout_counts_from_when_the_cluster_became_unready() {
         let lead = Readiness { unready_since: Some(after(300)), ..NEVER_READY };
         let ask =
-            |seconds| patience(&minicluster(json!({})), &job(json!({})), lead, after(seconds));
-        assert_eq!(ask(310), Patience::Until(after(360)));
-        assert_eq!(ask(360), Patience::GiveBack);
+            |seconds| ready_timeout(&minicluster(json!({})), &job(json!({})), lead, after(seconds));
+        assert_eq!(ask(310), ReadyTimeout::Until(after(360)));
+        assert_eq!(ask(360), ReadyTimeout::Release);
         // Before the Job was resumed, it was another run.
         let earlier = Readiness { unready_since: Some(after(-300)), ..NEVER_READY };
-        let ask = patience(&minicluster(json!({})), &job(json!({})), earlier, after(1));
-        assert_eq!(ask, Patience::Until(after(60)));
+        let ask = ready_timeout(&minicluster(json!({})), &job(json!({})), earlier, after(1));
+        assert_eq!(ask, ReadyTimeout::Until(after(60)));
     }
 }

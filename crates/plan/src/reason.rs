@@ -3,25 +3,25 @@
 
 use flux_operator_api::Reason;
 use flux_operator_queue as queue;
-use flux_operator_queue::{EvictReason, InactiveReason, SetupMistake};
-use flux_operator_wire::EndingReason;
+use flux_operator_queue::{EvictionReason, InactiveReason, SetupProblem};
+use flux_operator_wire::TerminationReason;
 
 /// Why a job waits.
-pub fn of_waiting(reason: &queue::Reason) -> Reason {
+pub fn of_waiting(reason: &queue::WaitReason) -> Reason {
     match reason {
-        queue::Reason::Pending => Reason::Pending,
-        queue::Reason::Suspended => Reason::Suspended,
-        queue::Reason::NoQueue => Reason::NoQueue,
-        queue::Reason::UnknownQueue(_) => Reason::UnknownQueue,
-        queue::Reason::NotServed(_) => Reason::NotServed,
-        queue::Reason::AmbiguousQueue(_) => Reason::AmbiguousQueue,
-        queue::Reason::QueueInactive(inactive) => of_inactive(inactive.reason),
-        queue::Reason::TooLarge { .. } => Reason::TooLarge,
-        queue::Reason::ExceedsQuota { .. } => Reason::ExceedsMaxQuota,
-        queue::Reason::WaitingForQuota { .. } => Reason::WaitingForQuota,
-        queue::Reason::BehindOthers { .. } => Reason::BehindOthers,
-        queue::Reason::NamespaceQuota { .. } => Reason::NamespaceQuota,
-        queue::Reason::BackingOff { .. } => Reason::BackingOff,
+        queue::WaitReason::Pending => Reason::Pending,
+        queue::WaitReason::Suspended => Reason::Suspended,
+        queue::WaitReason::NoQueue => Reason::NoQueue,
+        queue::WaitReason::UnknownQueue(_) => Reason::UnknownQueue,
+        queue::WaitReason::NotServed(_) => Reason::NotServed,
+        queue::WaitReason::AmbiguousQueue(_) => Reason::AmbiguousQueue,
+        queue::WaitReason::QueueInactive(inactive) => of_inactive(inactive.reason),
+        queue::WaitReason::TooLarge { .. } => Reason::TooLarge,
+        queue::WaitReason::ExceedsQuota { .. } => Reason::ExceedsMaxQuota,
+        queue::WaitReason::WaitingForQuota { .. } => Reason::WaitingForQuota,
+        queue::WaitReason::BehindOthers { .. } => Reason::BehindOthers,
+        queue::WaitReason::NamespaceQuota { .. } => Reason::NamespaceQuota,
+        queue::WaitReason::BackingOff { .. } => Reason::BackingOff,
     }
 }
 
@@ -32,39 +32,39 @@ pub fn of_inactive(reason: InactiveReason) -> Reason {
         InactiveReason::Conflict => Reason::Conflict,
         InactiveReason::Terminating => Reason::Terminating,
         InactiveReason::Stopped => Reason::Stopped,
-        InactiveReason::Mistaken(mistake) => match mistake {
-            SetupMistake::Invalid => Reason::Invalid,
-            SetupMistake::NotYetSupported => Reason::NotYetSupported,
-            SetupMistake::BadQuota => Reason::BadQuota,
-            SetupMistake::BadSelector => Reason::BadSelector,
-            SetupMistake::SelectorNotHere => Reason::SelectorNotHere,
-            SetupMistake::NodesUnknown => Reason::NodesUnknown,
-            SetupMistake::Unreadable => Reason::OperatorError,
+        InactiveReason::Unusable(mistake) => match mistake {
+            SetupProblem::Invalid => Reason::Invalid,
+            SetupProblem::NotYetSupported => Reason::NotYetSupported,
+            SetupProblem::BadQuota => Reason::BadQuota,
+            SetupProblem::BadSelector => Reason::BadSelector,
+            SetupProblem::SelectorNotHere => Reason::SelectorNotHere,
+            SetupProblem::NodesUnknown => Reason::NodesUnknown,
+            SetupProblem::Unreadable => Reason::OperatorError,
         },
     }
 }
 
 /// Why a queue evicts a job.
-pub(crate) fn of_eviction(reason: EvictReason) -> Reason {
+pub(crate) fn of_eviction(reason: EvictionReason) -> Reason {
     match reason {
-        EvictReason::QueueStopped => Reason::QueueStopped,
-        EvictReason::OverQuota => Reason::OverQuota,
+        EvictionReason::QueueStopped => Reason::QueueStopped,
+        EvictionReason::OverQuota => Reason::OverQuota,
     }
 }
 
 /// How an agent has exited.
-pub(crate) fn of_ending(reason: EndingReason) -> Reason {
+pub(crate) fn of_ending(reason: TerminationReason) -> Reason {
     match reason {
-        EndingReason::Completed => Reason::Completed,
-        EndingReason::CommandFailed => Reason::CommandFailed,
-        EndingReason::HookFailed => Reason::HookFailed,
-        EndingReason::FluxMissing => Reason::FluxMissing,
-        EndingReason::FluxTooOld => Reason::FluxTooOld,
-        EndingReason::BrokerFailed => Reason::BrokerFailed,
-        EndingReason::BadCertificate => Reason::BadCertificate,
-        EndingReason::BadPlan => Reason::BadPlan,
-        EndingReason::RestartLimit => Reason::RestartLimit,
-        EndingReason::Stopped => Reason::Stopped,
+        TerminationReason::Completed => Reason::Completed,
+        TerminationReason::CommandFailed => Reason::CommandFailed,
+        TerminationReason::HookFailed => Reason::HookFailed,
+        TerminationReason::FluxMissing => Reason::FluxMissing,
+        TerminationReason::FluxTooOld => Reason::FluxTooOld,
+        TerminationReason::BrokerFailed => Reason::BrokerFailed,
+        TerminationReason::BadCertificate => Reason::BadCertificate,
+        TerminationReason::BadPlan => Reason::BadPlan,
+        TerminationReason::RestartLimit => Reason::RestartLimit,
+        TerminationReason::Stopped => Reason::Stopped,
     }
 }
 
@@ -74,15 +74,15 @@ mod tests {
     use flux_operator_api::reason::Topic;
 
     #[test]
-    fn what_makes_a_queue_inactive_is_explained_as_a_queues_own_matter() {
+    fn reasons_of_an_inactive_queue_have_the_topic_queue() {
         let mistakes = [
-            SetupMistake::Invalid,
-            SetupMistake::NotYetSupported,
-            SetupMistake::BadQuota,
-            SetupMistake::BadSelector,
-            SetupMistake::SelectorNotHere,
-            SetupMistake::NodesUnknown,
-            SetupMistake::Unreadable,
+            SetupProblem::Invalid,
+            SetupProblem::NotYetSupported,
+            SetupProblem::BadQuota,
+            SetupProblem::BadSelector,
+            SetupProblem::SelectorNotHere,
+            SetupProblem::NodesUnknown,
+            SetupProblem::Unreadable,
         ];
         let own = [
             InactiveReason::Replaced,
@@ -90,30 +90,30 @@ mod tests {
             InactiveReason::Terminating,
             InactiveReason::Stopped,
         ];
-        for inactive in own.into_iter().chain(mistakes.map(InactiveReason::Mistaken)) {
+        for inactive in own.into_iter().chain(mistakes.map(InactiveReason::Unusable)) {
             let reason = of_inactive(inactive);
             assert!(reason.topics().contains(&Topic::Queue), "{reason}");
             // Its jobs wait for the owner of the queue.
-            assert!(!reason.needs_user_of_job(), "{reason}");
+            assert!(!reason.needs_job_owner(), "{reason}");
         }
     }
 
     #[test]
-    fn an_agents_word_is_the_conditions() {
-        for ending in [
-            EndingReason::Completed,
-            EndingReason::CommandFailed,
-            EndingReason::HookFailed,
-            EndingReason::FluxMissing,
-            EndingReason::FluxTooOld,
-            EndingReason::BrokerFailed,
-            EndingReason::BadCertificate,
-            EndingReason::BadPlan,
-            EndingReason::RestartLimit,
-            EndingReason::Stopped,
+    fn an_agents_reason_is_the_conditions() {
+        for termination in [
+            TerminationReason::Completed,
+            TerminationReason::CommandFailed,
+            TerminationReason::HookFailed,
+            TerminationReason::FluxMissing,
+            TerminationReason::FluxTooOld,
+            TerminationReason::BrokerFailed,
+            TerminationReason::BadCertificate,
+            TerminationReason::BadPlan,
+            TerminationReason::RestartLimit,
+            TerminationReason::Stopped,
         ] {
-            let reason = of_ending(ending);
-            assert_eq!(reason.as_str(), ending.as_str());
+            let reason = of_ending(termination);
+            assert_eq!(reason.as_str(), termination.as_str());
             assert!(reason.topics().contains(&Topic::Finish), "{reason}");
         }
     }

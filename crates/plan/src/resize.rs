@@ -12,13 +12,13 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::kubernetes::Rendering;
+use crate::observed::{Observed, is_lead, is_terminating};
 use crate::rank_table::RankTable;
-use crate::seen::{Seen, is_going, is_lead};
 use crate::status::ready_since;
 use crate::time::seconds_after;
 
 /// The annotation of the Job with the time since which ranks are drained.
-pub(crate) const DRAINING: &str = "flux-framework.org/draining";
+pub(crate) const DRAINING_ANNOTATION: &str = "flux-framework.org/draining";
 
 /// How long to wait for jobs on ranks that are to be removed, in seconds: as long as
 /// most autoscalers wait before they remove a node.
@@ -26,7 +26,7 @@ const LIMIT: i64 = 300;
 
 /// Seconds within which a lead that reports at all has reported: it tries every
 /// 30 seconds while the operator is not reachable.
-const FIRST_REPORT: i64 = 40;
+const FIRST_REPORT_SECONDS: i64 = 40;
 
 /// What to do about the Job's size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +34,9 @@ pub(crate) enum Resize {
     /// Nothing.
     Keep,
     /// It already has the wanted size again: remove the note that ranks are drained.
-    Stay,
+    Cancel,
     /// Change it now.
-    Now,
+    Apply,
     /// Change it now although jobs run on ranks that are removed: the limit is reached.
     Force(Shrinking),
     /// Start to drain, and note the time.
@@ -87,7 +87,7 @@ impl std::fmt::Display for Shrinking {
 
 /// What the lead reports about draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lead<'a> {
+pub(crate) enum LeadState<'a> {
     /// There is no lead to ask.
     Absent,
     /// It should report before then.
@@ -97,49 +97,55 @@ pub(crate) enum Lead<'a> {
 }
 
 /// Whether there is a lead that can drain ranks.
-pub(crate) fn lead<'a>(rendering: &Rendering<'_>, seen: &'a Seen, job: &Job) -> Lead<'a> {
+pub(crate) fn lead_state<'a>(
+    rendering: &Rendering<'_>,
+    observed: &'a Observed,
+    job: &Job,
+) -> LeadState<'a> {
     let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
-    let mut leads = seen.job_pods().filter(|pod| is_lead(pod) && !is_going(pod));
+    let mut leads = observed.job_pods().filter(|pod| is_lead(pod) && !is_terminating(pod));
     let (Some(ready), Some(_), false) =
         (leads.find_map(ready_since), &rendering.settings.report_url, suspended)
     else {
-        return Lead::Absent;
+        return LeadState::Absent;
     };
-    let until = seconds_after(ready.max(seen.watching_since), FIRST_REPORT);
-    match &seen.report {
+    let until = seconds_after(ready.max(observed.watching_since), FIRST_REPORT_SECONDS);
+    match &observed.report {
         // However old it is: without it ranks would be removed while jobs run on them.
-        Some(report) => Lead::Reports(report.state.drained.as_ref()),
-        None if seen.now < until => Lead::Expected(until),
-        None => Lead::Absent,
+        Some(report) => LeadState::Reports(report.state.drained.as_ref()),
+        None if observed.now < until => LeadState::Expected(until),
+        None => LeadState::Absent,
     }
 }
 
 /// What to do about the size of a Job, which should be `want`.
-pub(crate) fn resize(job: &Job, want: u32, lead: Lead<'_>, now: Timestamp) -> Resize {
+pub(crate) fn resize(job: &Job, want: u32, lead: LeadState<'_>, now: Timestamp) -> Resize {
     let spec = job.spec.as_ref();
     let count = |count: Option<i32>| u32::try_from(count.unwrap_or_default()).unwrap_or_default();
     let have = count(spec.and_then(|spec| spec.completions));
-    let since = since(job);
+    let since = draining_since(job);
     if want >= have {
         let right = want == have && count(spec.and_then(|spec| spec.parallelism)) == want;
         return match (right, since) {
             (true, None) => Resize::Keep,
-            (true, Some(_)) => Resize::Stay,
-            (false, _) => Resize::Now,
+            (true, Some(_)) => Resize::Cancel,
+            (false, _) => Resize::Apply,
         };
     }
     let ranks = IdSet::first_n(have).difference(&IdSet::first_n(want));
     let until = seconds_after(since.unwrap_or(now), LIMIT);
     let drained = match lead {
-        Lead::Absent => return Resize::Now,
-        Lead::Expected(_) => None,
-        Lead::Reports(drained) => drained.filter(|drained| answers(drained, since, &ranks)),
+        LeadState::Absent => return Resize::Apply,
+        LeadState::Expected(_) => None,
+        LeadState::Reports(drained) => {
+            drained.filter(|drained| is_answer_to(drained, since, &ranks))
+        }
     };
-    let busy = drained.map(|drained| common(&drained.busy, &ranks));
+    let busy = drained.map(|drained| intersection(&drained.busy, &ranks));
     let waits = Shrinking { ranks, busy, until, forced: false };
     match since {
         None => Resize::Begin(waits),
-        Some(_) if waits.busy.as_ref().is_some_and(IdSet::is_empty) => Resize::Now,
+        Some(_) if waits.busy.as_ref().is_some_and(IdSet::is_empty) => Resize::Apply,
         Some(_) if now >= until => Resize::Force(Shrinking { forced: true, ..waits }),
         Some(_) => Resize::Wait(waits),
     }
@@ -148,14 +154,14 @@ pub(crate) fn resize(job: &Job, want: u32, lead: Lead<'_>, now: Timestamp) -> Re
 impl Resize {
     /// What the lead should do: use only as many of the Job's own ranks as are requested.
     /// Ranks of others are not drained here.
-    pub(crate) fn work(&self, job: &Job, ranks: &RankTable, now: Timestamp) -> Drain {
+    pub(crate) fn lead_work(&self, job: &Job, ranks: &RankTable, now: Timestamp) -> Drain {
         let since = match self {
             Resize::Begin(_) => Some(now),
-            Resize::Wait(_) => since(job),
-            Resize::Keep | Resize::Stay | Resize::Now | Resize::Force(_) => None,
+            Resize::Wait(_) => draining_since(job),
+            Resize::Keep | Resize::Cancel | Resize::Apply | Resize::Force(_) => None,
         };
         let used = ranks.first_rank().saturating_add(ranks.size);
-        let ranks = ranks.own().difference(&IdSet::first_n(used));
+        let ranks = ranks.own_ranks().difference(&IdSet::first_n(used));
         Drain { ranks, since: since.map(|since| since.to_string()).unwrap_or_default() }
     }
 
@@ -165,14 +171,14 @@ impl Resize {
             Resize::Begin(shrinking) | Resize::Wait(shrinking) | Resize::Force(shrinking) => {
                 Some(shrinking)
             }
-            Resize::Keep | Resize::Stay | Resize::Now => None,
+            Resize::Keep | Resize::Cancel | Resize::Apply => None,
         }
     }
 
     /// When the decision changes with time alone.
-    pub(crate) fn look_again(&self, lead: Lead<'_>) -> Option<Timestamp> {
+    pub(crate) fn requeue_at(&self, lead: LeadState<'_>) -> Option<Timestamp> {
         match (self, lead) {
-            (Resize::Begin(waits) | Resize::Wait(waits), Lead::Expected(until)) => {
+            (Resize::Begin(waits) | Resize::Wait(waits), LeadState::Expected(until)) => {
                 Some(waits.until.min(until))
             }
             (Resize::Begin(waits) | Resize::Wait(waits), _) => Some(waits.until),
@@ -182,17 +188,17 @@ impl Resize {
 }
 
 /// Since when ranks are drained.
-fn since(job: &Job) -> Option<Timestamp> {
-    job.annotations().get(DRAINING)?.parse().ok()
+fn draining_since(job: &Job) -> Option<Timestamp> {
+    job.annotations().get(DRAINING_ANNOTATION)?.parse().ok()
 }
 
 /// Whether the lead's answer is about this drain, and not about an earlier one or fewer ranks.
-fn answers(drained: &Drained, since: Option<Timestamp>, ranks: &IdSet) -> bool {
+fn is_answer_to(drained: &Drained, since: Option<Timestamp>, ranks: &IdSet) -> bool {
     since.is_some_and(|since| drained.asked.since == since.to_string())
         && ranks.is_subset(&drained.asked.ranks)
 }
 
-fn common(one: &IdSet, other: &IdSet) -> IdSet {
+fn intersection(one: &IdSet, other: &IdSet) -> IdSet {
     one.difference(&one.difference(other))
 }
 
@@ -208,7 +214,8 @@ mod tests {
     }
 
     fn job(size: i32, since: Option<&str>) -> Job {
-        let annotations: Value = since.map(|since| json!({ DRAINING: since })).unwrap_or_default();
+        let annotations: Value =
+            since.map(|since| json!({ DRAINING_ANNOTATION: since })).unwrap_or_default();
         serde_json::from_value(json!({
             "metadata": { "annotations": annotations },
             "spec": { "parallelism": size, "completions": size, "template": {} },
@@ -225,8 +232,8 @@ mod tests {
     fn shown(resize: &Resize) -> String {
         let word = match resize {
             Resize::Keep => "keep",
-            Resize::Stay => "stay",
-            Resize::Now => "now",
+            Resize::Cancel => "stay",
+            Resize::Apply => "now",
             Resize::Force(_) => "force",
             Resize::Begin(_) => "begin",
             Resize::Wait(_) => "wait",
@@ -242,23 +249,23 @@ mod tests {
     fn what_to_do_about_a_size() {
         let (old, idle) = (drained("3", ""), drained("2-3", ""));
         let (busy, beyond) = (drained("2-3", "3"), drained("2-3", "2"));
-        let reports = |drained| Lead::Reports(Some(drained));
-        let silent = Lead::Reports(None);
+        let reports = |drained| LeadState::Reports(Some(drained));
+        let silent = LeadState::Reports(None);
         let another = Some("2026-01-01T00:00:01Z");
         let start = Some(START);
         let table = [
             // The Job's size, since when it drains, the wanted size, the lead, seconds.
             (2, None, 2, silent, 0, "keep"),
             (2, None, 4, silent, 0, "now"),
-            (2, None, 4, Lead::Absent, 0, "now"),
-            (4, None, 2, Lead::Absent, 0, "now"),
+            (2, None, 4, LeadState::Absent, 0, "now"),
+            (4, None, 2, LeadState::Absent, 0, "now"),
             (4, None, 2, silent, 0, "begin 2-3"),
             // An answer about another time does not count.
             (4, None, 2, reports(&idle), 0, "begin 2-3"),
             (4, another, 2, reports(&idle), 2, "wait 2-3"),
-            (4, None, 2, Lead::Expected(after(40)), 0, "begin 2-3"),
-            (4, start, 2, Lead::Expected(after(40)), 5, "wait 2-3"),
-            (4, start, 2, Lead::Absent, 5, "now"),
+            (4, None, 2, LeadState::Expected(after(40)), 0, "begin 2-3"),
+            (4, start, 2, LeadState::Expected(after(40)), 5, "wait 2-3"),
+            (4, start, 2, LeadState::Absent, 5, "now"),
             (4, start, 2, silent, 5, "wait 2-3"),
             (4, start, 2, reports(&old), 5, "wait 2-3"),
             (4, start, 2, reports(&busy), 5, "wait 2-3: 3"),
@@ -283,10 +290,10 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_parallelism_is_put_right() {
+    fn parallelism_changed_by_another_client_is_corrected() {
         let mut job = job(2, None);
         job.spec.as_mut().unwrap().parallelism = Some(1);
-        assert_eq!(resize(&job, 2, Lead::Absent, after(0)), Resize::Now);
+        assert_eq!(resize(&job, 2, LeadState::Absent, after(0)), Resize::Apply);
     }
 
     fn table(size: u32) -> RankTable {
@@ -297,10 +304,10 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_is_told_which_ranks_are_used_and_who_is_waited_for() {
+    fn the_lead_drains_unused_ranks_since_the_start_of_the_wait() {
         let work = |job: &Job, want, seconds| {
-            let decided = resize(job, want, Lead::Reports(None), after(seconds));
-            let Drain { ranks, since } = decided.work(job, &table(want), after(seconds));
+            let decided = resize(job, want, LeadState::Reports(None), after(seconds));
+            let Drain { ranks, since } = decided.lead_work(job, &table(want), after(seconds));
             (ranks.to_string(), since)
         };
         let (begun, settled) = (START.to_owned(), String::new());
@@ -311,11 +318,11 @@ mod tests {
     }
 
     #[test]
-    fn time_matters_only_while_somebody_is_waited_for() {
+    fn a_requeue_is_needed_only_while_waiting() {
         let job = job(4, Some(START));
-        let ask = |want, lead| resize(&job, want, lead, after(1)).look_again(lead);
-        assert_eq!(ask(2, Lead::Reports(None)), Some(after(300)));
-        assert_eq!(ask(2, Lead::Expected(after(40))), Some(after(40)));
-        assert_eq!(ask(4, Lead::Reports(None)), None);
+        let ask = |want, lead| resize(&job, want, lead, after(1)).requeue_at(lead);
+        assert_eq!(ask(2, LeadState::Reports(None)), Some(after(300)));
+        assert_eq!(ask(2, LeadState::Expected(after(40))), Some(after(40)));
+        assert_eq!(ask(4, LeadState::Reports(None)), None);
     }
 }

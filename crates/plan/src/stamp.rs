@@ -10,13 +10,13 @@ use crate::fingerprint::Fingerprint;
 use crate::kubernetes::Rendering;
 use crate::rank_table::{RankTable, RankTableError};
 
-const SPEC: &str = "flux-framework.org/spec";
-const VERSION: &str = "flux-framework.org/version";
-const RANKS: &str = "flux-framework.org/ranks";
+const SPEC_ANNOTATION: &str = "flux-framework.org/spec";
+const VERSION_ANNOTATION: &str = "flux-framework.org/version";
+const RANKS_ANNOTATION: &str = "flux-framework.org/ranks";
 
 /// Fields that may change at any time: the operator reads them in every reconciliation, or
 /// they can change in an existing Job.
-const FREE: [&str; 10] = [
+const MUTABLE_FIELDS: [&str; 10] = [
     "cleanup",
     "deadlineSeconds",
     "jobLabels",
@@ -36,9 +36,9 @@ const DEPTH: usize = 2;
 pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>) {
     let fingerprint = fingerprint(&rendering.minicluster.spec);
     let annotations = job.annotations_mut();
-    annotations.insert(SPEC.into(), fingerprint.to_text());
-    annotations.insert(VERSION.into(), this_version());
-    annotations.insert(RANKS.into(), rendering.cluster.ranks.max_size().to_string());
+    annotations.insert(SPEC_ANNOTATION.into(), fingerprint.to_text());
+    annotations.insert(VERSION_ANNOTATION.into(), this_version());
+    annotations.insert(RANKS_ANNOTATION.into(), rendering.cluster.ranks.max_size().to_string());
 }
 
 /// This program's release and build. Builds of one release may write different objects, and an
@@ -49,33 +49,34 @@ fn this_version() -> String {
 
 /// Fields of a spec that differ from those that the Job was created from.
 pub(crate) fn changed_fields(job: &Job, now: &MiniClusterSpec) -> Vec<String> {
-    let made_from = job.annotations().get(SPEC).and_then(|text| Fingerprint::parse(text));
+    let made_from =
+        job.annotations().get(SPEC_ANNOTATION).and_then(|text| Fingerprint::parse(text));
     made_from.map(|then| then.differences(&fingerprint(now))).unwrap_or_default()
 }
 
 /// Whether this very build created the Job. What agents of another build read must not be
 /// rewritten by this one.
-pub(crate) fn is_ours(job: &Job) -> bool {
-    job.annotations().get(VERSION).is_some_and(|version| *version == this_version())
+pub(crate) fn is_this_build(job: &Job) -> bool {
+    job.annotations().get(VERSION_ANNOTATION).is_some_and(|version| *version == this_version())
 }
 
 /// The number of hosts of its own that the cluster was started with, or may grow to.
-pub(crate) fn ranks(job: &Job) -> Option<i32> {
-    job.annotations().get(RANKS)?.parse().ok()
+pub(crate) fn booted_ranks(job: &Job) -> Option<i32> {
+    job.annotations().get(RANKS_ANNOTATION)?.parse().ok()
 }
 
 /// The rank table that the brokers were started with.
-pub(crate) fn as_booted(
+pub(crate) fn booted_rank_table(
     minicluster: &MiniCluster,
     job: Option<&Job>,
 ) -> Result<RankTable, RankTableError> {
     let mut spec = minicluster.spec.clone();
-    spec.max_size = job.and_then(ranks).max(spec.max_size);
+    spec.max_size = job.and_then(booted_ranks).max(spec.max_size);
     RankTable::of(&minicluster.name_any(), &spec, Resources::default())
 }
 
 fn fingerprint(spec: &MiniClusterSpec) -> Fingerprint {
-    Fingerprint::of(spec, &FREE, DEPTH)
+    Fingerprint::of(spec, &MUTABLE_FIELDS, DEPTH)
 }
 
 #[cfg(test)]
@@ -84,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_may_change_at_any_time_is_no_change() {
+    fn mutable_fields_are_not_compared() {
         let of = |spec| fingerprint(&serde_json::from_value(spec).unwrap());
         let before = of(json!({ "containers": [{}] }));
         let after = of(json!({

@@ -9,7 +9,7 @@ use crate::kubernetes::{CLUSTER_LABEL, NewKeys};
 use crate::queueing::JOB_LABEL;
 
 /// The field manager of the objects that we create.
-pub const MANAGER: &str = "flux-operator";
+pub const FIELD_MANAGER: &str = "flux-operator";
 
 /// One change of an object, in the namespace of the object that is reconciled.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub enum Step {
 
 impl Step {
     /// Whether the step changes the reconciled object itself.
-    pub fn is_of_self(&self) -> bool {
+    pub fn changes_self(&self) -> bool {
         matches!(self, Step::PatchSelf(_) | Step::DeleteSelf)
     }
 

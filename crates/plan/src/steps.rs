@@ -13,19 +13,19 @@ use serde_json::json;
 
 use crate::job_change::job_change;
 use crate::kubernetes::{self, NewKeys, Rendering, belongs_to_kueue};
-use crate::queueing::{room, waits};
-use crate::ready_timeout::{Patience, patience};
-use crate::resize::{Resize, Shrinking, lead, resize};
-use crate::seen::{LEAD_INDEX, Seen, is_going, is_lead};
-use crate::status::{has_ended, readiness};
-use crate::step::{MANAGER, Object, Step, Target, TargetKind};
+use crate::observed::{LEAD_INDEX, Observed, is_lead, is_terminating};
+use crate::queueing::{granted_nodes, is_waiting};
+use crate::ready_timeout::{ReadyTimeout, ready_timeout};
+use crate::resize::{Resize, Shrinking, lead_state, resize};
+use crate::status::{finished_at, readiness};
+use crate::step::{FIELD_MANAGER, Object, Step, Target, TargetKind};
 use crate::time::seconds_after;
 use crate::valid::Valid;
 use crate::{drift, stamp};
 
 /// Why a spec is not applied as it is, although it is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum Blocker {
     /// These fields went into a Job that has started, and cannot change any more.
     Immutable(Vec<String>),
     /// More hosts than the brokers were started with.
@@ -36,45 +36,45 @@ pub enum Hold {
         ranks: i32,
     },
     /// More nodes than the queue has granted.
-    NoRoom {
+    ExceedsGrant {
         /// The requested size.
         size: i32,
         /// The number of nodes that were granted.
-        room: i32,
+        granted: i32,
     },
     /// A Job of this name has another owner.
     NotOurs,
 }
 
-impl Hold {
+impl Blocker {
     /// The condition's reason.
     pub fn reason(&self) -> Reason {
         match self {
-            Hold::Immutable(_) => Reason::Immutable,
-            Hold::TooLarge { .. } => Reason::TooLarge,
-            Hold::NoRoom { .. } => Reason::NoRoom,
-            Hold::NotOurs => Reason::NotOurs,
+            Blocker::Immutable(_) => Reason::Immutable,
+            Blocker::TooLarge { .. } => Reason::TooLarge,
+            Blocker::ExceedsGrant { .. } => Reason::NoRoom,
+            Blocker::NotOurs => Reason::NotOurs,
         }
     }
 }
 
-impl std::fmt::Display for Hold {
+impl std::fmt::Display for Blocker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Hold::Immutable(fields) => write!(
+            Blocker::Immutable(fields) => write!(
                 f,
                 "{} cannot change once the cluster has started: change it back, or delete the MiniCluster and create it again",
                 fields.join(", ")
             ),
-            Hold::TooLarge { size, ranks } => write!(
+            Blocker::TooLarge { size, ranks } => write!(
                 f,
                 "spec.size {size} is more than the {ranks} hosts the cluster was started with: set spec.maxSize before it starts"
             ),
-            Hold::NoRoom { size, room } => write!(
+            Blocker::ExceedsGrant { size, granted } => write!(
                 f,
-                "spec.size {size} is more than the {room} nodes that its queue has granted: suspend the cluster and resume it, so that it waits for quota for all of them"
+                "spec.size {size} is more than the {granted} nodes that its queue has granted: suspend the cluster and resume it, so that it waits for quota for all of them"
             ),
-            Hold::NotOurs => {
+            Blocker::NotOurs => {
                 f.write_str("a Job of this name has another owner: rename one of them")
             }
         }
@@ -87,53 +87,57 @@ pub(crate) struct Plan {
     /// The steps, in order.
     pub(crate) steps: Vec<Step>,
     /// Why the spec is not applied as it is.
-    pub(crate) hold: Option<Hold>,
+    pub(crate) blocker: Option<Blocker>,
     /// What the lead should drain, if that is known.
     pub(crate) drain: Option<Drain>,
     /// The ranks that are removed, and what they wait for.
     pub(crate) shrinking: Option<Shrinking>,
     /// When the plan changes with time alone.
-    pub(crate) look_again: Option<Timestamp>,
+    pub(crate) requeue_at: Option<Timestamp>,
 }
 
 /// The MiniCluster with the hosts its brokers were started with: the rank table is
 /// fixed at boot, and a replaced pod must get the same hosts. In a queue
 /// it has no more nodes than it was granted.
-pub(crate) fn as_booted(minicluster: Valid, seen: &Seen) -> Valid {
+pub(crate) fn with_booted_hosts(minicluster: Valid, observed: &Observed) -> Valid {
     let (mut size, mut max_size) = (minicluster.spec.size, minicluster.spec.max_size);
-    if let Some(ranks) = seen.job.as_deref().and_then(stamp::ranks) {
+    if let Some(ranks) = observed.job.as_deref().and_then(stamp::booted_ranks) {
         max_size = Some(ranks.max(max_size.unwrap_or_default()));
         size = size.min(ranks);
     }
-    if let Some(room) = room(&minicluster) {
-        size = size.min(room);
+    if let Some(granted) = granted_nodes(&minicluster) {
+        size = size.min(granted);
     }
     minicluster.resized(size, max_size)
 }
 
 /// Computes the plan. `rendering` is that of the MiniCluster [`with_booted_hosts`], `asked` is
 /// what the user has written.
-pub(crate) fn plan(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen) -> Plan {
-    if let Some(since) = has_ended(asked) {
+pub(crate) fn plan(
+    requested: &MiniCluster,
+    rendering: &Rendering<'_>,
+    observed: &Observed,
+) -> Plan {
+    if let Some(since) = finished_at(requested) {
         // If the Job was deleted after it finished, it is not run again: that must be requested.
-        return after_the_end(asked, since, seen.now);
+        return clean_up(requested, since, observed.now);
     }
-    match seen.job.as_deref() {
-        None => Plan { steps: create(rendering, seen), ..Plan::default() },
+    match observed.job.as_deref() {
+        None => Plan { steps: create(rendering, observed), ..Plan::default() },
         // Its replacement is created when it is deleted.
         Some(job) if job.metadata.deletion_timestamp.is_some() => Plan::default(),
         // Kubernetes deletes it in a moment.
-        Some(job) if is_left_behind(job, asked) => Plan::default(),
-        Some(job) if !is_owned(job.owner_references(), asked) => {
-            Plan { hold: Some(Hold::NotOurs), ..Plan::default() }
+        Some(job) if is_of_former_minicluster(job, requested) => Plan::default(),
+        Some(job) if !is_owned(job.owner_references(), requested) => {
+            Plan { blocker: Some(Blocker::NotOurs), ..Plan::default() }
         }
         // Kubernetes deletes the pods of a namespace first and waits for them. But a Job
         // keeps its last failed pods until it has replaced them, which it cannot do in that
         // namespace any more: unless the Job is deleted, that takes forever.
-        Some(job) if seen.namespace_is_terminating() => {
+        Some(job) if observed.namespace_is_terminating() => {
             Plan { steps: vec![delete(job)], ..Plan::default() }
         }
-        Some(job) => maintain(asked, rendering, seen, job),
+        Some(job) => maintain(requested, rendering, observed, job),
     }
 }
 
@@ -142,12 +146,12 @@ fn delete(job: &Job) -> Step {
 }
 
 /// Everything that is missing, the Job last: its pods need the rest.
-fn create(rendering: &Rendering<'_>, seen: &Seen) -> Vec<Step> {
+fn create(rendering: &Rendering<'_>, observed: &Observed) -> Vec<Step> {
     let mut steps = Vec::new();
     if rendering.owns_secret() {
         steps.push(Step::CreateKeys(Box::new(NewKeys::of(rendering))));
     }
-    steps.extend(beside_the_job(rendering, seen, true));
+    steps.extend(supporting_objects(rendering, observed, true));
     let mut job = kubernetes::job(rendering);
     stamp::stamp(&mut job, rendering);
     steps.push(Step::Create(Object::Job(Box::new(job))));
@@ -155,84 +159,98 @@ fn create(rendering: &Rendering<'_>, seen: &Seen) -> Vec<Step> {
 }
 
 /// Corrects what has drifted, and applies the changes that a Job allows.
-fn maintain(asked: &MiniCluster, rendering: &Rendering<'_>, seen: &Seen, job: &Job) -> Plan {
-    let changed = stamp::changed_fields(job, &asked.spec);
+fn maintain(
+    requested: &MiniCluster,
+    rendering: &Rendering<'_>,
+    observed: &Observed,
+    job: &Job,
+) -> Plan {
+    let changed = stamp::changed_fields(job, &requested.spec);
     // A queue may have granted fewer nodes than requested, and it starts with those.
-    let size = room(asked).map_or(asked.spec.size, |room| asked.spec.size.min(room));
-    let ranks = stamp::ranks(job).filter(|ranks| size > *ranks);
-    if (!changed.is_empty() || ranks.is_some()) && !has_started(seen, job) {
+    let size = granted_nodes(requested)
+        .map_or(requested.spec.size, |granted| requested.spec.size.min(granted));
+    let ranks = stamp::booted_ranks(job).filter(|ranks| size > *ranks);
+    if (!changed.is_empty() || ranks.is_some()) && !has_started(observed, job) {
         return Plan { steps: vec![delete(job)], ..Plan::default() };
     }
-    let patience = patience(asked, job, readiness(asked, seen), seen.now);
+    let patience = ready_timeout(requested, job, readiness(requested, observed), observed.now);
     // The Job was created from another spec; only what may change of it follows this one.
     let mut steps = match changed.is_empty() {
-        true => beside_the_job(rendering, seen, stamp::is_ours(job)),
+        true => supporting_objects(rendering, observed, stamp::is_this_build(job)),
         false => Vec::new(),
     };
-    let immutable = Some(changed).filter(|fields| !fields.is_empty()).map(Hold::Immutable);
-    let too_large = ranks.map(|ranks| Hold::TooLarge { size: asked.spec.size, ranks });
-    let no_room = room(asked).filter(|room| asked.spec.size > *room);
-    let no_room = no_room.map(|room| Hold::NoRoom { size: asked.spec.size, room });
+    let immutable = Some(changed).filter(|fields| !fields.is_empty()).map(Blocker::Immutable);
+    let too_large = ranks.map(|ranks| Blocker::TooLarge { size: requested.spec.size, ranks });
+    let exceeds_grant = granted_nodes(requested).filter(|granted| requested.spec.size > *granted);
+    let exceeds_grant =
+        exceeds_grant.map(|granted| Blocker::ExceedsGrant { size: requested.spec.size, granted });
     let mut wanted = kubernetes::job(rendering);
     if immutable.is_some() {
         // Labels may come from fields that have changed.
         wanted.metadata.labels.clone_from(&job.metadata.labels);
     }
-    let (hosts, lead) = (&rendering.cluster.ranks, lead(rendering, seen, job));
+    let (hosts, lead) = (&rendering.cluster.ranks, lead_state(rendering, observed, job));
     let resize = match belongs_to_kueue(job) {
         // Kueue has counted its pods.
         true => Resize::Keep,
-        false => resize(job, hosts.size, lead, seen.now),
+        false => resize(job, hosts.size, lead, observed.now),
     };
-    let change = job_change(job, &wanted, patience, &resize, seen.now);
+    let change = job_change(job, &wanted, patience, &resize, observed.now);
     steps.extend(
         change.map(|patch| Step::Patch { target: Target::of(TargetKind::Job, job), patch }),
     );
-    steps.extend(labels(seen));
+    steps.extend(label_lead(observed));
     Plan {
         steps,
-        hold: immutable.or(too_large).or(no_room),
-        drain: Some(resize.work(job, hosts, seen.now)),
+        blocker: immutable.or(too_large).or(exceeds_grant),
+        drain: Some(resize.lead_work(job, hosts, observed.now)),
         shrinking: resize.shrinking().cloned(),
-        look_again: match patience {
-            Patience::Until(until) | Patience::Rests(until) => Some(until),
-            Patience::Fine | Patience::GiveBack | Patience::TryAgain => resize.look_again(lead),
+        requeue_at: match patience {
+            ReadyTimeout::Until(until) | ReadyTimeout::BackingOff(until) => Some(until),
+            ReadyTimeout::NotApplicable | ReadyTimeout::Release | ReadyTimeout::Retry => {
+                resize.requeue_at(lead)
+            }
         },
     }
 }
 
 /// The steps for ConfigMap, Services and services pod, if they differ from what is wanted.
-fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) -> Vec<Step> {
+fn supporting_objects(
+    rendering: &Rendering<'_>,
+    observed: &Observed,
+    same_version: bool,
+) -> Vec<Step> {
     let mut steps = Vec::new();
     let map = kubernetes::config_map(rendering);
-    let same = seen.config_map.as_deref().map(|found| drift::config_map_is(found, &map));
+    let same = observed.config_map.as_deref().map(|found| drift::config_map_matches(found, &map));
     let map = Object::ConfigMap(Box::new(map));
     match same {
         None => steps.push(Step::CreateOrApply(map)),
         Some(false) if same_version => {
-            steps.push(Step::Apply { object: map, manager: MANAGER.into() });
+            steps.push(Step::Apply { object: map, manager: FIELD_MANAGER.into() });
         }
         Some(_) => {}
     }
     let services = services(rendering);
     for (service, manager) in &services {
-        let found = seen.services.iter().find(|found| found.name_any() == service.name_any());
-        let same = found.map(|found| drift::service_is(found, service));
+        let found = observed.services.iter().find(|found| found.name_any() == service.name_any());
+        let same = found.map(|found| drift::service_matches(found, service));
         let (object, manager) = (Object::Service(Box::new(service.clone())), manager.clone());
         match same {
             // A Service that others may have created already is applied.
-            None if manager == MANAGER => steps.push(Step::CreateOrApply(object)),
+            None if manager == FIELD_MANAGER => steps.push(Step::CreateOrApply(object)),
             Some(true) => {}
             None | Some(false) => steps.push(Step::Apply { object, manager }),
         }
     }
     let pod = kubernetes::services_pod(rendering);
     // It uses quota too.
-    let pod = pod.filter(|_| !waits(rendering.minicluster));
+    let pod = pod.filter(|_| !is_waiting(rendering.minicluster));
     // A terminating one is waited for; only then can the next one be created.
-    let pod = pod.filter(|pod| !seen.pods.iter().any(|seen| seen.name_any() == pod.name_any()));
+    let pod = pod
+        .filter(|pod| !observed.pods.iter().any(|observed| observed.name_any() == pod.name_any()));
     steps.extend(pod.map(|pod| Step::Create(Object::Pod(Box::new(pod)))));
-    let unwanted = seen.services.iter().filter(|found| {
+    let unwanted = observed.services.iter().filter(|found| {
         is_controlled(found.owner_references(), rendering.minicluster)
             && !services.iter().any(|(service, _)| service.name_any() == found.name_any())
     });
@@ -244,40 +262,41 @@ fn beside_the_job(rendering: &Rendering<'_>, seen: &Seen, same_version: bool) ->
 /// The Services of a cluster, each with its field manager.
 fn services(rendering: &Rendering<'_>) -> Vec<(Service, String)> {
     let manager = match rendering.shares_service() {
-        true => format!("{MANAGER}-{}", rendering.name()),
-        false => MANAGER.to_owned(),
+        true => format!("{FIELD_MANAGER}-{}", rendering.name()),
+        false => FIELD_MANAGER.to_owned(),
     };
     let of_sidecars = kubernetes::sidecar_services(rendering).into_iter();
-    let of_sidecars = of_sidecars.map(|service| (service, MANAGER.to_owned()));
+    let of_sidecars = of_sidecars.map(|service| (service, FIELD_MANAGER.to_owned()));
     std::iter::once((kubernetes::cluster_service(rendering), manager)).chain(of_sidecars).collect()
 }
 
 /// The lead's label that users of the Go operator select by. Kubernetes has the
 /// index under another name.
-fn labels(seen: &Seen) -> Option<Step> {
-    let lead = seen
-        .job_pods()
-        .find(|pod| is_lead(pod) && !is_going(pod) && !pod.labels().contains_key("job-index"))?;
+fn label_lead(observed: &Observed) -> Option<Step> {
+    let lead = observed.job_pods().find(|pod| {
+        is_lead(pod) && !is_terminating(pod) && !pod.labels().contains_key("job-index")
+    })?;
     let patch = json!({ "metadata": { "labels": { "job-index": LEAD_INDEX } } });
     Some(Step::Patch { target: Target::of(TargetKind::Pod, lead), patch })
 }
 
 /// `cleanup` and `ttlSecondsAfterFinished`.
-fn after_the_end(asked: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan {
-    let stays = asked.spec.ttl_seconds_after_finished.map(|seconds| seconds_after(since, seconds));
-    let until = if asked.spec.cleanup { Some(since) } else { stays };
+fn clean_up(requested: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan {
+    let stays =
+        requested.spec.ttl_seconds_after_finished.map(|seconds| seconds_after(since, seconds));
+    let until = if requested.spec.cleanup { Some(since) } else { stays };
     match until {
         Some(until) if now >= until => Plan { steps: vec![Step::DeleteSelf], ..Plan::default() },
-        until => Plan { look_again: until, ..Plan::default() },
+        until => Plan { requeue_at: until, ..Plan::default() },
     }
 }
 
 /// Whether a pod of the Job has run, so that the Job cannot be replaced any more.
-fn has_started(seen: &Seen, job: &Job) -> bool {
+fn has_started(observed: &Observed, job: &Job) -> bool {
     let status = job.status.clone().unwrap_or_default();
-    let ended = [status.failed, status.succeeded].into_iter().flatten().any(|count| count > 0);
+    let finished = [status.failed, status.succeeded].into_iter().flatten().any(|count| count > 0);
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
-    ended || seen.job_pods().any(|pod| phase(pod).is_some_and(|phase| phase != "Pending"))
+    finished || observed.job_pods().any(|pod| phase(pod).is_some_and(|phase| phase != "Pending"))
 }
 
 fn is_owned(owners: &[OwnerReference], minicluster: &MiniCluster) -> bool {
@@ -286,7 +305,7 @@ fn is_owned(owners: &[OwnerReference], minicluster: &MiniCluster) -> bool {
 }
 
 /// Whether a Job belongs to a former MiniCluster of this name, and is deleted with it.
-fn is_left_behind(job: &Job, minicluster: &MiniCluster) -> bool {
+fn is_of_former_minicluster(job: &Job, minicluster: &MiniCluster) -> bool {
     let owners = job.owner_references();
     let is_namesake = |owner: &OwnerReference| {
         owner.kind == MiniCluster::kind(&()) && owner.name == minicluster.name_any()

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_no_time_after_the_last_nor_before_the_first() {
+    fn times_saturate_at_both_limits() {
         for seconds in [1, i64::from(i32::MAX), i64::MAX] {
             assert_eq!(seconds_after(Timestamp::MAX, seconds), Timestamp::MAX);
             assert!(seconds_after(Timestamp::MAX, -seconds) < Timestamp::MAX);

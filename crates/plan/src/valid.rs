@@ -1,13 +1,13 @@
 //! Proof that a MiniCluster is valid.
 
 use flux_operator_api::minicluster::{Container, Flux, StorageVolume};
-use flux_operator_api::validate::{self, Checked, Problem};
+use flux_operator_api::validate::{self, Problem, Validate};
 use flux_operator_api::{MiniCluster, Reason};
 
-use crate::kubernetes::is_for_kueue;
+use crate::kubernetes::has_kueue_label;
 
 /// The largest size that the schema allows.
-const MOST_HOSTS: i32 = 100_000;
+const MAX_HOSTS: i32 = 100_000;
 
 /// A MiniCluster that is valid, with its runner, so that a function that takes one needs
 /// no checks of its own. [`Valid::check`] checks everything; [`Valid::check_planned`] leaves
@@ -65,7 +65,7 @@ impl Valid {
     /// than ours. Measured on a busy machine: 0.1 ms for a small
     /// object and 0.5 ms for a large one.
     pub fn check(minicluster: MiniCluster) -> Result<Self, Refusal> {
-        refuse(RefusalReason::Invalid, validate::stored(&minicluster))?;
+        refuse(RefusalReason::Invalid, validate::check_stored(&minicluster))?;
         Valid::check_supported(minicluster)
     }
 
@@ -114,8 +114,8 @@ impl Valid {
     /// to what the schema allows.
     pub(crate) fn resized(mut self, size: i32, max_size: Option<i32>) -> Self {
         let spec = &mut self.minicluster.spec;
-        spec.size = size.clamp(1, MOST_HOSTS);
-        spec.max_size = max_size.map(|most| most.clamp(0, MOST_HOSTS));
+        spec.size = size.clamp(1, MAX_HOSTS);
+        spec.max_size = max_size.map(|most| most.clamp(0, MAX_HOSTS));
         self
     }
 }
@@ -130,15 +130,15 @@ impl std::ops::Deref for Valid {
 
 /// The runner among containers, if there are any: the one with `runFlux`, or the first.
 pub(crate) fn runner(containers: &[Container]) -> Option<&Container> {
-    containers.get(runner_place(containers))
+    containers.get(runner_index(containers))
 }
 
 /// The same, to change it.
 pub(crate) fn runner_mut(containers: &mut [Container]) -> Option<&mut Container> {
-    containers.get_mut(runner_place(containers))
+    containers.get_mut(runner_index(containers))
 }
 
-fn runner_place(containers: &[Container]) -> usize {
+fn runner_index(containers: &[Container]) -> usize {
     containers.iter().position(|container| container.run_flux).unwrap_or_default()
 }
 
@@ -149,7 +149,7 @@ fn refuse(reason: RefusalReason, problems: Vec<Problem>) -> Result<(), Refusal> 
 /// Refuses a cluster with two queues.
 fn two_queues(minicluster: &MiniCluster) -> Vec<Problem> {
     let spec = &minicluster.spec;
-    if spec.queue.is_empty() || !is_for_kueue(&spec.job_labels) {
+    if spec.queue.is_empty() || !has_kueue_label(&spec.job_labels) {
         return Vec::new();
     }
     let message = "cannot be combined with Kueue's queue name in spec.jobLabels: a cluster waits \
@@ -161,12 +161,12 @@ fn two_queues(minicluster: &MiniCluster) -> Vec<Problem> {
 fn not_yet_supported(minicluster: &MiniCluster) -> Vec<Problem> {
     let spec = &minicluster.spec;
     let autoscale = spec.autoscale.iter().map(|_| unsupported("spec.autoscale"));
-    let joining = spec.flux.iter().flat_map(joining);
-    autoscale.chain(joining).chain(spec.volumes.iter().filter_map(storage)).collect()
+    let joining = spec.flux.iter().flat_map(unsupported_flux_fields);
+    autoscale.chain(joining).chain(spec.volumes.iter().filter_map(unsupported_storage)).collect()
 }
 
 /// Fields for joining another Flux instance, and munge.
-fn joining(flux: &Flux) -> Vec<Problem> {
+fn unsupported_flux_fields(flux: &Flux) -> Vec<Problem> {
     let lead_broker = flux.bursting.as_ref().and_then(|bursting| bursting.lead_broker.as_ref());
     let fields = [
         ("bootServer", !flux.boot_server.is_empty()),
@@ -184,7 +184,7 @@ fn unsupported(path: &str) -> Problem {
 
 /// Storage that is more than a directory of the node. Whether to create a claim for it, and
 /// when to delete it, is for the user to decide.
-fn storage((name, storage): (&String, &StorageVolume)) -> Option<Problem> {
+fn unsupported_storage((name, storage): (&String, &StorageVolume)) -> Option<Problem> {
     let class = storage.storage_class.as_str();
     (!matches!(class, "" | "hostpath")).then(|| Problem {
         path: format!("spec.volumes.{name}.storageClass"),
@@ -198,13 +198,13 @@ fn storage((name, storage): (&String, &StorageVolume)) -> Option<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flux_operator_testkit::{merge, smallest};
+    use flux_operator_testkit::{merge, smallest_minicluster};
     use serde_json::json;
 
     fn check(patch: serde_json::Value) -> Result<Valid, Refusal> {
-        let mut manifest = smallest("fs");
+        let mut manifest = smallest_minicluster("fs");
         merge(&mut manifest, &patch);
-        Valid::check(flux_operator_api::validate::minicluster(&manifest).unwrap())
+        Valid::check(flux_operator_api::validate::read_minicluster(&manifest).unwrap())
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_yet_names_its_field() {
+    fn an_unsupported_field_is_named() {
         let flux = json!({ "bootServer": "a-0", "bootServerSize": 2, "mungeSecret": "m" });
         let refusal = check(json!({ "spec": { "flux": flux } })).unwrap_err();
         assert_eq!(refusal.reason, RefusalReason::NotYetSupported);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_of_a_class_asks_for_a_claim() {
+    fn storage_of_a_class_needs_a_claim() {
         let storage = json!({ "path": "/data", "storageClass": "nfs", "secret": "s" });
         let refusal = check(json!({ "spec": { "volumes": { "data": storage } } })).unwrap_err();
         assert_eq!(refusal.reason, RefusalReason::NotYetSupported);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_names_its_field() {
+    fn an_invalid_field_is_named() {
         let patch = json!({ "spec": { "flux": { "bursting": { "hostlist": "a[" } } } });
         let refusal = check(patch).unwrap_err();
         assert_eq!(refusal.reason, RefusalReason::Invalid);

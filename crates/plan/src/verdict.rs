@@ -29,13 +29,13 @@ pub(crate) fn unknown(reason: impl Into<AnyReason>, message: &str) -> Verdict {
 }
 
 /// The verdict of another object's condition.
-pub(crate) fn as_told(condition: &Condition) -> Verdict {
-    let told = match condition.status.as_str() {
+pub(crate) fn copied_from(condition: &Condition) -> Verdict {
+    let reported = match condition.status.as_str() {
         "True" => yes,
         "False" => no,
         _ => unknown,
     };
-    told(AnyReason::read(&condition.reason), &condition.message)
+    reported(AnyReason::read(&condition.reason), &condition.message)
 }
 
 /// Builds the conditions from verdicts. The time of one changes only when its status does.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::{Cluster, Refusal, Valid};
-use flux_operator_testkit::{merge, smallest};
+use flux_operator_testkit::{merge, smallest_minicluster};
 use flux_operator_wire::Program;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const CASES: u32 = 256;
 
 /// Prints its arguments, counts its calls, and fails: nothing else may print or set the exit code.
-const STAND_IN: &str = r#"flux() { printf '%s\0' "$@"; printf 'CALL\0'; return 42; }"#;
+const FAKE_FLUX: &str = r#"flux() { printf '%s\0' "$@"; printf 'CALL\0'; return 42; }"#;
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
@@ -57,7 +57,7 @@ fn the_second_line_neither_runs_elsewhere_nor_hides_a_failure() {
 }
 
 #[test]
-fn every_text_that_is_pasted_is_one_line() {
+fn every_text_in_the_line_is_joined() {
     let container = json!({ "command": "lmp\n-in a", "commands": { "prefix": "strace\n  -f\n" } });
     let flux =
         json!({ "submitCommand": "flux\nsubmit", "optionFlags": "-c 1\n-o cpu-affinity=off\n" });
@@ -87,7 +87,7 @@ fn what_cannot_be_one_command_is_refused_with_its_field() {
 }
 
 #[test]
-fn lines_of_a_batch_and_texts_of_sidecars_stay() {
+fn lines_of_a_batch_and_commands_of_sidecars_are_not_joined() {
     let batch = json!([{ "command": "a 'b\nc'\nd; e\n", "batch": true }]);
     assert!(cluster(json!({ "containers": batch })).is_ok());
     let text = "a;\nb <<EOF\nc\nEOF";
@@ -108,7 +108,7 @@ fn line_of(spec: Value) -> Result<String, Refusal> {
 }
 
 fn cluster(spec: Value) -> Result<Cluster, Refusal> {
-    let mut manifest = smallest("fs");
+    let mut manifest = smallest_minicluster("fs");
     merge(&mut manifest, &json!({ "spec": spec }));
     let minicluster: MiniCluster = serde_json::from_value(manifest).unwrap();
     Ok(Cluster::of(&Valid::check(minicluster)?).unwrap())
@@ -116,7 +116,7 @@ fn cluster(spec: Value) -> Result<Cluster, Refusal> {
 
 /// How often a line called `flux`, and with which words, if it failed with its exit code.
 fn run(line: &str) -> (usize, Vec<String>) {
-    let script = format!("{STAND_IN}\n{line}");
+    let script = format!("{FAKE_FLUX}\n{line}");
     let output = Command::new("/bin/sh").args(["-c", &script]).env("PATH", "").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(said, "", "{line:?} ran something else");

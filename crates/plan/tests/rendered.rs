@@ -8,7 +8,7 @@ mod common;
 
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::kubernetes::{self, Keys, Rendering};
-use flux_operator_testkit::{merge, smallest};
+use flux_operator_testkit::{merge, smallest_minicluster};
 use flux_operator_wire::BootPlan;
 use flux_operator_wire::names::file;
 use flux_operator_wire::seal::SealKey;
@@ -119,7 +119,7 @@ fn a_sidecar_with_ports_has_a_service() {
 }
 
 #[test]
-fn a_minimal_service_is_the_leads() {
+fn a_minimal_service_selects_the_lead() {
     render(json!({ "spec": { "flux": { "minimalService": true } } }), |rendering| {
         insta::assert_yaml_snapshot!("minimal_service", kubernetes::cluster_service(rendering));
     });
@@ -141,7 +141,7 @@ fn a_service_of_another_name_is_shared() {
 }
 
 #[test]
-fn what_two_clusters_say_of_a_shared_service_differs_in_the_owner_alone() {
+fn a_shared_service_of_two_clusters_differs_only_in_the_owner() {
     let of = |name: &str| {
         let patch = json!({
             "metadata": { "name": name, "uid": name },
@@ -229,7 +229,7 @@ fn no_field_can_break_out_of_the_boot_plan() {
 }
 
 fn render<T>(patch: Value, check: impl FnOnce(&Rendering<'_>) -> T) -> T {
-    let mut manifest = smallest("fs");
+    let mut manifest = smallest_minicluster("fs");
     merge(&mut manifest, &patch);
     common::render(&manifest, check).unwrap()
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
-use flux_operator_plan::{LastReport, Outcome, Seen, decide};
-use flux_operator_testkit::{merge, smallest};
+use flux_operator_plan::{LastReport, Observed, Outcome, decide};
+use flux_operator_testkit::{merge, smallest_minicluster};
 use flux_operator_wire::InstanceState;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -18,18 +18,18 @@ use serde_json::{Value, json};
 fn a_fresh_report_is_shown_and_an_old_one_is_not() {
     let minicluster = minicluster(None);
     let report = reported("0-2", "");
-    assert_eq!(status(&minicluster, &seen(4, Some(report.clone()), 10)).ready, "3/4");
-    assert_eq!(status(&minicluster, &seen(4, Some(report.clone()), 44)).ready, "3/4");
+    assert_eq!(status(&minicluster, &observed(4, Some(report.clone()), 10)).ready, "3/4");
+    assert_eq!(status(&minicluster, &observed(4, Some(report.clone()), 44)).ready, "3/4");
     // The lead is disconnected. What the kubelets report of the pods is newer.
-    assert_eq!(status(&minicluster, &seen(1, Some(report), 45)).ready, "1/4");
+    assert_eq!(status(&minicluster, &observed(1, Some(report), 45)).ready, "1/4");
 }
 
 #[test]
-fn an_old_error_is_not_shown_as_todays() {
+fn an_old_error_is_not_shown() {
     let minicluster = minicluster(None);
     let report = reported("0", "broker 3 is slow");
     let message = |seconds| {
-        let status = status(&minicluster, &seen(0, Some(report.clone()), seconds));
+        let status = status(&minicluster, &observed(0, Some(report.clone()), seconds));
         status.conditions.iter().find(|it| it.type_ == "Ready").unwrap().message.clone()
     };
     assert_eq!(message(10), "broker 3 is slow");
@@ -38,11 +38,11 @@ fn an_old_error_is_not_shown_as_todays() {
 
 #[test]
 fn a_restart_of_the_operator_changes_no_status() {
-    let before = status(&minicluster(None), &seen(4, Some(reported("0-2,4-5", "")), 10));
+    let before = status(&minicluster(None), &observed(4, Some(reported("0-2,4-5", "")), 10));
     assert_eq!((before.ready.as_str(), before.joined), ("3/4", 2));
     let minicluster = minicluster(Some(&before));
     // The operator that has just started has received no report.
-    let started = |seconds| Seen { watching_since: at(20), ..seen(4, None, seconds) };
+    let started = |seconds| Observed { watching_since: at(20), ..observed(4, None, seconds) };
     assert_eq!(status(&minicluster, &started(21)), before);
     assert_eq!(status(&minicluster, &started(64)), before);
     let silent = status(&minicluster, &started(65));
@@ -52,7 +52,7 @@ fn a_restart_of_the_operator_changes_no_status() {
 #[test]
 fn brokers_of_a_pool_are_counted_apart() {
     let minicluster = minicluster(None);
-    let status = status(&minicluster, &seen(4, Some(reported("0-5", "")), 10));
+    let status = status(&minicluster, &observed(4, Some(reported("0-5", "")), 10));
     assert_eq!((status.ready.as_str(), status.joined), ("4/4", 2));
 }
 
@@ -60,15 +60,15 @@ fn brokers_of_a_pool_are_counted_apart() {
 fn the_job_of_the_command_is_named_once_it_is_known() {
     let mut report = reported("0-3", "");
     report.state.first_job = "ƒ2oaE1d".into();
-    let known = status(&minicluster(None), &seen(4, Some(report), 10));
+    let known = status(&minicluster(None), &observed(4, Some(report), 10));
     assert_eq!(known.jobid, "ƒ2oaE1d");
-    assert_eq!(status(&minicluster(Some(&known)), &seen(4, None, 20)).jobid, "ƒ2oaE1d");
+    assert_eq!(status(&minicluster(Some(&known)), &observed(4, None, 20)).jobid, "ƒ2oaE1d");
 }
 
 /// A cluster of four, with a pool of two.
 fn minicluster(status: Option<&MiniClusterStatus>) -> MiniCluster {
     let pool = json!({ "name": "cloud", "size": 2 });
-    let mut manifest = smallest("fs");
+    let mut manifest = smallest_minicluster("fs");
     let spec = json!({
         "size": 4,
         "flux": { "bursting": { "clusters": [pool] } },
@@ -86,18 +86,18 @@ fn reported(online: &str, error: &str) -> LastReport {
 }
 
 /// The observed state so many seconds after the report: four pods, of which so many are ready.
-fn seen(ready: usize, report: Option<LastReport>, seconds: i64) -> Seen {
+fn observed(ready: usize, report: Option<LastReport>, seconds: i64) -> Observed {
     let owner = |kind: &str, uid: &str| json!([{ "apiVersion": "a", "kind": kind, "name": "fs", "uid": uid, "controller": true }]);
     let job = json!({ "metadata": {
         "name": "fs", "uid": "job", "ownerReferences": owner("MiniCluster", "mc"),
         "annotations": { "flux-framework.org/ranks": "4" },
     } });
     let pods = (0..4).map(|index| pod(index, index < ready, &owner("Job", "job")));
-    Seen {
+    Observed {
         job: Some(Arc::new(serde_json::from_value::<Job>(job).unwrap())),
         pods: pods.collect(),
         report,
-        ..Seen::nothing(at(seconds))
+        ..Observed::empty(at(seconds))
     }
 }
 
@@ -120,14 +120,14 @@ fn pod(index: usize, ready: bool, owners: &Value) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-fn status(minicluster: &MiniCluster, seen: &Seen) -> MiniClusterStatus {
+fn status(minicluster: &MiniCluster, observed: &Observed) -> MiniClusterStatus {
     let settings = Settings {
         agent_image: "a".into(),
         cluster_domain: "cluster.local".into(),
         report_url: Some("http://operator".into()),
         delivery: DeliveryMethod::Init,
     };
-    let decision = decide(minicluster, seen, &settings);
+    let decision = decide(minicluster, observed, &settings);
     let outcome = Outcome::all(&decision.steps);
     decision.conclude(&outcome).status.unwrap()
 }

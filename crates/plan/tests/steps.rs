@@ -7,9 +7,10 @@ use std::sync::Arc;
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use flux_operator_plan::{
-    Answer, Hold, Object, Outcome, Reply, Seen, Step, Subject, Target, TargetKind, decide, queries,
+    Blocker, Object, Observed, Outcome, QueryAnswer, QueryReply, Step, Subject, Target, TargetKind,
+    decide, queries,
 };
-use flux_operator_testkit::{merge, smallest};
+use flux_operator_testkit::{merge, smallest_minicluster};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -18,16 +19,16 @@ use serde_json::{Value, json};
 const NOW: &str = "2026-01-01T00:01:00Z";
 
 #[test]
-fn everything_is_made_and_the_job_last() {
-    let plan = steps_of(&minicluster(json!({})), &nothing());
+fn everything_is_created_and_the_job_last() {
+    let plan = steps_of(&minicluster(json!({})), &observed_nothing());
     let kinds: Vec<&str> = plan.steps.iter().map(kind).collect();
     assert_eq!(kinds, ["keys", "config map", "service", "job"]);
 }
 
 #[test]
-fn a_secret_of_the_users_is_not_made() {
+fn a_secret_of_the_user_is_not_created() {
     let flux = json!({ "spec": { "flux": { "curveCertSecret": "mine" } } });
-    let plan = steps_of(&minicluster(flux), &nothing());
+    let plan = steps_of(&minicluster(flux), &observed_nothing());
     assert_eq!(plan.steps.first().map(kind), Some("config map"));
 }
 
@@ -45,7 +46,7 @@ fn services_and_sidecars_have_objects_of_their_own() {
         "services": [{ "name": "db", "image": "redis" }],
         "network": { "headlessName": "shared" },
     } }));
-    let steps = steps_of(&minicluster, &nothing()).steps;
+    let steps = steps_of(&minicluster, &observed_nothing()).steps;
     let kinds: Vec<&str> = steps.iter().map(kind).collect();
     assert_eq!(kinds, ["keys", "config map", "service", "service", "pod", "job"]);
     let managers: Vec<&str> = steps.iter().filter_map(manager).collect();
@@ -54,11 +55,11 @@ fn services_and_sidecars_have_objects_of_their_own() {
 }
 
 #[test]
-fn services_wait_for_room_with_the_cluster_they_serve() {
+fn services_wait_for_quota_with_their_cluster() {
     let spec = json!({ "queue": "batch", "services": [{ "name": "db", "image": "redis" }] });
     let waiting = minicluster(json!({ "spec": spec }));
     let kinds = |minicluster: &MiniCluster| -> Vec<&str> {
-        steps_of(minicluster, &nothing()).steps.iter().map(kind).collect()
+        steps_of(minicluster, &observed_nothing()).steps.iter().map(kind).collect()
     };
     assert_eq!(kinds(&waiting), ["keys", "config map", "service", "job"]);
     let admission = json!({ "admission": { "queue": "hpc/batch", "size": 1 } });
@@ -71,171 +72,178 @@ fn manager(step: &Step) -> Option<&str> {
 }
 
 #[test]
-fn what_somebody_has_changed_is_put_back() {
+fn changes_by_another_client_are_corrected() {
     let minicluster = minicluster(json!({}));
-    let mut seen = settled(&minicluster);
-    let mut map = (**seen.config_map.as_ref().unwrap()).clone();
+    let mut observed = settled(&minicluster);
+    let mut map = (**observed.config_map.as_ref().unwrap()).clone();
     map.data.as_mut().unwrap().insert("boot.json".into(), "{}".into());
-    seen.config_map = Some(Arc::new(map));
-    seen.services.clear();
-    let kinds: Vec<Step> = steps_of(&minicluster, &seen).steps;
+    observed.config_map = Some(Arc::new(map));
+    observed.services.clear();
+    let kinds: Vec<Step> = steps_of(&minicluster, &observed).steps;
     assert_eq!(kinds.iter().map(kind).collect::<Vec<_>>(), ["config map", "service"]);
 }
 
 #[test]
-fn what_another_version_made_is_not_rewritten() {
+fn objects_of_another_build_are_not_rewritten() {
     // All but the first are other builds of this release.
     let release = env!("CARGO_PKG_VERSION");
     let builds = [format!("{release}+plan2"), format!("{release}+0123456789abcdef")];
     for version in ["0.0.1", release].map(str::to_owned).into_iter().chain(builds) {
         let minicluster = minicluster(json!({}));
-        let mut seen = settled(&minicluster);
+        let mut observed = settled(&minicluster);
         change_job(
-            &mut seen,
+            &mut observed,
             json!({ "metadata": { "annotations": { "flux-framework.org/version": version } } }),
         );
-        let mut map = (**seen.config_map.as_ref().unwrap()).clone();
+        let mut map = (**observed.config_map.as_ref().unwrap()).clone();
         map.data.as_mut().unwrap().insert("boot.json".into(), "{}".into());
-        seen.config_map = Some(Arc::new(map));
-        assert_eq!(steps_of(&minicluster, &seen).steps, [], "{version}");
+        observed.config_map = Some(Arc::new(map));
+        assert_eq!(steps_of(&minicluster, &observed).steps, [], "{version}");
     }
 }
 
 #[test]
-fn a_change_before_the_start_replaces_the_job_and_after_it_is_refused_by_name() {
+fn a_change_before_the_start_replaces_the_job_and_after_it_is_refused_with_its_field() {
     let before = minicluster(json!({}));
     let after = minicluster(json!({ "spec": { "containers": [{ "image": "other" }] } }));
-    let mut seen = settled(&before);
-    assert_eq!(steps_of(&after, &seen).steps, [delete_job()]);
-    seen.pods = vec![pod("fs-0-x", json!({ "status": { "phase": "Running" } }))];
+    let mut observed = settled(&before);
+    assert_eq!(steps_of(&after, &observed).steps, [delete_job()]);
+    observed.pods = vec![pod("fs-0-x", json!({ "status": { "phase": "Running" } }))];
     let fields = vec!["spec.containers[0].image".to_owned()];
-    let plan = steps_of(&after, &seen);
+    let plan = steps_of(&after, &observed);
     assert_eq!(plan.steps.iter().map(kind).collect::<Vec<_>>(), ["label"]);
-    assert_eq!(plan.hold, Some(Hold::Immutable(fields.clone())));
+    assert_eq!(plan.blocker, Some(Blocker::Immutable(fields.clone())));
     let mut suspended = after;
     suspended.spec.suspend = true;
-    let plan = steps_of(&suspended, &seen);
+    let plan = steps_of(&suspended, &observed);
     assert_eq!(plan.steps.iter().map(kind).collect::<Vec<_>>(), ["patch job", "label"]);
-    assert_eq!(plan.hold, Some(Hold::Immutable(fields)), "it can still be stopped");
+    assert_eq!(plan.blocker, Some(Blocker::Immutable(fields)), "it can still be stopped");
 }
 
 #[test]
-fn a_job_that_goes_is_waited_for_and_one_of_somebody_else_left_alone() {
+fn a_terminating_job_is_waited_for_and_one_of_another_owner_is_left_alone() {
     let minicluster = minicluster(json!({}));
-    let mut seen = settled(&minicluster);
-    change_job(&mut seen, json!({ "metadata": { "deletionTimestamp": NOW } }));
-    assert_eq!(steps_of(&minicluster, &seen).steps, []);
-    let mut seen = settled(&minicluster);
-    change_job(&mut seen, json!({ "metadata": { "ownerReferences": null } }));
-    let plan = steps_of(&minicluster, &seen);
-    assert_eq!((plan.steps.len(), plan.hold), (0, Some(Hold::NotOurs)));
+    let mut observed = settled(&minicluster);
+    change_job(&mut observed, json!({ "metadata": { "deletionTimestamp": NOW } }));
+    assert_eq!(steps_of(&minicluster, &observed).steps, []);
+    let mut observed = settled(&minicluster);
+    change_job(&mut observed, json!({ "metadata": { "ownerReferences": null } }));
+    let plan = steps_of(&minicluster, &observed);
+    assert_eq!((plan.steps.len(), plan.blocker), (0, Some(Blocker::NotOurs)));
     // A Job of a former MiniCluster of this name is deleted with it.
     let owner = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
         "name": "fs", "uid": "before" });
-    change_job(&mut seen, json!({ "metadata": { "ownerReferences": [owner] } }));
-    let plan = steps_of(&minicluster, &seen);
-    assert_eq!((plan.steps.len(), plan.hold), (0, None));
+    change_job(&mut observed, json!({ "metadata": { "ownerReferences": [owner] } }));
+    let plan = steps_of(&minicluster, &observed);
+    assert_eq!((plan.steps.len(), plan.blocker), (0, None));
 }
 
 #[test]
 fn a_job_in_a_namespace_that_is_being_deleted_is_deleted() {
     let minicluster = minicluster(json!({}));
-    let mut seen = settled(&minicluster);
-    assert_eq!(queries(&minicluster, &seen), []);
-    seen.pods = vec![pod("fs-0-x", json!({ "metadata": { "deletionTimestamp": NOW } }))];
-    assert_eq!(ask(&minicluster, &mut seen, Reply::Gone), [Subject::Namespace]);
-    assert_eq!(steps_of(&minicluster, &seen).steps, [delete_job()]);
-    seen.answers.clear();
-    ask(&minicluster, &mut seen, Reply::Exists);
-    assert_eq!(steps_of(&minicluster, &seen).steps, []);
+    let mut observed = settled(&minicluster);
+    assert_eq!(queries(&minicluster, &observed), []);
+    observed.pods = vec![pod("fs-0-x", json!({ "metadata": { "deletionTimestamp": NOW } }))];
+    assert_eq!(ask(&minicluster, &mut observed, QueryReply::Deleted), [Subject::Namespace]);
+    assert_eq!(steps_of(&minicluster, &observed).steps, [delete_job()]);
+    observed.answers.clear();
+    ask(&minicluster, &mut observed, QueryReply::Exists);
+    assert_eq!(steps_of(&minicluster, &observed).steps, []);
 }
 
 /// The Job may have been deleted with its owner, while the watch of MiniClusters lags behind.
 #[test]
-fn a_job_that_vanished_is_made_again_only_for_an_owner_that_exists() {
+fn a_deleted_job_is_created_again_only_for_an_owner_that_exists() {
     let status = json!({ "status": { "size": 1, "conditions": [{ "type": "Ready",
         "status": "True", "reason": "Quorum", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z" }] } });
     let running = minicluster(status);
-    let mut seen = nothing();
-    assert_eq!(ask(&running, &mut seen, Reply::Gone), [Subject::Itself]);
-    let decided = steps_of(&running, &seen);
+    let mut observed = observed_nothing();
+    assert_eq!(ask(&running, &mut observed, QueryReply::Deleted), [Subject::MiniCluster]);
+    let decided = steps_of(&running, &observed);
     assert_eq!((decided.steps, decided.status), (vec![], false));
-    seen.answers.clear();
-    ask(&running, &mut seen, Reply::Exists);
-    assert_eq!(steps_of(&running, &seen).steps.last().map(kind), Some("job"));
-    assert_eq!(queries(&minicluster(json!({})), &nothing()), [], "a new one is not asked about");
+    observed.answers.clear();
+    ask(&running, &mut observed, QueryReply::Exists);
+    assert_eq!(steps_of(&running, &observed).steps.last().map(kind), Some("job"));
+    assert_eq!(
+        queries(&minicluster(json!({})), &observed_nothing()),
+        [],
+        "a new one is not asked about"
+    );
 }
 
 /// Makes all queries, and answers each with this reply.
-fn ask(minicluster: &MiniCluster, seen: &mut Seen, reply: Reply) -> Vec<Subject> {
-    let queries = queries(minicluster, seen);
+fn ask(minicluster: &MiniCluster, observed: &mut Observed, reply: QueryReply) -> Vec<Subject> {
+    let queries = queries(minicluster, observed);
     let subjects = queries.iter().map(|query| query.subject.clone()).collect();
-    let answer = |query| Answer::new(minicluster, query, Some(reply.clone()), seen.now);
-    let answers: Vec<Answer> = queries.into_iter().map(answer).collect();
-    seen.answers.extend(answers);
+    let answer = |query| QueryAnswer::new(minicluster, query, Some(reply.clone()), observed.now);
+    let answers: Vec<QueryAnswer> = queries.into_iter().map(answer).collect();
+    observed.answers.extend(answers);
     subjects
 }
 
 #[test]
 fn the_lead_gets_the_label_that_users_select_by() {
     let minicluster = minicluster(json!({}));
-    let mut seen = settled(&minicluster);
-    seen.pods = vec![pod("fs-0-x", json!({}))];
+    let mut observed = settled(&minicluster);
+    observed.pods = vec![pod("fs-0-x", json!({}))];
     let patch = json!({ "metadata": { "labels": { "job-index": "0" } } });
     let target = Target { kind: TargetKind::Pod, name: "fs-0-x".into(), uid: None };
-    assert_eq!(steps_of(&minicluster, &seen).steps, [Step::Patch { target, patch }]);
-    seen.pods = vec![pod("fs-0-x", json!({ "metadata": { "labels": { "job-index": "0" } } }))];
-    assert_eq!(steps_of(&minicluster, &seen).steps, []);
+    assert_eq!(steps_of(&minicluster, &observed).steps, [Step::Patch { target, patch }]);
+    observed.pods = vec![pod("fs-0-x", json!({ "metadata": { "labels": { "job-index": "0" } } }))];
+    assert_eq!(steps_of(&minicluster, &observed).steps, []);
 }
 
 #[test]
-fn hosts_are_those_of_the_start() {
+fn hosts_are_those_the_cluster_was_started_with() {
     let small = minicluster(json!({ "spec": { "size": 4 } }));
-    let mut seen = settled(&small);
+    let mut observed = settled(&small);
     let labels = json!({ "job-index": "0" });
     let running = json!({ "metadata": { "labels": labels }, "status": { "phase": "Running" } });
-    seen.pods = vec![pod("fs-0-x", running)];
+    observed.pods = vec![pod("fs-0-x", running)];
     let less = minicluster(json!({ "spec": { "size": 2 } }));
-    let steps = steps_of(&less, &seen).steps;
+    let steps = steps_of(&less, &observed).steps;
     let kinds: Vec<&str> = steps.iter().map(kind).collect();
     assert_eq!(kinds, ["config map", "patch job"]);
     let Step::Apply { object: Object::ConfigMap(map), .. } = &steps[0] else { panic!() };
     assert!(map.data.as_ref().unwrap()["boot.json"].contains("fs-[0-3]"));
     let more = minicluster(json!({ "spec": { "size": 5 } }));
-    let plan = steps_of(&more, &seen);
-    assert_eq!((plan.steps.len(), plan.hold), (0, Some(Hold::TooLarge { size: 5, ranks: 4 })));
-}
-
-#[test]
-fn after_its_end_nothing_is_made_again() {
-    let decided = steps_of(&ended(json!({})), &nothing());
-    assert_eq!((decided.steps, decided.look_again), (vec![], None));
-}
-
-#[test]
-fn an_ended_cluster_is_deleted_when_asked_for() {
-    let cleanup = ended(json!({ "spec": { "cleanup": true } }));
-    assert_eq!(steps_of(&cleanup, &nothing()).steps, [Step::DeleteSelf]);
-    let stays = ended(json!({ "spec": { "ttlSecondsAfterFinished": 61 } }));
-    let plan = steps_of(&stays, &nothing());
+    let plan = steps_of(&more, &observed);
     assert_eq!(
-        (plan.steps.len(), plan.look_again),
+        (plan.steps.len(), plan.blocker),
+        (0, Some(Blocker::TooLarge { size: 5, ranks: 4 }))
+    );
+}
+
+#[test]
+fn a_finished_cluster_is_not_created_again() {
+    let decided = steps_of(&finished(json!({})), &observed_nothing());
+    assert_eq!((decided.steps, decided.requeue_at), (vec![], None));
+}
+
+#[test]
+fn a_finished_cluster_is_deleted_if_requested() {
+    let cleanup = finished(json!({ "spec": { "cleanup": true } }));
+    assert_eq!(steps_of(&cleanup, &observed_nothing()).steps, [Step::DeleteSelf]);
+    let stays = finished(json!({ "spec": { "ttlSecondsAfterFinished": 61 } }));
+    let plan = steps_of(&stays, &observed_nothing());
+    assert_eq!(
+        (plan.steps.len(), plan.requeue_at),
         (0, Some("2026-01-01T00:01:01Z".parse().unwrap()))
     );
-    let leaves = ended(json!({ "spec": { "ttlSecondsAfterFinished": 60 } }));
-    assert_eq!(steps_of(&leaves, &nothing()).steps, [Step::DeleteSelf]);
+    let leaves = finished(json!({ "spec": { "ttlSecondsAfterFinished": 60 } }));
+    assert_eq!(steps_of(&leaves, &observed_nothing()).steps, [Step::DeleteSelf]);
 }
 
 fn minicluster(patch: Value) -> MiniCluster {
-    let mut manifest = smallest("fs");
+    let mut manifest = smallest_minicluster("fs");
     merge(&mut manifest, &json!({ "metadata": { "namespace": "hpc", "uid": "0000-1111" } }));
     merge(&mut manifest, &patch);
     serde_json::from_value(manifest).unwrap()
 }
 
 /// A MiniCluster that finished a minute ago.
-fn ended(patch: Value) -> MiniCluster {
+fn finished(patch: Value) -> MiniCluster {
     let condition = json!({ "type": "JobFinished", "status": "True", "reason": "Completed",
         "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
     let mut all = json!({ "status": { "size": 0, "conditions": [condition] } });
@@ -243,23 +251,23 @@ fn ended(patch: Value) -> MiniCluster {
     minicluster(all)
 }
 
-fn nothing() -> Seen {
-    Seen::nothing(NOW.parse().unwrap())
+fn observed_nothing() -> Observed {
+    Observed::empty(NOW.parse().unwrap())
 }
 
 /// The observed state after every step for a MiniCluster has been applied.
-fn settled(minicluster: &MiniCluster) -> Seen {
-    let mut seen = nothing();
-    for step in steps_of(minicluster, &seen).steps {
+fn settled(minicluster: &MiniCluster) -> Observed {
+    let mut observed = observed_nothing();
+    for step in steps_of(minicluster, &observed).steps {
         match step {
             Step::Create(object) | Step::CreateOrApply(object) | Step::Apply { object, .. } => {
                 match object {
-                    Object::ConfigMap(map) => seen.config_map = Some(map.into()),
-                    Object::Service(service) => seen.services.push(service.into()),
-                    Object::Pod(pod) => seen.pods.push(pod.into()),
+                    Object::ConfigMap(map) => observed.config_map = Some(map.into()),
+                    Object::Service(service) => observed.services.push(service.into()),
+                    Object::Pod(pod) => observed.pods.push(pod.into()),
                     Object::Job(mut job) => {
                         job.metadata.uid = Some("job".into());
-                        seen.job = Some(job.into());
+                        observed.job = Some(job.into());
                     }
                     Object::MiniCluster(_) => panic!("a MiniCluster makes no other"),
                 }
@@ -268,13 +276,13 @@ fn settled(minicluster: &MiniCluster) -> Seen {
             other => panic!("{other:?} is not for a new cluster"),
         }
     }
-    seen
+    observed
 }
 
-fn change_job(seen: &mut Seen, patch: Value) {
-    let mut value = serde_json::to_value(seen.job.as_deref().unwrap()).unwrap();
+fn change_job(observed: &mut Observed, patch: Value) {
+    let mut value = serde_json::to_value(observed.job.as_deref().unwrap()).unwrap();
     merge(&mut value, &patch);
-    seen.job = Some(Arc::new(serde_json::from_value::<Job>(value).unwrap()));
+    observed.job = Some(Arc::new(serde_json::from_value::<Job>(value).unwrap()));
 }
 
 /// A pod of index 0.
@@ -289,27 +297,27 @@ fn pod(name: &str, patch: Value) -> Arc<Pod> {
 }
 
 /// The parts of a decision that these tests check.
-struct Decided {
+struct TestDecision {
     steps: Vec<Step>,
-    hold: Option<Hold>,
-    look_again: Option<Timestamp>,
+    blocker: Option<Blocker>,
+    requeue_at: Option<Timestamp>,
     /// Whether there is a status to write.
     status: bool,
 }
 
-fn steps_of(minicluster: &MiniCluster, seen: &Seen) -> Decided {
+fn steps_of(minicluster: &MiniCluster, observed: &Observed) -> TestDecision {
     let settings = Settings {
         agent_image: "example.org/flux-operator:1".into(),
         cluster_domain: "cluster.local".into(),
         report_url: None,
         delivery: DeliveryMethod::ImageVolume,
     };
-    let decision = decide(minicluster, seen, &settings);
+    let decision = decide(minicluster, observed, &settings);
     let conclusion = decision.conclude(&Outcome::all(&decision.steps));
-    Decided {
-        hold: decision.hold().cloned(),
+    TestDecision {
+        blocker: decision.blocker().cloned(),
         steps: decision.steps,
-        look_again: conclusion.requeue_at,
+        requeue_at: conclusion.requeue_at,
         status: conclusion.status.is_some(),
     }
 }

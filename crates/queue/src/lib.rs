@@ -18,26 +18,26 @@
 //! This crate must never know Kubernetes, a clock or randomness: times are
 //! arguments, in milliseconds since 1970.
 
-mod line;
+mod job_class;
 mod names;
 mod order;
+mod resource_sum;
 mod resources;
 mod scheduler;
 mod setup;
-mod sum;
 #[cfg(test)]
 mod testing;
-mod waiting;
+mod wait;
 mod workload;
 
-pub use names::{NotASetup, QueueName, SetupName, Uid};
-pub use resources::{NotAResource, Resource, Resources};
-pub use scheduler::{Admit, Cycle, Evict, EvictReason, Scheduler};
+pub use names::{ParseSetupNameError, QueueName, SetupName, Uid};
+pub use resources::{ParseResourceError, Resource, Resources};
+pub use scheduler::{Cycle, Eviction, EvictionReason, NewAdmission, Scheduler};
 pub use setup::{
-    Inactive, InactiveReason, NamespaceRoom, OtherNamespaces, OverQuota, Setup, SetupMistake, Stop,
-    Strategy, Usage,
+    Inactive, InactiveReason, NamespaceQuota, OverQuota, ServedNamespaces, Setup, SetupProblem,
+    Stop, Strategy, Usage,
 };
-pub use waiting::{Reason, Waiting};
+pub use wait::{WaitReason, WaitStatus};
 pub use workload::{Admission, Kind, Workload};
 
 /// Milliseconds since 1970, or a duration in milliseconds.

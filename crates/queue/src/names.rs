@@ -31,10 +31,10 @@ impl SetupName {
 
 /// Parses `namespace/name`.
 impl std::str::FromStr for SetupName {
-    type Err = NotASetup;
+    type Err = ParseSetupNameError;
 
-    fn from_str(text: &str) -> Result<SetupName, NotASetup> {
-        let (namespace, name) = text.split_once('/').ok_or(NotASetup)?;
+    fn from_str(text: &str) -> Result<SetupName, ParseSetupNameError> {
+        let (namespace, name) = text.split_once('/').ok_or(ParseSetupNameError)?;
         Ok(SetupName::new(namespace, name))
     }
 }
@@ -47,24 +47,24 @@ impl fmt::Display for SetupName {
 
 /// The text is not `namespace/name`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotASetup;
+pub struct ParseSetupNameError;
 
 /// The queue that a workload names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueueName {
     /// None: the only one that serves its namespace, or the one called `default` there.
-    Any,
+    Unspecified,
     /// The setup of this name in its own namespace, otherwise in the operator's.
     Named(Arc<str>),
     /// This setup.
-    Exactly(SetupName),
+    Qualified(SetupName),
 }
 
 impl From<&str> for QueueName {
     fn from(text: &str) -> QueueName {
         match text.split_once('/') {
-            _ if text.is_empty() => QueueName::Any,
-            Some((namespace, name)) => QueueName::Exactly(SetupName::new(namespace, name)),
+            _ if text.is_empty() => QueueName::Unspecified,
+            Some((namespace, name)) => QueueName::Qualified(SetupName::new(namespace, name)),
             None => QueueName::Named(text.into()),
         }
     }

@@ -7,79 +7,79 @@ use crate::{Millis, Uid, Workload};
 /// The sort key of a job: higher priority first, then the older job, then the
 /// smaller uid, because Kubernetes' times are whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(crate) struct SortKey {
     pub(crate) priority: Reverse<i32>,
     pub(crate) since: Millis,
     pub(crate) uid: Uid,
 }
 
-impl Key {
+impl SortKey {
     /// The sort key of a workload.
-    pub(crate) fn of(workload: &Workload) -> Key {
-        let Workload { priority, since, ref uid, .. } = *workload;
-        Key { priority: Reverse(priority), since, uid: uid.clone() }
+    pub(crate) fn of(workload: &Workload) -> SortKey {
+        let Workload { priority, waiting_since: since, ref uid, .. } = *workload;
+        SortKey { priority: Reverse(priority), since, uid: uid.clone() }
     }
 }
 
 /// A sorted list in chunks: an insertion or removal moves the keys of one chunk, and a position
 /// is counted by chunks. A `BTreeSet` has no positions.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct SortedKeys {
     /// No chunk is empty, and the chunks are in order.
-    pieces: Vec<Vec<Key>>,
+    chunks: Vec<Vec<SortKey>>,
     length: usize,
 }
 
 /// A chunk that becomes longer is split in two. With 50,000 jobs there are some 200 chunks of
 /// 10 kB, so that neither moving the keys of a chunk nor counting all chunks takes more than a
 /// fraction of a microsecond.
-const LONGEST: usize = 512;
+const MAX_CHUNK: usize = 512;
 
-impl Order {
-    pub(crate) fn insert(&mut self, key: Key) {
-        if self.pieces.is_empty() {
-            self.pieces.push(Vec::new());
+impl SortedKeys {
+    pub(crate) fn insert(&mut self, key: SortKey) {
+        if self.chunks.is_empty() {
+            self.chunks.push(Vec::new());
         }
-        let number = self.piece_of(&key).min(self.pieces.len() - 1);
-        let piece = &mut self.pieces[number];
+        let number = self.chunk_of(&key).min(self.chunks.len() - 1);
+        let piece = &mut self.chunks[number];
         let Err(at) = piece.binary_search(&key) else { return };
         piece.insert(at, key);
         self.length += 1;
-        if piece.len() > LONGEST {
-            let rest = piece.split_off(LONGEST / 2);
-            self.pieces.insert(number + 1, rest);
+        if piece.len() > MAX_CHUNK {
+            let rest = piece.split_off(MAX_CHUNK / 2);
+            self.chunks.insert(number + 1, rest);
         }
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) {
-        let number = self.piece_of(key);
-        let Some(piece) = self.pieces.get_mut(number) else { return };
+    pub(crate) fn remove(&mut self, key: &SortKey) {
+        let number = self.chunk_of(key);
+        let Some(piece) = self.chunks.get_mut(number) else { return };
         let Ok(at) = piece.binary_search(key) else { return };
         piece.remove(at);
         self.length -= 1;
         if piece.is_empty() {
-            self.pieces.remove(number);
+            self.chunks.remove(number);
         }
     }
 
     /// The number of keys before this one, if it is in the list.
-    pub(crate) fn position(&self, key: &Key) -> Option<usize> {
-        let number = self.piece_of(key);
-        let at = self.pieces.get(number)?.binary_search(key).ok()?;
-        Some(self.pieces[..number].iter().map(Vec::len).sum::<usize>() + at)
+    pub(crate) fn position(&self, key: &SortKey) -> Option<usize> {
+        let number = self.chunk_of(key);
+        let at = self.chunks.get(number)?.binary_search(key).ok()?;
+        Some(self.chunks[..number].iter().map(Vec::len).sum::<usize>() + at)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Key> {
-        self.pieces.iter().flatten()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SortKey> {
+        self.chunks.iter().flatten()
     }
 
     /// The first chunk that does not end before the key.
-    fn piece_of(&self, key: &Key) -> usize {
-        self.pieces.partition_point(|piece| piece.last().is_some_and(|last| last < key))
+    fn chunk_of(&self, key: &SortKey) -> usize {
+        self.chunks.partition_point(|piece| piece.last().is_some_and(|last| last < key))
     }
 }
 
@@ -89,13 +89,13 @@ mod tests {
 
     use super::*;
 
-    fn key(priority: i32, since: Millis, uid: &str) -> Key {
-        Key { priority: Reverse(priority), since, uid: uid.into() }
+    fn key(priority: i32, since: Millis, uid: &str) -> SortKey {
+        SortKey { priority: Reverse(priority), since, uid: uid.into() }
     }
 
     #[test]
     fn q22_priority_comes_before_age_and_age_before_uid() {
-        let mut order = Order::default();
+        let mut order = SortedKeys::default();
         for key in [key(0, 5, "c"), key(0, 5, "b"), key(0, 4, "z"), key(1, 9, "y")] {
             order.insert(key);
         }
@@ -106,9 +106,9 @@ mod tests {
     #[test]
     fn positions_are_those_of_a_plain_list() {
         // More keys than fit into one chunk, in neither ascending nor descending order.
-        let keys: Vec<Key> =
+        let keys: Vec<SortKey> =
             (0..3000).map(|number| key(0, number * 7919 % 3000, &format!("{number}"))).collect();
-        let (mut order, mut model) = (Order::default(), BTreeSet::new());
+        let (mut order, mut model) = (SortedKeys::default(), BTreeSet::new());
         for key in &keys {
             order.insert(key.clone());
             order.insert(key.clone());
@@ -119,7 +119,7 @@ mod tests {
             order.remove(key);
             model.remove(key);
         }
-        assert!(order.pieces.len() > 2, "the test needs several chunks");
+        assert!(order.chunks.len() > 2, "the test needs several chunks");
         assert_eq!(order.len(), model.len());
         assert!(order.iter().eq(model.iter()));
         for (position, key) in model.iter().enumerate() {

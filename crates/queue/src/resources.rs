@@ -23,7 +23,7 @@ pub enum Resource {
 
 impl Resource {
     /// An amount as Kubernetes writes quantities: `4`, `500m`, `3Gi`.
-    pub fn quantity(&self, amount: i64) -> String {
+    pub fn to_quantity(&self, amount: i64) -> String {
         match self {
             Resource::Nodes | Resource::Pods | Resource::Gpus => amount.to_string(),
             Resource::Cpu | Resource::Other(_) if amount % 1000 == 0 => (amount / 1000).to_string(),
@@ -33,8 +33,8 @@ impl Resource {
     }
 
     /// An amount with its unit, for messages: `1 node`, `500m cpu`, `3Gi memory`.
-    pub fn amount(&self, amount: i64) -> String {
-        let quantity = self.quantity(amount);
+    pub fn describe(&self, amount: i64) -> String {
+        let quantity = self.to_quantity(amount);
         match self {
             Resource::Nodes if amount == 1 => format!("{quantity} node"),
             Resource::Pods if amount == 1 => format!("{quantity} pod"),
@@ -70,9 +70,9 @@ impl fmt::Display for Resource {
 
 /// Parses the name of a resource in a quota.
 impl FromStr for Resource {
-    type Err = NotAResource;
+    type Err = ParseResourceError;
 
-    fn from_str(text: &str) -> Result<Resource, NotAResource> {
+    fn from_str(text: &str) -> Result<Resource, ParseResourceError> {
         match text {
             "nodes" => Ok(Resource::Nodes),
             "pods" => Ok(Resource::Pods),
@@ -80,16 +80,16 @@ impl FromStr for Resource {
             "memory" => Ok(Resource::Memory),
             "gpus" => Ok(Resource::Gpus),
             _ if text.contains('/') => Ok(Resource::Other(text.into())),
-            _ => Err(NotAResource),
+            _ => Err(ParseResourceError),
         }
     }
 }
 
 /// The text is not the name of a resource that a quota counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAResource;
+pub struct ParseResourceError;
 
-impl fmt::Display for NotAResource {
+impl fmt::Display for ParseResourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "a quota counts nodes, pods, cpu, memory, gpus, or a resource of the cluster by its \
@@ -98,7 +98,7 @@ impl fmt::Display for NotAResource {
     }
 }
 
-impl std::error::Error for NotAResource {}
+impl std::error::Error for ParseResourceError {}
 
 /// Amounts of some resources, in order.
 ///
@@ -163,11 +163,11 @@ impl Resources {
 
     /// Whether the amounts are within limits, if nothing else is used.
     pub fn fits(&self, limits: &Resources) -> bool {
-        self.first_missing(limits).is_none()
+        self.first_excess(limits).is_none()
     }
 
     /// The first resource whose amount exceeds its limit, and by how much.
-    pub fn first_missing(&self, limits: &Resources) -> Option<(Resource, i64)> {
+    pub fn first_excess(&self, limits: &Resources) -> Option<(Resource, i64)> {
         self.iter().find_map(|(resource, amount)| {
             let missing = amount.saturating_sub(limits.get(resource)?);
             (amount > 0 && missing > 0).then(|| (resource.clone(), missing))
@@ -197,7 +197,7 @@ impl fmt::Display for Resources {
         }
         for (number, (resource, amount)) in self.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
-            write!(f, "{comma}{resource} {}", resource.quantity(amount))?;
+            write!(f, "{comma}{resource} {}", resource.to_quantity(amount))?;
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ mod tests {
             (gpu, 4000, "4 nvidia.com/gpu"),
         ];
         for (resource, amount, text) in cases {
-            assert_eq!(resource.amount(amount), text);
+            assert_eq!(resource.describe(amount), text);
         }
         let all = Resources::of([(Resource::Memory, 3 << 30), (Resource::Nodes, 4)]);
         assert_eq!(all.to_string(), "nodes 4, memory 3Gi");
@@ -238,7 +238,7 @@ mod tests {
         for text in ["nodes", "pods", "cpu", "memory", "gpus", "example.com/fpga"] {
             assert_eq!(text.parse::<Resource>().unwrap().to_string(), text);
         }
-        assert_eq!("gpu".parse::<Resource>(), Err(NotAResource));
+        assert_eq!("gpu".parse::<Resource>(), Err(ParseResourceError));
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_end_at_the_largest_number() {
+    fn sums_saturate() {
         let mut sum = nodes_and_cpu(i64::MAX, 1);
         sum.add(&nodes_and_cpu(1, 1));
         assert_eq!(sum, nodes_and_cpu(i64::MAX, 2));
@@ -266,9 +266,9 @@ mod tests {
     fn what_is_not_limited_fits_and_what_is_limited_to_zero_does_not() {
         assert!(nodes_and_cpu(4, 500).fits(&Resources::of([(Resource::Nodes, 4)])));
         let none = Resources::of([(Resource::Cpu, 0)]);
-        assert_eq!(nodes_and_cpu(4, 500).first_missing(&none), Some((Resource::Cpu, 500)));
+        assert_eq!(nodes_and_cpu(4, 500).first_excess(&none), Some((Resource::Cpu, 500)));
         assert_eq!(
-            nodes_and_cpu(4, 500).first_missing(&nodes_and_cpu(2, 0)),
+            nodes_and_cpu(4, 500).first_excess(&nodes_and_cpu(2, 0)),
             Some((Resource::Nodes, 2))
         );
         // None of a resource that is overused is not too much.

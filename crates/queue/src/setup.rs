@@ -41,7 +41,7 @@ pub enum OverQuota {
 
 /// Which namespaces a setup serves besides its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum OtherNamespaces {
+pub enum ServedNamespaces {
     /// None.
     #[default]
     None,
@@ -59,13 +59,13 @@ pub struct Setup {
     /// When it was created.
     pub created: Millis,
     /// The quota that all jobs share; a resource that is missing is not limited.
-    pub room: Resources,
+    pub quota: Resources,
     /// Largest size of one job.
     pub max_size: Option<u32>,
     /// Size of a job without a size.
     pub default_size: u32,
     /// Namespaces it serves besides its own.
-    pub serves: OtherNamespaces,
+    pub serves: ServedNamespaces,
     /// The order in which jobs are admitted.
     pub strategy: Strategy,
     /// How long later jobs may overtake a waiting job that does not fit (best effort).
@@ -77,9 +77,9 @@ pub struct Setup {
     /// Setups that it replaces: their jobs become its jobs.
     pub replaces: Vec<SetupName>,
     /// It is being deleted, and admits no more jobs.
-    pub going: bool,
+    pub terminating: bool,
     /// Why it cannot be used at all, as the caller has determined.
-    pub mistake: Option<Inactive>,
+    pub problem: Option<Inactive>,
 }
 
 /// Why a setup admits no jobs.
@@ -93,8 +93,8 @@ pub struct Inactive {
 
 impl Inactive {
     /// A setup whose rules cannot be used.
-    pub fn mistaken(mistake: SetupMistake, message: impl Into<String>) -> Inactive {
-        Inactive { reason: InactiveReason::Mistaken(mistake), message: message.into() }
+    pub fn unusable(mistake: SetupProblem, message: impl Into<String>) -> Inactive {
+        Inactive { reason: InactiveReason::Unusable(mistake), message: message.into() }
     }
 }
 
@@ -104,7 +104,7 @@ pub enum InactiveReason {
     /// Another setup has replaced it.
     Replaced,
     /// Its rules cannot be used.
-    Mistaken(SetupMistake),
+    Unusable(SetupProblem),
     /// Its `replaces` conflicts with itself or with that of another setup.
     Conflict,
     /// It is being deleted.
@@ -116,7 +116,7 @@ pub enum InactiveReason {
 /// Why the rules of a setup cannot be used, as the caller has determined. The scheduler only
 /// passes it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetupMistake {
+pub enum SetupProblem {
     /// They are not valid.
     Invalid,
     /// They need a feature that this version does not have.
@@ -153,8 +153,8 @@ pub struct Usage {
 
 /// What the ResourceQuotas of a namespace leave for pods that do not exist yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceRoom {
+pub struct NamespaceQuota {
     /// What is left, by the name of the ResourceQuota. A resource that is missing is not
     /// limited by it.
-    pub left: BTreeMap<Arc<str>, Resources>,
+    pub remaining: BTreeMap<Arc<str>, Resources>,
 }

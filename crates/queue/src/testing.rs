@@ -1,8 +1,8 @@
 //! Setups and jobs for tests. Each test sets only the fields that matter to it.
 
 use crate::{
-    Admission, Kind, Millis, OtherNamespaces, OverQuota, QueueName, Reason, Resource, Resources,
-    Scheduler, Setup, SetupName, Stop, Strategy, Uid, Workload,
+    Admission, Kind, Millis, OverQuota, QueueName, Resource, Resources, Scheduler,
+    ServedNamespaces, Setup, SetupName, Stop, Strategy, Uid, WaitReason, Workload,
 };
 
 /// A setup `namespace/name` with unlimited quota, whose jobs have unlimited patience.
@@ -10,23 +10,23 @@ pub(crate) fn setup(name: &str) -> Setup {
     Setup {
         name: name.parse().expect("a test names namespace/name"),
         created: 0,
-        room: Resources::default(),
+        quota: Resources::default(),
         max_size: None,
         default_size: 1,
-        serves: OtherNamespaces::None,
+        serves: ServedNamespaces::None,
         strategy: Strategy::BestEffort,
         patience: i64::MAX,
         stop: Stop::No,
         over_quota: OverQuota::Drain,
         replaces: Vec::new(),
-        going: false,
-        mistake: None,
+        terminating: false,
+        problem: None,
     }
 }
 
 /// A setup with a quota of this many nodes.
 pub(crate) fn setup_of(name: &str, nodes: i64) -> Setup {
-    Setup { room: nodes_of(nodes), ..setup(name) }
+    Setup { quota: nodes_of(nodes), ..setup(name) }
 }
 
 /// A job `namespace/name` of this many nodes, which names no queue. Its name is its uid.
@@ -37,18 +37,18 @@ pub(crate) fn job(name: &str, size: u32) -> Workload {
         kind: Kind::FluxJob,
         namespace,
         name,
-        queue: QueueName::Any,
+        queue: QueueName::Unspecified,
         priority: 0,
-        since: 0,
+        waiting_since: 0,
         not_before: None,
         suspended: false,
         size: Some(size),
         min_size: None,
-        each: nodes_of(1),
-        once: Resources::default(),
+        per_node: nodes_of(1),
+        per_job: Resources::default(),
         max_runtime: None,
         admission: None,
-        started: false,
+        pods_exist: false,
         finished: false,
     }
 }
@@ -75,14 +75,14 @@ pub(crate) fn admitted(scheduler: &mut Scheduler, now: Millis) -> Vec<String> {
 }
 
 /// Why a job waits.
-pub(crate) fn why(scheduler: &Scheduler, uid: &str, now: Millis) -> Reason {
-    scheduler.why(&uid.into(), now).expect("it should wait").reason
+pub(crate) fn wait_reason(scheduler: &Scheduler, uid: &str, now: Millis) -> WaitReason {
+    scheduler.explain(&uid.into(), now).expect("it should wait").reason
 }
 
 /// A job that a setup admitted at a time, as it was written.
-pub(crate) fn with_room(job: Workload, setup: &str, at: Millis) -> Workload {
+pub(crate) fn with_quota(job: Workload, setup: &str, at: Millis) -> Workload {
     let size = job.size.expect("a test says the size");
-    let resources = job.each.times(size);
+    let resources = job.per_node.times(size);
     let queue = setup.parse().expect("a test names namespace/name");
     Workload { admission: Some(Admission { queue, size, resources, at }), ..job }
 }

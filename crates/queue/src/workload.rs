@@ -29,7 +29,7 @@ pub struct Workload {
     /// Higher comes first.
     pub priority: i32,
     /// Since when it waits: its creation, or its last eviction.
-    pub since: Millis,
+    pub waiting_since: Millis,
     /// The end of its back-off after an eviction.
     pub not_before: Option<Millis>,
     /// Its user has suspended it.
@@ -39,15 +39,15 @@ pub struct Workload {
     /// The smallest size it can start with; None: all or nothing.
     pub min_size: Option<u32>,
     /// What it uses for each node, the node itself included.
-    pub each: Resources,
+    pub per_node: Resources,
     /// What it uses once, whatever its size.
-    pub once: Resources,
+    pub per_job: Resources,
     /// Its longest run time.
     pub max_runtime: Option<Millis>,
     /// Its admission, as it was written.
     pub admission: Option<Admission>,
     /// All its pods exist, so the ResourceQuotas of the namespace count them.
-    pub started: bool,
+    pub pods_exist: bool,
     /// It has finished, and its quota is free.
     pub finished: bool,
 }
@@ -60,8 +60,8 @@ impl Workload {
 
     /// The resources it requests in the queue of a setup.
     pub fn request_at(&self, setup: Option<&Setup>) -> Resources {
-        let mut request = self.each.times(self.size_at(setup));
-        request.add(&self.once);
+        let mut request = self.per_node.times(self.size_at(setup));
+        request.add(&self.per_job);
         request
     }
 }

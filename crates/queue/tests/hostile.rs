@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 
 use flux_operator_queue::{
-    Admission, Kind, Millis, NamespaceRoom, OtherNamespaces, OverQuota, QueueName, Resource,
-    Resources, Scheduler, Setup, SetupName, Stop, Strategy as Order, Uid, Workload,
+    Admission, Kind, Millis, NamespaceQuota, OverQuota, QueueName, Resource, Resources, Scheduler,
+    ServedNamespaces, Setup, SetupName, Stop, Strategy as Order, Uid, Workload,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 
 /// A transition of one of a few jobs, or of the setup.
 #[derive(Clone, Debug)]
-enum Happening {
+enum Transition {
     Put(Box<Workload>),
     Removed(usize),
     Undone(usize),
@@ -25,42 +25,42 @@ enum Happening {
 }
 
 /// The scheduler, and the usage it should have counted.
-struct Counted {
+struct CheckedScheduler {
     scheduler: Scheduler,
     jobs: BTreeMap<Uid, Workload>,
     decided: BTreeMap<Uid, Admission>,
 }
 
-impl Counted {
-    fn happen(&mut self, happening: Happening) {
+impl CheckedScheduler {
+    fn apply(&mut self, happening: Transition) {
         match happening {
-            Happening::Put(job) => {
+            Transition::Put(job) => {
                 if job.admission.is_some() || job.finished {
                     self.decided.remove(&job.uid);
                 }
                 self.jobs.insert(job.uid.clone(), (*job).clone());
                 self.scheduler.put(*job);
             }
-            Happening::Removed(number) => {
+            Transition::Removed(number) => {
                 self.decided.remove(&uid(number));
                 self.jobs.remove(&uid(number));
                 self.scheduler.remove(&uid(number));
             }
-            Happening::Undone(number) => {
+            Transition::Undone(number) => {
                 self.decided.remove(&uid(number));
                 self.scheduler.undo(&uid(number));
             }
-            Happening::Setup(setup) => self.scheduler.put_setup(*setup),
-            Happening::NamespaceRoom(left) => {
+            Transition::Setup(setup) => self.scheduler.put_setup(*setup),
+            Transition::NamespaceRoom(left) => {
                 let left = [("quota".into(), left)].into();
-                self.scheduler.put_namespace_room("a", NamespaceRoom { left });
+                self.scheduler.put_namespace_quota("a", NamespaceQuota { remaining: left });
             }
-            Happening::Cycle(now) => {
+            Transition::Cycle(now) => {
                 for admit in self.scheduler.cycle(now).admit {
                     self.decided.insert(admit.uid, admit.admission);
                 }
                 for uid in self.jobs.keys() {
-                    let why = self.scheduler.why(uid, now);
+                    let why = self.scheduler.explain(uid, now);
                     drop(why.map(|why| why.reason.to_string()));
                 }
             }
@@ -98,9 +98,9 @@ fn uid(number: usize) -> Uid {
 }
 
 fn number() -> impl Strategy<Value = i64> {
-    const ENDS: [i64; 10] =
+    const LIMITS: [i64; 10] =
         [i64::MIN, i64::MIN + 1, -1, 0, 1, 2, 1000, i64::MAX / 2, i64::MAX - 1, i64::MAX];
-    select(ENDS.to_vec())
+    select(LIMITS.to_vec())
 }
 
 fn size() -> impl Strategy<Value = u32> {
@@ -134,18 +134,18 @@ fn job() -> impl Strategy<Value = Workload> {
             kind: Kind::FluxJob,
             namespace: "a".into(),
             name: "job".into(),
-            queue: QueueName::Any,
+            queue: QueueName::Unspecified,
             priority,
-            since: times.0,
+            waiting_since: times.0,
             not_before: times.1,
             suspended: flags.0,
             size: sizes.0,
             min_size: sizes.1,
-            each,
-            once,
+            per_node: each,
+            per_job: once,
             max_runtime: times.2,
             admission,
-            started,
+            pods_exist: started,
             finished: flags.1,
         },
     )
@@ -156,32 +156,32 @@ fn setup() -> impl Strategy<Value = Setup> {
     let over_quota = select(vec![OverQuota::Drain, OverQuota::Evict]);
     let sizes = (prop::option::of(size()), size());
     (resources(), sizes, order, over_quota, number(), number()).prop_map(
-        |(room, (max_size, default_size), strategy, over_quota, patience, created)| Setup {
+        |(quota, (max_size, default_size), strategy, over_quota, patience, created)| Setup {
             name: queue(),
             created,
-            room,
+            quota,
             max_size,
             default_size,
-            serves: OtherNamespaces::None,
+            serves: ServedNamespaces::None,
             strategy,
             patience,
             stop: Stop::No,
             over_quota,
             replaces: Vec::new(),
-            going: false,
-            mistake: None,
+            terminating: false,
+            problem: None,
         },
     )
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn transition() -> impl Strategy<Value = Transition> {
     prop_oneof![
-        6 => job().prop_map(|job| Happening::Put(Box::new(job))),
-        2 => (0..6_usize).prop_map(Happening::Removed),
-        1 => (0..6_usize).prop_map(Happening::Undone),
-        2 => setup().prop_map(|setup| Happening::Setup(Box::new(setup))),
-        1 => resources().prop_map(Happening::NamespaceRoom),
-        4 => number().prop_map(Happening::Cycle),
+        6 => job().prop_map(|job| Transition::Put(Box::new(job))),
+        2 => (0..6_usize).prop_map(Transition::Removed),
+        1 => (0..6_usize).prop_map(Transition::Undone),
+        2 => setup().prop_map(|setup| Transition::Setup(Box::new(setup))),
+        1 => resources().prop_map(Transition::NamespaceRoom),
+        4 => number().prop_map(Transition::Cycle),
     ]
 }
 
@@ -193,19 +193,19 @@ proptest! {
 
     #[test]
     fn no_number_makes_the_scheduler_panic_or_count_wrongly(
-        first in setup(), history in prop::collection::vec(happening(), 1..32),
+        first in setup(), history in prop::collection::vec(transition(), 1..32),
     ) {
-        let mut counted = Counted {
+        let mut counted = CheckedScheduler {
             scheduler: Scheduler::new("operator"),
             jobs: BTreeMap::new(),
             decided: BTreeMap::new(),
         };
-        counted.happen(Happening::Setup(Box::new(first)));
+        counted.apply(Transition::Setup(Box::new(first)));
         for happening in history {
-            counted.happen(happening);
+            counted.apply(happening);
             counted.check();
         }
-        (0..6).for_each(|number| counted.happen(Happening::Removed(number)));
+        (0..6).for_each(|number| counted.apply(Transition::Removed(number)));
         prop_assert!(counted.scheduler.usage(&queue()).unwrap().used.is_empty());
     }
 }

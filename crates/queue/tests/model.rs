@@ -10,7 +10,7 @@
 mod world;
 
 use flux_operator_queue::{
-    Inactive, Kind, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupMistake,
+    Inactive, Kind, Millis, OverQuota, Resource, Resources, ServedNamespaces, Setup, SetupProblem,
     Stop, Strategy as Order, Uid, Workload,
 };
 use proptest::prelude::*;
@@ -25,9 +25,9 @@ const LONGEST: usize = 48;
 
 /// A transition. A number selects one of the objects that it can happen to.
 #[derive(Clone, Debug)]
-enum Happening {
-    Created(Wish),
-    Changed(usize, Wish),
+enum Transition {
+    Created(JobRequest),
+    Changed(usize, JobRequest),
     Deleted(usize),
     Suspended(usize, bool),
     /// Its pods exist.
@@ -35,7 +35,7 @@ enum Happening {
     Finished(usize),
     /// Quota is taken back, because the scheduler decided so or for a reason that it does not
     /// know, and the job backs off for this long.
-    LosesRoom(usize, Millis),
+    LosesQuota(usize, Millis),
     Setup(Box<Setup>),
     /// A setup replaces no other any more.
     ReplacesTakenOut(usize),
@@ -60,7 +60,7 @@ enum Happening {
 
 /// The fields of a job that a user sets.
 #[derive(Clone, Debug)]
-struct Wish {
+struct JobRequest {
     namespace: &'static str,
     queue: &'static str,
     size: Option<u32>,
@@ -71,9 +71,10 @@ struct Wish {
     max_runtime: Option<Millis>,
 }
 
-impl Wish {
+impl JobRequest {
     fn job(&self, uid: &str, since: Millis) -> Workload {
-        let Wish { namespace, queue, size, min_size, gpus, once, priority, max_runtime } = *self;
+        let JobRequest { namespace, queue, size, min_size, gpus, once, priority, max_runtime } =
+            *self;
         Workload {
             uid: uid.into(),
             kind: Kind::FluxJob,
@@ -81,141 +82,149 @@ impl Wish {
             name: uid.into(),
             queue: queue.into(),
             priority,
-            since,
+            waiting_since: since,
             not_before: None,
             suspended: false,
             size,
             min_size,
-            each: Resources::of([(Resource::Nodes, 1), (Resource::Gpus, gpus)]),
-            once: Resources::of([(Resource::Gpus, once)]),
+            per_node: Resources::of([(Resource::Nodes, 1), (Resource::Gpus, gpus)]),
+            per_job: Resources::of([(Resource::Gpus, once)]),
             max_runtime,
             admission: None,
-            started: false,
+            pods_exist: false,
             finished: false,
         }
     }
 }
 
-impl Happening {
-    fn happen(self, world: &mut World, number: usize) {
+impl Transition {
+    fn apply(self, world: &mut World, number: usize) {
         match self {
-            Happening::Created(wish) => {
+            Transition::Created(wish) => {
                 // As in Kubernetes, in whole seconds.
                 let since = world.now / 1000 * 1000;
                 world.record(wish.job(&format!("{:03}", number * 37 % 101), since));
             }
-            Happening::Changed(which, wish) => {
+            Transition::Changed(which, wish) => {
                 let waits = |job: &Workload| job.admission.is_none() && !job.finished;
-                if let Some(job) = one_of(world, which, waits) {
-                    let changed = wish.job(&job.uid.0, job.since);
+                if let Some(job) = select_job(world, which, waits) {
+                    let changed = wish.job(&job.uid.0, job.waiting_since);
                     let Workload { not_before, suspended, namespace, .. } = job;
                     world.record(Workload { not_before, suspended, namespace, ..changed });
                 }
             }
-            Happening::Deleted(which) => {
-                if let Some(job) = one_of(world, which, |_| true) {
+            Transition::Deleted(which) => {
+                if let Some(job) = select_job(world, which, |_| true) {
                     world.delete(&job.uid);
                 }
             }
-            Happening::Suspended(which, suspended) => {
-                if let Some(job) = one_of(world, which, |job| !job.finished) {
+            Transition::Suspended(which, suspended) => {
+                if let Some(job) = select_job(world, which, |job| !job.finished) {
                     world.record(Workload { suspended, ..job });
                 }
             }
-            Happening::Started(which) => {
-                if let Some(job) = one_of(world, which, has_room) {
-                    world.record(Workload { started: true, ..job });
+            Transition::Started(which) => {
+                if let Some(job) = select_job(world, which, has_quota) {
+                    world.record(Workload { pods_exist: true, ..job });
                 }
             }
-            Happening::Finished(which) => {
-                if let Some(job) = one_of(world, which, has_room) {
+            Transition::Finished(which) => {
+                if let Some(job) = select_job(world, which, has_quota) {
                     world.record(Workload { finished: true, ..job });
                 }
             }
-            Happening::LosesRoom(which, back_off) => {
-                if let Some(job) = one_of(world, which, has_room) {
+            Transition::LosesQuota(which, back_off) => {
+                if let Some(job) = select_job(world, which, has_quota) {
                     let (since, not_before) = (world.now, Some(world.now + back_off));
                     let (admission, started) = (None, false);
-                    world.record(Workload { since, not_before, admission, started, ..job });
+                    world.record(Workload {
+                        waiting_since: since,
+                        not_before,
+                        admission,
+                        pods_exist: started,
+                        ..job
+                    });
                 }
             }
-            Happening::Setup(setup) => {
+            Transition::Setup(setup) => {
                 // An existing setup keeps its creation time, and its deletion is not undone.
                 let before = world.setups.get(&setup.name);
                 let created = before.map_or(world.now, |before| before.created);
-                let going = setup.going || before.is_some_and(|before| before.going);
-                world.put_setup(Setup { created, going, ..*setup });
+                let terminating =
+                    setup.terminating || before.is_some_and(|before| before.terminating);
+                world.put_setup(Setup { created, terminating, ..*setup });
             }
-            Happening::ReplacesTakenOut(which) => {
-                if let Some(setup) = a_setup(world, which, |setup| !setup.replaces.is_empty()) {
+            Transition::ReplacesTakenOut(which) => {
+                if let Some(setup) = select_setup(world, which, |setup| !setup.replaces.is_empty())
+                {
                     world.put_setup(Setup { replaces: Vec::new(), ..setup });
                 }
             }
-            Happening::SetupDeleted(which) => {
-                if let Some(setup) = a_setup(world, which, |_| true) {
-                    world.put_setup(Setup { going: true, ..setup });
+            Transition::SetupDeleted(which) => {
+                if let Some(setup) = select_setup(world, which, |_| true) {
+                    world.put_setup(Setup { terminating: true, ..setup });
                 }
             }
-            Happening::SetupRemoved(which) => {
-                if let Some(Setup { name, .. }) = a_setup(world, which, |_| true) {
+            Transition::SetupRemoved(which) => {
+                if let Some(Setup { name, .. }) = select_setup(world, which, |_| true) {
                     world.forced = true;
                     world.setups.remove(&name);
                     world.scheduler.remove_setup(&name);
                 }
             }
-            Happening::SetupsReconciled => {
+            Transition::SetupsReconciled => {
                 world.reconcile_setups(world.setups.keys().cloned().collect());
             }
-            Happening::Rewritten(which) => world.rewrite(which),
-            Happening::NamespaceQuota(namespace, nodes) => {
+            Transition::Rewritten(which) => world.rewrite(which),
+            Transition::NamespaceQuota(namespace, nodes) => {
                 let quota = nodes.map(|nodes| Resources::of([(Resource::Nodes, nodes)]));
                 world.put_quota(namespace, quota);
             }
-            Happening::Cycle(time) => {
+            Transition::Cycle(time) => {
                 world.now += time;
                 world.cycle();
             }
-            Happening::Written(which) => {
-                if let Some(uid) = decision(world, which) {
+            Transition::Written(which) => {
+                if let Some(uid) = select_decision(world, which) {
                     world.write(&uid);
                 }
             }
-            Happening::WriteFails(which) => {
-                if let Some(uid) = decision(world, which) {
+            Transition::WriteFails(which) => {
+                if let Some(uid) = select_decision(world, which) {
                     world.write_fails(&uid);
                 }
             }
-            Happening::Crash(written, order) => {
+            Transition::Crash(written, order) => {
                 world.crash(|number| written >> (number % 8) & 1 == 1, &order);
             }
         }
     }
 }
 
-fn has_room(job: &Workload) -> bool {
+fn has_quota(job: &Workload) -> bool {
     job.admission.is_some() && !job.finished
 }
 
-fn one_of(world: &World, which: usize, of: impl Fn(&Workload) -> bool) -> Option<Workload> {
+fn select_job(world: &World, which: usize, of: impl Fn(&Workload) -> bool) -> Option<Workload> {
     let all: Vec<&Workload> = world.jobs.values().filter(|job| of(job)).collect();
     all.get(which % all.len().max(1)).copied().cloned()
 }
 
-fn a_setup(world: &World, which: usize, of: impl Fn(&Setup) -> bool) -> Option<Setup> {
+fn select_setup(world: &World, which: usize, of: impl Fn(&Setup) -> bool) -> Option<Setup> {
     let all: Vec<&Setup> = world.setups.values().filter(|setup| of(setup)).collect();
     all.get(which % all.len().max(1)).copied().cloned()
 }
 
-fn decision(world: &World, which: usize) -> Option<Uid> {
+fn select_decision(world: &World, which: usize) -> Option<Uid> {
     world.decided.keys().nth(which % world.decided.len().max(1)).cloned()
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn job_request() -> impl Strategy<Value = JobRequest> {
     let queue = select(vec!["", "", "", "one", "two", "shared", "operator/shared", "nowhere"]);
     let what = (prop::option::weighted(0.9, 1..6_u32), prop::option::weighted(0.3, 1..4_u32));
     let kind = (0..2_i64, 0..2_i64, 0..3_i32, prop::option::of(500..4000_i64));
     (select(vec!["a", "b"]), queue, what, kind).prop_map(
-        |(namespace, queue, (size, min_size), (gpus, once, priority, max_runtime))| Wish {
+        |(namespace, queue, (size, min_size), (gpus, once, priority, max_runtime))| JobRequest {
             namespace,
             queue,
             size,
@@ -244,10 +253,10 @@ fn setup() -> impl Strategy<Value = Setup> {
     ];
     let mistake = prop::bool::weighted(0.1);
     let serves = select(vec![
-        OtherNamespaces::All,
-        OtherNamespaces::All,
-        OtherNamespaces::None,
-        OtherNamespaces::Some(["b".into()].into()),
+        ServedNamespaces::All,
+        ServedNamespaces::All,
+        ServedNamespaces::None,
+        ServedNamespaces::Some(["b".into()].into()),
     ]);
     let stop = select(vec![Stop::No, Stop::No, Stop::No, Stop::Hold, Stop::HoldAndDrain]);
     let over_quota = select(vec![OverQuota::Drain, OverQuota::Evict]);
@@ -256,14 +265,14 @@ fn setup() -> impl Strategy<Value = Setup> {
     let rules = (order, stop, over_quota, prop::bool::weighted(0.1), mistake);
     (select(names), limits, rules, serves, replaces).prop_map(
         |(name, (nodes, gpus, (max_size, default_size)), rules, serves, replaces)| {
-            let ((strategy, patience), stop, over_quota, going, mistake) = rules;
+            let ((strategy, patience), stop, over_quota, terminating, mistake) = rules;
             let mistake =
-                mistake.then(|| Inactive::mistaken(SetupMistake::NodesUnknown, "no nodes"));
+                mistake.then(|| Inactive::unusable(SetupProblem::NodesUnknown, "no nodes"));
             let gpus = gpus.map(|gpus| (Resource::Gpus, gpus));
             Setup {
                 name: name.parse().unwrap(),
                 created: 0,
-                room: Resources::of([(Resource::Nodes, nodes)].into_iter().chain(gpus)),
+                quota: Resources::of([(Resource::Nodes, nodes)].into_iter().chain(gpus)),
                 max_size,
                 default_size,
                 serves,
@@ -272,8 +281,8 @@ fn setup() -> impl Strategy<Value = Setup> {
                 stop,
                 over_quota,
                 replaces: replaces.into_iter().map(|name| name.parse().unwrap()).collect(),
-                going,
-                mistake,
+                terminating,
+                problem: mistake,
             }
         },
     )
@@ -290,41 +299,41 @@ enum Removal {
     Forced,
 }
 
-fn happening(removal: Removal) -> impl Strategy<Value = Happening> {
+fn transition(removal: Removal) -> impl Strategy<Value = Transition> {
     let removed = move |which| match removal {
-        Removal::Kept => Happening::SetupDeleted(which),
-        Removal::Forced => Happening::SetupRemoved(which),
+        Removal::Kept => Transition::SetupDeleted(which),
+        Removal::Forced => Transition::SetupRemoved(which),
     };
     prop_oneof![
-        8 => wish().prop_map(Happening::Created),
-        2 => (any::<usize>(), wish()).prop_map(|(which, wish)| Happening::Changed(which, wish)),
-        1 => any::<usize>().prop_map(Happening::Deleted),
-        1 => any::<(usize, bool)>().prop_map(|(which, on)| Happening::Suspended(which, on)),
-        2 => any::<usize>().prop_map(Happening::Started),
-        4 => any::<usize>().prop_map(Happening::Finished),
-        2 => (any::<usize>(), 0..3000_i64).prop_map(|(which, time)| Happening::LosesRoom(which, time)),
-        4 => setup().prop_map(|setup| Happening::Setup(Box::new(setup))),
+        8 => job_request().prop_map(Transition::Created),
+        2 => (any::<usize>(), job_request()).prop_map(|(which, wish)| Transition::Changed(which, wish)),
+        1 => any::<usize>().prop_map(Transition::Deleted),
+        1 => any::<(usize, bool)>().prop_map(|(which, on)| Transition::Suspended(which, on)),
+        2 => any::<usize>().prop_map(Transition::Started),
+        4 => any::<usize>().prop_map(Transition::Finished),
+        2 => (any::<usize>(), 0..3000_i64).prop_map(|(which, time)| Transition::LosesQuota(which, time)),
+        4 => setup().prop_map(|setup| Transition::Setup(Box::new(setup))),
         1 => any::<usize>().prop_map(removed),
-        2 => any::<usize>().prop_map(Happening::ReplacesTakenOut),
-        3 => Just(Happening::SetupsReconciled),
-        3 => any::<usize>().prop_map(Happening::Rewritten),
+        2 => any::<usize>().prop_map(Transition::ReplacesTakenOut),
+        3 => Just(Transition::SetupsReconciled),
+        3 => any::<usize>().prop_map(Transition::Rewritten),
         1 => (select(vec!["a", "b"]), prop::option::of(0..8_i64))
-            .prop_map(|(namespace, nodes)| Happening::NamespaceQuota(namespace, nodes)),
-        8 => (0..1500_i64).prop_map(Happening::Cycle),
-        6 => any::<usize>().prop_map(Happening::Written),
-        1 => any::<usize>().prop_map(Happening::WriteFails),
-        2 => (any::<u8>(), order()).prop_map(|(written, order)| Happening::Crash(written, order)),
+            .prop_map(|(namespace, nodes)| Transition::NamespaceQuota(namespace, nodes)),
+        8 => (0..1500_i64).prop_map(Transition::Cycle),
+        6 => any::<usize>().prop_map(Transition::Written),
+        1 => any::<usize>().prop_map(Transition::WriteFails),
+        2 => (any::<u8>(), order()).prop_map(|(written, order)| Transition::Crash(written, order)),
     ]
 }
 
-fn history(removal: Removal) -> impl Strategy<Value = Vec<Happening>> {
-    prop::collection::vec(happening(removal), 1..LONGEST)
+fn history(removal: Removal) -> impl Strategy<Value = Vec<Transition>> {
+    prop::collection::vec(transition(removal), 1..LONGEST)
 }
 
-fn live(history: Vec<Happening>) -> World {
+fn replay(history: Vec<Transition>) -> World {
     let mut world = World::new();
     for (number, happening) in history.into_iter().enumerate() {
-        happening.happen(&mut world, number);
+        happening.apply(&mut world, number);
         world.check();
     }
     world
@@ -337,27 +346,27 @@ proptest! {
     })]
 
     #[test]
-    fn q39_nobody_is_lost_or_admitted_twice_and_everybody_ends(
+    fn q39_no_job_is_lost_or_admitted_twice_and_all_finish(
         history in history(Removal::Forced),
     ) {
-        live(history).run_to_the_end();
+        replay(history).run_to_completion();
     }
 
     #[test]
-    fn q19_room_in_use_is_counted_whatever_happens_to_the_setups(
+    fn q19_quota_in_use_is_counted_whatever_happens_to_the_setups(
         history in history(Removal::Kept),
     ) {
-        live(history).run_to_the_end();
+        replay(history).run_to_completion();
     }
 
     #[test]
-    fn q4_told_the_same_in_any_order_it_knows_and_does_the_same(
+    fn q4_the_order_of_the_input_changes_neither_state_nor_decisions(
         history in history(Removal::Forced), one in order(), other in order(),
     ) {
-        let world = live(history);
-        let (mut one, mut other) = (world.told(&one), world.told(&other));
-        prop_assert_eq!(world.ask(&one), world.ask(&other));
+        let world = replay(history);
+        let (mut one, mut other) = (world.rebuilt(&one), world.rebuilt(&other));
+        prop_assert_eq!(world.snapshot(&one), world.snapshot(&other));
         prop_assert_eq!(one.cycle(world.now), other.cycle(world.now));
-        prop_assert_eq!(world.ask(&one), world.ask(&other));
+        prop_assert_eq!(world.snapshot(&one), world.snapshot(&other));
     }
 }

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 /// A generous timeout, because machines are slow and noisy; a healthy cluster needs a small part of
 /// it.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A client for the cluster under test.
 pub async fn client() -> Result<Client> {
@@ -78,7 +78,7 @@ pub async fn install_crds(client: &Client) -> Result<()> {
         crds.patch(&name, &PatchParams::apply("flux-operator-tests").force(), &Patch::Apply(&crd))
             .await
             .with_context(|| format!("the API server refused the CRD {name}"))?;
-        patiently(await_condition(crds.clone(), &name, conditions::is_crd_established()))
+        with_timeout(await_condition(crds.clone(), &name, conditions::is_crd_established()))
             .await
             .with_context(|| format!("the CRD {name} was not established"))??;
     }
@@ -127,15 +127,15 @@ where
 }
 
 /// Awaits a future with a generous timeout.
-pub async fn patiently<F: Future>(future: F) -> Result<F::Output> {
-    match tokio::time::timeout(PATIENCE, future).await {
+pub async fn with_timeout<F: Future>(future: F) -> Result<F::Output> {
+    match tokio::time::timeout(TIMEOUT, future).await {
         Ok(output) => Ok(output),
-        Err(_) => bail!("timed out after {} seconds", PATIENCE.as_secs()),
+        Err(_) => bail!("timed out after {} seconds", TIMEOUT.as_secs()),
     }
 }
 
 /// The first item of a watch for which `found` returns `Some`.
-pub async fn first<S, T, E, R>(stream: S, found: impl FnMut(T) -> Option<R>) -> Result<R>
+pub async fn first_match<S, T, E, R>(stream: S, found: impl FnMut(T) -> Option<R>) -> Result<R>
 where
     S: Stream<Item = Result<T, E>>,
     E: std::error::Error + Send + Sync + 'static,
@@ -145,7 +145,7 @@ where
         .map_err(anyhow::Error::from)
         .try_filter_map(|item| std::future::ready(Ok(found(item))))
         .boxed_local();
-    match patiently(matching.next()).await? {
+    match with_timeout(matching.next()).await? {
         Some(item) => item,
         None => bail!("the watch ended"),
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// One manifest of the corpus.
 #[derive(Clone, Debug)]
-pub struct Example {
+pub struct CorpusManifest {
     /// Its file's name without the extension.
     pub name: String,
     /// Its text.
@@ -19,19 +19,19 @@ pub struct Example {
 }
 
 /// Every manifest: our own, and those of users.
-pub fn examples() -> Vec<Example> {
+pub fn examples() -> Vec<CorpusManifest> {
     let mut examples = own();
     examples.extend(of_users());
     examples
 }
 
 /// Our own manifests. Together they set every field of the Go operator's MiniCluster.
-pub fn own() -> Vec<Example> {
+pub fn own() -> Vec<CorpusManifest> {
     read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus"))
 }
 
 /// Manifests of users. Without a folder of them there are none, and a line on the output says so.
-pub fn of_users() -> Vec<Example> {
+pub fn of_users() -> Vec<CorpusManifest> {
     let folder = folder_of_users();
     if !folder.join("manifests").is_dir() {
         println!("only our own manifests: there is no corpus at {}", folder.display());
@@ -41,7 +41,7 @@ pub fn of_users() -> Vec<Example> {
 }
 
 /// Whether the manifests of users are not the usual ones, but those that `CORPUS` names.
-pub fn is_another() -> bool {
+pub fn is_custom() -> bool {
     std::env::var_os("CORPUS").is_some()
 }
 
@@ -54,10 +54,10 @@ fn folder_of_users() -> PathBuf {
 
 /// Reads a folder: `manifests/`, `rendered/` with files of the same names, and the table in
 /// `README.md`.
-fn read(folder: &Path) -> Vec<Example> {
+fn read(folder: &Path) -> Vec<CorpusManifest> {
     let index = std::fs::read_to_string(folder.join("README.md")).expect("a corpus has a README");
     let files = std::fs::read_dir(folder.join("manifests")).expect("a corpus has manifests");
-    let mut examples: Vec<Example> = files
+    let mut examples: Vec<CorpusManifest> = files
         .map(|file| file.expect("the folder can be listed").path())
         .map(|path| {
             let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
@@ -66,7 +66,7 @@ fn read(folder: &Path) -> Vec<Example> {
             let rendered = folder.join("rendered").join(format!("{name}.yaml"));
             let rendered = std::fs::read_to_string(rendered)
                 .unwrap_or_else(|error| panic!("{name} is not in rendered/: {error}"));
-            Example { name, text, strict, rendered }
+            CorpusManifest { name, text, strict, rendered }
         })
         .collect();
     examples.sort_by(|a, b| a.name.cmp(&b.name));

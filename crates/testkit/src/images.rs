@@ -26,15 +26,15 @@ const VIEW_IMAGE: &str = "flux-operator.test/view:1";
 /// An image with a real Flux.
 const FLUX_IMAGE: &str = "flux-operator.test/flux:1";
 /// A view image with a real Flux, and an image with what else that needs.
-pub const REAL_VIEW: View =
-    View { view: "flux-operator.test/real-view:1", runner: "flux-operator.test/base:1" };
+pub const REAL_VIEW: ViewImages =
+    ViewImages { view: "flux-operator.test/real-view:1", runner: "flux-operator.test/base:1" };
 
 /// An image with a real Flux and a test program.
 const PROGRAM_IMAGE: &str = "flux-operator.test/program:1";
 
 /// A view image, and an image without Flux for the runner.
 #[derive(Clone, Copy, Debug)]
-pub struct View {
+pub struct ViewImages {
     /// The view image.
     pub view: &'static str,
     /// The runner's image.
@@ -58,7 +58,7 @@ pub fn import_operator() -> Result<()> {
         .file(&agent, "/flux-operator-agent", 0o755)
         .entrypoint(["/flux-operator"])
         .user("65532:65532");
-    bring(&testbed()?, image)
+    import_image(&testbed()?, image)
 }
 
 /// Changes a manifest to use the Flux in the test images, unless it specifies where Flux is.
@@ -77,10 +77,10 @@ pub fn with_flux(manifest: &mut Value) {
 }
 
 /// Imports the view image of the Flux under test into the testbed.
-pub fn view() -> Result<View> {
+pub fn view() -> Result<ViewImages> {
     static DONE: OnceLock<Result<(), String>> = OnceLock::new();
     let Some(root) = flux_root() else {
-        return Ok(View { view: VIEW_IMAGE, runner: busybox_image() });
+        return Ok(ViewImages { view: VIEW_IMAGE, runner: busybox_image() });
     };
     let import = || import_view_to(&testbed()?, &root);
     DONE.get_or_init(|| import().map_err(|error| format!("{error:#}")))
@@ -91,15 +91,15 @@ pub fn view() -> Result<View> {
 
 /// Imports the view image of the real Flux in `root`, and the runner's image, into a testbed.
 pub fn import_view_to(testbed: &Testbed, root: &Path) -> Result<()> {
-    bring(testbed, real_view(root)?)?;
-    bring(testbed, base(root)?)
+    import_image(testbed, real_view(root)?)?;
+    import_image(testbed, runner_base(root)?)
 }
 
 /// Imports an image with the real Flux, and a program of this machine at `place`, into the testbed.
 pub fn with_program(program: &Path, place: &str) -> Result<&'static str> {
     let root = flux_root().context("FLUX_ROOT is not set")?;
     let image = real_flux(PROGRAM_IMAGE, &root)?.file(program, place, 0o755);
-    bring(&testbed()?, with_libraries(image, &[program.to_owned()])?)?;
+    import_image(&testbed()?, with_libraries(image, &[program.to_owned()])?)?;
     Ok(PROGRAM_IMAGE)
 }
 
@@ -123,10 +123,10 @@ fn import() -> Result<()> {
 /// Imports all images into a testbed.
 pub fn import_to(testbed: &Testbed) -> Result<()> {
     let agent = static_program("flux-operator-agent")?;
-    bring(testbed, Image::new(AGENT_IMAGE).file(&agent, "/flux-operator-agent", 0o755))?;
+    import_image(testbed, Image::new(AGENT_IMAGE).file(&agent, "/flux-operator-agent", 0o755))?;
     match flux_root() {
-        Some(root) => bring(testbed, real_flux(FLUX_IMAGE, &root)?),
-        None => bring(testbed, fluxlet_view(&static_program("fluxlet")?)),
+        Some(root) => import_image(testbed, real_flux(FLUX_IMAGE, &root)?),
+        None => import_image(testbed, fluxlet_view(&static_program("fluxlet")?)),
     }
 }
 
@@ -159,8 +159,8 @@ fn real_view(root: &Path) -> Result<Image> {
 
 /// A Flux in a view was built for its path in the view. Ours was built for `root`, so the runner's
 /// image has a link there, and the libraries and Python that a view would contain.
-fn base(root: &Path) -> Result<Image> {
-    Ok(surroundings(Image::busybox(REAL_VIEW.runner)?, root)?
+fn runner_base(root: &Path) -> Result<Image> {
+    Ok(with_dependencies(Image::busybox(REAL_VIEW.runner)?, root)?
         .link(SOFTWARE, &root.to_string_lossy()))
 }
 
@@ -186,14 +186,14 @@ pub fn static_program(name: &str) -> Result<PathBuf> {
 }
 
 fn real_flux(tag: &str, root: &Path) -> Result<Image> {
-    let image = surroundings(Image::busybox(tag)?, root)?
+    let image = with_dependencies(Image::busybox(tag)?, root)?
         .tree(root, &root.to_string_lossy())?
         .environment(&format!("PATH={}/bin:/usr/local/bin:/usr/bin:/bin", root.display()));
     Ok(image)
 }
 
 /// Adds what the Flux in `root` needs to an image.
-fn surroundings(image: Image, root: &Path) -> Result<Image> {
+fn with_dependencies(image: Image, root: &Path) -> Result<Image> {
     let python = Path::new("/usr/bin/python3").canonicalize().context("python3 is missing")?;
     let version = python.file_name().context("python3 has a name")?.to_string_lossy().into_owned();
     let standard = PathBuf::from(format!("/usr/lib/{version}"));
@@ -260,7 +260,7 @@ fn libraries(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
     Ok(libraries)
 }
 
-pub(crate) fn bring(testbed: &Testbed, image: Image) -> Result<()> {
+pub(crate) fn import_image(testbed: &Testbed, image: Image) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("image.tar");
     image.write(&archive)?;

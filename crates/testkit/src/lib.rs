@@ -12,7 +12,7 @@ pub mod samples;
 use serde_json::{Value, json};
 
 /// The smallest MiniCluster: one container with an image.
-pub fn smallest(name: &str) -> Value {
+pub fn smallest_minicluster(name: &str) -> Value {
     json!({
         "apiVersion": "flux-framework.org/v1alpha2",
         "kind": "MiniCluster",
@@ -41,9 +41,9 @@ pub fn fluxsetup(name: &str, nodes: u32) -> Value {
     })
 }
 
-/// The smallest object of one of our kinds; for a MiniCluster see [`smallest`].
+/// The smallest object of one of our kinds; for a MiniCluster see [`smallest_minicluster`].
 pub fn smallest_of(kind: &str, name: &str) -> Value {
-    let mut object = smallest(name);
+    let mut object = smallest_minicluster(name);
     if kind != "MiniCluster" {
         object["kind"] = kind.into();
         object["spec"] = json!({});

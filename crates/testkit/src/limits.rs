@@ -9,7 +9,7 @@ use crate::{merge, smallest_of};
 
 /// A manifest that violates one limit.
 #[derive(Clone, Debug)]
-pub struct Broken {
+pub struct LimitViolation {
     /// Path of the field.
     pub path: String,
     /// The keyword of the schema that is violated.
@@ -19,9 +19,9 @@ pub struct Broken {
 }
 
 /// A manifest for every limit below `spec` of a kind.
-pub fn every_limit(kind: &str, schema: &Value) -> Vec<Broken> {
+pub fn all_violations(kind: &str, schema: &Value) -> Vec<LimitViolation> {
     let mut broken = Vec::new();
-    walk(&schema["properties"]["spec"], &mut vec![Step::Field("spec".into())], &mut broken);
+    walk(&schema["properties"]["spec"], &mut vec![PathSegment::Field("spec".into())], &mut broken);
     let base = smallest_of(kind, "limits");
     for broken in &mut broken {
         let patch = std::mem::replace(&mut broken.manifest, base.clone());
@@ -31,28 +31,28 @@ pub fn every_limit(kind: &str, schema: &Value) -> Vec<Broken> {
 }
 
 #[derive(Clone)]
-enum Step {
+enum PathSegment {
     Field(String),
     Item,
 }
 
-fn walk(schema: &Value, path: &mut Vec<Step>, broken: &mut Vec<Broken>) {
+fn walk(schema: &Value, path: &mut Vec<PathSegment>, broken: &mut Vec<LimitViolation>) {
     // The list of containers must stay valid for all paths below it to exist.
     for (keyword, value) in violations(schema) {
-        broken.push(Broken { path: display(path), keyword, manifest: patch(path, value) });
+        broken.push(LimitViolation { path: display(path), keyword, manifest: patch(path, value) });
     }
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        path.push(Step::Field(name.clone()));
+        path.push(PathSegment::Field(name.clone()));
         walk(property, path, broken);
         path.pop();
     }
     if schema["items"].is_object() {
-        path.push(Step::Item);
+        path.push(PathSegment::Item);
         walk(&schema["items"], path, broken);
         path.pop();
     }
     if schema["additionalProperties"].is_object() {
-        path.push(Step::Field("key".into()));
+        path.push(PathSegment::Field("key".into()));
         walk(&schema["additionalProperties"], path, broken);
         path.pop();
     }
@@ -106,24 +106,24 @@ fn filler(schema: &Value) -> Value {
 }
 
 /// The patch that sets a value at a path.
-fn patch(path: &[Step], value: Value) -> Value {
+fn patch(path: &[PathSegment], value: Value) -> Value {
     let mut patch = value;
     for step in path.iter().rev() {
         patch = match step {
-            Step::Field(name) => json!({ name.as_str(): patch }),
-            Step::Item => json!([patch]),
+            PathSegment::Field(name) => json!({ name.as_str(): patch }),
+            PathSegment::Item => json!([patch]),
         };
     }
     patch
 }
 
-fn display(path: &[Step]) -> String {
+fn display(path: &[PathSegment]) -> String {
     let mut text = String::new();
     for step in path {
         match step {
-            Step::Item => text.push_str("[0]"),
-            Step::Field(name) if text.is_empty() => text.push_str(name),
-            Step::Field(name) => {
+            PathSegment::Item => text.push_str("[0]"),
+            PathSegment::Field(name) if text.is_empty() => text.push_str(name),
+            PathSegment::Field(name) => {
                 text.push('.');
                 text.push_str(name);
             }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use flux_operator_testbed::Testbed;
 use serde_json::{Value, json};
 
-use crate::images::{bring, with_own_flux};
+use crate::images::{import_image, with_own_flux};
 use crate::merge;
 
 /// The image in which examples run: busybox and a Flux.
@@ -13,7 +13,7 @@ const IMAGE: &str = "flux-operator.test/sample:1";
 
 /// Imports the image into a testbed.
 pub fn import_to(testbed: &Testbed) -> Result<()> {
-    bring(testbed, with_own_flux(IMAGE)?)
+    import_image(testbed, with_own_flux(IMAGE)?)
 }
 
 /// Changes a manifest so that everything, including Flux, runs from the image.
@@ -50,7 +50,7 @@ mod tests {
     use flux_operator_api::{manifest, validate};
 
     #[test]
-    fn every_example_needs_no_other_image_and_stays_valid() {
+    fn adapted_examples_need_no_other_image_and_are_valid() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
         let folders = [root.to_owned(), format!("{root}/queue")];
         let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
@@ -60,7 +60,7 @@ mod tests {
             let read = manifest::read(&std::fs::read(&file).unwrap()).unwrap();
             for mut document in read.documents {
                 adapt(&mut document.value);
-                assert_eq!(validate::document(&document), [], "{}", file.display());
+                assert_eq!(validate::check_document(&document), [], "{}", file.display());
                 let kind = document.kind().unwrap().to_owned();
                 let spec = match kind.as_str() {
                     "MiniCluster" => &document.value["spec"],
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_says_itself_is_changed_too() {
+    fn the_image_of_a_job_is_adapted_too() {
         let mut job = json!({ "kind": "FluxJob", "spec": { "image": "ubuntu:noble", "size": 2 } });
         adapt(&mut job);
         assert_eq!((&job["spec"]["image"], &job["spec"]["size"]), (&json!(IMAGE), &json!(2)));

@@ -1,16 +1,16 @@
 //! The offline check of all available manifests, without a cluster.
 
 use flux_operator_api::{manifest, validate};
-use flux_operator_testkit::bad::{self, Bad};
+use flux_operator_testkit::bad::{self, InvalidManifest};
 use flux_operator_testkit::corpus;
 
 #[test]
-fn bad_manifests_are_refused_with_their_field() {
+fn invalid_manifests_are_refused_with_their_field() {
     let cases = bad::refused_by_schema().into_iter().chain(bad::refused_beyond_schema());
-    for Bad { name, field, says, manifest: value } in cases {
+    for InvalidManifest { name, field, message: says, manifest: value } in cases {
         let document = manifest::Document { number: 1, value };
         let problems: Vec<String> =
-            validate::document(&document).iter().map(ToString::to_string).collect();
+            validate::check_document(&document).iter().map(ToString::to_string).collect();
         let problems = problems.join("\n");
         assert!(problems.contains(&field), "{name}: {problems:?}");
         assert!(problems.contains(says.as_deref().unwrap_or_default()), "{name}: {problems:?}");
@@ -18,20 +18,20 @@ fn bad_manifests_are_refused_with_their_field() {
 }
 
 #[test]
-fn q35_our_own_examples_are_good() {
+fn q35_our_own_examples_are_valid() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let mut count = 0;
     let inner = format!("{folder}/queue");
     let files = [folder, &inner].map(|folder| std::fs::read_dir(folder).unwrap());
     for file in files.into_iter().flatten() {
         let file = file.unwrap().path();
-        if file.extension().is_none_or(|ending| ending != "yaml") {
+        if file.extension().is_none_or(|termination| termination != "yaml") {
             continue;
         }
         let manifest = manifest::read(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(manifest.warnings, Vec::<String>::new(), "{}", file.display());
         for document in &manifest.documents {
-            assert_eq!(validate::document(document), Vec::new(), "{}", file.display());
+            assert_eq!(validate::check_document(document), Vec::new(), "{}", file.display());
         }
         count += 1;
     }
@@ -39,7 +39,7 @@ fn q35_our_own_examples_are_good() {
 }
 
 #[test]
-fn manifests_in_the_documents_are_good() {
+fn manifests_in_the_documentation_are_valid() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let guides = std::fs::read_dir(format!("{root}/docs/guide")).unwrap();
     let guides = guides.map(|file| file.unwrap().path());
@@ -49,7 +49,7 @@ fn manifests_in_the_documents_are_good() {
         let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
         for block in blocks {
             for document in manifest::read(block.as_bytes()).unwrap().documents {
-                assert_eq!(validate::document(&document), Vec::new(), "{}", file.display());
+                assert_eq!(validate::check_document(&document), Vec::new(), "{}", file.display());
                 count += 1;
             }
         }
@@ -58,11 +58,11 @@ fn manifests_in_the_documents_are_good() {
 }
 
 #[test]
-fn the_corpus_is_good() {
+fn the_corpus_is_valid() {
     for example in corpus::examples() {
         let manifest = manifest::read(example.text.as_bytes()).unwrap();
         for document in &manifest.documents {
-            assert_eq!(validate::document(document), Vec::new(), "{}", example.name);
+            assert_eq!(validate::check_document(document), Vec::new(), "{}", example.name);
         }
     }
 }

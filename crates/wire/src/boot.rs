@@ -271,14 +271,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_read_back_as_it_was_written() {
+    fn a_plan_survives_a_round_trip() {
         let plan = example();
         let text = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<BootPlan>(&text).unwrap(), plan);
     }
 
     #[test]
-    fn a_plan_of_another_version_is_refused_rather_than_half_read() {
+    fn a_plan_with_an_unknown_field_is_rejected() {
         let mut value = serde_json::to_value(example()).unwrap();
         value["newerField"] = true.into();
         let error = serde_json::from_value::<BootPlan>(value).unwrap_err().to_string();

@@ -10,7 +10,7 @@ use crate::seal::{Exchange, Message, SealKey};
 
 /// Replaces the pod's UID in the seal of an answer. No pod has this UID, so no other message
 /// has the same seal.
-const SPEAKER: &str = "lead";
+const LEAD_POD_UID: &str = "lead";
 
 /// Identifies one run of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl RunId {
     }
 
     fn exchange<'a>(&'a self, nonce: &'a str) -> Exchange<'a> {
-        Exchange { cluster_uid: &self.cluster, pod_uid: SPEAKER, nonce }
+        Exchange { cluster_uid: &self.cluster, pod_uid: LEAD_POD_UID, nonce }
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_lead_of_the_same_run_counts() {
+    fn only_the_lead_of_the_same_run_is_accepted() {
         let ours = run("c", "j");
         for (run, leads, expected) in [
             (run("c", "j"), true, true),
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn with_a_key_an_answer_is_sealed_for_its_question() {
+    fn with_a_key_an_answer_must_be_sealed_for_its_nonce() {
         let (ours, key) = (run("c", "j"), SealKey::from_bytes([7; 32]));
         let (body, seal) = ours.answer(true, "n", Some(&key));
-        let counts =
+        let is_accepted =
             |nonce, key| ours.is_led_by(body.as_bytes(), seal.as_deref(), nonce, Some(key));
-        assert!(counts("n", &key));
-        assert!(!counts("m", &key), "an older answer");
-        assert!(!counts("n", &SealKey::from_bytes([8; 32])), "another cluster's key");
+        assert!(is_accepted("n", &key));
+        assert!(!is_accepted("m", &key), "an older answer");
+        assert!(!is_accepted("n", &SealKey::from_bytes([8; 32])), "another cluster's key");
         assert!(!ours.is_led_by(body.as_bytes(), None, "n", Some(&key)), "no seal");
     }
 }

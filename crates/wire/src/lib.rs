@@ -2,7 +2,7 @@
 //!
 //! The operator (in pods) or the local runner (in processes) gives every agent
 //! of a cluster the same [`BootPlan`]; each agent finds its own part by its
-//! index. An agent returns an exit code and an [`Ending`], and, where there is
+//! index. An agent returns an exit code and an [`Termination`], and, where there is
 //! an operator, sends it [`Report`]s that are [`seal`]ed with the cluster's key.
 //!
 //! This crate is the contract between two programs that are built separately:
@@ -10,18 +10,21 @@
 //! sockets, and it stays small because the agent must be small.
 
 mod boot;
-mod ending;
 mod lead;
 pub mod names;
 mod report;
 pub mod seal;
+mod termination;
 
 pub use boot::{
     Batch, BootPlan, BrokerOptions, FluxHome, Hooks, Logging, Program, ReportTarget, Resources,
     Sidecar,
 };
-pub use ending::{Ending, EndingReason, REPLACE_ME, REPLACED, TERMINATED, exit_code_of_lead};
 pub use lead::{LeadAnswer, RunId};
 pub use report::{
     Drain, Drained, InstanceState, JobCounts, PendingJob, PendingPage, Reply, Report, Work,
+};
+pub use termination::{
+    EXIT_REPLACE_POD, EXIT_SIGTERM, REPLACED_EXIT_CODES, Termination, TerminationReason,
+    lead_exit_code,
 };

@@ -52,14 +52,14 @@ pub enum Message<'a> {
 }
 
 /// The prefix of a seal with a direction. Seals of the first build have no prefix.
-const DIRECTED: &str = "2:";
+const DIRECTED_PREFIX: &str = "2:";
 
 /// The maximum length of a seal.
-pub const MAX_SEAL_BYTES: usize = DIRECTED.len() + 64;
+pub const MAX_SEAL_BYTES: usize = DIRECTED_PREFIX.len() + 64;
 
 /// Whether a seal is that of a message with a direction.
 pub fn is_directed(seal: &str) -> bool {
-    seal.starts_with(DIRECTED)
+    seal.starts_with(DIRECTED_PREFIX)
 }
 
 impl SealKey {
@@ -76,7 +76,7 @@ impl SealKey {
             return Err(SealKeyError);
         }
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = (digit(pair[0])? << 4) | digit(pair[1])?;
+            *byte = (hex_digit(pair[0])? << 4) | hex_digit(pair[1])?;
         }
         Ok(SealKey(bytes))
     }
@@ -93,7 +93,7 @@ impl SealKey {
 
     /// The seal of a message.
     pub fn seal(&self, exchange: Exchange<'_>, message: Message<'_>) -> String {
-        let code = self.code(exchange, message).finalize().into_bytes();
+        let code = self.authentication_code(exchange, message).finalize().into_bytes();
         let digits = code
             .iter()
             .flat_map(|byte| [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]])
@@ -101,7 +101,7 @@ impl SealKey {
         match message {
             Message::Plain(_) => digits.collect(),
             Message::Request(_) | Message::Answer { .. } => {
-                DIRECTED.chars().chain(digits).collect()
+                DIRECTED_PREFIX.chars().chain(digits).collect()
             }
         }
     }
@@ -112,7 +112,7 @@ impl SealKey {
         self.seal(exchange, message).as_bytes().ct_eq(seal.as_bytes()).into()
     }
 
-    fn code(&self, exchange: Exchange<'_>, message: Message<'_>) -> Hmac<Sha256> {
+    fn authentication_code(&self, exchange: Exchange<'_>, message: Message<'_>) -> Hmac<Sha256> {
         let Exchange { cluster_uid, pod_uid, nonce } = exchange;
         let mut code = Hmac::<Sha256>::new_from_slice(self.0.as_slice())
             .expect("HMAC takes keys of any length");
@@ -134,7 +134,7 @@ impl SealKey {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-fn digit(byte: u8) -> Result<u8, SealKeyError> {
+fn hex_digit(byte: u8) -> Result<u8, SealKeyError> {
     match byte {
         b'0'..=b'9' => Ok(byte - b'0'),
         b'a'..=b'f' => Ok(byte - b'a' + 10),
@@ -154,7 +154,7 @@ mod tests {
     const EXCHANGE: Exchange<'_> = Exchange { cluster_uid: "c", pod_uid: "p", nonce: "n" };
 
     #[test]
-    fn a_seal_fits_its_message_only() {
+    fn a_seal_verifies_only_its_own_message() {
         let messages = [
             Message::Plain(b"body"),
             Message::Request(b"body"),
@@ -184,7 +184,7 @@ mod tests {
 
     /// Agents of the first build may outlive the operator that created them.
     #[test]
-    fn a_plain_seal_is_that_of_the_first_build() {
+    fn a_plain_seal_equals_one_of_the_first_build() {
         let seal = "7beea3203adc45cd2d3efe5c55b273a71376efd8b1c7ed2713907101dbeb298e";
         assert_eq!(key().seal(EXCHANGE, Message::Plain(b"body")), seal);
         assert!(!is_directed(seal));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_read_back_and_never_shown() {
+    fn a_key_survives_a_round_trip_and_is_never_printed() {
         let text = key().to_secret_text();
         assert_eq!(*SealKey::parse(&text).unwrap().to_secret_text(), *text);
         assert!(!format!("{:?}", key()).contains("07"));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::EntryType;
 
-use super::{Entry, Image};
+use super::{Image, ImageEntry};
 use crate::files::{FileError, failed};
 
 /// Writes an image's archive. A layer may be large and is never in memory: it is written to a file
@@ -37,7 +37,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
 /// Writes the layer and returns its digest.
 fn write_layer(image: &Image, path: &Path) -> Result<String, FileError> {
     let file = File::create(path).map_err(failed("create", path))?;
-    let output = Digesting { inner: BufWriter::new(file), digest: Sha256::new() };
+    let output = DigestWriter { inner: BufWriter::new(file), digest: Sha256::new() };
     let mut archive = tar::Builder::new(output);
     for (place, entry) in with_parents(&image.entries) {
         append_entry(&mut archive, &place, &entry).map_err(failed("add", &place))?;
@@ -89,11 +89,11 @@ fn configuration(image: &Image, digest: &str) -> Value {
 
 /// All entries with their parent directories: an unpacker may give a directory that is not listed
 /// any mode.
-fn with_parents(entries: &BTreeMap<PathBuf, Entry>) -> BTreeMap<PathBuf, Entry> {
+fn with_parents(entries: &BTreeMap<PathBuf, ImageEntry>) -> BTreeMap<PathBuf, ImageEntry> {
     let mut all = entries.clone();
     for place in entries.keys() {
         for parent in place.ancestors().skip(1) {
-            all.entry(parent.to_owned()).or_insert(Entry::Directory { mode: 0o755 });
+            all.entry(parent.to_owned()).or_insert(ImageEntry::Directory { mode: 0o755 });
         }
     }
     // The root itself has no entry in a tar archive.
@@ -104,17 +104,17 @@ fn with_parents(entries: &BTreeMap<PathBuf, Entry>) -> BTreeMap<PathBuf, Entry> 
 fn append_entry<W: Write>(
     archive: &mut tar::Builder<W>,
     place: &Path,
-    entry: &Entry,
+    entry: &ImageEntry,
 ) -> io::Result<()> {
     match entry {
-        Entry::Directory { mode } => {
+        ImageEntry::Directory { mode } => {
             archive.append_data(&mut header(EntryType::Directory, *mode, 0), place, io::empty())
         }
-        Entry::Link { target } => {
+        ImageEntry::Link { target } => {
             archive.append_link(&mut header(EntryType::Symlink, 0o777, 0), place, target)
         }
-        Entry::Content { bytes, mode } => append(archive, place, *mode, bytes),
-        Entry::File { source, mode, modified } => {
+        ImageEntry::Content { bytes, mode } => append(archive, place, *mode, bytes),
+        ImageEntry::File { source, mode, modified } => {
             append_file(archive, place, *mode, *modified, source)
         }
     }
@@ -157,12 +157,12 @@ fn header(kind: EntryType, mode: u32, size: u64) -> tar::Header {
 }
 
 /// Forwards bytes and computes their digest.
-struct Digesting<W> {
+struct DigestWriter<W> {
     inner: W,
     digest: Sha256,
 }
 
-impl<W: Write> Write for Digesting<W> {
+impl<W: Write> Write for DigestWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.inner.write(bytes)?;
         self.digest.update(&bytes[..count]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_has_modes_links_parents_and_an_order() {
+    fn a_layer_has_modes_links_and_parents_in_order() {
         let path = scratch("layer");
         let digest = write_layer(&example(), &path).unwrap();
         let bytes = fs::read(&path).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_image_is_the_same_bytes() {
+    fn the_same_image_has_the_same_bytes() {
         let (one, two) = (scratch("one"), scratch("two"));
         example().write(&one).unwrap();
         example().write(&two).unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::component::{AfterDeath, Component, Place, Probe, Settings, path_flag};
+use crate::component::{Component, ComponentNetwork, ExitPolicy, Probe, Settings, path_flag};
 use crate::node::PAUSE_IMAGE;
 use crate::prerequisites::CNI_PLUGINS;
 
@@ -11,8 +11,8 @@ pub(crate) fn component(settings: &Settings) -> Component {
         name: "containerd",
         program: "containerd",
         arguments: vec![path_flag("config", &settings.home.join("containerd.toml"))],
-        place: Place::Node,
-        after_death: AfterDeath::EndAll,
+        network: ComponentNetwork::Node,
+        exit_policy: ExitPolicy::StopAll,
         ready: vec![Probe::Socket(settings.runtime_socket())],
     }
 }

@@ -3,7 +3,7 @@
 //! Cache times are those of a usual cluster: a missing name is cached for 30 seconds. Code that
 //! waits for a name must be tested with that.
 
-use crate::component::{AfterDeath, Component, Place, Probe, Settings};
+use crate::component::{Component, ComponentNetwork, ExitPolicy, Probe, Settings};
 use crate::node::CLUSTER_DOMAIN;
 
 const READY_PORT: u16 = 8181;
@@ -13,8 +13,8 @@ pub(crate) fn component(settings: &Settings) -> Component {
         name: "coredns",
         program: "coredns",
         arguments: vec!["-conf".to_owned(), settings.home.join("Corefile").display().to_string()],
-        place: Place::Node,
-        after_death: AfterDeath::Restart,
+        network: ComponentNetwork::Node,
+        exit_policy: ExitPolicy::Restart,
         ready: vec![Probe::Http(settings.on_node(READY_PORT), "/ready")],
     }
 }

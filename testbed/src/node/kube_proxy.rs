@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::component::{AfterDeath, Component, Place, Probe, Settings, path_flag};
+use crate::component::{Component, ComponentNetwork, ExitPolicy, Probe, Settings, path_flag};
 
 const HEALTH_PORT: u16 = 10256;
 
@@ -11,8 +11,8 @@ pub(crate) fn component(settings: &Settings) -> Component {
         name: "kube-proxy",
         program: "kube-proxy",
         arguments: vec![path_flag("config", &settings.home.join("kube-proxy.json"))],
-        place: Place::Node,
-        after_death: AfterDeath::Restart,
+        network: ComponentNetwork::Node,
+        exit_policy: ExitPolicy::Restart,
         ready: vec![Probe::Http(settings.on_node(HEALTH_PORT), "/livez")],
     }
 }
@@ -46,7 +46,7 @@ mod tests {
     use crate::state::Level;
 
     #[test]
-    fn the_machines_connection_limits_are_left_alone() {
+    fn the_machines_connection_limits_are_unchanged() {
         let configuration = configuration(&settings(Level::Node));
         assert_eq!(configuration["conntrack"]["maxPerCore"], 0);
         assert_eq!(configuration["clusterCIDR"], "10.214.48.0/20");

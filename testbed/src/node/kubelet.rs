@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::component::{AfterDeath, Component, Place, Probe, Settings, flag, path_flag};
+use crate::component::{Component, ComponentNetwork, ExitPolicy, Probe, Settings, flag, path_flag};
 use crate::node::CLUSTER_DOMAIN;
 
 const HEALTH_PORT: u16 = 10248;
@@ -18,8 +18,8 @@ pub(crate) fn component(settings: &Settings) -> Component {
             flag("hostname-override", &name),
             flag("node-ip", settings.slot.node_address()),
         ],
-        place: Place::Node,
-        after_death: AfterDeath::Restart,
+        network: ComponentNetwork::Node,
+        exit_policy: ExitPolicy::Restart,
         // The kubelet itself is checked too: a node is considered ready for most of a minute after
         // its kubelet has exited.
         ready: vec![Probe::Http(settings.on_node(HEALTH_PORT), "/healthz"), Probe::NodeReady(name)],
@@ -76,7 +76,7 @@ mod tests {
     use crate::state::Level;
 
     #[test]
-    fn the_kubelet_accepts_this_kernel_and_keeps_to_its_cgroup() {
+    fn the_kubelet_accepts_this_kernel_and_uses_its_cgroup() {
         let configuration = configuration(&settings(Level::Node));
         assert_eq!(configuration["failCgroupV1"], false);
         assert_eq!(configuration["cgroupRoot"], "/flux-testbed-3");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_is_known_by_the_slots_name() {
+    fn the_node_has_the_name_of_the_slot() {
         let component = component(&settings(Level::Node));
         assert!(component.arguments.contains(&"--hostname-override=node-3".to_owned()));
         assert!(component.ready.contains(&Probe::NodeReady("node-3".to_owned())));

@@ -1,7 +1,7 @@
 //! A client with the operator's roles, and no others.
 
 use anyhow::{Context, Result};
-use flux_operator_install::{OPERATOR, Settings};
+use flux_operator_install::{InstallSettings, OPERATOR};
 use flux_operator_testkit::cluster;
 use flux_operator_testkit::images::OPERATOR_IMAGE;
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -17,26 +17,26 @@ use serde_json::{Value, json};
 const NAMESPACE: &str = "flux-operator-tests";
 
 /// The settings of an installation for tests.
-pub fn settings(namespace: &str) -> Settings {
-    Settings {
+pub fn settings(namespace: &str) -> InstallSettings {
+    InstallSettings {
         namespace: namespace.to_owned(),
         image: OPERATOR_IMAGE.to_owned(),
         cluster_domain: "cluster.local".to_owned(),
-        watched: None,
+        watched_namespace: None,
         replicas: 1,
         network_policy: false,
     }
 }
 
 /// A client with the permissions of an installed operator.
-pub async fn operators_client(administrator: &Client) -> Result<Client> {
+pub async fn operator_client(administrator: &Client) -> Result<Client> {
     let namespace = json!({
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": { "name": NAMESPACE },
     });
     apply(administrator, &[namespace]).await?;
-    apply(administrator, &flux_operator_install::access(&settings(NAMESPACE))).await?;
+    apply(administrator, &flux_operator_install::access_objects(&settings(NAMESPACE))).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(administrator.clone(), NAMESPACE);
     let request = TokenRequest::default();
     let answer = accounts.create_token_request(OPERATOR, &PostParams::default(), &request).await?;
@@ -62,7 +62,7 @@ pub async fn apply(client: &Client, objects: &[Value]) -> Result<()> {
 }
 
 /// Deletes the cluster-scoped ones of the objects, with what they own.
-pub async fn delete_cluster_wide(client: &Client, objects: &[Value]) -> Result<()> {
+pub async fn delete_cluster_scoped(client: &Client, objects: &[Value]) -> Result<()> {
     for value in objects {
         let object: DynamicObject = serde_json::from_value(value.clone())?;
         if object.namespace().is_none() {

@@ -1,8 +1,8 @@
 //! An operator that is installed in the cluster as users install it.
 
 use anyhow::{Context, Result};
-use flux_operator_install::{LEASE, OPERATOR, PORT, Settings};
-use flux_operator_testkit::cluster::{first, patiently};
+use flux_operator_install::{InstallSettings, LEASE, OPERATOR, PORT};
+use flux_operator_testkit::cluster::{first_match, with_timeout};
 use flux_operator_testkit::images::import_operator;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -12,57 +12,63 @@ use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 
-use crate::Stage;
-use crate::access::{apply, delete_cluster_wide, settings};
+use crate::TestNamespace;
+use crate::access::{apply, delete_cluster_scoped, settings};
 
 /// An installed operator.
-pub struct Install {
+pub struct Installation {
     client: Client,
     /// Its settings.
-    pub settings: Settings,
+    pub settings: InstallSettings,
 }
 
-impl Install {
+impl Installation {
     /// Installs an operator for the stage's namespace only, because other tests have operators of
     /// their own, and waits until its pods are ready.
-    pub async fn of(stage: &Stage, replicas: u16) -> Result<Install> {
-        Install::start(stage, Some(stage.namespace.clone()), replicas).await
+    pub async fn namespaced(stage: &TestNamespace, replicas: u16) -> Result<Installation> {
+        Installation::start(stage, Some(stage.namespace.clone()), replicas).await
     }
 
     /// Installs an operator for all namespaces. No other operator may run at the same time.
-    pub async fn cluster_wide(stage: &Stage) -> Result<Install> {
-        Install::start(stage, None, 1).await
+    pub async fn cluster_wide(stage: &TestNamespace) -> Result<Installation> {
+        Installation::start(stage, None, 1).await
     }
 
-    async fn start(stage: &Stage, watched: Option<String>, replicas: u16) -> Result<Install> {
+    async fn start(
+        stage: &TestNamespace,
+        watched: Option<String>,
+        replicas: u16,
+    ) -> Result<Installation> {
         import_operator()?;
-        let settings = Settings {
-            watched,
+        let settings = InstallSettings {
+            watched_namespace: watched,
             replicas,
             network_policy: true,
             ..settings(&format!("{}-operator", stage.namespace))
         };
         let client = stage.client.clone();
-        apply(&client, &flux_operator_install::operator(&settings)).await?;
+        apply(&client, &flux_operator_install::operator_objects(&settings)).await?;
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), &settings.namespace);
         let is_ready = move |deployment: Option<&Deployment>| {
             let status = deployment.and_then(|deployment| deployment.status.as_ref());
             status.and_then(|status| status.ready_replicas) == Some(i32::from(replicas))
         };
-        let install = Install { client, settings };
-        match patiently(await_condition(deployments, OPERATOR, is_ready)).await {
+        let install = Installation { client, settings };
+        match with_timeout(await_condition(deployments, OPERATOR, is_ready)).await {
             Ok(Ok(_)) => Ok(install),
-            Ok(Err(error)) => install.end(Err(error.into())).await,
-            Err(error) => install.end(Err(error.context("the operator was never ready"))).await,
+            Ok(Err(error)) => install.uninstall(Err(error.into())).await,
+            Err(error) => {
+                install.uninstall(Err(error.context("the operator was never ready"))).await
+            }
         }
     }
 
     /// Uninstalls it unless the test failed: then its log may show why.
-    pub async fn end<T>(&self, outcome: Result<T>) -> Result<T> {
+    pub async fn uninstall<T>(&self, outcome: Result<T>) -> Result<T> {
         match outcome {
             Ok(outcome) => {
-                let objects = flux_operator_install::operator(&self.settings);
-                delete_cluster_wide(&self.client, &objects).await?;
+                let objects = flux_operator_install::operator_objects(&self.settings);
+                delete_cluster_scoped(&self.client, &objects).await?;
                 Ok(outcome)
             }
             Err(error) => {
@@ -73,10 +79,10 @@ impl Install {
     }
 
     /// Waits for a leader other than `before`, and returns its pod.
-    pub async fn leader(&self, before: Option<&str>) -> Result<String> {
+    pub async fn wait_for_leader(&self, before: Option<&str>) -> Result<String> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.settings.namespace);
         let one = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
-        first(watcher(leases, one).applied_objects(), |lease| {
+        first_match(watcher(leases, one).applied_objects(), |lease| {
             let holder = lease.spec?.holder_identity?;
             let pod = holder.split_once('_')?.0.to_owned();
             (Some(pod.as_str()) != before).then_some(pod)

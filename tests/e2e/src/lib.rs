@@ -16,9 +16,9 @@ use flux_operator_api::MiniCluster;
 use flux_operator_api::condition::ConditionType;
 use flux_operator_operator::Options;
 use flux_operator_plan::kubernetes::Settings;
-use flux_operator_testkit::cluster::{first, install_crds, patiently, testbed};
+use flux_operator_testkit::cluster::{first_match, install_crds, testbed, with_timeout};
 use flux_operator_testkit::images::{AGENT_IMAGE, import_all, with_flux};
-use flux_operator_testkit::{cluster, merge, smallest};
+use flux_operator_testkit::{cluster, merge, smallest_minicluster};
 use k8s_openapi::api::core::v1::{ContainerState, Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{
@@ -31,24 +31,24 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// A command that runs until [`Stage::let_finish`].
-pub const UNTIL_TOLD: &str = "sh -c 'until [ -e /tmp/go ]; do sleep 0.1; done'";
+/// A command that runs until [`TestNamespace::let_finish`].
+pub const WAIT_FOR_FILE: &str = "sh -c 'until [ -e /tmp/go ]; do sleep 0.1; done'";
 
 /// A namespace with its own operator, which watches nothing else.
-pub struct Stage {
+pub struct TestNamespace {
     /// The client.
     pub client: Client,
     /// The namespace.
     pub namespace: String,
     /// The listener for reports, which outlives the operator.
     reports: std::net::TcpListener,
-    operator: Option<Operator>,
+    operator: Option<RunningOperator>,
 }
 
 /// An operator with its own threads, so that it can be stopped at once.
-struct Operator(Option<Runtime>);
+struct RunningOperator(Option<Runtime>);
 
-impl Drop for Operator {
+impl Drop for RunningOperator {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -57,8 +57,10 @@ impl Drop for Operator {
 }
 
 /// Runs a test in its own namespace, with an operator.
-pub async fn on_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) -> Result<T> {
-    on_empty_stage(async |stage| {
+pub async fn with_operator<T>(
+    test: impl AsyncFnOnce(&mut TestNamespace) -> Result<T>,
+) -> Result<T> {
+    without_operator(async |stage| {
         stage.start_operator().await?;
         test(stage).await
     })
@@ -66,7 +68,9 @@ pub async fn on_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) -> Res
 }
 
 /// Runs a test in its own namespace, without an operator.
-pub async fn on_empty_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) -> Result<T> {
+pub async fn without_operator<T>(
+    test: impl AsyncFnOnce(&mut TestNamespace) -> Result<T>,
+) -> Result<T> {
     let client = cluster::client().await?;
     install_crds(&client).await?;
     import_all()?;
@@ -74,7 +78,7 @@ pub async fn on_empty_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) 
         // The address of this machine that pods can reach.
         let host = testbed()?.slot().host_address();
         let reports = TcpListener::bind((host, 0)).await?.into_std()?;
-        let mut stage = Stage {
+        let mut stage = TestNamespace {
             client: client.clone(),
             namespace: namespace.to_owned(),
             reports,
@@ -90,22 +94,22 @@ pub async fn on_empty_stage<T>(test: impl AsyncFnOnce(&mut Stage) -> Result<T>) 
     .await
 }
 
-impl Stage {
+impl TestNamespace {
     /// Starts the operator.
     pub async fn start_operator(&mut self) -> Result<()> {
-        let client = access::operators_client(&self.client).await?;
-        self.start_operator_through(client).await
+        let client = access::operator_client(&self.client).await?;
+        self.start_operator_with(client).await
     }
 
     /// Starts the operator with a client that is used by nothing else, so that its connections are
     /// closed with the operator.
-    pub async fn start_operator_through(&mut self, client: Client) -> Result<()> {
+    pub async fn start_operator_with(&mut self, client: Client) -> Result<()> {
         let options = Options {
             namespace: Some(self.namespace.clone()),
             settings: Settings {
                 agent_image: AGENT_IMAGE.into(),
                 cluster_domain: "cluster.local".into(),
-                delivery: flux_operator_operator::delivery(&self.client).await,
+                delivery: flux_operator_operator::detect_delivery(&self.client).await,
                 report_url: Some(self.report_url()?),
             },
             election: None,
@@ -118,7 +122,7 @@ impl Stage {
             let listener = TcpListener::from_std(reports).expect("the listener is valid");
             flux_operator_operator::run(client, listener, options).await
         });
-        self.operator = Some(Operator(Some(runtime)));
+        self.operator = Some(RunningOperator(Some(runtime)));
         Ok(())
     }
 
@@ -153,7 +157,7 @@ impl Stage {
 
     /// Creates the smallest MiniCluster, patched with `spec`.
     pub async fn create(&self, name: &str, spec: Value) -> Result<MiniCluster> {
-        let mut manifest = smallest(name);
+        let mut manifest = smallest_minicluster(name);
         merge(&mut manifest, &json!({ "metadata": { "namespace": self.namespace }, "spec": spec }));
         with_flux(&mut manifest);
         let minicluster = serde_json::from_value(manifest)?;
@@ -167,8 +171,13 @@ impl Stage {
     }
 
     /// Waits until a condition has a status, and returns the MiniCluster.
-    pub async fn wait(&self, name: &str, kind: ConditionType, status: &str) -> Result<MiniCluster> {
-        self.wait_until(name, kind, |condition| condition.status == status)
+    pub async fn wait_for_status(
+        &self,
+        name: &str,
+        kind: ConditionType,
+        status: &str,
+    ) -> Result<MiniCluster> {
+        self.wait_for_condition(name, kind, |condition| condition.status == status)
             .await
             .with_context(|| format!("{name} never had {}={status}", kind.as_str()))
     }
@@ -180,13 +189,14 @@ impl Stage {
         kind: ConditionType,
         reason: &str,
     ) -> Result<Condition> {
-        let found = self.wait_until(name, kind, |condition| condition.reason == reason).await;
+        let found =
+            self.wait_for_condition(name, kind, |condition| condition.reason == reason).await;
         let found = found
             .with_context(|| format!("{name} never had reason {reason} of {}", kind.as_str()))?;
         Ok(condition(&found, kind).context("it was just there")?.clone())
     }
 
-    async fn wait_until(
+    async fn wait_for_condition(
         &self,
         name: &str,
         kind: ConditionType,
@@ -195,7 +205,7 @@ impl Stage {
         let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let changes = watcher(self.miniclusters(), one).applied_objects();
         let mut last = String::new();
-        let found = first(changes, |minicluster| {
+        let found = first_match(changes, |minicluster| {
             let condition = condition(&minicluster, kind);
             last = format!("{:?}", minicluster.status);
             condition.is_some_and(&wanted).then_some(minicluster)
@@ -209,8 +219,8 @@ impl Stage {
     }
 
     /// Waits until the command has finished, successfully or not.
-    pub async fn wait_for_end(&self, name: &str) -> Result<MiniCluster> {
-        self.wait(name, ConditionType::JobFinished, "True").await
+    pub async fn wait_until_finished(&self, name: &str) -> Result<MiniCluster> {
+        self.wait_for_status(name, ConditionType::JobFinished, "True").await
     }
 
     /// The pods of a MiniCluster.
@@ -238,12 +248,12 @@ impl Stage {
     pub async fn wait_for_init(&self, name: &str, container: &str) -> Result<String> {
         let of_cluster = watcher::Config::default().labels(&format!("job-name={name}"));
         let changes = watcher(self.pod_api(), of_cluster).applied_objects();
-        let pod = first(changes, |pod| {
+        let pod = first_match(changes, |pod| {
             let statuses = pod.status.as_ref()?.init_container_statuses.as_ref()?;
             let status = statuses.iter().find(|status| status.name == container)?;
-            let ended = |state: &ContainerState| state.terminated.is_some();
-            let has_ended = status.state.as_ref().is_some_and(ended)
-                || status.last_state.as_ref().is_some_and(ended);
+            let finished = |state: &ContainerState| state.terminated.is_some();
+            let has_ended = status.state.as_ref().is_some_and(finished)
+                || status.last_state.as_ref().is_some_and(finished);
             has_ended.then(|| pod.name_any())
         });
         let of_container = LogParams { container: Some(container.into()), ..LogParams::default() };
@@ -259,7 +269,7 @@ impl Stage {
         let mut stdout = process.stdout().context("there is no output")?;
         let mut stderr = process.stderr().context("there is no error output")?;
         let status = process.take_status().context("there is no status")?;
-        patiently(async {
+        with_timeout(async {
             tokio::try_join!(stdout.read_to_string(&mut output), stderr.read_to_string(&mut errors))
         })
         .await??;
@@ -269,7 +279,7 @@ impl Stage {
         }
     }
 
-    /// Lets [`UNTIL_TOLD`], which runs in every pod of a MiniCluster, finish.
+    /// Lets [`WAIT_FOR_FILE`], which runs in every pod of a MiniCluster, finish.
     pub async fn let_finish(&self, name: &str) -> Result<()> {
         for pod in self.pods(name).await? {
             let index = index_of(&pod).context("a pod has no index")?;
@@ -282,14 +292,14 @@ impl Stage {
     pub async fn wait_for_event(&self, reason: &str) -> Result<()> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let written = watcher(events, watcher::Config::default()).applied_objects();
-        first(written, |event| (event.reason.as_deref() == Some(reason)).then_some(())).await
+        first_match(written, |event| (event.reason.as_deref() == Some(reason)).then_some(())).await
     }
 
     /// Waits until a MiniCluster has no pods any more.
     pub async fn wait_for_no_pods(&self, name: &str) -> Result<()> {
         let of_cluster = watcher::Config::default().labels(&format!("job-name={name}"));
         let mut left = std::collections::BTreeSet::new();
-        let gone = first(watcher(self.pod_api(), of_cluster), |event| {
+        let deleted = first_match(watcher(self.pod_api(), of_cluster), |event| {
             match event {
                 watcher::Event::Init => left.clear(),
                 watcher::Event::InitApply(pod) | watcher::Event::Apply(pod) => {
@@ -303,7 +313,7 @@ impl Stage {
             }
             None
         });
-        gone.await
+        deleted.await
     }
 
     /// The API of MiniClusters in the namespace.

@@ -1,7 +1,7 @@
 //! Helpers for objects of any kind in a test's namespace.
 
 use anyhow::{Context, Result};
-use flux_operator_testkit::cluster::{first, patiently};
+use flux_operator_testkit::cluster::{first_match, with_timeout};
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
@@ -10,10 +10,10 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::Stage;
+use crate::TestNamespace;
 
 /// A namespaced kind.
-pub trait Kind:
+pub trait NamespacedKind:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
     + std::fmt::Debug
@@ -23,7 +23,7 @@ pub trait Kind:
 {
 }
 
-impl<K> Kind for K where
+impl<K> NamespacedKind for K where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
         + std::fmt::Debug
@@ -33,36 +33,40 @@ impl<K> Kind for K where
 {
 }
 
-impl Stage {
+impl TestNamespace {
     /// The API of a kind in the namespace.
-    pub fn api<K: Kind>(&self) -> Api<K> {
+    pub fn api<K: NamespacedKind>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     /// Changes an object with a merge patch.
-    pub async fn edit<K: Kind>(&self, name: &str, patch: Value) -> Result<()> {
+    pub async fn edit<K: NamespacedKind>(&self, name: &str, patch: Value) -> Result<()> {
         self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
 
     /// Deletes an object and waits until it is deleted.
-    pub async fn delete_wholly<K: Kind>(&self, name: &str) -> Result<()> {
+    pub async fn delete_and_wait<K: NamespacedKind>(&self, name: &str) -> Result<()> {
         self.api::<K>().delete(name, &DeleteParams::background()).await?;
-        self.is_gone::<K>(name).await
+        self.wait_until_deleted::<K>(name).await
     }
 
     /// Waits until an object is deleted.
-    pub async fn is_gone<K: Kind>(&self, name: &str) -> Result<()> {
-        let gone = await_condition(self.api::<K>(), name, |object: Option<&K>| object.is_none());
-        patiently(gone).await.with_context(|| format!("{name} is still there"))??;
+    pub async fn wait_until_deleted<K: NamespacedKind>(&self, name: &str) -> Result<()> {
+        let deleted = await_condition(self.api::<K>(), name, |object: Option<&K>| object.is_none());
+        with_timeout(deleted).await.with_context(|| format!("{name} is still there"))??;
         Ok(())
     }
 
     /// Waits until an object satisfies `wanted`, and returns it.
-    pub async fn becomes<K: Kind>(&self, name: &str, wanted: impl Fn(&K) -> bool) -> Result<K> {
+    pub async fn wait_for_object<K: NamespacedKind>(
+        &self,
+        name: &str,
+        wanted: impl Fn(&K) -> bool,
+    ) -> Result<K> {
         let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut last = String::new();
-        let found = first(watcher(self.api::<K>(), one).applied_objects(), |object| {
+        let found = first_match(watcher(self.api::<K>(), one).applied_objects(), |object| {
             last = format!("{object:?}");
             wanted(&object).then_some(object)
         });

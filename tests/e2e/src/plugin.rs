@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result};
-use flux_operator_testkit::cluster::{patiently, program, testbed};
+use flux_operator_testkit::cluster::{program, testbed, with_timeout};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::Stage;
+use crate::TestNamespace;
 
 /// The program, under the name by which kubectl finds it.
 pub struct Plugin {
@@ -20,7 +20,7 @@ pub struct Plugin {
 }
 
 /// The result of running it.
-pub struct Ran {
+pub struct PluginOutput {
     /// Its exit code.
     pub code: Option<i32>,
     /// Its standard output.
@@ -31,7 +31,7 @@ pub struct Ran {
 
 impl Plugin {
     /// The plugin for a stage.
-    pub fn new(stage: &Stage) -> Result<Plugin> {
+    pub fn new(stage: &TestNamespace) -> Result<Plugin> {
         let folder = tempfile::tempdir()?;
         std::os::unix::fs::symlink(program()?, folder.path().join("kubectl-minicluster"))?;
         let kubeconfig = testbed()?.kubeconfig();
@@ -48,25 +48,25 @@ impl Plugin {
     }
 
     /// Runs it.
-    pub async fn run(&self, words: &[&str]) -> Result<Ran> {
-        Ok(ran(patiently(self.command(words).output()).await??))
+    pub async fn run(&self, words: &[&str]) -> Result<PluginOutput> {
+        Ok(plugin_output(with_timeout(self.command(words).output()).await??))
     }
 
     /// Runs it with this standard input.
-    pub async fn feed(&self, words: &[&str], input: &str) -> Result<Ran> {
+    pub async fn run_with_input(&self, words: &[&str], input: &str) -> Result<PluginOutput> {
         let mut command = self.command(words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take().context("it was piped")?;
         stdin.write_all(input.as_bytes()).await?;
         drop(stdin);
-        Ok(ran(patiently(child.wait_with_output()).await??))
+        Ok(plugin_output(with_timeout(child.wait_with_output()).await??))
     }
 }
 
 /// The result of a process.
-pub fn ran(output: Output) -> Ran {
+pub fn plugin_output(output: Output) -> PluginOutput {
     let (text, errors) = (text(&output.stdout), text(&output.stderr));
-    Ran { code: output.status.code(), output: text, errors }
+    PluginOutput { code: output.status.code(), output: text, errors }
 }
 
 /// Bytes as text.

@@ -14,7 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use flux_operator_testkit::cluster::PATIENCE;
+use flux_operator_testkit::cluster::TIMEOUT;
 use futures::{StreamExt, stream};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// How long no request must arrive for the operator to be idle.
-const SILENCE: Duration = Duration::from_secs(2);
+const IDLE_TIME: Duration = Duration::from_secs(2);
 
 /// The number of watches of an operator for one namespace once it has started: MiniClusters, Jobs,
 /// pods, ConfigMaps, Services, FluxJobs, FluxSetups and ResourceQuotas.
@@ -31,7 +31,7 @@ const WATCHES: usize = 8;
 
 /// The fault that the proxy injects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum Fault {
     /// No fault.
     None,
     /// The response to the n-th write is dropped, and all later requests are blocked.
@@ -40,13 +40,13 @@ pub enum Trouble {
     Lossy,
     /// Writes to the status of FluxJobs reach the API server this much later, even if the operator
     /// no longer waits for the response.
-    Late(Duration),
+    Delay(Duration),
     /// Immediately before the next write to the status of the object at this path, another client
     /// changes the object with this merge patch.
-    BeforeStatus(String, Value),
+    ConcurrentChange(String, Value),
 }
 
-/// The entry in [`Proxy::landed`] for a release of the Lease.
+/// The entry in [`Proxy::executed_writes`] for a release of the Lease.
 pub const RELEASED: &str = "released";
 
 /// A proxy. It stops when it is dropped.
@@ -64,12 +64,12 @@ struct Traffic {
     watches: usize,
     /// The number of writes since the fault was injected.
     writes: usize,
-    trouble: Trouble,
-    cut: bool,
+    fault: Fault,
+    is_cut: bool,
     /// Writes to which the API server has responded, as method and path.
-    landed: Vec<String>,
+    executed: Vec<String>,
     /// How often all watches were stalled.
-    silenced: usize,
+    stalls: usize,
 }
 
 impl Proxy {
@@ -81,15 +81,15 @@ impl Proxy {
             requests: Vec::new(),
             watches: 0,
             writes: 0,
-            trouble: Trouble::None,
-            cut: false,
-            landed: Vec::new(),
-            silenced: 0,
+            fault: Fault::None,
+            is_cut: false,
+            executed: Vec::new(),
+            stalls: 0,
         };
         let traffic = watch::Sender::new(nothing);
         let router = Router::new()
-            .fallback(pass_on)
-            .with_state(Arc::new(Between { client, traffic: traffic.clone() }));
+            .fallback(handle)
+            .with_state(Arc::new(ProxyState { client, traffic: traffic.clone() }));
         let mut server = JoinSet::new();
         server.spawn(async move { axum::serve(listener, router).await });
         Ok(Proxy { url, traffic, _server: server })
@@ -112,10 +112,10 @@ impl Proxy {
     }
 
     /// Injects a fault from now on, and starts counting writes.
-    pub fn trouble(&self, trouble: Trouble) {
+    pub fn inject(&self, trouble: Fault) {
         self.traffic.send_modify(|traffic| {
             traffic.writes = 0;
-            traffic.trouble = trouble;
+            traffic.fault = trouble;
         });
     }
 
@@ -131,68 +131,71 @@ impl Proxy {
 
     /// Writes to which the API server has responded, in order, as method and path; a release of the
     /// Lease is [`RELEASED`].
-    pub fn landed(&self) -> Vec<String> {
-        self.traffic.borrow().landed.clone()
+    pub fn executed_writes(&self) -> Vec<String> {
+        self.traffic.borrow().executed.clone()
     }
 
     /// Waits until the requests except watches, and the executed writes, satisfy `wanted`.
-    pub async fn until_traffic(&self, wanted: impl Fn(&[String], &[String]) -> bool) -> Result<()> {
-        let found = |traffic: &Traffic| wanted(&traffic.requests, &traffic.landed);
-        self.until("the operator never made the requests", found).await
+    pub async fn wait_for_traffic(
+        &self,
+        wanted: impl Fn(&[String], &[String]) -> bool,
+    ) -> Result<()> {
+        let found = |traffic: &Traffic| wanted(&traffic.requests, &traffic.executed);
+        self.wait_for("the operator never made the requests", found).await
     }
 
     /// Stops forwarding data on all watches that are open now, and keeps them open: as if the
     /// backend had silently disappeared.
-    pub fn silence_watches(&self) {
-        self.traffic.send_modify(|traffic| traffic.silenced += 1);
+    pub fn stall_watches(&self) {
+        self.traffic.send_modify(|traffic| traffic.stalls += 1);
     }
 
     /// Waits until an operator has listed everything and watches it.
-    pub async fn is_watched(&self) -> Result<()> {
-        self.until("no operator started its watches", |traffic| traffic.watches >= WATCHES).await
+    pub async fn wait_until_watched(&self) -> Result<()> {
+        self.wait_for("no operator started its watches", |traffic| traffic.watches >= WATCHES).await
     }
 
     /// Waits until the operator is cut off, which may be never.
-    pub async fn is_cut(&self) {
+    pub async fn wait_until_cut(&self) {
         // We own the sender, so the channel is open.
-        let _ = self.traffic.subscribe().wait_for(|traffic| traffic.cut).await;
+        let _ = self.traffic.subscribe().wait_for(|traffic| traffic.is_cut).await;
     }
 
     /// Waits until the operator makes no more requests. Only time can show that.
-    pub async fn silence(&self) -> Result<()> {
+    pub async fn wait_until_idle(&self) -> Result<()> {
         let mut traffic = self.traffic.subscribe();
         let silence =
-            async { while tokio::time::timeout(SILENCE, traffic.changed()).await.is_ok() {} };
-        let outcome = tokio::time::timeout(PATIENCE, silence).await;
+            async { while tokio::time::timeout(IDLE_TIME, traffic.changed()).await.is_ok() {} };
+        let outcome = tokio::time::timeout(TIMEOUT, silence).await;
         outcome.with_context(|| format!("the operator does not become idle: {:?}", self.requests()))
     }
 
-    async fn until(&self, otherwise: &str, found: impl Fn(&Traffic) -> bool) -> Result<()> {
+    async fn wait_for(&self, otherwise: &str, found: impl Fn(&Traffic) -> bool) -> Result<()> {
         let mut traffic = self.traffic.subscribe();
-        let found = tokio::time::timeout(PATIENCE, traffic.wait_for(found)).await;
+        let found = tokio::time::timeout(TIMEOUT, traffic.wait_for(found)).await;
         found.with_context(|| otherwise.to_owned())??;
         Ok(())
     }
 }
 
 /// The state of the request handler.
-struct Between {
+struct ProxyState {
     client: Client,
     traffic: watch::Sender<Traffic>,
 }
 
 /// What to do with a response.
-enum Answer {
-    Arrives,
-    IsLost,
-    IsTheLast,
+enum ResponseAction {
+    Deliver,
+    Drop,
+    DropAndCut,
 }
 
-async fn pass_on(State(between): State<Arc<Between>>, request: Request) -> Response {
-    if between.traffic.borrow().cut {
+async fn handle(State(between): State<Arc<ProxyState>>, request: Request) -> Response {
+    if between.traffic.borrow().is_cut {
         return std::future::pending().await;
     }
-    let (answer, late) = (between.note(&request), between.late(&request));
+    let (answer, late) = (between.record(&request), between.delay_of(&request));
     // In a separate task, because a sent request is executed even if the sender is cancelled.
     let forwarding = between.clone();
     let forwarded = tokio::spawn(async move { forwarding.forward(request, late).await });
@@ -201,19 +204,19 @@ async fn pass_on(State(between): State<Arc<Between>>, request: Request) -> Respo
         Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}")).into_response(),
     };
     match answer {
-        Answer::Arrives => forwarded,
-        Answer::IsLost => StatusCode::GATEWAY_TIMEOUT.into_response(),
-        Answer::IsTheLast => {
-            between.traffic.send_modify(|traffic| traffic.cut = true);
+        ResponseAction::Deliver => forwarded,
+        ResponseAction::Drop => StatusCode::GATEWAY_TIMEOUT.into_response(),
+        ResponseAction::DropAndCut => {
+            between.traffic.send_modify(|traffic| traffic.is_cut = true);
             std::future::pending().await
         }
     }
 }
 
-impl Between {
-    fn note(&self, request: &Request) -> Answer {
+impl ProxyState {
+    fn record(&self, request: &Request) -> ResponseAction {
         let query = request.uri().query().unwrap_or_default();
-        let mut answer = Answer::Arrives;
+        let mut answer = ResponseAction::Deliver;
         self.traffic.send_if_modified(|traffic| {
             if is_watch(query) {
                 traffic.watches += 1;
@@ -228,14 +231,14 @@ impl Between {
                 return true;
             }
             traffic.writes += 1;
-            answer = match &traffic.trouble {
-                Trouble::CutAfter(last) if traffic.writes >= *last => Answer::IsTheLast,
-                Trouble::Lossy if traffic.writes % 2 == 1 => Answer::IsLost,
-                Trouble::None
-                | Trouble::CutAfter(_)
-                | Trouble::Lossy
-                | Trouble::Late(_)
-                | Trouble::BeforeStatus(..) => Answer::Arrives,
+            answer = match &traffic.fault {
+                Fault::CutAfter(last) if traffic.writes >= *last => ResponseAction::DropAndCut,
+                Fault::Lossy if traffic.writes % 2 == 1 => ResponseAction::Drop,
+                Fault::None
+                | Fault::CutAfter(_)
+                | Fault::Lossy
+                | Fault::Delay(_)
+                | Fault::ConcurrentChange(..) => ResponseAction::Deliver,
             };
             true
         });
@@ -243,10 +246,10 @@ impl Between {
     }
 
     /// How long to delay a request.
-    fn late(&self, request: &Request) -> Duration {
+    fn delay_of(&self, request: &Request) -> Duration {
         let path = request.uri().path();
-        match &self.traffic.borrow().trouble {
-            Trouble::Late(late)
+        match &self.traffic.borrow().fault {
+            Fault::Delay(late)
                 if *request.method() != Method::GET
                     && path.contains("/fluxjobs/")
                     && path.ends_with("/status") =>
@@ -258,14 +261,14 @@ impl Between {
     }
 
     /// Changes an object whose status is about to be written, once, if that is the injected fault.
-    async fn meddle(&self, target: &str) -> Result<()> {
+    async fn change_concurrently(&self, target: &str) -> Result<()> {
         let mut change = None;
         self.traffic.send_if_modified(|traffic| {
-            if let Trouble::BeforeStatus(path, patch) = &traffic.trouble
+            if let Fault::ConcurrentChange(path, patch) = &traffic.fault
                 && target.strip_suffix("/status") == Some(path)
             {
                 change = Some((path.clone(), patch.clone()));
-                traffic.trouble = Trouble::None;
+                traffic.fault = Fault::None;
             }
             false
         });
@@ -281,7 +284,7 @@ impl Between {
     /// Forwards a request to the API server. The response is streamed, because a watch does not
     /// end.
     async fn forward(&self, request: Request, late: Duration) -> Result<Response> {
-        let silenced = self.traffic.borrow().silenced;
+        let silenced = self.traffic.borrow().stalls;
         let (head, body) = request.into_parts();
         let is_watch = is_watch(head.uri.query().unwrap_or_default());
         let write = (head.method != Method::GET).then(|| head.method.clone());
@@ -296,9 +299,9 @@ impl Between {
         let body = to_bytes(body, usize::MAX).await?;
         tokio::time::sleep(late).await;
         if write.is_some() {
-            self.meddle(&target).await?;
+            self.change_concurrently(&target).await?;
         }
-        let lease = is_lease(&target).then(|| holds_nothing(&body));
+        let lease = is_lease(&target).then(|| is_released(&body));
         let request = request.body(kube::client::Body::from(body))?;
         let (head, body) = self.client.send(request).await?.into_parts();
         let landed = write.and_then(|method| match lease {
@@ -307,7 +310,7 @@ impl Between {
             Some(false) => None,
         });
         if let Some(landed) = landed {
-            self.traffic.send_modify(|traffic| traffic.landed.push(landed));
+            self.traffic.send_modify(|traffic| traffic.executed.push(landed));
         }
         let mut response = Response::builder().status(head.status);
         if let Some(value) = head.headers.get(CONTENT_TYPE) {
@@ -319,7 +322,7 @@ impl Between {
         let shown = (Body::new(body).into_data_stream(), self.traffic.subscribe());
         let shown = stream::unfold(shown, move |(mut shown, mut traffic)| async move {
             let is_silenced =
-                async { traffic.wait_for(|traffic| traffic.silenced > silenced).await.map(drop) };
+                async { traffic.wait_for(|traffic| traffic.stalls > silenced).await.map(drop) };
             let next = tokio::select! {
                 biased;
                 // The connection stays open.
@@ -342,7 +345,7 @@ fn is_lease(path: &str) -> bool {
 }
 
 /// Whether the written Lease has no holder.
-fn holds_nothing(lease: &[u8]) -> bool {
+fn is_released(lease: &[u8]) -> bool {
     let lease: Value = serde_json::from_slice(lease).unwrap_or_default();
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
 }

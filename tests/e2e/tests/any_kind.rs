@@ -9,13 +9,13 @@ use std::borrow::Cow;
 use std::future::pending;
 
 use anyhow::{Context, Result, ensure};
-use flux_operator_operator::reconciler::{Kind, Written, run_kind};
+use flux_operator_operator::reconciler::{ReconciledKind, WrittenObject, run_kind};
 use flux_operator_operator::{Election, Identity, RunError};
 use flux_operator_plan::kubernetes::CLUSTER_LABEL;
-use flux_operator_plan::status::{News, Urgency};
+use flux_operator_plan::status::{NewEvent, Urgency};
 use flux_operator_plan::{Conclude, Conclusion, Decision, Object, Outcome, Step};
-use flux_operator_testkit::cluster::{client, first, in_namespace, patiently};
-use flux_operator_tests_e2e::proxy::{Proxy, RELEASED, Trouble};
+use flux_operator_testkit::cluster::{client, first_match, in_namespace, with_timeout};
+use flux_operator_tests_e2e::proxy::{Fault, Proxy, RELEASED};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -110,15 +110,15 @@ fn crd() -> Result<CustomResourceDefinition> {
 }
 
 /// The fourth kind: pure decisions, and a shell of a few lines.
-struct Greetings;
+struct GreetingKind;
 
-struct Facts {
+struct GreetingFacts {
     generation: Option<i64>,
     before: Option<GreetingStatus>,
     made: usize,
 }
 
-impl Conclude for Facts {
+impl Conclude for GreetingFacts {
     type Status = GreetingStatus;
 
     fn conclude(&self, _: &[Step], outcome: &Outcome) -> Conclusion<GreetingStatus> {
@@ -133,9 +133,9 @@ impl Conclude for Facts {
         };
         let status = GreetingStatus { made, conditions: vec![accepted] };
         let is_same = self.before.as_ref() == Some(&status);
-        let greeted = News {
-            good: true,
-            about: "Accepted",
+        let greeted = NewEvent {
+            is_normal: true,
+            condition: "Accepted",
             reason: "Greeted".into(),
             note: format!("{made} ConfigMaps"),
         };
@@ -149,13 +149,13 @@ impl Conclude for Facts {
     }
 }
 
-impl Kind for Greetings {
+impl ReconciledKind for GreetingKind {
     type Stored = DeserializeGuard<Greeting>;
     type Object = Greeting;
     type Status = GreetingStatus;
     /// The names of the existing ConfigMaps, once they were queried.
     type Observed = Vec<String>;
-    type Facts<'a> = Facts;
+    type Facts<'a> = GreetingFacts;
 
     const NAME: &'static str = "Greeting";
     const CONDITION: &'static str = "Accepted";
@@ -168,7 +168,7 @@ impl Kind for Greetings {
         Some(Vec::new())
     }
 
-    async fn ask(&self, client: &Client, greeting: &Greeting, found: &mut Vec<String>) {
+    async fn query(&self, client: &Client, greeting: &Greeting, found: &mut Vec<String>) {
         let maps: Api<ConfigMap> = api(client, greeting);
         let made_for = ListParams::default().labels(&format!("greeting={}", greeting.name_any()));
         if let Ok(list) = maps.list(&made_for).await {
@@ -176,9 +176,13 @@ impl Kind for Greetings {
         }
     }
 
-    fn decide<'a>(&'a self, greeting: &'a Greeting, found: &'a Vec<String>) -> Decision<Facts> {
+    fn decide<'a>(
+        &'a self,
+        greeting: &'a Greeting,
+        found: &'a Vec<String>,
+    ) -> Decision<GreetingFacts> {
         assert_ne!(greeting.spec.count, 13, "thirteen is too many");
-        let facts = Facts {
+        let facts = GreetingFacts {
             generation: greeting.metadata.generation,
             before: greeting.status.clone(),
             made: found.len(),
@@ -196,7 +200,7 @@ impl Kind for Greetings {
     }
 
     /// The API server is queried each time, so every write is observed.
-    fn shown(&self, _: &Greeting, written: &Written) -> Option<String> {
+    fn observed_version(&self, _: &Greeting, written: &WrittenObject) -> Option<String> {
         written.version.clone()
     }
 
@@ -227,28 +231,28 @@ fn config_map(greeting: &Greeting, name: String) -> ConfigMap {
 }
 
 /// A namespace with the CRD, and helpers for tests.
-struct Place {
+struct GreetingNamespace {
     client: Client,
     namespace: String,
 }
 
-async fn in_place(test: impl AsyncFnOnce(&Place) -> Result<()>) -> Result<()> {
+async fn with_greetings(test: impl AsyncFnOnce(&GreetingNamespace) -> Result<()>) -> Result<()> {
     let client = client().await?;
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let crd = crd()?;
     let forced = PatchParams::apply("flux-operator-tests").force();
     crds.patch(&crd.name_any(), &forced, &Patch::Apply(&crd)).await?;
     let is_there = conditions::is_crd_established();
-    patiently(await_condition(crds, &crd.name_any(), is_there)).await??;
+    with_timeout(await_condition(crds, &crd.name_any(), is_there)).await??;
     in_namespace(&client, async |namespace| {
-        let place = Place { client: client.clone(), namespace: namespace.to_owned() };
+        let place = GreetingNamespace { client: client.clone(), namespace: namespace.to_owned() };
         test(&place).await?;
-        place.release_all().await
+        place.remove_finalizers().await
     })
     .await
 }
 
-impl Place {
+impl GreetingNamespace {
     fn greetings(&self) -> Api<Greeting> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
@@ -268,7 +272,7 @@ impl Place {
     }
 
     /// Waits until the status of a greeting satisfies `wanted`.
-    async fn until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+    async fn wait_for_status(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         let greetings: Api<kube::core::DynamicObject> = Api::namespaced_with(
             self.client.clone(),
             &self.namespace,
@@ -277,7 +281,7 @@ impl Place {
         let is_found = |found: Option<&kube::core::DynamicObject>| {
             found.is_some_and(|found| wanted(&found.data["status"]))
         };
-        let found = patiently(await_condition(greetings, name, is_found)).await;
+        let found = with_timeout(await_condition(greetings, name, is_found)).await;
         let found = found.with_context(|| format!("{name} never had the status"))??;
         Ok(found.context("it is gone")?.data["status"].clone())
     }
@@ -289,7 +293,7 @@ impl Place {
     }
 
     /// Removes all finalizers, so that the namespace can be deleted.
-    async fn release_all(&self) -> Result<()> {
+    async fn remove_finalizers(&self) -> Result<()> {
         let patch = json!({ "metadata": { "finalizers": null } });
         let greetings: Api<kube::core::DynamicObject> = Api::namespaced_with(
             self.client.clone(),
@@ -306,7 +310,7 @@ impl Place {
     fn run(&self, client: Client) -> JoinSet<Result<(), RunError>> {
         let mut running = JoinSet::new();
         let namespace = Some(self.namespace.clone());
-        running.spawn(run_kind(client, namespace, Greetings, None, pending()));
+        running.spawn(run_kind(client, namespace, GreetingKind, None, pending()));
         running
     }
 }
@@ -319,22 +323,24 @@ fn is_accepted(status: &Value) -> bool {
 const WRITES: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_after_any_write_heals() -> Result<()> {
-    in_place(async |place| {
+async fn a_crash_after_any_write_is_recovered_from() -> Result<()> {
+    with_greetings(async |place| {
         let greeted = |status: &Value| status["made"] == 2 && is_accepted(status);
         for last in 1..=WRITES {
             let name = format!("crash-{last}");
             place.create(&name, &json!(2)).await?;
             let proxy = Proxy::start(place.client.clone()).await?;
-            proxy.trouble(Trouble::CutAfter(last));
+            proxy.inject(Fault::CutAfter(last));
             let crashes = place.run(proxy.client()?);
-            patiently(proxy.is_cut()).await.with_context(|| format!("only {}", proxy.writes()))?;
+            with_timeout(proxy.wait_until_cut())
+                .await
+                .with_context(|| format!("only {}", proxy.writes()))?;
             drop(crashes);
             let next = Proxy::start(place.client.clone()).await?;
             let heals = place.run(next.client()?);
-            place.until(&name, greeted).await?;
+            place.wait_for_status(&name, greeted).await?;
             ensure!(place.maps(&name).await? == 2, "after {last}");
-            next.silence().await?;
+            next.wait_until_idle().await?;
             // Everything before the crash exists, and nothing is written again.
             ensure!(next.writes() <= WRITES - last, "after {last}: {:?}", next.requests());
             drop(heals);
@@ -345,25 +351,25 @@ async fn a_crash_after_any_write_heals() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_changes_meanwhile_keeps_the_change_and_gets_its_status() -> Result<()> {
-    in_place(async |place| {
+async fn a_concurrent_change_is_kept_and_the_status_is_written_again() -> Result<()> {
+    with_greetings(async |place| {
         let proxy = Proxy::start(place.client.clone()).await?;
         let running = place.run(proxy.client()?);
         place.create("busy", &json!(1)).await?;
-        place.until("busy", |status| status["made"] == 1).await?;
+        place.wait_for_status("busy", |status| status["made"] == 1).await?;
         // The next status is computed from a version that is already outdated.
-        proxy.trouble(Trouble::BeforeStatus(
+        proxy.inject(Fault::ConcurrentChange(
             format!("/apis/{GROUP}/v1/namespaces/{}/greetings/busy", place.namespace),
             json!({ "metadata": { "annotations": { "by": "another" } } }),
         ));
         let more = json!({ "spec": { "count": 3 } });
         let parameters = PatchParams::default();
         place.greetings().patch("busy", &parameters, &Patch::Merge(&more)).await?;
-        let status = place.until("busy", |status| status["made"] == 3).await?;
+        let status = place.wait_for_status("busy", |status| status["made"] == 3).await?;
         ensure!(is_accepted(&status), "{status}");
         let busy = place.greetings().get("busy").await?;
         ensure!(busy.annotations()["by"] == "another", "it was overwritten");
-        proxy.silence().await?;
+        proxy.wait_until_idle().await?;
         let statuses = proxy.requests().into_iter().filter(|it| it.ends_with("busy/status"));
         ensure!(statuses.count() == 3, "one each, and one again: {:?}", proxy.requests());
         drop(running);
@@ -373,39 +379,46 @@ async fn an_object_that_changes_meanwhile_keeps_the_change_and_gets_its_status()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_costs_its_object_alone_and_is_reported_there() -> Result<()> {
-    in_place(async |place| {
+async fn a_panic_affects_only_its_object_and_is_reported_in_its_status() -> Result<()> {
+    with_greetings(async |place| {
         place.create("unlucky", &json!(13)).await?;
         let mut running = place.run(place.client.clone());
-        let status = place.until("unlucky", |status| status["conditions"][0].is_object()).await?;
-        let told = &status["conditions"][0];
-        ensure!(told["status"] == "False" && told["reason"] == "OperatorError", "{told}");
-        ensure!(told["message"].to_string().contains("thirteen is too many"), "{told}");
+        let status =
+            place.wait_for_status("unlucky", |status| status["conditions"][0].is_object()).await?;
+        let reported = &status["conditions"][0];
+        ensure!(
+            reported["status"] == "False" && reported["reason"] == "OperatorError",
+            "{reported}"
+        );
+        ensure!(reported["message"].to_string().contains("thirteen is too many"), "{reported}");
         place.create("lucky", &json!(1)).await?;
-        place.until("lucky", is_accepted).await?;
+        place.wait_for_status("lucky", is_accepted).await?;
         ensure!(running.try_join_next().is_none(), "the process exited");
         let fewer = json!({ "spec": { "count": 2 } });
         let parameters = PatchParams::default();
         place.greetings().patch("unlucky", &parameters, &Patch::Merge(&fewer)).await?;
-        place.until("unlucky", |status| status["made"] == 2 && is_accepted(status)).await?;
+        place
+            .wait_for_status("unlucky", |status| status["made"] == 2 && is_accepted(status))
+            .await?;
         Ok(())
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_cannot_be_read_says_so_and_stops_no_other() -> Result<()> {
-    in_place(async |place| {
+async fn an_undecodable_object_is_reported_and_does_not_block_others() -> Result<()> {
+    with_greetings(async |place| {
         place.create("odd", &json!("many")).await?;
         place.create("sound", &json!(1)).await?;
         let proxy = Proxy::start(place.client.clone()).await?;
         let _running = place.run(proxy.client()?);
-        let status = place.until("odd", |status| status["conditions"][0].is_object()).await?;
-        let told = &status["conditions"][0];
-        ensure!(told["reason"] == "Unreadable", "{told}");
-        ensure!(told["message"].to_string().contains("many"), "{told}");
-        place.until("sound", is_accepted).await?;
-        proxy.silence().await?;
+        let status =
+            place.wait_for_status("odd", |status| status["conditions"][0].is_object()).await?;
+        let reported = &status["conditions"][0];
+        ensure!(reported["reason"] == "Unreadable", "{reported}");
+        ensure!(reported["message"].to_string().contains("many"), "{reported}");
+        place.wait_for_status("sound", is_accepted).await?;
+        proxy.wait_until_idle().await?;
         let written = proxy.requests().into_iter().filter(|it| it.contains("odd/status")).count();
         ensure!(written == 1, "it is reported once, not {written} times");
         Ok(())
@@ -414,8 +427,8 @@ async fn an_object_that_cannot_be_read_says_so_and_stops_no_other() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_is_handed_over_with_the_lease() -> Result<()> {
-    in_place(async |place| {
+async fn a_new_leader_takes_over() -> Result<()> {
+    with_greetings(async |place| {
         let election = |name: &str| Election {
             namespace: place.namespace.clone(),
             lease: "greetings".into(),
@@ -430,45 +443,54 @@ async fn a_kind_is_handed_over_with_the_lease() -> Result<()> {
         let leads = run_kind(
             first.client()?,
             namespace(),
-            Greetings,
+            GreetingKind,
             Some(election("first")),
             until_stopped,
         );
         running.spawn(leads);
         place.create("before", &json!(2)).await?;
-        place.until("before", |status| status["made"] == 2).await?;
+        place.wait_for_status("before", |status| status["made"] == 2).await?;
         let mut next = JoinSet::new();
-        let waits =
-            run_kind(second.client()?, namespace(), Greetings, Some(election("second")), pending());
+        let waits = run_kind(
+            second.client()?,
+            namespace(),
+            GreetingKind,
+            Some(election("second")),
+            pending(),
+        );
         next.spawn(waits);
         ensure!(stop.send(()).is_ok());
-        let ended = patiently(running.join_next()).await?;
-        ended.context("it ran")???;
-        ensure!(first.landed().last().is_some_and(|last| last == RELEASED), "{:?}", first.landed());
+        let finished = with_timeout(running.join_next()).await?;
+        finished.context("it ran")???;
+        ensure!(
+            first.executed_writes().last().is_some_and(|last| last == RELEASED),
+            "{:?}",
+            first.executed_writes()
+        );
         place.create("after", &json!(2)).await?;
-        place.until("after", |status| status["made"] == 2).await?;
+        place.wait_for_status("after", |status| status["made"] == 2).await?;
         let status = |name: &str| format!("greetings/{name}/status");
         let wrote = |landed: &[String], name: &str| {
             landed.iter().any(|landed| landed.contains(&status(name)))
         };
         // The watch may deliver the write before the response arrives.
-        second.until_traffic(|_, landed| wrote(landed, "after")).await?;
-        ensure!(!wrote(&second.landed(), "before"), "{:?}", second.landed());
+        second.wait_for_traffic(|_, landed| wrote(landed, "after")).await?;
+        ensure!(!wrote(&second.executed_writes(), "before"), "{:?}", second.executed_writes());
         Ok(())
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_that_is_written_has_its_event() -> Result<()> {
-    in_place(async |place| {
+async fn an_event_is_written_for_a_status_change() -> Result<()> {
+    with_greetings(async |place| {
         let _running = place.run(place.client.clone());
         place.create("told", &json!(1)).await?;
-        place.until("told", is_accepted).await?;
+        place.wait_for_status("told", is_accepted).await?;
         let events: Api<Event> = Api::namespaced(place.client.clone(), &place.namespace);
         let about = watcher::Config::default().fields("involvedObject.name=told");
         let shown = watcher(events, about).applied_objects();
-        let event = patiently(first(shown, Some)).await??;
+        let event = with_timeout(first_match(shown, Some)).await??;
         ensure!(event.reason.as_deref() == Some("Greeted"), "{event:?}");
         Ok(())
     })

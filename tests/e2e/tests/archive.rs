@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use flux_operator_testkit::images::flux_root;
-use flux_operator_tests_e2e::{Stage, on_stage};
+use flux_operator_tests_e2e::{TestNamespace, with_operator};
 use serde_json::json;
 
 #[tokio::test]
-async fn a_flux_that_keeps_no_archive_says_so_and_runs_the_command() -> Result<()> {
-    on_stage(async |stage| {
+async fn a_flux_without_archive_support_reports_it_and_runs_the_command() -> Result<()> {
+    with_operator(async |stage| {
         // The node is this machine.
-        let folder = Folder::new(&stage.namespace)?;
+        let folder = NodeDirectory::new(&stage.namespace)?;
         let said = run(stage, &folder.0, "first", "flux run --job-name=remembered true").await?;
         let keeps = flux_root().is_some();
         assert_eq!(said.contains("fluxlet does not support archives"), !keeps, "{said}");
@@ -23,9 +23,9 @@ async fn a_flux_that_keeps_no_archive_says_so_and_runs_the_command() -> Result<(
 
 #[tokio::test]
 #[ignore = "needs a real Flux: FLUX_ROOT=PREFIX make test-e2e"]
-async fn jobs_of_the_first_cluster_are_known_to_the_second() -> Result<()> {
-    on_stage(async |stage| {
-        let folder = Folder::new(&stage.namespace)?;
+async fn jobs_of_the_first_cluster_are_listed_in_the_second() -> Result<()> {
+    with_operator(async |stage| {
+        let folder = NodeDirectory::new(&stage.namespace)?;
         let first = run(stage, &folder.0, "first", "flux run --job-name=remembered true").await?;
         assert!(folder.0.join("state.tgz").is_file(), "nothing was saved: {first}");
         let jobs = "flux jobs -a -n -o '{name} {status}'; flux run --job-name=failed false";
@@ -41,7 +41,7 @@ async fn jobs_of_the_first_cluster_are_known_to_the_second() -> Result<()> {
 }
 
 /// Runs a launcher to completion and returns the lead's log.
-async fn run(stage: &Stage, folder: &Path, name: &str, command: &str) -> Result<String> {
+async fn run(stage: &TestNamespace, folder: &Path, name: &str, command: &str) -> Result<String> {
     let volumes = json!({ "archive": { "path": "/archive", "hostPath": folder } });
     let spec = json!({
         "size": 2,
@@ -50,24 +50,24 @@ async fn run(stage: &Stage, folder: &Path, name: &str, command: &str) -> Result<
         "containers": [{ "launcher": true, "command": command, "volumes": volumes }],
     });
     stage.create(name, spec).await?;
-    let ended = stage.wait_for_end(name).await?;
+    let finished = stage.wait_until_finished(name).await?;
     let log = stage.log(name, 0).await?;
-    assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{log}");
+    assert_eq!(finished.status.context("there is no status")?.exit_code, Some(0), "{log}");
     Ok(log)
 }
 
 /// A directory on the node that is removed after the test.
-struct Folder(PathBuf);
+struct NodeDirectory(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Result<Folder> {
+impl NodeDirectory {
+    fn new(name: &str) -> Result<NodeDirectory> {
         let folder = std::env::temp_dir().join(format!("flux-operator-{name}"));
         std::fs::create_dir_all(&folder)?;
-        Ok(Folder(folder))
+        Ok(NodeDirectory(folder))
     }
 }
 
-impl Drop for Folder {
+impl Drop for NodeDirectory {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             eprintln!("failed to remove {}: {error}", self.0.display());

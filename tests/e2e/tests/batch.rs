@@ -1,12 +1,12 @@
 //! Batches: each line of the command is a separate job.
 
 use anyhow::{Context, Result};
-use flux_operator_tests_e2e::{Stage, on_stage};
+use flux_operator_tests_e2e::{TestNamespace, with_operator};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn every_line_runs_as_it_was_written() -> Result<()> {
-    on_stage(async |stage| {
+async fn every_line_runs_unchanged() -> Result<()> {
+    with_operator(async |stage| {
         // No shell interprets the script before it runs.
         let command = "echo \"$HOME\" 'a  b' `echo c`\n\nhostname\n";
         let post = "cat /tmp/fluxout/job-0.out /tmp/fluxout/job-2.out; ls /tmp/fluxout";
@@ -26,7 +26,7 @@ async fn every_line_runs_as_it_was_written() -> Result<()> {
 
 #[tokio::test]
 async fn a_line_that_fails_fails_the_batch() -> Result<()> {
-    on_stage(async |stage| {
+    with_operator(async |stage| {
         let command = "sh -c 'exit 3'\ntrue\n";
         run(stage, "fails", 2, json!({ "command": command }), 1).await?;
         run(stage, "refused", 2, json!({ "command": "--no-such-option true\ntrue\n" }), 1).await?;
@@ -36,8 +36,8 @@ async fn a_line_that_fails_fails_the_batch() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_raw_batch_is_a_script_of_the_users() -> Result<()> {
-    on_stage(async |stage| {
+async fn a_raw_batch_is_the_users_own_script() -> Result<()> {
+    with_operator(async |stage| {
         let command = "for word in 'a $b' \"c\"; do echo \"$word\"; done >$FLUX_OUTPUT_DIR/raw\n\
                        flux run hostname >>$FLUX_OUTPUT_DIR/raw\n";
         let commands = json!({ "prefix": "env MARK=1", "post": "cat /tmp/fluxout/raw" });
@@ -53,13 +53,19 @@ async fn a_raw_batch_is_a_script_of_the_users() -> Result<()> {
 }
 
 /// Runs a batch on `size` nodes to completion, checks its exit `code`, and returns the lead's log.
-async fn run(stage: &Stage, name: &str, size: u32, runner: Value, code: i32) -> Result<String> {
+async fn run(
+    stage: &TestNamespace,
+    name: &str,
+    size: u32,
+    runner: Value,
+    code: i32,
+) -> Result<String> {
     let mut runner = runner;
     runner["batch"] = true.into();
     let spec = json!({ "size": size, "tasks": size, "logging": { "quiet": true }, "containers": [runner] });
     stage.create(name, spec).await?;
-    let ended = stage.wait_for_end(name).await?;
-    let status = ended.status.context("there is no status")?;
+    let finished = stage.wait_until_finished(name).await?;
+    let status = finished.status.context("there is no status")?;
     let log = stage.log(name, 0).await?;
     assert_eq!(status.exit_code, Some(code), "{status:?}: {log}");
     Ok(log)

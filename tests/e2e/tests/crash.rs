@@ -6,18 +6,18 @@
 //! tested.
 
 use anyhow::{Context, Result, bail, ensure};
-use flux_operator_testkit::cluster::{PATIENCE, first};
-use flux_operator_tests_e2e::proxy::{Proxy, Trouble};
-use flux_operator_tests_e2e::{Stage, on_empty_stage};
+use flux_operator_testkit::cluster::{TIMEOUT, first_match};
+use flux_operator_tests_e2e::proxy::{Fault, Proxy};
+use flux_operator_tests_e2e::{TestNamespace, without_operator};
 use futures::future::join_all;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-mod picture;
+mod snapshot;
 
-use picture::{Census, difference, picture};
+use snapshot::{ObjectCounter, difference, take_snapshot};
 
 /// The number of concurrent clusters, on a machine with two cores.
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
@@ -32,13 +32,13 @@ struct Scenario {
     /// The milestone to wait for, and the change to make then. Without it the fault is injected
     /// from the creation on.
     then: Option<(Milestone, Value)>,
-    end: End,
+    end: FinalState,
 }
 
 /// A phase, and the number of online brokers of the requested ones.
 type Milestone = (&'static str, &'static str);
 
-enum End {
+enum FinalState {
     At(Milestone),
     /// Everything is deleted by the operator.
     CleanedUp,
@@ -50,74 +50,88 @@ enum End {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_comes_up() -> Result<()> {
     let spec = json!({ "size": 2, "interactive": true });
-    survives(Scenario { spec, then: None, end: End::At(("Ready", "2/2")) }).await
+    assert_survives_crashes(Scenario { spec, then: None, end: FinalState::At(("Ready", "2/2")) })
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_ends_well_and_ran_once() -> Result<()> {
+async fn a_command_succeeds_and_ran_once() -> Result<()> {
     let spec = json!({ "containers": [{ "command": "echo ran" }] });
-    survives(Scenario { spec, then: None, end: End::At(("Succeeded", "0/1")) }).await
+    assert_survives_crashes(Scenario {
+        spec,
+        then: None,
+        end: FinalState::At(("Succeeded", "0/1")),
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_fails_and_ran_once() -> Result<()> {
     let spec = json!({ "containers": [{ "command": "sh -c 'echo ran; exit 7'" }] });
-    survives(Scenario { spec, then: None, end: End::At(("Failed", "0/1")) }).await
+    assert_survives_crashes(Scenario { spec, then: None, end: FinalState::At(("Failed", "0/1")) })
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_grows() -> Result<()> {
     let spec = json!({ "size": 1, "maxSize": 2, "interactive": true });
     let then = Some((("Ready", "1/1"), json!({ "size": 2 })));
-    survives(Scenario { spec, then, end: End::At(("Ready", "2/2")) }).await
+    assert_survives_crashes(Scenario { spec, then, end: FinalState::At(("Ready", "2/2")) }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_shrinks() -> Result<()> {
     let spec = json!({ "size": 2, "interactive": true });
     let then = Some((("Ready", "2/2"), json!({ "size": 1 })));
-    survives(Scenario { spec, then, end: End::At(("Ready", "1/1")) }).await
+    assert_survives_crashes(Scenario { spec, then, end: FinalState::At(("Ready", "1/1")) }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_is_suspended() -> Result<()> {
     let spec = json!({ "interactive": true });
     let then = Some((("Ready", "1/1"), json!({ "suspend": true })));
-    survives(Scenario { spec, then, end: End::At(("Suspended", "0/1")) }).await
+    assert_survives_crashes(Scenario { spec, then, end: FinalState::At(("Suspended", "0/1")) })
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_is_resumed() -> Result<()> {
     let spec = json!({ "interactive": true, "suspend": true });
     let then = Some((("Suspended", "0/1"), json!({ "suspend": false })));
-    survives(Scenario { spec, then, end: End::At(("Ready", "1/1")) }).await
+    assert_survives_crashes(Scenario { spec, then, end: FinalState::At(("Ready", "1/1")) }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_has_not_started_is_replaced_once() -> Result<()> {
     let spec = json!({ "interactive": true, "suspend": true });
     let then = Some((("Suspended", "0/1"), json!({ "tasks": 2 })));
-    survives(Scenario { spec, then, end: End::At(("Suspended", "0/1")) }).await
+    assert_survives_crashes(Scenario { spec, then, end: FinalState::At(("Suspended", "0/1")) })
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_is_deleted_while_nobody_looks() -> Result<()> {
+async fn a_cluster_is_deleted_while_the_operator_is_down() -> Result<()> {
     let spec = json!({ "interactive": true });
-    survives(Scenario { spec, then: None, end: End::Deleted(("Ready", "1/1")) }).await
+    assert_survives_crashes(Scenario {
+        spec,
+        then: None,
+        end: FinalState::Deleted(("Ready", "1/1")),
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_has_ended_is_cleaned_up() -> Result<()> {
+async fn a_finished_cluster_is_cleaned_up() -> Result<()> {
     let spec = json!({ "containers": [{ "command": "true" }] });
     let then = Some((("Succeeded", "0/1"), json!({ "cleanup": true })));
-    survives(Scenario { spec, then, end: End::CleanedUp }).await
+    assert_survives_crashes(Scenario { spec, then, end: FinalState::CleanedUp }).await
 }
 
 /// Runs the scenario without faults, and then with a crash of the operator after each write.
-async fn survives(scenario: Scenario) -> Result<()> {
-    let peaceful = run(&scenario, Trouble::None, None).await?;
+async fn assert_survives_crashes(scenario: Scenario) -> Result<()> {
+    let peaceful = run(&scenario, Fault::None, None).await?;
     ensure!(peaceful.writes > 0, "the operator has written nothing");
-    let troubles = (1..=peaceful.writes).map(Trouble::CutAfter).chain([Trouble::Lossy]);
+    let troubles = (1..=peaceful.writes).map(Fault::CutAfter).chain([Fault::Lossy]);
     let runs = join_all(troubles.map(async |trouble| {
         let outcome = run(&scenario, trouble.clone(), Some(&peaceful.picture)).await;
         (trouble, outcome)
@@ -138,27 +152,27 @@ async fn survives(scenario: Scenario) -> Result<()> {
 }
 
 /// The result of a run.
-struct Run {
+struct RunResult {
     picture: Value,
     writes: usize,
     crashed: bool,
 }
 
 /// Runs the scenario until the state is as `expected`, or, if that is not known yet, to its end.
-async fn run(scenario: &Scenario, trouble: Trouble, expected: Option<&Value>) -> Result<Run> {
+async fn run(scenario: &Scenario, trouble: Fault, expected: Option<&Value>) -> Result<RunResult> {
     let _permit = AT_ONCE.acquire().await?;
-    on_empty_stage(async |stage| {
-        let census = Census::start(stage, NAME);
+    without_operator(async |stage| {
+        let census = ObjectCounter::start(stage, NAME);
         let mut proxy = Proxy::start(stage.client.clone()).await?;
-        stage.start_operator_through(proxy.client()?).await?;
+        stage.start_operator_with(proxy.client()?).await?;
         if scenario.then.is_none() {
-            proxy.trouble(trouble.clone());
+            proxy.inject(trouble.clone());
         }
         stage.create(NAME, scenario.spec.clone()).await?;
         if let Some((milestone, change)) = &scenario.then {
-            reaches(stage, *milestone).await?;
-            proxy.silence().await?;
-            proxy.trouble(trouble);
+            wait_for_milestone(stage, *milestone).await?;
+            proxy.wait_until_idle().await?;
+            proxy.inject(trouble);
             let patch = Patch::Merge(json!({ "spec": change }));
             stage.miniclusters().patch(NAME, &PatchParams::default(), &patch).await?;
         }
@@ -166,63 +180,63 @@ async fn run(scenario: &Scenario, trouble: Trouble, expected: Option<&Value>) ->
         let picture = loop {
             tokio::select! {
                 biased;
-                () = proxy.is_cut() => {
+                () = proxy.wait_until_cut() => {
                     stage.stop_operator();
                     crashed = true;
-                    if matches!(scenario.end, End::Deleted(_)) {
+                    if matches!(scenario.end, FinalState::Deleted(_)) {
                         delete(stage).await?;
                     }
                     proxy = Proxy::start(stage.client.clone()).await?;
-                    stage.start_operator_through(proxy.client()?).await?;
+                    stage.start_operator_with(proxy.client()?).await?;
                 }
-                picture = ends(scenario, stage, &proxy, &census, expected, crashed) => {
+                picture = wait_for_end(scenario, stage, &proxy, &census, expected, crashed) => {
                     break picture?;
                 }
             }
         };
-        Ok(Run { picture, writes: proxy.writes(), crashed })
+        Ok(RunResult { picture, writes: proxy.writes(), crashed })
     })
     .await
 }
 
 /// Waits until the scenario has reached its end and the operator is idle.
-async fn ends(
+async fn wait_for_end(
     scenario: &Scenario,
-    stage: &Stage,
+    stage: &TestNamespace,
     proxy: &Proxy,
-    census: &Census,
+    census: &ObjectCounter,
     expected: Option<&Value>,
     crashed: bool,
 ) -> Result<Value> {
-    proxy.is_watched().await?;
-    let gone = picture::nothing();
+    proxy.wait_until_watched().await?;
+    let deleted = snapshot::empty_snapshot();
     let expected = match scenario.end {
-        End::At(milestone) => {
-            reaches(stage, milestone).await?;
+        FinalState::At(milestone) => {
+            wait_for_milestone(stage, milestone).await?;
             expected
         }
-        End::CleanedUp => Some(&gone),
-        End::Deleted(milestone) => {
+        FinalState::CleanedUp => Some(&deleted),
+        FinalState::Deleted(milestone) => {
             if !crashed {
-                reaches(stage, milestone).await?;
-                proxy.silence().await?;
+                wait_for_milestone(stage, milestone).await?;
+                proxy.wait_until_idle().await?;
                 delete(stage).await?;
             }
-            Some(&gone)
+            Some(&deleted)
         }
     };
     let since = std::time::Instant::now();
     loop {
-        proxy.silence().await?;
-        let seen = picture(stage, NAME, census).await?;
-        match (seen, expected) {
-            (Some(seen), None) => return Ok(seen),
-            (Some(seen), Some(expected)) if seen == *expected => return Ok(seen),
+        proxy.wait_until_idle().await?;
+        let observed = take_snapshot(stage, NAME, census).await?;
+        match (observed, expected) {
+            (Some(observed), None) => return Ok(observed),
+            (Some(observed), Some(expected)) if observed == *expected => return Ok(observed),
             // Kubernetes may still be working while the operator is idle.
-            (_, _) if since.elapsed() < PATIENCE => {}
+            (_, _) if since.elapsed() < TIMEOUT => {}
             (None, _) => bail!("the Job and its pods never settled"),
-            (Some(seen), expected) => {
-                let difference = difference(expected.unwrap_or(&Value::Null), &seen);
+            (Some(observed), expected) => {
+                let difference = difference(expected.unwrap_or(&Value::Null), &observed);
                 bail!("the final state differs:\n{difference}after {:#?}", proxy.requests());
             }
         }
@@ -230,7 +244,7 @@ async fn ends(
 }
 
 /// Deletes the MiniCluster, unless it is already deleted.
-async fn delete(stage: &Stage) -> Result<()> {
+async fn delete(stage: &TestNamespace) -> Result<()> {
     match stage.miniclusters().delete(NAME, &DeleteParams::background()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         outcome => Ok(outcome.map(drop)?),
@@ -238,11 +252,11 @@ async fn delete(stage: &Stage) -> Result<()> {
 }
 
 /// Waits until the cluster is in a phase with this many online brokers, for its newest spec.
-async fn reaches(stage: &Stage, (phase, ready): Milestone) -> Result<()> {
+async fn wait_for_milestone(stage: &TestNamespace, (phase, ready): Milestone) -> Result<()> {
     let one = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
     let changes = watcher(stage.miniclusters(), one).applied_objects();
     let mut last = None;
-    let found = first(changes, |minicluster| {
+    let found = first_match(changes, |minicluster| {
         last = minicluster.status;
         let status = last.as_ref()?;
         let newest = status.observed_generation == minicluster.metadata.generation;

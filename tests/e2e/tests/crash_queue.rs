@@ -3,10 +3,10 @@
 //! or given twice. See `crash.rs`.
 
 use anyhow::{Result, bail, ensure};
-use flux_operator_testkit::cluster::PATIENCE;
-use flux_operator_tests_e2e::proxy::{Proxy, Trouble};
-use flux_operator_tests_e2e::queue::LONG;
-use flux_operator_tests_e2e::{Stage, on_empty_stage};
+use flux_operator_testkit::cluster::TIMEOUT;
+use flux_operator_tests_e2e::proxy::{Fault, Proxy};
+use flux_operator_tests_e2e::queue::LONG_COMMAND;
+use flux_operator_tests_e2e::{TestNamespace, without_operator};
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -14,9 +14,9 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-mod picture;
+mod snapshot;
 
-use picture::{Census, difference, picture, scrub};
+use snapshot::{ObjectCounter, difference, scrub, take_snapshot};
 
 /// The number of concurrent queues, on a machine with two cores.
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
@@ -39,46 +39,46 @@ enum Scenario {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn q8_a_job_is_admitted_and_runs_once() -> Result<()> {
-    survives(Scenario::Admission).await
+    assert_survives_crashes(Scenario::Admission).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn q13_a_job_ends_and_its_room_is_given_once() -> Result<()> {
-    survives(Scenario::Finish).await
+async fn q13_a_job_is_deleted_and_its_quota_is_given_once() -> Result<()> {
+    assert_survives_crashes(Scenario::Finish).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn q19_a_setup_is_replaced_and_its_job_runs_on() -> Result<()> {
-    survives(Scenario::Replaced).await
+async fn q19_a_setup_is_replaced_and_its_job_keeps_running() -> Result<()> {
+    assert_survives_crashes(Scenario::Replaced).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn q16_a_queue_is_drained_and_its_job_waits() -> Result<()> {
-    survives(Scenario::Drained).await
+    assert_survives_crashes(Scenario::Drained).await
 }
 
 impl Scenario {
     /// Creates the initial state.
-    async fn begin(self, stage: &Stage) -> Result<()> {
+    async fn prepare(self, stage: &TestNamespace) -> Result<()> {
         stage.create_setup("old", json!({ "quota": { "nodes": "1" } })).await?;
         match self {
             Scenario::Admission => {}
             Scenario::Finish => {
-                stage.submit("before", LONG, json!({})).await?;
-                stage.job_is("before", "Running").await?;
+                stage.submit("before", LONG_COMMAND, json!({})).await?;
+                stage.wait_for_job_phase("before", "Running").await?;
                 stage.submit(NAME, "echo ran", json!({})).await?;
-                stage.job_is(NAME, "Waiting").await?;
+                stage.wait_for_job_phase(NAME, "Waiting").await?;
             }
             Scenario::Replaced | Scenario::Drained => {
-                stage.submit(NAME, LONG, json!({})).await?;
-                stage.job_is(NAME, "Running").await?;
+                stage.submit(NAME, LONG_COMMAND, json!({})).await?;
+                stage.wait_for_job_phase(NAME, "Running").await?;
             }
         }
         Ok(())
     }
 
     /// Acts while the fault is injected.
-    async fn act(self, stage: &Stage) -> Result<()> {
+    async fn act(self, stage: &TestNamespace) -> Result<()> {
         match self {
             Scenario::Admission => {
                 stage.submit(NAME, "echo ran", json!({})).await?;
@@ -93,28 +93,30 @@ impl Scenario {
             }
             Scenario::Drained => {
                 let drain = json!({ "stopPolicy": "HoldAndDrain" });
-                stage.change::<flux_operator_api::FluxSetup>("old", drain).await?;
+                stage.patch_spec::<flux_operator_api::FluxSetup>("old", drain).await?;
             }
         }
         Ok(())
     }
 
     /// Waits until the action has had its effect.
-    async fn end(self, stage: &Stage) -> Result<()> {
+    async fn wait_for_effect(self, stage: &TestNamespace) -> Result<()> {
         match self {
-            Scenario::Admission => drop(stage.job_is(NAME, "Finished").await?),
+            Scenario::Admission => drop(stage.wait_for_job_phase(NAME, "Finished").await?),
             Scenario::Finish => {
-                stage.job_is(NAME, "Finished").await?;
+                stage.wait_for_job_phase(NAME, "Finished").await?;
                 // Kubernetes deletes dependents after a while.
-                stage.is_gone::<Job>("before").await?;
+                stage.wait_until_deleted::<Job>("before").await?;
                 stage.wait_for_no_pods("before").await?;
-                stage.is_gone::<Secret>("before-flux").await?;
-                stage.is_gone::<ConfigMap>("before-entrypoint").await?;
-                stage.is_gone::<Service>("before").await?;
+                stage.wait_until_deleted::<Secret>("before-flux").await?;
+                stage.wait_until_deleted::<ConfigMap>("before-entrypoint").await?;
+                stage.wait_until_deleted::<Service>("before").await?;
             }
-            Scenario::Replaced => stage.is_gone::<flux_operator_api::FluxSetup>("old").await?,
+            Scenario::Replaced => {
+                stage.wait_until_deleted::<flux_operator_api::FluxSetup>("old").await?
+            }
             Scenario::Drained => {
-                let has_left = stage.job_becomes(NAME, |status| status.admission.is_none());
+                let has_left = stage.wait_for_job(NAME, |status| status.admission.is_none());
                 drop(has_left.await?);
             }
         }
@@ -123,10 +125,10 @@ impl Scenario {
 }
 
 /// Runs the scenario without faults, and then with a crash of the operator after each write.
-async fn survives(scenario: Scenario) -> Result<()> {
-    let (expected, writes) = run(scenario, Trouble::None, None).await?;
+async fn assert_survives_crashes(scenario: Scenario) -> Result<()> {
+    let (expected, writes) = run(scenario, Fault::None, None).await?;
     ensure!(writes > 0, "the operator has written nothing");
-    let troubles = (1..=writes).map(Trouble::CutAfter).chain([Trouble::Lossy]);
+    let troubles = (1..=writes).map(Fault::CutAfter).chain([Fault::Lossy]);
     let runs = join_all(troubles.map(async |trouble| {
         let outcome = run(scenario, trouble.clone(), Some(&expected)).await;
         outcome.err().map(|error| format!("{trouble:?}: {error:#}"))
@@ -141,56 +143,56 @@ async fn survives(scenario: Scenario) -> Result<()> {
 /// Returns the final state, and the number of the operator's writes.
 async fn run(
     scenario: Scenario,
-    trouble: Trouble,
+    trouble: Fault,
     expected: Option<&Value>,
 ) -> Result<(Value, usize)> {
     let _permit = AT_ONCE.acquire().await?;
-    on_empty_stage(async |stage| {
-        let census = Census::start(stage, NAME);
+    without_operator(async |stage| {
+        let census = ObjectCounter::start(stage, NAME);
         let mut proxy = Proxy::start(stage.client.clone()).await?;
-        stage.start_operator_through(proxy.client()?).await?;
-        scenario.begin(stage).await?;
-        proxy.silence().await?;
-        proxy.trouble(trouble);
+        stage.start_operator_with(proxy.client()?).await?;
+        scenario.prepare(stage).await?;
+        proxy.wait_until_idle().await?;
+        proxy.inject(trouble);
         scenario.act(stage).await?;
-        let seen = loop {
+        let observed = loop {
             tokio::select! {
                 biased;
-                () = proxy.is_cut() => {
+                () = proxy.wait_until_cut() => {
                     stage.stop_operator();
                     proxy = Proxy::start(stage.client.clone()).await?;
-                    stage.start_operator_through(proxy.client()?).await?;
+                    stage.start_operator_with(proxy.client()?).await?;
                 }
-                seen = comes_to_rest(scenario, stage, &proxy, &census, expected) => break seen?,
+                observed = wait_until_settled(scenario, stage, &proxy, &census, expected) => break observed?,
             }
         };
-        Ok((seen, proxy.writes()))
+        Ok((observed, proxy.writes()))
     })
     .await
 }
 
 /// Waits until the scenario has reached its end and the operator is idle.
-async fn comes_to_rest(
+async fn wait_until_settled(
     scenario: Scenario,
-    stage: &Stage,
+    stage: &TestNamespace,
     proxy: &Proxy,
-    census: &Census,
+    census: &ObjectCounter,
     expected: Option<&Value>,
 ) -> Result<Value> {
-    proxy.is_watched().await?;
-    scenario.end(stage).await?;
+    proxy.wait_until_watched().await?;
+    scenario.wait_for_effect(stage).await?;
     let since = std::time::Instant::now();
     loop {
-        proxy.silence().await?;
-        let seen = whole_picture(stage, census).await?;
-        match (seen, expected) {
-            (Some(seen), None) => return Ok(seen),
-            (Some(seen), Some(expected)) if seen == *expected => return Ok(seen),
+        proxy.wait_until_idle().await?;
+        let observed = full_snapshot(stage, census).await?;
+        match (observed, expected) {
+            (Some(observed), None) => return Ok(observed),
+            (Some(observed), Some(expected)) if observed == *expected => return Ok(observed),
             // Kubernetes may still be working while the operator is idle.
-            (_, _) if since.elapsed() < PATIENCE / 4 => {}
+            (_, _) if since.elapsed() < TIMEOUT / 4 => {}
             (None, _) => bail!("the Job and its pods never settled"),
-            (Some(seen), expected) => {
-                let difference = difference(expected.unwrap_or(&Value::Null), &seen);
+            (Some(observed), expected) => {
+                let difference = difference(expected.unwrap_or(&Value::Null), &observed);
                 bail!("the final state differs:\n{difference}after {:#?}", proxy.requests());
             }
         }
@@ -198,8 +200,8 @@ async fn comes_to_rest(
 }
 
 /// The queue's objects, the MiniCluster with all its objects, and how many were ever created.
-async fn whole_picture(stage: &Stage, census: &Census) -> Result<Option<Value>> {
-    let Some(cluster) = picture(stage, NAME, census).await? else { return Ok(None) };
+async fn full_snapshot(stage: &TestNamespace, census: &ObjectCounter) -> Result<Option<Value>> {
+    let Some(cluster) = take_snapshot(stage, NAME, census).await? else { return Ok(None) };
     let mut jobs = stage.fluxjobs().list(&ListParams::default()).await?.items;
     for status in jobs.iter_mut().filter_map(|job| job.status.as_mut()) {
         // It is derived from the uid.

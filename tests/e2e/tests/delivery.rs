@@ -2,22 +2,22 @@
 
 use anyhow::{Context, Result};
 use flux_operator_testkit::images;
-use flux_operator_tests_e2e::{Stage, on_stage};
+use flux_operator_tests_e2e::{TestNamespace, with_operator};
 use serde_json::json;
 
 #[tokio::test]
 async fn a_view_is_mounted() -> Result<()> {
-    on_stage(async |stage| runs_with_view(stage, "imageVolume").await).await
+    with_operator(async |stage| runs_with_view(stage, "imageVolume").await).await
 }
 
 #[tokio::test]
 async fn a_view_is_copied() -> Result<()> {
-    on_stage(async |stage| runs_with_view(stage, "init").await).await
+    with_operator(async |stage| runs_with_view(stage, "init").await).await
 }
 
 #[tokio::test]
-async fn a_view_that_is_none_is_told() -> Result<()> {
-    on_stage(async |stage| {
+async fn an_image_without_a_view_is_reported() -> Result<()> {
+    with_operator(async |stage| {
         let runner = images::view()?.runner;
         let container = json!({ "image": runner, "delivery": "init" });
         let containers = json!([{ "image": runner, "command": "hostname" }]);
@@ -32,20 +32,20 @@ async fn a_view_that_is_none_is_told() -> Result<()> {
 
 #[tokio::test]
 async fn flux_in_the_image_needs_only_the_agent() -> Result<()> {
-    on_stage(async |stage| {
+    with_operator(async |stage| {
         let flux = json!({ "container": { "delivery": "init" } });
         let spec = json!({ "size": 2, "tasks": 2, "flux": flux, "containers": [{ "command": "hostname" }] });
         stage.create("image", spec).await?;
-        let ended = stage.wait_for_end("image").await?;
-        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0));
+        let finished = stage.wait_until_finished("image").await?;
+        assert_eq!(finished.status.context("there is no status")?.exit_code, Some(0));
         Ok(())
     })
     .await
 }
 
 /// Two nodes and a sidecar that use the view, and the path where users expect it.
-async fn runs_with_view(stage: &Stage, delivery: &str) -> Result<()> {
-    let images::View { view, runner } = images::view()?;
+async fn runs_with_view(stage: &TestNamespace, delivery: &str) -> Result<()> {
+    let images::ViewImages { view, runner } = images::view()?;
     let helper = "flux proxy $fluxsocket flux resource list >/shared/seen; touch /shared/done";
     let shared = json!({ "shared": { "path": "/shared", "emptyDir": true } });
     let command = "test -x /mnt/flux/view/bin/flux && flux run -N2 hostname && \
@@ -60,9 +60,9 @@ async fn runs_with_view(stage: &Stage, delivery: &str) -> Result<()> {
         ],
     });
     stage.create("view", spec).await?;
-    let ended = stage.wait_for_end("view").await?;
+    let finished = stage.wait_until_finished("view").await?;
     let log = stage.log("view", 0).await?;
-    assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{log}");
+    assert_eq!(finished.status.context("there is no status")?.exit_code, Some(0), "{log}");
     let mut hosts: Vec<&str> = log.lines().take(2).collect();
     hosts.sort_unstable();
     assert_eq!(hosts, ["view-0", "view-1"], "{log}");

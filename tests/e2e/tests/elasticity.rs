@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use flux_operator_api::MiniCluster;
 use flux_operator_api::condition::ConditionType;
-use flux_operator_testkit::cluster::{first, kubectl};
-use flux_operator_tests_e2e::{Stage, condition, on_stage};
+use flux_operator_testkit::cluster::{first_match, kubectl};
+use flux_operator_tests_e2e::{TestNamespace, condition, with_operator};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
@@ -16,16 +16,18 @@ use serde_json::json;
 const FLUX: &str = ". /mnt/flux/flux-view.sh && FLUX_URI=$fluxsocket flux";
 
 /// A job that exits once a file exists, and then prints its host name.
-const UNTIL_TOLD: &str = "sh -c 'until [ -e /tmp/go ]; do sleep 0.1; done; echo done-$(hostname)'";
+const WAIT_AND_PRINT_HOST: &str =
+    "sh -c 'until [ -e /tmp/go ]; do sleep 0.1; done; echo done-$(hostname)'";
 
 #[tokio::test]
-async fn a_cluster_shrinks_when_the_jobs_on_leaving_ranks_have_ended() -> Result<()> {
-    on_stage(async |stage| {
+async fn a_cluster_shrinks_once_the_jobs_on_removed_ranks_have_finished() -> Result<()> {
+    with_operator(async |stage| {
         stage.create("tide", json!({ "size": 2, "maxSize": 4, "interactive": true })).await?;
-        stage.wait("tide", ConditionType::Ready, "True").await?;
+        stage.wait_for_status("tide", ConditionType::Ready, "True").await?;
         let steady = submit(stage, "tide", "-N1").await?;
         scale(stage, "tide", 4)?;
-        wait_until(stage, "tide", "4/4 are ready", |tide| ready(tide) == Some("4/4")).await?;
+        wait_for_minicluster(stage, "tide", "4/4 are ready", |tide| ready(tide) == Some("4/4"))
+            .await?;
         // The remaining node next to the steady job, and both new ones.
         let wide = submit(stage, "tide", "-N3").await?;
         let running =
@@ -35,8 +37,8 @@ async fn a_cluster_shrinks_when_the_jobs_on_leaving_ranks_have_ended() -> Result
         let of_steady = format!("{FLUX} jobs -n -o '{{ranks}}' {steady}");
         let of_steady: u32 = stage.exec("tide", 0, &of_steady).await?.trim().parse()?;
         scale(stage, "tide", 2)?;
-        let waits = wait_until(stage, "tide", "it drains", |tide| {
-            says(tide, "Draining", "draining ranks 2-3: waiting for jobs on 2-3")
+        let waits = wait_for_minicluster(stage, "tide", "it drains", |tide| {
+            is_ready_because(tide, "Draining", "draining ranks 2-3: waiting for jobs on 2-3")
         });
         waits.await?;
         stage.wait_for_event("Draining").await?;
@@ -52,10 +54,14 @@ async fn a_cluster_shrinks_when_the_jobs_on_leaving_ranks_have_ended() -> Result
         hosts.sort_unstable();
         let beside = format!("done-tide-{}", 1 - of_steady);
         assert_eq!(hosts, [beside.as_str(), "done-tide-2", "done-tide-3"]);
-        let shrunk = wait_until(stage, "tide", "two are left", |tide| size(tide) == Some(2));
+        let shrunk =
+            wait_for_minicluster(stage, "tide", "two are left", |tide| size(tide) == Some(2));
         shrunk.await?;
         assert_eq!(parallelism(stage, "tide").await?, Some(2));
-        wait_until(stage, "tide", "it is full again", |tide| says(tide, "Quorum", "")).await?;
+        wait_for_minicluster(stage, "tide", "it is full again", |tide| {
+            is_ready_because(tide, "Quorum", "")
+        })
+        .await?;
         // The other job was not affected.
         stage.exec("tide", of_steady, "touch /tmp/go").await?;
         assert_eq!(attach(stage, "tide", &steady).await?, format!("done-tide-{of_steady}\n"));
@@ -70,11 +76,10 @@ async fn a_cluster_shrinks_when_the_jobs_on_leaving_ranks_have_ended() -> Result
 
 /// Also with Fluxion, whose `fcfs` policy would fail it at once.
 #[tokio::test]
-async fn a_job_that_is_larger_than_what_is_up_waits_and_runs_when_the_cluster_has_grown()
--> Result<()> {
-    on_stage(async |stage| {
+async fn a_job_larger_than_the_cluster_runs_once_the_cluster_has_grown() -> Result<()> {
+    with_operator(async |stage| {
         stage.create("wide", json!({ "size": 1, "maxSize": 3, "interactive": true })).await?;
-        stage.wait("wide", ConditionType::Ready, "True").await?;
+        stage.wait_for_status("wide", ConditionType::Ready, "True").await?;
         let line = format!("{FLUX} submit -N3 hostname");
         let large = stage.exec("wide", 0, &line).await?.trim().to_owned();
         // Pods take seconds to start; a scheduler that fails the job does so at once.
@@ -89,16 +94,20 @@ async fn a_job_that_is_larger_than_what_is_up_waits_and_runs_when_the_cluster_ha
 }
 
 #[tokio::test]
-async fn who_changes_the_mind_keeps_ranks_and_jobs() -> Result<()> {
-    on_stage(async |stage| {
+async fn setting_the_size_back_keeps_ranks_and_jobs() -> Result<()> {
+    with_operator(async |stage| {
         stage.create("mind", json!({ "size": 3, "interactive": true })).await?;
-        stage.wait("mind", ConditionType::Ready, "True").await?;
+        stage.wait_for_status("mind", ConditionType::Ready, "True").await?;
         let wide = submit(stage, "mind", "-N3").await?;
         scale(stage, "mind", 1)?;
-        let drains = |mind: &MiniCluster| says(mind, "Draining", "waiting for jobs on 1-2");
-        wait_until(stage, "mind", "it drains", drains).await?;
+        let drains =
+            |mind: &MiniCluster| is_ready_because(mind, "Draining", "waiting for jobs on 1-2");
+        wait_for_minicluster(stage, "mind", "it drains", drains).await?;
         scale(stage, "mind", 3)?;
-        wait_until(stage, "mind", "it stays", |mind| says(mind, "Quorum", "")).await?;
+        wait_for_minicluster(stage, "mind", "it stays", |mind| {
+            is_ready_because(mind, "Quorum", "")
+        })
+        .await?;
         for index in 0..3 {
             stage.exec("mind", index, "touch /tmp/go").await?;
         }
@@ -112,19 +121,19 @@ async fn who_changes_the_mind_keeps_ranks_and_jobs() -> Result<()> {
 }
 
 #[tokio::test]
-async fn sizes_that_cannot_be_are_refused_or_told() -> Result<()> {
-    on_stage(async |stage| {
+async fn invalid_sizes_are_refused_or_reported() -> Result<()> {
+    with_operator(async |stage| {
         stage.create("bounds", json!({ "size": 2, "minSize": 2, "interactive": true })).await?;
-        stage.wait("bounds", ConditionType::Ready, "True").await?;
+        stage.wait_for_status("bounds", ConditionType::Ready, "True").await?;
         let refused = scale(stage, "bounds", 1).expect_err("less than minSize");
         assert!(refused.to_string().contains("minSize must be at most size"), "{refused}");
         // Its brokers were configured for two hosts.
         scale(stage, "bounds", 3)?;
-        let held = stage.wait("bounds", ConditionType::Accepted, "False").await?;
+        let held = stage.wait_for_status("bounds", ConditionType::Accepted, "False").await?;
         let accepted = condition(&held, ConditionType::Accepted).context("no condition")?;
         assert_eq!(accepted.reason, "TooLarge");
         scale(stage, "bounds", 2)?;
-        stage.wait("bounds", ConditionType::Accepted, "True").await?;
+        stage.wait_for_status("bounds", ConditionType::Accepted, "True").await?;
         assert_eq!(stage.pods("bounds").await?.len(), 2);
         Ok(())
     })
@@ -133,9 +142,9 @@ async fn sizes_that_cannot_be_are_refused_or_told() -> Result<()> {
 
 #[tokio::test]
 async fn a_horizontal_pod_autoscaler_sets_the_size() -> Result<()> {
-    on_stage(async |stage| {
+    with_operator(async |stage| {
         stage.create("auto", json!({ "size": 1, "maxSize": 3, "interactive": true })).await?;
-        stage.wait("auto", ConditionType::Ready, "True").await?;
+        stage.wait_for_status("auto", ConditionType::Ready, "True").await?;
         let scaler: HorizontalPodAutoscaler = serde_json::from_value(json!({
             "metadata": { "name": "auto" },
             "spec": {
@@ -148,10 +157,10 @@ async fn a_horizontal_pod_autoscaler_sets_the_size() -> Result<()> {
         let scalers: Api<HorizontalPodAutoscaler> =
             Api::namespaced(stage.client.clone(), &stage.namespace);
         scalers.create(&PostParams::default(), &scaler).await?;
-        wait_until(stage, "auto", "2/2 are ready", |auto| ready(auto) == Some("2/2")).await?;
+        wait_for_minicluster(stage, "auto", "2/2 are ready", |auto| ready(auto) == Some("2/2")).await?;
         let more = Patch::Merge(json!({ "spec": { "minReplicas": 3 } }));
         scalers.patch("auto", &PatchParams::default(), &more).await?;
-        wait_until(stage, "auto", "3/3 are ready", |auto| ready(auto) == Some("3/3")).await?;
+        wait_for_minicluster(stage, "auto", "3/3 are ready", |auto| ready(auto) == Some("3/3")).await?;
         let pods = stage.pod_api();
         let selector = stage.miniclusters().get_scale("auto").await?;
         let selector = selector.status.and_then(|status| status.selector).context("no selector")?;
@@ -163,7 +172,7 @@ async fn a_horizontal_pod_autoscaler_sets_the_size() -> Result<()> {
 }
 
 /// `kubectl scale`.
-fn scale(stage: &Stage, name: &str, size: u32) -> Result<()> {
+fn scale(stage: &TestNamespace, name: &str, size: u32) -> Result<()> {
     let (resource, replicas) = (format!("minicluster/{name}"), format!("--replicas={size}"));
     let mut command = kubectl()?;
     command.args(["scale", "-n", &stage.namespace, &resource, &replicas]);
@@ -173,25 +182,25 @@ fn scale(stage: &Stage, name: &str, size: u32) -> Result<()> {
 }
 
 /// Submits a job with exclusive nodes, one task on each.
-async fn submit(stage: &Stage, name: &str, nodes: &str) -> Result<String> {
-    let line = format!("{FLUX} submit {nodes} --exclusive {UNTIL_TOLD}");
+async fn submit(stage: &TestNamespace, name: &str, nodes: &str) -> Result<String> {
+    let line = format!("{FLUX} submit {nodes} --exclusive {WAIT_AND_PRINT_HOST}");
     Ok(stage.exec(name, 0, &line).await?.trim().to_owned())
 }
 
 /// The output of a job, once it has succeeded.
-async fn attach(stage: &Stage, name: &str, job: &str) -> Result<String> {
+async fn attach(stage: &TestNamespace, name: &str, job: &str) -> Result<String> {
     stage.exec(name, 0, &format!("{FLUX} job attach {job}")).await
 }
 
-async fn wait_until(
-    stage: &Stage,
+async fn wait_for_minicluster(
+    stage: &TestNamespace,
     name: &str,
     what: &str,
     is: impl Fn(&MiniCluster) -> bool,
 ) -> Result<()> {
     let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut last = None;
-    let found = first(watcher(stage.miniclusters(), one).applied_objects(), |minicluster| {
+    let found = first_match(watcher(stage.miniclusters(), one).applied_objects(), |minicluster| {
         let found = is(&minicluster).then_some(());
         last = minicluster.status;
         found
@@ -209,13 +218,13 @@ fn size(minicluster: &MiniCluster) -> Option<i32> {
 }
 
 /// Whether it is ready for this reason, with this text in the message.
-fn says(minicluster: &MiniCluster, reason: &str, message: &str) -> bool {
+fn is_ready_because(minicluster: &MiniCluster, reason: &str, message: &str) -> bool {
     condition(minicluster, ConditionType::Ready).is_some_and(|ready| {
         ready.status == "True" && ready.reason == reason && ready.message.contains(message)
     })
 }
 
-async fn parallelism(stage: &Stage, name: &str) -> Result<Option<i32>> {
+async fn parallelism(stage: &TestNamespace, name: &str) -> Result<Option<i32>> {
     let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
     let job = jobs.get(name).await?;
     let spec = job.spec.with_context(|| format!("Job {name} has no spec"))?;

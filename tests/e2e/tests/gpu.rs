@@ -3,21 +3,21 @@
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
-use flux_operator_tests_e2e::{condition, on_stage};
+use flux_operator_tests_e2e::{condition, with_operator};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn a_job_gets_the_gpus_that_there_are() -> Result<()> {
-    on_stage(async |stage| {
+async fn a_job_gets_the_configured_gpus() -> Result<()> {
+    with_operator(async |stage| {
         let flux = json!({ "resources": { "gpus": 1 } });
         let spec = with_gpu(
             flux,
             "sh -c 'echo $CUDA_VISIBLE_DEVICES; flux resource list -no {ngpus} -s all'",
         );
         stage.create("gpu", spec).await?;
-        let ended = stage.wait_for_end("gpu").await?;
+        let finished = stage.wait_until_finished("gpu").await?;
         let log = stage.log("gpu", 0).await?;
-        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{log}");
+        assert_eq!(finished.status.context("there is no status")?.exit_code, Some(0), "{log}");
         let mut lines: Vec<&str> = log.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines, ["0", "0", "2", "2"], "{log}");
@@ -27,11 +27,11 @@ async fn a_job_gets_the_gpus_that_there_are() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_job_that_wants_a_gpu_is_refused_where_there_is_none() -> Result<()> {
-    on_stage(async |stage| {
+async fn a_job_that_requests_a_gpu_is_refused_without_one() -> Result<()> {
+    with_operator(async |stage| {
         stage.create("none", with_gpu(json!({}), "hostname")).await?;
-        let ended = stage.wait_for_end("none").await?;
-        let succeeded = condition(&ended, ConditionType::Succeeded).context("no condition")?;
+        let finished = stage.wait_until_finished("none").await?;
+        let succeeded = condition(&finished, ConditionType::Succeeded).context("no condition")?;
         assert_eq!(
             (succeeded.status.as_str(), succeeded.reason.as_str()),
             ("False", "CommandFailed")

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_api::{FluxJob, FluxSetup};
-use flux_operator_testkit::cluster::{client, in_namespace, install_crds, patiently, program};
+use flux_operator_testkit::cluster::{client, in_namespace, install_crds, program, with_timeout};
 use flux_operator_testkit::{fluxjob, fluxsetup, merge};
-use flux_operator_tests_e2e::proxy::{Proxy, RELEASED, Trouble};
+use flux_operator_tests_e2e::proxy::{Fault, Proxy, RELEASED};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
@@ -23,35 +23,39 @@ const NODES: usize = 4;
 
 /// How much the admissions of the first leader are delayed: until after it was asked to stop, but
 /// less than the timeout of a write, which is 4 s.
-const LATE: Duration = Duration::from_millis(1500);
+const ADMISSION_DELAY: Duration = Duration::from_millis(1500);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_admission_lands_after_the_lease_was_released() -> Result<()> {
-    on_queue(async |queue| {
+async fn no_admission_is_executed_after_the_lease_was_released() -> Result<()> {
+    with_queue(async |queue| {
         for number in 0..JOBS {
             queue.submit(&format!("job-{number}")).await?;
         }
         let first = Proxy::start(queue.client.clone()).await?;
-        first.trouble(Trouble::Late(LATE));
-        let mut leader = Operator::start(&first, queue)?;
-        first.is_watched().await?;
+        first.inject(Fault::Delay(ADMISSION_DELAY));
+        let mut leader = OperatorProcess::start(&first, queue)?;
+        first.wait_until_watched().await?;
         let second = Proxy::start(queue.client.clone()).await?;
-        let mut next = Operator::start(&second, queue)?;
-        second.is_watched().await?;
+        let mut next = OperatorProcess::start(&second, queue)?;
+        second.wait_until_watched().await?;
 
-        queue.open(NODES).await?;
-        first.until_traffic(|asked, _| admissions(asked) > 0).await?;
-        let ended = leader.stop().await?;
-        ensure!(ended.success(), "it exited with {ended}");
+        queue.create_queue(NODES).await?;
+        first.wait_for_traffic(|asked, _| admissions(asked) > 0).await?;
+        let finished = leader.stop().await?;
+        ensure!(finished.success(), "it exited with {finished}");
         // Requests that were sent are executed, even late.
-        first.until_traffic(|asked, landed| admissions(asked) == admissions(landed)).await?;
-        let landed = first.landed();
+        first.wait_for_traffic(|asked, landed| admissions(asked) == admissions(landed)).await?;
+        let landed = first.executed_writes();
         ensure!(landed.last().is_some_and(|last| last == RELEASED), "written later: {landed:#?}");
 
-        second.until_traffic(|_, landed| landed.len() > 1).await?;
-        second.silence().await?;
-        ensure!(queue.admitted().await? == NODES, "{} have quota", queue.admitted().await?);
-        queue.close().await?;
+        second.wait_for_traffic(|_, landed| landed.len() > 1).await?;
+        second.wait_until_idle().await?;
+        ensure!(
+            queue.count_admitted().await? == NODES,
+            "{} have quota",
+            queue.count_admitted().await?
+        );
+        queue.delete_all().await?;
         ensure!(next.stop().await?.success());
         Ok(())
     })
@@ -59,23 +63,23 @@ async fn no_admission_lands_after_the_lease_was_released() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_goes_silent_is_noticed_within_seconds() -> Result<()> {
-    on_queue(async |queue| {
+async fn a_stalled_watch_is_detected_within_seconds() -> Result<()> {
+    with_queue(async |queue| {
         let proxy = Proxy::start(queue.client.clone()).await?;
-        let mut operator = Operator::start(&proxy, queue)?;
-        queue.open(NODES).await?;
+        let mut operator = OperatorProcess::start(&proxy, queue)?;
+        queue.create_queue(NODES).await?;
         queue.submit("before").await?;
-        queue.is_admitted("before").await?;
-        proxy.silence().await?;
-        proxy.silence_watches();
+        queue.wait_until_admitted("before").await?;
+        proxy.wait_until_idle().await?;
+        proxy.stall_watches();
         let begun = Instant::now();
         queue.submit("unseen").await?;
-        queue.is_admitted("unseen").await?;
+        queue.wait_until_admitted("unseen").await?;
         let taken = begun.elapsed();
         println!("detected after {taken:?}");
         // Otherwise it takes 290 s until the client gives up an idle watch.
         ensure!(taken < Duration::from_secs(90), "detected after {taken:?}");
-        queue.close().await?;
+        queue.delete_all().await?;
         ensure!(operator.stop().await?.success());
         Ok(())
     })
@@ -93,21 +97,21 @@ fn admissions(requests: &[String]) -> usize {
 }
 
 /// A namespace with a queue.
-struct Queue {
+struct QueueNamespace {
     client: Client,
     namespace: String,
 }
 
-async fn on_queue(test: impl AsyncFnOnce(&Queue) -> Result<()>) -> Result<()> {
+async fn with_queue(test: impl AsyncFnOnce(&QueueNamespace) -> Result<()>) -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
     in_namespace(&client, async |namespace| {
-        test(&Queue { client: client.clone(), namespace: namespace.to_owned() }).await
+        test(&QueueNamespace { client: client.clone(), namespace: namespace.to_owned() }).await
     })
     .await
 }
 
-impl Queue {
+impl QueueNamespace {
     async fn submit(&self, name: &str) -> Result<()> {
         let mut job = fluxjob(name);
         merge(&mut job, &json!({ "spec": { "image": "busybox", "command": "true" } }));
@@ -116,31 +120,33 @@ impl Queue {
     }
 
     /// Creates the queue.
-    async fn open(&self, nodes: usize) -> Result<()> {
+    async fn create_queue(&self, nodes: usize) -> Result<()> {
         let setup = serde_json::from_value(fluxsetup("queue", u32::try_from(nodes)?))?;
         self.setups().create(&PostParams::default(), &setup).await?;
         Ok(())
     }
 
-    async fn is_admitted(&self, name: &str) -> Result<()> {
+    async fn wait_until_admitted(&self, name: &str) -> Result<()> {
         let admitted = |job: Option<&FluxJob>| job.is_some_and(has_quota);
-        patiently(await_condition(self.jobs(), name, admitted)).await.context("not admitted")??;
+        with_timeout(await_condition(self.jobs(), name, admitted))
+            .await
+            .context("not admitted")??;
         Ok(())
     }
 
     /// The number of jobs that have quota.
-    async fn admitted(&self) -> Result<usize> {
+    async fn count_admitted(&self) -> Result<usize> {
         let jobs = self.jobs().list(&ListParams::default()).await?;
         Ok(jobs.iter().filter(|job| has_quota(job)).count())
     }
 
     /// Deletes everything, while an operator is running to remove the setup's finalizer.
-    async fn close(&self) -> Result<()> {
+    async fn delete_all(&self) -> Result<()> {
         let (how, all) = (DeleteParams::background(), ListParams::default());
         self.jobs().delete_collection(&how, &all).await?;
         self.setups().delete("queue", &how).await?;
-        let gone = |setup: Option<&FluxSetup>| setup.is_none();
-        patiently(await_condition(self.setups(), "queue", gone)).await??;
+        let deleted = |setup: Option<&FluxSetup>| setup.is_none();
+        with_timeout(await_condition(self.setups(), "queue", deleted)).await??;
         Ok(())
     }
 
@@ -158,13 +164,13 @@ fn has_quota(job: &FluxJob) -> bool {
 }
 
 /// A replica, as a separate process, which is killed when this is dropped.
-struct Operator {
+struct OperatorProcess {
     child: Child,
     _kubeconfig: NamedTempFile,
 }
 
-impl Operator {
-    fn start(proxy: &Proxy, queue: &Queue) -> Result<Operator> {
+impl OperatorProcess {
+    fn start(proxy: &Proxy, queue: &QueueNamespace) -> Result<OperatorProcess> {
         let kubeconfig = NamedTempFile::new()?;
         serde_json::to_writer(&kubeconfig, &proxy.kubeconfig(&queue.namespace))?;
         let child = Command::new(program()?)
@@ -173,7 +179,7 @@ impl Operator {
             .env("KUBECONFIG", kubeconfig.path())
             .kill_on_drop(true)
             .spawn()?;
-        Ok(Operator { child, _kubeconfig: kubeconfig })
+        Ok(OperatorProcess { child, _kubeconfig: kubeconfig })
     }
 
     /// Asks it to stop, as the kubelet does, and waits until it has exited.
@@ -181,6 +187,6 @@ impl Operator {
         let pid = self.child.id().context("it has already exited")?.to_string();
         let asked = Command::new("kill").args(["-TERM", &pid]).status().await?;
         ensure!(asked.success(), "failed to ask it to stop");
-        patiently(self.child.wait()).await?.context("failed to wait for its exit")
+        with_timeout(self.child.wait()).await?.context("failed to wait for its exit")
     }
 }

@@ -8,31 +8,31 @@ use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster, manifest};
 use flux_operator_testkit::cluster::testbed;
 use flux_operator_testkit::samples;
-use flux_operator_tests_e2e::install::Install;
-use flux_operator_tests_e2e::queue::LONG;
-use flux_operator_tests_e2e::{Stage, on_empty_stage, on_stage};
+use flux_operator_tests_e2e::install::Installation;
+use flux_operator_tests_e2e::queue::LONG_COMMAND;
+use flux_operator_tests_e2e::{TestNamespace, with_operator, without_operator};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 /// How long a Lease lasts that is not released.
-const TERM: Duration = Duration::from_secs(15);
+const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 #[tokio::test]
-async fn an_installed_operator_runs_miniclusters_and_hands_over() -> Result<()> {
-    on_empty_stage(async |stage| {
-        let install = Install::of(stage, 2).await?;
-        let outcome = runs_and_hands_over(stage, &install).await;
-        install.end(outcome).await
+async fn an_installed_operator_runs_miniclusters_and_a_replica_takes_over() -> Result<()> {
+    without_operator(async |stage| {
+        let install = Installation::namespaced(stage, 2).await?;
+        let outcome = run_and_take_over(stage, &install).await;
+        install.uninstall(outcome).await
     })
     .await
 }
 
 /// As `make apply job` does on the testbed.
 #[tokio::test]
-async fn samples_run_to_their_end_on_a_node_that_can_pull_nothing() -> Result<()> {
-    on_stage(async |stage| {
+async fn examples_run_on_a_node_that_cannot_pull_images() -> Result<()> {
+    with_operator(async |stage| {
         samples::import_to(&testbed()?)?;
         let queue: FluxSetup = sample("queue/setup.yaml")?;
         stage.setups().create(&PostParams::default(), &queue).await?;
@@ -40,9 +40,9 @@ async fn samples_run_to_their_end_on_a_node_that_can_pull_nothing() -> Result<()
         let job = stage.fluxjobs().create(&PostParams::default(), &job).await?.name_any();
         let hello: MiniCluster = sample("hello.yaml")?;
         let hello = stage.miniclusters().create(&PostParams::default(), &hello).await?.name_any();
-        let finished = stage.job_is(&job, "Finished").await?;
+        let finished = stage.wait_for_job_phase(&job, "Finished").await?;
         ensure!(finished.exit_code == Some(0), "{job} failed: {finished:?}");
-        let finished = stage.wait_for_end(&hello).await?.status.unwrap_or_default();
+        let finished = stage.wait_until_finished(&hello).await?.status.unwrap_or_default();
         ensure!(finished.exit_code == Some(0), "{hello} failed: {finished:?}");
         // The example job keeps its cluster so that users can read its log.
         for (name, size) in [(job, 2), (hello, 4)] {
@@ -65,11 +65,11 @@ fn sample<K: DeserializeOwned>(file: &str) -> Result<K> {
     Ok(serde_json::from_value(document)?)
 }
 
-async fn runs_and_hands_over(stage: &Stage, install: &Install) -> Result<()> {
-    let leader = install.leader(None).await?;
+async fn run_and_take_over(stage: &TestNamespace, install: &Installation) -> Result<()> {
+    let leader = install.wait_for_leader(None).await?;
     stage.create("stays", json!({ "size": 2, "interactive": true })).await?;
-    stage.wait("stays", ConditionType::Ready, "True").await?;
-    runs(stage, "first").await?;
+    stage.wait_for_status("stays", ConditionType::Ready, "True").await?;
+    run_to_completion(stage, "first").await?;
     let counted = install.metrics(&leader).await?;
     for line in [
         "flux_operator_leader 1",
@@ -88,23 +88,23 @@ async fn runs_and_hands_over(stage: &Stage, install: &Install) -> Result<()> {
 
     // The next leader must not give quota again that the previous leader gave.
     stage.create_setup("default", json!({ "quota": { "nodes": "1" } })).await?;
-    stage.submit("keeps", LONG, json!({})).await?;
-    stage.job_is("keeps", "Running").await?;
+    stage.submit("keeps", LONG_COMMAND, json!({})).await?;
+    stage.wait_for_job_phase("keeps", "Running").await?;
     let pod = stage.pod("keeps", 0).await?.uid();
     stage.submit("waits", "hostname", json!({})).await?;
-    stage.job_is("waits", "Waiting").await?;
+    stage.wait_for_job_phase("waits", "Waiting").await?;
 
     let deleted = Instant::now();
     install.pods().delete(&leader, &DeleteParams::default()).await?;
-    let next = install.leader(Some(&leader)).await?;
+    let next = install.wait_for_leader(Some(&leader)).await?;
     let took = deleted.elapsed();
-    ensure!(took < TERM, "the Lease was not released: acquiring it took {took:?}");
-    runs(stage, "second").await?;
+    ensure!(took < LEASE_DURATION, "the Lease was not released: acquiring it took {took:?}");
+    run_to_completion(stage, "second").await?;
     let waits = stage.fluxjobs().get("waits").await?.status.unwrap_or_default();
     ensure!(waits.admission.is_none(), "quota was given twice: {waits:?}");
     ensure!(stage.pod("keeps", 0).await?.uid() == pod, "the job was restarted");
-    stage.delete_wholly::<FluxJob>("keeps").await?;
-    stage.job_is("waits", "Finished").await?;
+    stage.delete_and_wait::<FluxJob>("keeps").await?;
+    stage.wait_for_job_phase("waits", "Finished").await?;
     let counted = install.metrics(&next).await?;
     ensure!(counted.lines().any(|line| line == "flux_operator_leader 1"), "{counted}");
     Ok(())
@@ -117,10 +117,10 @@ fn value(metrics: &str, name: &str) -> Result<u64> {
 }
 
 /// Runs a MiniCluster of two to completion.
-async fn runs(stage: &Stage, name: &str) -> Result<()> {
+async fn run_to_completion(stage: &TestNamespace, name: &str) -> Result<()> {
     let spec = json!({ "size": 2, "tasks": 2, "containers": [{ "command": "hostname" }] });
     stage.create(name, spec).await?;
-    let status = stage.wait_for_end(name).await?.status.context("there is no status")?;
+    let status = stage.wait_until_finished(name).await?.status.context("there is no status")?;
     ensure!(status.exit_code == Some(0), "{name} did not succeed: {status:?}");
     Ok(())
 }

@@ -4,11 +4,11 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_api::condition::ConditionType;
-use flux_operator_testkit::cluster::{kubectl, patiently};
+use flux_operator_testkit::cluster::{kubectl, with_timeout};
 use flux_operator_testkit::images::with_flux;
-use flux_operator_testkit::{merge, smallest};
-use flux_operator_tests_e2e::on_stage;
+use flux_operator_testkit::{merge, smallest_minicluster};
 use flux_operator_tests_e2e::plugin::{Plugin, text};
+use flux_operator_tests_e2e::with_operator;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -16,8 +16,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 #[tokio::test]
-async fn create_by_flags_prints_what_every_host_prints() -> Result<()> {
-    on_stage(async |stage| {
+async fn create_with_flags_prints_the_output_of_every_host() -> Result<()> {
+    with_operator(async |stage| {
         let plugin = Plugin::new(stage)?;
         let flags = flags();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -47,12 +47,13 @@ async fn create_by_flags_prints_what_every_host_prints() -> Result<()> {
 }
 
 #[tokio::test]
-async fn create_ends_with_the_code_of_the_command_and_removes_what_it_made() -> Result<()> {
-    on_stage(async |stage| {
+async fn create_exits_with_the_code_of_the_command_and_deletes_the_cluster() -> Result<()> {
+    with_operator(async |stage| {
         let plugin = Plugin::new(stage)?;
         let containers = json!([{ "command": "sh -c 'echo out; exit 7'" }]);
         let manifest = manifest("fails", json!({ "containers": containers }));
-        let ran = plugin.feed(&["create", "--rm", "-f", "-"], &manifest.to_string()).await?;
+        let ran =
+            plugin.run_with_input(&["create", "--rm", "-f", "-"], &manifest.to_string()).await?;
         assert_eq!(ran.code, Some(7), "{}", ran.errors);
         assert!(ran.output.lines().any(|line| line == "out"), "{}", ran.output);
         assert!(ran.errors.contains("fails failed: CommandFailed: "), "{}", ran.errors);
@@ -65,8 +66,8 @@ async fn create_ends_with_the_code_of_the_command_and_removes_what_it_made() -> 
 }
 
 #[tokio::test]
-async fn a_mistake_is_told_with_its_field_and_makes_nothing() -> Result<()> {
-    on_stage(async |stage| {
+async fn an_invalid_field_is_named_and_nothing_is_created() -> Result<()> {
+    with_operator(async |stage| {
         let plugin = Plugin::new(stage)?;
         let file = plugin.folder.path().join("wrong.yaml");
         std::fs::write(&file, manifest("wrong", json!({ "size": 0, "sizes": 1 })).to_string())?;
@@ -80,7 +81,7 @@ async fn a_mistake_is_told_with_its_field_and_makes_nothing() -> Result<()> {
         // Only the operator can refuse this.
         let flux = json!({ "container": {}, "mungeSecret": "key" });
         let refused = manifest("refused", json!({ "flux": flux })).to_string();
-        let ran = plugin.feed(&["create", "-f", "-"], &refused).await?;
+        let ran = plugin.run_with_input(&["create", "-f", "-"], &refused).await?;
         assert_eq!(ran.code, Some(1));
         assert!(
             ran.errors.contains("refused was refused: spec.flux.mungeSecret"),
@@ -93,11 +94,11 @@ async fn a_mistake_is_told_with_its_field_and_makes_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_cluster_that_stays_takes_jobs_and_shells() -> Result<()> {
-    on_stage(async |stage| {
+async fn an_interactive_cluster_accepts_jobs_and_shells() -> Result<()> {
+    with_operator(async |stage| {
         let plugin = Plugin::new(stage)?;
         let manifest = manifest("stays", json!({ "size": 2, "interactive": true })).to_string();
-        let created = plugin.feed(&["create", "-f", "-"], &manifest).await?;
+        let created = plugin.run_with_input(&["create", "-f", "-"], &manifest).await?;
         assert_eq!(created.code, Some(0), "{}", created.errors);
         assert!(created.errors.contains(" shell stays`"), "{}", created.errors);
 
@@ -114,13 +115,13 @@ async fn a_cluster_that_stays_takes_jobs_and_shells() -> Result<()> {
         assert_eq!(failed.code, Some(3), "{}", failed.errors);
 
         let line = "flux run -N2 hostname; echo aside >&2; exit 5\n";
-        let shell = plugin.feed(&["shell", "stays"], line).await?;
+        let shell = plugin.run_with_input(&["shell", "stays"], line).await?;
         assert_eq!(shell.code, Some(5), "{}", shell.errors);
         let mut hosts: Vec<&str> = shell.output.lines().collect();
         hosts.sort_unstable();
         assert_eq!(hosts, ["stays-0", "stays-1"]);
         assert!(shell.errors.contains("aside"), "{}", shell.errors);
-        let other = plugin.feed(&["shell", "stays", "--rank", "1"], "hostname\n").await?;
+        let other = plugin.run_with_input(&["shell", "stays", "--rank", "1"], "hostname\n").await?;
         assert_eq!((other.code, other.output.trim()), (Some(0), "stays-1"), "{}", other.errors);
 
         let missing = plugin.run(&["logs", "stay"]).await?;
@@ -138,11 +139,11 @@ async fn a_cluster_that_stays_takes_jobs_and_shells() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_not_ready_says_what_it_waits_for() -> Result<()> {
-    on_stage(async |stage| {
+async fn a_cluster_that_is_not_ready_reports_why() -> Result<()> {
+    with_operator(async |stage| {
         let plugin = Plugin::new(stage)?;
         stage.create("waits", json!({ "suspend": true })).await?;
-        stage.wait("waits", ConditionType::Admitted, "False").await?;
+        stage.wait_for_status("waits", ConditionType::Admitted, "False").await?;
         for words in [&["shell", "waits"][..], &["submit", "waits", "true"], &["logs", "waits"]] {
             let ran = plugin.run(words).await?;
             assert_eq!(ran.code, Some(1), "{words:?}");
@@ -154,8 +155,9 @@ async fn what_is_not_ready_says_what_it_waits_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_log_goes_on_with_the_next_lead_and_an_interrupt_leaves_it_running() -> Result<()> {
-    on_stage(async |stage| {
+async fn the_log_continues_with_the_next_lead_and_an_interrupt_leaves_the_cluster_running()
+-> Result<()> {
+    with_operator(async |stage| {
         let plugin = Plugin::new(stage)?;
         let spec = json!({
             "logging": { "quiet": true }, "restart": { "limit": 1 },
@@ -167,16 +169,16 @@ async fn the_log_goes_on_with_the_next_lead_and_an_interrupt_leaves_it_running()
         input.write_all(manifest("again", spec).to_string().as_bytes()).await?;
         drop(input);
         let mut lines = BufReader::new(create.stdout.take().context("it was piped")?).lines();
-        assert_eq!(patiently(lines.next_line()).await??.as_deref(), Some("begun"));
+        assert_eq!(with_timeout(lines.next_line()).await??.as_deref(), Some("begun"));
         let lead = stage.pod("again", 0).await?.name_any();
         stage.pod_api().delete(&lead, &DeleteParams::default()).await?;
-        assert_eq!(patiently(lines.next_line()).await??.as_deref(), Some("begun"));
+        assert_eq!(with_timeout(lines.next_line()).await??.as_deref(), Some("begun"));
 
         let id = create.id().context("it is running")?.to_string();
         ensure!(Command::new("kill").args(["-INT", &id]).status().await?.success());
-        let ended = patiently(create.wait_with_output()).await??;
-        assert_eq!(ended.status.code(), Some(130));
-        assert!(text(&ended.stderr).contains(" delete again`"), "{}", text(&ended.stderr));
+        let finished = with_timeout(create.wait_with_output()).await??;
+        assert_eq!(finished.status.code(), Some(130));
+        assert!(text(&finished.stderr).contains(" delete again`"), "{}", text(&finished.stderr));
         let left = stage.miniclusters().get("again").await?;
         assert_eq!(left.metadata.deletion_timestamp, None);
         Ok(())
@@ -185,14 +187,14 @@ async fn the_log_goes_on_with_the_next_lead_and_an_interrupt_leaves_it_running()
 }
 
 #[tokio::test]
-async fn create_ends_when_somebody_deletes_the_cluster() -> Result<()> {
-    on_stage(async |stage| {
+async fn create_exits_when_the_cluster_is_deleted() -> Result<()> {
+    with_operator(async |stage| {
         let plugin = Plugin::new(stage)?;
         let containers = json!([{ "command": "sleep 1000" }]);
         let manifest = manifest("gone", json!({ "containers": containers })).to_string();
         let words = ["create", "-f", "-"];
-        let (ran, deleted) = tokio::join!(plugin.feed(&words, &manifest), async {
-            stage.wait("gone", ConditionType::Running, "True").await?;
+        let (ran, deleted) = tokio::join!(plugin.run_with_input(&words, &manifest), async {
+            stage.wait_for_status("gone", ConditionType::Running, "True").await?;
             stage.delete("gone").await
         });
         deleted?;
@@ -206,7 +208,7 @@ async fn create_ends_when_somebody_deletes_the_cluster() -> Result<()> {
 
 #[tokio::test]
 async fn kubectl_finds_the_plugin() -> Result<()> {
-    on_stage(async |stage| {
+    with_operator(async |stage| {
         let plugin = Plugin::new(stage)?;
         stage.create("found", json!({ "suspend": true })).await?;
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -223,7 +225,7 @@ async fn kubectl_finds_the_plugin() -> Result<()> {
 
 /// The smallest MiniCluster, patched with `spec`, with the Flux of the test images.
 fn manifest(name: &str, spec: Value) -> Value {
-    let mut manifest = smallest(name);
+    let mut manifest = smallest_minicluster(name);
     merge(&mut manifest, &json!({ "spec": spec }));
     with_flux(&mut manifest);
     manifest

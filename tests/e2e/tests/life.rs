@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
 use flux_operator_testkit::cluster::busybox_image;
-use flux_operator_tests_e2e::{Stage, condition, on_stage};
+use flux_operator_tests_e2e::{TestNamespace, condition, with_operator};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Namespace, ResourceQuota, Secret};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -12,11 +12,11 @@ use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 /// An image that does not exist.
-const MISSING: &str = "flux-operator.test/missing:1";
+const MISSING_IMAGE: &str = "flux-operator.test/missing:1";
 
 #[tokio::test]
-async fn what_keeps_a_pod_from_starting_is_told() -> Result<()> {
-    on_stage(async |stage| {
+async fn the_reason_why_a_pod_does_not_start_is_reported() -> Result<()> {
+    with_operator(async |stage| {
         let busybox = busybox_image();
         let disabled = json!({ "container": { "disable": true } });
         let runner = json!({ "image": busybox, "runFlux": true, "command": "true" });
@@ -25,24 +25,24 @@ async fn what_keeps_a_pod_from_starting_is_told() -> Result<()> {
             flux_operator_testkit::merge(&mut runner, &change);
             json!({ "flux": disabled, "containers": [runner] })
         };
-        let beside = json!({ "name": "side", "image": MISSING, "command": "true" });
+        let beside = json!({ "name": "side", "image": MISSING_IMAGE, "command": "true" });
         let secret = json!({ "secrets": { "KEY": { "name": "no-secret", "key": "k" } } });
         let volume =
             json!({ "volumes": { "data": { "path": "/data", "secretName": "no-volume" } } });
         // Name, spec, reason, and text that the message must contain.
         let troubles = [
-            ("image", with(json!({ "image": MISSING })), "ErrImagePull", MISSING),
+            ("image", with(json!({ "image": MISSING_IMAGE })), "ErrImagePull", MISSING_IMAGE),
             (
                 "aside",
                 json!({ "flux": disabled, "containers": [runner, beside] }),
                 "ErrImagePull",
-                MISSING,
+                MISSING_IMAGE,
             ),
             (
                 "view",
-                json!({ "flux": { "container": { "image": MISSING } }, "containers": [runner] }),
+                json!({ "flux": { "container": { "image": MISSING_IMAGE } }, "containers": [runner] }),
                 "ErrImagePull",
-                MISSING,
+                MISSING_IMAGE,
             ),
             (
                 "room",
@@ -72,14 +72,14 @@ async fn what_keeps_a_pod_from_starting_is_told() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_crashes_is_told_and_stops_nobody() -> Result<()> {
-    on_stage(async |stage| {
+async fn a_crashing_sidecar_is_reported_and_does_not_stop_the_cluster() -> Result<()> {
+    with_operator(async |stage| {
         let side =
             json!({ "name": "side", "noWrapEntrypoint": true, "args": ["sh", "-c", "exit 3"] });
         let containers = json!([{ "runFlux": true }, side]);
         let spec = json!({ "interactive": true, "containers": containers });
         stage.create("crashing", spec).await?;
-        stage.wait("crashing", ConditionType::Ready, "True").await?;
+        stage.wait_for_status("crashing", ConditionType::Ready, "True").await?;
         let reason = "CrashLoopBackOff";
         let ready = stage.wait_for_reason("crashing", ConditionType::Ready, reason).await?;
         assert!(ready.message.contains("exit code 3"), "{}", ready.message);
@@ -90,27 +90,27 @@ async fn a_sidecar_that_crashes_is_told_and_stops_nobody() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_quota_is_told_and_waited_for() -> Result<()> {
-    on_stage(async |stage| {
+async fn an_exceeded_quota_is_reported_and_waited_for() -> Result<()> {
+    with_operator(async |stage| {
         quota(stage, "few", 1).await?;
         let spec = json!({ "size": 2, "containers": [{ "command": "hostname" }] });
         stage.create("large", spec).await?;
         let reason = "QuotaExceeded";
         let ready = stage.wait_for_reason("large", ConditionType::Ready, reason).await?;
         assert!(ready.message.contains("exceeded quota: few"), "{}", ready.message);
-        stage.wait("large", ConditionType::JobWaitingForResources, "True").await?;
+        stage.wait_for_status("large", ConditionType::JobWaitingForResources, "True").await?;
         stage.wait_for_event(reason).await?;
         quota(stage, "few", 2).await?;
-        let ended = stage.wait_for_end("large").await?;
-        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0));
+        let finished = stage.wait_until_finished("large").await?;
+        assert_eq!(finished.status.context("there is no status")?.exit_code, Some(0));
         Ok(())
     })
     .await
 }
 
 #[tokio::test]
-async fn pods_that_the_namespace_forbids_are_told() -> Result<()> {
-    on_stage(async |stage| {
+async fn pods_that_the_namespace_forbids_are_reported() -> Result<()> {
+    with_operator(async |stage| {
         let namespaces: Api<Namespace> = Api::all(stage.client.clone());
         let label = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
         let patch = Patch::Merge(json!({ "metadata": { "labels": label } }));
@@ -126,7 +126,7 @@ async fn pods_that_the_namespace_forbids_are_told() -> Result<()> {
 /// Each has one of its two pods and waits for the other's quota.
 #[tokio::test]
 async fn two_clusters_that_block_each_other_both_run() -> Result<()> {
-    on_stage(async |stage| {
+    with_operator(async |stage| {
         quota(stage, "both", 2).await?;
         let classes: Api<PriorityClass> = Api::all(stage.client.clone());
         let class = |name: &str| format!("{}-{name}", stage.namespace);
@@ -152,8 +152,8 @@ async fn two_clusters_that_block_each_other_both_run() -> Result<()> {
         }
         stage.wait_for_event("ReadyTimeout").await?;
         for name in ["one", "other"] {
-            let ended = stage.wait_for_end(name).await?;
-            assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{name}");
+            let finished = stage.wait_until_finished(name).await?;
+            assert_eq!(finished.status.context("there is no status")?.exit_code, Some(0), "{name}");
             classes.delete(&class(name), &DeleteParams::default()).await?;
         }
         Ok(())
@@ -162,10 +162,10 @@ async fn two_clusters_that_block_each_other_both_run() -> Result<()> {
 }
 
 #[tokio::test]
-async fn lost_keys_are_told_and_not_made_anew() -> Result<()> {
-    on_stage(async |stage| {
+async fn lost_keys_are_reported_and_not_replaced() -> Result<()> {
+    with_operator(async |stage| {
         stage.create("keyless", json!({ "interactive": true })).await?;
-        stage.wait("keyless", ConditionType::Ready, "True").await?;
+        stage.wait_for_status("keyless", ConditionType::Ready, "True").await?;
         // The kubelet caches a Secret as long as a pod on its node uses it.
         stage.patch("keyless", json!({ "suspend": true })).await?;
         stage.wait_for_no_pods("keyless").await?;
@@ -183,8 +183,8 @@ async fn lost_keys_are_told_and_not_made_anew() -> Result<()> {
 }
 
 #[tokio::test]
-async fn how_a_cluster_was_ended_from_outside_is_told() -> Result<()> {
-    on_stage(async |stage| {
+async fn the_reason_why_a_cluster_was_terminated_is_reported() -> Result<()> {
+    with_operator(async |stage| {
         let memory = json!({ "limits": { "memory": "96Mi" } });
         // It buffers endless input.
         let greedy = json!([{ "command": "tail /dev/zero", "resources": memory }]);
@@ -192,17 +192,18 @@ async fn how_a_cluster_was_ended_from_outside_is_told() -> Result<()> {
         let sleeps = json!([{ "command": "sleep 1000" }]);
         stage.create("late", json!({ "deadlineSeconds": 8, "containers": sleeps })).await?;
         stage.create("evicted", json!({ "containers": sleeps })).await?;
-        stage.wait("evicted", ConditionType::Running, "True").await?;
+        stage.wait_for_status("evicted", ConditionType::Running, "True").await?;
         let lead = stage.pod("evicted", 0).await?.name_any();
         stage.pod_api().evict(&lead, &EvictParams::default()).await?;
         stage.wait_for_event("Evicted").await?;
         for (name, reason) in
             [("greedy", "OOMKilled"), ("late", "DeadlineExceeded"), ("evicted", "RestartLimit")]
         {
-            let ended = stage.wait_for_end(name).await?;
-            let succeeded = condition(&ended, ConditionType::Succeeded).context("no condition")?;
-            let told = (succeeded.status.as_str(), succeeded.reason.as_str());
-            assert_eq!(told, ("False", reason), "{name}: {}", succeeded.message);
+            let finished = stage.wait_until_finished(name).await?;
+            let succeeded =
+                condition(&finished, ConditionType::Succeeded).context("no condition")?;
+            let reported = (succeeded.status.as_str(), succeeded.reason.as_str());
+            assert_eq!(reported, ("False", reason), "{name}: {}", succeeded.message);
         }
         Ok(())
     })
@@ -210,18 +211,18 @@ async fn how_a_cluster_was_ended_from_outside_is_told() -> Result<()> {
 }
 
 /// Limits the number of pods in the namespace.
-async fn quota(stage: &Stage, name: &str, pods: u32) -> Result<()> {
+async fn quota(stage: &TestNamespace, name: &str, pods: u32) -> Result<()> {
     apply_quota(stage, name, json!({ "hard": { "pods": pods.to_string() } })).await
 }
 
 /// Allows one pod of a PriorityClass.
-async fn scoped_quota(stage: &Stage, name: &str, class: &str) -> Result<()> {
+async fn scoped_quota(stage: &TestNamespace, name: &str, class: &str) -> Result<()> {
     let of_class = json!({ "scopeName": "PriorityClass", "operator": "In", "values": [class] });
     let scope = json!({ "matchExpressions": [of_class] });
     apply_quota(stage, name, json!({ "hard": { "pods": "1" }, "scopeSelector": scope })).await
 }
 
-async fn apply_quota(stage: &Stage, name: &str, spec: Value) -> Result<()> {
+async fn apply_quota(stage: &TestNamespace, name: &str, spec: Value) -> Result<()> {
     let quota = json!({
         "apiVersion": "v1",
         "kind": "ResourceQuota",

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_testkit::images;
-use flux_operator_tests_e2e::on_stage;
+use flux_operator_tests_e2e::with_operator;
 use serde_json::json;
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn processes_of_four_pods_add_up_their_ranks() -> Result<()> {
     let compiled = Command::new("mpicc").arg("-o").arg(&program).arg(source).status();
     let compiled = compiled.context("failed to run mpicc: install libmpich-dev")?;
     ensure!(compiled.success(), "mpicc failed");
-    on_stage(async |stage| {
+    with_operator(async |stage| {
         let image = images::with_program(&program, "/opt/mpi/allreduce")?;
         std::fs::remove_file(&program)?;
         let spec = json!({
@@ -27,9 +27,9 @@ async fn processes_of_four_pods_add_up_their_ranks() -> Result<()> {
             "containers": [{ "image": image, "command": "/opt/mpi/allreduce" }],
         });
         stage.create("mpi", spec).await?;
-        let ended = stage.wait_for_end("mpi").await?;
+        let finished = stage.wait_until_finished("mpi").await?;
         let log = stage.log("mpi", 0).await?;
-        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{log}");
+        assert_eq!(finished.status.context("there is no status")?.exit_code, Some(0), "{log}");
         assert_eq!(log.lines().collect::<Vec<_>>(), ["sum of 4 ranks: 6"]);
         Ok(())
     })

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use flux_operator_api::MiniCluster;
-use flux_operator_tests_e2e::{Stage, on_stage};
+use flux_operator_tests_e2e::{TestNamespace, with_operator};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn brokers_of_a_pool_stay_free_and_are_counted_apart() -> Result<()> {
-    on_stage(async |stage| {
+async fn brokers_of_a_pool_stay_free_and_are_counted_separately() -> Result<()> {
+    with_operator(async |stage| {
         let pool = json!({ "name": "cloud", "size": 2 });
         let flux = json!({ "bursting": { "clusters": [pool] } });
         let spec = json!({ "size": 2, "interactive": true, "flux": flux });
@@ -22,11 +22,11 @@ async fn brokers_of_a_pool_stay_free_and_are_counted_apart() -> Result<()> {
                 it.status.as_ref().is_some_and(|it| it.ready == ready && it.joined == joined)
             }
         };
-        stage.becomes("lender", shows("2/2", 0)).await?;
+        stage.wait_for_object("lender", shows("2/2", 0)).await?;
         for index in 0..2 {
             join(stage, index).await?;
         }
-        stage.becomes("lender", shows("2/2", 2)).await?;
+        stage.wait_for_object("lender", shows("2/2", 2)).await?;
         // The instance uses them, and they are not drained.
         let flux = ". /mnt/flux/flux-view.sh && flux proxy $fluxsocket flux";
         let hosts = stage.exec("lender", 0, &format!("{flux} run -N4 hostname")).await?;
@@ -43,7 +43,7 @@ async fn brokers_of_a_pool_stay_free_and_are_counted_apart() -> Result<()> {
 
 /// Starts a broker of the pool in its own pod: like a worker of the lender, but with the ranks that
 /// follow the lender's own.
-async fn join(stage: &Stage, index: u32) -> Result<()> {
+async fn join(stage: &TestNamespace, index: u32) -> Result<()> {
     let name = format!("cloud-{index}");
     let maps: Api<ConfigMap> = Api::namespaced(stage.client.clone(), &stage.namespace);
     let map = maps.get("lender-entrypoint").await?;
@@ -65,10 +65,10 @@ async fn join(stage: &Stage, index: u32) -> Result<()> {
         }
     }
     // What a Job sets for its pods is set explicitly for this one.
-    let told = [("JOB_COMPLETION_INDEX", index.to_string()), ("FLUX_OPERATOR_JOB_UID", job)];
+    let reported = [("JOB_COMPLETION_INDEX", index.to_string()), ("FLUX_OPERATOR_JOB_UID", job)];
     let variables = spec["containers"][0]["env"].as_array_mut().context("variables")?;
-    variables.retain(|it| told.iter().all(|(name, _)| it["name"] != *name));
-    variables.extend(told.map(|(name, value)| json!({ "name": name, "value": value })));
+    variables.retain(|it| reported.iter().all(|(name, _)| it["name"] != *name));
+    variables.extend(reported.map(|(name, value)| json!({ "name": name, "value": value })));
     let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec }))?;
     stage.pod_api().create(&PostParams::default(), &pod).await?;
     Ok(())

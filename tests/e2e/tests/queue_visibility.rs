@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result};
 use flux_operator_api::condition::ConditionType;
-use flux_operator_testkit::cluster::patiently;
+use flux_operator_testkit::cluster::with_timeout;
 use flux_operator_tests_e2e::access::apply;
-use flux_operator_tests_e2e::queue::LONG;
-use flux_operator_tests_e2e::{Stage, on_stage};
+use flux_operator_tests_e2e::queue::LONG_COMMAND;
+use flux_operator_tests_e2e::{TestNamespace, with_operator};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
@@ -14,17 +14,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test]
-async fn q7_positions_and_reasons_are_told_to_those_who_may_read_them() -> Result<()> {
-    on_stage(async |stage| {
+async fn q7_positions_and_reasons_are_visible_to_users_who_may_read_them() -> Result<()> {
+    with_operator(async |stage| {
         stage.create_setup("default", json!({ "quota": { "nodes": "1" } })).await?;
-        stage.submit("a", LONG, json!({})).await?;
-        stage.job_is("a", "Running").await?;
-        stage.submit("b", LONG, json!({})).await?;
-        stage.submit("c", LONG, json!({ "priority": 5 })).await?;
+        stage.submit("a", LONG_COMMAND, json!({})).await?;
+        stage.wait_for_job_phase("a", "Running").await?;
+        stage.submit("b", LONG_COMMAND, json!({})).await?;
+        stage.submit("c", LONG_COMMAND, json!({ "priority": 5 })).await?;
         for name in ["b", "c"] {
-            stage.job_is(name, "Waiting").await?;
+            stage.wait_for_job_phase(name, "Waiting").await?;
         }
-        let (reader, stranger) = (account(stage, "reader").await?, account(stage, "stranger").await?);
+        let (reader, stranger) = (create_account(stage, "reader").await?, create_account(stage, "stranger").await?);
         let namespace = &stage.namespace;
         let rule = json!({ "apiGroups": ["flux-framework.org"],
             "resources": ["fluxsetups", "fluxjobs"], "verbs": ["get"] });
@@ -37,9 +37,9 @@ async fn q7_positions_and_reasons_are_told_to_those_who_may_read_them() -> Resul
         apply(&stage.client, &[role, binding]).await?;
 
         let pending = format!("/v1/queues/{namespace}/default/pending");
-        let (status, told) = get(stage, &pending, Some(&reader)).await?;
-        assert_eq!((status, &told["total"]), (200, &json!(2)), "{told}");
-        let order: Vec<&Value> = told["items"].as_array().into_iter().flatten().collect();
+        let (status, reported) = get(stage, &pending, Some(&reader)).await?;
+        assert_eq!((status, &reported["total"]), (200, &json!(2)), "{reported}");
+        let order: Vec<&Value> = reported["items"].as_array().into_iter().flatten().collect();
         assert_eq!((&order[0]["name"], &order[0]["position"]), (&json!("c"), &json!(0)));
         assert_eq!((&order[1]["name"], &order[1]["position"]), (&json!("b"), &json!(1)));
         let (_, part) = get(stage, &format!("{pending}?limit=1&offset=1"), Some(&reader)).await?;
@@ -47,10 +47,10 @@ async fn q7_positions_and_reasons_are_told_to_those_who_may_read_them() -> Resul
         assert_eq!(part["items"][0]["name"], "b");
 
         let why = format!("/v1/namespaces/{namespace}/fluxjobs/b");
-        let (status, told) = get(stage, &why, Some(&reader)).await?;
-        assert_eq!((status, &told["reason"]), (200, &json!("WaitingForQuota")), "{told}");
-        let (status, told) = get(stage, "/v1/queues", Some(&reader)).await?;
-        assert_eq!((status, &told["items"][0]["pending"]), (200, &json!(2)), "{told}");
+        let (status, reported) = get(stage, &why, Some(&reader)).await?;
+        assert_eq!((status, &reported["reason"]), (200, &json!("WaitingForQuota")), "{reported}");
+        let (status, reported) = get(stage, "/v1/queues", Some(&reader)).await?;
+        assert_eq!((status, &reported["items"][0]["pending"]), (200, &json!(2)), "{reported}");
 
         for path in [pending.as_str(), &why, "/v1/queues"] {
             assert_eq!(get(stage, path, None).await?.0, 401, "{path}");
@@ -60,8 +60,8 @@ async fn q7_positions_and_reasons_are_told_to_those_who_may_read_them() -> Resul
         assert_eq!(get(stage, &why, Some(&stranger)).await?.0, 403);
         let (status, none) = get(stage, "/v1/queues", Some(&stranger)).await?;
         assert_eq!((status, &none["items"]), (200, &json!([])));
-        let gone = format!("/v1/queues/{namespace}/gone/pending");
-        assert_eq!(get(stage, &gone, Some(&reader)).await?.0, 404);
+        let deleted = format!("/v1/queues/{namespace}/gone/pending");
+        assert_eq!(get(stage, &deleted, Some(&reader)).await?.0, 404);
 
         let (_, metrics) = get_text(stage, "/metrics", None).await?;
         for line in [
@@ -79,11 +79,11 @@ async fn q7_positions_and_reasons_are_told_to_those_who_may_read_them() -> Resul
 
 #[tokio::test]
 async fn a_cluster_is_shown_with_its_ranks_and_the_jobs_that_wait_in_it() -> Result<()> {
-    on_stage(async |stage| {
+    with_operator(async |stage| {
         let flux = json!({ "bursting": { "clusters": [{ "name": "cloud", "size": 2 }] } });
         stage.create("mc", json!({ "size": 1, "interactive": true, "flux": flux })).await?;
-        stage.wait("mc", ConditionType::Ready, "True").await?;
-        let reader = account(stage, "watcher").await?;
+        stage.wait_for_status("mc", ConditionType::Ready, "True").await?;
+        let reader = create_account(stage, "watcher").await?;
         let namespace = &stage.namespace;
         let rule = json!({ "apiGroups": ["flux-framework.org"],
             "resources": ["miniclusters"], "verbs": ["get"] });
@@ -108,8 +108,8 @@ async fn a_cluster_is_shown_with_its_ranks_and_the_jobs_that_wait_in_it() -> Res
         let listed = until(stage, &jobs, &reader, |it| it["items"][0]["nodes"] == 2).await?;
         assert_eq!(listed["listed"], true, "{listed}");
         assert_eq!(get(stage, &jobs, None).await?.0, 401);
-        let gone = format!("/v1/namespaces/{namespace}/miniclusters/gone");
-        assert_eq!(get(stage, &gone, Some(&reader)).await?.0, 404);
+        let deleted = format!("/v1/namespaces/{namespace}/miniclusters/gone");
+        assert_eq!(get(stage, &deleted, Some(&reader)).await?.0, 404);
         Ok(())
     })
     .await
@@ -117,7 +117,7 @@ async fn a_cluster_is_shown_with_its_ranks_and_the_jobs_that_wait_in_it() -> Res
 
 /// Asks until the answer is as wanted.
 async fn until(
-    stage: &Stage,
+    stage: &TestNamespace,
     path: &str,
     token: &str,
     wanted: impl Fn(&Value) -> bool,
@@ -132,12 +132,15 @@ async fn until(
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
     };
-    patiently(answers).await.and_then(|it| it).with_context(|| format!("{path}: not as wanted"))?;
+    with_timeout(answers)
+        .await
+        .and_then(|it| it)
+        .with_context(|| format!("{path}: not as wanted"))?;
     Ok(last)
 }
 
 /// A token of a new ServiceAccount.
-async fn account(stage: &Stage, name: &str) -> Result<String> {
+async fn create_account(stage: &TestNamespace, name: &str) -> Result<String> {
     let accounts = stage.api::<ServiceAccount>();
     let account = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
     accounts.create(&PostParams::default(), &account).await?;
@@ -146,14 +149,14 @@ async fn account(stage: &Stage, name: &str) -> Result<String> {
     answer.status.and_then(|status| status.token).context("the API server returned no token")
 }
 
-async fn get(stage: &Stage, path: &str, token: Option<&str>) -> Result<(u16, Value)> {
+async fn get(stage: &TestNamespace, path: &str, token: Option<&str>) -> Result<(u16, Value)> {
     let (status, body) = get_text(stage, path, token).await?;
     let body = serde_json::from_str(&body).with_context(|| format!("{path} returned {body:?}"))?;
     Ok((status, body))
 }
 
 /// Sends one plain request to the operator, and reads until the connection is closed.
-async fn get_text(stage: &Stage, path: &str, token: Option<&str>) -> Result<(u16, String)> {
+async fn get_text(stage: &TestNamespace, path: &str, token: Option<&str>) -> Result<(u16, String)> {
     let url = stage.report_url()?;
     let address = url.strip_prefix("http://").context("an address")?;
     let mut connection = TcpStream::connect(address).await?;

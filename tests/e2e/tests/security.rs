@@ -1,15 +1,15 @@
 //! Pods that the restricted Pod Security Standard admits.
 
 use anyhow::{Context, Result};
-use flux_operator_tests_e2e::{Stage, on_stage};
+use flux_operator_tests_e2e::{TestNamespace, with_operator};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn a_restricted_cluster_runs_where_nothing_else_may() -> Result<()> {
-    on_stage(async |stage| {
+async fn a_restricted_cluster_runs_in_a_restricted_namespace() -> Result<()> {
+    with_operator(async |stage| {
         enforce(stage).await?;
         for delivery in ["imageVolume", "init"] {
             let containers = json!([
@@ -25,8 +25,8 @@ async fn a_restricted_cluster_runs_where_nothing_else_may() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_user_of_the_manifests_own_stays() -> Result<()> {
-    on_stage(async |stage| {
+async fn the_user_of_the_manifest_is_kept() -> Result<()> {
+    with_operator(async |stage| {
         enforce(stage).await?;
         // The image has no user with this id.
         let pod = json!({ "securityContext": { "runAsUser": 2000, "runAsGroup": 2000 } });
@@ -39,7 +39,7 @@ async fn a_user_of_the_manifests_own_stays() -> Result<()> {
 }
 
 /// Makes the API server enforce the standard in the namespace.
-async fn enforce(stage: &Stage) -> Result<()> {
+async fn enforce(stage: &TestNamespace) -> Result<()> {
     let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
     let patch = Patch::Merge(json!({ "metadata": { "labels": labels } }));
     let namespaces: Api<Namespace> = Api::all(stage.client.clone());
@@ -48,15 +48,20 @@ async fn enforce(stage: &Stage) -> Result<()> {
 }
 
 /// Runs a restricted cluster of two and returns the lead's log.
-async fn run(stage: &Stage, delivery: &str, containers: Value, pod: Value) -> Result<String> {
+async fn run(
+    stage: &TestNamespace,
+    delivery: &str,
+    containers: Value,
+    pod: Value,
+) -> Result<String> {
     let name = format!("strict-{}", delivery.to_lowercase());
     let spec = json!({
         "size": 2, "tasks": 2, "podSecurity": "restricted", "containers": containers, "pod": pod,
         "logging": { "quiet": true }, "flux": { "container": { "delivery": delivery } },
     });
     stage.create(&name, spec).await?;
-    let ended = stage.wait_for_end(&name).await?;
+    let finished = stage.wait_until_finished(&name).await?;
     let log = stage.log(&name, 0).await?;
-    assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0), "{log}");
+    assert_eq!(finished.status.context("there is no status")?.exit_code, Some(0), "{log}");
     Ok(log)
 }

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
-use flux_operator_testkit::cluster::{busybox_image, client, first, in_namespace, patiently};
+use flux_operator_testkit::cluster::{
+    busybox_image, client, first_match, in_namespace, with_timeout,
+};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -18,7 +20,7 @@ const SIZE: usize = 4;
 const PORT: u16 = 8080;
 
 #[tokio::test]
-async fn an_indexed_job_of_four_is_found_by_name_and_runs_a_program_from_an_image_volume()
+async fn pods_of_an_indexed_job_are_found_by_name_and_run_a_program_from_an_image_volume()
 -> Result<()> {
     let client = client().await?;
     in_namespace(&client, async |namespace| {
@@ -27,10 +29,10 @@ async fn an_indexed_job_of_four_is_found_by_name_and_runs_a_program_from_an_imag
         let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
         jobs.create(&PostParams::default(), &indexed_job()?).await?;
         // A name that is resolved too early does not exist, and that answer is cached.
-        all_have_addresses(&client, namespace).await.context("the pods have no addresses")?;
+        wait_for_addresses(&client, namespace).await.context("the pods have no addresses")?;
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         pods.create(&PostParams::default(), &caller()?).await?;
-        patiently(await_condition(jobs, "smoke", conditions::is_job_completed()))
+        with_timeout(await_condition(jobs, "smoke", conditions::is_job_completed()))
             .await
             .context("the Job did not complete")??;
 
@@ -58,11 +60,12 @@ fn headless_service() -> Result<Service> {
 }
 
 /// Waits until the headless Service has an endpoint for every pod.
-async fn all_have_addresses(client: &Client, namespace: &str) -> Result<()> {
+async fn wait_for_addresses(client: &Client, namespace: &str) -> Result<()> {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
     let of_service = watcher::Config::default().labels("kubernetes.io/service-name=smoke");
     let changes = watcher(slices, of_service).applied_objects();
-    first(changes, |slice| (slice.endpoints.iter().flatten().count() == SIZE).then_some(())).await
+    first_match(changes, |slice| (slice.endpoints.iter().flatten().count() == SIZE).then_some(()))
+        .await
 }
 
 /// A pod that connects to every pod of the Job by name.

@@ -5,31 +5,32 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use flux_operator_api::{FluxSetup, crd};
-use flux_operator_testkit::cluster::{install_crds, patiently};
-use flux_operator_tests_e2e::{Stage, on_stage};
+use flux_operator_testkit::cluster::{install_crds, with_timeout};
+use flux_operator_tests_e2e::{TestNamespace, with_operator};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{CustomResourceExt, ResourceExt};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn q19_a_stored_setup_that_replaces_itself_stays_says_so_and_can_be_deleted() -> Result<()> {
-    on_stage(async |stage| {
+async fn q19_a_stored_setup_that_replaces_itself_is_kept_reported_and_can_be_deleted() -> Result<()>
+{
+    with_operator(async |stage| {
         let old = stage.create_setup("old", json!({ "quota": { "nodes": "1" } })).await?;
         let stored = store(stage, json!({ "replaces": ["own", "old"] })).await;
         // The schema is strict again before anything can fail.
         install_crds(&stage.client).await?;
         let stored = stored?;
-        is_refused(stage, "old", json!({ "replaces": ["old"] })).await?;
+        wait_until_refused(stage, "old", json!({ "replaces": ["old"] })).await?;
 
         // A stored object can be changed, and the operator can write its status.
-        stage.change::<FluxSetup>("own", json!({ "patienceSeconds": 7 })).await?;
-        let told = |setup: &FluxSetup| {
+        stage.patch_spec::<FluxSetup>("own", json!({ "patienceSeconds": 7 })).await?;
+        let reported = |setup: &FluxSetup| {
             let status = setup.status.clone().unwrap_or_default();
             let generation = status.observed_generation == setup.metadata.generation;
             generation && setup.spec.patience_seconds == Some(7) && !status.conditions.is_empty()
         };
-        let own = stage.setup_becomes("own", told).await?;
+        let own = stage.wait_for_setup("own", reported).await?;
         assert_eq!(own.uid(), stored.uid());
         let active = &own.status.context("no status")?.conditions[0];
         assert_eq!((active.status.as_str(), active.reason.as_str()), ("False", "Conflict"));
@@ -38,14 +39,14 @@ async fn q19_a_stored_setup_that_replaces_itself_stays_says_so_and_can_be_delete
         let still_there = stage.setups().get("old").await?;
         assert_eq!(still_there.uid(), old.uid());
         assert_eq!(still_there.metadata.deletion_timestamp, None);
-        stage.delete_wholly::<FluxSetup>("own").await?;
+        stage.delete_and_wait::<FluxSetup>("own").await?;
         Ok(())
     })
     .await
 }
 
 /// Stores the setup `own` with a CRD without the rule about names.
-async fn store(stage: &Stage, spec: Value) -> Result<FluxSetup> {
+async fn store(stage: &TestNamespace, spec: Value) -> Result<FluxSetup> {
     let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
     let mut lax = serde_json::to_value(crd::fluxsetup())?;
     let schema = lax.pointer_mut("/spec/versions/0/schema/openAPIV3Schema");
@@ -58,28 +59,28 @@ async fn store(stage: &Stage, spec: Value) -> Result<FluxSetup> {
         loop {
             match stage.create_setup("own", spec.clone()).await {
                 Ok(stored) => return Ok(stored),
-                Err(error) if is_invalid(&error) => a_moment().await,
+                Err(error) if is_invalid(&error) => short_delay().await,
                 Err(error) => return Err(error),
             }
         }
     };
-    patiently(stores).await?
+    with_timeout(stores).await?
 }
 
 /// Waits until the API server refuses a change because a setup cannot replace itself.
-async fn is_refused(stage: &Stage, name: &str, spec: Value) -> Result<()> {
+async fn wait_until_refused(stage: &TestNamespace, name: &str, spec: Value) -> Result<()> {
     let patch = json!({ "spec": spec });
     let only_try = PatchParams { dry_run: true, ..PatchParams::default() };
     let refuses = async {
         loop {
             match stage.setups().patch(name, &only_try, &Patch::Merge(&patch)).await {
-                Ok(_) => a_moment().await,
+                Ok(_) => short_delay().await,
                 Err(kube::Error::Api(status)) if status.code == 422 => return Ok(status.message),
                 Err(error) => return Err(error),
             }
         }
     };
-    let message = patiently(refuses).await??;
+    let message = with_timeout(refuses).await??;
     assert!(message.contains("a setup cannot replace itself"), "{message}");
     Ok(())
 }
@@ -90,6 +91,6 @@ fn is_invalid(error: &anyhow::Error) -> bool {
 }
 
 /// There is no notification when a new schema takes effect.
-async fn a_moment() {
+async fn short_delay() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }

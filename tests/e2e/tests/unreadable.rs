@@ -4,10 +4,10 @@
 
 use anyhow::{Context, Result};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
-use flux_operator_testkit::cluster::{install_crds, patiently};
-use flux_operator_testkit::smallest;
+use flux_operator_testkit::cluster::{install_crds, with_timeout};
+use flux_operator_testkit::smallest_minicluster;
 use flux_operator_tests_e2e::plugin::Plugin;
-use flux_operator_tests_e2e::{Stage, on_stage};
+use flux_operator_tests_e2e::{TestNamespace, with_operator};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -16,29 +16,37 @@ use kube::{CustomResourceExt, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_is_told_and_stops_nobody() -> Result<()> {
-    on_stage(async |stage| {
+async fn an_undecodable_object_is_reported_and_does_not_block_others() -> Result<()> {
+    with_operator(async |stage| {
         let stored = async {
             let number =
                 |schema: &mut Value| *schema = json!({ "x-kubernetes-int-or-string": true });
             let word = json!("four");
-            store::<MiniCluster>(stage, smallest("bad"), "tasks", number, &word).await?;
+            store::<MiniCluster>(stage, smallest_minicluster("bad"), "tasks", number, &word)
+                .await?;
             store::<FluxSetup>(stage, queue_object("FluxSetup"), "maxSize", number, &word).await?;
             store::<FluxJob>(stage, queue_object("FluxJob"), "size", number, &word).await?;
             // This one can be deserialized, but has nothing to run.
             let any = |schema: &mut Value| schema["minItems"] = json!(0);
-            store::<MiniCluster>(stage, smallest("empty"), "containers", any, &json!([])).await
+            store::<MiniCluster>(
+                stage,
+                smallest_minicluster("empty"),
+                "containers",
+                any,
+                &json!([]),
+            )
+            .await
         };
         let stored = stored.await;
         // The schemas are strict again before anything can fail.
         install_crds(&stage.client).await?;
         stored?;
         stage.create("good", json!({ "containers": [{ "command": "hostname" }] })).await?;
-        let ended = stage.wait_for_end("good").await?;
-        assert_eq!(ended.status.context("there is no status")?.exit_code, Some(0));
+        let finished = stage.wait_until_finished("good").await?;
+        assert_eq!(finished.status.context("there is no status")?.exit_code, Some(0));
         stage.create_setup("good", json!({ "quota": { "nodes": "1" } })).await?;
         stage.submit("better", "hostname", json!({})).await?;
-        stage.job_is("better", "Finished").await?;
+        stage.wait_for_job_phase("better", "Finished").await?;
 
         // The plugin leaves them out and prints a warning.
         let queue = Plugin::new(stage)?.run(&["queue"]).await?;
@@ -50,10 +58,18 @@ async fn an_object_that_cannot_be_read_is_told_and_stops_nobody() -> Result<()> 
         assert!(queue.errors.contains("objects that could not be decoded are not counted"));
         let list = Plugin::new(stage)?.run(&["list"]).await?;
         assert!(list.output.contains("good"), "{}{}", list.output, list.errors);
-        told::<MiniCluster>(stage, "bad", ["Accepted", "Invalid", "four"]).await?;
-        told::<FluxSetup>(stage, "bad", ["Active", "Unreadable", "four"]).await?;
-        told::<FluxJob>(stage, "bad", ["Accepted", "Unreadable", "four"]).await?;
-        told::<MiniCluster>(stage, "empty", ["Accepted", "Invalid", "spec.containers: "]).await?;
+        assert_reported_and_delete::<MiniCluster>(stage, "bad", ["Accepted", "Invalid", "four"])
+            .await?;
+        assert_reported_and_delete::<FluxSetup>(stage, "bad", ["Active", "Unreadable", "four"])
+            .await?;
+        assert_reported_and_delete::<FluxJob>(stage, "bad", ["Accepted", "Unreadable", "four"])
+            .await?;
+        assert_reported_and_delete::<MiniCluster>(
+            stage,
+            "empty",
+            ["Accepted", "Invalid", "spec.containers: "],
+        )
+        .await?;
         Ok(())
     })
     .await
@@ -69,16 +85,19 @@ fn queue_object(kind: &str) -> Value {
 }
 
 /// One of our kinds.
-trait Kind: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + CustomResourceExt {}
+trait CustomKind:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + CustomResourceExt
+{
+}
 
-impl<K> Kind for K where
+impl<K> CustomKind for K where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + CustomResourceExt
 {
 }
 
 /// Stores an object with a value that our schema does not allow.
-async fn store<K: Kind>(
-    stage: &Stage,
+async fn store<K: CustomKind>(
+    stage: &TestNamespace,
     mut manifest: Value,
     field: &str,
     allow: impl Fn(&mut Value),
@@ -107,27 +126,31 @@ async fn store<K: Kind>(
             }
         }
     };
-    Ok(patiently(stores).await??)
+    Ok(with_timeout(stores).await??)
 }
 
 /// Waits until a condition of the object is False, checks its reason and a word of its message, and
 /// deletes the object.
-async fn told<K: Kind>(stage: &Stage, name: &str, [kind, reason, word]: [&str; 3]) -> Result<()> {
+async fn assert_reported_and_delete<K: CustomKind>(
+    stage: &TestNamespace,
+    name: &str,
+    [kind, reason, word]: [&str; 3],
+) -> Result<()> {
     let objects = untyped::<K>(stage);
     let is_told = |object: Option<&DynamicObject>| {
         object.and_then(|object| condition(object, kind)).is_some_and(|it| it["status"] == "False")
     };
-    let bad = patiently(await_condition(objects.clone(), name, is_told)).await??;
+    let bad = with_timeout(await_condition(objects.clone(), name, is_told)).await??;
     let bad = bad.context("it is gone")?;
-    let told = condition(&bad, kind).context("no condition")?;
-    assert_eq!(told["reason"], reason);
-    let message = told["message"].as_str().unwrap_or_default();
+    let reported = condition(&bad, kind).context("no condition")?;
+    assert_eq!(reported["reason"], reason);
+    let message = reported["message"].as_str().unwrap_or_default();
     assert!(message.contains(word), "{message}");
     objects.delete(name, &DeleteParams::default()).await?;
     Ok(())
 }
 
-fn untyped<K: Kind>(stage: &Stage) -> Api<DynamicObject> {
+fn untyped<K: CustomKind>(stage: &TestNamespace) -> Api<DynamicObject> {
     let resource = ApiResource::erase::<K>(&());
     Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource)
 }

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 /// Enough to exercise every rule several times; a thousand take about 5 s.
 const MANIFESTS: u64 = 1000;
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
 #[tokio::test]
-async fn random_manifests_are_judged_alike_by_server_and_offline() -> Result<()> {
+async fn server_and_offline_check_agree_on_random_manifests() -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
     let kinds: Vec<(String, Value)> =
@@ -27,13 +27,13 @@ async fn random_manifests_are_judged_alike_by_server_and_offline() -> Result<()>
             let client = &client;
             async move {
                 let server = refusal(client, &manifest).await?;
-                let offline = validate::schema_and_rules(&manifest);
+                let offline = validate::check_schema_and_rules(&manifest);
                 let differ = server.is_some() == offline.is_empty();
                 let report = || format!("{manifest}\n  server: {server:?}\n  offline: {offline:?}");
                 Ok((server.is_none(), differ.then(report)))
             }
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(CONCURRENCY)
         .collect()
         .await;
     let verdicts: Vec<(bool, Option<String>)> = verdicts.into_iter().collect::<Result<_>>()?;

@@ -10,7 +10,7 @@ use flux_operator_testkit::corpus;
 const REFUSED: &[(&str, &str)] = &[];
 
 #[tokio::test]
-async fn the_corpus_is_accepted_under_strict_decoding_and_offline() -> Result<()> {
+async fn the_corpus_is_accepted_by_strict_decoding_and_offline() -> Result<()> {
     let examples = corpus::examples();
     let client = client().await?;
     install_crds(&client).await?;
@@ -25,7 +25,7 @@ async fn the_corpus_is_accepted_under_strict_decoding_and_offline() -> Result<()
             .filter(|document| document.kind() == Some("MiniCluster"))
         {
             let server = refusal(&client, &document.value).await?;
-            let offline = validate::document(document);
+            let offline = validate::check_document(document);
             if server.is_some() != refused || offline.is_empty() == refused {
                 wrong.push(format!("{}: server {server:?}, offline {offline:?}", example.name));
             }

@@ -13,35 +13,37 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 #[tokio::test]
-async fn a_failed_request_is_waited_for_and_somebody_elses_object_is_not() -> Result<()> {
+async fn apply_failed_is_waited_for_and_not_ours_is_not() -> Result<()> {
     let refused = ["ApplyFailed", "NotOurs"].map(|reason| ("Accepted", reason));
-    let told = create("taken", &refused).await?;
-    assert!(told.contains("error: taken was refused: said of NotOurs"), "{told}");
-    assert!(told.contains(&format!("hint: {}", Reason::NotOurs.remedy())), "{told}");
+    let reported = create("taken", &refused).await?;
+    assert!(reported.contains("error: taken was refused: said of NotOurs"), "{reported}");
+    assert!(reported.contains(&format!("hint: {}", Reason::NotOurs.remedy())), "{reported}");
     Ok(())
 }
 
 #[tokio::test]
-async fn an_image_that_cannot_be_pulled_is_waited_for_and_one_without_a_name_is_not() -> Result<()>
-{
+async fn err_image_pull_is_waited_for_and_invalid_image_name_is_not() -> Result<()> {
     let unready = ["Unschedulable", "ErrImagePull", "InvalidImageName"];
-    let told = create("nameless", &unready.map(|reason| ("Ready", reason))).await?;
+    let reported = create("nameless", &unready.map(|reason| ("Ready", reason))).await?;
     let error = "error: nameless does not start: InvalidImageName: said of InvalidImageName";
-    assert!(told.contains(error), "{told}");
-    assert!(told.contains(&format!("hint: {}", Reason::InvalidImageName.remedy())), "{told}");
+    assert!(reported.contains(error), "{reported}");
+    assert!(
+        reported.contains(&format!("hint: {}", Reason::InvalidImageName.remedy())),
+        "{reported}"
+    );
     Ok(())
 }
 
 #[tokio::test]
-async fn hints_name_the_namespace_and_nothing_that_was_removed() -> Result<()> {
+async fn hints_include_the_namespace_and_omit_a_removed_cluster() -> Result<()> {
     let refused = [("Accepted", "NotOurs")];
-    let told = create("kept", &refused).await?;
+    let reported = create("kept", &refused).await?;
     let (hint, command) =
         ("hint: remove this MiniCluster with `kubectl minicluster -n ", "delete kept`");
-    assert!(told.contains(hint) && told.contains(command), "{told}");
-    let told = create_with("removed", &["--rm"], &refused).await?;
-    assert!(told.contains("error: removed was refused"), "{told}");
-    assert!(!told.contains("remove this"), "{told}");
+    assert!(reported.contains(hint) && reported.contains(command), "{reported}");
+    let reported = create_with("removed", &["--rm"], &refused).await?;
+    assert!(reported.contains("error: removed was refused"), "{reported}");
+    assert!(!reported.contains("remove this"), "{reported}");
     Ok(())
 }
 
@@ -55,7 +57,7 @@ async fn create(name: &str, reasons: &[(&str, &str)]) -> Result<String> {
 async fn create_with(name: &str, flags: &[&str], reasons: &[(&str, &str)]) -> Result<String> {
     let client = client().await?;
     install_crds(&client).await?;
-    let mut told = String::new();
+    let mut reported = String::new();
     in_namespace(&client, async |namespace| {
         let api: Api<MiniCluster> = Api::namespaced(client.clone(), namespace);
         let folder = tempfile::tempdir()?;
@@ -77,13 +79,13 @@ async fn create_with(name: &str, flags: &[&str], reasons: &[(&str, &str)]) -> Re
             shown = format!("{reason}: said of {reason}");
         }
         for line in lines {
-            told += &(line? + "\n");
+            reported += &(line? + "\n");
         }
-        assert_eq!(plugin.wait()?.code(), Some(1), "{told}");
+        assert_eq!(plugin.wait()?.code(), Some(1), "{reported}");
         Ok(())
     })
     .await?;
-    Ok(told)
+    Ok(reported)
 }
 
 /// The program, run as kubectl runs it, with its files in `folder`.

@@ -4,10 +4,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_testkit::cluster::{client, in_namespace, install_crds, kubectl};
-use flux_operator_testkit::smallest;
+use flux_operator_testkit::smallest_minicluster;
 
 #[tokio::test]
-async fn plain_kubectl_apply_takes_the_generated_crds() -> Result<()> {
+async fn client_side_apply_accepts_the_generated_crds() -> Result<()> {
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/crd");
     // Client-side apply keeps the whole object in an annotation.
     let output = run(kubectl()?.args(["apply", "--server-side=false", "-f", crds]))?;
@@ -21,7 +21,7 @@ async fn a_minicluster_has_a_short_name_a_category_columns_and_a_scale() -> Resu
     install_crds(&client).await?;
     in_namespace(&client, async |namespace| {
         let file = tempfile::NamedTempFile::new()?;
-        std::fs::write(file.path(), smallest("shown").to_string())?;
+        std::fs::write(file.path(), smallest_minicluster("shown").to_string())?;
         let in_namespace = |arguments: &[&str]| -> Result<String> {
             run(kubectl()?.args(["--namespace", namespace]).args(arguments))
         };

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use flux_operator_api::{MiniCluster, manifest};
 use flux_operator_plan::kubernetes::{self, Rendering, Settings};
 use flux_operator_plan::{Cluster, RefusalReason, Valid};
-use flux_operator_testkit::cluster::{client, in_namespace, install_crds, patiently};
-use flux_operator_testkit::{corpus, merge, smallest};
+use flux_operator_testkit::cluster::{client, in_namespace, install_crds, with_timeout};
+use flux_operator_testkit::{corpus, merge, smallest_minicluster};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn what_is_rendered_is_taken_under_strict_decoding() -> Result<()> {
+async fn rendered_objects_are_accepted_by_strict_decoding() -> Result<()> {
     let client = client().await?;
     let mut manifests = vec![wide()];
     for example in corpus::examples() {
@@ -22,7 +22,7 @@ async fn what_is_rendered_is_taken_under_strict_decoding() -> Result<()> {
         manifests.extend(documents.into_iter().map(|document| document.value));
     }
     for manifest in manifests {
-        let minicluster = flux_operator_api::validate::minicluster(&manifest)?;
+        let minicluster = flux_operator_api::validate::read_minicluster(&manifest)?;
         if is_not_yet_supported(&minicluster) {
             continue;
         }
@@ -32,26 +32,26 @@ async fn what_is_rendered_is_taken_under_strict_decoding() -> Result<()> {
             (kubernetes::job(rendering), services, kubernetes::services_pod(rendering))
         })?;
         let context = || format!("of {manifest}");
-        taken(&client, &job).await.with_context(context)?;
+        assert_accepted(&client, &job).await.with_context(context)?;
         for service in &services {
-            taken(&client, service).await.with_context(context)?;
+            assert_accepted(&client, service).await.with_context(context)?;
         }
         if let Some(pod) = &pod {
-            taken(&client, pod).await.with_context(context)?;
+            assert_accepted(&client, pod).await.with_context(context)?;
         }
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_shared_service_goes_with_the_last_of_its_clusters() -> Result<()> {
+async fn a_shared_service_is_deleted_with_the_last_of_its_clusters() -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
     in_namespace(&client, async |namespace| {
         let miniclusters: Api<MiniCluster> = Api::namespaced(client.clone(), namespace);
         let services: Api<Service> = Api::namespaced(client.clone(), namespace);
         for name in ["one", "two"] {
-            let mut manifest = smallest(name);
+            let mut manifest = smallest_minicluster(name);
             merge(&mut manifest, &json!({ "spec": { "network": { "headlessName": "shared" } } }));
             let minicluster: MiniCluster = serde_json::from_value(manifest)?;
             let created = miniclusters.create(&PostParams::default(), &minicluster).await?;
@@ -66,12 +66,12 @@ async fn a_shared_service_goes_with_the_last_of_its_clusters() -> Result<()> {
         let has_one_owner = |service: Option<&Service>| {
             service.is_some_and(|service| owners(service).iter().all(|owner| owner.name == "two"))
         };
-        patiently(await_condition(services.clone(), "shared", has_one_owner)).await??;
+        with_timeout(await_condition(services.clone(), "shared", has_one_owner)).await??;
         let shared = services.get("shared").await?;
         assert!(shared.metadata.deletion_timestamp.is_none(), "it was deleted with the first");
         miniclusters.delete("two", &DeleteParams::background()).await?;
         let uid = shared.metadata.uid.context("it has no uid")?;
-        patiently(await_condition(services.clone(), "shared", conditions::is_deleted(&uid)))
+        with_timeout(await_condition(services.clone(), "shared", conditions::is_deleted(&uid)))
             .await??;
         Ok(())
     })
@@ -80,7 +80,7 @@ async fn a_shared_service_goes_with_the_last_of_its_clusters() -> Result<()> {
 
 /// A MiniCluster with all features that are not in the corpus.
 fn wide() -> Value {
-    let mut manifest = smallest("wide");
+    let mut manifest = smallest_minicluster("wide");
     let containers = json!([
         { "runFlux": true, "command": "hostname", "lifeCycle": { "preStopExec": "date" } },
         { "name": "web", "image": "nginx", "ports": [80, 443] },
@@ -120,7 +120,7 @@ fn render<T>(minicluster: MiniCluster, look: impl FnOnce(&Rendering<'_>) -> T) -
 }
 
 /// Asks the API server to create an object, without storing it.
-async fn taken<K>(client: &Client, object: &K) -> Result<()>
+async fn assert_accepted<K>(client: &Client, object: &K) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Serialize,
 {

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 #[tokio::test]
-async fn q33_queue_and_why_tell_places_and_what_is_missing() -> Result<()> {
-    on_stage(async |stage| {
+async fn q33_queue_and_why_show_positions_and_missing_resources() -> Result<()> {
+    with_queue(async |stage| {
         let namespace = &stage.namespace;
         let listed = stage.run(&["queue"])?;
         assert_eq!(listed.code, Some(0), "{}", listed.errors);
@@ -58,18 +58,18 @@ async fn q33_queue_and_why_tell_places_and_what_is_missing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn q33_a_job_can_be_asked_about_before_it_exists() -> Result<()> {
-    on_stage(async |stage| {
+async fn q33_a_job_can_be_checked_before_it_exists() -> Result<()> {
+    with_queue(async |stage| {
         let asked = |size: u32| {
             let mut job = fluxjob("asked");
             job["spec"]["size"] = size.into();
             job.to_string()
         };
         let dry_run = ["why", "--dry-run", "-f", "-"];
-        let small = stage.feed(&dry_run, &asked(2))?;
+        let small = stage.run_with_input(&dry_run, &asked(2))?;
         assert_eq!(small.code, Some(0), "{}{}", small.output, small.errors);
         assert!(small.output.contains(": Admissible\n"), "{}", small.output);
-        let large = stage.feed(&dry_run, &asked(3))?;
+        let large = stage.run_with_input(&dry_run, &asked(3))?;
         assert_eq!(large.code, Some(1), "{}{}", large.output, large.errors);
         assert!(large.output.contains("missing 1 node"), "{}", large.output);
         assert_eq!(stage.api::<FluxJob>().get_opt("asked").await?, None);
@@ -80,7 +80,7 @@ async fn q33_a_job_can_be_asked_about_before_it_exists() -> Result<()> {
 
 #[tokio::test]
 async fn q33_queues_and_jobs_are_stopped_and_resumed() -> Result<()> {
-    on_stage(async |stage| {
+    with_queue(async |stage| {
         let policy =
             async || anyhow::Ok(stage.api::<FluxSetup>().get("main").await?.spec.stop_policy);
         for (words, expected, said) in [
@@ -115,14 +115,14 @@ async fn q33_queues_and_jobs_are_stopped_and_resumed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn q33_what_may_not_be_listed_is_said() -> Result<()> {
-    on_stage(async |stage| {
-        stage.permit("reader", &["get"]).await?;
-        stage.permit("member", &["get", "list"]).await?;
-        let told = stage.as_user("reader").run(&["why", "fj/large"])?;
-        assert_eq!(told.code, Some(0), "{}", told.errors);
-        assert!(told.output.contains("says the operator"), "{}", told.output);
-        assert!(told.output.contains("note: you may not list"), "{}", told.output);
+async fn q33_missing_permission_to_list_is_reported() -> Result<()> {
+    with_queue(async |stage| {
+        stage.grant("reader", &["get"]).await?;
+        stage.grant("member", &["get", "list"]).await?;
+        let reported = stage.as_user("reader").run(&["why", "fj/large"])?;
+        assert_eq!(reported.code, Some(0), "{}", reported.errors);
+        assert!(reported.output.contains("says the operator"), "{}", reported.output);
+        assert!(reported.output.contains("note: you may not list"), "{}", reported.output);
         let listed = stage.as_user("member").run(&["queue"])?;
         assert_eq!(listed.code, Some(0), "{}", listed.errors);
         assert!(listed.errors.starts_with("note: "), "{}", listed.errors);
@@ -136,34 +136,34 @@ async fn q33_what_may_not_be_listed_is_said() -> Result<()> {
 
 /// A namespace with a queue of four nodes, a job that has two of them, and two larger jobs that
 /// wait.
-struct Stage {
+struct QueueNamespace {
     client: Client,
     namespace: String,
     folder: TempDir,
     user: Option<String>,
 }
 
-struct Ran {
+struct PluginOutput {
     code: Option<i32>,
     output: String,
     errors: String,
 }
 
-async fn on_stage(test: impl AsyncFnOnce(&Stage) -> Result<()>) -> Result<()> {
+async fn with_queue(test: impl AsyncFnOnce(&QueueNamespace) -> Result<()>) -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
     in_namespace(&client, async |namespace| {
         let folder = tempfile::tempdir()?;
         std::os::unix::fs::symlink(program()?, folder.path().join("kubectl-minicluster"))?;
         let (client, namespace) = (client.clone(), namespace.to_owned());
-        let stage = Stage { client, namespace, folder, user: None };
+        let stage = QueueNamespace { client, namespace, folder, user: None };
         stage.prepare().await?;
         test(&stage).await
     })
     .await
 }
 
-impl Stage {
+impl QueueNamespace {
     async fn prepare(&self) -> Result<()> {
         self.create::<FluxSetup>(fluxsetup("main", 4)).await?;
         for (name, size) in [("runs", 2), ("large", 3), ("larger", 4)] {
@@ -209,7 +209,7 @@ impl Stage {
     }
 
     /// Allows a user these verbs on jobs, queues and MiniClusters of the namespace.
-    async fn permit(&self, user: &str, verbs: &[&str]) -> Result<()> {
+    async fn grant(&self, user: &str, verbs: &[&str]) -> Result<()> {
         let group = "flux-framework.org";
         let resources = ["fluxjobs", "fluxsetups", "miniclusters"];
         self.create::<Role>(json!({
@@ -227,20 +227,20 @@ impl Stage {
     }
 
     /// The same namespace, for a user with few permissions.
-    fn as_user(&self, user: &str) -> Stage {
+    fn as_user(&self, user: &str) -> QueueNamespace {
         let folder = tempfile::tempdir().expect("a directory can be created");
         let (from, to) = (self.folder.path(), folder.path().join("kubectl-minicluster"));
         std::fs::copy(from.join("kubectl-minicluster"), to).expect("the program can be copied");
         let (client, namespace) = (self.client.clone(), self.namespace.clone());
-        Stage { client, namespace, folder, user: Some(user.to_owned()) }
+        QueueNamespace { client, namespace, folder, user: Some(user.to_owned()) }
     }
 
-    fn run(&self, words: &[&str]) -> Result<Ran> {
-        self.feed(words, "")
+    fn run(&self, words: &[&str]) -> Result<PluginOutput> {
+        self.run_with_input(words, "")
     }
 
     /// Runs the plugin with this standard input.
-    fn feed(&self, words: &[&str], input: &str) -> Result<Ran> {
+    fn run_with_input(&self, words: &[&str], input: &str) -> Result<PluginOutput> {
         let mut child = Command::new(self.folder.path().join("kubectl-minicluster"))
             .args(["--namespace", &self.namespace])
             .args(words)
@@ -253,7 +253,7 @@ impl Stage {
         let output = child.wait_with_output()?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (code, errors) = (output.status.code(), text(&output.stderr));
-        Ok(Ran { code, output: text(&output.stdout), errors })
+        Ok(PluginOutput { code, output: text(&output.stdout), errors })
     }
 
     /// The kubeconfig of the cluster under test, which impersonates the user.

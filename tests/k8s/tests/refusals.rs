@@ -5,33 +5,33 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use flux_operator_api::{MiniCluster, crd, validate};
-use flux_operator_testkit::bad::{self, Bad};
+use flux_operator_testkit::bad::{self, InvalidManifest};
 use flux_operator_testkit::cluster::{client, install_crds, refusal};
-use flux_operator_testkit::limits::{self, Broken};
-use flux_operator_testkit::smallest;
+use flux_operator_testkit::limits::{self, LimitViolation};
+use flux_operator_testkit::smallest_minicluster;
 use futures::{StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
 /// The number of concurrent requests; enough to keep a small machine busy.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
 #[tokio::test]
-async fn every_bad_manifest_is_refused_with_its_field_by_server_and_offline() -> Result<()> {
+async fn server_and_offline_check_name_the_field_of_every_invalid_manifest() -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
     let cases = bad::refused_by_schema();
     assert!(cases.len() >= 60, "only {} bad manifests", cases.len());
     let mut wrong = Vec::new();
-    for Bad { name, field, says, manifest } in cases {
+    for InvalidManifest { name, field, message, manifest } in cases {
         let offline: Vec<String> =
-            validate::schema_and_rules(&manifest).iter().map(ToString::to_string).collect();
+            validate::check_schema_and_rules(&manifest).iter().map(ToString::to_string).collect();
         let offline = offline.join("\n");
         let server = refusal(&client, &manifest).await?.unwrap_or_default();
-        for (who, message) in [("server", &server), ("offline", &offline)] {
-            let says = says.as_deref().unwrap_or_default();
-            if !message.contains(&field) || !message.contains(says) {
-                wrong.push(format!("{name}: the {who} message is {message:?}"));
+        for (who, answer) in [("server", &server), ("offline", &offline)] {
+            let expected = message.as_deref().unwrap_or_default();
+            if !answer.contains(&field) || !answer.contains(expected) {
+                wrong.push(format!("{name}: the {who} message is {answer:?}"));
             }
         }
     }
@@ -40,11 +40,11 @@ async fn every_bad_manifest_is_refused_with_its_field_by_server_and_offline() ->
 }
 
 #[tokio::test]
-async fn every_cel_rule_has_a_bad_manifest() -> Result<()> {
+async fn every_cel_rule_has_an_invalid_manifest() -> Result<()> {
     let mut messages = BTreeSet::new();
     crd::all().iter().for_each(|crd| collect_rules(&crd::schema(crd), &mut messages));
     let said: Vec<String> =
-        bad::refused_by_schema().into_iter().filter_map(|bad| bad.says).collect();
+        bad::refused_by_schema().into_iter().filter_map(|bad| bad.message).collect();
     let untried: Vec<&String> =
         messages.iter().filter(|message| !said.iter().any(|says| message.contains(says))).collect();
     assert!(untried.is_empty(), "rules without an invalid manifest: {untried:#?}");
@@ -53,25 +53,25 @@ async fn every_cel_rule_has_a_bad_manifest() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_limit_of_the_schema_is_enforced_by_server_and_offline() -> Result<()> {
+async fn server_and_offline_check_enforce_every_limit_of_the_schema() -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
     let of_kind = |crd: &CustomResourceDefinition| {
-        limits::every_limit(&crd.spec.names.kind, &crd::schema(crd))
+        limits::all_violations(&crd.spec.names.kind, &crd::schema(crd))
     };
-    let cases: Vec<Broken> = crd::all().iter().flat_map(of_kind).collect();
+    let cases: Vec<LimitViolation> = crd::all().iter().flat_map(of_kind).collect();
     assert!(cases.len() > 600, "only {} limits", cases.len());
     let verdicts: Vec<Result<Option<String>>> = stream::iter(&cases)
         .map(|case| async {
             let server = refusal(&client, &case.manifest).await?.unwrap_or_default();
-            let offline = validate::schema_and_rules(&case.manifest);
+            let offline = validate::check_schema_and_rules(&case.manifest);
             let named = server.contains(&case.path);
             let found = offline.iter().any(|problem| problem.path.starts_with(&case.path));
             let broken = format!("{} ({})", case.path, case.keyword);
             let report = || format!("{broken}: server {server:.300}, offline {offline:?}");
             Ok((!named || !found).then(report))
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(CONCURRENCY)
         .collect()
         .await;
     let verdicts: Vec<Option<String>> = verdicts.into_iter().collect::<Result<_>>()?;
@@ -81,10 +81,10 @@ async fn every_limit_of_the_schema_is_enforced_by_server_and_offline() -> Result
 }
 
 #[tokio::test]
-async fn what_only_the_operator_can_refuse_is_accepted_by_the_server() -> Result<()> {
+async fn manifests_that_only_the_operator_can_refuse_are_accepted_by_the_server() -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
-    for Bad { name, manifest, .. } in bad::refused_beyond_schema() {
+    for InvalidManifest { name, manifest, .. } in bad::refused_beyond_schema() {
         let server = refusal(&client, &manifest).await?;
         assert_eq!(server, None, "{name}: the CRD refuses it: move it to bad.yaml");
     }
@@ -95,22 +95,22 @@ async fn what_only_the_operator_can_refuse_is_accepted_by_the_server() -> Result
 async fn empty_values_mean_unset() -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
-    let mut manifest = smallest("empty");
-    fill_with_nothing(
+    let mut manifest = smallest_minicluster("empty");
+    fill_with_empty_values(
         &crd::schema(&crd::minicluster())["properties"]["spec"],
         &mut manifest["spec"],
     );
     assert_eq!(refusal(&client, &manifest).await?, None);
-    assert_eq!(validate::schema_and_rules(&manifest), Vec::new());
-    let read: MiniCluster = validate::minicluster(&manifest)?;
-    let plain: MiniCluster = validate::minicluster(&smallest("empty"))?;
+    assert_eq!(validate::check_schema_and_rules(&manifest), Vec::new());
+    let read: MiniCluster = validate::read_minicluster(&manifest)?;
+    let plain: MiniCluster = validate::read_minicluster(&smallest_minicluster("empty"))?;
     assert_eq!(read.spec, plain.spec);
     Ok(())
 }
 
 /// Writes `""` and `false` into every optional top-level field of these types, as generated clients
 /// do.
-fn fill_with_nothing(schema: &Value, object: &mut Value) {
+fn fill_with_empty_values(schema: &Value, object: &mut Value) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         match field["type"].as_str() {
             Some("string") => object[name] = "".into(),

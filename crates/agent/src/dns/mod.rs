@@ -6,14 +6,14 @@
 //! truncated response is used as it is, because a few addresses are enough.
 
 mod packet;
-mod settings;
+mod resolver_config;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use packet::{Answer, Family};
-pub use settings::Settings;
+use packet::{DnsResponse, Family};
+pub use resolver_config::ResolverConfig;
 
 /// The maximum size of a packet that is read. Servers send at most 512 bytes unless the query
 /// allows more.
@@ -32,22 +32,22 @@ pub fn lookup_all(name: &str, limit: Duration) -> Vec<IpAddr> {
         return vec![address];
     }
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    if let Some(address) = settings::in_hosts(&read("/etc/hosts"), name) {
+    if let Some(address) = resolver_config::find_in_hosts(&read("/etc/hosts"), name) {
         return vec![address];
     }
-    ask(&Settings::parse(&read("/etc/resolv.conf")), name, Instant::now() + limit)
+    query(&ResolverConfig::parse(&read("/etc/resolv.conf")), name, Instant::now() + limit)
 }
 
 /// Queries the servers for each candidate of `name`.
-fn ask(settings: &Settings, name: &str, deadline: Instant) -> Vec<IpAddr> {
+fn query(settings: &ResolverConfig, name: &str, deadline: Instant) -> Vec<IpAddr> {
     let found = settings.candidates(name).into_iter().find_map(|candidate| {
-        match ask_servers(settings, &candidate, Family::V4, deadline) {
-            Answer::Addresses(addresses) => Some(addresses),
+        match query_servers(settings, &candidate, Family::V4, deadline) {
+            DnsResponse::Addresses(addresses) => Some(addresses),
             // The name has no addresses of the other family either.
-            Answer::NoName => None,
-            Answer::NoAddress | Answer::Failure => {
-                match ask_servers(settings, &candidate, Family::V6, deadline) {
-                    Answer::Addresses(addresses) => Some(addresses),
+            DnsResponse::NoName => None,
+            DnsResponse::NoAddress | DnsResponse::Failure => {
+                match query_servers(settings, &candidate, Family::V6, deadline) {
+                    DnsResponse::Addresses(addresses) => Some(addresses),
                     _ => None,
                 }
             }
@@ -56,33 +56,40 @@ fn ask(settings: &Settings, name: &str, deadline: Instant) -> Vec<IpAddr> {
     found.unwrap_or_default()
 }
 
-fn ask_servers(settings: &Settings, name: &str, family: Family, deadline: Instant) -> Answer {
+fn query_servers(
+    settings: &ResolverConfig,
+    name: &str,
+    family: Family,
+    deadline: Instant,
+) -> DnsResponse {
     for _ in 0..settings.attempts {
         for server in &settings.servers {
             let until = deadline.min(Instant::now() + settings.timeout);
             // A server that cannot be reached counts as one that failed.
-            let answer = ask_server(*server, name, family, until).unwrap_or(Answer::Failure);
-            if answer != Answer::Failure {
+            let answer = query_server(*server, name, family, until).unwrap_or(DnsResponse::Failure);
+            if answer != DnsResponse::Failure {
                 return answer;
             }
             if Instant::now() >= deadline {
-                return Answer::Failure;
+                return DnsResponse::Failure;
             }
         }
     }
-    Answer::Failure
+    DnsResponse::Failure
 }
 
 /// Sends one query and waits for its response. Each query has a new socket and a random ID, so
 /// that an attacker would have to guess both.
-fn ask_server(
+fn query_server(
     server: SocketAddr,
     name: &str,
     family: Family,
     deadline: Instant,
-) -> io::Result<Answer> {
+) -> io::Result<DnsResponse> {
     let id = random_id()?;
-    let Some(question) = packet::question(id, name, family) else { return Ok(Answer::NoName) };
+    let Some(question) = packet::build_query(id, name, family) else {
+        return Ok(DnsResponse::NoName);
+    };
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -103,7 +110,7 @@ fn ask_server(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        if let Some(answer) = packet::answer(&buffer[..length], id, name, family) {
+        if let Some(answer) = packet::parse_response(&buffer[..length], id, name, family) {
             return Ok(answer);
         }
     }
@@ -148,39 +155,42 @@ mod tests {
         address
     }
 
-    fn settings(servers: Vec<SocketAddr>) -> Settings {
-        Settings { servers, ..Settings::parse("search a.test b.test\noptions timeout:1 ndots:2") }
+    fn settings(servers: Vec<SocketAddr>) -> ResolverConfig {
+        ResolverConfig {
+            servers,
+            ..ResolverConfig::parse("search a.test b.test\noptions timeout:1 ndots:2")
+        }
     }
 
-    fn soon() -> Instant {
+    fn deadline() -> Instant {
         Instant::now() + Duration::from_secs(20)
     }
 
     #[test]
-    fn a_name_is_found_in_one_of_its_domains_whatever_else_arrives() {
+    fn a_name_is_found_in_a_search_domain_despite_invalid_packets() {
         let settings = settings(vec![server("fs-0.b.test", true)]);
-        assert_eq!(ask(&settings, "fs-0", soon()), [IpAddr::from([10, 0, 0, 9])]);
-        assert_eq!(ask(&settings, "fs-1", soon()), [] as [IpAddr; 0]);
+        assert_eq!(query(&settings, "fs-0", deadline()), [IpAddr::from([10, 0, 0, 9])]);
+        assert_eq!(query(&settings, "fs-1", deadline()), [] as [IpAddr; 0]);
     }
 
     #[test]
-    fn a_server_that_is_silent_is_passed_over() {
+    fn a_silent_server_is_skipped() {
         let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let servers = vec![silent.local_addr().unwrap(), server("x.y.z", false)];
-        assert_eq!(ask(&settings(servers), "x.y.z", soon()), [IpAddr::from([10, 0, 0, 9])]);
+        assert_eq!(query(&settings(servers), "x.y.z", deadline()), [IpAddr::from([10, 0, 0, 9])]);
     }
 
     #[test]
-    fn nobody_waits_longer_than_asked_for() {
+    fn a_query_ends_at_its_deadline() {
         let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let settings = settings(vec![silent.local_addr().unwrap()]);
         let start = Instant::now();
-        assert!(ask(&settings, "x", start + Duration::from_millis(300)).is_empty());
+        assert!(query(&settings, "x", start + Duration::from_millis(300)).is_empty());
         assert!(start.elapsed() < Duration::from_secs(5));
     }
 
     #[test]
-    fn addresses_and_this_machine_need_no_server() {
+    fn literal_addresses_need_no_server() {
         let limit = Duration::from_millis(1);
         assert_eq!(lookup("10.1.2.3", limit), Some([10, 1, 2, 3].into()));
         assert_eq!(lookup("::1", limit), Some(Ipv6Addr::LOCALHOST.into()));

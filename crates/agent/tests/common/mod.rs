@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_wire::seal::SealKey;
-use flux_operator_wire::{BootPlan, BrokerOptions, Ending, FluxHome, Program, Resources};
+use flux_operator_wire::{BootPlan, BrokerOptions, FluxHome, Program, Resources, Termination};
 use rustix::process::{Pid, Signal};
 
 /// How long anything may take: far more than needed on an idle machine.
@@ -25,7 +25,7 @@ pub const LIMIT: Duration = Duration::from_secs(90);
 /// How long stopping may take: the agent guarantees two seconds, the rest is for a busy machine.
 pub const STOP_LIMIT: Duration = Duration::from_secs(8);
 
-const MARK: &str = "FLUX_OPERATOR_AGENT_TEST";
+const MARKER: &str = "FLUX_OPERATOR_AGENT_TEST";
 
 /// A directory with a plan and secrets, and the agents that were started there.
 pub struct Cluster {
@@ -46,9 +46,9 @@ pub struct Agent {
     child: Child,
     /// Its standard input, until it is closed.
     pub input: Option<ChildStdin>,
-    mark: String,
+    marker: String,
     output: PathBuf,
-    ending: PathBuf,
+    termination: PathBuf,
     /// Its directory.
     pub root: PathBuf,
 }
@@ -144,18 +144,18 @@ impl Cluster {
     pub fn start_with(&mut self, index: u32, words: &[&str]) -> Agent {
         let plan = self.write_plan();
         let root = self.path().join(index.to_string());
-        let ending = self.path().join(format!("ending-{}", self.starts));
+        let termination = self.path().join(format!("ending-{}", self.starts));
         let mut command = self.agent_command();
         command.arg("run").args(["--index", &index.to_string()]);
         command.arg("--plan").arg(plan);
         command.arg("--secrets").arg(self.path().join("secrets"));
         command.arg("--root").arg(&root);
-        command.arg("--ending").arg(&ending);
+        command.arg("--ending").arg(&termination);
         if let Some(flux) = &self.flux {
             command.arg("--flux").arg(flux);
         }
         command.args(words);
-        self.spawn(command, root, ending)
+        self.spawn(command, root, termination)
     }
 
     /// Starts the sidecar of this name beside the agent with this index.
@@ -183,20 +183,20 @@ impl Cluster {
         command
     }
 
-    fn spawn(&mut self, mut command: Command, root: PathBuf, ending: PathBuf) -> Agent {
+    fn spawn(&mut self, mut command: Command, root: PathBuf, termination: PathBuf) -> Agent {
         let mark = format!("{}-{}", self.path().display(), self.starts);
         let output = self.path().join(format!("output-{}", self.starts));
         self.starts += 1;
         let file = File::create(&output).unwrap();
         let mut child = command
-            .env(MARK, &mark)
+            .env(MARKER, &mark)
             .stdin(Stdio::piped())
             .stdout(file.try_clone().unwrap())
             .stderr(file)
             .spawn()
             .unwrap();
         let input = child.stdin.take();
-        Agent { child, input, mark, output, ending, root }
+        Agent { child, input, marker: mark, output, termination, root }
     }
 }
 
@@ -250,9 +250,9 @@ impl Agent {
     }
 
     /// Its termination message.
-    pub fn ending(&self) -> Ending {
-        let text = fs::read_to_string(&self.ending).unwrap();
-        Ending::parse(&text).unwrap()
+    pub fn termination(&self) -> Termination {
+        let text = fs::read_to_string(&self.termination).unwrap();
+        Termination::parse(&text).unwrap()
     }
 
     /// The output of the agent and its descendants.
@@ -287,7 +287,7 @@ impl Agent {
 
     /// The agent and its descendants, found by the marker.
     pub fn processes(&self) -> Vec<Pid> {
-        let mark = format!("{MARK}={}\0", self.mark).into_bytes();
+        let mark = format!("{MARKER}={}\0", self.marker).into_bytes();
         let names = fs::read_dir("/proc").unwrap().flatten();
         let processes = names.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         processes
@@ -326,12 +326,12 @@ pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
 }
 
 /// A program with its arguments.
-pub fn words(words: &[&str]) -> Program {
+pub fn argv(words: &[&str]) -> Program {
     Program::Words(words.iter().map(|word| (*word).to_owned()).collect())
 }
 
 /// A line for a shell.
-pub fn line(line: &str) -> Program {
+pub fn shell_line(line: &str) -> Program {
     Program::Line { line: line.to_owned(), words: Vec::new() }
 }
 

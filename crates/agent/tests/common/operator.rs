@@ -16,11 +16,11 @@ use super::report_key;
 const CLUSTER: &str = "cluster-uid";
 
 /// How long the reply to a long poll is delayed.
-const HOLD: Duration = Duration::from_secs(2);
+const LONG_POLL: Duration = Duration::from_secs(2);
 
 /// An operator that listens on loopback for as long as the test runs.
 #[derive(Clone)]
-pub struct Operator {
+pub struct FakeOperator {
     /// For the plan.
     pub target: ReportTarget,
     state: Arc<Mutex<State>>,
@@ -35,7 +35,7 @@ struct State {
     replays: u32,
     work: Vec<Work>,
     lead: Option<IpAddr>,
-    forger: bool,
+    forges: bool,
 }
 
 struct Request {
@@ -45,13 +45,13 @@ struct Request {
     body: Vec<u8>,
 }
 
-impl Operator {
+impl FakeOperator {
     /// Starts to listen.
-    pub fn start() -> Operator {
+    pub fn start() -> FakeOperator {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let target = ReportTarget { url, uid: CLUSTER.into() };
-        let operator = Operator { target, state: Arc::default() };
+        let operator = FakeOperator { target, state: Arc::default() };
         let own = operator.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -74,8 +74,8 @@ impl Operator {
     }
 
     /// From now on replies are forged: garbage, and work without a seal or with an old one.
-    pub fn become_forger(&self) {
-        self.state.lock().unwrap().forger = true;
+    pub fn start_forging(&self) {
+        self.state.lock().unwrap().forges = true;
     }
 
     /// The lead's reports.
@@ -89,7 +89,7 @@ impl Operator {
     }
 
     /// How many requests were answered.
-    pub fn asked(&self) -> u64 {
+    pub fn request_count(&self) -> u64 {
         self.state.lock().unwrap().issued
     }
 
@@ -105,7 +105,7 @@ impl Operator {
         let message = Message::Request(&request.body);
         assert!(report_key().verify(exchange, message, &request.seal), "sealed with the key");
         let report: Report = serde_json::from_slice(&request.body).ok()?;
-        if self.state.lock().unwrap().forger {
+        if self.state.lock().unwrap().forges {
             return self.forge(&mut stream, exchange, &request);
         }
         // An agent generates its first nonce itself, and gets the next one in the reply.
@@ -120,7 +120,7 @@ impl Operator {
         if let (true, Report::WorkWanted { known }) = (taken, &report) {
             // Delayed until there is new work, or for a while.
             let start = Instant::now();
-            while self.state.lock().unwrap().work == *known && start.elapsed() < HOLD {
+            while self.state.lock().unwrap().work == *known && start.elapsed() < LONG_POLL {
                 thread::sleep(Duration::from_millis(10));
             }
         }

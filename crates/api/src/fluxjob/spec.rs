@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::FluxJobStatus;
 use crate::MiniClusterSpec;
 use crate::embedded::embedded;
-use crate::unset::unset;
+use crate::unset::is_unset;
 
 /// A command to run on a MiniCluster of its own, once a queue has granted quota for it.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -74,13 +74,13 @@ use crate::unset::unset;
 pub struct FluxJobSpec {
     /// Image to run in. It overrides the template's. Unset: the template's, else the
     /// setup's, else `fluxrm/flux-sched:focal`.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 1024))]
     pub image: String,
 
     /// The command, as typed at a shell prompt. It overrides the template's. Without
     /// any command the cluster stays up until the job is deleted.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub command: String,
 
@@ -111,8 +111,8 @@ pub struct FluxJobSpec {
     /// The FluxSetup in whose queue to wait: `name` in the job's namespace or in the
     /// operator's, or `namespace/name`. Unset: the only one that serves the namespace, else
     /// the one called `default` there.
-    #[serde(default, skip_serializing_if = "unset")]
-    #[schemars(length(max = 317), regex(pattern = crate::fluxsetup::NAME_PATTERN))]
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 317), regex(pattern = crate::fluxsetup::QUEUE_NAME_PATTERN))]
     pub queue: String,
 
     /// Jobs of higher priority come first. Unset: 0.
@@ -122,7 +122,7 @@ pub struct FluxJobSpec {
 
     /// A Kubernetes PriorityClass whose value is the job's priority in the queue.
     /// It does not apply to its pods.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 253))]
     pub priority_class_name: String,
 
@@ -134,12 +134,12 @@ pub struct FluxJobSpec {
 
     /// Do not admit the job, or evict it if it was admitted. The command starts from the
     /// beginning when this becomes false.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub suspend: bool,
 
     /// Keep the MiniCluster after the command has finished, for its logs. Its pods are
     /// deleted and its quota is free.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub keep_cluster: bool,
 
     /// Seconds after the job has finished at which it is deleted. Unset: the setup's
@@ -150,7 +150,7 @@ pub struct FluxJobSpec {
 
     /// Name of the controller that runs the job, as `domain/name`. Unset: this
     /// operator. With any other value this operator ignores the job.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/.+$"))]
     pub managed_by: String,
 
@@ -164,12 +164,12 @@ pub struct FluxJobSpec {
 #[serde(rename_all = "camelCase")]
 pub struct Template {
     /// Labels of the MiniCluster.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 256))]
     pub labels: BTreeMap<String, String>,
 
     /// Annotations of the MiniCluster.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 256))]
     pub annotations: BTreeMap<String, String>,
 

@@ -8,7 +8,7 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::embedded::{embedded_list, quantities, time};
-use crate::unset::unset;
+use crate::unset::is_unset;
 
 /// The observed state of a FluxJob. Written by the operator only.
 ///
@@ -23,19 +23,19 @@ use crate::unset::unset;
 pub struct FluxJobStatus {
     /// What the job is doing, in one word: Requested, Waiting, Ready,
     /// Running, Finished, Failed, Evicted or Suspended.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub phase: String,
 
     /// Why it waits or failed, in one word.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub reason: String,
 
     /// The job's id: its name and the beginning of its uid.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub jobid: String,
 
     /// The FluxSetup in whose queue it waits, or which admitted it, as `namespace/name`.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub queue: String,
 
     /// Record: the quota that the queue has granted. Unset while it waits.
@@ -65,7 +65,7 @@ pub struct FluxJobStatus {
     pub observed_generation: Option<i64>,
 
     /// The conditions, one for each type.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(schema_with = "embedded_list::<Condition>")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -83,7 +83,7 @@ pub struct Admission {
     pub size: i32,
 
     /// The amounts that count against the quota.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(schema_with = "quantities")]
     pub resources: BTreeMap<String, Quantity>,
 
@@ -93,7 +93,7 @@ pub struct Admission {
     pub time: Option<Time>,
 
     /// Why the job is evicted, in one word. The quota counts until its MiniCluster is deleted.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub leaving: String,
 }
 

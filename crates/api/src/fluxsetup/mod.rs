@@ -3,7 +3,7 @@
 mod spec;
 mod status;
 
-pub(crate) use spec::NAME_PATTERN;
+pub(crate) use spec::QUEUE_NAME_PATTERN;
 pub use spec::{
     FluxSetup, FluxSetupSpec, JobDefaults, NodeQuota, OverQuota, QueueingStrategy, RequeuePolicy,
     StopPolicy,

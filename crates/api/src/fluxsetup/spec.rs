@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::FluxSetupStatus;
 use crate::embedded::{embedded, quantities};
-use crate::unset::unset;
+use crate::unset::is_unset;
 
 /// The form of a queue's name: `name`, or `namespace/name`.
-pub(crate) const NAME_PATTERN: &str =
+pub(crate) const QUEUE_NAME_PATTERN: &str =
     r"^$|^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
 
 /// Refuses a setup that names itself in `replaces`, unless it is stored like that already.
@@ -24,7 +24,7 @@ pub(crate) const NAME_PATTERN: &str =
 ///
 /// The lists are compared as a whole, because the API server cannot estimate the cost of
 /// searching a list of `oldSelf`.
-fn replaces_itself() -> Rule {
+fn forbid_self_replacement() -> Rule {
     Rule::new(
         "!has(self.spec.replaces) || !(self.metadata.name in self.spec.replaces) || \
          (oldSelf.hasValue() && has(oldSelf.value().spec.replaces) && \
@@ -80,7 +80,7 @@ fn replaces_itself() -> Rule {
         description = "Quota in use, and in total"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    validation = replaces_itself()
+    validation = forbid_self_replacement()
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -98,7 +98,7 @@ pub struct FluxSetupSpec {
     /// The quota that all jobs of the queue share: nodes (brokers), pods, cpu, memory,
     /// gpus, or any resource by its full name. A resource that is not listed is not limited.
     /// Without quota and quotaFromNodes, the quota is maxSize nodes.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(schema_with = "quantities", extend("maxProperties" = 16))]
     pub quota: BTreeMap<String, Quantity>,
 
@@ -161,12 +161,12 @@ pub struct FluxSetupSpec {
     /// their waiting and running jobs, and they are deleted. While this setup is not valid,
     /// or its replaces conflicts with that of another setup, nothing is taken over or
     /// deleted.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub replaces: Vec<String>,
 
     /// Queues of one cohort lend each other unused quota. Not supported yet.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 253))]
     pub cohort: String,
 
@@ -202,7 +202,7 @@ pub struct JobDefaults {
     pub size: Option<i32>,
 
     /// Image of a job without an image. Unset: `fluxrm/flux-sched:focal`.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 1024))]
     pub image: String,
 }
@@ -212,7 +212,7 @@ pub struct JobDefaults {
 #[serde(rename_all = "camelCase")]
 pub struct NodeQuota {
     /// Labels that a node must have. Unset or empty: all schedulable nodes.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 64))]
     pub node_selector: BTreeMap<String, String>,
 }

@@ -3,7 +3,7 @@
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::unset::unset;
+use crate::unset::is_unset;
 
 /// Hosts outside this cluster that may join it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -23,12 +23,12 @@ pub struct Bursting {
 
     /// Every host of the instance in rank order, in Flux's hostlist form, such as
     /// `flux-sample-[0-3],burst-0-[0-3]`.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 65_536))]
     pub hostlist: String,
 
     /// Clusters that may join later. Their hosts follow this cluster's own.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 64))]
     pub clusters: Vec<BurstingCluster>,
 }
@@ -54,7 +54,7 @@ pub struct LeadBroker {
     pub size: i32,
 
     /// Port of the lead broker at that address. Unset or 0: 8050.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 65_535))]
     pub port: i32,
 }
@@ -64,12 +64,12 @@ pub struct LeadBroker {
 #[serde(rename_all = "camelCase")]
 pub struct BurstingCluster {
     /// Prefix of its host names. Unset: burst-0, burst-1 and so on.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
     /// Number of its hosts. Unset or 0: the same as size.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 100_000))]
     pub size: i32,
 }

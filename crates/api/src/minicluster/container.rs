@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Volume;
 use crate::embedded::embedded;
-use crate::unset::unset;
+use crate::unset::is_unset;
 
 /// One container of the cluster's pods, or of the services pod.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -30,95 +30,95 @@ use crate::unset::unset;
 )]
 pub struct Container {
     /// Image of the container. Unset: the Go operator's default image.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 1024))]
     pub image: String,
 
     /// Name of a sidecar or service; required for those. The runner always has the
     /// name of the MiniCluster.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
     /// The command, as it would be typed at a shell prompt. Of the runner it is the job; if it
     /// is empty the cluster stays up. The lines of the runner's command are joined to one,
     /// unless it is a batch. Of another container it is a script.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub command: String,
 
     /// Arguments, each passed on byte for byte, without a shell. They follow
     /// the command, or are the command if it is empty.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 4096))]
     pub args: Vec<String>,
 
     /// Working directory. Unset: the image's own.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 4096))]
     pub working_dir: String,
 
     /// Secret with the credentials to pull the image.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 253))]
     pub image_pull_secret: String,
 
     /// When to pull the image. Unset: IfNotPresent.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub image_pull_policy: PullPolicy,
 
     /// Pull the image every time. It overrides imagePullPolicy.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub pull_always: bool,
 
     /// Ports the container listens on. Those of a sidecar also get a Service.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 64), inner(range(min = 1, max = 65535)))]
     pub ports: Vec<i32>,
 
     /// Environment variables.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 1024))]
     pub environment: BTreeMap<String, String>,
 
     /// Environment variables whose value is a key of a Secret.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 256))]
     pub secrets: BTreeMap<String, SecretKey>,
 
     /// The command submits jobs itself. It is started beside the broker instead of
     /// being submitted.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub launcher: bool,
 
     /// Each line of the command is a job, run by one batch script.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub batch: bool,
 
     /// With batch: the lines are the batch script, unchanged.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub batch_raw: bool,
 
     /// Directory for the output of batch jobs. Unset: /tmp/fluxout.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 4096))]
     pub logs: String,
 
     /// This container is the runner. If there is only one container, it is the runner.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub run_flux: bool,
 
     /// A sidecar that runs the image's own entrypoint, without a start script.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub no_wrap_entrypoint: bool,
 
     /// Volumes to mount, by name.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 64))]
     pub volumes: BTreeMap<String, Volume>,
 
     /// Volumes to mount, by name; the name of volumes in v1alpha1.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 64))]
     pub existing_volumes: BTreeMap<String, Volume>,
 
@@ -147,42 +147,42 @@ pub struct Container {
 #[serde(rename_all = "camelCase")]
 pub struct Commands {
     /// Runs first, in every pod.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub init: String,
 
     /// Runs in every pod once Flux is configured.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub pre: String,
 
     /// Runs in the lead pod only, before its broker.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub broker_pre: String,
 
     /// Runs in every pod but the lead, before its broker.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub worker_pre: String,
 
     /// Runs in every pod after the broker has exited.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub post: String,
 
     /// Runs in a sidecar before its command.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub service_pre: String,
 
     /// Words placed before the command, such as a wrapper program.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 4096))]
     pub prefix: String,
 
     /// A script to run as the command.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 262_144))]
     pub script: String,
 }
@@ -196,7 +196,7 @@ pub struct ContainerSecurity {
     pub core: SecurityContext,
 
     /// Capabilities to add; the old name of `capabilities.add`.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub add_capabilities: Vec<String>,
 }
 
@@ -216,12 +216,12 @@ fn container_security(generator: &mut SchemaGenerator) -> Schema {
 #[serde(rename_all = "camelCase")]
 pub struct Lifecycle {
     /// Shell text run right after the container has started.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub post_start_exec: String,
 
     /// Shell text run before the container is stopped.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub pre_stop_exec: String,
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Bursting;
 use crate::embedded::embedded;
-use crate::unset::unset;
+use crate::unset::is_unset;
 
 /// How Flux is set up, delivered and started.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -34,24 +34,24 @@ pub struct Flux {
     pub container: Option<FluxContainer>,
 
     /// Kept for older manifests; the image decides the architecture.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 63))]
     pub arch: String,
 
     /// The command that submits the command. Unset: `flux submit`.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 4096))]
     pub submit_command: String,
 
     /// Program and arguments, separated by commas, that the brokers are run under
     /// (`flux start --wrap`), such as strace.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 4096))]
     pub wrap: String,
 
     /// Longest time a broker waits for its parent, as Flux writes durations (5s,
     /// 1.5m). Unset: 5s.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(
         length(max = 32),
         regex(pattern = r"^$|^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)?$")
@@ -59,21 +59,21 @@ pub struct Flux {
     pub connect_timeout: String,
 
     /// Further flags for submitting the command, such as `-ompi=openmpi@5`.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 4096))]
     pub option_flags: String,
 
     /// One Service for the lead broker alone, instead of a headless Service with a
     /// name for every pod.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub minimal_service: bool,
 
     /// Do not put the broker's socket at its well-known path.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub disable_socket: bool,
 
     /// Shape of the tree of brokers: kary:K, mincrit:K, binomial or custom.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(
         length(max = 63),
         regex(pattern = r"^$|^(kary:[0-9]+|mincrit(:[0-9]+)?|binomial|custom)$")
@@ -81,42 +81,42 @@ pub struct Flux {
     pub topology: String,
 
     /// Start sidecars without waiting for the broker's socket.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub no_wait_socket: bool,
 
     /// A worker is complete when its broker has exited, whatever its exit code.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub complete_workers: bool,
 
     /// Log level of the brokers, from 1 (alerts) to 7 (debug). Unset or 0: 6.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 7))]
     pub log_level: i32,
 
     /// Text of the CURVE certificate to use instead of a generated one. Everyone who can
     /// read the MiniCluster can read it; curveCertSecret is safer.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 16_384))]
     pub curve_cert: String,
 
     /// Secret with the CURVE certificate in its key curve.cert, to use instead of a
     /// generated one.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 253))]
     pub curve_cert_secret: String,
 
     /// Secret with a munge key, for clusters that share the key.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 253))]
     pub munge_secret: String,
 
     /// The complete broker.toml, instead of the generated one.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 262_144))]
     pub broker_config: String,
 
     /// Environment variables for shells that connect to the cluster.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 1024))]
     pub environment: BTreeMap<String, String>,
 
@@ -133,22 +133,22 @@ pub struct Flux {
     pub resources: Option<FluxResources>,
 
     /// Address of the lead broker of a cluster to join.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 253))]
     pub boot_server: String,
 
     /// Number of brokers of the cluster at bootServer.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 100_000))]
     pub boot_server_size: i32,
 
     /// Name of a MiniCluster in the same namespace to join.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub connection: String,
 
     /// Number of brokers of the MiniCluster named in connection.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 100_000))]
     pub connection_size: i32,
 }
@@ -158,31 +158,31 @@ pub struct Flux {
 #[serde(rename_all = "camelCase")]
 pub struct FluxContainer {
     /// Flux is in the runner's own image: do not deliver it.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub disable: bool,
 
     /// How Flux is delivered to the pods: imageVolume mounts the image, init copies from
     /// it, auto mounts the image if the cluster supports that.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub delivery: Delivery,
 
     /// Name of the init container and of its volume. Unset: flux-view.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
     /// Image that contains Flux. Unset: the view for Ubuntu.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 1024))]
     pub image: String,
 
     /// Working directory of the init container.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 4096))]
     pub working_dir: String,
 
     /// Value for PYTHONPATH, instead of the path found in the view.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 4096))]
     pub python_path: String,
 
@@ -192,12 +192,12 @@ pub struct FluxContainer {
     pub resources: Option<ResourceRequirements>,
 
     /// Secret with the credentials to pull the image.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 253))]
     pub image_pull_secret: String,
 
     /// Pull the image every time.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub pull_always: bool,
 
     /// Security settings of the init container.
@@ -206,7 +206,7 @@ pub struct FluxContainer {
     pub security_context: Option<SecurityContext>,
 
     /// Where Flux and its configuration are mounted. Unset: /mnt/flux.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 1024), regex(pattern = r"^$|^/[^:]*[^/:]$"))]
     pub mount_path: String,
 }
@@ -218,11 +218,11 @@ pub struct Scheduler {
     /// Policy of Fluxion's queue. Unset: fcfs, or easy if maxSize or bursting register
     /// hosts that may be down. With fcfs, Fluxion fails a job that is larger than the hosts
     /// that are up; with the other policies the job waits.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub queue_policy: QueuePolicy,
 
     /// Use Flux's simple scheduler, even if the image has Fluxion.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub simple: bool,
 }
 
@@ -231,12 +231,12 @@ pub struct Scheduler {
 #[serde(rename_all = "camelCase")]
 pub struct FluxResources {
     /// Cores per node. Unset or 0: those detected in the lead pod.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 65_536))]
     pub cores: i32,
 
     /// GPUs per node. Unset or 0: the GPUs in the runner's resource limits.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 1024))]
     pub gpus: i32,
 }

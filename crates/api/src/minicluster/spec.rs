@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Archive, Bursting, Container, Flux, Logging, MiniClusterStatus, Network, PodSpec, StorageVolume,
 };
-use crate::unset::unset;
+use crate::unset::is_unset;
 
 /// A Flux cluster of `size` brokers in Kubernetes. It runs the command of its
 /// runner container to completion, or stays up if there is no command.
@@ -117,7 +117,7 @@ pub struct MiniClusterSpec {
 
     /// Containers of one extra pod, `<name>-services`, reachable from the cluster
     /// at `<name>-services.<headless name>`.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 32))]
     pub services: Vec<Container>,
 
@@ -146,7 +146,7 @@ pub struct MiniClusterSpec {
 
     /// Keep the cluster up: start Flux, run no command, wait for jobs to be
     /// submitted.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub interactive: bool,
 
     /// How Flux is set up, delivered and started.
@@ -170,16 +170,16 @@ pub struct MiniClusterSpec {
     pub pod: Option<PodSpec>,
 
     /// Labels of the Job (not of its pods), such as a Kueue queue name.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 256))]
     pub job_labels: BTreeMap<String, String>,
 
     /// Let the containers of a pod see each other's processes.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub share_process_namespace: bool,
 
     /// Delete the MiniCluster when its command has finished.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub cleanup: bool,
 
     /// Seconds after the cluster has finished at which the MiniCluster is deleted. 0 deletes
@@ -189,7 +189,7 @@ pub struct MiniClusterSpec {
     pub ttl_seconds_after_finished: Option<i32>,
 
     /// Longest time in seconds that the cluster may run. 0: no limit of its own.
-    #[serde(default = "deadline")]
+    #[serde(default = "default_deadline")]
     #[schemars(range(min = 0))]
     pub deadline_seconds: i64,
 
@@ -217,30 +217,30 @@ pub struct MiniClusterSpec {
 
     /// Do not start the cluster, or stop it. The command starts from the beginning when
     /// this becomes false.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub suspend: bool,
 
     /// The FluxSetup in whose queue to wait before anything runs: `name` in this namespace
     /// or in the operator's, or `namespace/name`. A running cluster stops until it is
     /// admitted. Unset: it does not wait.
-    #[serde(default, skip_serializing_if = "unset")]
-    #[schemars(length(max = 317), regex(pattern = crate::fluxsetup::NAME_PATTERN))]
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 317), regex(pattern = crate::fluxsetup::QUEUE_NAME_PATTERN))]
     pub queue: String,
 
     /// Name of the controller that runs the Job, as `domain/name`. Unset:
     /// Kubernetes' own.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/.+$"))]
     pub managed_by: String,
 
     /// Security profile of the pods. `restricted` sets what a namespace with
     /// that Pod Security Standard requires; unset keeps the image's user.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub pod_security: PodSecurity,
 
     /// Value of the pod label `job-group` and of the headless Service's selector,
     /// so that several MiniClusters share one network.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(
         length(max = 63),
         regex(pattern = r"^$|^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
@@ -248,13 +248,13 @@ pub struct MiniClusterSpec {
     pub job_selector: String,
 
     /// Name of the headless Service; the old name of network.headlessName.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub service_name: String,
 
     /// Storage by name, as in v1alpha1: a container mounts an entry by using its
     /// name in its volumes.
-    #[serde(default, skip_serializing_if = "unset")]
+    #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 64))]
     pub volumes: BTreeMap<String, StorageVolume>,
 }
@@ -321,6 +321,6 @@ fn one() -> i32 {
 }
 
 /// The Go operator's default: a year less half a day.
-fn deadline() -> i64 {
+fn default_deadline() -> i64 {
     31_500_000
 }

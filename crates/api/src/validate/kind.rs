@@ -6,11 +6,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::schema::Schema;
-use super::{Problem, beyond, structure};
+use super::{Problem, beyond_schema, structure};
 use crate::{FluxJob, FluxSetup, GROUP, MiniCluster, VERSION, crd};
 
 /// A kind that can be validated without a cluster.
-pub trait Checked: DeserializeOwned {
+pub trait Validate: DeserializeOwned {
     /// The value of `kind`.
     const KIND: &'static str;
 
@@ -21,11 +21,11 @@ pub trait Checked: DeserializeOwned {
     fn schema() -> &'static Schema;
 }
 
-impl Checked for MiniCluster {
+impl Validate for MiniCluster {
     const KIND: &'static str = "MiniCluster";
 
     fn check_beyond_schema(&self) -> Vec<Problem> {
-        beyond::minicluster::check(self)
+        beyond_schema::minicluster::check(self)
     }
 
     fn schema() -> &'static Schema {
@@ -34,11 +34,11 @@ impl Checked for MiniCluster {
     }
 }
 
-impl Checked for FluxJob {
+impl Validate for FluxJob {
     const KIND: &'static str = "FluxJob";
 
     fn check_beyond_schema(&self) -> Vec<Problem> {
-        beyond::fluxjob::check(self)
+        beyond_schema::fluxjob::check(self)
     }
 
     fn schema() -> &'static Schema {
@@ -47,11 +47,11 @@ impl Checked for FluxJob {
     }
 }
 
-impl Checked for FluxSetup {
+impl Validate for FluxSetup {
     const KIND: &'static str = "FluxSetup";
 
     fn check_beyond_schema(&self) -> Vec<Problem> {
-        beyond::fluxsetup::check(self)
+        beyond_schema::fluxsetup::check(self)
     }
 
     fn schema() -> &'static Schema {
@@ -64,21 +64,21 @@ impl Checked for FluxSetup {
 pub(super) struct Kind {
     name: &'static str,
     pub(super) schema: fn() -> &'static Schema,
-    pub(super) beyond: fn(&Value) -> Result<Vec<Problem>, serde_json::Error>,
+    pub(super) check_beyond_schema: fn(&Value) -> Result<Vec<Problem>, serde_json::Error>,
 }
 
 const KINDS: [Kind; 3] = [row::<MiniCluster>(), row::<FluxJob>(), row::<FluxSetup>()];
 
-const fn row<K: Checked>() -> Kind {
+const fn row<K: Validate>() -> Kind {
     Kind {
         name: K::KIND,
         schema: K::schema,
-        beyond: |object| Ok(super::read::<K>(object)?.check_beyond_schema()),
+        check_beyond_schema: |object| Ok(super::read::<K>(object)?.check_beyond_schema()),
     }
 }
 
 /// The kind of an object, or what is wrong with its `kind` and `apiVersion`.
-pub(super) fn of(object: &Value) -> Result<&'static Kind, Problem> {
+pub(super) fn lookup(object: &Value) -> Result<&'static Kind, Problem> {
     let text = |field: &str| object[field].as_str();
     if !object.is_object() {
         return Err(Problem::new("document", "is not an object with apiVersion, kind and spec"));
@@ -87,7 +87,7 @@ pub(super) fn of(object: &Value) -> Result<&'static Kind, Problem> {
         return Err(Problem::new("kind", format!("is missing: write {}", names())));
     };
     let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
-        let nearest = structure::meant(name, KINDS.iter().map(|kind| kind.name));
+        let nearest = structure::closest_name(name, KINDS.iter().map(|kind| kind.name));
         let hint = match nearest {
             Some(nearest) => format!("did you mean {nearest:?}?"),
             None => format!("expected {}", names()),

@@ -6,7 +6,7 @@
 //! ([`structure`]), then the CEL rules. Checks that CEL cannot express follow
 //! ([`beyond_schema`]); in a cluster they are reported by the condition `Accepted=False`.
 
-mod beyond;
+mod beyond_schema;
 mod kind;
 mod schema;
 mod structure;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::MiniCluster;
 use crate::manifest::Document;
 
-pub use kind::Checked;
+pub use kind::Validate;
 pub use schema::Schema;
 
 /// A problem, and where it is.
@@ -46,49 +46,49 @@ impl std::fmt::Display for Problem {
 }
 
 /// All problems of a document; empty if it is a valid object of one of our kinds.
-pub fn document(document: &Document) -> Vec<Problem> {
+pub fn check_document(document: &Document) -> Vec<Problem> {
     let object = &document.value;
-    let kind = match kind::of(object) {
+    let kind = match kind::lookup(object) {
         Ok(kind) => kind,
         Err(problem) => return vec![problem],
     };
-    let against_crd = against_crd((kind.schema)(), object);
+    let against_crd = check_against_crd((kind.schema)(), object);
     if !against_crd.is_empty() {
         return against_crd;
     }
     // The schema is generated from the type, so an object that cannot be read is a defect of
     // ours; still the user should get a message rather than a panic.
-    (kind.beyond)(object)
+    (kind.check_beyond_schema)(object)
         .unwrap_or_else(|error| vec![Problem::new("spec", format!("cannot be read: {error}"))])
 }
 
 /// Valid settings of a MiniCluster that are probably a mistake.
 pub fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
-    beyond::minicluster::warnings(minicluster)
+    beyond_schema::minicluster::warnings(minicluster)
 }
 
 /// Problems that the API server would report: violations of the schema and of the CEL rules.
-pub fn schema_and_rules(object: &Value) -> Vec<Problem> {
-    match kind::of(object) {
-        Ok(kind) => against_crd((kind.schema)(), object),
+pub fn check_schema_and_rules(object: &Value) -> Vec<Problem> {
+    match kind::lookup(object) {
+        Ok(kind) => check_against_crd((kind.schema)(), object),
         Err(problem) => vec![problem],
     }
 }
 
 /// Decodes an object as the API server would store it.
-pub fn read<K: Checked>(object: &Value) -> Result<K, serde_json::Error> {
+pub fn read<K: Validate>(object: &Value) -> Result<K, serde_json::Error> {
     serde_json::from_value(as_stored(&K::schema().structure, object))
 }
 
 /// Decodes a MiniCluster as the API server would store it.
-pub fn minicluster(object: &Value) -> Result<MiniCluster, serde_json::Error> {
+pub fn read_minicluster(object: &Value) -> Result<MiniCluster, serde_json::Error> {
     read(object)
 }
 
 /// All problems of an object that is already stored, perhaps under another schema than
 /// ours: that of another operator, or of another version. Its status, and its metadata
 /// except for the name, are not checked.
-pub fn stored<K: Checked + Serialize>(object: &K) -> Vec<Problem> {
+pub fn check_stored<K: Validate + Serialize>(object: &K) -> Vec<Problem> {
     let value = match serde_json::to_value(object) {
         Ok(value) => value,
         Err(error) => return vec![Problem::new("spec", format!("cannot be read: {error}"))],
@@ -96,7 +96,7 @@ pub fn stored<K: Checked + Serialize>(object: &K) -> Vec<Problem> {
     let value = json!({ "metadata": { "name": value["metadata"]["name"] }, "spec": value["spec"] });
     let mut problems = structure::check(&K::schema().structure, &value);
     if problems.is_empty() {
-        problems = name_and_rules(K::schema(), &value);
+        problems = check_name_and_rules(K::schema(), &value);
     }
     if problems.is_empty() {
         problems = object.check_beyond_schema();
@@ -104,32 +104,32 @@ pub fn stored<K: Checked + Serialize>(object: &K) -> Vec<Problem> {
     problems
 }
 
-fn against_crd(schema: &Schema, object: &Value) -> Vec<Problem> {
+fn check_against_crd(schema: &Schema, object: &Value) -> Vec<Problem> {
     let mut problems = structure::unknown_fields(&schema.structure, object);
     let object = as_stored(&schema.structure, object);
     problems.extend(structure::check(&schema.structure, &object));
     // The API server does not evaluate the rules either if the structure is wrong:
     // their errors would only be confusing.
     if problems.is_empty() {
-        problems = name_and_rules(schema, &object);
+        problems = check_name_and_rules(schema, &object);
     }
     problems
 }
 
-fn name_and_rules(schema: &Schema, object: &Value) -> Vec<Problem> {
-    match name(object) {
+fn check_name_and_rules(schema: &Schema, object: &Value) -> Vec<Problem> {
+    match check_name(object) {
         Some(problem) => vec![problem],
         None => schema.check_rules(object),
     }
 }
 
 /// Checks what the API server requires of every name, before the rules of a kind.
-fn name(object: &Value) -> Option<Problem> {
+fn check_name(object: &Value) -> Option<Problem> {
     let problem = |message: String| Some(Problem::new("metadata.name", message));
     let Some(name) = object["metadata"]["name"].as_str() else {
         return problem("is required".into());
     };
-    let is_subdomain = name.len() <= 253 && name.split('.').all(beyond::is_label);
+    let is_subdomain = name.len() <= 253 && name.split('.').all(beyond_schema::is_label);
     if is_subdomain {
         return None;
     }

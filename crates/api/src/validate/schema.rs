@@ -21,7 +21,7 @@ pub struct Schema {
 
 impl Schema {
     pub(super) fn of(crd: &CustomResourceDefinition) -> Schema {
-        let structure = whole_schema(crd);
+        let structure = full_schema(crd);
         let rules = kube_cel::compile_schema(&structure);
         Schema { structure, rules }
     }
@@ -41,7 +41,7 @@ impl Schema {
 
 /// The CRD's schema with what the API server adds: the type fields
 /// and Kubernetes' metadata.
-fn whole_schema(crd: &CustomResourceDefinition) -> Value {
+fn full_schema(crd: &CustomResourceDefinition) -> Value {
     let mut schema = crd::schema(crd);
     let mut generator = SchemaSettings::openapi3()
         .with(|settings| settings.inline_subschemas = true)
@@ -64,9 +64,9 @@ fn whole_schema(crd: &CustomResourceDefinition) -> Value {
 /// Offline there is never a stored object. In the API server `oldSelf` is then an optional
 /// without a value; in the evaluator used here it is null, on which `hasValue()` fails.
 fn without_stored_object(rule: &mut Value) {
-    if let Some(text) = rule["rule"].as_str().map(|text| text.replace(HAS_OLD, "false")) {
+    if let Some(text) = rule["rule"].as_str().map(|text| text.replace(HAS_OLD_SELF, "false")) {
         rule["rule"] = text.into();
     }
 }
 
-const HAS_OLD: &str = "oldSelf.hasValue()";
+const HAS_OLD_SELF: &str = "oldSelf.hasValue()";

@@ -53,7 +53,7 @@ fn find_unknown(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Pr
                 let path = join(path, name);
                 let known = field_schema(schema, name);
                 if known.is_null() && schema["type"] == "object" {
-                    problems.push(unknown(schema, name, path));
+                    problems.push(unknown_field(schema, name, path));
                 } else {
                     find_unknown(known, field, &path, problems);
                 }
@@ -68,26 +68,29 @@ fn find_unknown(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Pr
     }
 }
 
-fn unknown(schema: &Value, name: &str, path: String) -> Problem {
+fn unknown_field(schema: &Value, name: &str, path: String) -> Problem {
     let known = schema["properties"].as_object().into_iter().flat_map(|known| known.keys());
-    let hint = meant(name, known.map(String::as_str))
+    let hint = closest_name(name, known.map(String::as_str))
         .map(|known| format!(": did you mean {known:?}?"))
         .unwrap_or_default();
     Problem::new(path, format!("unknown field{hint}"))
 }
 
 /// The known name that is most similar to a misspelt one, if one is similar enough.
-pub(super) fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let alike = known.map(|known| (likeness(name, known), known));
+pub(super) fn closest_name<'a>(
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let alike = known.map(|known| (similarity(name, known), known));
     let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
-    nearest.filter(|(likeness, _)| *likeness >= ALIKE).map(|(_, known)| known)
+    nearest.filter(|(likeness, _)| *likeness >= MIN_SIMILARITY).map(|(_, known)| known)
 }
 
 /// Names above it have a wrong, doubled or missing letter; names below it
 /// only begin alike.
-const ALIKE: f64 = 0.9;
+const MIN_SIMILARITY: f64 = 0.9;
 
-fn likeness(name: &str, known: &str) -> f64 {
+fn similarity(name: &str, known: &str) -> f64 {
     strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase())
 }
 
@@ -115,7 +118,7 @@ fn check_value(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Pro
         }
         Value::String(text) => {
             let length = text.chars().count();
-            count_within(schema, "Length", length, "characters", &mut problem);
+            check_count(schema, "Length", length, "characters", &mut problem);
             if let Some(pattern) = schema["pattern"].as_str()
                 && !matches(pattern, text)
             {
@@ -123,13 +126,13 @@ fn check_value(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Pro
             }
         }
         Value::Array(items) => {
-            count_within(schema, "Items", items.len(), "entries", &mut problem);
+            check_count(schema, "Items", items.len(), "entries", &mut problem);
             for (index, item) in items.iter().enumerate() {
                 check_value(&schema["items"], item, &format!("{path}[{index}]"), problems);
             }
         }
         Value::Object(fields) => {
-            count_within(schema, "Properties", fields.len(), "entries", &mut problem);
+            check_count(schema, "Properties", fields.len(), "entries", &mut problem);
             for name in
                 schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
             {
@@ -148,7 +151,7 @@ fn check_value(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Pro
     }
 }
 
-fn count_within(
+fn check_count(
     schema: &Value,
     what: &str,
     count: usize,
@@ -241,9 +244,9 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_misspelt_field_comes_with_the_one_that_was_meant() {
+    fn a_misspelt_field_gets_a_suggestion() {
         let schema = json!({ "properties": { "command": {}, "commands": {}, "runFlux": {} } });
-        let hint = |name: &str| unknown(&schema, name, String::new()).message;
+        let hint = |name: &str| unknown_field(&schema, name, String::new()).message;
         assert_eq!(hint("comand"), "unknown field: did you mean \"command\"?");
         assert_eq!(hint("runflux"), "unknown field: did you mean \"runFlux\"?");
         assert_eq!(hint("entrypoint"), "unknown field");

@@ -20,7 +20,7 @@ pub struct Cluster {
     /// Brokers online that do not belong to its own Job.
     pub joined: i32,
     /// Its ranks, grouped by whose brokers they are for.
-    pub slots: Vec<Slots>,
+    pub slots: Vec<SlotRange>,
     /// Number of jobs in its instance; unset before the first report of its lead.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub jobs: Option<JobCounts>,
@@ -35,8 +35,8 @@ pub struct Cluster {
 /// Consecutive ranks with one owner.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Slots {
-    /// Whose brokers they are for: `Job` (the cluster's own), `Pool`, or `Nobody` (unassigned).
+pub struct SlotRange {
+    /// Whose brokers they are for: `Job` (the cluster's own), `Pool`, or `Unassigned`.
     pub owner: String,
     /// The pool's name.
     #[serde(skip_serializing_if = "String::is_empty", default)]

@@ -7,9 +7,10 @@ mod cluster;
 pub mod openapi;
 mod queue;
 
-pub use cluster::{Cluster, InstanceJob, InstanceJobs, JobCounts, Slots};
+pub use cluster::{Cluster, InstanceJob, InstanceJobs, JobCounts, SlotRange};
 pub use queue::{
-    Place, Queue, QueueList, Queues, ResourceUse, WaitingJob, WaitingJobs, Why, WhyState,
+    AdmissionState, JobExplanation, Queue, QueueList, QueueOverview, QueuePosition, ResourceUse,
+    WaitingJob, WaitingJobs,
 };
 
 use schemars::JsonSchema;
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 /// The body of an error response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Refused {
+pub struct ErrorResponse {
     /// What is wrong, and what to do about it.
     pub message: String,
 }

@@ -5,71 +5,71 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::{Cluster, InstanceJobs, QueueList, Refused, WaitingJobs, Why};
+use super::{Cluster, ErrorResponse, InstanceJobs, JobExplanation, QueueList, WaitingJobs};
 
 /// An endpoint of the HTTP interface.
 pub struct Endpoint {
     /// The path, with `{parameters}`.
     pub path: &'static str,
     /// The name of the operation in a generated client.
-    operation: &'static str,
+    operation_id: &'static str,
     /// What the response contains.
     summary: &'static str,
     /// Query parameters: name and description.
     query: &'static [(&'static str, &'static str)],
-    answer: fn(&mut SchemaGenerator) -> Value,
+    response: fn(&mut SchemaGenerator) -> Value,
 }
 
 /// The queues that the caller may get.
 pub const QUEUES: Endpoint = Endpoint {
     path: "/v1/queues",
-    operation: "listQueues",
+    operation_id: "listQueues",
     summary: "The queues that the caller may get",
     query: &[],
-    answer: schema::<QueueList>,
+    response: schema::<QueueList>,
 };
 
 /// The jobs that wait in a queue.
-pub const WAITING: Endpoint = Endpoint {
+pub const PENDING_JOBS: Endpoint = Endpoint {
     path: "/v1/queues/{namespace}/{name}/pending",
-    operation: "listWaitingJobs",
+    operation_id: "listWaitingJobs",
     summary: "The jobs that wait in a queue, in the order in which they are considered",
     query: &[
         ("limit", "Maximum number of jobs in the response; at most 1,000."),
         ("offset", "Number of jobs to skip."),
     ],
-    answer: schema::<WaitingJobs>,
+    response: schema::<WaitingJobs>,
 };
 
 /// Why a job waits.
-pub const WHY: Endpoint = Endpoint {
+pub const JOB_EXPLANATION: Endpoint = Endpoint {
     path: "/v1/namespaces/{namespace}/fluxjobs/{name}",
-    operation: "explainJob",
+    operation_id: "explainJob",
     summary: "The state of a FluxJob in its queue, and the reason",
     query: &[],
-    answer: schema::<Why>,
+    response: schema::<JobExplanation>,
 };
 
 /// A cluster.
 pub const CLUSTER: Endpoint = Endpoint {
     path: "/v1/namespaces/{namespace}/miniclusters/{name}",
-    operation: "getCluster",
+    operation_id: "getCluster",
     summary: "A MiniCluster as its lead reports it: brokers, ranks, number of jobs",
     query: &[],
-    answer: schema::<Cluster>,
+    response: schema::<Cluster>,
 };
 
 /// The jobs that wait in an instance.
 pub const CLUSTER_JOBS: Endpoint = Endpoint {
     path: "/v1/namespaces/{namespace}/miniclusters/{name}/jobs",
-    operation: "listInstanceJobs",
+    operation_id: "listInstanceJobs",
     summary: "The jobs that wait in the Flux instance of a MiniCluster",
     query: &[],
-    answer: schema::<InstanceJobs>,
+    response: schema::<InstanceJobs>,
 };
 
 /// All endpoints.
-pub const ENDPOINTS: [Endpoint; 5] = [QUEUES, WAITING, WHY, CLUSTER, CLUSTER_JOBS];
+pub const ENDPOINTS: [Endpoint; 5] = [QUEUES, PENDING_JOBS, JOB_EXPLANATION, CLUSTER, CLUSTER_JOBS];
 
 /// The OpenAPI document.
 pub fn document() -> Value {
@@ -113,17 +113,17 @@ impl Endpoint {
         });
         let parameters: Vec<Value> = in_path.chain(in_query).collect();
         let mut responses = Map::new();
-        responses.insert("200".into(), content("The requested object", (self.answer)(generator)));
+        responses.insert("200".into(), content("The requested object", (self.response)(generator)));
         for (code, description) in [
             ("401", "No token, or one that the cluster does not accept"),
             ("403", "The caller has no permission to get the object"),
             ("404", "The object does not exist"),
         ] {
-            responses.insert(code.into(), content(description, schema::<Refused>(generator)));
+            responses.insert(code.into(), content(description, schema::<ErrorResponse>(generator)));
         }
         json!({
             "get": {
-                "operationId": self.operation,
+                "operationId": self.operation_id,
                 "summary": self.summary,
                 "parameters": parameters,
                 "responses": responses,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Queues, and the jobs that wait in them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Queues {
+pub struct QueueOverview {
     /// The queues, by name.
     pub queues: Vec<Queue>,
     /// The jobs that wait, by queue and position; those without a queue last.
@@ -99,7 +99,7 @@ pub struct WaitingJob {
 /// The state of a job in its queue, and the reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Why {
+pub struct JobExplanation {
     /// `FluxJob` or `MiniCluster`.
     pub kind: String,
     /// Its namespace.
@@ -107,7 +107,7 @@ pub struct Why {
     /// Its name.
     pub name: String,
     /// Its state.
-    pub state: WhyState,
+    pub state: AdmissionState,
     /// What it requests, or was granted, as text.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub asks: String,
@@ -116,7 +116,7 @@ pub struct Why {
     pub queue: String,
     /// Its position in the queue.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub position: Option<Place>,
+    pub position: Option<QueuePosition>,
     /// The reason, in one word.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub reason: String,
@@ -139,7 +139,7 @@ pub struct Why {
 
 /// The state of a job in its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum WhyState {
+pub enum AdmissionState {
     /// It waits for quota.
     #[default]
     Waiting,
@@ -155,7 +155,7 @@ pub enum WhyState {
 
 /// The position of a job in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Place {
+pub struct QueuePosition {
     /// Number of jobs ahead of it.
     pub place: usize,
     /// Number of jobs that wait in the queue.

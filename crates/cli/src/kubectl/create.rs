@@ -9,11 +9,11 @@ use kube::ResourceExt;
 use kube::api::PostParams;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::follow::{Printer, Source};
-use super::outcome::{Cause, Outcome, line, outcome, stays};
+use super::follow::{LogPrinter, LogSource};
+use super::outcome::{ClusterOutcome, FailureCause, is_interactive, outcome, status_line};
 use super::progress::Progress;
 use super::session::Session;
-use super::watch::{self, Seen};
+use super::watch::{self, WatchedState};
 use super::{Connection, delete, exit_code, manifest, pods};
 use crate::{input, print};
 
@@ -50,14 +50,14 @@ pub(super) struct Arguments {
 
 pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Result<ExitCode> {
     let mut wanted = match (&arguments.filename, &arguments.flags) {
-        (Some(file), _) => input::minicluster(file, &input::bytes(file)?)?,
-        (None, Some(flags)) => manifest::of_flags(flags, &arguments.command)?,
+        (Some(file), _) => input::parse_minicluster(file, &input::read_bytes(file)?)?,
+        (None, Some(flags)) => manifest::from_flags(flags, &arguments.command)?,
         (None, None) => bail!(
             "nothing to create\n\
              hint: give -f FILE, or NAME --image IMAGE --size N -- COMMAND"
         ),
     };
-    if arguments.rm && stays(&wanted) {
+    if arguments.rm && is_interactive(&wanted) {
         bail!("--rm needs a command\nhint: a cluster without one never finishes");
     }
     // The check sets a placeholder for the generated name; let the server generate it.
@@ -67,7 +67,7 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
         wanted.metadata.name = None;
     }
     let mut session = Session::open(connection).await?;
-    session.enter(wanted.metadata.namespace.as_deref())?;
+    session.use_namespace(wanted.metadata.namespace.as_deref())?;
     let name = wanted.name_any();
     let created = session.miniclusters().create(&PostParams::default(), &wanted).await;
     let created = match created {
@@ -81,69 +81,77 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
         return Ok(ExitCode::SUCCESS);
     }
     let name = created.name_any();
-    let seen = tokio::select! {
-        seen = see_through(&session, &created) => seen.map(Ok),
-        code = interrupted() => code.map(Err),
+    let observed = tokio::select! {
+        observed = wait_and_print(&session, &created) => observed.map(Ok),
+        code = wait_for_signal() => code.map(Err),
     };
     if arguments.rm {
-        delete::request(&session, &name).await?;
-    } else if !matches!(seen, Ok(Ok(_))) {
-        leave(&session, &name);
+        delete::request_deletion(&session, &name).await?;
+    } else if !matches!(observed, Ok(Ok(_))) {
+        print_still_running(&session, &name);
     }
-    Ok(match seen? {
-        Ok(outcome) => end(&session, &name, outcome, arguments.rm),
+    Ok(match observed? {
+        Ok(outcome) => report_outcome(&session, &name, outcome, arguments.rm),
         Err(code) => ExitCode::from(code),
     })
 }
 
 /// Waits until the MiniCluster finishes, or is ready if it has no command, and prints the lead's
 /// output meanwhile.
-async fn see_through(session: &Session, created: &MiniCluster) -> Result<Outcome> {
+async fn wait_and_print(session: &Session, created: &MiniCluster) -> Result<ClusterOutcome> {
     let name = created.name_any();
-    let source =
-        Source { pods: session.pods(), selector: pods::of_rank(&name, 0), container: name.clone() };
+    let source = LogSource {
+        pods: session.pods(),
+        selector: pods::rank_selector(&name, 0),
+        container: name.clone(),
+    };
     let mut progress = Progress::of(&name);
-    let mut printer = Printer::new(source, progress.room_maker());
-    let ended = tokio::select! {
-        ended = wait(session, created, &mut progress) => ended?,
+    let mut printer = LogPrinter::new(source, progress.spinner_clearer());
+    let finished = tokio::select! {
+        finished = wait(session, created, &mut progress) => finished?,
         failure = printer.follow() => match failure? {},
     };
-    if !matches!(ended, Outcome::Up) {
-        printer.rest().await?;
+    if !matches!(finished, ClusterOutcome::Ready) {
+        printer.print_rest().await?;
     }
-    Ok(ended)
+    Ok(finished)
 }
 
 async fn wait(
     session: &Session,
     created: &MiniCluster,
     progress: &mut Progress,
-) -> Result<Outcome> {
+) -> Result<ClusterOutcome> {
     let deleted = || {
         let message = "it was deleted before it finished".into();
-        Outcome::Failed(Cause { message, remedy: None })
+        ClusterOutcome::Failed(FailureCause { message, remedy: None })
     };
-    let ended = watch::minicluster(session.miniclusters(), created, |seen| {
-        let (minicluster, gone) = match seen {
-            Seen::Now(now) => (now, false),
-            Seen::Gone(Some(last)) => (last, true),
-            Seen::Gone(None) => return Some(deleted()),
+    let finished = watch::watch_minicluster(session.miniclusters(), created, |observed| {
+        let (minicluster, is_deleted) = match observed {
+            WatchedState::Current(now) => (now, false),
+            WatchedState::Deleted(Some(last)) => (last, true),
+            WatchedState::Deleted(None) => return Some(deleted()),
         };
-        progress.show(line(&minicluster));
+        progress.show(status_line(&minicluster));
         match outcome(&minicluster) {
-            Outcome::Going | Outcome::Up if gone => Some(deleted()),
-            Outcome::Going => None,
+            ClusterOutcome::InProgress | ClusterOutcome::Ready if is_deleted => Some(deleted()),
+            ClusterOutcome::InProgress => None,
             reached => Some(reached),
         }
     });
-    ended.await
+    finished.await
 }
 
 /// Prints the outcome, and returns the exit code. Prints no hints about a MiniCluster that was
 /// `removed`.
-fn end(session: &Session, name: &str, outcome: Outcome, removed: bool) -> ExitCode {
+fn report_outcome(
+    session: &Session,
+    name: &str,
+    outcome: ClusterOutcome,
+    removed: bool,
+) -> ExitCode {
     match outcome {
-        Outcome::Up | Outcome::Going => {
+        ClusterOutcome::Ready | ClusterOutcome::InProgress => {
             print::message(format_args!("{name} is ready"));
             if !removed {
                 let shell = session.command(&format!("shell {name}"));
@@ -151,22 +159,22 @@ fn end(session: &Session, name: &str, outcome: Outcome, removed: bool) -> ExitCo
             }
             ExitCode::SUCCESS
         }
-        Outcome::Ended(0, _) => ExitCode::SUCCESS,
-        Outcome::Ended(code, message) => {
+        ClusterOutcome::Exited(0, _) => ExitCode::SUCCESS,
+        ClusterOutcome::Exited(code, message) => {
             print::message(format_args!("error: {name} failed: {message}"));
             exit_code(code)
         }
-        Outcome::Failed(cause) => {
-            say_cause(session, name, "failed", &cause, removed);
+        ClusterOutcome::Failed(cause) => {
+            print_cause(session, name, "failed", &cause, removed);
             ExitCode::FAILURE
         }
-        Outcome::Refused(cause) => {
-            say_cause(session, name, "was refused", &cause, removed);
+        ClusterOutcome::Refused(cause) => {
+            print_cause(session, name, "was refused", &cause, removed);
             hint_delete(session, name, removed);
             ExitCode::FAILURE
         }
-        Outcome::Stuck(cause) => {
-            say_cause(session, name, "does not start", &cause, removed);
+        ClusterOutcome::Blocked(cause) => {
+            print_cause(session, name, "does not start", &cause, removed);
             hint_delete(session, name, removed);
             ExitCode::FAILURE
         }
@@ -174,8 +182,8 @@ fn end(session: &Session, name: &str, outcome: Outcome, removed: bool) -> ExitCo
 }
 
 /// Prints why it does not run, and what to do about it.
-fn say_cause(session: &Session, name: &str, what: &str, cause: &Cause, removed: bool) {
-    let Cause { message, remedy } = cause;
+fn print_cause(session: &Session, name: &str, what: &str, cause: &FailureCause, removed: bool) {
+    let FailureCause { message, remedy } = cause;
     print::message(format_args!("error: {name} {what}: {message}"));
     let about_the_object = |remedy: &&str| remedy.contains("NAME");
     if let Some(remedy) = remedy.filter(|remedy| !(removed && about_the_object(remedy))) {
@@ -191,7 +199,7 @@ fn hint_delete(session: &Session, name: &str, removed: bool) {
 }
 
 /// Waits for SIGINT or SIGTERM. Returns the exit code that shells report for that signal.
-async fn interrupted() -> Result<u8> {
+async fn wait_for_signal() -> Result<u8> {
     let listen = |kind| signal(kind).context("failed to listen for signals");
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
@@ -202,7 +210,7 @@ async fn interrupted() -> Result<u8> {
 }
 
 /// Prints that the MiniCluster keeps running without this program.
-fn leave(session: &Session, name: &str) {
+fn print_still_running(session: &Session, name: &str) {
     let logs = session.command(&format!("logs -f {name}"));
     let delete = session.command(&format!("delete {name}"));
     print::message(format_args!("{name} is still running: follow it with `{logs}`"));
@@ -215,18 +223,20 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCommandLine {
         #[command(flatten)]
         arguments: Arguments,
     }
 
     fn parse(line: &str) -> Result<Arguments, String> {
         let words = ["create"].into_iter().chain(line.split_whitespace());
-        Line::try_parse_from(words).map(|line| line.arguments).map_err(|error| error.to_string())
+        TestCommandLine::try_parse_from(words)
+            .map(|line| line.arguments)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_manifest_or_flags_and_never_both() {
+    fn either_a_manifest_or_flags_can_be_given() {
         assert!(parse("-f a.yaml").unwrap().flags.is_none());
         let by_flags = parse("fs --image a --rm -- echo -n").unwrap();
         assert!(by_flags.flags.is_some() && by_flags.rm);

@@ -11,7 +11,7 @@ use kube::runtime::watcher::{self, Event};
 
 use super::pods;
 use super::session::Session;
-use super::watch::until;
+use super::watch::watch_until;
 use crate::print;
 
 /// Stop and delete MiniClusters.
@@ -30,22 +30,22 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     let mut missing = None;
     let mut deleted = Vec::new();
     for name in &arguments.name {
-        match request(session, name).await? {
+        match request_deletion(session, name).await? {
             Some(uid) => {
                 print::output(format!("minicluster.flux-framework.org {name:?} deleted\n"))?;
                 deleted.push((name, uid));
             }
             // The others are deleted nevertheless.
-            None => missing = Some(session.no_such(name).await),
+            None => missing = Some(session.minicluster_not_found(name).await),
         }
     }
     if arguments.wait {
         for (name, uid) in deleted {
-            let gone = conditions::is_deleted(&uid);
-            await_condition(session.miniclusters(), name, gone)
+            let deleted = conditions::is_deleted(&uid);
+            await_condition(session.miniclusters(), name, deleted)
                 .await
                 .with_context(|| format!("failed to wait for the deletion of {name:?}"))?;
-            no_pods(session, name).await?;
+            wait_until_no_pods(session, name).await?;
         }
     }
     match missing {
@@ -56,7 +56,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
 
 /// Requests the deletion of a MiniCluster. Returns its uid, or `None` if there is no such
 /// MiniCluster.
-pub(super) async fn request(session: &Session, name: &str) -> Result<Option<String>> {
+pub(super) async fn request_deletion(session: &Session, name: &str) -> Result<Option<String>> {
     let minicluster = match session.miniclusters().get_opt(name).await {
         Ok(Some(minicluster)) => minicluster,
         Ok(None) => return Ok(None),
@@ -69,10 +69,10 @@ pub(super) async fn request(session: &Session, name: &str) -> Result<Option<Stri
     }
 }
 
-async fn no_pods(session: &Session, name: &str) -> Result<()> {
-    let of_cluster = watcher::Config::default().labels(&pods::of_cluster(name));
+async fn wait_until_no_pods(session: &Session, name: &str) -> Result<()> {
+    let of_cluster = watcher::Config::default().labels(&pods::cluster_selector(name));
     let mut left = BTreeSet::new();
-    until(session.pods(), of_cluster, |event| {
+    watch_until(session.pods(), of_cluster, |event| {
         match event {
             // Nothing is known until all pods are listed.
             Event::Init => {

@@ -9,29 +9,29 @@ use kube::ResourceExt;
 use kube::api::{AttachParams, AttachedProcess, ListParams};
 use tokio::io::{AsyncWriteExt, copy, stderr, stdin, stdout};
 
-use super::outcome::{mount, not_ready};
+use super::outcome::{mount_path, not_ready_reason};
 use super::session::Session;
 use super::{exit_code, logs, pods, terminal};
 use crate::print;
 
 /// A pod whose broker accepts jobs.
-pub(super) struct Place {
+pub(super) struct ExecPod {
     pod: String,
     container: String,
     /// The directory with Flux and its files.
     pub(super) mount: String,
 }
 
-impl Place {
+impl ExecPod {
     /// Finds the pod of a rank of a MiniCluster; if it is not running, the error says why.
-    pub(super) async fn find(session: &Session, name: &str, rank: u32) -> Result<Place> {
+    pub(super) async fn find(session: &Session, name: &str, rank: u32) -> Result<ExecPod> {
         let minicluster = session.minicluster(name).await?;
         logs::check_rank(&minicluster, rank)?;
-        if let Some(how) = not_ready(&minicluster) {
+        if let Some(how) = not_ready_reason(&minicluster) {
             let logs = session.command(&format!("logs -f {name}"));
             bail!("{name} is not ready: {how}\nhint: follow its log with `{logs}`");
         }
-        let of_rank = ListParams::default().labels(&pods::of_rank(name, rank));
+        let of_rank = ListParams::default().labels(&pods::rank_selector(name, rank));
         let pod = match session.pods().list(&of_rank).await {
             Ok(listed) => pods::newest(listed.items),
             Err(error) => return Err(session.explain(error, "failed to list the pods").await),
@@ -39,8 +39,8 @@ impl Place {
         let Some(pod) = pod.filter(|pod| pods::is_running(pod, name)) else {
             bail!("rank {rank} of {name} is not running now\nhint: try again, or choose another");
         };
-        let mount = mount(&minicluster).context("this version cannot read its manifest")?;
-        Ok(Place { pod: pod.name_any(), container: name.into(), mount })
+        let mount = mount_path(&minicluster).context("this version cannot read its manifest")?;
+        Ok(ExecPod { pod: pod.name_any(), container: name.into(), mount })
     }
 }
 
@@ -48,7 +48,7 @@ impl Place {
 /// have one. Returns its exit code.
 pub(super) async fn exec(
     session: &Session,
-    place: &Place,
+    place: &ExecPod,
     words: &[String],
     input: bool,
 ) -> Result<ExitCode> {
@@ -68,23 +68,23 @@ pub(super) async fn exec(
     };
     let status = process.take_status().context("the program has no status")?;
     let raw = match terminal {
-        true => Some(terminal::Raw::enter().context("failed to set up the terminal")?),
+        true => Some(terminal::RawMode::enter().context("failed to set up the terminal")?),
         false => None,
     };
     if let Some(sizes) = process.terminal_size() {
         tokio::spawn(terminal::send_sizes(sizes));
     }
     if input {
-        feed(&mut process);
+        copy_input(&mut process);
     }
-    pass_on(&mut process).await.map_err(print::failed)?;
+    copy_output(&mut process).await.map_err(print::write_error)?;
     let status = status.await;
     drop(raw);
-    ended(status)
+    exit_code_of(status)
 }
 
 /// Copies our standard input to the program, until the input ends or the program exits.
-fn feed(process: &mut AttachedProcess) {
+fn copy_input(process: &mut AttachedProcess) {
     let Some(mut to) = process.stdin() else { return };
     tokio::spawn(async move {
         let _program_ended = copy(&mut stdin(), &mut to).await;
@@ -93,7 +93,7 @@ fn feed(process: &mut AttachedProcess) {
 }
 
 /// Prints the program's output until it exits.
-async fn pass_on(process: &mut AttachedProcess) -> std::io::Result<()> {
+async fn copy_output(process: &mut AttachedProcess) -> std::io::Result<()> {
     let (output, errors) = (process.stdout(), process.stderr());
     let output = async {
         let Some(mut output) = output else { return Ok(0) };
@@ -109,7 +109,7 @@ async fn pass_on(process: &mut AttachedProcess) -> std::io::Result<()> {
 }
 
 /// The exit code of a program, from the last status that Kubernetes sends.
-fn ended(status: Option<Status>) -> Result<ExitCode> {
+fn exit_code_of(status: Option<Status>) -> Result<ExitCode> {
     let Some(status) = status else {
         bail!("the connection was lost\nhint: the program may still be running in the pod");
     };
@@ -132,11 +132,11 @@ mod tests {
     use serde_json::json;
 
     fn of(status: serde_json::Value) -> Result<ExitCode> {
-        ended(Some(serde_json::from_value(status).unwrap()))
+        exit_code_of(Some(serde_json::from_value(status).unwrap()))
     }
 
     #[test]
-    fn the_code_of_the_program_is_ours() {
+    fn the_exit_code_is_that_of_the_program() {
         let causes = json!({ "causes": [{ "reason": "ExitCode", "message": "7" }] });
         let failed = json!({ "status": "Failure", "reason": "NonZeroExitCode", "details": causes });
         assert_eq!(of(failed).unwrap(), ExitCode::from(7));
@@ -147,6 +147,6 @@ mod tests {
     fn a_program_that_did_not_run_is_an_error() {
         let error = of(json!({ "status": "Failure", "message": "no such file" })).unwrap_err();
         assert!(error.to_string().contains("no such file"), "{error}");
-        assert!(ended(None).is_err());
+        assert!(exit_code_of(None).is_err());
     }
 }

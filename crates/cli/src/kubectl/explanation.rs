@@ -2,22 +2,22 @@
 
 use std::fmt;
 
-use flux_operator_api::view::{Place, Why, WhyState};
+use flux_operator_api::view::{AdmissionState, JobExplanation, QueuePosition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// The state of a job, as text for users.
-pub(super) struct Explanation<'a>(pub(super) &'a Why);
+pub(super) struct Explanation<'a>(pub(super) &'a JobExplanation);
 
 /// Whether the answer is certain even if not all objects could be listed: its queue was found, or
 /// it was refused and needs none.
-pub(super) fn is_certain(why: &Why) -> bool {
-    !why.queue.is_empty() || why.state == WhyState::Refused
+pub(super) fn is_certain(why: &JobExplanation) -> bool {
+    !why.queue.is_empty() || why.state == AdmissionState::Refused
 }
 
 /// Adds the state of the cluster of an admitted job, from its last reported conditions.
-pub(super) fn add_cluster(why: &mut Why, conditions: &[Condition]) {
+pub(super) fn add_cluster(why: &mut JobExplanation, conditions: &[Condition]) {
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    if let Some(ready) = ready.filter(|_| why.state == WhyState::Admitted) {
+    if let Some(ready) = ready.filter(|_| why.state == AdmissionState::Admitted) {
         why.cluster = format!("{}: {}", ready.reason, ready.message);
     }
 }
@@ -25,10 +25,11 @@ pub(super) fn add_cluster(why: &mut Why, conditions: &[Condition]) {
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Explanation(why) = self;
-        let Why { kind, namespace, name, state, .. } = why;
+        let JobExplanation { kind, namespace, name, state, .. } = why;
         writeln!(f, "{kind} {namespace}/{name}: {state:?}")?;
-        let position =
-            why.position.map(|Place { place, pending }| format!("{place} ({pending} wait)"));
+        let position = why
+            .position
+            .map(|QueuePosition { place, pending }| format!("{place} ({pending} wait)"));
         let reason = match (why.reason.as_str(), why.message.as_str()) {
             ("", message) => message.to_owned(),
             (reason, "") => reason.to_owned(),
@@ -59,11 +60,11 @@ mod tests {
     use serde_json::{Value, json};
 
     fn explained(manifests: &[Value], name: &str) -> String {
-        Explanation(&decided(manifests).view().why(&name.into()).unwrap()).to_string()
+        Explanation(&decided(manifests).view().explain(&name.into()).unwrap()).to_string()
     }
 
     #[test]
-    fn q33_why_says_what_is_missing_and_who_would_free_it() {
+    fn q33_why_names_what_is_missing_and_which_jobs_would_free_it() {
         let jobs = [
             setup(4),
             admitted("endless", 2, json!({})),
@@ -81,30 +82,30 @@ FluxJob team/asked: Waiting
   freed by  limited (2 nodes by 2026-01-01 00:11:00 UTC), endless (2 nodes)
 ";
         assert_eq!(explained(&jobs, "asked"), expected);
-        let room = explained(&jobs, "endless");
-        assert!(room.starts_with("FluxJob team/endless: Admitted\n"), "{room}");
-        assert!(room.contains("team/main granted 2 nodes at 2026-01-01 00:01:00 UTC"), "{room}");
+        let quota = explained(&jobs, "endless");
+        assert!(quota.starts_with("FluxJob team/endless: Admitted\n"), "{quota}");
+        assert!(quota.contains("team/main granted 2 nodes at 2026-01-01 00:01:00 UTC"), "{quota}");
     }
 
     #[test]
-    fn of_one_that_has_room_is_told_how_far_its_cluster_is() {
+    fn an_admitted_job_shows_the_state_of_its_cluster() {
         let ready: Condition = serde_json::from_value(json!({
             "type": "Ready", "status": "False", "reason": "ImagePull",
             "message": "the image cannot be pulled", "lastTransitionTime": "2026-01-01T00:00:00Z",
         }))
         .unwrap();
-        let told = |state| {
-            let mut told = Why { state, ..Why::default() };
-            add_cluster(&mut told, std::slice::from_ref(&ready));
-            Explanation(&told).to_string()
+        let reported = |state| {
+            let mut reported = JobExplanation { state, ..JobExplanation::default() };
+            add_cluster(&mut reported, std::slice::from_ref(&ready));
+            Explanation(&reported).to_string()
         };
-        let text = told(WhyState::Admitted);
+        let text = reported(AdmissionState::Admitted);
         assert!(text.contains("cluster   ImagePull: the image cannot be pulled"), "{text}");
-        assert!(!told(WhyState::Waiting).contains("cluster"));
+        assert!(!reported(AdmissionState::Waiting).contains("cluster"));
     }
 
     #[test]
-    fn what_can_never_be_freed_names_nobody() {
+    fn a_job_that_exceeds_the_quota_names_no_jobs_to_wait_for() {
         let jobs = [setup(2), admitted("a", 2, json!({})), job("large", json!({ "size": 3 }))];
         let text = explained(&jobs, "large");
         assert!(text.contains("ExceedsMaxQuota: it requests 3 nodes"), "{text}");
@@ -112,7 +113,7 @@ FluxJob team/asked: Waiting
     }
 
     #[test]
-    fn what_cannot_be_queued_says_what_is_wrong() {
+    fn a_job_that_cannot_be_queued_shows_what_is_wrong() {
         let template = json!({ "spec": { "flux": { "mungeSecret": "a" }, "containers": [{}] } });
         let text = explained(&[setup(2), job("a", json!({ "template": template }))], "a");
         assert!(text.starts_with("FluxJob team/a: Refused\n"), "{text}");
@@ -120,13 +121,13 @@ FluxJob team/asked: Waiting
     }
 
     #[test]
-    fn what_fits_would_be_admitted() {
+    fn a_job_that_fits_would_be_admitted() {
         let decided = decided(&[setup(2), job("a", json!({ "size": 2 }))]);
-        assert_eq!(decided.view().why(&"a".into()).unwrap().state, WhyState::Admissible);
+        assert_eq!(decided.view().explain(&"a".into()).unwrap().state, AdmissionState::Admissible);
     }
 
     #[test]
-    fn where_nothing_may_be_listed_the_status_speaks() {
+    fn without_permission_to_list_the_status_is_shown() {
         let mut waiting = job("a", json!({}));
         waiting["status"] = json!({
             "phase": "Waiting",
@@ -136,22 +137,22 @@ FluxJob team/asked: Waiting
                 "message": "missing 1 node", "lastTransitionTime": "2026-01-01T00:00:05Z",
             }],
         });
-        let mut told = of_job(&objects(&[waiting]).jobs[0]);
-        told.notes.push("you may not".into());
+        let mut reported = of_job(&objects(&[waiting]).jobs[0]);
+        reported.notes.push("you may not".into());
         let expected = "\
 FluxJob team/a: Waiting
   queue     operator-system/all
   reason    WaitingForQuota: missing 1 node
   note: you may not
 ";
-        assert_eq!(Explanation(&told).to_string(), expected);
-        let mut ended = job("a", json!({}));
+        assert_eq!(Explanation(&reported).to_string(), expected);
+        let mut finished = job("a", json!({}));
         let status =
             json!({ "phase": "Failed", "finishTime": "2026-01-01T00:00:05Z", "exitCode": 3 });
-        ended["status"] = status;
-        let told = of_job(&objects(&[ended]).jobs[0]);
-        assert_eq!(told.state, WhyState::Ended);
-        let text = Explanation(&told).to_string();
+        finished["status"] = status;
+        let reported = of_job(&objects(&[finished]).jobs[0]);
+        assert_eq!(reported.state, AdmissionState::Ended);
+        let text = Explanation(&reported).to_string();
         assert!(text.contains("Failed: its command finished with exit code 3"), "{text}");
     }
 }

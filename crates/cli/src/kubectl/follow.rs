@@ -2,7 +2,7 @@
 //! containers and replaced pods.
 //!
 //! Lines are requested with timestamps, so that an interrupted log continues where it stopped; the
-//! timestamps are not printed. [`Printer`] knows all that was printed, so that a dropped `follow`
+//! timestamps are not printed. [`LogPrinter`] knows all that was printed, so that a dropped `follow`
 //! loses nothing.
 
 use std::convert::Infallible;
@@ -17,16 +17,16 @@ use kube::Api;
 use kube::api::{ListParams, LogParams};
 use kube::runtime::{WatchStreamExt, watcher};
 
-use super::pods::{Run, newest};
+use super::pods::{ContainerRun, newest};
 use super::watch::is_final;
 use crate::print;
 
 /// The delay between two attempts to continue a log. The API server knows that a container has
 /// terminated within this time after its log ends.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The log to print.
-pub(super) struct Source {
+pub(super) struct LogSource {
     /// The API of the pods.
     pub(super) pods: Api<Pod>,
     /// Selects the pods of the rank.
@@ -36,19 +36,19 @@ pub(super) struct Source {
 }
 
 /// Prints a log, and remembers what it has printed.
-pub(super) struct Printer<F: Fn()> {
-    source: Source,
+pub(super) struct LogPrinter<F: Fn()> {
+    source: LogSource,
     before: F,
-    run: Option<Run>,
-    place: Place,
-    complaint: String,
+    run: Option<ContainerRun>,
+    position: LogPosition,
+    last_complaint: String,
 }
 
-impl<F: Fn()> Printer<F> {
+impl<F: Fn()> LogPrinter<F> {
     /// Nothing is printed yet. `before` is called before each line.
-    pub(super) fn new(source: Source, before: F) -> Printer<F> {
-        let (place, complaint) = (Place::default(), String::new());
-        Printer { source, before, run: None, place, complaint }
+    pub(super) fn new(source: LogSource, before: F) -> LogPrinter<F> {
+        let (place, complaint) = (LogPosition::default(), String::new());
+        LogPrinter { source, before, run: None, position: place, last_complaint: complaint }
     }
 
     /// Prints every run of the container until the future is dropped.
@@ -65,18 +65,18 @@ impl<F: Fn()> Printer<F> {
                 Some(Err(_)) => continue,
                 None => anyhow::bail!("the watch of the pods ended"),
             };
-            let Some(run) = Run::of(&pod, &self.source.container) else { continue };
-            if self.run.as_ref().is_none_or(|before| run.follows(before)) {
+            let Some(run) = ContainerRun::of(&pod, &self.source.container) else { continue };
+            if self.run.as_ref().is_none_or(|before| run.is_after(before)) {
                 self.follow_run(run).await?;
             }
         }
     }
 
     /// Prints the rest of the newest run, without waiting for more.
-    pub(super) async fn rest(&mut self) -> Result<()> {
+    pub(super) async fn print_rest(&mut self) -> Result<()> {
         let of_rank = ListParams::default().labels(&self.source.selector);
         let pods = self.source.pods.list(&of_rank).await.context("failed to list the pods")?;
-        let run = newest(pods.items).and_then(|pod| Run::of(&pod, &self.source.container));
+        let run = newest(pods.items).and_then(|pod| ContainerRun::of(&pod, &self.source.container));
         match run {
             Some(run) => self.print(&run, false).await,
             None => Ok(()),
@@ -84,36 +84,37 @@ impl<F: Fn()> Printer<F> {
     }
 
     /// Prints one run until the container terminates.
-    async fn follow_run(&mut self, run: Run) -> Result<()> {
+    async fn follow_run(&mut self, run: ContainerRun) -> Result<()> {
         loop {
             self.print(&run, true).await?;
             // The log also ends when the connection is lost: check whether the container has
             // terminated.
             let pod = self.source.pods.get_opt(&run.pod).await;
-            let now = pod.map(|pod| pod.and_then(|pod| Run::of(&pod, &self.source.container)));
+            let now =
+                pod.map(|pod| pod.and_then(|pod| ContainerRun::of(&pod, &self.source.container)));
             match now {
-                Ok(Some(now)) if now.is(&run) && !now.ended => {}
-                Ok(Some(now)) if now.is(&run) => return self.print(&now, false).await,
+                Ok(Some(now)) if now.is_same_run(&run) && !now.terminated => {}
+                Ok(Some(now)) if now.is_same_run(&run) => return self.print(&now, false).await,
                 Ok(_) => return Ok(()),
                 // The API server does not respond; retry.
                 Err(_) => {}
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 
     /// Prints what a run has printed since the last call.
-    async fn print(&mut self, run: &Run, follow: bool) -> Result<()> {
-        if self.run.as_ref().is_none_or(|before| !before.is(run)) {
-            self.place = Place::default();
+    async fn print(&mut self, run: &ContainerRun, follow: bool) -> Result<()> {
+        if self.run.as_ref().is_none_or(|before| !before.is_same_run(run)) {
+            self.position = LogPosition::default();
         }
         self.run = Some(run.clone());
-        self.place.resume();
+        self.position.resume();
         let parameters = LogParams {
             container: Some(self.source.container.clone()),
             follow,
             timestamps: true,
-            since_time: self.place.last,
+            since_time: self.position.last,
             ..LogParams::default()
         };
         let mut log = match self.source.pods.log_stream(&run.pod, &parameters).await {
@@ -127,16 +128,16 @@ impl<F: Fn()> Printer<F> {
         let mut line = Vec::new();
         // A lost connection is treated like the end of the log: the caller retries.
         while log.as_mut().read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
-            match self.place.take(&line) {
+            match self.position.classify(&line) {
                 // An incomplete line, which may have been cut off; it is sent again in full.
-                Line::New(_, text) if follow && !text.ends_with(b"\n") => {}
-                Line::New(time, text) => {
+                LogLine::New(_, text) if follow && !text.ends_with(b"\n") => {}
+                LogLine::New(time, text) => {
                     (self.before)();
                     print::output(text)?;
-                    self.place.printed(time);
+                    self.position.record(time);
                 }
-                Line::Printed => {}
-                Line::NotOfTheContainer(text) => self.complain(text),
+                LogLine::Printed => {}
+                LogLine::KubeletMessage(text) => self.complain(text),
             }
             line.clear();
         }
@@ -146,64 +147,64 @@ impl<F: Fn()> Printer<F> {
     /// Prints once why the log cannot be read. The caller retries.
     fn complain(&mut self, text: &[u8]) {
         let text = String::from_utf8_lossy(text).trim_end().to_owned();
-        if self.complaint != text {
+        if self.last_complaint != text {
             (self.before)();
             print::message(format_args!("note: failed to follow the log: {text}"));
-            self.complaint = text;
+            self.last_complaint = text;
         }
     }
 }
 
 /// How far a log was printed.
 #[derive(Debug, Default)]
-struct Place {
+struct LogPosition {
     /// The timestamp of the last printed line.
     last: Option<Timestamp>,
     /// The number of printed lines with that timestamp.
-    of_last: usize,
+    count_at_last: usize,
     /// When resuming: the number of lines with that timestamp still to skip.
-    again: Option<usize>,
+    to_skip: Option<usize>,
 }
 
-impl Place {
+impl LogPosition {
     /// The next lines may include lines that were already printed.
     fn resume(&mut self) {
-        self.again = self.last.is_some().then_some(self.of_last);
+        self.to_skip = self.last.is_some().then_some(self.count_at_last);
     }
 
     /// Classifies a line. Only a resumed log repeats lines; otherwise a clock that jumps back hides
     /// nothing.
-    fn take<'a>(&mut self, line: &'a [u8]) -> Line<'a> {
-        let Some((time, text)) = split_time(line) else { return Line::NotOfTheContainer(line) };
-        if let (Some(again), Some(last)) = (&mut self.again, self.last) {
+    fn classify<'a>(&mut self, line: &'a [u8]) -> LogLine<'a> {
+        let Some((time, text)) = split_time(line) else { return LogLine::KubeletMessage(line) };
+        if let (Some(again), Some(last)) = (&mut self.to_skip, self.last) {
             if time < last {
-                return Line::Printed;
+                return LogLine::Printed;
             }
             if time == last && *again > 0 {
                 *again -= 1;
-                return Line::Printed;
+                return LogLine::Printed;
             }
-            self.again = None;
+            self.to_skip = None;
         }
-        Line::New(time, text)
+        LogLine::New(time, text)
     }
 
     /// Records that a line with this timestamp was printed.
-    fn printed(&mut self, time: Timestamp) {
-        self.of_last = if self.last == Some(time) { self.of_last + 1 } else { 1 };
+    fn record(&mut self, time: Timestamp) {
+        self.count_at_last = if self.last == Some(time) { self.count_at_last + 1 } else { 1 };
         self.last = Some(time);
     }
 }
 
 /// A line of a log.
 #[derive(Debug, PartialEq, Eq)]
-enum Line<'a> {
+enum LogLine<'a> {
     /// A new line, with its timestamp.
     New(Timestamp, &'a [u8]),
     /// A line that was already printed.
     Printed,
     /// A message of the kubelet in place of the log.
-    NotOfTheContainer(&'a [u8]),
+    KubeletMessage(&'a [u8]),
 }
 
 /// Splits a line into the timestamp that Kubernetes prepends, and the text.
@@ -221,12 +222,12 @@ mod tests {
         format!("2026-01-01T00:00:00.{nanosecond:09}Z {text}\n").into_bytes()
     }
 
-    fn printed(place: &mut Place, lines: &[Vec<u8>]) -> String {
+    fn printed(place: &mut LogPosition, lines: &[Vec<u8>]) -> String {
         let mut printed = Vec::new();
         for line in lines {
-            if let Line::New(time, text) = place.take(line) {
+            if let LogLine::New(time, text) = place.classify(line) {
                 printed.extend_from_slice(text);
-                place.printed(time);
+                place.record(time);
             }
         }
         String::from_utf8(printed).unwrap()
@@ -237,7 +238,7 @@ mod tests {
         // Lines of the same time on both sides of the cut.
         let lines = [line(1, "a"), line(2, "b"), line(2, "c"), line(2, "d"), line(3, "e")];
         for cut in 0..=lines.len() {
-            let mut place = Place::default();
+            let mut place = LogPosition::default();
             let mut all = printed(&mut place, &lines[..cut]);
             place.resume();
             all += &printed(&mut place, &lines);
@@ -248,17 +249,17 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_back_hides_no_line() {
         let lines = [line(5, "a"), line(1, "b"), line(1, ""), line(2, " c")];
-        assert_eq!(printed(&mut Place::default(), &lines), "a\nb\n\n c\n");
+        assert_eq!(printed(&mut LogPosition::default(), &lines), "a\nb\n\n c\n");
     }
 
     #[test]
-    fn what_has_no_time_is_not_of_the_container() {
-        let mut place = Place::default();
+    fn a_line_without_timestamp_is_a_message_of_the_kubelet() {
+        let mut place = LogPosition::default();
         for line in [&b"unable to retrieve logs"[..], b"\xff\n", b"\n"] {
-            assert_eq!(place.take(line), Line::NotOfTheContainer(line));
+            assert_eq!(place.classify(line), LogLine::KubeletMessage(line));
         }
         let zoned = b"2026-01-01T02:00:00.5+02:00 \xff b\n";
         let time = "2026-01-01T00:00:00.5Z".parse().unwrap();
-        assert_eq!(place.take(zoned), Line::New(time, b"\xff b\n"));
+        assert_eq!(place.classify(zoned), LogLine::New(time, b"\xff b\n"));
     }
 }

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::lookout;
-use super::outcome::waits_for;
+use super::listing;
+use super::outcome::waiting_reason;
 use super::session::Session;
-use super::table::{age, table};
+use super::table::{format_age, table};
 use crate::print;
 
 /// List MiniClusters.
@@ -37,7 +37,7 @@ enum Output {
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
     let all = arguments.all_namespaces;
     let api = if all { session.all() } else { session.api() };
-    let listed = match lookout::list(api).await {
+    let listed = match listing::list(api).await {
         Ok(listed) => listed.items,
         Err(error) => return Err(session.explain(error, "failed to list MiniClusters").await),
     };
@@ -91,8 +91,8 @@ fn rows(listed: &[MiniCluster], namespaces: bool, wide: bool, now: Timestamp) ->
     let row = |minicluster: &MiniCluster| {
         let status = minicluster.status.clone().unwrap_or_default();
         let created = minicluster.creation_timestamp();
-        let age = created.map(|time| age(now.as_second() - time.0.as_second()));
-        let reason = waits_for(&status).unwrap_or_default();
+        let age = created.map(|time| format_age(now.as_second() - time.0.as_second()));
+        let reason = waiting_reason(&status).unwrap_or_default();
         let joined = status.joined.to_string();
         let mut row = vec![
             minicluster.name_any(),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_printed_as_a_list_that_kubectl_takes() {
+    fn objects_are_printed_as_a_list_that_kubectl_accepts() {
         let list = as_list(listed());
         assert_eq!(list["items"][0]["kind"], "MiniCluster");
         assert_eq!(list["kind"], "List");

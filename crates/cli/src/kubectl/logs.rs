@@ -7,11 +7,11 @@ use flux_operator_api::MiniCluster;
 use kube::ResourceExt;
 use kube::api::ListParams;
 
-use super::follow::{Printer, Source};
-use super::outcome::{Outcome, line, outcome};
-use super::pods::{self, Run};
+use super::follow::{LogPrinter, LogSource};
+use super::outcome::{ClusterOutcome, outcome, status_line};
+use super::pods::{self, ContainerRun};
 use super::session::Session;
-use super::watch::{self, Seen};
+use super::watch::{self, WatchedState};
 
 /// Print the log of a rank of a MiniCluster.
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     let minicluster = session.minicluster(name).await?;
     check_rank(&minicluster, *rank)?;
     let container = container.clone().unwrap_or_else(|| name.clone());
-    let selector = pods::of_rank(name, *rank);
+    let selector = pods::rank_selector(name, *rank);
     let of_rank = ListParams::default().labels(&selector);
     let pod = match session.pods().list(&of_rank).await {
         Ok(listed) => pods::newest(listed.items),
@@ -49,21 +49,22 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
             bail!("{name} has no container {container:?}\nhint: it has {}", containers.join(", "));
         }
     }
-    let started = pod.is_some_and(|pod| Run::of(&pod, &container).is_some());
+    let started = pod.is_some_and(|pod| ContainerRun::of(&pod, &container).is_some());
     if !started && !follow {
         bail!(
             "rank {rank} of {name} has no log yet: {}\nhint: wait for it with -f",
-            line(&minicluster)
+            status_line(&minicluster)
         );
     }
-    let mut printer = Printer::new(Source { pods: session.pods(), selector, container }, || ());
+    let mut printer =
+        LogPrinter::new(LogSource { pods: session.pods(), selector, container }, || ());
     if *follow {
         tokio::select! {
-            ended = wait_for_end(session, &minicluster) => ended?,
+            finished = wait_until_finished(session, &minicluster) => finished?,
             failure = printer.follow() => match failure? {},
         }
     }
-    printer.rest().await?;
+    printer.print_rest().await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -78,14 +79,16 @@ pub(super) fn check_rank(minicluster: &MiniCluster, rank: u32) -> Result<()> {
 }
 
 /// Waits until no more output will come.
-async fn wait_for_end(session: &Session, minicluster: &MiniCluster) -> Result<()> {
-    watch::minicluster(session.miniclusters(), minicluster, |seen| match seen {
-        Seen::Now(now) => match outcome(&now) {
+async fn wait_until_finished(session: &Session, minicluster: &MiniCluster) -> Result<()> {
+    watch::watch_minicluster(session.miniclusters(), minicluster, |observed| match observed {
+        WatchedState::Current(now) => match outcome(&now) {
             // A blocked cluster may be fixed while its log is followed.
-            Outcome::Going | Outcome::Up | Outcome::Stuck(_) => None,
-            Outcome::Refused(_) | Outcome::Ended(..) | Outcome::Failed(_) => Some(()),
+            ClusterOutcome::InProgress | ClusterOutcome::Ready | ClusterOutcome::Blocked(_) => None,
+            ClusterOutcome::Refused(_) | ClusterOutcome::Exited(..) | ClusterOutcome::Failed(_) => {
+                Some(())
+            }
         },
-        Seen::Gone(_) => Some(()),
+        WatchedState::Deleted(_) => Some(()),
     })
     .await
 }

@@ -34,14 +34,14 @@ pub(super) struct Flags {
 }
 
 /// The MiniCluster, or an error that lists what is not valid.
-pub(super) fn of_flags(flags: &Flags, command: &[String]) -> Result<MiniCluster> {
+pub(super) fn from_flags(flags: &Flags, command: &[String]) -> Result<MiniCluster> {
     let document = Document { number: 1, value: manifest(flags, command) };
-    let problems = validate::document(&document);
+    let problems = validate::check_document(&document);
     if !problems.is_empty() {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         bail!("the MiniCluster is not valid\n{}", problems.join("\n"));
     }
-    Ok(validate::minicluster(&document.value)?)
+    Ok(validate::read_minicluster(&document.value)?)
 }
 
 fn manifest(flags: &Flags, command: &[String]) -> Value {
@@ -73,30 +73,31 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCommandLine {
         #[command(flatten)]
         flags: Flags,
         #[arg(last = true)]
         command: Vec<String>,
     }
 
-    fn made(words: &[&str]) -> Result<MiniCluster> {
-        let line = Line::try_parse_from(["create"].iter().chain(words))?;
-        of_flags(&line.flags, &line.command)
+    fn parse_flags(words: &[&str]) -> Result<MiniCluster> {
+        let line = TestCommandLine::try_parse_from(["create"].iter().chain(words))?;
+        from_flags(&line.flags, &line.command)
     }
 
     #[test]
-    fn every_broker_gets_a_task_and_words_stay_words() {
-        let made = made(&["fs", "--image", "a", "--size", "3", "--", "echo", "a  b", ""]).unwrap();
+    fn there_is_one_task_per_broker_and_arguments_are_unchanged() {
+        let made =
+            parse_flags(&["fs", "--image", "a", "--size", "3", "--", "echo", "a  b", ""]).unwrap();
         assert_eq!((made.spec.size, made.spec.tasks), (3, 3));
         assert_eq!(made.spec.containers[0].args, ["echo", "a  b", ""]);
         assert!(made.spec.containers[0].command.is_empty());
     }
 
     #[test]
-    fn flux_is_in_an_image_of_its_own_or_in_the_same() {
+    fn flux_comes_from_a_separate_image_or_from_the_same() {
         let container = |words: &[&str]| {
-            let made = made(&[&["fs", "--image", "a"], words].concat()).unwrap();
+            let made = parse_flags(&[&["fs", "--image", "a"], words].concat()).unwrap();
             made.spec.flux.and_then(|flux| flux.container)
         };
         assert!(container(&["--own-flux"]).unwrap().disable);
@@ -105,10 +106,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_names_its_field() {
-        let error = made(&["fs", "--image", "a", "--size", "0"]).unwrap_err().to_string();
+    fn an_error_names_the_field() {
+        let error = parse_flags(&["fs", "--image", "a", "--size", "0"]).unwrap_err().to_string();
         assert!(error.contains("spec.size: "), "{error}");
-        let error = made(&["Fs", "--image", "a"]).unwrap_err().to_string();
+        let error = parse_flags(&["Fs", "--image", "a"]).unwrap_err().to_string();
         assert!(error.contains("metadata.name"), "{error}");
     }
 }

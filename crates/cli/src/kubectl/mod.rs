@@ -10,10 +10,11 @@ mod exec;
 mod explanation;
 mod follow;
 mod list;
+mod listing;
 mod logs;
-mod lookout;
 mod manifest;
 mod outcome;
+mod pod_commands;
 mod pods;
 mod progress;
 mod queue;
@@ -27,7 +28,6 @@ mod terminal;
 mod view;
 mod watch;
 mod why;
-mod words;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -92,7 +92,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Whether the plugin can parse a command line.
 #[cfg(test)]
-pub(crate) fn understand(words: &[&str]) -> Result<(), clap::Error> {
+pub(crate) fn try_parse(words: &[&str]) -> Result<(), clap::Error> {
     Arguments::try_parse_from(words).map(drop)
 }
 
@@ -101,13 +101,13 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
-    let outcome = runtime.block_on(carry_out(arguments));
+    let outcome = runtime.block_on(execute(arguments));
     // A pending read of standard input cannot be cancelled.
     runtime.shutdown_background();
     outcome
 }
 
-async fn carry_out(arguments: Arguments) -> Result<ExitCode> {
+async fn execute(arguments: Arguments) -> Result<ExitCode> {
     let connection = &arguments.connection;
     match &arguments.command {
         // Checks the manifest before it connects to a cluster.
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_may_stand_before_or_after_the_command() {
+    fn a_namespace_can_be_given_before_or_after_the_command() {
         for words in [
             ["kubectl-minicluster", "-n", "team", "list"],
             ["kubectl-minicluster", "list", "-n", "team"],
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_name_of_submit_is_for_flux() {
+    fn arguments_after_the_name_of_submit_are_for_flux() {
         let submitted = |words: &[&str]| {
             let words = ["kubectl-minicluster", "submit", "-n", "team"].iter().chain(words);
             let arguments = Arguments::try_parse_from(words).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_do_not_fit_are_failures() {
+    fn exit_codes_that_do_not_fit_are_failures() {
         assert_eq!(exit_code(0), ExitCode::SUCCESS);
         assert_eq!(exit_code(143), ExitCode::from(143));
         assert_eq!(exit_code(256), ExitCode::FAILURE);

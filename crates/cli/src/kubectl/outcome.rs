@@ -1,31 +1,31 @@
 //! The outcome of a MiniCluster, from its status.
 
 use flux_operator_api::condition::ConditionType;
-use flux_operator_api::reason::{Blocked, blocked};
+use flux_operator_api::reason::{BlockingCondition, blocking_condition};
 use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use flux_operator_plan::{Cluster, Mode, Valid};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// The outcome of a MiniCluster, for a command that waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ClusterOutcome {
     /// It is still in progress.
-    Going,
+    InProgress,
     /// It is ready and accepts jobs; it has no command of its own.
-    Up,
+    Ready,
     /// Its manifest is not accepted.
-    Refused(Cause),
+    Refused(FailureCause),
     /// It was accepted, but does not start until the user acts.
-    Stuck(Cause),
+    Blocked(FailureCause),
     /// Its command exited with this code.
-    Ended(i32, String),
+    Exited(i32, String),
     /// It failed, but not with an exit code of its command.
-    Failed(Cause),
+    Failed(FailureCause),
 }
 
 /// Why a MiniCluster does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cause {
+pub(super) struct FailureCause {
     /// What is wrong.
     pub(super) message: String,
     /// What to do; None for a reason that this version does not know.
@@ -33,65 +33,70 @@ pub(super) struct Cause {
 }
 
 /// The current outcome.
-pub(super) fn outcome(minicluster: &MiniCluster) -> Outcome {
-    let Some(status) = current(minicluster) else { return Outcome::Going };
+pub(super) fn outcome(minicluster: &MiniCluster) -> ClusterOutcome {
+    let Some(status) = current(minicluster) else { return ClusterOutcome::InProgress };
     let is_true = |kind| condition(status, kind).is_some_and(|c| c.status == "True");
     if is_true(ConditionType::JobFinished) {
         let succeeded = condition(status, ConditionType::Succeeded);
-        let message = succeeded.map(words).unwrap_or_default();
+        let message = succeeded.map(describe).unwrap_or_default();
         return match status.exit_code {
-            Some(code) => Outcome::Ended(code, message),
-            None if is_true(ConditionType::Succeeded) => Outcome::Ended(0, message),
+            Some(code) => ClusterOutcome::Exited(code, message),
+            None if is_true(ConditionType::Succeeded) => ClusterOutcome::Exited(0, message),
             None => {
                 let reason = succeeded.and_then(|c| c.reason.parse().ok());
-                Outcome::Failed(Cause { message, remedy: reason.map(Reason::remedy) })
+                ClusterOutcome::Failed(FailureCause { message, remedy: reason.map(Reason::remedy) })
             }
         };
     }
-    if is_true(ConditionType::Ready) && stays(minicluster) {
-        return Outcome::Up;
+    if is_true(ConditionType::Ready) && is_interactive(minicluster) {
+        return ClusterOutcome::Ready;
     }
-    match blocked(&status.conditions) {
-        None => Outcome::Going,
-        Some(Blocked { condition, reason }) => {
+    match blocking_condition(&status.conditions) {
+        None => ClusterOutcome::InProgress,
+        Some(BlockingCondition { condition, reason }) => {
             let remedy = reason.map(Reason::remedy);
             // For an invalid manifest the message is enough without the reason.
             match condition.type_ == ConditionType::Accepted.as_str() {
-                true => Outcome::Refused(Cause { message: condition.message.clone(), remedy }),
-                false => Outcome::Stuck(Cause { message: words(condition), remedy }),
+                true => ClusterOutcome::Refused(FailureCause {
+                    message: condition.message.clone(),
+                    remedy,
+                }),
+                false => {
+                    ClusterOutcome::Blocked(FailureCause { message: describe(condition), remedy })
+                }
             }
         }
     }
 }
 
 /// The status in one line: phase, online brokers, and what it is waiting for.
-pub(super) fn line(minicluster: &MiniCluster) -> String {
+pub(super) fn status_line(minicluster: &MiniCluster) -> String {
     let Some(status) = current(minicluster) else {
         return "waiting for the operator to process it".into();
     };
     let MiniClusterStatus { phase, ready, .. } = status;
-    match waits_for(status) {
+    match waiting_reason(status) {
         Some(reason) => format!("{phase}, {ready} ready: {reason}"),
         None => format!("{phase}, {ready} ready"),
     }
 }
 
 /// Why a MiniCluster does not accept jobs now; `None` if it does.
-pub(super) fn not_ready(minicluster: &MiniCluster) -> Option<String> {
+pub(super) fn not_ready_reason(minicluster: &MiniCluster) -> Option<String> {
     let ready = current(minicluster).and_then(|status| condition(status, ConditionType::Ready));
     match ready {
         Some(ready) if ready.status == "True" => None,
-        _ => Some(line(minicluster)),
+        _ => Some(status_line(minicluster)),
     }
 }
 
 /// Whether it stays up instead of running a command.
-pub(super) fn stays(minicluster: &MiniCluster) -> bool {
+pub(super) fn is_interactive(minicluster: &MiniCluster) -> bool {
     cluster(minicluster).is_some_and(|cluster| cluster.mode == Mode::Interactive)
 }
 
 /// The directory of Flux and its files in the pods.
-pub(super) fn mount(minicluster: &MiniCluster) -> Option<String> {
+pub(super) fn mount_path(minicluster: &MiniCluster) -> Option<String> {
     cluster(minicluster).map(|cluster| cluster.mount)
 }
 
@@ -107,7 +112,7 @@ fn current(minicluster: &MiniCluster) -> Option<&MiniClusterStatus> {
 }
 
 /// Reason and message of a condition.
-fn words(condition: &Condition) -> String {
+fn describe(condition: &Condition) -> String {
     format!("{}: {}", condition.reason, condition.message)
 }
 
@@ -117,15 +122,15 @@ fn condition(status: &MiniClusterStatus, kind: ConditionType) -> Option<&Conditi
 
 /// Why it is not ready and has not succeeded: how it failed, or the first condition on the way to a
 /// running command that is not True.
-pub(super) fn waits_for(status: &MiniClusterStatus) -> Option<String> {
-    let ended = condition(status, ConditionType::Succeeded).filter(|c| c.status != "Unknown");
+pub(super) fn waiting_reason(status: &MiniClusterStatus) -> Option<String> {
+    let finished = condition(status, ConditionType::Succeeded).filter(|c| c.status != "Unknown");
     let way = [ConditionType::Accepted, ConditionType::Admitted, ConditionType::Ready];
     let mut way = way.into_iter().filter_map(|kind| condition(status, kind));
-    let held = match ended {
-        Some(ended) => Some(ended).filter(|condition| condition.status != "True"),
+    let held = match finished {
+        Some(finished) => Some(finished).filter(|condition| condition.status != "True"),
         None => way.find(|condition| condition.status != "True"),
     }?;
-    Some(words(held))
+    Some(describe(held))
 }
 
 #[cfg(test)]
@@ -159,41 +164,41 @@ pub(super) mod tests {
         json!({ "size": 4, "containers": [{ "command": "hostname" }] })
     }
 
-    fn shown(status: Value) -> (Outcome, String) {
+    fn shown(status: Value) -> (ClusterOutcome, String) {
         let minicluster = minicluster(command(), status);
-        (outcome(&minicluster), line(&minicluster))
+        (outcome(&minicluster), status_line(&minicluster))
     }
 
     #[test]
-    fn the_way_to_the_end_is_told_step_by_step() {
+    fn the_status_line_follows_the_conditions() {
         let waiting = json!({ "phase": "Pending", "ready": "0/4", "conditions": {
             "Accepted": ["True", "Accepted", ""],
             "Admitted": ["True", "NotQueued", ""],
             "Ready": ["False", "Unschedulable", "0/1 nodes are available"],
         }});
         let expected = "Pending, 0/4 ready: Unschedulable: 0/1 nodes are available";
-        assert_eq!(shown(waiting), (Outcome::Going, expected.into()));
+        assert_eq!(shown(waiting), (ClusterOutcome::InProgress, expected.into()));
         let running = json!({ "phase": "Running", "ready": "4/4", "conditions": {
             "Ready": ["True", "Quorum", ""],
         }});
-        assert_eq!(shown(running), (Outcome::Going, "Running, 4/4 ready".into()));
+        assert_eq!(shown(running), (ClusterOutcome::InProgress, "Running, 4/4 ready".into()));
         let suspended = json!({ "phase": "Suspended", "ready": "0/4", "conditions": {
             "Admitted": ["False", "Suspended", "spec.suspend is true"],
             "Ready": ["False", "NotCreated", "the Job does not exist yet"],
         }});
         let expected = "Suspended, 0/4 ready: Suspended: spec.suspend is true";
-        assert_eq!(shown(suspended), (Outcome::Going, expected.into()));
+        assert_eq!(shown(suspended), (ClusterOutcome::InProgress, expected.into()));
     }
 
     #[test]
-    fn an_end_has_its_code_or_the_reason_why_it_has_none() {
-        let ended = json!({ "exitCode": 7, "phase": "Failed", "ready": "0/4", "conditions": {
+    fn a_finished_cluster_has_an_exit_code_or_a_reason() {
+        let finished = json!({ "exitCode": 7, "phase": "Failed", "ready": "0/4", "conditions": {
             "JobFinished": ["True", "", ""],
             "Ready": ["False", "CommandFailed", "the cluster has finished"],
             "Succeeded": ["False", "CommandFailed", "with 7"],
         }});
-        let (outcome, line) = shown(ended);
-        assert_eq!(outcome, Outcome::Ended(7, "CommandFailed: with 7".into()));
+        let (outcome, line) = shown(finished);
+        assert_eq!(outcome, ClusterOutcome::Exited(7, "CommandFailed: with 7".into()));
         assert_eq!(line, "Failed, 0/4 ready: CommandFailed: with 7");
         let succeeded = json!({ "phase": "Succeeded", "ready": "0/4", "conditions": {
             "JobFinished": ["True", "", ""],
@@ -206,25 +211,25 @@ pub(super) mod tests {
             "Succeeded": ["False", "FluxMissing", "no flux"],
         }});
         let remedy = Some(Reason::FluxMissing.remedy());
-        let cause = Cause { message: "FluxMissing: no flux".into(), remedy };
-        assert_eq!(shown(failed).0, Outcome::Failed(cause));
+        let cause = FailureCause { message: "FluxMissing: no flux".into(), remedy };
+        assert_eq!(shown(failed).0, ClusterOutcome::Failed(cause));
     }
 
     #[test]
-    fn what_needs_the_user_ends_the_wait_with_the_remedy_and_what_is_retried_does_not() {
+    fn reasons_that_need_the_user_end_the_wait_and_transient_ones_do_not() {
         let status =
             |kind: &str, reason: &str| json!({ "conditions": { kind: ["False", reason, "why"] } });
         let cause = |message: &str, reason: Reason| {
             let remedy = Some(reason.remedy());
-            Cause { message: message.into(), remedy }
+            FailureCause { message: message.into(), remedy }
         };
         for reason in [Reason::Invalid, Reason::NotOurs, Reason::TooLarge] {
             let outcome = shown(status("Accepted", reason.as_str())).0;
-            assert_eq!(outcome, Outcome::Refused(cause("why", reason)));
+            assert_eq!(outcome, ClusterOutcome::Refused(cause("why", reason)));
         }
         for reason in [Reason::InvalidImageName, Reason::PodSecurity, Reason::KeysLost] {
             let outcome = shown(status("Ready", reason.as_str())).0;
-            assert_eq!(outcome, Outcome::Stuck(cause(&format!("{reason}: why"), reason)));
+            assert_eq!(outcome, ClusterOutcome::Blocked(cause(&format!("{reason}: why"), reason)));
         }
         for (kind, reason) in [
             ("Accepted", "ApplyFailed"),
@@ -232,50 +237,50 @@ pub(super) mod tests {
             ("Ready", "ErrImagePull"),
             ("Ready", "Unschedulable"),
         ] {
-            assert_eq!(shown(status(kind, reason)).0, Outcome::Going, "{reason}");
+            assert_eq!(shown(status(kind, reason)).0, ClusterOutcome::InProgress, "{reason}");
         }
         let from_the_future = shown(status("Accepted", "FromTheFuture")).0;
-        let cause = Cause { message: "why".into(), remedy: None };
-        assert_eq!(from_the_future, Outcome::Refused(cause));
+        let cause = FailureCause { message: "why".into(), remedy: None };
+        assert_eq!(from_the_future, ClusterOutcome::Refused(cause));
     }
 
     #[test]
-    fn a_change_that_is_refused_does_not_end_the_wait_for_a_command_that_runs() {
+    fn a_refused_change_does_not_end_the_wait_for_a_running_command() {
         let immutable = ["False", "Immutable", "spec.x cannot change"];
         let runs = json!({ "conditions": {
             "Accepted": immutable, "Running": ["True", "CommandStarted", ""],
         }});
-        assert_eq!(shown(runs).0, Outcome::Going);
-        let ended = json!({ "exitCode": 0, "conditions": {
+        assert_eq!(shown(runs).0, ClusterOutcome::InProgress);
+        let finished = json!({ "exitCode": 0, "conditions": {
             "Accepted": immutable,
             "Succeeded": ["True", "Completed", "done"],
             "JobFinished": ["True", "Completed", "done"],
         }});
-        assert_eq!(shown(ended).0, Outcome::Ended(0, "Completed: done".into()));
+        assert_eq!(shown(finished).0, ClusterOutcome::Exited(0, "Completed: done".into()));
     }
 
     #[test]
     fn a_cluster_without_a_command_is_up_when_it_is_ready() {
         let ready = json!({ "conditions": { "Ready": ["True", "Quorum", ""] } });
         let stays = minicluster(json!({ "containers": [{}] }), ready.clone());
-        assert_eq!((outcome(&stays), not_ready(&stays)), (Outcome::Up, None));
-        assert_eq!(outcome(&minicluster(command(), ready)), Outcome::Going);
+        assert_eq!((outcome(&stays), not_ready_reason(&stays)), (ClusterOutcome::Ready, None));
+        assert_eq!(outcome(&minicluster(command(), ready)), ClusterOutcome::InProgress);
     }
 
     #[test]
-    fn a_status_of_an_older_spec_says_nothing() {
+    fn a_status_of_an_older_generation_is_ignored() {
         let mut changed =
             minicluster(command(), json!({ "conditions": { "JobFinished": ["True", "", ""] } }));
         changed.metadata.generation = Some(2);
-        assert_eq!(outcome(&changed), Outcome::Going);
-        assert!(not_ready(&changed).is_some());
+        assert_eq!(outcome(&changed), ClusterOutcome::InProgress);
+        assert!(not_ready_reason(&changed).is_some());
     }
 
     #[test]
     fn files_are_below_the_mount_of_the_manifest() {
         let flux = json!({ "container": { "mountPath": "/opt/flux" } });
         let moved = minicluster(json!({ "containers": [{}], "flux": flux }), json!({}));
-        assert_eq!(mount(&moved).as_deref(), Some("/opt/flux"));
-        assert_eq!(mount(&minicluster(command(), json!({}))).as_deref(), Some("/mnt/flux"));
+        assert_eq!(mount_path(&moved).as_deref(), Some("/opt/flux"));
+        assert_eq!(mount_path(&minicluster(command(), json!({}))).as_deref(), Some("/mnt/flux"));
     }
 }

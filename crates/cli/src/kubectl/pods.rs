@@ -6,12 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 /// Selects the pods of a rank: the current one and its predecessors.
-pub(super) fn of_rank(name: &str, rank: u32) -> String {
+pub(super) fn rank_selector(name: &str, rank: u32) -> String {
     format!("{CLUSTER_LABEL}={name},batch.kubernetes.io/job-completion-index={rank}")
 }
 
 /// Selects all pods of a MiniCluster.
-pub(super) fn of_cluster(name: &str) -> String {
+pub(super) fn cluster_selector(name: &str) -> String {
     format!("{CLUSTER_LABEL}={name}")
 }
 
@@ -22,23 +22,23 @@ pub(super) fn newest(pods: Vec<Pod>) -> Option<Pod> {
 
 /// One run of a container; a restart starts another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct ContainerRun {
     /// The pod's name.
     pub(super) pod: String,
     uid: Option<String>,
     created: Option<Time>,
     restarts: i32,
     /// Whether it has terminated.
-    pub(super) ended: bool,
+    pub(super) terminated: bool,
 }
 
-impl Run {
+impl ContainerRun {
     /// The last run of a container, if it was ever started.
-    pub(super) fn of(pod: &Pod, container: &str) -> Option<Run> {
+    pub(super) fn of(pod: &Pod, container: &str) -> Option<ContainerRun> {
         let status = container_status(pod, container)?;
         let state = status.state.as_ref()?;
         // Between two runs, this is the previous one.
-        let (restarts, ended) = match (&state.running, &state.terminated) {
+        let (restarts, finished) = match (&state.running, &state.terminated) {
             (Some(_), _) => (status.restart_count, false),
             (None, Some(_)) => (status.restart_count, true),
             (None, None) => {
@@ -47,16 +47,16 @@ impl Run {
             }
         };
         let (uid, created) = (pod.uid(), pod.creation_timestamp());
-        Some(Run { pod: pod.name_any(), uid, created, restarts, ended })
+        Some(ContainerRun { pod: pod.name_any(), uid, created, restarts, terminated: finished })
     }
 
     /// Whether this is the same run as `other`, terminated or not.
-    pub(super) fn is(&self, other: &Run) -> bool {
+    pub(super) fn is_same_run(&self, other: &ContainerRun) -> bool {
         self.uid == other.uid && self.restarts == other.restarts
     }
 
     /// Whether this run is later than `other`.
-    pub(super) fn follows(&self, other: &Run) -> bool {
+    pub(super) fn is_after(&self, other: &ContainerRun) -> bool {
         match self.uid == other.uid {
             true => self.restarts > other.restarts,
             false => self.created >= other.created,
@@ -102,30 +102,30 @@ mod tests {
         .unwrap()
     }
 
-    fn run(uid: &str, second: u32, restarts: i32) -> Run {
-        Run::of(&pod(uid, second, restarts, json!({ "running": {} })), "fs").unwrap()
+    fn run(uid: &str, second: u32, restarts: i32) -> ContainerRun {
+        ContainerRun::of(&pod(uid, second, restarts, json!({ "running": {} })), "fs").unwrap()
     }
 
     #[test]
-    fn a_container_that_waits_has_not_run() {
-        assert_eq!(Run::of(&pod("a", 0, 0, json!({ "waiting": {} })), "fs"), None);
-        assert_eq!(Run::of(&Pod::default(), "fs"), None);
-        let ended = pod("a", 0, 0, json!({ "terminated": { "exitCode": 1 } }));
-        assert!(Run::of(&ended, "fs").unwrap().ended);
-        assert!(!run("a", 0, 0).ended);
+    fn a_waiting_container_has_no_run() {
+        assert_eq!(ContainerRun::of(&pod("a", 0, 0, json!({ "waiting": {} })), "fs"), None);
+        assert_eq!(ContainerRun::of(&Pod::default(), "fs"), None);
+        let finished = pod("a", 0, 0, json!({ "terminated": { "exitCode": 1 } }));
+        assert!(ContainerRun::of(&finished, "fs").unwrap().terminated);
+        assert!(!run("a", 0, 0).terminated);
     }
 
     #[test]
-    fn runs_follow_each_other_by_restart_and_by_pod() {
+    fn runs_are_ordered_by_pod_and_restart() {
         let first = run("a", 1, 0);
-        assert!(first.is(&run("a", 1, 0)) && !run("a", 1, 0).follows(&first));
-        assert!(run("a", 1, 1).follows(&first));
-        assert!(run("b", 2, 0).follows(&run("a", 1, 3)));
-        assert!(!run("a", 1, 3).follows(&run("b", 2, 0)));
+        assert!(first.is_same_run(&run("a", 1, 0)) && !run("a", 1, 0).is_after(&first));
+        assert!(run("a", 1, 1).is_after(&first));
+        assert!(run("b", 2, 0).is_after(&run("a", 1, 3)));
+        assert!(!run("a", 1, 3).is_after(&run("b", 2, 0)));
     }
 
     #[test]
-    fn the_newest_pod_counts() {
+    fn the_newest_pod_is_selected() {
         let pods =
             vec![pod("a", 1, 0, json!({})), pod("c", 3, 0, json!({})), pod("b", 2, 0, json!({}))];
         assert_eq!(newest(pods).and_then(|pod| pod.uid()).as_deref(), Some("c"));

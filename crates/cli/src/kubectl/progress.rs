@@ -42,7 +42,7 @@ impl Progress {
 
     /// Returns a function that clears the spinner before the command prints output. From then on
     /// progress is shown as lines.
-    pub(super) fn room_maker(&self) -> impl Fn() + use<> {
+    pub(super) fn spinner_clearer(&self) -> impl Fn() + use<> {
         let spinner = self.spinner.clone();
         move || {
             if let Some(spinner) = spinner.as_ref().filter(|spinner| !spinner.is_finished()) {
@@ -54,6 +54,6 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.room_maker()();
+        self.spinner_clearer()();
     }
 }

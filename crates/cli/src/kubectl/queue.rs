@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use flux_operator_api::view::{Queue, Queues, ResourceUse, WaitingJob};
+use flux_operator_api::view::{Queue, QueueOverview, ResourceUse, WaitingJob};
 use jiff::Timestamp;
 
-use super::lookout::{Seen, look};
+use super::listing::{Listing, list_all};
 use super::session::Session;
-use super::table::{age, table};
-use super::view::Decided;
+use super::table::{format_age, table};
+use super::view::QueueSnapshot;
 use crate::print;
 
 /// List queues with their usage, and the waiting jobs with their positions.
@@ -27,12 +27,12 @@ pub(super) struct Arguments {
     output: Option<Output>,
 
     #[command(flatten)]
-    operator: Operator,
+    operator: OperatorArguments,
 }
 
 /// The location of the operator.
 #[derive(clap::Args)]
-pub(super) struct Operator {
+pub(super) struct OperatorArguments {
     /// Namespace of the operator: only queues in it can serve other namespaces.
     #[arg(long, value_name = "NAMESPACE", default_value = "operator-system")]
     pub(super) operator_namespace: String,
@@ -46,21 +46,21 @@ enum Output {
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
-    let objects = match look(session).await? {
-        Seen::Objects(objects) => objects,
-        Seen::Forbidden(error) => {
+    let objects = match list_all(session).await? {
+        Listing::Objects(objects) => objects,
+        Listing::Forbidden(error) => {
             return Err(session.explain(error, "failed to list queues and jobs").await);
         }
     };
     let now = Timestamp::now();
-    let decided = Decided::of(&objects, &arguments.operator.operator_namespace, now);
+    let decided = QueueSnapshot::compute(&objects, &arguments.operator.operator_namespace, now);
     let view = decided.view();
     let namespace = (!arguments.all_namespaces).then_some(session.namespace.as_str());
     let report = view.queues(namespace, arguments.name.as_deref());
     if let (Some(name), true) = (&arguments.name, report.queues.is_empty()) {
         let all = view.queues(namespace, None);
         let names: Vec<String> = all.queues.into_iter().map(|queue| queue.name).collect();
-        return Err(session.none("FluxSetup", name, &names));
+        return Err(session.not_found("FluxSetup", name, &names));
     }
     if let Some(missing) = objects.missing {
         print::message(format_args!("note: {}", missing.explanation()));
@@ -86,7 +86,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-fn tables(report: &Queues, wide: bool, now: Timestamp) -> String {
+fn tables(report: &QueueOverview, wide: bool, now: Timestamp) -> String {
     let mut header = vec!["NAMESPACE", "QUEUE", "STRATEGY", "USED", "PENDING", "ADMITTED", "STATE"];
     if wide {
         header.push("MESSAGE");
@@ -114,7 +114,7 @@ fn queue_row(queue: &Queue, wide: bool) -> Vec<String> {
         queue.namespace.clone(),
         queue.name.clone(),
         queue.strategy.clone(),
-        used(queue),
+        usage(queue),
         queue.pending.to_string(),
         queue.admitted.to_string(),
         queue.reason.clone(),
@@ -126,7 +126,7 @@ fn queue_row(queue: &Queue, wide: bool) -> Vec<String> {
 }
 
 /// The usage of a queue, as in `2/4 nodes`.
-fn used(queue: &Queue) -> String {
+fn usage(queue: &Queue) -> String {
     if queue.resources.is_empty() {
         return "unlimited".into();
     }
@@ -135,7 +135,7 @@ fn used(queue: &Queue) -> String {
 }
 
 /// The resources that a job requests, as in `2 nodes, 4 cpu`.
-fn asks(job: &WaitingJob) -> String {
+fn requests(job: &WaitingJob) -> String {
     let one = |(name, amount): (&String, &String)| format!("{amount} {name}");
     job.asks.iter().map(one).collect::<Vec<_>>().join(", ")
 }
@@ -149,10 +149,10 @@ fn pending_row(job: &WaitingJob, wide: bool, now: Timestamp) -> Vec<String> {
         job.priority.to_string(),
         job.size.to_string(),
         job.reason.clone(),
-        age(now.as_second() - job.since),
+        format_age(now.as_second() - job.since),
     ];
     if wide {
-        row.extend([asks(job), job.message.clone()]);
+        row.extend([requests(job), job.message.clone()]);
     }
     row
 }
@@ -164,7 +164,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn q33_queues_come_with_their_use_and_jobs_with_their_place() {
+    fn q33_queues_show_their_usage_and_jobs_their_position() {
         let decided = decided(&[
             setup(4),
             admitted("first", 2, json!({})),
@@ -187,7 +187,7 @@ POSITION   NAMESPACE   JOB      QUEUE       PRIORITY   SIZE   REASON            
     }
 
     #[test]
-    fn a_stopped_queue_says_so() {
+    fn a_stopped_queue_is_shown_as_stopped() {
         let mut stopped = setup(4);
         stopped["spec"]["stopPolicy"] = "Hold".into();
         let decided = decided(&[stopped, job("a", json!({}))]);

@@ -16,7 +16,7 @@ pub(super) struct Session {
     /// The namespace.
     pub(super) namespace: String,
     /// Whether the user named the namespace; otherwise it is the context's.
-    named: bool,
+    is_explicit: bool,
 }
 
 impl Session {
@@ -24,7 +24,7 @@ impl Session {
     pub(super) async fn open(connection: &Connection) -> Result<Session> {
         // The message already contains all causes.
         let Connection { namespace, context, kubeconfig } = connection;
-        let config = connection::config(kubeconfig.as_deref(), context.as_deref());
+        let config = connection::load_config(kubeconfig.as_deref(), context.as_deref());
         let config = config.await.map_err(|error| {
             let hint = match context {
                 Some(_) => "`kubectl config get-contexts` lists the contexts",
@@ -35,20 +35,20 @@ impl Session {
         let named = namespace.is_some();
         let namespace = namespace.clone().unwrap_or(config.default_namespace.clone());
         let client = Client::try_from(config).context("failed to create a client")?;
-        Ok(Session { client, namespace, named })
+        Ok(Session { client, namespace, is_explicit: named })
     }
 
     /// Switches to the namespace of a manifest, if it has one.
-    pub(super) fn enter(&mut self, namespace: Option<&str>) -> Result<()> {
+    pub(super) fn use_namespace(&mut self, namespace: Option<&str>) -> Result<()> {
         let Some(namespace) = namespace else { return Ok(()) };
-        if self.named && self.namespace != namespace {
+        if self.is_explicit && self.namespace != namespace {
             bail!(
                 "the manifest is for namespace {namespace:?}, not {:?}\n\
                  hint: omit -n, or change metadata.namespace",
                 self.namespace
             );
         }
-        self.named |= self.namespace != namespace;
+        self.is_explicit |= self.namespace != namespace;
         self.namespace = namespace.into();
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Session {
 
     /// A command of this plugin to suggest to the user, for the same namespace.
     pub(super) fn command(&self, words: &str) -> String {
-        match self.named {
+        match self.is_explicit {
             true => format!("kubectl minicluster -n {} {words}", self.namespace),
             false => format!("kubectl minicluster {words}"),
         }
@@ -87,7 +87,7 @@ impl Session {
     /// The remedy of a reason, for an object in the same namespace.
     pub(super) fn remedy(&self, remedy: &str, name: &str) -> String {
         let remedy = remedy.replace("NAME", name);
-        if !self.named {
+        if !self.is_explicit {
             return remedy;
         }
         let namespace = &self.namespace;
@@ -101,25 +101,25 @@ impl Session {
         let found = self.miniclusters().get_opt(name).await;
         match found {
             Ok(Some(minicluster)) => Ok(minicluster),
-            Ok(None) => Err(self.no_such(name).await),
+            Ok(None) => Err(self.minicluster_not_found(name).await),
             Err(error) => Err(self.explain(error, &format!("failed to get {name:?}")).await),
         }
     }
 
     /// The error for a MiniCluster that does not exist, with similar names.
-    pub(super) async fn no_such(&self, name: &str) -> anyhow::Error {
+    pub(super) async fn minicluster_not_found(&self, name: &str) -> anyhow::Error {
         let listed = match self.miniclusters().list_metadata(&ListParams::default()).await {
             Ok(listed) => listed,
             Err(error) => return self.explain(error, "failed to list MiniClusters").await,
         };
         let names: Vec<String> = listed.items.iter().map(ResourceExt::name_any).collect();
-        self.none("MiniCluster", name, &names)
+        self.not_found("MiniCluster", name, &names)
     }
 
     /// The error for an object that does not exist, with similar names.
-    pub(super) fn none(&self, what: &str, name: &str, names: &[String]) -> anyhow::Error {
+    pub(super) fn not_found(&self, what: &str, name: &str, names: &[String]) -> anyhow::Error {
         let namespace = &self.namespace;
-        anyhow!("there is no {what} {name:?} in {namespace}\nhint: {}", hint(name, names))
+        anyhow!("there is no {what} {name:?} in {namespace}\nhint: {}", suggest_names(name, names))
     }
 
     /// An error of the API server, with a hint what to do.
@@ -136,14 +136,14 @@ impl Session {
                 403 => "ask an administrator for the permission, or choose a namespace with -n",
                 404 => "`kubectl get namespaces` lists the namespaces",
                 409 => "delete it first, or choose another name",
-                _ => return api_error(what, error),
+                _ => return with_server_message(what, error),
             },
             kube::Error::Service(_) | kube::Error::HyperError(_) => {
                 "check that the API server, and its proxy if any, is running: try `kubectl version`"
             }
-            _ => return api_error(what, error),
+            _ => return with_server_message(what, error),
         };
-        anyhow!("{:#}\nhint: {hint}", api_error(what, error))
+        anyhow!("{:#}\nhint: {hint}", with_server_message(what, error))
     }
 
     /// Discovery is allowed for every authenticated user.
@@ -160,7 +160,7 @@ impl Session {
 }
 
 /// The API server's own message, without what kube adds.
-fn api_error(what: &str, error: kube::Error) -> anyhow::Error {
+fn with_server_message(what: &str, error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow!("{what}: {}", status.message),
         error => anyhow::Error::new(error).context(what.to_owned()),
@@ -168,7 +168,7 @@ fn api_error(what: &str, error: kube::Error) -> anyhow::Error {
 }
 
 /// Suggests similar names.
-fn hint(name: &str, names: &[String]) -> String {
+fn suggest_names(name: &str, names: &[String]) -> String {
     /// The maximum number of suggestions.
     const SHOWN: usize = 3;
     // Chosen by hand: a short name with one wrong or missing letter is above it.
@@ -196,11 +196,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_alike_are_told_best_first() {
+    fn similar_names_are_suggested_best_first() {
         let names = ["hello", "hello-2", "lammps", "a", "b"].map(String::from);
-        assert_eq!(hint("hallo", &names), "did you mean \"hello\" or \"hello-2\"?");
-        assert_eq!(hint("zzz", &names), "`kubectl minicluster list` lists all");
-        assert_eq!(hint("zzz", &names[2..3]), "there is \"lammps\"");
-        assert!(hint("zzz", &[]).starts_with("there are none"));
+        assert_eq!(suggest_names("hallo", &names), "did you mean \"hello\" or \"hello-2\"?");
+        assert_eq!(suggest_names("zzz", &names), "`kubectl minicluster list` lists all");
+        assert_eq!(suggest_names("zzz", &names[2..3]), "there is \"lammps\"");
+        assert!(suggest_names("zzz", &[]).starts_with("there are none"));
     }
 }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::exec::{Place, exec};
+use super::exec::{ExecPod, exec};
+use super::pod_commands;
 use super::session::Session;
-use super::words;
 
 /// Open a shell in a MiniCluster, in which `flux` commands connect to its instance. Without a
 /// terminal it runs the commands from standard input.
@@ -21,6 +21,6 @@ pub(super) struct Arguments {
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
-    let place = Place::find(session, &arguments.name, arguments.rank).await?;
-    exec(session, &place, &words::shell(&place.mount), true).await
+    let place = ExecPod::find(session, &arguments.name, arguments.rank).await?;
+    exec(session, &place, &pod_commands::shell(&place.mount), true).await
 }

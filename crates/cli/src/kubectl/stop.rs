@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::session::Session;
-use super::target::{Found, Kind, Target, find};
+use super::target::{FoundObject, ObjectKind, Target, find};
 use crate::print;
 
 /// Stop queues, jobs or MiniClusters.
@@ -45,28 +45,32 @@ pub(super) struct ResumeArguments {
 
 /// What to do with the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum StopAction {
     Stop,
     Drain,
     Resume,
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
-    let wish = if arguments.drain { Wish::Drain } else { Wish::Stop };
-    each(session, &arguments.name, wish).await
+    let wish = if arguments.drain { StopAction::Drain } else { StopAction::Stop };
+    apply_to_all(session, &arguments.name, wish).await
 }
 
 pub(super) async fn resume(session: &Session, arguments: &ResumeArguments) -> Result<ExitCode> {
-    each(session, &arguments.name, Wish::Resume).await
+    apply_to_all(session, &arguments.name, StopAction::Resume).await
 }
 
-async fn each(session: &Session, names: &[Target], wish: Wish) -> Result<ExitCode> {
+async fn apply_to_all(session: &Session, names: &[Target], wish: StopAction) -> Result<ExitCode> {
     for name in names {
-        match find(session, name, &[Kind::Setup, Kind::Job, Kind::MiniCluster]).await? {
-            Found::Setup(setup) => carry_out(session, &*setup, of_setup(&setup, wish)).await?,
-            Found::Job(job) => carry_out(session, &*job, of_job(&job, wish)?).await?,
-            Found::MiniCluster(minicluster) => {
-                carry_out(session, &*minicluster, of_minicluster(&minicluster, wish)?).await?;
+        match find(session, name, &[ObjectKind::Setup, ObjectKind::Job, ObjectKind::MiniCluster])
+            .await?
+        {
+            FoundObject::Setup(setup) => {
+                apply(session, &*setup, change_setup(&setup, wish)).await?
+            }
+            FoundObject::Job(job) => apply(session, &*job, change_job(&job, wish)?).await?,
+            FoundObject::MiniCluster(minicluster) => {
+                apply(session, &*minicluster, change_minicluster(&minicluster, wish)?).await?;
             }
         }
     }
@@ -75,12 +79,12 @@ async fn each(session: &Session, names: &[Target], wish: Wish) -> Result<ExitCod
 
 /// The change to make, if any, and the message to print.
 #[derive(Debug, PartialEq)]
-struct Change {
+struct StopChange {
     patch: Option<Value>,
-    said: String,
+    message: String,
 }
 
-async fn carry_out<K>(session: &Session, object: &K, change: Change) -> Result<()>
+async fn apply<K>(session: &Session, object: &K, change: StopChange) -> Result<()>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -95,30 +99,30 @@ where
         }
     }
     let kind = format!("{}.{}", K::kind(&()).to_lowercase(), K::group(&()));
-    print::output(format!("{kind}/{name} {}\n", change.said))
+    print::output(format!("{kind}/{name} {}\n", change.message))
 }
 
-fn of_setup(setup: &FluxSetup, wish: Wish) -> Change {
+fn change_setup(setup: &FluxSetup, wish: StopAction) -> StopChange {
     let status = setup.status.clone().unwrap_or_default();
     let (pending, admitted) = (status.pending_workloads, status.admitted_workloads);
     let (policy, said) = match wish {
-        Wish::Stop => (
+        StopAction::Stop => (
             StopPolicy::Hold,
             format!("stopped: it admits no more jobs; jobs that keep running: {admitted}"),
         ),
-        Wish::Drain => (
+        StopAction::Drain => (
             StopPolicy::HoldAndDrain,
             format!("stopped: it admits no more jobs; jobs that are evicted: {admitted}"),
         ),
-        Wish::Resume => (StopPolicy::None, format!("resumed; waiting jobs: {pending}")),
+        StopAction::Resume => (StopPolicy::None, format!("resumed; waiting jobs: {pending}")),
     };
     if setup.spec.stop_policy == policy {
         return unchanged(wish);
     }
-    Change { patch: Some(json!({ "spec": { "stopPolicy": policy } })), said }
+    StopChange { patch: Some(json!({ "spec": { "stopPolicy": policy } })), message: said }
 }
 
-fn of_job(job: &FluxJob, wish: Wish) -> Result<Change> {
+fn change_job(job: &FluxJob, wish: StopAction) -> Result<StopChange> {
     let status = job.status.clone().unwrap_or_default();
     if status.finish_time.is_some() {
         bail!("the job {:?} has finished: there is nothing to stop or resume", job.name_any());
@@ -127,36 +131,41 @@ fn of_job(job: &FluxJob, wish: Wish) -> Result<Change> {
         Some(admission) => format!("stopped: {} released", nodes(admission.size)),
         None => "stopped: it is not admitted until it is resumed".into(),
     };
-    suspend(job.spec.suspend, wish, said, "resumed: it waits for quota")
+    set_suspend(job.spec.suspend, wish, said, "resumed: it waits for quota")
 }
 
-fn of_minicluster(minicluster: &MiniCluster, wish: Wish) -> Result<Change> {
+fn change_minicluster(minicluster: &MiniCluster, wish: StopAction) -> Result<StopChange> {
     let said = format!("stopped: {} released", nodes(minicluster.spec.size));
-    suspend(minicluster.spec.suspend, wish, said, "resumed: it starts again")
+    set_suspend(minicluster.spec.suspend, wish, said, "resumed: it starts again")
 }
 
-fn suspend(suspended: bool, wish: Wish, stopped: String, resumed: &str) -> Result<Change> {
+fn set_suspend(
+    suspended: bool,
+    wish: StopAction,
+    stopped: String,
+    resumed: &str,
+) -> Result<StopChange> {
     let (wanted, said) = match wish {
-        Wish::Drain => bail!("--drain is for queues\nhint: omit it"),
-        Wish::Stop => (true, stopped),
-        Wish::Resume => (false, resumed.to_owned()),
+        StopAction::Drain => bail!("--drain is for queues\nhint: omit it"),
+        StopAction::Stop => (true, stopped),
+        StopAction::Resume => (false, resumed.to_owned()),
     };
     if suspended == wanted {
         return Ok(unchanged(wish));
     }
-    Ok(Change { patch: Some(json!({ "spec": { "suspend": wanted } })), said })
+    Ok(StopChange { patch: Some(json!({ "spec": { "suspend": wanted } })), message: said })
 }
 
 fn nodes(count: i32) -> String {
-    Resource::Nodes.amount(count.into())
+    Resource::Nodes.describe(count.into())
 }
 
-fn unchanged(wish: Wish) -> Change {
+fn unchanged(wish: StopAction) -> StopChange {
     let said = match wish {
-        Wish::Stop | Wish::Drain => "unchanged: it is already stopped",
-        Wish::Resume => "unchanged: it is not stopped",
+        StopAction::Stop | StopAction::Drain => "unchanged: it is already stopped",
+        StopAction::Resume => "unchanged: it is not stopped",
     };
-    Change { patch: None, said: said.into() }
+    StopChange { patch: None, message: said.into() }
 }
 
 #[cfg(test)]
@@ -173,43 +182,50 @@ mod tests {
         setup
     }
 
-    fn policy(change: &Change) -> Option<&str> {
+    fn policy(change: &StopChange) -> Option<&str> {
         change.patch.as_ref()?["spec"]["stopPolicy"].as_str()
     }
 
     #[test]
-    fn a_queue_is_held_drained_and_let_go_on() {
-        let stopped = of_setup(&setup("None"), Wish::Stop);
+    fn a_queue_is_stopped_drained_and_resumed() {
+        let stopped = change_setup(&setup("None"), StopAction::Stop);
         assert_eq!(policy(&stopped), Some("Hold"));
-        assert_eq!(stopped.said, "stopped: it admits no more jobs; jobs that keep running: 1");
-        assert_eq!(policy(&of_setup(&setup("Hold"), Wish::Drain)), Some("HoldAndDrain"));
-        let resumed = of_setup(&setup("HoldAndDrain"), Wish::Resume);
+        assert_eq!(stopped.message, "stopped: it admits no more jobs; jobs that keep running: 1");
+        assert_eq!(policy(&change_setup(&setup("Hold"), StopAction::Drain)), Some("HoldAndDrain"));
+        let resumed = change_setup(&setup("HoldAndDrain"), StopAction::Resume);
         assert_eq!(policy(&resumed), Some("None"));
-        assert_eq!(resumed.said, "resumed; waiting jobs: 3");
+        assert_eq!(resumed.message, "resumed; waiting jobs: 3");
     }
 
     #[test]
-    fn what_is_so_already_is_not_written_again() {
-        for (policy, wish) in
-            [("Hold", Wish::Stop), ("HoldAndDrain", Wish::Drain), ("None", Wish::Resume)]
-        {
-            let change = of_setup(&setup(policy), wish);
+    fn an_object_in_the_requested_state_is_not_changed() {
+        for (policy, wish) in [
+            ("Hold", StopAction::Stop),
+            ("HoldAndDrain", StopAction::Drain),
+            ("None", StopAction::Resume),
+        ] {
+            let change = change_setup(&setup(policy), wish);
             assert_eq!(change.patch, None);
-            assert!(change.said.starts_with("unchanged: "), "{}", change.said);
+            assert!(change.message.starts_with("unchanged: "), "{}", change.message);
         }
-        assert_eq!(suspend(true, Wish::Stop, String::new(), "").unwrap().patch, None);
+        assert_eq!(set_suspend(true, StopAction::Stop, String::new(), "").unwrap().patch, None);
     }
 
     #[test]
-    fn a_job_is_suspended_unless_it_has_ended() {
+    fn a_job_is_suspended_unless_it_has_finished() {
         let mut job = FluxJob::new("a", serde_json::from_value(json!({})).unwrap());
-        let change = of_job(&job, Wish::Stop).unwrap();
+        let change = change_job(&job, StopAction::Stop).unwrap();
         assert_eq!(change.patch, Some(json!({ "spec": { "suspend": true } })));
         assert!(
-            of_job(&job, Wish::Drain).unwrap_err().to_string().contains("--drain is for queues")
+            change_job(&job, StopAction::Drain)
+                .unwrap_err()
+                .to_string()
+                .contains("--drain is for queues")
         );
         let status = json!({ "finishTime": "2026-01-01T00:00:00Z" });
         job.status = Some(serde_json::from_value(status).unwrap());
-        assert!(of_job(&job, Wish::Stop).unwrap_err().to_string().contains("has finished"));
+        assert!(
+            change_job(&job, StopAction::Stop).unwrap_err().to_string().contains("has finished")
+        );
     }
 }

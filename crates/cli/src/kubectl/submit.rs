@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use super::exec::{Place, exec};
+use super::exec::{ExecPod, exec};
+use super::pod_commands;
 use super::session::Session;
-use super::words;
 
 /// Submit a job to a MiniCluster and print its id.
 ///
@@ -27,6 +27,6 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     if words.is_empty() {
         bail!("nothing to submit\nhint: give a command, as in `submit {name} -N2 -- hostname`");
     }
-    let place = Place::find(session, name, 0).await?;
-    exec(session, &place, &words::submit(&place.mount, words), false).await
+    let place = ExecPod::find(session, name, 0).await?;
+    exec(session, &place, &pod_commands::submit(&place.mount, words), false).await
 }

@@ -20,7 +20,7 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// Formats an age like kubectl: with two units as long as the second one matters.
-pub(super) fn age(seconds: i64) -> String {
+pub(super) fn format_age(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     let two = |large: i64, large_unit: char, small: i64, small_unit: char| match small {
         0 => format!("{large}{large_unit}"),
@@ -57,7 +57,7 @@ mod tests {
 
     /// What `kubectl get` prints, from `HumanDuration` of Kubernetes' apimachinery.
     #[test]
-    fn ages_read_as_kubectls() {
+    fn ages_are_formatted_like_kubectls() {
         let (minute, hour, day) = (60, 3600, 86400);
         for (seconds, expected) in [
             (-5, "0s"),
@@ -74,7 +74,7 @@ mod tests {
             (729 * day, "729d"),
             (731 * day, "2y1d"),
         ] {
-            assert_eq!(age(seconds), expected, "{seconds}");
+            assert_eq!(format_age(seconds), expected, "{seconds}");
         }
     }
 }

@@ -13,29 +13,29 @@ use super::session::Session;
 
 /// A kind that can precede a name, before a slash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     Setup,
     Job,
     MiniCluster,
 }
 
-impl Kind {
+impl ObjectKind {
     /// Its names, as kubectl accepts them: the first is the shortest, the last is for messages.
-    fn words(self) -> [&'static str; 4] {
+    fn names(self) -> [&'static str; 4] {
         match self {
-            Kind::Setup => ["fs", "fluxsetup", "fluxsetups", "FluxSetup"],
-            Kind::Job => ["fj", "fluxjob", "fluxjobs", "FluxJob"],
-            Kind::MiniCluster => ["mc", "minicluster", "miniclusters", "MiniCluster"],
+            ObjectKind::Setup => ["fs", "fluxsetup", "fluxsetups", "FluxSetup"],
+            ObjectKind::Job => ["fj", "fluxjob", "fluxjobs", "FluxJob"],
+            ObjectKind::MiniCluster => ["mc", "minicluster", "miniclusters", "MiniCluster"],
         }
     }
 
-    const ALL: [Kind; 3] = [Kind::Setup, Kind::Job, Kind::MiniCluster];
+    const ALL: [ObjectKind; 3] = [ObjectKind::Setup, ObjectKind::Job, ObjectKind::MiniCluster];
 }
 
 /// A name, with or without its kind: `fs/team`, `team`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    kind: Option<Kind>,
+    kind: Option<ObjectKind>,
     name: String,
 }
 
@@ -46,7 +46,7 @@ impl FromStr for Target {
         let Some((word, name)) = text.split_once('/') else {
             return Ok(Target { kind: None, name: text.into() });
         };
-        let kind = Kind::ALL.into_iter().find(|kind| kind.words().contains(&word));
+        let kind = ObjectKind::ALL.into_iter().find(|kind| kind.names().contains(&word));
         match kind {
             Some(_) if !name.is_empty() => Ok(Target { kind, name: name.into() }),
             _ => {
@@ -59,36 +59,42 @@ impl FromStr for Target {
 
 /// The object that a name refers to.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum FoundObject {
     Setup(Box<FluxSetup>),
     Job(Box<FluxJob>),
     MiniCluster(Box<MiniCluster>),
 }
 
-impl Found {
-    fn kind(&self) -> Kind {
+impl FoundObject {
+    fn kind(&self) -> ObjectKind {
         match self {
-            Found::Setup(_) => Kind::Setup,
-            Found::Job(_) => Kind::Job,
-            Found::MiniCluster(_) => Kind::MiniCluster,
+            FoundObject::Setup(_) => ObjectKind::Setup,
+            FoundObject::Job(_) => ObjectKind::Job,
+            FoundObject::MiniCluster(_) => ObjectKind::MiniCluster,
         }
     }
 }
 
 /// Finds the object that a name refers to, among these kinds.
-pub(super) async fn find(session: &Session, target: &Target, kinds: &[Kind]) -> Result<Found> {
-    let asked: Vec<Kind> = match target.kind {
+pub(super) async fn find(
+    session: &Session,
+    target: &Target,
+    kinds: &[ObjectKind],
+) -> Result<FoundObject> {
+    let requested: Vec<ObjectKind> = match target.kind {
         Some(kind) => vec![kind],
         None => kinds.to_vec(),
     };
     let mut found = Vec::new();
     let mut refused = None;
-    for kind in &asked {
+    for kind in &requested {
         let looked = match kind {
-            Kind::Setup => look(session, &target.name).await.map(|it| it.map(Found::Setup)),
-            Kind::Job => look(session, &target.name).await.map(|it| it.map(Found::Job)),
-            Kind::MiniCluster => {
-                look(session, &target.name).await.map(|it| it.map(Found::MiniCluster))
+            ObjectKind::Setup => {
+                get(session, &target.name).await.map(|it| it.map(FoundObject::Setup))
+            }
+            ObjectKind::Job => get(session, &target.name).await.map(|it| it.map(FoundObject::Job)),
+            ObjectKind::MiniCluster => {
+                get(session, &target.name).await.map(|it| it.map(FoundObject::MiniCluster))
             }
         };
         match looked {
@@ -102,11 +108,11 @@ pub(super) async fn find(session: &Session, target: &Target, kinds: &[Kind]) -> 
         (None, Some(error)) => {
             Err(session.explain(error, &format!("failed to get {:?}", target.name)).await)
         }
-        (None, None) => Err(none(session, &target.name, &asked).await),
+        (None, None) => Err(not_found(session, &target.name, &requested).await),
     }
 }
 
-async fn look<K>(session: &Session, name: &str) -> kube::Result<Option<Box<K>>>
+async fn get<K>(session: &Session, name: &str) -> kube::Result<Option<Box<K>>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned,
     K: std::fmt::Debug,
@@ -115,12 +121,14 @@ where
 }
 
 /// The intended object. The MiniCluster of a job with the same name is part of the job.
-fn choose(mut found: Vec<Found>, name: &str) -> Result<Option<Found>> {
-    if found.iter().any(|it| it.kind() == Kind::Job) {
-        found.retain(|it| !matches!(it, Found::MiniCluster(made) if owner(made).is_some()));
+fn choose(mut found: Vec<FoundObject>, name: &str) -> Result<Option<FoundObject>> {
+    if found.iter().any(|it| it.kind() == ObjectKind::Job) {
+        found.retain(
+            |it| !matches!(it, FoundObject::MiniCluster(made) if owning_job(made).is_some()),
+        );
     }
     if let [_, _, ..] = found.as_slice() {
-        let words = found.iter().map(|it| it.kind().words());
+        let words = found.iter().map(|it| it.kind().names());
         let (kinds, forms): (Vec<_>, Vec<_>) =
             words.map(|[short, .., kind]| (kind, format!("{short}/{name}"))).unzip();
         bail!(
@@ -130,8 +138,8 @@ fn choose(mut found: Vec<Found>, name: &str) -> Result<Option<Found>> {
         );
     }
     let found = found.pop();
-    if let Some(Found::MiniCluster(made)) = &found
-        && let Some(job) = owner(made)
+    if let Some(FoundObject::MiniCluster(made)) = &found
+        && let Some(job) = owning_job(made)
     {
         bail!("the MiniCluster {name:?} belongs to a job\nhint: write fj/{job}");
     }
@@ -139,27 +147,27 @@ fn choose(mut found: Vec<Found>, name: &str) -> Result<Option<Found>> {
 }
 
 /// The FluxJob that owns a MiniCluster.
-fn owner(minicluster: &MiniCluster) -> Option<&str> {
+fn owning_job(minicluster: &MiniCluster) -> Option<&str> {
     let mut owners = minicluster.owner_references().iter();
     owners.find(|owner| owner.kind == FluxJob::kind(&())).map(|owner| owner.name.as_str())
 }
 
 /// The error for a name that does not exist, with similar names.
-async fn none(session: &Session, name: &str, asked: &[Kind]) -> anyhow::Error {
+async fn not_found(session: &Session, name: &str, requested: &[ObjectKind]) -> anyhow::Error {
     let mut names = Vec::new();
-    for kind in asked {
+    for kind in requested {
         let listed = match kind {
-            Kind::Setup => names_of::<FluxSetup>(session).await,
-            Kind::Job => names_of::<FluxJob>(session).await,
-            Kind::MiniCluster => names_of::<MiniCluster>(session).await,
+            ObjectKind::Setup => names_of::<FluxSetup>(session).await,
+            ObjectKind::Job => names_of::<FluxJob>(session).await,
+            ObjectKind::MiniCluster => names_of::<MiniCluster>(session).await,
         };
         match listed {
             Ok(listed) => names.extend(listed),
             Err(error) => return session.explain(error, "failed to list objects").await,
         }
     }
-    let kinds: Vec<&str> = asked.iter().map(|kind| kind.words()[3]).collect();
-    session.none(&kinds.join(" or "), name, &names)
+    let kinds: Vec<&str> = requested.iter().map(|kind| kind.names()[3]).collect();
+    session.not_found(&kinds.join(" or "), name, &names)
 }
 
 async fn names_of<K>(session: &Session) -> kube::Result<Vec<String>>
@@ -177,45 +185,48 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn job() -> Found {
-        Found::Job(Box::new(FluxJob::new("fs", serde_json::from_value(json!({})).unwrap())))
+    fn job() -> FoundObject {
+        FoundObject::Job(Box::new(FluxJob::new("fs", serde_json::from_value(json!({})).unwrap())))
     }
 
-    fn setup() -> Found {
-        Found::Setup(Box::new(FluxSetup::new("fs", serde_json::from_value(json!({})).unwrap())))
+    fn setup() -> FoundObject {
+        FoundObject::Setup(Box::new(FluxSetup::new(
+            "fs",
+            serde_json::from_value(json!({})).unwrap(),
+        )))
     }
 
-    fn made(owned: bool) -> Found {
+    fn minicluster_found(owned: bool) -> FoundObject {
         let mut made = minicluster(json!({ "containers": [{}] }), json!({}));
         if owned {
             let owner = json!([{ "apiVersion": "flux-framework.org/v1alpha2", "kind": "FluxJob", "name": "fs", "uid": "1" }]);
             made.metadata.owner_references = serde_json::from_value(owner).unwrap();
         }
-        Found::MiniCluster(Box::new(made))
+        FoundObject::MiniCluster(Box::new(made))
     }
 
     #[test]
-    fn a_kind_may_stand_before_the_name() {
+    fn a_name_may_have_its_kind_before_it() {
         let parsed = |text: &str| text.parse::<Target>().map(|target| (target.kind, target.name));
         assert_eq!(parsed("team"), Ok((None, "team".into())));
         for word in ["fs", "fluxsetup", "fluxsetups", "FluxSetup"] {
-            assert_eq!(parsed(&format!("{word}/a")), Ok((Some(Kind::Setup), "a".into())));
+            assert_eq!(parsed(&format!("{word}/a")), Ok((Some(ObjectKind::Setup), "a".into())));
         }
-        assert_eq!(parsed("fj/a"), Ok((Some(Kind::Job), "a".into())));
+        assert_eq!(parsed("fj/a"), Ok((Some(ObjectKind::Job), "a".into())));
         assert!(parsed("pod/a").unwrap_err().contains("fs/NAME"));
         assert!(parsed("fj/").is_err());
     }
 
     #[test]
-    fn a_name_of_several_things_is_an_error_that_says_how_to_write_it() {
+    fn an_ambiguous_name_is_an_error_with_a_hint() {
         let error = choose(vec![setup(), job()], "fs").unwrap_err().to_string();
         assert_eq!(
             error,
             "\"fs\" is the name of a FluxSetup and of a FluxJob\nhint: write fs/fs or fj/fs"
         );
-        assert_eq!(choose(vec![job(), made(true)], "fs").unwrap(), Some(job()));
-        assert!(choose(vec![job(), made(false)], "fs").is_err());
-        let error = choose(vec![made(true)], "fs").unwrap_err().to_string();
+        assert_eq!(choose(vec![job(), minicluster_found(true)], "fs").unwrap(), Some(job()));
+        assert!(choose(vec![job(), minicluster_found(false)], "fs").is_err());
+        let error = choose(vec![minicluster_found(true)], "fs").unwrap_err().to_string();
         assert!(error.ends_with("hint: write fj/fs"), "{error}");
         assert_eq!(choose(Vec::new(), "fs").unwrap(), None);
     }

@@ -8,22 +8,22 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Raw mode: keys, including ^C, go directly to the program. Dropping it restores the terminal.
-pub(super) struct Raw {
+pub(super) struct RawMode {
     before: Termios,
 }
 
-impl Raw {
+impl RawMode {
     /// Puts the terminal on standard input into raw mode.
-    pub(super) fn enter() -> std::io::Result<Raw> {
+    pub(super) fn enter() -> std::io::Result<RawMode> {
         let before = tcgetattr(stdin())?;
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(stdin(), OptionalActions::Drain, &raw)?;
-        Ok(Raw { before })
+        Ok(RawMode { before })
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
         // A closed terminal need not be restored.
         let _gone = tcsetattr(stdin(), OptionalActions::Flush, &self.before);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::queueing::ledger::{Ledger, setup_name};
-use flux_operator_plan::queueing::namespace_room;
+use flux_operator_plan::queueing::namespace_quota;
 use flux_operator_plan::queueing::quantity::amounts;
-use flux_operator_plan::view::{AboutToStart, View};
+use flux_operator_plan::view::{QueueView, TentativeAdmissions};
 use flux_operator_queue::{Millis, Resources, SetupName};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceQuota;
@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// The objects that the user may list.
 #[derive(Default)]
-pub(super) struct Objects {
+pub(super) struct ListedObjects {
     pub(super) setups: Vec<Arc<FluxSetup>>,
     pub(super) jobs: Vec<FluxJob>,
     pub(super) miniclusters: Vec<MiniCluster>,
@@ -52,46 +52,46 @@ impl Missing {
 }
 
 /// The state of all queues at one moment, as the operator would compute it.
-pub(super) struct Decided {
+pub(super) struct QueueSnapshot {
     ledger: Ledger,
-    about_to_start: AboutToStart,
+    about_to_start: TentativeAdmissions,
     now: Millis,
 }
 
-impl Decided {
+impl QueueSnapshot {
     /// Puts all objects into a ledger, and runs one scheduler cycle. Setups in `home` may serve
     /// other namespaces.
-    pub(super) fn of(objects: &Objects, home: &str, now: Timestamp) -> Decided {
+    pub(super) fn compute(objects: &ListedObjects, home: &str, now: Timestamp) -> QueueSnapshot {
         let now = now.as_millisecond();
         let mut ledger = Ledger::new(home);
         for (name, labels) in &objects.namespaces {
             ledger.put_namespace(name, Some(labels.clone()));
         }
         for (name, value) in &objects.classes {
-            ledger.put_class(name, Some(*value));
+            ledger.put_priority_class(name, Some(*value));
         }
         for (namespace, quotas) in by_namespace(&objects.quotas) {
-            ledger.put_namespace_room(namespace, namespace_room(quotas.into_iter()));
+            ledger.put_namespace_quota(namespace, namespace_quota(quotas.into_iter()));
         }
         for setup in &objects.setups {
             ledger.put_setup(setup);
         }
-        ledger.put_nodes(nodes(objects));
+        ledger.put_node_capacity(node_capacity(objects));
         for minicluster in &objects.miniclusters {
             ledger.put_minicluster(minicluster, now);
         }
         let named: HashMap<(Option<&String>, Option<&String>), &MiniCluster> =
-            objects.miniclusters.iter().map(|named| (place(&named.metadata), named)).collect();
+            objects.miniclusters.iter().map(|named| (key(&named.metadata), named)).collect();
         for job in &objects.jobs {
-            ledger.put_job(job, named.get(&place(&job.metadata)).copied(), now);
+            ledger.put_job(job, named.get(&key(&job.metadata)).copied(), now);
         }
-        let about_to_start = AboutToStart::decide(&mut ledger, now);
-        Decided { ledger, about_to_start, now }
+        let about_to_start = TentativeAdmissions::decide(&mut ledger, now);
+        QueueSnapshot { ledger, about_to_start, now }
     }
 
     /// The view of the queues.
-    pub(super) fn view(&self) -> View<'_> {
-        View::new(&self.ledger, &self.about_to_start, self.now)
+    pub(super) fn view(&self) -> QueueView<'_> {
+        QueueView::new(&self.ledger, &self.about_to_start, self.now)
     }
 }
 
@@ -107,16 +107,16 @@ fn by_namespace(quotas: &[ResourceQuota]) -> BTreeMap<&str, Vec<&ResourceQuota>>
 }
 
 /// The namespace and name of an object.
-fn place(metadata: &ObjectMeta) -> (Option<&String>, Option<&String>) {
+fn key(metadata: &ObjectMeta) -> (Option<&String>, Option<&String>) {
     (metadata.namespace.as_ref(), metadata.name.as_ref())
 }
 
 /// The capacity of nodes. Only the operator computes it; its result is in the status.
-fn nodes(objects: &Objects) -> HashMap<SetupName, Resources> {
+fn node_capacity(objects: &ListedObjects) -> HashMap<SetupName, Resources> {
     let asking = objects.setups.iter().filter(|setup| setup.spec.quota_from_nodes.is_some());
     let counted = asking.filter_map(|setup| {
-        let room = setup.status.as_ref().and_then(|status| amounts(&status.room).ok())?;
-        Some((setup_name(&**setup), room))
+        let capacity = setup.status.as_ref().and_then(|status| amounts(&status.room).ok())?;
+        Some((setup_name(&**setup), capacity))
     });
     counted.collect()
 }
@@ -125,13 +125,13 @@ fn nodes(objects: &Objects) -> HashMap<SetupName, Resources> {
 pub(super) mod tests {
     use super::*;
     use flux_operator_api::validate;
-    use flux_operator_plan::view::Standing;
-    use flux_operator_queue::{Reason, Resource};
+    use flux_operator_plan::view::AdmissionStatus;
+    use flux_operator_queue::{Resource, WaitReason};
     use serde_json::{Value, json};
 
     /// Objects in the namespace `team`, created in this order, one second apart.
-    pub(in crate::kubectl) fn objects(manifests: &[Value]) -> Objects {
-        let mut objects = Objects::default();
+    pub(in crate::kubectl) fn objects(manifests: &[Value]) -> ListedObjects {
+        let mut objects = ListedObjects::default();
         objects.namespaces.insert("team".into(), BTreeMap::new());
         for (place, manifest) in manifests.iter().enumerate() {
             let mut manifest = manifest.clone();
@@ -150,8 +150,8 @@ pub(super) mod tests {
         objects
     }
 
-    pub(in crate::kubectl) fn decided(manifests: &[Value]) -> Decided {
-        Decided::of(&objects(manifests), "operator-system", now())
+    pub(in crate::kubectl) fn decided(manifests: &[Value]) -> QueueSnapshot {
+        QueueSnapshot::compute(&objects(manifests), "operator-system", now())
     }
 
     /// Five minutes after the first object.
@@ -190,7 +190,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_is_about_to_be_admitted_still_waits() {
+    fn a_job_about_to_be_admitted_still_waits() {
         let jobs = [setup(3), admitted("a", 2, json!({})), job("b", json!({ "size": 1 }))];
         let decided = decided(&jobs);
         let view = decided.view();
@@ -198,31 +198,35 @@ pub(super) mod tests {
         let usage = view.usage(&queue);
         assert_eq!((usage.admitted, usage.pending), (1, 1));
         assert_eq!(usage.used.amount(&Resource::Nodes), 2);
-        assert!(matches!(view.standing(&"b".into()), Standing::Next(_)));
+        assert!(matches!(view.admission_status(&"b".into()), AdmissionStatus::Admissible(_)));
         assert_eq!(view.position(&"b".into()), Some(0));
     }
 
     #[test]
-    fn a_resource_quota_of_the_namespace_counts() {
+    fn the_resource_quota_of_the_namespace_is_respected() {
         let mut objects = objects(&[setup(4), job("a", json!({ "size": 3 }))]);
         objects.quotas = serde_json::from_value(json!([{
             "metadata": { "name": "few", "namespace": "team" },
             "spec": { "hard": { "pods": "2" } },
         }]))
         .unwrap();
-        let decided = Decided::of(&objects, "operator-system", now());
+        let decided = QueueSnapshot::compute(&objects, "operator-system", now());
         let view = decided.view();
-        let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has quota") };
-        assert!(matches!(waiting.reason, Reason::NamespaceQuota { .. }), "{waiting:?}");
+        let AdmissionStatus::Waiting(waiting) = view.admission_status(&"a".into()) else {
+            panic!("it has quota")
+        };
+        assert!(matches!(waiting.reason, WaitReason::NamespaceQuota { .. }), "{waiting:?}");
     }
 
     #[test]
-    fn the_room_that_the_operator_found_on_nodes_is_in_the_status() {
+    fn the_capacity_of_nodes_is_read_from_the_status() {
         let mut setup = object("FluxSetup", "main", json!({ "quotaFromNodes": {} }));
         setup["status"] = json!({ "room": { "nodes": "2", "cpu": "4" } });
         let decided = decided(&[setup, job("a", json!({ "size": 3 }))]);
         let view = decided.view();
-        let Standing::Waits(waiting) = view.standing(&"a".into()) else { panic!("it has quota") };
-        assert!(matches!(waiting.reason, Reason::ExceedsQuota { .. }), "{waiting:?}");
+        let AdmissionStatus::Waiting(waiting) = view.admission_status(&"a".into()) else {
+            panic!("it has quota")
+        };
+        assert!(matches!(waiting.reason, WaitReason::ExceedsQuota { .. }), "{waiting:?}");
     }
 }

@@ -12,41 +12,43 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 /// The state of a watched MiniCluster.
-pub(super) enum Seen {
+pub(super) enum WatchedState {
     /// Its current state.
-    Now(MiniCluster),
+    Current(MiniCluster),
     /// It was deleted; with its last state, if known.
-    Gone(Option<MiniCluster>),
+    Deleted(Option<MiniCluster>),
 }
 
 /// Watches this MiniCluster, and not a later one with the same name, until `found` returns `Some`.
-pub(super) async fn minicluster<R>(
+pub(super) async fn watch_minicluster<R>(
     api: Api<MiniCluster>,
     which: &MiniCluster,
-    mut found: impl FnMut(Seen) -> Option<R>,
+    mut found: impl FnMut(WatchedState) -> Option<R>,
 ) -> Result<R> {
     let one = watcher::Config::default().fields(&format!("metadata.name={}", which.name_any()));
     // An interrupted watch does not report a deletion; but then the next list lacks the object.
     let mut listed = false;
-    until(api, one, |event| match event {
+    watch_until(api, one, |event| match event {
         Event::Init => {
             listed = false;
             None
         }
-        Event::InitDone if !listed => found(Seen::Gone(None)),
+        Event::InitDone if !listed => found(WatchedState::Deleted(None)),
         Event::InitDone => None,
         Event::Apply(now) | Event::InitApply(now) if now.uid() == which.uid() => {
             listed = true;
-            found(Seen::Now(now))
+            found(WatchedState::Current(now))
         }
-        Event::Delete(last) if last.uid() == which.uid() => found(Seen::Gone(Some(last))),
+        Event::Delete(last) if last.uid() == which.uid() => {
+            found(WatchedState::Deleted(Some(last)))
+        }
         Event::Apply(_) | Event::InitApply(_) | Event::Delete(_) => None,
     })
     .await
 }
 
 /// Watches objects until `found` returns `Some`.
-pub(super) async fn until<K, R>(
+pub(super) async fn watch_until<K, R>(
     api: Api<K>,
     config: watcher::Config,
     mut found: impl FnMut(Event<K>) -> Option<R>,

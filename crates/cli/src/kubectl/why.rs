@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_api::view::{Why, WhyState};
+use flux_operator_api::view::{AdmissionState, JobExplanation};
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_plan::queueing::ledger::uid_of;
 use flux_operator_plan::view::{of_job, of_minicluster};
@@ -14,11 +14,11 @@ use kube::ResourceExt;
 
 use super::Connection;
 use super::explanation::{Explanation, add_cluster, is_certain};
-use super::lookout::{Seen, look};
-use super::queue::Operator;
+use super::listing::{Listing, list_all};
+use super::queue::OperatorArguments;
 use super::session::Session;
-use super::target::{Found, Kind, Target, find};
-use super::view::{Decided, Missing, Objects};
+use super::target::{FoundObject, ObjectKind, Target, find};
+use super::view::{ListedObjects, Missing, QueueSnapshot};
 use crate::{input, print};
 
 /// Show why a job waits: its queue, its position, what is missing and which jobs would free it. For
@@ -45,7 +45,7 @@ pub(super) struct Arguments {
     output: Option<Output>,
 
     #[command(flatten)]
-    operator: Operator,
+    operator: OperatorArguments,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -57,116 +57,124 @@ enum Output {
 pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Result<ExitCode> {
     match (&arguments.filename, &arguments.name) {
         (Some(file), _) => {
-            let asked = read(file)?;
-            dry_run(Session::open(connection).await?, asked, arguments).await
+            let requested = read(file)?;
+            dry_run(Session::open(connection).await?, requested, arguments).await
         }
-        (None, Some(name)) => why(&Session::open(connection).await?, name, arguments).await,
+        (None, Some(name)) => explain(&Session::open(connection).await?, name, arguments).await,
         (None, None) => bail!("no job is given\nhint: give a name, or --dry-run -f FILE"),
     }
 }
 
-async fn why(session: &Session, name: &Target, arguments: &Arguments) -> Result<ExitCode> {
-    let found = find(session, name, &[Kind::Job, Kind::MiniCluster]).await?;
-    let (mut told, uid, conditions) = match found {
-        Found::Job(job) => {
+async fn explain(session: &Session, name: &Target, arguments: &Arguments) -> Result<ExitCode> {
+    let found = find(session, name, &[ObjectKind::Job, ObjectKind::MiniCluster]).await?;
+    let (mut reported, uid, conditions) = match found {
+        FoundObject::Job(job) => {
             let status = job.status.clone().unwrap_or_default();
             (of_job(&job), uid_of(&*job), status.conditions)
         }
-        Found::MiniCluster(minicluster) => {
+        FoundObject::MiniCluster(minicluster) => {
             let status = minicluster.status.clone().unwrap_or_default();
             (of_minicluster(&minicluster), uid_of(&*minicluster), status.conditions)
         }
-        Found::Setup(setup) => {
+        FoundObject::Setup(setup) => {
             let look = session.command(&format!("queue {}", setup.name_any()));
             bail!("{:?} is a queue\nhint: show it with `{look}`", setup.name_any());
         }
     };
     let now = Timestamp::now();
-    if told.state != WhyState::Ended {
-        match look(session).await? {
-            Seen::Objects(objects) => {
-                let decided = Decided::of(&objects, &arguments.operator.operator_namespace, now);
-                match decided.view().why(&uid) {
+    if reported.state != AdmissionState::Ended {
+        match list_all(session).await? {
+            Listing::Objects(objects) => {
+                let decided =
+                    QueueSnapshot::compute(&objects, &arguments.operator.operator_namespace, now);
+                match decided.view().explain(&uid) {
                     Some(computed) if objects.missing.is_none() || is_certain(&computed) => {
-                        told = computed;
+                        reported = computed;
                     }
                     Some(_) => {
                         let why = objects.missing.map(Missing::explanation).unwrap_or_default();
-                        told.notes.push(format!("{why}: this is the last reported status"));
+                        reported.notes.push(format!("{why}: this is the last reported status"));
                     }
                     None => {}
                 }
             }
-            Seen::Forbidden(_) => {
+            Listing::Forbidden(_) => {
                 let note = "you may not list queues and jobs: this is the last reported status";
-                told.notes.push(note.into());
+                reported.notes.push(note.into());
             }
         }
     }
-    add_cluster(&mut told, &conditions);
-    show(&told, arguments.output)?;
+    add_cluster(&mut reported, &conditions);
+    print_why(&reported, arguments.output)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// A job for --dry-run, which does not exist.
-enum Asked {
+enum ProposedJob {
     Job(Box<FluxJob>),
     MiniCluster(Box<MiniCluster>),
 }
 
 /// Reads the job or MiniCluster of a file.
-fn read(file: &std::path::Path) -> Result<Asked> {
-    let documents = input::checked(file, &input::bytes(file)?)?;
-    let (jobs, clusters) = (input::of_kind(&documents)?, input::of_kind(&documents)?);
+fn read(file: &std::path::Path) -> Result<ProposedJob> {
+    let documents = input::parse_checked(file, &input::read_bytes(file)?)?;
+    let (jobs, clusters) =
+        (input::objects_of_kind(&documents)?, input::objects_of_kind(&documents)?);
     match (<[FluxJob; 1]>::try_from(jobs), <[MiniCluster; 1]>::try_from(clusters)) {
-        (Ok([job]), Err(none)) if none.is_empty() => Ok(Asked::Job(Box::new(job))),
-        (Err(none), Ok([cluster])) if none.is_empty() => Ok(Asked::MiniCluster(Box::new(cluster))),
+        (Ok([job]), Err(none)) if none.is_empty() => Ok(ProposedJob::Job(Box::new(job))),
+        (Err(none), Ok([cluster])) if none.is_empty() => {
+            Ok(ProposedJob::MiniCluster(Box::new(cluster)))
+        }
         _ => bail!("{} must have exactly one FluxJob or MiniCluster", input::display_name(file)),
     }
 }
 
-async fn dry_run(session: Session, asked: Asked, arguments: &Arguments) -> Result<ExitCode> {
+async fn dry_run(
+    session: Session,
+    requested: ProposedJob,
+    arguments: &Arguments,
+) -> Result<ExitCode> {
     let mut session = session;
-    let metadata = match &asked {
-        Asked::Job(job) => &job.metadata,
-        Asked::MiniCluster(minicluster) => &minicluster.metadata,
+    let metadata = match &requested {
+        ProposedJob::Job(job) => &job.metadata,
+        ProposedJob::MiniCluster(minicluster) => &minicluster.metadata,
     };
-    session.enter(metadata.namespace.as_deref())?;
-    let mut objects = match look(&session).await? {
-        Seen::Objects(objects) => objects,
-        Seen::Forbidden(error) => {
+    session.use_namespace(metadata.namespace.as_deref())?;
+    let mut objects = match list_all(&session).await? {
+        Listing::Objects(objects) => objects,
+        Listing::Forbidden(error) => {
             return Err(session.explain(error, "failed to list queues and jobs").await);
         }
     };
     let now = Timestamp::now();
-    add(&mut objects, asked, &session.namespace, now);
-    let decided = Decided::of(&objects, &arguments.operator.operator_namespace, now);
-    let why = decided.view().why(&DRY_RUN.into());
+    add_job(&mut objects, requested, &session.namespace, now);
+    let decided = QueueSnapshot::compute(&objects, &arguments.operator.operator_namespace, now);
+    let why = decided.view().explain(&DRY_RUN_UID.into());
     let mut why = why.context("it does not name a queue, so it needs no admission")?;
     if let Some(missing) = objects.missing {
         why.notes.push(missing.explanation().into());
     }
-    show(&why, arguments.output)?;
-    let admissible = why.state == WhyState::Admissible;
+    print_why(&why, arguments.output)?;
+    let admissible = why.state == AdmissionState::Admissible;
     Ok(if admissible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The uid of the job for --dry-run. It sorts after every real uid.
-const DRY_RUN: &str = "~dry-run";
+const DRY_RUN_UID: &str = "~dry-run";
 
-fn add(objects: &mut Objects, asked: Asked, namespace: &str, now: Timestamp) {
+fn add_job(objects: &mut ListedObjects, requested: ProposedJob, namespace: &str, now: Timestamp) {
     let complete = |metadata: &mut ObjectMeta| {
         metadata.namespace = Some(namespace.into());
-        metadata.uid = Some(DRY_RUN.into());
+        metadata.uid = Some(DRY_RUN_UID.into());
         metadata.creation_timestamp = Some(Time(now));
     };
-    match asked {
-        Asked::Job(mut job) => {
+    match requested {
+        ProposedJob::Job(mut job) => {
             complete(&mut job.metadata);
             job.status = None;
             objects.jobs.push(*job);
         }
-        Asked::MiniCluster(mut minicluster) => {
+        ProposedJob::MiniCluster(mut minicluster) => {
             complete(&mut minicluster.metadata);
             minicluster.status = None;
             objects.miniclusters.push(*minicluster);
@@ -174,7 +182,7 @@ fn add(objects: &mut Objects, asked: Asked, namespace: &str, now: Timestamp) {
     }
 }
 
-fn show(why: &Why, output: Option<Output>) -> Result<()> {
+fn print_why(why: &JobExplanation, output: Option<Output>) -> Result<()> {
     let text = match output {
         Some(Output::Json) => serde_json::to_string_pretty(why)? + "\n",
         Some(Output::Yaml) => serde_saphyr::to_string(why).context("failed to write YAML")?,

@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let record = instance.record()?;
     let beside = record.flux.parent().map(PathBuf::from).unwrap_or_default();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = [instance.programs(), beside]
+    let path = [instance.programs_directory(), beside]
         .into_iter()
         .chain(std::env::split_paths(&path).collect::<Vec<_>>());
     // Replaces this process, so that exit code and signals are the command's own.

@@ -7,18 +7,18 @@ use anyhow::Result;
 
 use crate::input;
 
-use super::{Source, home, programs, request};
+use super::{SourceArguments, home, parse_request, programs};
 
 /// Supervise a MiniCluster that stays up; prints `ready` once it is.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    source: Source,
+    source: SourceArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let file = &arguments.source.filename;
-    let request = request(file, &input::bytes(file)?)?;
+    let request = parse_request(file, &input::read_bytes(file)?)?;
     let programs = programs(arguments.source.flux_root.as_deref())?;
     let instance = home()?.instance(request.name());
     let code = flux_operator_local::supervise(&instance, &request, &programs, |_| {

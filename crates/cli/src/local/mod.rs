@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_local::{FluxChoice, Home, Programs, Request};
+use flux_operator_local::{FluxProgram, Home, Programs, RunRequest};
 
 use crate::input;
 
@@ -36,7 +36,7 @@ enum Command {
 
 /// The manifest to run, and the Flux to use.
 #[derive(clap::Args)]
-struct Source {
+struct SourceArguments {
     /// Manifest of the MiniCluster; `-` is standard input.
     #[arg(short, long = "filename", value_name = "FILE")]
     filename: PathBuf,
@@ -73,16 +73,16 @@ fn programs(flux_root: Option<&Path>) -> Result<Programs> {
             root.display()
         );
     }
-    let search_path = without(&this, &std::env::var_os("PATH").unwrap_or_default())?;
+    let search_path = without_self(&this, &std::env::var_os("PATH").unwrap_or_default())?;
     let search_path = Some(search_path.as_os_str()).filter(|path| !path.is_empty());
-    let flux = FluxChoice::find(flux_root, search_path, &this);
+    let flux = FluxProgram::find(flux_root, search_path, &this);
     flux.check()?;
     Ok(Programs { agent: this, flux })
 }
 
 /// A search path without the directories in which `flux` is a link to this program, as in a shell
 /// of `local exec`. It is not an installed Flux, and must not hide one.
-fn without(this: &Path, search_path: &OsStr) -> Result<OsString> {
+fn without_self(this: &Path, search_path: &OsStr) -> Result<OsString> {
     let is_this = |folder: &PathBuf| {
         folder.join("flux").canonicalize().is_ok_and(|flux| this.canonicalize().ok() == Some(flux))
     };
@@ -91,6 +91,6 @@ fn without(this: &Path, search_path: &OsStr) -> Result<OsString> {
 }
 
 /// Parses and checks the only MiniCluster of a manifest that was read from `file`.
-fn request(file: &Path, manifest: &[u8]) -> Result<Request> {
-    Ok(Request::of(input::minicluster(file, manifest)?)?)
+fn parse_request(file: &Path, manifest: &[u8]) -> Result<RunRequest> {
+    Ok(RunRequest::new(input::parse_minicluster(file, manifest)?)?)
 }

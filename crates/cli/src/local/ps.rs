@@ -48,14 +48,14 @@ pub(crate) fn run(_: &Arguments) -> Result<ExitCode> {
 pub(crate) fn logs(arguments: &LogsArguments) -> Result<ExitCode> {
     let instance = home()?.instance(&arguments.name);
     instance.record()?;
-    let path = instance.log(arguments.rank);
+    let path = instance.log_file(arguments.rank);
     let mut log = std::fs::File::open(&path)
         .with_context(|| format!("rank {} has no log", arguments.rank))?;
-    std::io::copy(&mut log, &mut std::io::stdout()).map_err(print::failed)?;
+    std::io::copy(&mut log, &mut std::io::stdout()).map_err(print::write_error)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn down(arguments: &DownArguments) -> Result<ExitCode> {
-    home()?.instance(&arguments.name).end()?;
+    home()?.instance(&arguments.name).stop()?;
     Ok(ExitCode::SUCCESS)
 }

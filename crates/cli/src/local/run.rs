@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use flux_operator_api::MiniCluster;
-use flux_operator_api::validate::{self, Checked};
-use flux_operator_local::{Batch, Progress, Request};
+use flux_operator_api::validate::{self, Validate};
+use flux_operator_local::{JobBatch, Progress, RunRequest};
 use jiff::Timestamp;
 
 use crate::input;
 
-use super::{Source, home, programs};
+use super::{SourceArguments, home, programs};
 
 /// Run a MiniCluster to completion. Its output and its exit code become those of this program.
 ///
@@ -20,7 +20,7 @@ use super::{Source, home, programs};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    source: Source,
+    source: SourceArguments,
 
     /// Print only the output of the command.
     #[arg(short, long)]
@@ -30,19 +30,21 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let progress = Progress::start(arguments.quiet);
     let file = &arguments.source.filename;
-    let documents = input::checked(file, &input::bytes(file)?)?;
+    let documents = input::parse_checked(file, &input::read_bytes(file)?)?;
     let programs = programs(arguments.source.flux_root.as_deref())?;
     let code = match documents.as_slice() {
         [document] if document.kind() == Some(MiniCluster::KIND) => {
-            let mut request = Request::of(validate::minicluster(&document.value)?)?;
+            let mut request = RunRequest::new(validate::read_minicluster(&document.value)?)?;
             if arguments.quiet {
-                request.quieten();
+                request.silence();
             }
             flux_operator_local::run(&home()?, &request, &programs, &progress)?
         }
         documents => {
-            let (setups, jobs) = (input::of_kind(documents)?, input::of_kind(documents)?);
-            let batch = Batch::of(setups, jobs, input::of_kind(documents)?, Timestamp::now())?;
+            let (setups, jobs) =
+                (input::objects_of_kind(documents)?, input::objects_of_kind(documents)?);
+            let batch =
+                JobBatch::new(setups, jobs, input::objects_of_kind(documents)?, Timestamp::now())?;
             flux_operator_local::run_batch(&home()?, batch, &programs, &progress)?
         }
     };

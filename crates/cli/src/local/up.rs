@@ -8,19 +8,19 @@ use anyhow::{Context, Result, bail};
 
 use crate::{input, print};
 
-use super::{Source, home, programs, request};
+use super::{SourceArguments, home, parse_request, programs};
 
 /// Start a MiniCluster and leave it running, for `exec` and `down`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    source: Source,
+    source: SourceArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let file = &arguments.source.filename;
-    let manifest = input::bytes(file)?;
-    let request = request(file, &manifest)?;
+    let manifest = input::read_bytes(file)?;
+    let request = parse_request(file, &manifest)?;
     let programs = programs(arguments.source.flux_root.as_deref())?;
     let instance = home()?.instance(request.name());
     if instance.record().is_ok() {

@@ -19,7 +19,7 @@ spec: {size: 0, containers: [{image: busybox}]}
 ";
 
 #[test]
-fn mistakes_are_told_before_a_cluster_is_looked_for() {
+fn an_invalid_manifest_is_reported_before_connecting() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.yaml");
     std::fs::write(&file, WRONG).unwrap();
@@ -31,7 +31,7 @@ fn mistakes_are_told_before_a_cluster_is_looked_for() {
 }
 
 #[test]
-fn no_cluster_and_no_context_come_with_a_hint() {
+fn a_missing_cluster_or_context_is_an_error_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let ran = plugin(&folder, &["list"]);
     assert_eq!(ran.status.code(), Some(1));
@@ -41,7 +41,7 @@ fn no_cluster_and_no_context_come_with_a_hint() {
 }
 
 #[test]
-fn a_cluster_without_miniclusters_says_how_to_install_them() {
+fn a_cluster_without_our_crds_is_an_error_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("http://{}", server::serve(server::NOTHING));
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig(&server, "")).unwrap();
@@ -53,7 +53,7 @@ fn a_cluster_without_miniclusters_says_how_to_install_them() {
 }
 
 #[test]
-fn a_list_ends_quietly_when_the_reader_has_left() {
+fn a_list_exits_silently_when_its_output_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("http://{}", server::serve(server::ONE_MINICLUSTER));
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig(&server, "")).unwrap();

@@ -9,53 +9,58 @@ use crate::server::{ONE_MINICLUSTER, kubeconfig, read_head, serve};
 use crate::{command, errors};
 
 /// The API server's host name. Only the proxy can reach it: no resolver has names below `invalid`.
-const FAR: &str = "api.cluster.invalid";
+const UNRESOLVABLE_HOST: &str = "api.cluster.invalid";
 
 #[test]
 fn a_cluster_is_reached_through_the_proxy_of_its_kubeconfig() {
-    let (proxy, asked) = http_proxy(serve(ONE_MINICLUSTER));
-    let config = kubeconfig(&format!("http://{FAR}:80"), &format!(", proxy-url: 'http://{proxy}'"));
+    let (proxy, requested) = http_proxy(serve(ONE_MINICLUSTER));
+    let config = kubeconfig(
+        &format!("http://{UNRESOLVABLE_HOST}:80"),
+        &format!(", proxy-url: 'http://{proxy}'"),
+    );
     assert_eq!(list(&config, &[]), Ok("minicluster.flux-framework.org/fs\n".into()));
-    assert_eq!(asked.recv().unwrap(), format!("{FAR}:80"));
+    assert_eq!(requested.recv().unwrap(), format!("{UNRESOLVABLE_HOST}:80"));
 }
 
 #[test]
 fn a_cluster_is_reached_through_a_socks_proxy() {
-    let (proxy, asked) = socks_proxy(serve(ONE_MINICLUSTER));
-    let config =
-        kubeconfig(&format!("http://{FAR}:80"), &format!(", proxy-url: 'socks5://{proxy}'"));
+    let (proxy, requested) = socks_proxy(serve(ONE_MINICLUSTER));
+    let config = kubeconfig(
+        &format!("http://{UNRESOLVABLE_HOST}:80"),
+        &format!(", proxy-url: 'socks5://{proxy}'"),
+    );
     assert_eq!(list(&config, &[]), Ok("minicluster.flux-framework.org/fs\n".into()));
-    assert_eq!(asked.recv().unwrap(), format!("{FAR}:80"));
+    assert_eq!(requested.recv().unwrap(), format!("{UNRESOLVABLE_HOST}:80"));
 }
 
 #[test]
 fn a_cluster_is_reached_through_the_proxy_of_the_environment() {
-    let (proxy, asked) = http_proxy(serve(ONE_MINICLUSTER));
-    let config = kubeconfig(&format!("http://{FAR}:80"), "");
+    let (proxy, requested) = http_proxy(serve(ONE_MINICLUSTER));
+    let config = kubeconfig(&format!("http://{UNRESOLVABLE_HOST}:80"), "");
     let listed = list(&config, &[("HTTP_PROXY", &format!("http://{proxy}"))]);
     assert_eq!(listed, Ok("minicluster.flux-framework.org/fs\n".into()));
-    assert_eq!(asked.recv().unwrap(), format!("{FAR}:80"));
+    assert_eq!(requested.recv().unwrap(), format!("{UNRESOLVABLE_HOST}:80"));
     // The server behind this proxy does not speak TLS; the test only checks what the proxy was
     // asked for.
-    let config = kubeconfig(&format!("https://{FAR}:6443"), "");
+    let config = kubeconfig(&format!("https://{UNRESOLVABLE_HOST}:6443"), "");
     let listed = list(&config, &[("HTTPS_PROXY", &format!("http://{proxy}"))]);
     assert!(listed.is_err(), "{listed:?}");
-    assert_eq!(asked.recv().unwrap(), format!("{FAR}:6443"));
+    assert_eq!(requested.recv().unwrap(), format!("{UNRESOLVABLE_HOST}:6443"));
 }
 
 #[test]
 fn a_cluster_in_no_proxy_is_reached_directly() {
-    let (proxy, asked) = http_proxy(serve(ONE_MINICLUSTER));
-    let config = kubeconfig(&format!("https://{FAR}:6443"), "");
+    let (proxy, requested) = http_proxy(serve(ONE_MINICLUSTER));
+    let config = kubeconfig(&format!("https://{UNRESOLVABLE_HOST}:6443"), "");
     let proxy = format!("http://{proxy}");
     let listed = list(&config, &[("HTTPS_PROXY", &proxy), ("NO_PROXY", "cluster.invalid")]);
     assert!(listed.is_err(), "{listed:?}");
-    assert!(asked.try_recv().is_err(), "the proxy was used");
+    assert!(requested.try_recv().is_err(), "the proxy was used");
 }
 
 #[test]
-fn answers_may_be_compressed() {
-    let heads = head_of_list(&kubeconfig("SERVER", ""));
+fn responses_may_be_compressed() {
+    let heads = request_head(&kubeconfig("SERVER", ""));
     assert!(heads.iter().any(|line| line == "accept-encoding: gzip"), "{heads:?}");
 }
 
@@ -65,7 +70,7 @@ fn the_token_of_an_identity_provider_is_sent() {
     let token = "eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.c2lnbmF0dXJl";
     let provider = format!("auth-provider: {{name: oidc, config: {{id-token: {token}}}}}");
     let config = kubeconfig("SERVER", "").replace("user: {}", &format!("user: {{{provider}}}"));
-    let heads = head_of_list(&config);
+    let heads = request_head(&config);
     assert!(heads.contains(&format!("authorization: Bearer {token}")), "{heads:?}");
 }
 
@@ -82,13 +87,13 @@ fn list(kubeconfig: &str, environment: &[(&str, &str)]) -> Result<String, String
 }
 
 /// The head of the request that a server at `SERVER` of the kubeconfig receives.
-fn head_of_list(kubeconfig: &str) -> Vec<String> {
+fn request_head(kubeconfig: &str) -> Vec<String> {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", server.local_addr().unwrap());
-    let asked = thread::spawn(move || read_head(&server.accept().unwrap().0));
+    let requested = thread::spawn(move || read_head(&server.accept().unwrap().0));
     let unanswered = list(&kubeconfig.replace("SERVER", &address), &[]);
     assert!(unanswered.is_err(), "{unanswered:?}");
-    asked.join().unwrap().iter().map(|line| lowercase_name(line)).collect()
+    requested.join().unwrap().iter().map(|line| lowercase_name(line)).collect()
 }
 
 fn lowercase_name(line: &str) -> String {
@@ -135,7 +140,7 @@ fn proxy(
 ) -> (SocketAddr, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (sender, asked) = mpsc::channel();
+    let (sender, requested) = mpsc::channel();
     thread::spawn(move || {
         for client in listener.incoming() {
             let client = client.unwrap();
@@ -145,7 +150,7 @@ fn proxy(
             forward(behind, client);
         }
     });
-    (address, asked)
+    (address, requested)
 }
 
 fn forward(mut from: TcpStream, mut to: TcpStream) {

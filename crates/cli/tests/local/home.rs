@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The directories of one test.
-pub struct Home {
+pub struct TestHome {
     pub folder: TempDir,
 }
 
-impl Home {
-    pub fn new() -> Home {
+impl TestHome {
+    pub fn new() -> TestHome {
         let folder = tempfile::Builder::new().prefix("fo").tempdir_in("/tmp").unwrap();
-        Home { folder }
+        TestHome { folder }
     }
 
     pub fn program(&self, arguments: &[&str]) -> Command {
@@ -53,14 +53,14 @@ impl Home {
         self.program(&["local", "run", "-f", &manifest]).output().unwrap()
     }
 
-    pub fn start(&self, manifest: &str) -> Front {
+    pub fn start(&self, manifest: &str) -> TestSupervisor {
         let mut command = self.program(&["local", "run", "-f", manifest]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let (sender, errors) = channel();
         // Reads everything, so that the supervisor never blocks.
         std::thread::spawn(move || lines.for_each(|line| drop(sender.send(line))));
-        Front { child, errors }
+        TestSupervisor { child, errors }
     }
 
     /// The processes that belong to this home.
@@ -82,12 +82,12 @@ impl Home {
     }
 
     /// Waits until neither files nor processes are left.
-    pub fn assert_nothing_left(&self) {
-        self.await_nothing_left(|| ());
+    pub fn wait_until_nothing_left(&self) {
+        self.wait_until_nothing_left_with(|| ());
     }
 
     /// The same, calling `before` before each check.
-    pub fn await_nothing_left(&self, before: impl Fn()) {
+    pub fn wait_until_nothing_left_with(&self, before: impl Fn()) {
         let left = || {
             let files = ["state/flux-operator/local", "run/flux-operator"]
                 .into_iter()
@@ -110,12 +110,12 @@ impl Home {
 }
 
 /// A running supervisor, which is killed when the test ends.
-pub struct Front {
+pub struct TestSupervisor {
     pub child: Child,
     errors: Receiver<String>,
 }
 
-impl Front {
+impl TestSupervisor {
     pub fn pid(&self) -> rustix::process::Pid {
         rustix::process::Pid::from_child(&self.child)
     }
@@ -126,13 +126,13 @@ impl Front {
         found.unwrap_or_else(|| panic!("it never printed {words:?}"))
     }
 
-    pub fn end(&mut self) {
+    pub fn stop(&mut self) {
         rustix::process::kill_process(self.pid(), rustix::process::Signal::TERM).unwrap();
         self.child.wait().unwrap();
     }
 }
 
-impl Drop for Front {
+impl Drop for TestSupervisor {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -10,11 +10,11 @@ mod queue;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use home::{Home, errors, output};
+use home::{TestHome, errors, output};
 
 #[test]
-fn a_command_runs_on_four_nodes_and_its_output_is_untouched() {
-    let home = Home::new();
+fn a_command_runs_on_four_nodes_and_its_output_is_unchanged() {
+    let home = TestHome::new();
     let result = home.run(
         json!({ "size": 4, "tasks": 4, "containers": [{ "command": "echo $FLUX_TASK_RANK" }] }),
     );
@@ -25,23 +25,23 @@ fn a_command_runs_on_four_nodes_and_its_output_is_untouched() {
     let mut lines: Vec<String> = output(&result).lines().map(str::to_owned).collect();
     lines.sort();
     assert_eq!(lines, ["0", "1", "2", "3"], "{}", errors(&result));
-    home.assert_nothing_left();
+    home.wait_until_nothing_left();
 }
 
 #[test]
 fn the_exit_code_is_the_commands() {
-    let home = Home::new();
+    let home = TestHome::new();
     for code in [0, 1, 7, 75, 143] {
         let command = format!("sh -c 'exit {code}'");
         let result = home.run(json!({ "containers": [{ "command": command }] }));
         assert_eq!(result.status.code(), Some(code), "{}", errors(&result));
     }
-    home.assert_nothing_left();
+    home.wait_until_nothing_left();
 }
 
 #[test]
 fn hooks_reach_a_launcher_and_post_runs_last() {
-    let home = Home::new();
+    let home = TestHome::new();
     let commands = json!({ "pre": "export WORD='two words'; cd /", "post": "echo after" });
     let container =
         json!({ "launcher": true, "command": "echo \"$WORD\" in $PWD", "commands": commands });
@@ -51,7 +51,7 @@ fn hooks_reach_a_launcher_and_post_runs_last() {
 
 #[test]
 fn a_quiet_batch_prints_nothing_of_flux_and_runs_its_lines() {
-    let home = Home::new();
+    let home = TestHome::new();
     let file = home.folder.path().join("ran");
     let command = format!("touch {}", file.display());
     let container = json!({ "batch": true, "command": command });
@@ -63,7 +63,7 @@ fn a_quiet_batch_prints_nothing_of_flux_and_runs_its_lines() {
 
 #[test]
 fn arguments_arrive_byte_for_byte() {
-    let home = Home::new();
+    let home = TestHome::new();
     let nasty = [
         "",
         " ",
@@ -97,8 +97,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn any_arguments_arrive_byte_for_byte(words in any_words(), launcher in any::<bool>()) {
-        let home = Home::new();
+    fn any_arguments_arrive_byte_for_byte(words in any_arguments(), launcher in any::<bool>()) {
+        let home = TestHome::new();
         let script = "for word; do printf '%s\\0' \"$word\"; done";
         let args: Vec<&str> = ["sh", "-c", script, "sh"].into_iter().chain(words.iter().map(String::as_str)).collect();
         let result = home.run(json!({ "containers": [{ "launcher": launcher, "args": args }] }));
@@ -110,7 +110,7 @@ proptest! {
 /// Arguments with characters that are special in a shell, JSON or TOML. No NUL, which ends an
 /// argument, no control characters, which YAML does not accept unescaped, and no braces, which Flux
 /// reads as a template.
-fn any_words() -> impl Strategy<Value = Vec<String>> {
+fn any_arguments() -> impl Strategy<Value = Vec<String>> {
     let word = prop_oneof![
         "[ -z|~\n\t\u{a1}-\u{2027}\u{2030}-\u{2fff}\u{1f300}-\u{1f5ff}]{0,12}",
         "[ '\"$`\\\\*?~#&|;<>()\\[\\]\n\t=%!-]{0,12}",
@@ -119,8 +119,8 @@ fn any_words() -> impl Strategy<Value = Vec<String>> {
 }
 
 #[test]
-fn a_cluster_that_stays_takes_commands_until_it_is_ended() {
-    let home = Home::new();
+fn a_running_cluster_accepts_commands_until_it_is_stopped() {
+    let home = TestHome::new();
     let manifest = home.manifest("stays", json!({ "size": 3, "interactive": true }));
     let up = home.program(&["local", "up", "-f", &manifest]).output().unwrap();
     assert!(up.status.success(), "{}", errors(&up));
@@ -143,37 +143,37 @@ fn a_cluster_that_stays_takes_commands_until_it_is_ended() {
     assert!(down.status.success(), "{}", errors(&down));
     let twice = home.program(&["local", "down", "stays"]).output().unwrap();
     assert!(errors(&twice).contains("no local cluster"), "{}", errors(&twice));
-    home.assert_nothing_left();
+    home.wait_until_nothing_left();
 }
 
 #[test]
-fn two_of_one_name_run_side_by_side() {
-    let home = Home::new();
-    let manifest = home.manifest("twice", sleeper());
+fn two_clusters_with_the_same_name_run_side_by_side() {
+    let home = TestHome::new();
+    let manifest = home.manifest("twice", long_running());
     let mut first = home.start(&manifest);
     first.wait_for("command starts");
     let mut second = home.start(&manifest);
     second.wait_for("command starts");
-    first.end();
-    second.end();
-    home.assert_nothing_left();
+    first.stop();
+    second.stop();
+    home.wait_until_nothing_left();
 }
 
 #[test]
-fn an_interrupt_ends_everything_with_its_own_code() {
-    let home = Home::new();
-    let manifest = home.manifest("stop", sleeper());
+fn an_interrupt_stops_everything_with_exit_code_130() {
+    let home = TestHome::new();
+    let manifest = home.manifest("stop", long_running());
     let mut front = home.start(&manifest);
     front.wait_for("command starts");
     rustix::process::kill_process(front.pid(), rustix::process::Signal::INT).unwrap();
     assert_eq!(front.child.wait().unwrap().code(), Some(130));
-    home.assert_nothing_left();
+    home.wait_until_nothing_left();
 }
 
 #[test]
-fn a_front_that_is_killed_leaves_nothing_once_the_next_command_has_run() {
-    let home = Home::new();
-    let manifest = home.manifest("killed", sleeper());
+fn a_killed_supervisor_leaves_nothing_behind_after_the_next_command() {
+    let home = TestHome::new();
+    let manifest = home.manifest("killed", long_running());
     // Killed at different times; set `KILLS=100` for a longer test.
     let kills: u32 = std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(6);
     let mut random = 1_u64;
@@ -186,15 +186,15 @@ fn a_front_that_is_killed_leaves_nothing_once_the_next_command_has_run() {
     }
     // Its agents exit by themselves after a while; a command that runs before that leaves what they
     // still use to the next command.
-    home.await_nothing_left(|| {
+    home.wait_until_nothing_left_with(|| {
         let next = home.program(&["local", "ps"]).output().unwrap();
         assert!(!output(&next).contains("killed"), "{}", output(&next));
     });
 }
 
 #[test]
-fn what_one_machine_cannot_give_is_said_once() {
-    let home = Home::new();
+fn unsupported_settings_are_reported_once() {
+    let home = TestHome::new();
     let container = json!({ "image": "ubuntu", "command": "true", "volumes": { "data": { "path": "/data", "claimName": "data" } } });
     let result = home.run(json!({ "containers": [container] }));
     let errors = errors(&result);
@@ -203,8 +203,8 @@ fn what_one_machine_cannot_give_is_said_once() {
 }
 
 #[test]
-fn quiet_shows_nothing_but_what_the_command_prints() {
-    let home = Home::new();
+fn quiet_prints_only_the_output_of_the_command() {
+    let home = TestHome::new();
     let manifest =
         home.manifest("quiet", json!({ "size": 2, "containers": [{ "command": "echo here" }] }));
     let result = home.program(&["local", "run", "--quiet", "-f", &manifest]).output().unwrap();
@@ -212,8 +212,8 @@ fn quiet_shows_nothing_but_what_the_command_prints() {
 }
 
 #[test]
-fn a_mistake_is_told_before_anything_starts() {
-    let home = Home::new();
+fn an_invalid_manifest_is_reported_before_anything_starts() {
+    let home = TestHome::new();
     let result = home.run(json!({ "size": 0 }));
     assert_eq!(result.status.code(), Some(1));
     assert!(errors(&result).contains("spec.size: is 0: must be at least 1"), "{}", errors(&result));
@@ -230,8 +230,8 @@ fn a_mistake_is_told_before_anything_starts() {
 }
 
 #[test]
-fn an_old_flux_is_refused_before_a_broker_starts() {
-    let home = Home::new();
+fn an_old_flux_is_rejected_before_a_broker_starts() {
+    let home = TestHome::new();
     let prefix = home.folder.path().join("old");
     std::fs::create_dir_all(prefix.join("bin")).unwrap();
     let flux = home
@@ -249,14 +249,14 @@ fn an_old_flux_is_refused_before_a_broker_starts() {
         );
         assert_eq!(errors(&result), refused);
     }
-    let asked = std::fs::read_to_string(format!("{flux}.log")).unwrap();
-    assert!(asked.lines().all(|line| line.ends_with("/flux version")), "{asked}");
-    home.assert_nothing_left();
+    let requested = std::fs::read_to_string(format!("{flux}.log")).unwrap();
+    assert!(requested.lines().all(|line| line.ends_with("/flux version")), "{requested}");
+    home.wait_until_nothing_left();
 }
 
 #[test]
-fn brokers_have_names_of_their_own_and_jobs_do_not_see_how() {
-    let home = Home::new();
+fn brokers_have_their_own_host_names_and_jobs_do_not_see_the_mechanism() {
+    let home = TestHome::new();
     let command = "flux overlay status --no-pretty; env; flux run -N2 env; flux exec env";
     let container = json!({ "launcher": true, "command": command });
     let result = home.run(json!({ "size": 2, "containers": [container] }));
@@ -267,8 +267,8 @@ fn brokers_have_names_of_their_own_and_jobs_do_not_see_how() {
 }
 
 #[test]
-fn the_key_is_in_no_output_argument_or_log() {
-    let home = Home::new();
+fn the_key_does_not_appear_in_output_arguments_or_logs() {
+    let home = TestHome::new();
     let manifest = home
         .manifest("secret", json!({ "size": 2, "interactive": true, "flux": { "logLevel": 7 } }));
     assert!(home.program(&["local", "up", "-f", &manifest]).status().unwrap().success());
@@ -288,9 +288,9 @@ fn the_key_is_in_no_output_argument_or_log() {
     }
     assert!(!seen.contains(key), "the key was leaked");
     assert!(home.program(&["local", "down", "secret"]).status().unwrap().success());
-    home.assert_nothing_left();
+    home.wait_until_nothing_left();
 }
 
-fn sleeper() -> Value {
+fn long_running() -> Value {
     json!({ "size": 2, "containers": [{ "command": "sleep 1000" }] })
 }

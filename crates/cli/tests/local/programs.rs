@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::home::{Home, errors, output};
+use crate::home::{TestHome, errors, output};
 
 const NOTICE: &str = "fluxlet (built in; install Flux for real work)";
 
@@ -14,8 +14,8 @@ const NOTICE: &str = "fluxlet (built in; install Flux for real work)";
 const OTHER_FLUX: &str = "#!/bin/sh\necho the other Flux\n";
 
 #[test]
-fn with_the_programs_of_this_repository_on_the_search_path_fluxlet_says_what_it_is() {
-    let home = Home::new();
+fn our_own_programs_in_path_are_not_mistaken_for_flux() {
+    let home = TestHome::new();
     let folder = home.folder.path().join("programs");
     std::fs::create_dir(&folder).unwrap();
     let built = Path::new(env!("CARGO_BIN_EXE_flux-operator"));
@@ -30,8 +30,8 @@ fn with_the_programs_of_this_repository_on_the_search_path_fluxlet_says_what_it_
 }
 
 #[test]
-fn this_program_under_the_name_of_flux_is_not_taken_for_an_installed_one() {
-    let home = Home::new();
+fn a_link_to_this_program_is_not_mistaken_for_an_installed_flux() {
+    let home = TestHome::new();
     let [own, others] = ["own", "others"].map(|name| home.folder.path().join(name));
     for folder in [&own, &others] {
         std::fs::create_dir(folder).unwrap();

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::home::{Home, errors, output};
+use crate::home::{TestHome, errors, output};
 
 #[test]
-fn q40_three_jobs_for_room_of_two() {
-    let home = Home::new();
+fn q40_three_jobs_with_quota_for_two() {
+    let home = TestHome::new();
     let objects = [
         setup(json!({ "quota": { "nodes": 2 } })),
-        job("a", json!({ "command": until_there(&home, "end-a") })),
-        job("b", json!({ "command": until_there(&home, "end-b") })),
+        job("a", json!({ "command": wait_for_file(&home, "end-a") })),
+        job("b", json!({ "command": wait_for_file(&home, "end-b") })),
         job("c", json!({ "command": "true" })),
     ];
     let mut front = home.start(&home.objects(&objects));
@@ -23,12 +23,12 @@ fn q40_three_jobs_for_room_of_two() {
     home.file("end-a", "");
     front.wait_for("job a finished with exit code 0");
     assert_eq!(front.child.wait().unwrap().code(), Some(0));
-    home.assert_nothing_left();
+    home.wait_until_nothing_left();
 }
 
 #[test]
-fn every_line_has_the_name_of_its_job_and_the_worst_exit_code_counts() {
-    let home = Home::new();
+fn lines_are_prefixed_with_their_job_and_the_highest_exit_code_is_returned() {
+    let home = TestHome::new();
     let objects = [
         job("good", json!({ "command": "echo here" })),
         job("bad", json!({ "command": "sh -c 'echo there; exit 7'" })),
@@ -42,12 +42,12 @@ fn every_line_has_the_name_of_its_job_and_the_worst_exit_code_counts() {
     assert_eq!(lines, ["bad | there", "good | here"]);
     let errors = errors(&result);
     assert!(errors.contains("there is no FluxSetup: all jobs run at the same time"), "{errors}");
-    home.assert_nothing_left();
+    home.wait_until_nothing_left();
 }
 
 #[test]
-fn priority_comes_before_the_order_of_the_file() {
-    let home = Home::new();
+fn priority_precedes_the_order_in_the_file() {
+    let home = TestHome::new();
     let objects = [
         job("last", json!({ "command": "true" })),
         job("first", json!({ "command": "true", "priority": 5 })),
@@ -61,8 +61,8 @@ fn priority_comes_before_the_order_of_the_file() {
 }
 
 #[test]
-fn a_job_with_a_least_size_takes_what_there_is() {
-    let home = Home::new();
+fn a_job_with_min_size_takes_the_available_quota() {
+    let home = TestHome::new();
     let command = "sh -c 'echo $FLUX_JOB_NNODES'";
     let objects = [
         setup(json!({ "quota": { "nodes": 2 } })),
@@ -75,8 +75,8 @@ fn a_job_with_a_least_size_takes_what_there_is() {
 }
 
 #[test]
-fn a_job_that_can_never_run_is_told_and_holds_nobody_up() {
-    let home = Home::new();
+fn a_job_that_can_never_run_is_reported_and_blocks_no_other() {
+    let home = TestHome::new();
     let objects = [
         setup(json!({ "quota": { "nodes": 2 } })),
         job("large", json!({ "command": "true", "size": 3 })),
@@ -95,22 +95,22 @@ fn a_job_that_can_never_run_is_told_and_holds_nobody_up() {
     ] {
         assert!(errors.contains(words), "{words}: {errors}");
     }
-    home.assert_nothing_left();
+    home.wait_until_nothing_left();
 }
 
 #[test]
-fn a_job_that_runs_for_too_long_is_ended() {
-    let home = Home::new();
+fn a_job_that_exceeds_its_runtime_is_stopped() {
+    let home = TestHome::new();
     let objects = [job("long", json!({ "command": "sleep 1000", "maxRuntimeSeconds": 1 }))];
     let result = home.run_objects(&objects);
     assert_eq!(result.status.code(), Some(124), "{}", errors(&result));
     assert!(errors(&result).contains("exceeded maxRuntimeSeconds"), "{}", errors(&result));
-    home.assert_nothing_left();
+    home.wait_until_nothing_left();
 }
 
 #[test]
-fn an_interrupt_ends_all_jobs() {
-    let home = Home::new();
+fn an_interrupt_stops_all_jobs() {
+    let home = TestHome::new();
     let objects = [
         setup(json!({ "quota": { "nodes": 2 } })),
         job("a", json!({ "command": "sleep 1000" })),
@@ -123,12 +123,12 @@ fn an_interrupt_ends_all_jobs() {
     front.wait_for(" runs");
     rustix::process::kill_process(front.pid(), rustix::process::Signal::INT).unwrap();
     assert_eq!(front.child.wait().unwrap().code(), Some(130));
-    home.assert_nothing_left();
+    home.wait_until_nothing_left();
 }
 
 #[test]
 fn a_minicluster_that_names_a_queue_waits_like_a_job() {
-    let home = Home::new();
+    let home = TestHome::new();
     let minicluster = json!({
         "apiVersion": "flux-framework.org/v1alpha2",
         "kind": "MiniCluster",
@@ -143,8 +143,8 @@ fn a_minicluster_that_names_a_queue_waits_like_a_job() {
 }
 
 #[test]
-fn a_mistake_is_told_before_any_job_starts() {
-    let home = Home::new();
+fn an_invalid_job_is_reported_before_any_job_starts() {
+    let home = TestHome::new();
     let template = json!({ "spec": { "flux": { "mungeSecret": "key" }, "containers": [{}] } });
     let objects = [
         job("good", json!({ "command": "echo here" })),
@@ -159,7 +159,7 @@ fn a_mistake_is_told_before_any_job_starts() {
 }
 
 /// A command that exits once a file exists.
-fn until_there(home: &Home, file: &str) -> String {
+fn wait_for_file(home: &TestHome, file: &str) -> String {
     let file = home.folder.path().join(file);
     format!("sh -c 'until [ -e {} ]; do sleep 0.05; done'", file.display())
 }
@@ -181,7 +181,7 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-impl Home {
+impl TestHome {
     fn objects(&self, objects: &[Value]) -> String {
         let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
         self.file("objects.yaml", &texts.join("\n---\n"))

@@ -7,7 +7,7 @@
 pub(super) const MAX_LINE_LENGTH: usize = 254;
 
 /// The length of a line of metadata without key and value: four spaces, ` = ` and two quotes.
-const LINE_FRAME: usize = 9;
+const LINE_OVERHEAD: usize = 9;
 
 /// The key that Flux requires in every certificate: the lead's broker authorizes its peers by it.
 const NAME: &str = "name";
@@ -78,7 +78,7 @@ impl Metadata {
 
     /// Adds one entry. Like `flux keygen`, it does not replace an existing one.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), MetadataError> {
-        if key.len() + value.len() + LINE_FRAME > MAX_LINE_LENGTH {
+        if key.len() + value.len() + LINE_OVERHEAD > MAX_LINE_LENGTH {
             return Err(MetadataError::TooLong);
         }
         let good = |byte: u8, others: &[u8]| byte.is_ascii_alphanumeric() || others.contains(&byte);
@@ -117,7 +117,7 @@ impl Metadata {
 
     /// The length of the entries' text.
     pub(super) fn text_length(&self) -> usize {
-        let line = |(key, value): (&str, &str)| key.len() + value.len() + LINE_FRAME + 1;
+        let line = |(key, value): (&str, &str)| key.len() + value.len() + LINE_OVERHEAD + 1;
         self.iter().map(line).sum()
     }
 }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_line_must_fit_in_the_buffer_of_flux() {
-        let longest = "a".repeat(MAX_LINE_LENGTH - LINE_FRAME - NAME.len());
+        let longest = "a".repeat(MAX_LINE_LENGTH - LINE_OVERHEAD - NAME.len());
         assert_eq!(Metadata::new(&longest).unwrap().text_length(), MAX_LINE_LENGTH + 1);
         assert_eq!(Metadata::new(&format!("{longest}a")), Err(MetadataError::TooLong));
     }

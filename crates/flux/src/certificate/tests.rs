@@ -68,7 +68,7 @@ fn reads_the_certificates_of_the_go_operator() {
 }
 
 #[test]
-fn refuses_what_flux_refuses_and_shows_nothing_of_it() {
+fn rejects_what_flux_rejects_without_printing_it() {
     use CertificateError as E;
     let public = format!("    public-key = \"{PUBLIC}\"\n");
     let secret = format!("    secret-key = \"{SECRET}\"\n");
@@ -76,15 +76,15 @@ fn refuses_what_flux_refuses_and_shows_nothing_of_it() {
     let key = |source| E::Key { line: 4, source };
     for (text, error) in [
         (String::new(), E::NoName),
-        (SECRET.to_owned(), E::Line { line: 1 }),
-        (format!("    secret-key = \"{SECRET}\""), E::Line { line: 1 }),
+        (SECRET.to_owned(), E::InvalidLine { line: 1 }),
+        (format!("    secret-key = \"{SECRET}\""), E::InvalidLine { line: 1 }),
         (format!("curve\n{public}{secret}"), E::NoName),
         (with_curve(&public), E::NoSecretKey),
         (with_curve(&secret), E::NoPublicKey),
         (with_curve(&format!("{public}{secret}{secret}")), E::Duplicate { line: 6 }),
         (with_curve(&format!("    public-key = \"{other}\"\n{secret}")), E::Mismatch),
-        (with_curve(&format!("secret-key = \"{SECRET}\"\n")), E::Line { line: 4 }),
-        (with_curve(&format!("    {SECRET} = \"x\"\n")), E::Line { line: 4 }),
+        (with_curve(&format!("secret-key = \"{SECRET}\"\n")), E::InvalidLine { line: 4 }),
+        (with_curve(&format!("    {SECRET} = \"x\"\n")), E::InvalidLine { line: 4 }),
         (with_curve(&format!("    secret-key = {SECRET}\n")), E::Value { line: 4 }),
         (with_curve(&format!("    secret-key = \"{SECRET}\n")), E::Value { line: 4 }),
         (with_curve(&format!("    secret-key = \"{SECRET}x\"\n")), key(KeyError::Length)),
@@ -105,12 +105,12 @@ fn refuses_what_flux_refuses_and_shows_nothing_of_it() {
     ] {
         let found = Certificate::parse(&text).unwrap_err();
         assert_eq!(found, error, "{text}");
-        assert_shows_nothing(&found);
+        assert_prints_no_secret(&found);
     }
 }
 
 /// Neither the error nor any cause of it contains five characters in a row of the secret.
-fn assert_shows_nothing(error: &CertificateError) {
+fn assert_prints_no_secret(error: &CertificateError) {
     let mut shown = format!("{error:?}");
     let mut cause: Option<&dyn Error> = Some(error);
     while let Some(error) = cause {
@@ -123,7 +123,7 @@ fn assert_shows_nothing(error: &CertificateError) {
 }
 
 #[test]
-fn debug_shows_the_public_key_only() {
+fn debug_prints_only_the_public_key() {
     let shown = format!("{:?} {:#?}", demo(), demo());
     assert!(shown.contains("<redacted>") && shown.contains(PUBLIC));
     assert!(!shown.contains(SECRET));
@@ -132,7 +132,7 @@ fn debug_shows_the_public_key_only() {
 }
 
 #[test]
-fn a_generated_certificate_is_read_back() {
+fn a_generated_certificate_is_parsed_back() {
     let key = SecretKey::from_os().unwrap();
     let public_key = key.public_key();
     let certificate = Certificate::new(key, Metadata::new("fs").unwrap());

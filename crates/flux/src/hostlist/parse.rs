@@ -21,7 +21,7 @@ pub(super) fn parse(text: &str) -> Result<HostList, HostListError> {
             position += 1;
             continue;
         }
-        let expression = read_expression(text, &mut position)?;
+        let expression = parse_expression(text, &mut position)?;
         expression.append_to(&mut list)?;
     }
     Ok(list)
@@ -41,7 +41,7 @@ fn is_separator(byte: u8) -> bool {
     matches!(byte, b',' | b' ' | b'\t')
 }
 
-fn read_expression<'a>(
+fn parse_expression<'a>(
     text: &'a str,
     position: &mut usize,
 ) -> Result<Expression<'a>, HostListError> {
@@ -67,7 +67,7 @@ fn read_expression<'a>(
             Some(b'[') => {
                 let inner = rest[1..].split_once(']').map(|(inner, _)| inner);
                 let inner = inner.ok_or(HostListError::Bracket { position: *position })?;
-                brackets.push(read_numbers(inner, *position + 1)?);
+                brackets.push(parse_numbers(inner, *position + 1)?);
                 *position += inner.len() + 2;
             }
             Some(b']') => {
@@ -81,7 +81,7 @@ fn read_expression<'a>(
 }
 
 /// Parses the text between two brackets, joining adjacent numbers.
-fn read_numbers(text: &str, mut position: usize) -> Result<Vec<Numbers>, HostListError> {
+fn parse_numbers(text: &str, mut position: usize) -> Result<Vec<Numbers>, HostListError> {
     let mut all: Vec<Numbers> = Vec::new();
     let mut list_width = 0;
     for (index, element) in text.split(',').enumerate() {
@@ -89,10 +89,10 @@ fn read_numbers(text: &str, mut position: usize) -> Result<Vec<Numbers>, HostLis
         if index == 0 {
             // RFC 29: leading zeros in the first element apply to all. (libhostlist treats each
             // element by itself; what this module prints is the same for both.)
-            list_width = padding(low);
+            list_width = padded_width(low);
         }
-        let width = list_width.max(padding(low));
-        let (low, high) = (read_number(low, position)?, read_number(high, position)?);
+        let width = list_width.max(padded_width(low));
+        let (low, high) = (parse_number(low, position)?, parse_number(high, position)?);
         if low > high {
             return Err(HostListError::Descending { position });
         }
@@ -108,7 +108,7 @@ fn read_numbers(text: &str, mut position: usize) -> Result<Vec<Numbers>, HostLis
     Ok(all)
 }
 
-fn read_number(text: &str, position: usize) -> Result<u64, HostListError> {
+fn parse_number(text: &str, position: usize) -> Result<u64, HostListError> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(HostListError::Number { position });
     }
@@ -119,7 +119,7 @@ fn read_number(text: &str, position: usize) -> Result<u64, HostListError> {
 }
 
 /// The width that the leading zeros of `number` imply; 0 if it has none.
-fn padding(number: &str) -> usize {
+fn padded_width(number: &str) -> usize {
     if number.len() > 1 && number.starts_with('0') { number.len() } else { 0 }
 }
 
@@ -134,13 +134,13 @@ impl Expression<'_> {
         if count > (MAX_HOSTS - list.len()) as u64 {
             return Err(HostListError::TooManyHosts);
         }
-        multiply_out(list, String::new(), &self.literals, &self.brackets)
+        expand(list, String::new(), &self.literals, &self.brackets)
     }
 }
 
 /// Appends every host that `literals` and `brackets` expand to after `prefix`, the last pair of
 /// brackets varying fastest. `literals` is one longer than `brackets`.
-fn multiply_out(
+fn expand(
     list: &mut HostList,
     mut prefix: String,
     literals: &[&str],
@@ -156,7 +156,7 @@ fn multiply_out(
             for numbers in first {
                 for offset in 0..numbers.len() {
                     let prefix = numbers.name(&prefix, offset, "");
-                    multiply_out(list, prefix, &literals[1..], others)?;
+                    expand(list, prefix, &literals[1..], others)?;
                 }
             }
             Ok(())
@@ -170,7 +170,7 @@ mod tests {
     use HostListError::*;
 
     #[test]
-    fn refuses_what_is_not_a_host_list() {
+    fn invalid_host_lists_are_rejected() {
         for (text, error) in [
             ("[]", Number { position: 1 }),
             ("foo[", Bracket { position: 3 }),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_end_in_an_error_and_not_in_memory() {
+    fn hostile_texts_are_rejected_without_using_much_memory() {
         let binary = "[0-1]".repeat(300);
         for (text, error) in [
             ("a[0-999999999]".to_owned(), TooManyHosts),

@@ -28,7 +28,7 @@ pub(super) struct Numbers {
 }
 
 /// One number with its padding.
-struct Padded {
+struct PaddedNumber {
     number: u64,
     width: usize,
 }
@@ -75,7 +75,9 @@ impl Run {
     pub(super) fn shares_brackets_with(&self, next: &Self) -> bool {
         match (self.numbers, next.numbers) {
             (Some(first), Some(second)) => {
-                self.prefix == next.prefix && self.suffix == next.suffix && first.pads_like(&second)
+                self.prefix == next.prefix
+                    && self.suffix == next.suffix
+                    && first.has_same_padding(&second)
             }
             _ => false,
         }
@@ -101,7 +103,7 @@ impl Numbers {
     /// Appends `next`, if it continues these numbers and has the same padding. Returns whether it
     /// did.
     pub(super) fn extend(&mut self, next: &Self) -> bool {
-        let follows = self.high + 1 == next.low && self.pads_like(next);
+        let follows = self.high + 1 == next.low && self.has_same_padding(next);
         if follows {
             self.high = next.high;
         }
@@ -114,13 +116,13 @@ impl Numbers {
     }
 
     /// Whether the numbers of `next` would be printed the same with the width of these.
-    fn pads_like(&self, next: &Self) -> bool {
+    fn has_same_padding(&self, next: &Self) -> bool {
         self.width == next.width || (next.width == 0 && digits(next.low) >= self.width)
     }
 
-    fn padded(&self, number: u64) -> Padded {
+    fn padded(&self, number: u64) -> PaddedNumber {
         let width = self.width;
-        Padded { number, width }
+        PaddedNumber { number, width }
     }
 }
 
@@ -134,7 +136,7 @@ impl fmt::Display for Numbers {
     }
 }
 
-impl fmt::Display for Padded {
+impl fmt::Display for PaddedNumber {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:0width$}", self.number, width = self.width)
     }
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_needs_the_same_zeros() {
+    fn find_requires_the_same_padding() {
         let run = Run {
             prefix: "i".to_owned(),
             numbers: Some(Numbers::new(0, 12, 2)),

@@ -62,7 +62,7 @@ fn prints_what_libhostlist_prints() {
 }
 
 #[test]
-fn prints_zeros_so_that_every_reader_agrees() {
+fn padding_is_printed_so_that_every_parser_agrees() {
     for (text, printed) in [
         // libhostlist would read `[005,4]` as 005 and 4.
         ("n[005,4,11-13]", "n[005,004,011-013]"),
@@ -78,7 +78,7 @@ fn prints_zeros_so_that_every_reader_agrees() {
 }
 
 #[test]
-fn brackets_after_brackets_vary_fastest_at_the_end() {
+fn the_last_of_several_brackets_varies_fastest() {
     for (text, printed, expanded) in [
         (
             "rack[0-1]node[0-2]",
@@ -96,7 +96,7 @@ fn brackets_after_brackets_vary_fastest_at_the_end() {
 }
 
 #[test]
-fn reads_the_lists_of_existing_clusters() {
+fn parses_the_lists_of_existing_clusters() {
     let burst = list("flux-sample-[0-3],gffw-compute-a-[001-003]");
     assert_eq!(burst.len(), 7);
     assert_eq!(burst.nth(4).as_deref(), Some("gffw-compute-a-001"));
@@ -131,7 +131,7 @@ fn finds_the_rank_of_a_host() {
 }
 
 #[test]
-fn every_host_is_found_where_it_stands() {
+fn every_host_is_found_at_its_index() {
     let hosts = list("fs-[0-3,9-11],x[08-12]-eth0,login");
     for (rank, host) in hosts.iter().enumerate() {
         assert_eq!(hosts.find(&host), Some(rank));
@@ -161,7 +161,7 @@ fn hosts_are_added_at_the_end() {
 }
 
 #[test]
-fn a_full_list_refuses_and_stays_as_it_was() {
+fn a_full_list_rejects_hosts_and_stays_unchanged() {
     let mut hosts = list("a[0-1048575]");
     assert_eq!(hosts.push("a1048576"), Err(HostListError::TooManyHosts));
     assert_eq!(hosts.append(&list("b")), Err(HostListError::TooManyHosts));

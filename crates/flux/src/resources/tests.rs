@@ -27,7 +27,7 @@ fn hosts(text: &str) -> HostList {
 }
 
 #[test]
-fn reads_the_example_of_rfc_20() {
+fn parses_the_example_of_rfc_20() {
     let resources = read(&example()).unwrap();
     assert_eq!(resources.ranks().to_string(), "19-22");
     assert_eq!(resources.hosts().to_string(), "node[186-189]");
@@ -49,7 +49,7 @@ fn prints_what_flux_r_encode_prints() {
 }
 
 #[test]
-fn reads_the_r_that_flux_gave_to_a_job() {
+fn parses_the_r_of_a_job() {
     let resources = ResourceSet::parse(
         r#"{"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0-1"}}], "starttime": 1794718020.9469755, "expiration": 0.0, "nslots": 1, "nodelist": ["fs-0"]}}"#,
     )
@@ -108,7 +108,7 @@ fn properties_are_kept_and_checked() {
 }
 
 #[test]
-fn refuses_what_makes_no_sense() {
+fn invalid_resource_sets_are_rejected() {
     let no_hosts = ResourceSet::new(&HostList::new(), NonZeroU32::MIN, 0);
     assert_eq!(no_hosts, Err(ResourceSetError::Empty));
 

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_change_little() {
+    fn users_can_only_change_log_levels() {
         let mut attributes = Attributes::new([("size".to_owned(), "4".to_owned())]);
         assert_eq!(attributes.update("log-level", "6"), Ok(()));
         assert_eq!(attributes.get("log-level"), Some("6"));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_wins() {
+    fn the_command_line_overrides_defaults() {
         let given = [("tbon.topo", "kary:2"), ("any.thing", "")];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let attributes = Attributes::new(given);

@@ -76,7 +76,7 @@ pub fn boot(
     if let Some(bootstrap) = bootstrap.filter(|table| !table.hosts.is_empty()) {
         return boot_from_table(bootstrap, hostname);
     }
-    let task = nested::Task::from_environment(|name| env::var(name).ok());
+    let task = nested::ParentTask::from_environment(|name| env::var(name).ok());
     if let Some(task) = task {
         return nested::boot(&task, hostname).map_err(|source| BootError::Nested { source });
     }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rank_is_the_place_in_the_table() {
+    fn the_rank_is_the_position_in_the_table() {
         use std::os::unix::fs::PermissionsExt;
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = new_certificate("test").unwrap().to_secret_text();

@@ -14,7 +14,7 @@ use nix::sys::socket::sockopt::PeerCredentials;
 
 use super::log::{Level, Log};
 use super::loop_event::LoopEvent;
-use crate::client::Tagged;
+use crate::client::TaggedMessage;
 use crate::frame;
 use crate::message::{Reply, Request};
 use crate::socket::{Listener, Socket};
@@ -42,7 +42,7 @@ impl Clients {
     /// Sends a reply; it is dropped if the client has disconnected.
     pub fn reply(&self, channel: u64, tag: u64, reply: Reply) {
         if let (Some(replies), Ok(frame)) =
-            (self.0.get(&channel), frame::encode(&Tagged { tag, body: reply }))
+            (self.0.get(&channel), frame::encode(&TaggedMessage { tag, body: reply }))
         {
             let _client_gone = replies.send(frame);
         }
@@ -56,7 +56,7 @@ pub fn serve(listener: Listener, events: SyncSender<LoopEvent>, log: Log) {
             match listener.accept() {
                 Ok((Socket::Unix(stream), _)) => {
                     if is_allowed(&stream) {
-                        open(channel, stream, events.clone());
+                        handle_client(channel, stream, events.clone());
                     } else {
                         log.add(Level::Error, "rejected a client of another user");
                     }
@@ -77,17 +77,19 @@ fn is_allowed(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
 }
 
-fn open(channel: u64, stream: UnixStream, events: SyncSender<LoopEvent>) {
+fn handle_client(channel: u64, stream: UnixStream, events: SyncSender<LoopEvent>) {
     let (replies, receiver) = self::channel();
     let Ok(writer) = stream.try_clone() else { return };
-    thread::spawn(move || write(writer, &receiver));
+    thread::spawn(move || write_frames(writer, &receiver));
     thread::spawn(move || {
         let send = |event| events.send(LoopEvent::Client(event)).is_ok();
         if !send(ClientEvent::Opened { channel, replies }) {
             return;
         }
         let mut reader = BufReader::new(stream);
-        while let Ok(Tagged { tag, body: request }) = frame::read::<Tagged<Request>>(&mut reader) {
+        while let Ok(TaggedMessage { tag, body: request }) =
+            frame::read::<TaggedMessage<Request>>(&mut reader)
+        {
             if !send(ClientEvent::Request { channel, tag, request }) {
                 return;
             }
@@ -96,7 +98,7 @@ fn open(channel: u64, stream: UnixStream, events: SyncSender<LoopEvent>) {
     });
 }
 
-fn write(mut stream: UnixStream, frames: &Receiver<Vec<u8>>) {
+fn write_frames(mut stream: UnixStream, frames: &Receiver<Vec<u8>>) {
     for frame in frames {
         if stream.write_all(&frame).is_err() {
             break;

@@ -12,9 +12,9 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::task::{self, Task};
+use super::task::{self, TaskSpec};
 use crate::bytes::Bytes;
-use crate::message::{Launch, Report, Run, Stream, TaskOrder};
+use crate::message::{Launch, Report, Stream, TaskOrder, TaskOwner};
 
 /// Sends a report. Called from many threads. It blocks while the receiver is too slow, which slows
 /// down a task that prints more than can be sent.
@@ -28,16 +28,16 @@ pub struct Executor {
     /// Added to the environment of every task.
     environment: Arc<Vec<(String, String)>>,
     rundir: PathBuf,
-    running: Arc<Mutex<HashMap<Run, Running>>>,
+    running: Arc<Mutex<HashMap<TaskOwner, RunningTasks>>>,
 }
 
 #[derive(Default)]
-struct Running {
+struct RunningTasks {
     /// The process group of each task that has not exited.
     groups: BTreeMap<u32, Pid>,
     inputs: Vec<Sender<Vec<u8>>>,
     files: [Option<File>; 2],
-    left: usize,
+    remaining: usize,
     directory: Option<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ impl Executor {
         Self { report, host, environment, rundir, running: Arc::default() }
     }
 
-    pub fn order(&self, order: TaskOrder) {
+    pub fn execute(&self, order: TaskOrder) {
         match order {
             TaskOrder::Launch(launch) => self.launch(*launch),
             TaskOrder::Signal { run, signal } => self.signal(run, signal),
@@ -75,11 +75,11 @@ impl Executor {
 
     /// Kills all tasks.
     pub fn kill_all(&self) {
-        self.order_all(Signal::KILL);
+        self.signal_all(Signal::KILL);
     }
 
     /// Sends a signal to all tasks.
-    pub fn order_all(&self, signal: Signal) {
+    pub fn signal_all(&self, signal: Signal) {
         for running in self.lock().values() {
             for group in running.groups.values() {
                 let _already_gone = kill_process_group(*group, signal);
@@ -102,16 +102,16 @@ impl Executor {
         if files.iter().any(Option::is_some) {
             (self.report)(Report::Opened { run, files: launch.files.clone() });
         }
-        let temporary = self.rundir.join(format!("jobtmp-{}", name(run)));
-        if let Err(error) = self.prepare(&mut launch, &temporary) {
+        let temporary = self.rundir.join(format!("jobtmp-{}", run_name(run)));
+        if let Err(error) = self.create_job_directory(&mut launch, &temporary) {
             let text = format!("ERROR: failed to write the batch script: {error}");
             (self.report)(Report::Notice { run, text });
         }
-        let entry = Running {
+        let entry = RunningTasks {
             files,
-            left: launch.tasks.len(),
+            remaining: launch.tasks.len(),
             directory: Some(temporary.clone()),
-            ..Running::default()
+            ..RunningTasks::default()
         };
         self.lock().insert(run, entry);
         launch.environment.extend([
@@ -124,14 +124,18 @@ impl Executor {
             .extend(environment.map(|(name, value)| (name.as_str().into(), value.as_str().into())));
         let launch = Arc::new(launch);
         for (task, local) in launch.tasks.iter().copied().zip(0..) {
-            let task =
-                Task { rank: task, local, directory: directory.clone(), launch: launch.clone() };
+            let task = TaskSpec {
+                rank: task,
+                local,
+                directory: directory.clone(),
+                launch: launch.clone(),
+            };
             self.start(task);
         }
     }
 
     /// Starts a task and returns when it can be signalled.
-    fn start(&self, task: Task) {
+    fn start(&self, task: TaskSpec) {
         let (started, is_started) = channel();
         let executor = self.clone();
         // The thread that starts a process must outlive it: the kernel kills the process with it.
@@ -140,7 +144,7 @@ impl Executor {
             let child = match task::spawn(&task) {
                 Ok(child) => child,
                 Err(failure) => {
-                    executor.ended(run, rank);
+                    executor.remove_group(run, rank);
                     drop(started);
                     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
                     let (error, code) = (failure.error, failure.code);
@@ -157,7 +161,7 @@ impl Executor {
             let report = executor.report.clone();
             let status = child.wait(
                 |stream, data| report(Report::Output { run, task: rank, stream, data }),
-                || executor.ended(run, rank),
+                || executor.remove_group(run, rank),
             );
             (executor.report)(Report::Exited { run, task: rank, status });
             executor.clean_up(run);
@@ -171,7 +175,7 @@ impl Executor {
     }
 
     /// Removes a task's process group; called before its process ID can be reused.
-    fn ended(&self, run: Run, task: u32) {
+    fn remove_group(&self, run: TaskOwner, task: u32) {
         if let Some(entry) = self.lock().get_mut(&run) {
             entry.groups.remove(&task);
         }
@@ -179,11 +183,11 @@ impl Executor {
 
     /// Cleans up after the tasks of a job, once the last of them has exited. Output files stay
     /// open: output of other hosts may still arrive.
-    fn clean_up(&self, run: Run) {
+    fn clean_up(&self, run: TaskOwner) {
         let mut running = self.lock();
         let Some(entry) = running.get_mut(&run) else { return };
-        entry.left -= 1;
-        if entry.left > 0 {
+        entry.remaining -= 1;
+        if entry.remaining > 0 {
             return;
         }
         if let Some(directory) = entry.directory.take() {
@@ -194,7 +198,7 @@ impl Executor {
         }
     }
 
-    fn signal(&self, run: Run, signal: i32) {
+    fn signal(&self, run: TaskOwner, signal: i32) {
         let Some(signal) = Signal::from_named_raw(signal) else { return };
         if let Some(entry) = self.lock().get(&run) {
             for group in entry.groups.values() {
@@ -203,7 +207,7 @@ impl Executor {
         }
     }
 
-    fn write(&self, run: Run, stream: Stream, data: &Bytes) {
+    fn write(&self, run: TaskOwner, stream: Stream, data: &Bytes) {
         let mut running = self.lock();
         let Some(entry) = running.get_mut(&run) else { return };
         let index = usize::from(stream == Stream::Error);
@@ -226,7 +230,7 @@ impl Executor {
             "ERROR: host {}: Could not change dir to {}: {}. Going to /tmp instead",
             self.host,
             wanted.display(),
-            task::reason(&error)
+            task::system_message(&error)
         );
         (self.report)(Report::Notice { run: launch.run, text });
         PathBuf::from("/tmp")
@@ -246,7 +250,7 @@ impl Executor {
                 Ok(file)
             });
             file.map(Some).map_err(|source| {
-                let reason = task::reason(&source);
+                let reason = task::system_message(&source);
                 let text = format!("ERROR: output.task: open: {name}: {reason}");
                 (self.report)(Report::Notice { run: launch.run, text });
                 reason
@@ -256,7 +260,7 @@ impl Executor {
     }
 
     /// Creates the job's directory, with the batch script in it if there is one.
-    fn prepare(&self, launch: &mut Launch, directory: &Path) -> std::io::Result<()> {
+    fn create_job_directory(&self, launch: &mut Launch, directory: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(directory)?;
         let Some(script) = launch.script.take() else { return Ok(()) };
         let path = directory.join("script");
@@ -271,15 +275,15 @@ impl Executor {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Run, Running>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskOwner, RunningTasks>> {
         // The data is consistent whenever the lock is released, so a poisoned lock can be used.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn name(run: Run) -> String {
+fn run_name(run: TaskOwner) -> String {
     match run {
-        Run::Job(id) => format!("0-{id}"),
-        Run::Exec(number) => format!("exec-{number}"),
+        TaskOwner::Job(id) => format!("0-{id}"),
+        TaskOwner::Exec(number) => format!("exec-{number}"),
     }
 }

@@ -12,7 +12,7 @@ use crate::socket::{self, Listener, SocketError};
 const MAX_SOCKET_PATH: usize = 107;
 
 /// A broker's directory and socket on its host.
-pub struct Host {
+pub struct BrokerHost {
     pub rundir: PathBuf,
     /// Whether to remove the directory when the broker exits.
     cleanup: bool,
@@ -33,13 +33,13 @@ pub enum HostError {
     Listen { source: SocketError },
 }
 
-impl Host {
+impl BrokerHost {
     /// Creates the directory and sets the attributes that depend on the broker's rank and host.
     pub fn new(attributes: &mut Attributes, boot: &Boot) -> Result<Self, HostError> {
         let cleanup = attributes.get("rundir").is_none();
         let rundir = match attributes.get("rundir") {
-            Some(path) => make_directory(Path::new(path))?,
-            None => make_temporary_directory()?,
+            Some(path) => create_directory(Path::new(path))?,
+            None => create_temporary_directory()?,
         };
         let default = format!("local://{}/local-{}", rundir.display(), boot.rank);
         let uri = attributes.get("local-uri").map_or(default, str::to_owned);
@@ -85,7 +85,7 @@ impl Host {
     pub fn listen(&self) -> Result<Listener, HostError> {
         let endpoint = format!("ipc://{}", self.socket.display());
         if let Some(directory) = self.socket.parent() {
-            make_directory(directory)?;
+            create_directory(directory)?;
         }
         let listener = socket::listen(&endpoint).map_err(|source| HostError::Listen { source })?;
         let mode = std::fs::Permissions::from_mode(0o700);
@@ -118,7 +118,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for BrokerHost {
     /// Removes what was created here.
     fn drop(&mut self) {
         let _already_gone = std::fs::remove_file(&self.socket);
@@ -148,14 +148,14 @@ pub fn hostlist(hosts: &[String]) -> String {
     list.to_string()
 }
 
-fn make_directory(path: &Path) -> Result<PathBuf, HostError> {
+fn create_directory(path: &Path) -> Result<PathBuf, HostError> {
     let failed = |source| HostError::Directory { path: path.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
     path.canonicalize().map_err(failed)
 }
 
 /// Creates a directory named `flux-` and six characters, as Flux does.
-pub fn make_temporary_directory() -> Result<PathBuf, HostError> {
+pub fn create_temporary_directory() -> Result<PathBuf, HostError> {
     let base = std::env::temp_dir();
     let mut seed =
         u64::from(std::process::id()) << 32 | (crate::time::now() * 1e6) as u64 & 0xffff_ffff;

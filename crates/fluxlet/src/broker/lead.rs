@@ -15,32 +15,32 @@ use signal_hook::consts::SIGHUP;
 
 use super::clients::{ClientEvent, Clients};
 use super::executor::Executor;
-use super::links::Outgoing;
+use super::links::MessageSender;
 use super::log::Level;
 use super::loop_event::LoopEvent;
-use super::program::{self, Program};
-use super::{Broker, BrokerError, door, host, resources};
+use super::program::{self, RunningProgram};
+use super::{Broker, BrokerError, host, join_listener, resources};
 use crate::frame;
-use crate::instance::{Action, Input, Instance, Origin, Settings};
+use crate::instance::{Action, Input, Instance, InstanceSettings, Origin};
 use crate::message::{Hello, Message, PROTOCOL, Refusal, RefusalKind, Reply, Request, TaskOrder};
 use crate::time::now;
 
 /// How long jobs and the program have to exit, and then how long the workers have.
-const GRACE: Duration = Duration::from_millis(1000);
-const FAREWELL: Duration = Duration::from_millis(500);
+const EXIT_GRACE: Duration = Duration::from_millis(1000);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
-struct Lead {
+struct LeadState {
     broker: Broker,
     instance: Instance,
     clients: Clients,
-    links: BTreeMap<u32, (u64, Outgoing)>,
+    links: BTreeMap<u32, (u64, MessageSender)>,
     /// Connections of brokers that announced that they leave.
     leaving: Vec<u64>,
     executor: Executor,
     quorum: usize,
-    program: Option<Program>,
+    program: Option<RunningProgram>,
     started: bool,
-    stop: Option<Stop>,
+    stop: Option<ShutdownProgress>,
     code: u8,
     /// Clients that requested the shutdown and get a reply when it is complete.
     shutdown_clients: Vec<(Origin, u64)>,
@@ -48,7 +48,7 @@ struct Lead {
 }
 
 /// The progress of a shutdown.
-struct Stop {
+struct ShutdownProgress {
     kill_at: Instant,
     killed: bool,
 }
@@ -63,8 +63,8 @@ pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
     let quorum: usize = quorum.unwrap_or(size).clamp(1, size);
     broker.attributes.set("broker.quorum", quorum.to_string());
     let configuration = serde_json::to_value(&broker.config).unwrap_or_default();
-    door::open(&mut broker, &configuration)?;
-    let settings = Settings {
+    join_listener::listen(&mut broker, &configuration)?;
+    let settings = InstanceSettings {
         owner: rustix::process::geteuid().as_raw(),
         level: broker.boot.nested.as_ref().map_or(0, |nested| nested.level),
         path: broker.attributes.get("jobid-path").unwrap_or("/").to_owned(),
@@ -79,7 +79,7 @@ pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
         environment,
         broker.host.rundir.clone(),
     );
-    let mut lead = Lead {
+    let mut lead = LeadState {
         instance: Instance::new(settings, nodes, now()),
         clients: Clients::default(),
         links: BTreeMap::new(),
@@ -97,7 +97,7 @@ pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
     lead.run()
 }
 
-impl Lead {
+impl LeadState {
     fn run(&mut self) -> Result<u8, BrokerError> {
         let hostname = self.broker.boot.hosts[0].clone();
         let cores = host::core_count();
@@ -105,10 +105,10 @@ impl Lead {
         self.input(Input::NodeUp(hello));
         loop {
             self.advance();
-            if self.stop.is_some() && self.is_over() {
-                return Ok(self.end());
+            if self.stop.is_some() && self.is_shut_down() {
+                return Ok(self.disconnect_workers());
             }
-            match self.broker.events.recv_timeout(self.patience()) {
+            match self.broker.events.recv_timeout(self.next_timeout()) {
                 Ok(event) => self.handle(event),
                 Err(RecvTimeoutError::Timeout) => self.input(Input::Tick),
                 Err(RecvTimeoutError::Disconnected) => return Ok(self.code),
@@ -117,13 +117,13 @@ impl Lead {
     }
 
     /// How long to wait for events before something has to be done.
-    fn patience(&self) -> Duration {
+    fn next_timeout(&self) -> Duration {
         let deadline = self.instance.next_deadline();
         let jobs = deadline.and_then(|time| Duration::try_from_secs_f64(time - now()).ok());
         let jobs = if deadline.is_some() { jobs.or(Some(Duration::ZERO)) } else { None };
         let stop = self.stop.as_ref().map(|stop| {
             if stop.killed {
-                FAREWELL
+                DISCONNECT_TIMEOUT
             } else {
                 stop.kill_at.saturating_duration_since(Instant::now())
             }
@@ -162,7 +162,7 @@ impl Lead {
                 self.code = code;
                 let level = if code == 1 { Level::Critical } else { Level::Error };
                 self.broker.log.add(level, &text);
-                self.stop(Signal::HUP);
+                self.begin_shutdown(Signal::HUP);
             }
         }
     }
@@ -178,19 +178,21 @@ impl Lead {
                     self.message(rank, connection, *message);
                 }
             }
-            LoopEvent::Left { rank, connection, reason } => self.left(rank, connection, &reason),
+            LoopEvent::Disconnected { rank, connection, reason } => {
+                self.remove_worker(rank, connection, &reason)
+            }
             LoopEvent::Report(report) => self.input(Input::Report { rank: 0, report }),
             LoopEvent::Signal(SIGHUP) => {}
             LoopEvent::Signal(signal) => {
                 self.broker.log.add(Level::Info, &format!("shutting down on signal {signal}"));
                 // Flux sends its program SIGHUP, whatever signal it received itself.
-                self.stop(Signal::HUP);
+                self.begin_shutdown(Signal::HUP);
             }
-            LoopEvent::Program(status) => self.program_ended(status),
+            LoopEvent::ProgramExited(status) => self.program_exited(status),
         }
     }
 
-    fn join(&mut self, hello: Hello, connection: u64, messages: Outgoing) {
+    fn join(&mut self, hello: Hello, connection: u64, messages: MessageSender) {
         let rank = hello.rank;
         if self.stop.is_some() {
             return;
@@ -210,7 +212,7 @@ impl Lead {
         self.input(Input::NodeUp(hello));
     }
 
-    fn left(&mut self, rank: u32, connection: u64, reason: &str) {
+    fn remove_worker(&mut self, rank: u32, connection: u64, reason: &str) {
         if self.links.get(&rank).is_none_or(|(current, _)| *current != connection) {
             return;
         }
@@ -232,7 +234,7 @@ impl Lead {
             Message::Gone { channel } => self.input(Input::ClientGone(Origin { rank, channel })),
             Message::Shutdown => {
                 self.leaving.push(connection);
-                self.left(rank, connection, "it was stopped");
+                self.remove_worker(rank, connection, "it was stopped");
             }
             // Only the lead sends these.
             Message::Hello(_)
@@ -279,7 +281,7 @@ impl Lead {
             }
             Request::Shutdown => {
                 self.shutdown_clients.push((origin, tag));
-                return self.stop(Signal::HUP);
+                return self.begin_shutdown(Signal::HUP);
             }
             request => return self.input(Input::Request { origin, tag, request }),
         };
@@ -288,11 +290,11 @@ impl Lead {
         }
     }
 
-    fn program_ended(&mut self, status: std::io::Result<std::process::ExitStatus>) {
+    fn program_exited(&mut self, status: std::io::Result<std::process::ExitStatus>) {
         let Some(program) = self.program.take() else { return };
         match status {
             Ok(status) => {
-                let (line, code) = program.ended(status);
+                let (line, code) = program.describe_exit(status);
                 self.code = code;
                 if let Some(line) = line {
                     self.broker.log.add(Level::Error, &line);
@@ -303,42 +305,43 @@ impl Lead {
                 self.broker.log.error(&error);
             }
         }
-        self.stop(Signal::TERM);
+        self.begin_shutdown(Signal::TERM);
     }
 
     /// Starts the shutdown: no new jobs are accepted, and running jobs are canceled.
-    fn stop(&mut self, signal: Signal) {
+    fn begin_shutdown(&mut self, signal: Signal) {
         if self.stop.is_some() {
             return;
         }
-        self.stop = Some(Stop { kill_at: Instant::now() + GRACE, killed: false });
+        self.stop = Some(ShutdownProgress { kill_at: Instant::now() + EXIT_GRACE, killed: false });
         if let Some(program) = &self.program {
             program.signal(signal);
         }
         let actions = self.instance.cancel_all(now());
-        self.carry_out(actions);
+        self.perform(actions);
     }
 
-    fn is_over(&self) -> bool {
+    fn is_shut_down(&self) -> bool {
         let killed = self.stop.as_ref().is_some_and(|stop| stop.killed);
-        let waited = self.stop.as_ref().is_some_and(|stop| stop.kill_at.elapsed() > FAREWELL);
-        self.program.is_none() && (!self.instance.is_running() || killed && waited)
+        let has_waited =
+            self.stop.as_ref().is_some_and(|stop| stop.kill_at.elapsed() > DISCONNECT_TIMEOUT);
+        self.program.is_none() && (!self.instance.is_running() || killed && has_waited)
     }
 
     /// Shuts the workers down and waits briefly until they have disconnected.
-    fn end(&mut self) -> u8 {
+    fn disconnect_workers(&mut self) -> u8 {
         self.executor.kill_all();
         for (_, messages) in self.links.values() {
             if let Ok(frame) = frame::encode(&Message::Shutdown) {
                 let _gone_already = messages.send(frame);
             }
         }
-        let until = Instant::now() + FAREWELL;
+        let until = Instant::now() + DISCONNECT_TIMEOUT;
         while !self.links.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             match self.broker.events.recv_timeout(left) {
-                Ok(LoopEvent::Left { rank, connection, reason }) => {
-                    self.left(rank, connection, &reason);
+                Ok(LoopEvent::Disconnected { rank, connection, reason }) => {
+                    self.remove_worker(rank, connection, &reason);
                 }
                 Ok(_) => {}
                 Err(_) => break,
@@ -352,10 +355,10 @@ impl Lead {
 
     fn input(&mut self, input: Input) {
         let actions = self.instance.handle(now(), input);
-        self.carry_out(actions);
+        self.perform(actions);
     }
 
-    fn carry_out(&mut self, actions: Vec<Action>) {
+    fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
                 Action::Reply { origin, tag, reply } => self.reply(origin, tag, reply),
@@ -374,7 +377,7 @@ impl Lead {
 
     fn order(&self, rank: u32, order: TaskOrder) {
         if rank == 0 {
-            return self.executor.order(order);
+            return self.executor.execute(order);
         }
         self.send(rank, &Message::Task(order));
     }

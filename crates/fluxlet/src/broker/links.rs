@@ -11,21 +11,21 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread;
 use std::time::Duration;
 
-use super::log::{Level, Log, chain};
+use super::log::{Level, Log, error_chain};
 use super::loop_event::LoopEvent;
 use crate::frame::{self, ReadError};
 use crate::message::{Hello, Message, PROTOCOL, Welcome};
 use crate::secure::{self, HandshakeError, SharedKey};
-use crate::socket::{self, Listener, Socket, SocketError, Timed};
+use crate::socket::{self, DeadlineSocket, Listener, Socket, SocketError};
 
 /// How long the handshake of a broker may take.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many handshakes may be in progress. Brokers that are rejected try again.
 const MAX_HANDSHAKES: usize = 256;
 
 /// What the lead needs to admit brokers.
-pub struct Door {
+pub struct JoinAcceptor {
     pub key: SharedKey,
     pub hosts: Vec<String>,
     pub welcome: Welcome,
@@ -58,32 +58,37 @@ pub struct Link {
 }
 
 /// Admits brokers for as long as the process lives.
-pub fn serve(listener: Listener, door: Door) {
-    let door = Arc::new(door);
+pub fn serve(listener: Listener, acceptor: JoinAcceptor) {
+    let acceptor = Arc::new(acceptor);
     let busy = Arc::new(AtomicUsize::new(0));
     thread::spawn(move || {
         for connection in 1.. {
             let (socket, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    door.log.add(Level::Error, &format!("failed to accept a broker: {error}"));
+                    acceptor.log.add(Level::Error, &format!("failed to accept a broker: {error}"));
                     thread::sleep(Duration::from_millis(100));
                     continue;
                 }
             };
             if busy.fetch_add(1, Ordering::SeqCst) >= MAX_HANDSHAKES {
                 busy.fetch_sub(1, Ordering::SeqCst);
-                door.log.add(Level::Error, &format!("rejected {peer}: too many connections"));
+                acceptor.log.add(Level::Error, &format!("rejected {peer}: too many connections"));
                 continue;
             }
-            let (door, busy) = (door.clone(), busy.clone());
+            let (acceptor, busy) = (acceptor.clone(), busy.clone());
             thread::spawn(move || {
-                let admitted = admit(socket, &door);
+                let admitted = admit(socket, &acceptor);
                 busy.fetch_sub(1, Ordering::SeqCst);
                 match admitted {
-                    Ok((hello, reader, writer)) => talk(&door, connection, hello, reader, writer),
+                    Ok((hello, reader, writer)) => {
+                        serve_connection(&acceptor, connection, hello, reader, writer)
+                    }
                     Err(error) => {
-                        door.log.add(Level::Error, &format!("rejected {peer}: {}", chain(&error)));
+                        acceptor.log.add(
+                            Level::Error,
+                            &format!("rejected {peer}: {}", error_chain(&error)),
+                        );
                     }
                 }
             });
@@ -94,26 +99,26 @@ pub fn serve(listener: Listener, door: Door) {
 /// Performs the handshake with a broker, and checks its rank and host.
 fn admit(
     socket: Socket,
-    door: &Door,
+    acceptor: &JoinAcceptor,
 ) -> Result<(Hello, secure::Reader, secure::Writer), JoinError> {
     let write = |source| JoinError::Write { source };
     socket.set_options().map_err(write)?;
-    let timed = Timed::new(socket, HANDSHAKE_LIMIT);
+    let timed = DeadlineSocket::new(socket, HANDSHAKE_TIMEOUT);
     let (mut reader, mut writer) =
-        secure::accept(timed, &door.key).map_err(|source| JoinError::Handshake { source })?;
+        secure::accept(timed, &acceptor.key).map_err(|source| JoinError::Handshake { source })?;
     let message = frame::read(&mut reader).map_err(|source| JoinError::Read { source })?;
     let Message::Hello(hello) = message else { return Err(JoinError::Unexpected) };
-    if let Err(reason) = check(&hello, &door.hosts) {
+    if let Err(reason) = check_hello(&hello, &acceptor.hosts) {
         send(&mut writer, &Message::Refused { reason: reason.clone() }).map_err(write)?;
         return Err(JoinError::Refused { reason });
     }
-    send(&mut writer, &Message::Welcome(door.welcome.clone())).map_err(write)?;
-    reader.socket.free().map_err(write)?;
+    send(&mut writer, &Message::Welcome(acceptor.welcome.clone())).map_err(write)?;
+    reader.socket.clear_deadline().map_err(write)?;
     Ok((hello, reader, writer))
 }
 
 /// Flux's checks: the same version, and the host that has this rank in the table.
-fn check(hello: &Hello, hosts: &[String]) -> Result<(), String> {
+fn check_hello(hello: &Hello, hosts: &[String]) -> Result<(), String> {
     let Hello { protocol, rank, hostname, .. } = hello;
     if *protocol != PROTOCOL {
         return Err(format!("{hostname} (rank {rank}) has version {protocol}, not {PROTOCOL}"));
@@ -129,8 +134,8 @@ fn check(hello: &Hello, hosts: &[String]) -> Result<(), String> {
 }
 
 /// Passes messages both ways until the connection is closed.
-fn talk(
-    door: &Door,
+fn serve_connection(
+    acceptor: &JoinAcceptor,
     connection: u64,
     hello: Hello,
     mut reader: secure::Reader,
@@ -139,20 +144,21 @@ fn talk(
     let rank = hello.rank;
     let (messages, outgoing) = channel();
     thread::spawn(move || write(writer, &outgoing));
-    let _loop_has_ended = door.events.send(LoopEvent::Joined { hello, connection, messages });
+    let _loop_has_ended = acceptor.events.send(LoopEvent::Joined { hello, connection, messages });
     let error = loop {
         match frame::read(&mut reader) {
             Ok(message) => {
                 let message = Box::new(message);
-                if door.events.send(LoopEvent::Message { rank, connection, message }).is_err() {
+                if acceptor.events.send(LoopEvent::Message { rank, connection, message }).is_err() {
                     return;
                 }
             }
             Err(error) => break error,
         }
     };
-    let reason = chain(&error);
-    let _loop_has_ended = door.events.send(LoopEvent::Left { rank, connection, reason });
+    let reason = error_chain(&error);
+    let _loop_has_ended =
+        acceptor.events.send(LoopEvent::Disconnected { rank, connection, reason });
 }
 
 fn write(mut writer: secure::Writer, frames: &Receiver<Vec<u8>>) {
@@ -174,11 +180,12 @@ pub fn join(
     events: SyncSender<LoopEvent>,
 ) -> Result<Link, JoinError> {
     let write_failed = |source| JoinError::Write { source };
-    let socket = socket::dial(endpoint, timeout).map_err(|source| JoinError::Dial { source })?;
+    let socket = socket::connect(endpoint, timeout).map_err(|source| JoinError::Dial { source })?;
     socket.set_options().map_err(write_failed)?;
     let address = socket.local_address();
-    let (mut reader, mut writer) = secure::connect(Timed::new(socket, HANDSHAKE_LIMIT), key)
-        .map_err(|source| JoinError::Handshake { source })?;
+    let (mut reader, mut writer) =
+        secure::connect(DeadlineSocket::new(socket, HANDSHAKE_TIMEOUT), key)
+            .map_err(|source| JoinError::Handshake { source })?;
     send(&mut writer, &Message::Hello(hello)).map_err(write_failed)?;
     let first = frame::read(&mut reader).map_err(|source| JoinError::Read { source })?;
     let welcome = match first {
@@ -186,7 +193,7 @@ pub fn join(
         Message::Refused { reason } => return Err(JoinError::Refused { reason }),
         _ => return Err(JoinError::Unexpected),
     };
-    reader.socket.free().map_err(write_failed)?;
+    reader.socket.clear_deadline().map_err(write_failed)?;
     // Bounded: a task that prints more than can be sent has to wait.
     let (messages, outgoing) = std::sync::mpsc::sync_channel(64);
     thread::spawn(move || write(writer, &outgoing));
@@ -200,16 +207,17 @@ pub fn join(
                         return;
                     }
                 }
-                Err(error) => break chain(&error),
+                Err(error) => break error_chain(&error),
             }
         };
-        let _loop_has_ended = events.send(LoopEvent::Left { rank: 0, connection: 0, reason });
+        let _loop_has_ended =
+            events.send(LoopEvent::Disconnected { rank: 0, connection: 0, reason });
     });
     Ok(Link { welcome, messages, address })
 }
 
 /// A queue to one broker.
-pub type Outgoing = Sender<Vec<u8>>;
+pub type MessageSender = Sender<Vec<u8>>;
 
 fn send(writer: &mut secure::Writer, message: &Message) -> std::io::Result<()> {
     writer.send(&frame::encode(message).map_err(std::io::Error::other)?)
@@ -220,11 +228,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_right_host_has_a_rank() {
+    fn only_the_host_in_the_table_gets_its_rank() {
         let hosts = ["fs-0", "fs-1"].map(str::to_owned);
         let hello = |protocol, rank, hostname: &str| {
             let hostname = hostname.to_owned();
-            check(&Hello { protocol, rank, hostname, cores: 1, unfit: None }, &hosts)
+            check_hello(&Hello { protocol, rank, hostname, cores: 1, unfit: None }, &hosts)
         };
         assert_eq!(hello(PROTOCOL, 1, "fs-1"), Ok(()));
         for (protocol, rank, hostname, word) in [

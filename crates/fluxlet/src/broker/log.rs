@@ -22,13 +22,13 @@ pub enum Level {
 pub struct Log {
     rank: u32,
     /// The level up to which lines are printed to standard error.
-    shown: i32,
+    stderr_level: i32,
     lines: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl Log {
     pub fn new(rank: u32, shown: i32) -> Self {
-        Self { rank, shown, lines: Arc::default() }
+        Self { rank, stderr_level: shown, lines: Arc::default() }
     }
 
     pub fn add(&self, level: Level, text: &str) {
@@ -40,7 +40,7 @@ impl Log {
         };
         let time = Civil::new(now());
         let body = format!("broker.{word}[{}]: {text}", self.rank);
-        if level as i32 <= self.shown {
+        if level as i32 <= self.stderr_level {
             eprintln!("{} {body}", time.to_log());
         }
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl Log {
 
     /// Logs an error and its causes.
     pub fn error(&self, error: &dyn std::error::Error) {
-        self.add(Level::Error, &chain(error));
+        self.add(Level::Error, &error_chain(error));
     }
 
     pub fn lines(&self) -> Vec<String> {
@@ -61,7 +61,7 @@ impl Log {
 }
 
 /// An error and its causes on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -22,7 +22,7 @@ pub enum LoopEvent {
         message: Box<Message>,
     },
     /// A connection between brokers was closed, for this reason.
-    Left {
+    Disconnected {
         rank: u32,
         connection: u64,
         reason: String,
@@ -31,5 +31,5 @@ pub enum LoopEvent {
     Report(Report),
     Signal(i32),
     /// The initial program has exited.
-    Program(std::io::Result<ExitStatus>),
+    ProgramExited(std::io::Result<ExitStatus>),
 }

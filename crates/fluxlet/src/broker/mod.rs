@@ -6,9 +6,9 @@
 mod attributes;
 pub mod boot;
 mod clients;
-mod door;
 mod executor;
 mod host;
+mod join_listener;
 mod lead;
 mod links;
 mod log;
@@ -32,10 +32,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::options::OptionError;
 use attributes::Attributes;
 use boot::Boot;
-pub use host::make_temporary_directory;
-use host::{Host, HostError};
+pub use host::create_temporary_directory;
+use host::{BrokerHost, HostError};
 use log::Log;
-pub use log::chain;
+pub use log::error_chain;
 use loop_event::LoopEvent;
 use options::{BrokerOptions, ConfigError};
 
@@ -70,7 +70,7 @@ struct Broker {
     options: BrokerOptions,
     config: flux_operator_flux::BrokerConfig,
     boot: Boot,
-    host: Host,
+    host: BrokerHost,
     attributes: Attributes,
     log: Log,
     sender: SyncSender<LoopEvent>,
@@ -90,7 +90,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
             let options = BrokerOptions::parse(arguments).unwrap_or_default();
             let given = options.attributes.into_iter().rfind(|(name, _)| name == "hostname");
             let name = given.map_or_else(host::system_name, |(_, value)| value);
-            eprintln!("{time} broker.crit[{name}]: {}", chain(&error));
+            eprintln!("{time} broker.crit[{name}]: {}", error_chain(&error));
             ExitCode::FAILURE
         }
     }
@@ -107,7 +107,8 @@ fn run(arguments: &[OsString]) -> Result<u8, BrokerError> {
     let boot = boot::boot(config.bootstrap.as_ref(), &hostname, local)
         .map_err(|source| BrokerError::Boot { source })?;
     attributes.set("hostname", hostname);
-    let host = Host::new(&mut attributes, &boot).map_err(|source| BrokerError::Host { source })?;
+    let host =
+        BrokerHost::new(&mut attributes, &boot).map_err(|source| BrokerError::Host { source })?;
     if let Some(path) = &options.config {
         attributes.set("config.path", path.display().to_string());
     }

@@ -14,7 +14,7 @@ use crate::socket::{self, Listener};
 
 /// The task that this broker is, from its environment.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct ParentTask {
     uri: String,
     id: JobId,
     rank: u32,
@@ -35,7 +35,7 @@ pub struct Nested {
 
 /// What the nested lead publishes for the other brokers.
 #[derive(Serialize, Deserialize)]
-struct Meeting {
+struct LeadContact {
     endpoint: String,
     certificate: String,
 }
@@ -46,14 +46,14 @@ pub enum NestedError {
     #[error("failed to communicate with the enclosing instance")]
     Parent { source: ClientError },
     #[error("the enclosing instance sent an unexpected reply")]
-    Answer,
+    UnexpectedReply,
     #[error("failed to listen for the other brokers")]
     Listen { source: socket::SocketError },
     #[error("failed to generate a certificate")]
     Certificate { source: Box<super::boot::BootError> },
 }
 
-impl Task {
+impl ParentTask {
     /// Returns the task, if the variables that Flux sets for tasks are set.
     pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         Some(Self {
@@ -67,10 +67,10 @@ impl Task {
 }
 
 /// Finds the other tasks of the job.
-pub fn boot(task: &Task, hostname: &str) -> Result<Boot, NestedError> {
+pub fn boot(task: &ParentTask, hostname: &str) -> Result<Boot, NestedError> {
     let failed = |source| NestedError::Parent { source };
     let mut parent = Client::connect(&task.uri).map_err(failed)?;
-    let Task { id, rank, size, .. } = *task;
+    let ParentTask { id, rank, size, .. } = *task;
     let attributes = parent.attributes().map_err(failed)?;
     let attribute = |name: &str| attributes.get(name).cloned().unwrap_or_default();
     let mut nested = Nested {
@@ -103,9 +103,10 @@ pub fn boot(task: &Task, hostname: &str) -> Result<Boot, NestedError> {
     let key = "lead".to_owned();
     if rank > 0 {
         let text = parent.text(Request::Get { id, key }).map_err(failed)?;
-        let meeting: Meeting = serde_json::from_str(&text).map_err(|_| NestedError::Answer)?;
+        let meeting: LeadContact =
+            serde_json::from_str(&text).map_err(|_| NestedError::UnexpectedReply)?;
         let certificate = flux_operator_flux::Certificate::parse(&meeting.certificate)
-            .map_err(|_| NestedError::Answer)?;
+            .map_err(|_| NestedError::UnexpectedReply)?;
         let (lead, key) = (Some(meeting.endpoint), Some(SharedKey::new(&certificate)));
         let nested = Some(nested);
         return Ok(Boot { method: "job", rank, hosts, listen: None, lead, key, nested });
@@ -117,34 +118,34 @@ pub fn boot(task: &Task, hostname: &str) -> Result<Boot, NestedError> {
         IpAddr::V6(address) => format!("tcp://[{address}]:0"),
     };
     let listener = socket::listen(&wildcard).map_err(|source| NestedError::Listen { source })?;
-    let bound = listener.address().ok_or(NestedError::Answer)?;
+    let bound = listener.address().ok_or(NestedError::UnexpectedReply)?;
     let certificate = new_certificate("nested")
         .map_err(|source| NestedError::Certificate { source: Box::new(source) })?;
     let endpoint = format!("tcp://{bound}");
-    let meeting = Meeting {
+    let meeting = LeadContact {
         endpoint: endpoint.clone(),
         certificate: certificate.to_secret_text().to_string(),
     };
-    let value = serde_json::to_string(&meeting).map_err(|_| NestedError::Answer)?;
-    parent.done(Request::Put { id, key, value }).map_err(failed)?;
+    let value = serde_json::to_string(&meeting).map_err(|_| NestedError::UnexpectedReply)?;
+    parent.execute(Request::Put { id, key, value }).map_err(failed)?;
     nested.listener = Some(listener);
     let (listen, key) = (Some(endpoint), Some(SharedKey::new(&certificate)));
     Ok(Boot { method: "job", rank, hosts, listen, lead: None, key, nested: Some(nested) })
 }
 
 /// The resources of the job, if each of its nodes has one broker.
-fn resources(parent: &mut Client, task: &Task) -> Result<Option<ResourceSet>, NestedError> {
+fn resources(parent: &mut Client, task: &ParentTask) -> Result<Option<ResourceSet>, NestedError> {
     if task.size != task.nodes {
         return Ok(None);
     }
     let request = Request::Info { id: task.id, key: "R".to_owned() };
     let text = parent.text(request).map_err(|source| NestedError::Parent { source })?;
-    ResourceSet::parse(&text).map(Some).map_err(|_| NestedError::Answer)
+    ResourceSet::parse(&text).map(Some).map_err(|_| NestedError::UnexpectedReply)
 }
 
 /// The cores and GPUs of each rank of R, in order. [`ResourceSet`] has checked R, but has no
 /// accessor for them.
-pub fn shares(resources: &ResourceSet) -> Vec<(IdSet, IdSet)> {
+pub fn rank_resources(resources: &ResourceSet) -> Vec<(IdSet, IdSet)> {
     #[derive(Deserialize)]
     struct Document {
         execution: Execution,
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_known_by_its_environment() {
+    fn a_task_is_recognised_by_its_environment() {
         let variables = [
             ("FLUX_URI", "local:///x"),
             ("FLUX_JOB_ID", "ƒ2bGzJKq"),
@@ -195,16 +196,16 @@ mod tests {
         let all = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        let task = Task::from_environment(all).unwrap();
+        let task = ParentTask::from_environment(all).unwrap();
         assert_eq!((task.rank, task.size), (1, 2));
         let without = |name: &str| all(name).filter(|_| name != "FLUX_TASK_RANK");
-        assert_eq!(Task::from_environment(without), None);
+        assert_eq!(ParentTask::from_environment(without), None);
     }
 
     #[test]
     fn shares_are_those_of_r() {
         let text = r#"{"version": 1, "execution": {"R_lite": [{"rank": "1-2", "children": {"core": "0-1"}}, {"rank": "2", "children": {"core": "3", "gpu": "0"}}], "nodelist": ["a", "b"]}}"#;
-        let shares = shares(&ResourceSet::parse(text).unwrap());
+        let shares = rank_resources(&ResourceSet::parse(text).unwrap());
         let texts: Vec<String> =
             shares.iter().map(|(cores, gpus)| format!("{cores}/{gpus}")).collect();
         assert_eq!(texts, ["0-1/", "0-1,3/0"]);

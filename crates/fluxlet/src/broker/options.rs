@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use flux_operator_flux::BrokerConfig;
-use flux_operator_flux::broker_config::ParseError;
+use flux_operator_flux::broker_config::BrokerConfigParseError;
 
 use crate::options::{Flag, OptionError, Syntax, flag, switch};
 
@@ -23,7 +23,7 @@ pub enum ConfigError {
     #[error("failed to read {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("failed to parse {}", path.display())]
-    Parse { path: PathBuf, source: ParseError },
+    Parse { path: PathBuf, source: BrokerConfigParseError },
 }
 
 const FLAGS: [Flag; 7] = [
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn options_end_where_the_program_begins() {
+    fn options_end_at_the_program() {
         let options = parse("--config-path /etc/flux -Sa=b=c -S d flux submit -N 2 -S x=y");
         assert_eq!(options.config, Some(PathBuf::from("/etc/flux")));
         let attributes = [("a", "b=c"), ("d", "")].map(|(a, b)| (a.to_owned(), b.to_owned()));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_all_its_files() {
+    fn all_toml_files_of_a_directory_are_loaded() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("b.toml"), "[resource]\nnoverify = true\n").unwrap();
         std::fs::write(directory.path().join("a.toml"), "[access]\nallow-root-owner = true")

@@ -25,7 +25,7 @@ const TASK_VARIABLES: [&str; 9] = [
 ];
 
 /// A running program.
-pub struct Program {
+pub struct RunningProgram {
     pid: Option<Pid>,
     name: String,
     started: std::time::Instant,
@@ -37,7 +37,7 @@ pub fn start(
     words: &[OsString],
     environment: &[(String, OsString)],
     events: SyncSender<LoopEvent>,
-) -> Result<Program, (String, u8)> {
+) -> Result<RunningProgram, (String, u8)> {
     let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
     let shell = shell.unwrap_or_else(|| OsString::from("/bin/sh"));
     let mut command = match words {
@@ -63,12 +63,12 @@ pub fn start(
         command.process_group(0);
     }
     let child = command.spawn().map_err(|error| {
-        let reason = super::task::reason(&error);
+        let reason = super::task::system_message(&error);
         (format!("rc2.0: {name} error launching process: {reason} (rc=127) 0.0s"), 127)
     })?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     thread::spawn(move || wait(child, &events));
-    Ok(Program { pid, name, started: std::time::Instant::now() })
+    Ok(RunningProgram { pid, name, started: std::time::Instant::now() })
 }
 
 fn shell_command(shell: &OsStr, line: &OsStr) -> Command {
@@ -79,10 +79,10 @@ fn shell_command(shell: &OsStr, line: &OsStr) -> Command {
 
 fn wait(mut child: Child, events: &SyncSender<LoopEvent>) {
     let status = child.wait();
-    let _loop_has_ended = events.send(LoopEvent::Program(status));
+    let _loop_has_ended = events.send(LoopEvent::ProgramExited(status));
 }
 
-impl Program {
+impl RunningProgram {
     pub fn signal(&self, signal: Signal) {
         let Some(pid) = self.pid else { return };
         // It may or may not be the leader of a process group; one of the two calls succeeds.
@@ -91,7 +91,7 @@ impl Program {
     }
 
     /// The line that Flux logs when a program fails, and the exit code.
-    pub fn ended(&self, status: ExitStatus) -> (Option<String>, u8) {
+    pub fn describe_exit(&self, status: ExitStatus) -> (Option<String>, u8) {
         let seconds = self.started.elapsed().as_secs_f64();
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
         let how = match status.signal() {

@@ -1,7 +1,7 @@
 //! The resources of the ranks of an instance: from the configuration, from a file with R, from the
 //! job of a nested instance, or as detected by each broker.
 
-use flux_operator_flux::broker_config::Resource;
+use flux_operator_flux::broker_config::ResourceTable;
 use flux_operator_flux::{IdSet, ResourceSet};
 
 use super::boot::Boot;
@@ -15,7 +15,7 @@ pub enum ResourcesError {
     #[error("failed to read {path}")]
     Read { path: String, source: std::io::Error },
     #[error("failed to parse {path}")]
-    Parse { path: String, source: flux_operator_flux::resources::ParseError },
+    Parse { path: String, source: flux_operator_flux::resources::ResourceSetParseError },
     #[error("host {host} is only in R or only in the instance, but must be in both")]
     Hosts { host: String },
     #[error("exclude: {reason}")]
@@ -25,7 +25,7 @@ pub enum ResourcesError {
 /// The nodes of the instance, and whether their resources were configured.
 pub fn nodes(
     boot: &Boot,
-    resource: Option<&Resource>,
+    resource: Option<&ResourceTable>,
     now: f64,
 ) -> Result<(Vec<Node>, bool), ResourcesError> {
     let default = IdSet::first_n(host::core_count());
@@ -37,20 +37,20 @@ pub fn nodes(
         .collect();
     let mut configured = false;
     if let Some(resources) = boot.nested.as_ref().and_then(|nested| nested.resources.as_ref()) {
-        apply(resources, &mut nodes)?;
+        apply_r(resources, &mut nodes)?;
         configured = true;
     }
     let Some(resource) = resource else { return Ok((nodes, configured)) };
     if !resource.config.is_empty() {
         configured = true;
-        from_config(resource, &mut nodes);
+        apply_config(resource, &mut nodes);
     } else if let Some(path) = &resource.path {
         configured = true;
         let text = std::fs::read_to_string(path)
             .map_err(|source| ResourcesError::Read { path: path.clone(), source })?;
         let resources = ResourceSet::parse(&text)
             .map_err(|source| ResourcesError::Parse { path: path.clone(), source })?;
-        apply(&resources, &mut nodes)?;
+        apply_r(&resources, &mut nodes)?;
     }
     if let Some(exclude) = &resource.exclude {
         let hosts: Vec<&str> = boot.hosts.iter().map(String::as_str).collect();
@@ -64,7 +64,7 @@ pub fn nodes(
 }
 
 /// Applies the configuration; each entry adds to the hosts that it names.
-fn from_config(resource: &Resource, nodes: &mut [Node]) {
+fn apply_config(resource: &ResourceTable, nodes: &mut [Node]) {
     for node in nodes.iter_mut() {
         node.cores = IdSet::new();
     }
@@ -79,8 +79,8 @@ fn from_config(resource: &Resource, nodes: &mut [Node]) {
 }
 
 /// Applies R by host name; like Flux, it uses the instance's ranks instead of those in R.
-fn apply(resources: &ResourceSet, nodes: &mut [Node]) -> Result<(), ResourcesError> {
-    let shares = nested::shares(resources);
+fn apply_r(resources: &ResourceSet, nodes: &mut [Node]) -> Result<(), ResourcesError> {
+    let shares = nested::rank_resources(resources);
     for (host, (cores, gpus)) in resources.hosts().iter().zip(shares) {
         let node = nodes.iter_mut().find(|node| node.host == host);
         let node = node.ok_or(ResourcesError::Hosts { host })?;
@@ -96,7 +96,7 @@ fn apply(resources: &ResourceSet, nodes: &mut [Node]) -> Result<(), ResourcesErr
 
 /// Why this host does not match its slot, unless that is not to be verified: Flux drains a broker
 /// whose host has another name than its slot, unless `noverify` is set in its own configuration.
-pub fn unfit(resource: Option<&Resource>, slot: &str, rank: u32) -> Option<String> {
+pub fn host_mismatch(resource: Option<&ResourceTable>, slot: &str, rank: u32) -> Option<String> {
     let skip = resource.is_some_and(|resource| {
         let ignores = resource.other.get("verify").and_then(|verify| verify.get("hostname"));
         resource.noverify == Some(true)
@@ -117,7 +117,7 @@ mod tests {
         Boot { method: "config", rank: 0, hosts, listen: None, lead: None, key: None, nested: None }
     }
 
-    fn resource(text: &str) -> Resource {
+    fn resource(text: &str) -> ResourceTable {
         flux_operator_flux::BrokerConfig::parse(text).unwrap().resource.unwrap()
     }
 
@@ -146,10 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn another_host_name_is_noticed_unless_nobody_asks() {
+    fn another_host_name_is_reported_unless_noverify_is_set() {
         let resource = resource("[resource]\nnoverify = true");
-        assert_eq!(unfit(Some(&resource), "no-such-host", 1), None);
-        assert!(unfit(None, "no-such-host", 1).unwrap().contains("expected 'no-such-host'"));
-        assert_eq!(unfit(None, &host::system_name(), 1), None);
+        assert_eq!(host_mismatch(Some(&resource), "no-such-host", 1), None);
+        assert!(
+            host_mismatch(None, "no-such-host", 1).unwrap().contains("expected 'no-such-host'")
+        );
+        assert_eq!(host_mismatch(None, &host::system_name(), 1), None);
     }
 }

@@ -11,7 +11,7 @@ use signal_hook::consts::SIGHUP;
 use super::clients::{ClientEvent, Clients};
 use super::executor::Executor;
 use super::links::{self, JoinError, Link};
-use super::log::{Level, chain};
+use super::log::{Level, error_chain};
 use super::loop_event::LoopEvent;
 use super::{Broker, BrokerError, host, resources};
 use crate::frame;
@@ -19,12 +19,12 @@ use crate::message::{Hello, Message, PROTOCOL, Refusal, RefusalKind, Reply, Requ
 
 /// The first and the maximum delay between two attempts to reach the lead.
 const FIRST_DELAY: Duration = Duration::from_millis(20);
-const LAST_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// How long tasks have to exit when the broker is stopped.
-const GRACE: Duration = Duration::from_millis(1000);
+const EXIT_GRACE: Duration = Duration::from_millis(1000);
 
-struct Worker {
+struct WorkerState {
     broker: Broker,
     clients: Clients,
     lead: SyncSender<Vec<u8>>,
@@ -52,7 +52,8 @@ pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
         vec![("FLUX_URI".to_owned(), broker.host.uri.clone())],
         PathBuf::from(&broker.host.rundir),
     );
-    let mut worker = Worker { broker, clients: Clients::default(), lead: link.messages, executor };
+    let mut worker =
+        WorkerState { broker, clients: Clients::default(), lead: link.messages, executor };
     for event in early {
         worker.handle_client(event);
     }
@@ -61,7 +62,7 @@ pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
 
 /// Tries until the lead is reached. Events of clients are kept in `early` meanwhile; a signal stops
 /// the broker.
-fn join(broker: &Broker, early: &mut Vec<ClientEvent>) -> Result<Option<Link>, BrokerError> {
+fn join(broker: &Broker, early_events: &mut Vec<ClientEvent>) -> Result<Option<Link>, BrokerError> {
     let lead = broker.boot.lead.as_deref().unwrap_or_default();
     let key = broker
         .boot
@@ -70,12 +71,13 @@ fn join(broker: &Broker, early: &mut Vec<ClientEvent>) -> Result<Option<Link>, B
         .ok_or_else(|| BrokerError::Refused { reason: "there is no certificate".to_owned() })?;
     let timeout = broker.attributes.get("tbon.connect_timeout").and_then(crate::duration::parse);
     let timeout = timeout.filter(|seconds| *seconds > 0.0).unwrap_or(30.0);
-    let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(LAST_DELAY);
+    let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(MAX_DELAY);
     let rank = broker.boot.rank;
     let slot = &broker.boot.hosts[rank as usize];
     let configured = broker.config.bootstrap.as_ref().is_some_and(|table| !table.hosts.is_empty());
-    let unfit =
-        configured.then(|| resources::unfit(broker.config.resource.as_ref(), slot, rank)).flatten();
+    let unfit = configured
+        .then(|| resources::host_mismatch(broker.config.resource.as_ref(), slot, rank))
+        .flatten();
     let cores = host::core_count();
     let hello = Hello { protocol: PROTOCOL, rank, hostname: slot.clone(), cores, unfit };
     let mut delay = FIRST_DELAY;
@@ -85,7 +87,7 @@ fn join(broker: &Broker, early: &mut Vec<ClientEvent>) -> Result<Option<Link>, B
             Ok(link) => return Ok(Some(link)),
             Err(JoinError::Refused { reason }) => return Err(BrokerError::Refused { reason }),
             Err(error) => {
-                let text = chain(&error);
+                let text = error_chain(&error);
                 // Logged once: the lead may take long to start.
                 if text != last {
                     broker.log.add(Level::Warning, &format!("{text}; retrying"));
@@ -94,11 +96,11 @@ fn join(broker: &Broker, early: &mut Vec<ClientEvent>) -> Result<Option<Link>, B
             }
         }
         let until = Instant::now() + delay;
-        delay = (delay * 2).min(LAST_DELAY);
+        delay = (delay * 2).min(MAX_DELAY);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match broker.events.recv_timeout(left) {
-                Ok(LoopEvent::Client(event)) => early.push(event),
+                Ok(LoopEvent::Client(event)) => early_events.push(event),
                 Ok(LoopEvent::Signal(SIGHUP)) => {}
                 Ok(LoopEvent::Signal(_)) => return Ok(None),
                 Ok(_) => {}
@@ -109,13 +111,13 @@ fn join(broker: &Broker, early: &mut Vec<ClientEvent>) -> Result<Option<Link>, B
     }
 }
 
-impl Worker {
+impl WorkerState {
     fn run(&mut self) -> Result<u8, BrokerError> {
         while let Ok(event) = self.broker.events.recv() {
             match event {
                 LoopEvent::Client(event) => self.handle_client(event),
                 LoopEvent::Message { message, .. } => match *message {
-                    Message::Task(order) => self.executor.order(order),
+                    Message::Task(order) => self.executor.execute(order),
                     Message::Reply { channel, tag, reply } => {
                         self.clients.reply(channel, tag, reply);
                     }
@@ -125,7 +127,7 @@ impl Worker {
                     }
                     _ => {}
                 },
-                LoopEvent::Left { reason, .. } => {
+                LoopEvent::Disconnected { reason, .. } => {
                     self.executor.kill_all();
                     return Err(BrokerError::LostLead { reason });
                 }
@@ -139,16 +141,16 @@ impl Worker {
 
     /// Stops the tasks and announces to the lead that this broker leaves.
     fn leave(&mut self) -> u8 {
-        self.executor.order_all(Signal::TERM);
-        let until = Instant::now() + GRACE;
+        self.executor.signal_all(Signal::TERM);
+        let until = Instant::now() + EXIT_GRACE;
         while self.executor.is_busy() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.executor.kill_all();
         self.send(&Message::Shutdown);
         // The lead closes the connection when it has read everything.
-        while let Ok(event) = self.broker.events.recv_timeout(GRACE / 2) {
-            if matches!(event, LoopEvent::Left { .. }) {
+        while let Ok(event) = self.broker.events.recv_timeout(EXIT_GRACE / 2) {
+            if matches!(event, LoopEvent::Disconnected { .. }) {
                 break;
             }
         }

@@ -14,7 +14,7 @@ use crate::message::{Refusal, RefusalKind, Reply, Request};
 
 /// A request or reply on the local socket.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Tagged<T> {
+pub struct TaggedMessage<T> {
     pub tag: u64,
     pub body: T,
 }
@@ -44,7 +44,7 @@ pub enum ClientError {
     #[error("timeout")]
     Timeout,
     #[error("the broker sent an unexpected reply")]
-    NoAnswer,
+    UnexpectedReply,
 }
 
 impl ClientError {
@@ -83,14 +83,14 @@ impl Client {
     /// Sends a request and returns its tag, which identifies the replies to it.
     pub fn send(&mut self, request: Request) -> Result<u64, ClientError> {
         self.last_tag += 1;
-        let message = Tagged { tag: self.last_tag, body: request };
+        let message = TaggedMessage { tag: self.last_tag, body: request };
         frame::write(&mut self.writer, &message).map_err(|source| ClientError::Write { source })?;
         Ok(self.last_tag)
     }
 
     /// Receives the next reply to any request, including refusals.
     pub fn receive(&mut self) -> Result<(u64, Reply), ClientError> {
-        let message: Tagged<Reply> =
+        let message: TaggedMessage<Reply> =
             frame::read(&mut self.reader).map_err(|source| match &source {
                 ReadError::Read { source: cause }
                     if matches!(cause.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
@@ -103,10 +103,10 @@ impl Client {
     }
 
     /// Sends a request and calls `take` with each reply until the last one.
-    pub fn each(
+    pub fn for_each_reply(
         &mut self,
         request: Request,
-        mut take: impl FnMut(Reply),
+        mut handle: impl FnMut(Reply),
     ) -> Result<(), ClientError> {
         let tag = self.send(request)?;
         loop {
@@ -114,36 +114,36 @@ impl Client {
                 (found, _) if found != tag => {}
                 (_, Reply::Done) => return Ok(()),
                 (_, Reply::Error(refusal)) => return Err(ClientError::Refused(refusal)),
-                (_, reply) => take(reply),
+                (_, reply) => handle(reply),
             }
         }
     }
 
     /// Sends a request and returns its first reply.
-    pub fn one(&mut self, request: Request) -> Result<Reply, ClientError> {
+    pub fn first_reply(&mut self, request: Request) -> Result<Reply, ClientError> {
         let mut first = None;
-        self.each(request, |reply| {
+        self.for_each_reply(request, |reply| {
             first.get_or_insert(reply);
         })?;
-        first.ok_or(ClientError::NoAnswer)
+        first.ok_or(ClientError::UnexpectedReply)
     }
 
     /// Sends a request and waits until it is done.
-    pub fn done(&mut self, request: Request) -> Result<(), ClientError> {
-        self.each(request, drop)
+    pub fn execute(&mut self, request: Request) -> Result<(), ClientError> {
+        self.for_each_reply(request, drop)
     }
 
     pub fn text(&mut self, request: Request) -> Result<String, ClientError> {
-        match self.one(request)? {
+        match self.first_reply(request)? {
             Reply::Text(text) => Ok(text),
-            _ => Err(ClientError::NoAnswer),
+            _ => Err(ClientError::UnexpectedReply),
         }
     }
 
     pub fn attributes(&mut self) -> Result<BTreeMap<String, String>, ClientError> {
-        match self.one(Request::Attributes)? {
+        match self.first_reply(Request::Attributes)? {
             Reply::Attributes(attributes) => Ok(attributes),
-            _ => Err(ClientError::NoAnswer),
+            _ => Err(ClientError::UnexpectedReply),
         }
     }
 
@@ -151,9 +151,9 @@ impl Client {
         &mut self,
         submission: crate::submission::Submission,
     ) -> Result<JobId, ClientError> {
-        match self.one(Request::Submit(Box::new(submission)))? {
+        match self.first_reply(Request::Submit(Box::new(submission)))? {
             Reply::Id(id) => Ok(id),
-            _ => Err(ClientError::NoAnswer),
+            _ => Err(ClientError::UnexpectedReply),
         }
     }
 }

@@ -13,18 +13,18 @@ use crate::message::{Event, RefusalKind, Reply, Request, Stream};
 
 /// How to print a job.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Style {
+pub struct PrintStyle {
     /// Prefix lines with the rank of their task.
     pub label: bool,
     /// From 2 on, print events too.
     pub verbose: usize,
     /// Prefix lines with the ID of the job, and omit times.
-    pub several: bool,
+    pub multiple_jobs: bool,
 }
 
 /// The result of a job.
 #[derive(Clone, Debug, Default)]
-pub struct Ending {
+pub struct AttachedJob {
     pub submitted: f64,
     pub status: Option<i32>,
     starts: [LineStart; 2],
@@ -40,7 +40,7 @@ impl Default for LineStart {
     }
 }
 
-impl Ending {
+impl AttachedJob {
     /// The exit code of the job; 1 for a job that never ran.
     pub fn code(&self) -> u8 {
         let code = self.status.map_or(1, exit_code);
@@ -53,7 +53,7 @@ impl Ending {
     }
 
     /// Records an event.
-    pub fn note(&mut self, event: &Event) {
+    pub fn record(&mut self, event: &Event) {
         let number = |key: &str| context(event, key).and_then(Value::as_i64);
         match event.name.as_str() {
             "submit" => self.submitted = event.timestamp,
@@ -65,17 +65,20 @@ impl Ending {
     }
 
     /// Prints one reply of a watched job, as `flux job attach` does.
-    pub fn show(&mut self, id: JobId, reply: &Reply, style: Style) {
+    pub fn print_reply(&mut self, id: JobId, reply: &Reply, style: PrintStyle) {
         match reply {
             Reply::Event(event) => {
-                self.note(event);
+                self.record(event);
                 let seconds = event.timestamp - self.submitted;
                 if event.name == "exception" {
-                    let id = if style.several { String::new() } else { format!(" {id}") };
-                    let time =
-                        if style.several { String::new() } else { format!("{seconds:.3}s: ") };
-                    let colon = if style.several { ":" } else { "" };
-                    let word = |key| plain(context(event, key));
+                    let id = if style.multiple_jobs { String::new() } else { format!(" {id}") };
+                    let time = if style.multiple_jobs {
+                        String::new()
+                    } else {
+                        format!("{seconds:.3}s: ")
+                    };
+                    let colon = if style.multiple_jobs { ":" } else { "" };
+                    let word = |key| unquoted(context(event, key));
                     let (kind, severity, note) = (word("type"), word("severity"), word("note"));
                     eprintln!(
                         "{time}job.exception{colon}{id} type={kind} severity={severity} {note}"
@@ -86,11 +89,11 @@ impl Ending {
                 }
             }
             Reply::Output { task, stream, data } => {
-                let id = if style.several { format!("{id}: ") } else { String::new() };
+                let id = if style.multiple_jobs { format!("{id}: ") } else { String::new() };
                 let label = style.label.then(|| format!("{id}{task}: "));
-                self.print(*stream, data, label.as_deref());
+                self.print_output(*stream, data, label.as_deref());
             }
-            Reply::Notice(text) if style.several => {
+            Reply::Notice(text) if style.multiple_jobs => {
                 eprintln!("{}", text.split_once("s: ").map_or(text.as_str(), |(_, rest)| rest));
             }
             Reply::Notice(text) => eprintln!("{text}"),
@@ -98,7 +101,7 @@ impl Ending {
         }
     }
 
-    fn print(&mut self, stream: Stream, data: &Bytes, label: Option<&str>) {
+    fn print_output(&mut self, stream: Stream, data: &Bytes, label: Option<&str>) {
         let start = &mut self.starts[usize::from(stream == Stream::Error)].0;
         let mut text = Vec::new();
         for line in data.0.split_inclusive(|byte| *byte == b'\n') {
@@ -120,11 +123,15 @@ impl Ending {
 }
 
 /// Follows a job until it has finished.
-pub fn attach(client: &mut Client, id: JobId, style: Style) -> Result<Ending, ClientError> {
-    let mut ending = Ending::default();
+pub fn attach(
+    client: &mut Client,
+    id: JobId,
+    style: PrintStyle,
+) -> Result<AttachedJob, ClientError> {
+    let mut termination = AttachedJob::default();
     let request = Request::Watch { id, output: true, follow: true };
-    client.each(request, |reply| ending.show(id, &reply, style))?;
-    Ok(ending)
+    client.for_each_reply(request, |reply| termination.print_reply(id, &reply, style))?;
+    Ok(termination)
 }
 
 /// Starts a thread that forwards standard input to the job.
@@ -136,7 +143,7 @@ pub fn forward_input(uri: &str, id: JobId) -> Result<(), ClientError> {
         loop {
             let count = io::Read::read(&mut io::stdin().lock(), &mut buffer).unwrap_or(0);
             let data = Bytes(buffer[..count].to_vec());
-            match client.done(Request::Input { id, data }) {
+            match client.execute(Request::Input { id, data }) {
                 Err(error) if error.refusal() == Some(RefusalKind::Inactive) => return,
                 Err(_) => return,
                 Ok(()) if count == 0 => return,
@@ -171,7 +178,7 @@ pub fn context_json(event: &Event) -> String {
 }
 
 /// A value without the quotes of JSON.
-fn plain(value: Option<&Value>) -> String {
+fn unquoted(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),
@@ -184,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_are_told_as_flux_does() {
+    fn messages_about_exit_codes_are_those_of_flux() {
         for (status, text) in [
             (0, None),
             (7 << 8, Some("task(s) exited with exit code 7")),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use flux_operator_flux::JobId;
 
-use super::{Failure, Outcome, connect};
+use super::{CommandFailure, CommandResult, connect};
 use crate::message::{Reply, Request};
 use crate::options::{Flag, Syntax, flag, switch};
 
@@ -20,13 +20,13 @@ const FLAGS: [Flag; 7] = [
 
 const USAGE: &str = "flux cancel [OPTIONS] [JOBID...]";
 
-pub fn main(arguments: &[OsString]) -> Outcome {
+pub fn main(arguments: &[OsString]) -> CommandResult {
     let options = Syntax { flags: &FLAGS, permute: true }
         .parse(arguments)
-        .map_err(|error| Failure::argparse(USAGE, "flux-cancel", &error))?;
+        .map_err(|error| CommandFailure::argparse(USAGE, "flux-cancel", &error))?;
     let mut ids: Vec<JobId> = Vec::new();
-    for word in options.words() {
-        ids.push(word.parse().map_err(|_| Failure {
+    for word in options.positional() {
+        ids.push(word.parse().map_err(|_| CommandFailure {
             text: format!(
                 "usage: {USAGE}\nflux-cancel: error: argument JOBID...: invalid JobID value: '{word}'"
             ),
@@ -35,7 +35,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
     }
     let all = options.has("all");
     if ids.is_empty() && !all {
-        return Err(Failure::new("flux-cancel: ERROR: No target jobs were provided"));
+        return Err(CommandFailure::new("flux-cancel: ERROR: No target jobs were provided"));
     }
     let mut client = connect("flux-cancel")?;
     if all {
@@ -45,7 +45,9 @@ pub fn main(arguments: &[OsString]) -> Outcome {
             }
         };
         let request = Request::List { ids: Vec::new(), states: 62 };
-        client.each(request, take).map_err(|error| Failure::client("flux-cancel", &error))?;
+        client
+            .for_each_reply(request, take)
+            .map_err(|error| CommandFailure::client("flux-cancel", &error))?;
     }
     if all && ids.is_empty() {
         eprintln!("flux-cancel: Matched 0 jobs");
@@ -58,7 +60,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
         if options.has("dry-run") {
             continue;
         }
-        if let Err(error) = client.done(request) {
+        if let Err(error) = client.execute(request) {
             errors += 1;
             if !all {
                 eprintln!("flux-cancel: ERROR: {id}: {error}");

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use crate::bytes::Bytes;
 
 /// Variables of the submitter's own job or instance, which the job must not inherit.
-const OWN: [&str; 11] = [
+const NOT_INHERITED: [&str; 11] = [
     "FLUX_JOB_ID",
     "FLUX_JOB_ID_PATH",
     "FLUX_JOB_SIZE",
@@ -31,7 +31,7 @@ fn apply<'a>(
     rules: impl Iterator<Item = &'a str>,
 ) -> Vec<(Bytes, Bytes)> {
     let mut kept = all.clone();
-    kept.retain(|(name, _)| !OWN.iter().any(|own| own.as_bytes() == name.0));
+    kept.retain(|(name, _)| !NOT_INHERITED.iter().any(|own| own.as_bytes() == name.0));
     for rule in rules {
         if let Some(pattern) = rule.strip_prefix('-') {
             kept.retain(|(name, _)| !matches(pattern, &name.to_text()));

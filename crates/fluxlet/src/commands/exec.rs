@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use flux_operator_flux::IdSet;
 
-use super::{Failure, Outcome, connect, environment};
+use super::{CommandFailure, CommandResult, connect, environment};
 use crate::bytes::Bytes;
 use crate::instance::exit_code;
 use crate::message::{Reply, Request, Stream};
@@ -23,16 +23,16 @@ const FLAGS: [Flag; 8] = [
     flag(Some('j'), "jobid"),
 ];
 
-pub fn main(arguments: &[OsString]) -> Outcome {
+pub fn main(arguments: &[OsString]) -> CommandResult {
     let options = Syntax { flags: &FLAGS, permute: false }
         .parse(arguments)
-        .map_err(|error| Failure::option("flux-exec", &error))?;
+        .map_err(|error| CommandFailure::option("flux-exec", &error))?;
     if options.rest.is_empty() {
-        return Err(Failure::new("Usage: flux exec [OPTIONS] COMMAND..."));
+        return Err(CommandFailure::new("Usage: flux exec [OPTIONS] COMMAND..."));
     }
-    let ranks = |name: &str| -> Result<Option<IdSet>, Failure> {
+    let ranks = |name: &str| -> Result<Option<IdSet>, CommandFailure> {
         let Some(text) = options.get(name).filter(|text| *text != "all") else { return Ok(None) };
-        let invalid = || Failure::new(format!("flux-exec: --{name}: invalid idset {text}"));
+        let invalid = || CommandFailure::new(format!("flux-exec: --{name}: invalid idset {text}"));
         text.parse().map(Some).map_err(|_| invalid())
     };
     let directory = match options.get("dir") {
@@ -64,7 +64,9 @@ pub fn main(arguments: &[OsString]) -> Outcome {
         }
         _ => {}
     };
-    client.each(request, take).map_err(|error| Failure::client("flux-exec", &error))?;
+    client
+        .for_each_reply(request, take)
+        .map_err(|error| CommandFailure::client("flux-exec", &error))?;
     for (code, ranks) in codes {
         let ranks = if ranks.len() == 1 { ranks.to_string() } else { format!("[{ranks}]") };
         match code {

@@ -20,18 +20,18 @@ pub struct Template(Vec<Piece>);
 #[derive(Clone, Debug, PartialEq)]
 enum Piece {
     Text(String),
-    Field { name: String, conversion: Option<char>, layout: Layout },
+    Field { name: String, conversion: Option<char>, layout: FieldLayout },
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Layout {
+struct FieldLayout {
     align: Option<char>,
     width: usize,
     precision: Option<usize>,
     /// `+`: truncated text ends in a `+`.
-    mark_cut: bool,
+    mark_truncated: bool,
     /// `h`: an empty value is printed as `-`.
-    dash: bool,
+    dash_if_empty: bool,
 }
 
 /// Flux's message about an invalid template.
@@ -44,7 +44,7 @@ pub enum FormatError {
 }
 
 /// The values that `flux` treats as empty for `h`.
-const NOTHING: [&str; 5] = ["", "0s", "0.0", "0:00:00", "1970-01-01T00:00:00"];
+const EMPTY_VALUES: [&str; 5] = ["", "0s", "0.0", "0:00:00", "1970-01-01T00:00:00"];
 
 impl Template {
     /// Parses a template. `known` must return a heading for every field.
@@ -82,7 +82,7 @@ impl Template {
         self.join(|name, _, layout| {
             let heading = headings(name).unwrap_or_default();
             // A heading is not truncated by the precision.
-            let layout = Layout { precision: None, ..layout.clone() };
+            let layout = FieldLayout { precision: None, ..layout.clone() };
             pad(&heading, &layout, false)
         })
     }
@@ -93,14 +93,14 @@ impl Template {
             let cell = cell(name).unwrap_or(Cell::Text(String::new()));
             let is_number = !matches!(cell, Cell::Text(_));
             let mut text = convert(cell, conversion);
-            if layout.dash && NOTHING.contains(&text.as_str()) {
+            if layout.dash_if_empty && EMPTY_VALUES.contains(&text.as_str()) {
                 text = "-".to_owned();
             }
             pad(&text, layout, is_number && conversion.is_none())
         })
     }
 
-    fn join(&self, field: impl Fn(&str, Option<char>, &Layout) -> String) -> String {
+    fn join(&self, field: impl Fn(&str, Option<char>, &FieldLayout) -> String) -> String {
         let pieces = self.0.iter().map(|piece| match piece {
             Piece::Text(text) => text.clone(),
             Piece::Field { name, conversion, layout } => field(name, *conversion, layout),
@@ -120,8 +120,8 @@ fn parse_field(text: &str) -> Result<Piece, FormatError> {
 }
 
 /// `>8.8h+`: alignment, width, precision, marks.
-fn parse_layout(text: &str) -> Result<Layout, FormatError> {
-    let mut layout = Layout::default();
+fn parse_layout(text: &str) -> Result<FieldLayout, FormatError> {
+    let mut layout = FieldLayout::default();
     let mut rest = text;
     if let Some(align) = rest.chars().next().filter(|first| "<>^".contains(*first)) {
         layout.align = Some(align);
@@ -129,10 +129,10 @@ fn parse_layout(text: &str) -> Result<Layout, FormatError> {
     }
     loop {
         if let Some(before) = rest.strip_suffix('h') {
-            layout.dash = true;
+            layout.dash_if_empty = true;
             rest = before;
         } else if let Some(before) = rest.strip_suffix('+') {
-            layout.mark_cut = true;
+            layout.mark_truncated = true;
             rest = before;
         } else {
             rest = rest.trim_end_matches(['s', 'd', 'f']);
@@ -165,14 +165,14 @@ fn convert(cell: Cell, conversion: Option<char>) -> String {
     }
 }
 
-fn pad(text: &str, layout: &Layout, is_number: bool) -> String {
+fn pad(text: &str, layout: &FieldLayout, is_number: bool) -> String {
     let mut text = text.to_owned();
     if let Some(precision) = layout.precision
         && text.chars().count() > precision
     {
-        let kept = precision.saturating_sub(usize::from(layout.mark_cut));
+        let kept = precision.saturating_sub(usize::from(layout.mark_truncated));
         text = text.chars().take(kept).collect();
-        if layout.mark_cut {
+        if layout.mark_truncated {
             text.push('+');
         }
     }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_templates_are_rejected() {
         let unknown = FormatError::Unknown { name: "nosuch".to_owned() };
         assert_eq!(Template::parse("{nosuch}", known), Err(unknown));
         for text in ["{a", "a}", "{a:>x}"] {

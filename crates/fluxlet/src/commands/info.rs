@@ -7,44 +7,47 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Failure, Outcome, connect};
+use super::{CommandFailure, CommandResult, connect};
 use crate::client::Client;
 use crate::message::{Reply, Request};
 use crate::time::{Civil, now};
 
-pub fn get_attribute(arguments: &[OsString]) -> Outcome {
+pub fn get_attribute(arguments: &[OsString]) -> CommandResult {
     let [name] = arguments else {
         let usage = "Usage: flux getattr name\nGet broker attribute\n  -h, --help             Display this message.";
-        return Err(Failure::new(usage));
+        return Err(CommandFailure::new(usage));
     };
     let name = name.to_string_lossy();
     let mut client = connect("flux-getattr")?;
     let attributes =
-        client.attributes().map_err(|error| Failure::client("flux-getattr", &error))?;
+        client.attributes().map_err(|error| CommandFailure::client("flux-getattr", &error))?;
     match attributes.get(name.as_ref()) {
         Some(value) => println!("{value}"),
         None => {
-            return Err(Failure::new(format!("flux-getattr: {name}: No such file or directory")));
+            return Err(CommandFailure::new(format!(
+                "flux-getattr: {name}: No such file or directory"
+            )));
         }
     }
     Ok(0)
 }
 
-pub fn set_attribute(arguments: &[OsString]) -> Outcome {
+pub fn set_attribute(arguments: &[OsString]) -> CommandResult {
     let [name, value] = arguments else {
-        return Err(Failure::new("Usage: flux setattr name value"));
+        return Err(CommandFailure::new("Usage: flux setattr name value"));
     };
     let [name, value] = [name, value].map(|word| word.to_string_lossy().into_owned());
     let mut client = connect("flux-setattr")?;
     let request = Request::SetAttribute { name: name.clone(), value };
-    let failed = |error: &_| Failure::client(&format!("flux-setattr: {name}"), error);
-    client.done(request).map_err(|error| failed(&error))?;
+    let failed = |error: &_| CommandFailure::client(&format!("flux-setattr: {name}"), error);
+    client.execute(request).map_err(|error| failed(&error))?;
     Ok(0)
 }
 
-pub fn list_attributes(arguments: &[OsString]) -> Outcome {
+pub fn list_attributes(arguments: &[OsString]) -> CommandResult {
     let mut client = connect("flux-lsattr")?;
-    let attributes = client.attributes().map_err(|error| Failure::client("flux-lsattr", &error))?;
+    let attributes =
+        client.attributes().map_err(|error| CommandFailure::client("flux-lsattr", &error))?;
     let values = arguments.iter().any(|word| word == "-v" || word == "--values");
     for (name, value) in attributes {
         if values {
@@ -72,14 +75,18 @@ pub fn version() -> u8 {
     0
 }
 
-pub fn uptime() -> Outcome {
+pub fn uptime() -> CommandResult {
     let mut client = connect("flux-uptime")?;
-    let reply = client.one(Request::Uptime);
-    let reply = reply.map_err(|error| Failure::client("flux-uptime", &error))?;
+    let reply = client.first_reply(Request::Uptime);
+    let reply = reply.map_err(|error| CommandFailure::client("flux-uptime", &error))?;
     let Reply::Uptime(status) = reply else { return Ok(1) };
     let clock = Civil::new(now()).to_clock();
     let mut parts = vec![
-        format!(" {clock} {} {}", status.state, crate::duration::print_figures(status.seconds, 2)),
+        format!(
+            " {clock} {} {}",
+            status.state,
+            crate::duration::print_significant(status.seconds, 2)
+        ),
         format!("owner {}", user_name(status.owner)),
         format!("depth {}", status.level),
         format!("size {}", status.size),
@@ -94,31 +101,34 @@ pub fn uptime() -> Outcome {
     Ok(0)
 }
 
-pub fn log() -> Outcome {
+pub fn log() -> CommandResult {
     let mut client = connect("flux-dmesg")?;
     let print = |reply| {
         if let Reply::Text(line) = reply {
             println!("{line}");
         }
     };
-    client.each(Request::Log, print).map_err(|error| Failure::client("flux-dmesg", &error))?;
+    client
+        .for_each_reply(Request::Log, print)
+        .map_err(|error| CommandFailure::client("flux-dmesg", &error))?;
     Ok(0)
 }
 
-pub fn config(arguments: &[OsString]) -> Outcome {
+pub fn config(arguments: &[OsString]) -> CommandResult {
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     let Some(("get", rest)) = words.split_first().map(|(first, rest)| (first.as_ref(), rest))
     else {
-        return Err(Failure::new("Usage: flux config get [NAME]"));
+        return Err(CommandFailure::new("Usage: flux config get [NAME]"));
     };
     let mut client = connect("flux-config")?;
-    let reply = client.one(Request::Configuration);
-    let reply = reply.map_err(|error| Failure::client("flux-config", &error))?;
+    let reply = client.first_reply(Request::Configuration);
+    let reply = reply.map_err(|error| CommandFailure::client("flux-config", &error))?;
     let Reply::Value(mut value) = reply else { return Ok(1) };
     if let Some(name) = rest.iter().find(|word| !word.starts_with('-')) {
         for key in name.split('.') {
             let found = value.get_mut(key).map(Value::take);
-            value = found.ok_or_else(|| Failure::new(format!("flux-config: {name} is not set")))?;
+            value = found
+                .ok_or_else(|| CommandFailure::new(format!("flux-config: {name} is not set")))?;
         }
     }
     match value {
@@ -128,7 +138,7 @@ pub fn config(arguments: &[OsString]) -> Outcome {
     Ok(0)
 }
 
-pub fn ping(arguments: &[OsString]) -> Outcome {
+pub fn ping(arguments: &[OsString]) -> CommandResult {
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     let count = words.iter().position(|word| *word == "-c" || *word == "--count");
     let count = count.and_then(|position| words.get(position + 1)?.parse().ok()).unwrap_or(1u32);
@@ -137,7 +147,9 @@ pub fn ping(arguments: &[OsString]) -> Outcome {
     println!("flux-ping {target}!broker");
     for sequence in 0..count {
         let start = std::time::Instant::now();
-        client.done(Request::Uptime).map_err(|error| Failure::client("flux-ping", &error))?;
+        client
+            .execute(Request::Uptime)
+            .map_err(|error| CommandFailure::client("flux-ping", &error))?;
         let milliseconds = start.elapsed().as_secs_f64() * 1000.0;
         println!("{target}!broker.ping pad=0 seq={sequence} time={milliseconds:.3} ms (fluxlet)");
     }
@@ -146,13 +158,13 @@ pub fn ping(arguments: &[OsString]) -> Outcome {
 
 /// `flux proxy URI COMMAND`: runs the command as a client of that instance. As in Flux, its
 /// arguments are joined and run by a shell.
-pub fn proxy(arguments: &[OsString]) -> Outcome {
+pub fn proxy(arguments: &[OsString]) -> CommandResult {
     let words: Vec<&OsString> = arguments.iter().skip_while(|word| is_option(word)).collect();
     let Some((uri, command)) = words.split_first() else {
-        return Err(Failure::new("Usage: flux proxy [OPTIONS] URI [COMMAND...]"));
+        return Err(CommandFailure::new("Usage: flux proxy [OPTIONS] URI [COMMAND...]"));
     };
     let uri = uri.to_string_lossy();
-    Client::connect(&uri).map_err(|error| Failure::client("flux-proxy", &error))?;
+    Client::connect(&uri).map_err(|error| CommandFailure::client("flux-proxy", &error))?;
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| OsString::from("/bin/sh"));
     let mut process = Command::new(shell);
     if !command.is_empty() {
@@ -160,7 +172,8 @@ pub fn proxy(arguments: &[OsString]) -> Outcome {
         process.arg("-c").arg(line.join(" "));
     }
     process.env("FLUX_URI", uri.as_ref());
-    let status = process.status().map_err(|error| Failure::new(format!("flux-proxy: {error}")))?;
+    let status =
+        process.status().map_err(|error| CommandFailure::new(format!("flux-proxy: {error}")))?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ok(u8::try_from(code).unwrap_or(1))
 }

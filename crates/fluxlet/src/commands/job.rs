@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use flux_operator_flux::JobId;
 
-use super::attach::{Ending, Style, attach, forward_input, task_message};
+use super::attach::{AttachedJob, PrintStyle, attach, forward_input, task_message};
 use super::job_show::{convert, event_line, eventlog, info, last, list};
-use super::{Failure, Outcome, connect};
+use super::{CommandFailure, CommandResult, connect};
 use crate::client::ClientError;
 use crate::instance::exit_code;
 use crate::message::{RefusalKind, Reply, Request, Urgency};
-use crate::options::{Flag, Parsed, Syntax, flag, switch};
+use crate::options::{Flag, ParsedArguments, Syntax, flag, switch};
 
 const FLAGS: [Flag; 19] = [
     switch(Some('l'), "label-io"),
@@ -35,22 +35,22 @@ const FLAGS: [Flag; 19] = [
     flag(None, "timeout"),
 ];
 
-pub fn main(arguments: &[OsString]) -> Outcome {
+pub fn main(arguments: &[OsString]) -> CommandResult {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err(Failure::new("Usage: flux-job [OPTIONS] COMMAND ARGS"));
+        return Err(CommandFailure::new("Usage: flux-job [OPTIONS] COMMAND ARGS"));
     };
     let command = command.to_string_lossy();
     // Two letters have different meanings in different commands.
     let mut flags = FLAGS;
     match command.as_ref() {
-        "kill" => rename(&mut flags, 's', "signal"),
-        "list" => rename(&mut flags, 's', "states"),
-        "wait-event" => rename(&mut flags, 't', "timeout"),
+        "kill" => reassign_letter(&mut flags, 's', "signal"),
+        "list" => reassign_letter(&mut flags, 's', "states"),
+        "wait-event" => reassign_letter(&mut flags, 't', "timeout"),
         _ => {}
     }
     let options = Syntax { flags: &flags, permute: true }
         .parse(rest)
-        .map_err(|error| Failure::option(&format!("flux-job {command}"), &error))?;
+        .map_err(|error| CommandFailure::option(&format!("flux-job {command}"), &error))?;
     match command.as_ref() {
         "attach" => attach_command(&options),
         "status" => status(&options),
@@ -65,11 +65,11 @@ pub fn main(arguments: &[OsString]) -> Outcome {
         "raise" => raise(&options),
         "cancel" => raise(&options),
         "urgency" => urgency(&options),
-        _ => Err(Failure::new("Usage: flux-job [OPTIONS] COMMAND ARGS")),
+        _ => Err(CommandFailure::new("Usage: flux-job [OPTIONS] COMMAND ARGS")),
     }
 }
 
-fn rename(flags: &mut [Flag], letter: char, long: &str) {
+fn reassign_letter(flags: &mut [Flag], letter: char, long: &str) {
     for flag in flags.iter_mut() {
         if flag.long == long {
             flag.short = Some(letter);
@@ -79,24 +79,27 @@ fn rename(flags: &mut [Flag], letter: char, long: &str) {
     }
 }
 
-pub fn fail(text: impl std::fmt::Display) -> Failure {
-    Failure::new(format!("flux-job: {text}"))
+pub fn fail(text: impl std::fmt::Display) -> CommandFailure {
+    CommandFailure::new(format!("flux-job: {text}"))
 }
 
-pub fn failed(error: &ClientError) -> Failure {
-    Failure::client("flux-job", error)
+pub fn failed(error: &ClientError) -> CommandFailure {
+    CommandFailure::client("flux-job", error)
 }
 
 /// The argument at `index` and the job ID that it is.
-pub fn id(options: &Parsed, index: usize) -> Result<(String, JobId), Failure> {
-    let word = options.words().get(index).cloned();
+pub fn parse_id(
+    options: &ParsedArguments,
+    index: usize,
+) -> Result<(String, JobId), CommandFailure> {
+    let word = options.positional().get(index).cloned();
     let word = word.ok_or_else(|| fail("job id is missing"))?;
     let id = word.parse().map_err(|_| fail(format!("error parsing jobid: \"{word}\"")))?;
     Ok((word, id))
 }
 
-fn attach_command(options: &Parsed) -> Outcome {
-    let (word, id) = id(options, 0)?;
+fn attach_command(options: &ParsedArguments) -> CommandResult {
+    let (word, id) = parse_id(options, 0)?;
     let mut client = connect("flux-job")?;
     let verbose = options.all("verbose").count();
     let show_events = options.has("show-events") || options.has("show-exec");
@@ -104,62 +107,62 @@ fn attach_command(options: &Parsed) -> Outcome {
     if !options.has("read-only") {
         forward_input(&super::uri(), id).map_err(|error| failed(&error))?;
     }
-    let style = Style { label: options.has("label-io"), verbose, several: false };
-    let ending = attach(&mut client, id, style).map_err(|error| match error.refusal() {
+    let style = PrintStyle { label: options.has("label-io"), verbose, multiple_jobs: false };
+    let termination = attach(&mut client, id, style).map_err(|error| match error.refusal() {
         Some(_) => fail(format!("Failed to attach to {word}: No such job")),
         None => failed(&error),
     })?;
-    if let Some(text) = ending.task_message() {
+    if let Some(text) = termination.task_message() {
         eprintln!("flux-job: {text}");
     }
-    Ok(ending.code())
+    Ok(termination.code())
 }
 
 /// Waits for jobs; the largest exit code is the result.
-fn status(options: &Parsed) -> Outcome {
+fn status(options: &ParsedArguments) -> CommandResult {
     let mut client = connect("flux-job")?;
     let mut worst = 0;
     for index in 0..options.rest.len() {
-        let (word, id) = id(options, index)?;
-        let mut ending = Ending::default();
+        let (word, id) = parse_id(options, index)?;
+        let mut termination = AttachedJob::default();
         let take = |reply| {
             if let Reply::Event(event) = reply {
-                ending.note(&event);
+                termination.record(&event);
             }
         };
         let request = Request::Watch { id, output: false, follow: true };
-        client.each(request, take).map_err(|error| match error.refusal() {
+        client.for_each_reply(request, take).map_err(|error| match error.refusal() {
             Some(_) => fail(format!("{word}: No such job")),
             None => failed(&error),
         })?;
-        if options.has("verbose") && ending.code() > 0 {
+        if options.has("verbose") && termination.code() > 0 {
             // Flux prints nothing for a job that never ran.
-            if let Some(text) = ending.task_message() {
+            if let Some(text) = termination.task_message() {
                 eprintln!("flux-job: {word}: {}", text.trim_start_matches("task(s) "));
             }
         }
-        worst = worst.max(ending.code());
+        worst = worst.max(termination.code());
     }
     Ok(worst)
 }
 
 /// Waitable jobs are reaped once, as children of a shell are.
-fn wait(options: &Parsed) -> Outcome {
+fn wait(options: &ParsedArguments) -> CommandResult {
     let mut client = connect("flux-job")?;
     let wanted = match options.rest.first() {
-        Some(_) => Some(id(options, 0)?.1),
+        Some(_) => Some(parse_id(options, 0)?.1),
         None => None,
     };
     let mut worst = 0;
     loop {
-        let (id, status, note) = match client.one(Request::Wait { id: wanted }) {
+        let (id, status, note) = match client.first_reply(Request::Wait { id: wanted }) {
             Ok(Reply::Waited { id, status, note }) => (id, status, note),
-            Ok(_) => return Err(failed(&ClientError::NoAnswer)),
+            Ok(_) => return Err(failed(&ClientError::UnexpectedReply)),
             Err(error) if error.refusal() == Some(RefusalKind::NotWaitable) => {
                 if options.has("all") {
                     return Ok(worst);
                 }
-                return Err(Failure { code: 2, ..failed(&error) });
+                return Err(CommandFailure { code: 2, ..failed(&error) });
             }
             Err(error) => return Err(failed(&error)),
         };
@@ -184,9 +187,11 @@ fn wait(options: &Parsed) -> Outcome {
     }
 }
 
-fn wait_event(options: &Parsed) -> Outcome {
-    let (word, id) = id(options, 0)?;
-    let Some(name) = options.words().get(1).cloned() else { return Err(fail("event is missing")) };
+fn wait_event(options: &ParsedArguments) -> CommandResult {
+    let (word, id) = parse_id(options, 0)?;
+    let Some(name) = options.positional().get(1).cloned() else {
+        return Err(fail("event is missing"));
+    };
     let mut client = connect("flux-job")?;
     if let Some(seconds) = options.get("timeout").and_then(crate::duration::parse) {
         let timeout = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
@@ -213,15 +218,15 @@ fn wait_event(options: &Parsed) -> Outcome {
     }
 }
 
-fn kill(options: &Parsed) -> Outcome {
+fn kill(options: &ParsedArguments) -> CommandResult {
     let name = options.get("signal").unwrap_or("SIGTERM");
     let signal = crate::signal::parse(name);
     let signal = signal.ok_or_else(|| fail(format!("Invalid signal {name}")))?;
     let mut client = connect("flux-job")?;
     let mut code = 0;
     for index in 0..options.rest.len() {
-        let (word, id) = id(options, index)?;
-        if let Err(error) = client.done(Request::Kill { id, signal }) {
+        let (word, id) = parse_id(options, index)?;
+        if let Err(error) = client.execute(Request::Kill { id, signal }) {
             eprintln!("flux-job: kill {word}: {error}");
             code = 1;
         }
@@ -229,26 +234,26 @@ fn kill(options: &Parsed) -> Outcome {
     Ok(code)
 }
 
-fn raise(options: &Parsed) -> Outcome {
+fn raise(options: &ParsedArguments) -> CommandResult {
     let severity = options.get("severity").unwrap_or("0");
     let severity = severity.parse().ok().filter(|level| *level <= 7);
     let severity = severity.ok_or_else(|| fail("invalid severity"))?;
     let kind = options.get("type").unwrap_or("cancel").to_owned();
-    let (_, id) = id(options, 0)?;
-    let words = options.words();
+    let (_, id) = parse_id(options, 0)?;
+    let words = options.positional();
     let note = match options.get("message") {
         Some(message) => message.to_owned(),
         None => words[1..].join(" "),
     };
     let mut client = connect("flux-job")?;
     let request = Request::Raise { id, kind, severity, note };
-    client.done(request).map_err(|error| fail(format!("raise {}: {error}", words[0])))?;
+    client.execute(request).map_err(|error| fail(format!("raise {}: {error}", words[0])))?;
     Ok(0)
 }
 
-fn urgency(options: &Parsed) -> Outcome {
-    let (word, id) = id(options, 0)?;
-    let text = options.words().get(1).cloned().unwrap_or_default().to_lowercase();
+fn urgency(options: &ParsedArguments) -> CommandResult {
+    let (word, id) = parse_id(options, 0)?;
+    let text = options.positional().get(1).cloned().unwrap_or_default().to_lowercase();
     let urgency = match text.as_str() {
         "hold" => Urgency::Value(0),
         "expedite" => Urgency::Value(31),
@@ -261,9 +266,11 @@ fn urgency(options: &Parsed) -> Outcome {
     };
     let mut client = connect("flux-job")?;
     let reply =
-        client.one(Request::Urgency { id, urgency }).map_err(|error| match error.refusal() {
-            Some(RefusalKind::NoSuchJob) => fail(format!("{word}: unknown job")),
-            _ => fail(format!("{word}: {error}")),
+        client.first_reply(Request::Urgency { id, urgency }).map_err(|error| {
+            match error.refusal() {
+                Some(RefusalKind::NoSuchJob) => fail(format!("{word}: unknown job")),
+                _ => fail(format!("{word}: {error}")),
+            }
         })?;
     if let (true, Reply::Value(old)) = (options.has("verbose"), reply) {
         match old.as_u64() {

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use flux_operator_flux::IdSet;
 use serde_json::{Map, Value, json};
 
-use super::{Failure, environment};
+use super::{CommandFailure, environment};
 use crate::bytes::Bytes;
-use crate::options::{Flag, Parsed, Syntax, Value as Takes, flag, switch};
+use crate::options::{Flag, ParsedArguments, Syntax, ValueMode as Takes, flag, switch};
 use crate::submission::{Shape, Submission};
 
 /// The options of all of them. Those that have no meaning here are accepted and ignored.
@@ -66,13 +66,13 @@ const FLAGS: [Flag; 50] = [
 
 /// The command; they differ in their messages and in what a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum JobCommand {
     Run,
     Submit,
     Batch,
 }
 
-impl Kind {
+impl JobCommand {
     pub fn name(self) -> &'static str {
         match self {
             Self::Run => "run",
@@ -82,29 +82,29 @@ impl Kind {
     }
 
     /// A failure in the format of this command.
-    pub fn fail(self, text: impl std::fmt::Display) -> Failure {
-        Failure::new(format!("flux-{}: ERROR: {text}", self.name()))
+    pub fn fail(self, text: impl std::fmt::Display) -> CommandFailure {
+        CommandFailure::new(format!("flux-{}: ERROR: {text}", self.name()))
     }
 }
 
 /// Parses the arguments; the rest is the command of the job.
-pub fn parse(kind: Kind, arguments: &[OsString]) -> Result<Parsed, Failure> {
+pub fn parse(kind: JobCommand, arguments: &[OsString]) -> Result<ParsedArguments, CommandFailure> {
     let syntax = Syntax { flags: &FLAGS, permute: false };
     syntax.parse(arguments).map_err(|error| {
         let name = kind.name();
-        let words = if kind == Kind::Batch { "[SCRIPT]" } else { "COMMAND" };
+        let words = if kind == JobCommand::Batch { "[SCRIPT]" } else { "COMMAND" };
         let usage = format!("flux {name} [OPTIONS...] {words} [ARGS...]");
-        Failure::argparse(&usage, &format!("flux {name}"), &error)
+        CommandFailure::argparse(&usage, &format!("flux {name}"), &error)
     })
 }
 
 /// The job that the options describe, with `command` and without a script.
 pub fn submission(
-    kind: Kind,
-    options: &Parsed,
+    kind: JobCommand,
+    options: &ParsedArguments,
     command: Vec<Bytes>,
     name: &str,
-) -> Result<Submission, Failure> {
+) -> Result<Submission, CommandFailure> {
     let directory = match options.get("cwd") {
         Some(directory) => Bytes::from(directory),
         None => std::env::current_dir()
@@ -136,7 +136,7 @@ pub fn submission(
         urgency: urgency(kind, options)?,
         waitable: options.all("flags").any(|flags| flags.split(',').any(|one| one == "waitable")),
         // As in Flux, a job that reads waits until a client attaches and sends input.
-        input: kind != Kind::Batch,
+        input: kind != JobCommand::Batch,
         files,
         label: options.has("label-io"),
         options: settings(options.all("setopt")),
@@ -146,15 +146,18 @@ pub fn submission(
 }
 
 /// The IDs of `--cc`, if the job is to be submitted several times.
-pub fn copies(kind: Kind, options: &Parsed) -> Result<Option<IdSet>, Failure> {
+pub fn copies(
+    kind: JobCommand,
+    options: &ParsedArguments,
+) -> Result<Option<IdSet>, CommandFailure> {
     let Some(text) = options.get("cc").or(options.get("bcc")) else { return Ok(None) };
     let ids = text.parse().map_err(|_| kind.fail(format!("IDset(): Invalid argument: {text}")))?;
     Ok(Some(ids))
 }
 
-fn shape(kind: Kind, options: &Parsed) -> Result<Shape, Failure> {
-    let slots = if kind == Kind::Batch { "nslots" } else { "ntasks" };
-    let number = |name: &str| -> Result<Option<u32>, Failure> {
+fn shape(kind: JobCommand, options: &ParsedArguments) -> Result<Shape, CommandFailure> {
+    let slots = if kind == JobCommand::Batch { "nslots" } else { "ntasks" };
+    let number = |name: &str| -> Result<Option<u32>, CommandFailure> {
         let Some(text) = options.get(name) else { return Ok(None) };
         let invalid = || kind.fail(format!("--{name}: invalid int value '{text}'"));
         text.parse().map(Some).map_err(|_| invalid())
@@ -167,7 +170,7 @@ fn shape(kind: Kind, options: &Parsed) -> Result<Shape, Failure> {
     if nodes == Some(0) {
         return Err(kind.fail("node count must be an integer >= 1 (if set)"));
     }
-    if kind == Kind::Batch && count.is_none() && nodes.is_none() {
+    if kind == JobCommand::Batch && count.is_none() && nodes.is_none() {
         return Err(kind.fail("Number of slots to allocate must be specified"));
     }
     let per_node = number("tasks-per-node")?;
@@ -179,14 +182,14 @@ fn shape(kind: Kind, options: &Parsed) -> Result<Shape, Failure> {
         cores: cores.unwrap_or(1).max(1),
         gpus,
         tasks: None,
-        per_node: kind == Kind::Batch,
+        per_node: kind == JobCommand::Batch,
     };
     match (nodes, count) {
         (Some(nodes), Some(count)) if count < nodes => {
             Err(kind.fail("node count must not be greater than task count"))
         }
         (Some(nodes), Some(count)) => {
-            let tasks = (count % nodes != 0 && kind != Kind::Batch).then_some(count);
+            let tasks = (count % nodes != 0 && kind != JobCommand::Batch).then_some(count);
             Ok(Shape { slots: count.div_ceil(nodes), tasks, ..shape })
         }
         (Some(_), None) => Ok(Shape { slots: per_node.unwrap_or(1), ..shape }),
@@ -194,7 +197,7 @@ fn shape(kind: Kind, options: &Parsed) -> Result<Shape, Failure> {
     }
 }
 
-fn duration(kind: Kind, options: &Parsed) -> Result<f64, Failure> {
+fn duration(kind: JobCommand, options: &ParsedArguments) -> Result<f64, CommandFailure> {
     let Some(text) = options.get("time-limit") else { return Ok(0.0) };
     // A number without a unit is in minutes here, but in seconds everywhere else in Flux.
     if let Ok(minutes) = text.parse::<f64>()
@@ -206,7 +209,7 @@ fn duration(kind: Kind, options: &Parsed) -> Result<f64, Failure> {
     crate::duration::parse(text).ok_or_else(|| kind.fail("invalid Flux standard duration"))
 }
 
-fn urgency(kind: Kind, options: &Parsed) -> Result<u8, Failure> {
+fn urgency(kind: JobCommand, options: &ParsedArguments) -> Result<u8, CommandFailure> {
     let text = options.get("urgency").unwrap_or("default");
     match text {
         "default" => return Ok(16),
@@ -219,7 +222,7 @@ fn urgency(kind: Kind, options: &Parsed) -> Result<u8, Failure> {
         .map_err(|_| kind.fail(format!("invalid literal for int() with base 10: '{text}'")))?;
     match u8::try_from(value) {
         Ok(urgency @ 0..=31) => Ok(urgency),
-        _ => Err(Failure::new("[Errno 22] urgency range is [0:31]")),
+        _ => Err(CommandFailure::new("[Errno 22] urgency range is [0:31]")),
     }
 }
 
@@ -257,7 +260,7 @@ fn insert(map: &mut Map<String, Value>, name: &str, value: Value) {
 mod tests {
     use super::*;
 
-    fn job(kind: Kind, text: &str) -> Result<Submission, Failure> {
+    fn job(kind: JobCommand, text: &str) -> Result<Submission, CommandFailure> {
         let words: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
         let options = parse(kind, &words)?;
         submission(kind, &options, Vec::new(), "name")
@@ -273,16 +276,16 @@ mod tests {
             ("-N2 -n3", Some(2), false, 2, 3),
             ("-n0", None, false, 1, 1),
         ] {
-            let shape = job(Kind::Submit, text).unwrap().shape;
+            let shape = job(JobCommand::Submit, text).unwrap().shape;
             assert_eq!((shape.nodes, shape.exclusive, shape.slots), (nodes, exclusive, slots));
             assert_eq!(shape.task_count(), count, "{text}");
         }
-        let batch = job(Kind::Batch, "-N2 -n4").unwrap().shape;
+        let batch = job(JobCommand::Batch, "-N2 -n4").unwrap().shape;
         assert_eq!((batch.slots, batch.task_count()), (2, 2));
     }
 
     #[test]
-    fn bad_values_are_refused_in_the_words_of_flux() {
+    fn invalid_values_are_rejected_with_the_messages_of_flux() {
         for (text, error) in [
             ("-N0", "flux-submit: ERROR: node count must be an integer >= 1 (if set)"),
             ("-Nx", "flux-submit: ERROR: --nodes: invalid int value 'x'"),
@@ -294,7 +297,7 @@ mod tests {
                 "usage: flux submit [OPTIONS...] COMMAND [ARGS...]\nflux submit: error: unrecognized arguments: --nosuch",
             ),
         ] {
-            assert_eq!(job(Kind::Submit, text).unwrap_err().text, error);
+            assert_eq!(job(JobCommand::Submit, text).unwrap_err().text, error);
         }
     }
 
@@ -310,7 +313,7 @@ mod tests {
     #[test]
     fn time_limits_without_a_unit_are_minutes() {
         for (text, seconds) in [("-t 2", 120.0), ("-t 30s", 30.0), ("", 0.0)] {
-            assert_eq!(job(Kind::Submit, text).unwrap().duration, seconds);
+            assert_eq!(job(JobCommand::Submit, text).unwrap().duration, seconds);
         }
     }
 }

@@ -4,11 +4,11 @@ use flux_operator_flux::{JobId, JobState, JobStateGroup};
 use serde_json::Value;
 
 use super::attach::context_json;
-use super::job::{fail, failed, id};
-use super::{Failure, Outcome, connect};
+use super::job::{fail, failed, parse_id};
+use super::{CommandFailure, CommandResult, connect};
 use crate::client::{Client, ClientError};
 use crate::message::{Event, Reply, Request};
-use crate::options::Parsed;
+use crate::options::ParsedArguments;
 
 fn events(client: &mut Client, id: JobId) -> Result<Vec<Event>, ClientError> {
     let mut events = Vec::new();
@@ -17,12 +17,12 @@ fn events(client: &mut Client, id: JobId) -> Result<Vec<Event>, ClientError> {
             events.push(event);
         }
     };
-    client.each(Request::Watch { id, output: false, follow: false }, take)?;
+    client.for_each_reply(Request::Watch { id, output: false, follow: false }, take)?;
     Ok(events)
 }
 
-pub fn eventlog(options: &Parsed) -> Outcome {
-    let (word, id) = id(options, 0)?;
+pub fn eventlog(options: &ParsedArguments) -> CommandResult {
+    let (word, id) = parse_id(options, 0)?;
     let mut client = connect("flux-job")?;
     let events = events(&mut client, id);
     let events = events.map_err(|error| match error.refusal() {
@@ -53,9 +53,11 @@ fn event_json(event: &Event) -> String {
     format!("{{\"timestamp\":{time},\"name\":{}{context}}}", Value::from(event.name.as_str()))
 }
 
-pub fn info(options: &Parsed) -> Outcome {
-    let (_, id) = id(options, 0)?;
-    let Some(key) = options.words().get(1).cloned() else { return Err(fail("key is missing")) };
+pub fn info(options: &ParsedArguments) -> CommandResult {
+    let (_, id) = parse_id(options, 0)?;
+    let Some(key) = options.positional().get(1).cloned() else {
+        return Err(fail("key is missing"));
+    };
     let mut client = connect("flux-job")?;
     if key == "eventlog" {
         let events = events(&mut client, id).map_err(|error| match error.refusal() {
@@ -75,7 +77,7 @@ pub fn info(options: &Parsed) -> Outcome {
 }
 
 /// JSON, one job per line.
-pub fn list(options: &Parsed) -> Outcome {
+pub fn list(options: &ParsedArguments) -> CommandResult {
     let mut states = 0;
     for word in options.get("states").unwrap_or("active").split(',') {
         states |= if let Ok(group) = word.parse::<JobStateGroup>() {
@@ -101,15 +103,15 @@ pub fn list(options: &Parsed) -> Outcome {
         }
     };
     client
-        .each(Request::List { ids: Vec::new(), states }, print)
+        .for_each_reply(Request::List { ids: Vec::new(), states }, print)
         .map_err(|error| failed(&error))?;
     Ok(0)
 }
 
 /// Prints the latest job ID, the latest N, or a slice `[a:b]` of them.
-pub fn last(options: &Parsed) -> Outcome {
+pub fn last(options: &ParsedArguments) -> CommandResult {
     let usage = "Usage: flux-job last SLICE\nList my most recently submitted job id(s)\n  -h, --help             Display this message.";
-    let text = options.words().first().cloned().unwrap_or_else(|| "1".to_owned());
+    let text = options.positional().first().cloned().unwrap_or_else(|| "1".to_owned());
     let range = match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
         Some(slice) => slice.split_once(':').and_then(|(low, high)| {
             let low = if low.is_empty() { 0 } else { low.parse().ok()? };
@@ -118,7 +120,7 @@ pub fn last(options: &Parsed) -> Outcome {
         }),
         None => text.parse().ok().map(|count| 0..count),
     };
-    let range = range.ok_or_else(|| Failure::new(usage))?;
+    let range = range.ok_or_else(|| CommandFailure::new(usage))?;
     let mut client = connect("flux-job")?;
     let mut ids = Vec::new();
     let take = |reply| {
@@ -126,7 +128,7 @@ pub fn last(options: &Parsed) -> Outcome {
             ids.push(id);
         }
     };
-    client.each(Request::Last, take).map_err(|error| failed(&error))?;
+    client.for_each_reply(Request::Last, take).map_err(|error| failed(&error))?;
     if ids.is_empty() {
         return Err(fail("job history is empty"));
     }
@@ -136,8 +138,8 @@ pub fn last(options: &Parsed) -> Outcome {
     Ok(0)
 }
 
-pub fn convert(options: &Parsed) -> Outcome {
-    for word in options.words() {
+pub fn convert(options: &ParsedArguments) -> CommandResult {
+    for word in options.positional() {
         let id: JobId = word.parse().map_err(|_| fail(format!("{word}: malformed input")))?;
         match options.get("to").unwrap_or("dec") {
             "dec" => println!("{}", id.number()),

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::format::Template;
 use super::jobs_fields::{cell, heading, result, state, to_json};
-use super::{Failure, Outcome, connect};
+use super::{CommandFailure, CommandResult, connect};
 use crate::message::{Reply, Request};
-use crate::options::{Flag, Parsed, Syntax, Value as Takes, flag, switch};
+use crate::options::{Flag, ParsedArguments, Syntax, ValueMode as Takes, flag, switch};
 use crate::record::JobRecord;
 
 const FLAGS: [Flag; 19] = [
@@ -51,17 +51,17 @@ struct Filter {
     results: u64,
 }
 
-pub fn main(arguments: &[OsString]) -> Outcome {
+pub fn main(arguments: &[OsString]) -> CommandResult {
     let options = Syntax { flags: &FLAGS, permute: true }
         .parse(arguments)
-        .map_err(|error| Failure::argparse(USAGE, "flux-jobs", &error))?;
-    let fail = |text: String| Failure::new(format!("flux-jobs: ERROR: {text}"));
+        .map_err(|error| CommandFailure::argparse(USAGE, "flux-jobs", &error))?;
+    let fail = |text: String| CommandFailure::new(format!("flux-jobs: ERROR: {text}"));
     let format = options.get("format").unwrap_or(DEFAULT);
     let template = Template::parse(format, heading).map_err(|error| fail(error.to_string()))?;
     let filter = filter(&options).map_err(fail)?;
     let mut ids: Vec<JobId> = Vec::new();
-    for word in options.words() {
-        ids.push(word.parse().map_err(|_| Failure {
+    for word in options.positional() {
+        ids.push(word.parse().map_err(|_| CommandFailure {
             text: format!(
                 "usage: {USAGE}\nflux-jobs: error: argument JOBID: invalid JobID value: '{word}'"
             ),
@@ -82,15 +82,15 @@ pub fn main(arguments: &[OsString]) -> Outcome {
             jobs.push(*job);
         }
     };
-    client.each(request, take).map_err(|error| match error.refusal() {
+    client.for_each_reply(request, take).map_err(|error| match error.refusal() {
         Some(_) => {
-            let words = options.words();
+            let words = options.positional();
             let unknown = words.iter().find(|word| {
                 word.parse::<JobId>().is_ok_and(|id| id.to_string() == error.to_string())
             });
-            Failure::new(format!("JobID {} unknown", unknown.cloned().unwrap_or_default()))
+            CommandFailure::new(format!("JobID {} unknown", unknown.cloned().unwrap_or_default()))
         }
-        None => Failure::client("flux-jobs", &error),
+        None => CommandFailure::client("flux-jobs", &error),
     })?;
     if ids.is_empty() {
         jobs.retain(|job| is_shown(job, filter, &options));
@@ -100,7 +100,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
     Ok(0)
 }
 
-fn is_shown(job: &JobRecord, filter: Filter, options: &Parsed) -> bool {
+fn is_shown(job: &JobRecord, filter: Filter, options: &ParsedArguments) -> bool {
     let wanted = match result(job) {
         Some(result) => result.number() & filter.results != 0,
         None => state(job).number() & filter.states != 0,
@@ -108,7 +108,7 @@ fn is_shown(job: &JobRecord, filter: Filter, options: &Parsed) -> bool {
     wanted && options.get("name").is_none_or(|name| name == job.name)
 }
 
-fn truncate(jobs: &mut Vec<JobRecord>, options: &Parsed) {
+fn truncate(jobs: &mut Vec<JobRecord>, options: &ParsedArguments) {
     let limit = options.get("count").and_then(|text| text.parse().ok()).unwrap_or(1000);
     if limit > 0 && jobs.len() > limit {
         jobs.truncate(limit);
@@ -119,7 +119,7 @@ fn truncate(jobs: &mut Vec<JobRecord>, options: &Parsed) {
     }
 }
 
-fn print(jobs: &[JobRecord], ids: &[JobId], template: &Template, options: &Parsed) {
+fn print(jobs: &[JobRecord], ids: &[JobId], template: &Template, options: &ParsedArguments) {
     let now = crate::time::now();
     if options.has("json") {
         let list: Vec<Value> = jobs.iter().map(|job| to_json(job, now)).collect();
@@ -140,7 +140,7 @@ fn print(jobs: &[JobRecord], ids: &[JobId], template: &Template, options: &Parse
 }
 
 /// The filter that the options describe; active jobs by default.
-fn filter(options: &Parsed) -> Result<Filter, String> {
+fn filter(options: &ParsedArguments) -> Result<Filter, String> {
     let all = Filter { states: 127, results: 15 };
     if (options.has("a") || options.has("since")) && !options.has("filter") {
         return Ok(all);

@@ -7,17 +7,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use flux_operator_flux::certificate::Keygen;
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 
-use super::{Failure, Outcome};
+use super::{CommandFailure, CommandResult};
 use crate::options::{Flag, Syntax, flag};
 use crate::time::{Civil, now};
 
 const FLAGS: [Flag; 2] = [flag(Some('n'), "name"), flag(None, "meta")];
 
-pub fn main(arguments: &[OsString]) -> Outcome {
+pub fn main(arguments: &[OsString]) -> CommandResult {
     let options = Syntax { flags: &FLAGS, permute: true }
         .parse(arguments)
-        .map_err(|error| Failure::option("flux-keygen", &error))?;
-    let fail = |text: &dyn std::fmt::Display| Failure::new(format!("flux-keygen: {text}"));
+        .map_err(|error| CommandFailure::option("flux-keygen", &error))?;
+    let fail = |text: &dyn std::fmt::Display| CommandFailure::new(format!("flux-keygen: {text}"));
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let time = Civil::new(now()).to_iso();
     let keygen = Keygen {

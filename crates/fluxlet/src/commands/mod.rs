@@ -27,21 +27,21 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use crate::broker::{self, chain};
+use crate::broker::{self, error_chain};
 use crate::client::{Client, ClientError};
 use crate::options::OptionError;
 
 /// Why a command failed. The text is printed as it is.
 #[derive(Debug)]
-pub struct Failure {
+pub struct CommandFailure {
     pub text: String,
     pub code: u8,
 }
 
 /// The exit code of a command, or its failure.
-pub type Outcome = Result<u8, Failure>;
+pub type CommandResult = Result<u8, CommandFailure>;
 
-impl Failure {
+impl CommandFailure {
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), code: 1 }
     }
@@ -62,7 +62,7 @@ impl Failure {
 
     /// A refusal or a broken connection, in the format of this command.
     pub fn client(command: &str, error: &ClientError) -> Self {
-        Self::new(format!("{command}: {}", chain(error)))
+        Self::new(format!("{command}: {}", error_chain(error)))
     }
 }
 
@@ -73,7 +73,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         return ExitCode::FAILURE;
     };
     if name == broker::task::TASK_COMMAND {
-        return broker::task::become_task(rest);
+        return broker::task::execute_task(rest);
     }
     if name == "broker" {
         return broker::main(rest);
@@ -106,9 +106,9 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
             print!("{USAGE}");
             Ok(0)
         }
-        other => {
-            Err(Failure::new(format!("flux: `{other}' is not a flux command.  See 'flux --help'")))
-        }
+        other => Err(CommandFailure::new(format!(
+            "flux: `{other}' is not a flux command.  See 'flux --help'"
+        ))),
     };
     // Some output may still be in the buffer.
     let _nobody_reads = io::stdout().flush();
@@ -127,14 +127,14 @@ pub fn uri() -> String {
 }
 
 /// Connects to that broker.
-pub fn connect(command: &str) -> Result<Client, Failure> {
+pub fn connect(command: &str) -> Result<Client, CommandFailure> {
     Client::connect(&uri()).map_err(|error| match error {
         ClientError::NoSocket { path, .. } => {
             let path = path.display();
             let text = format!("Unable to connect to Flux: broker socket {path} was not found");
-            Failure::new(format!("{command}: ERROR: {text}"))
+            CommandFailure::new(format!("{command}: ERROR: {text}"))
         }
-        error => Failure::client(command, &error),
+        error => CommandFailure::client(command, &error),
     })
 }
 

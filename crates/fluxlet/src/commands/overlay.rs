@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::{Failure, Outcome, connect};
+use super::{CommandFailure, CommandResult, connect};
 use crate::message::{OverlayNode, Reply, Request};
 use crate::options::{Flag, Syntax, flag, switch};
 
@@ -19,16 +19,16 @@ const FLAGS: [Flag; 10] = [
     flag(Some('w'), "wait"),
 ];
 
-pub fn main(arguments: &[OsString]) -> Outcome {
+pub fn main(arguments: &[OsString]) -> CommandResult {
     let Some(rest) = arguments.strip_prefix(&[OsString::from("status")]) else {
-        return Err(Failure::new("Usage: flux overlay status [OPTIONS]"));
+        return Err(CommandFailure::new("Usage: flux overlay status [OPTIONS]"));
     };
     let options = Syntax { flags: &FLAGS, permute: true }
         .parse(rest)
-        .map_err(|error| Failure::option("flux overlay status", &error))?;
+        .map_err(|error| CommandFailure::option("flux overlay status", &error))?;
     let mut client = connect("flux-overlay")?;
-    let failed = |error: &_| Failure::client("flux-overlay", error);
-    let reply = client.one(Request::Overlay).map_err(|error| failed(&error))?;
+    let failed = |error: &_| CommandFailure::client("flux-overlay", error);
+    let reply = client.first_reply(Request::Overlay).map_err(|error| failed(&error))?;
     let Reply::Overlay(nodes) = reply else { return Ok(1) };
     if options.has("summary") {
         println!("{}", nodes.first().map_or("unknown", |node| &node.status));

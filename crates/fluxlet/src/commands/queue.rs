@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use super::{Failure, Outcome, connect};
+use super::{CommandFailure, CommandResult, connect};
 use crate::client::{Client, ClientError};
-use crate::message::{QueueOrder, QueueStatus, Reply, Request, Stopped};
-use crate::options::{Flag, Parsed, Syntax, flag, switch};
+use crate::message::{QueueOrder, QueueStatus, Reply, Request, SchedulingStopped};
+use crate::options::{Flag, ParsedArguments, Syntax, flag, switch};
 
 const FLAGS: [Flag; 9] = [
     flag(Some('m'), "message"),
@@ -24,13 +24,13 @@ const USAGE: &str = "\
 flux-queue [-h] {status,list,enable,disable,start,stop,drain,idle}
                   ...";
 
-pub fn main(arguments: &[OsString]) -> Outcome {
+pub fn main(arguments: &[OsString]) -> CommandResult {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err(Failure { text: format!("usage: {USAGE}"), code: 2 });
+        return Err(CommandFailure { text: format!("usage: {USAGE}"), code: 2 });
     };
     let options = Syntax { flags: &FLAGS, permute: true }
         .parse(rest)
-        .map_err(|error| Failure::argparse(USAGE, "flux-queue", &error))?;
+        .map_err(|error| CommandFailure::argparse(USAGE, "flux-queue", &error))?;
     let command = command.to_string_lossy();
     let message = options.get("message").map(str::to_owned);
     let order = match command.as_ref() {
@@ -45,11 +45,11 @@ pub fn main(arguments: &[OsString]) -> Outcome {
         "idle" | "drain" => return wait(command == "drain", &options),
         other => {
             let text = format!("usage: {USAGE}\nflux-queue: error: invalid choice: '{other}'");
-            return Err(Failure { text, code: 2 });
+            return Err(CommandFailure { text, code: 2 });
         }
     };
     let mut client = connect("flux-queue")?;
-    let status = ask(&mut client, Request::Queue(order))?;
+    let status = request_status(&mut client, Request::Queue(order))?;
     if !options.has("quiet") {
         match command.as_ref() {
             "start" | "stop" => println!("{}", scheduling(&status)),
@@ -59,17 +59,17 @@ pub fn main(arguments: &[OsString]) -> Outcome {
     Ok(0)
 }
 
-fn ask(client: &mut Client, request: Request) -> Result<QueueStatus, Failure> {
-    match client.one(request) {
+fn request_status(client: &mut Client, request: Request) -> Result<QueueStatus, CommandFailure> {
+    match client.first_reply(request) {
         Ok(Reply::Queue(status)) => Ok(status),
-        Ok(_) => Err(Failure::client("flux-queue", &ClientError::NoAnswer)),
-        Err(error) => Err(Failure::client("flux-queue", &error)),
+        Ok(_) => Err(CommandFailure::client("flux-queue", &ClientError::UnexpectedReply)),
+        Err(error) => Err(CommandFailure::client("flux-queue", &error)),
     }
 }
 
-fn status(options: &Parsed) -> Outcome {
+fn status(options: &ParsedArguments) -> CommandResult {
     let mut client = connect("flux-queue")?;
-    let status = ask(&mut client, Request::QueueStatus)?;
+    let status = request_status(&mut client, Request::QueueStatus)?;
     println!("{}\n{}", submission(&status), scheduling(&status));
     if options.has("verbose") {
         println!("{} alloc requests queued", status.pending);
@@ -89,16 +89,18 @@ fn submission(status: &QueueStatus) -> String {
 fn scheduling(status: &QueueStatus) -> String {
     match &status.stopped {
         None => "Scheduling is started".to_owned(),
-        Some(Stopped { reason: None }) => "Scheduling is stopped".to_owned(),
-        Some(Stopped { reason: Some(reason) }) => format!("Scheduling is stopped: {reason}"),
+        Some(SchedulingStopped { reason: None }) => "Scheduling is stopped".to_owned(),
+        Some(SchedulingStopped { reason: Some(reason) }) => {
+            format!("Scheduling is stopped: {reason}")
+        }
     }
 }
 
-fn list(options: &Parsed) -> Outcome {
+fn list(options: &ParsedArguments) -> CommandResult {
     let mut client = connect("flux-queue")?;
-    let status = ask(&mut client, Request::QueueStatus)?;
-    let failed = |error: &_| Failure::client("flux-queue", error);
-    let reply = client.one(Request::Resources).map_err(|error| failed(&error))?;
+    let status = request_status(&mut client, Request::QueueStatus)?;
+    let failed = |error: &_| CommandFailure::client("flux-queue", error);
+    let reply = client.first_reply(Request::Resources).map_err(|error| failed(&error))?;
     let Reply::Resources(nodes) = reply else { return Ok(1) };
     let mark = |good: bool| if good { "✔" } else { "✗" };
     let range = |count: u64| format!("0-{count}");
@@ -119,9 +121,9 @@ fn list(options: &Parsed) -> Outcome {
 }
 
 /// Waits until no job is running (`idle`) or no job is active at all (`drain`).
-fn wait(pending: bool, options: &Parsed) -> Outcome {
+fn wait(pending: bool, options: &ParsedArguments) -> CommandResult {
     let name = if pending { "drain" } else { "idle" };
-    let fail = |text: String| Failure::new(format!("flux-queue: ERROR: {name}: {text}"));
+    let fail = |text: String| CommandFailure::new(format!("flux-queue: ERROR: {name}: {text}"));
     let mut client = connect("flux-queue")?;
     if let Some(text) = options.get("timeout") {
         let seconds = crate::duration::parse(text);
@@ -136,6 +138,8 @@ fn wait(pending: bool, options: &Parsed) -> Outcome {
             println!("{text}");
         }
     };
-    client.each(Request::Idle { pending }, print).map_err(|error| fail(error.to_string()))?;
+    client
+        .for_each_reply(Request::Idle { pending }, print)
+        .map_err(|error| fail(error.to_string()))?;
     Ok(0)
 }

@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use flux_operator_flux::{HostList, IdSet};
 
 use super::format::{Cell, Template};
-use super::{Failure, Outcome, connect};
+use super::{CommandFailure, CommandResult, connect};
 use crate::client::{Client, ClientError};
 use crate::message::{RefusalKind, Reply, Request, ResourceNode};
-use crate::options::{Flag, Parsed, Syntax, flag, switch};
+use crate::options::{Flag, ParsedArguments, Syntax, flag, switch};
 use crate::time::Civil;
 
 const FLAGS: [Flag; 9] = [
@@ -33,7 +33,7 @@ const STATUS: &str = "{state:>12}{up:>2} {nnodes:>6} {nodelist}";
 const DRAIN: &str = "{timestamp:<12} {state:<8.8} {reason:<30.30+} {nodelist}";
 
 /// One line of a table: a state and the nodes in it.
-struct Line<'a> {
+struct StateRow<'a> {
     state: String,
     online: bool,
     nodes: Vec<&'a ResourceNode>,
@@ -42,46 +42,46 @@ struct Line<'a> {
     gpus: fn(&ResourceNode) -> IdSet,
 }
 
-pub fn main(arguments: &[OsString]) -> Outcome {
+pub fn main(arguments: &[OsString]) -> CommandResult {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err(Failure { text: format!("usage: {USAGE}"), code: 2 });
+        return Err(CommandFailure { text: format!("usage: {USAGE}"), code: 2 });
     };
     let options = Syntax { flags: &FLAGS, permute: true }
         .parse(rest)
-        .map_err(|error| Failure::argparse(USAGE, "flux-resource", &error))?;
+        .map_err(|error| CommandFailure::argparse(USAGE, "flux-resource", &error))?;
     let mut client = connect("flux-resource")?;
     match command.to_string_lossy().as_ref() {
         "list" => list(&nodes(&mut client)?, &options),
         "status" => status(&nodes(&mut client)?, &options),
         "info" => Ok(info(&nodes(&mut client)?)),
         "R" => Ok(print_r(&nodes(&mut client)?)),
-        "drain" if options.rest.is_empty() => drained(&nodes(&mut client)?, &options),
+        "drain" if options.rest.is_empty() => list_drained(&nodes(&mut client)?, &options),
         "drain" => drain(&mut client, &options),
         "undrain" => undrain(&mut client, &options),
-        other => Err(Failure {
+        other => Err(CommandFailure {
             text: format!("usage: {USAGE}\nflux-resource: error: invalid choice: '{other}'"),
             code: 2,
         }),
     }
 }
 
-fn nodes(client: &mut Client) -> Result<Vec<ResourceNode>, Failure> {
-    match client.one(Request::Resources) {
+fn nodes(client: &mut Client) -> Result<Vec<ResourceNode>, CommandFailure> {
+    match client.first_reply(Request::Resources) {
         Ok(Reply::Resources(nodes)) => Ok(nodes),
-        Ok(_) => Err(Failure::client("flux-resource", &ClientError::NoAnswer)),
-        Err(error) => Err(Failure::client("flux-resource", &error)),
+        Ok(_) => Err(CommandFailure::client("flux-resource", &ClientError::UnexpectedReply)),
+        Err(error) => Err(CommandFailure::client("flux-resource", &error)),
     }
 }
 
 /// The scheduler's view: without excluded nodes, and without allocated resources in `free`.
-fn list(nodes: &[ResourceNode], options: &Parsed) -> Outcome {
+fn list(nodes: &[ResourceNode], options: &ParsedArguments) -> CommandResult {
     let states = options.get("states").unwrap_or("free,allocated,down");
     let mut lines = Vec::new();
     for state in states.split(',') {
         let scheduled = || nodes.iter().filter(|node| !node.excluded);
         let is_down = |node: &&ResourceNode| !node.online || node.drained.is_some();
         let free = |node: &ResourceNode| node.cores.difference(&node.used_cores);
-        let line = |nodes: Vec<_>, cores, gpus| Line {
+        let line = |nodes: Vec<_>, cores, gpus| StateRow {
             state: state.to_owned(),
             online: true,
             nodes,
@@ -106,7 +106,7 @@ fn list(nodes: &[ResourceNode], options: &Parsed) -> Outcome {
             other => {
                 let text =
                     format!("flux-resource: ERROR: Invalid resource state {other} specified");
-                return Err(Failure::new(text));
+                return Err(CommandFailure::new(text));
             }
         });
     }
@@ -114,7 +114,7 @@ fn list(nodes: &[ResourceNode], options: &Parsed) -> Outcome {
 }
 
 /// The resource module's view.
-fn status(nodes: &[ResourceNode], options: &Parsed) -> Outcome {
+fn status(nodes: &[ResourceNode], options: &ParsedArguments) -> CommandResult {
     let mut lines = Vec::new();
     for state in ["avail", "exclude", "draining", "drained"] {
         for online in [true, false] {
@@ -124,7 +124,7 @@ fn status(nodes: &[ResourceNode], options: &Parsed) -> Outcome {
                 continue;
             }
             let state = format!("{state}{}", if online { "" } else { "*" });
-            lines.push(Line {
+            lines.push(StateRow {
                 state,
                 online,
                 nodes,
@@ -146,16 +146,16 @@ fn node_status(node: &ResourceNode) -> &'static str {
 }
 
 /// Prints drained nodes with their reasons.
-fn drained(nodes: &[ResourceNode], options: &Parsed) -> Outcome {
-    let mut lines: Vec<Line<'_>> = Vec::new();
+fn list_drained(nodes: &[ResourceNode], options: &ParsedArguments) -> CommandResult {
+    let mut lines: Vec<StateRow<'_>> = Vec::new();
     for node in nodes.iter().filter(|node| node.drained.is_some()) {
         let star = if node.online { "" } else { "*" };
         let state = format!("{}{star}", node_status(node));
         let same =
-            |line: &&mut Line<'_>| line.state == state && line.nodes[0].drained == node.drained;
+            |line: &&mut StateRow<'_>| line.state == state && line.nodes[0].drained == node.drained;
         match lines.iter_mut().find(same) {
             Some(line) => line.nodes.push(node),
-            None => lines.push(Line {
+            None => lines.push(StateRow {
                 state,
                 online: node.online,
                 nodes: vec![node],
@@ -167,10 +167,10 @@ fn drained(nodes: &[ResourceNode], options: &Parsed) -> Outcome {
     print_table(DRAIN, &lines, options)
 }
 
-fn print_table(default: &str, lines: &[Line<'_>], options: &Parsed) -> Outcome {
+fn print_table(default: &str, lines: &[StateRow<'_>], options: &ParsedArguments) -> CommandResult {
     let format = options.get("format").unwrap_or(default);
     let template = Template::parse(format, heading)
-        .map_err(|error| Failure::new(format!("flux-resource: ERROR: {error}")))?;
+        .map_err(|error| CommandFailure::new(format!("flux-resource: ERROR: {error}")))?;
     if !options.has("no-header") {
         println!("{}", template.heading(heading).trim_end());
     }
@@ -191,7 +191,7 @@ fn heading(name: &str) -> Option<String> {
     }
 }
 
-fn cell(line: &Line<'_>, name: &str) -> Option<Cell> {
+fn cell(line: &StateRow<'_>, name: &str) -> Option<Cell> {
     let count = |ids: fn(&ResourceNode) -> IdSet| {
         let total: u64 = line.nodes.iter().map(|node| ids(node).len()).sum();
         Cell::Integer(i64::try_from(total).unwrap_or(i64::MAX))
@@ -230,7 +230,7 @@ fn cell(line: &Line<'_>, name: &str) -> Option<Cell> {
 }
 
 /// Groups nodes with the same cores: `rank[0-3]/core[0-1]`.
-fn summary(line: &Line<'_>) -> String {
+fn summary(line: &StateRow<'_>) -> String {
     let mut groups: Vec<(IdSet, IdSet)> = Vec::new();
     for node in &line.nodes {
         let cores = (line.cores)(node);
@@ -301,30 +301,30 @@ fn print_r(nodes: &[ResourceNode]) -> u8 {
     0
 }
 
-fn drain(client: &mut Client, options: &Parsed) -> Outcome {
-    let words = options.words();
+fn drain(client: &mut Client, options: &ParsedArguments) -> CommandResult {
+    let words = options.positional();
     let reason = (words.len() > 1).then(|| words[1..].join(" "));
     let request = Request::Drain { targets: words[0].clone(), reason, force: options.has("force") };
-    client.done(request).map_err(|error| match error.refusal() {
-        Some(RefusalKind::Exists) => Failure::new(format!(
+    client.execute(request).map_err(|error| match error.refusal() {
+        Some(RefusalKind::Exists) => CommandFailure::new(format!(
             "flux-resource: ERROR: [Errno 17] {error}\nflux-resource: INFO: Use --force to overwrite existing drain reason"
         )),
-        Some(_) => Failure::new(format!("flux-resource: ERROR: [Errno 22] {error}")),
-        None => Failure::client("flux-resource", &error),
+        Some(_) => CommandFailure::new(format!("flux-resource: ERROR: [Errno 22] {error}")),
+        None => CommandFailure::client("flux-resource", &error),
     })?;
     Ok(0)
 }
 
-fn undrain(client: &mut Client, options: &Parsed) -> Outcome {
-    let words = options.words();
+fn undrain(client: &mut Client, options: &ParsedArguments) -> CommandResult {
+    let words = options.positional();
     let Some(targets) = words.first().cloned() else {
         let text = format!(
             "usage: {USAGE}\nflux-resource: error: the following arguments are required: targets"
         );
-        return Err(Failure { text, code: 2 });
+        return Err(CommandFailure { text, code: 2 });
     };
     client
-        .done(Request::Undrain { targets })
-        .map_err(|error| Failure::new(format!("flux-resource: ERROR: {error}")))?;
+        .execute(Request::Undrain { targets })
+        .map_err(|error| CommandFailure::new(format!("flux-resource: ERROR: {error}")))?;
     Ok(0)
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use flux_operator_flux::{HostList, IdSet, ResourceSet};
 
-use super::{Failure, Outcome};
+use super::{CommandFailure, CommandResult};
 use crate::options::{Flag, Syntax, flag, switch};
 
 const FLAGS: [Flag; 6] = [
@@ -17,21 +17,21 @@ const FLAGS: [Flag; 6] = [
     switch(Some('l'), "local"),
 ];
 
-pub fn main(arguments: &[OsString]) -> Outcome {
-    let fail = |text: String| Failure::new(format!("flux-R: {text}"));
+pub fn main(arguments: &[OsString]) -> CommandResult {
+    let fail = |text: String| CommandFailure::new(format!("flux-R: {text}"));
     let Some(rest) = arguments.strip_prefix(&[OsString::from("encode")]) else {
         return Err(fail("only `flux R encode` is supported".to_owned()));
     };
     let options = Syntax { flags: &FLAGS, permute: true }
         .parse(rest)
-        .map_err(|error| Failure::option("flux-R", &error))?;
+        .map_err(|error| CommandFailure::option("flux-R", &error))?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let hosts: HostList = options
         .get("hosts")
         .unwrap_or(&host)
         .parse()
         .map_err(|error| fail(format!("invalid --hosts: {error}")))?;
-    let count = |name: &str| -> Result<u64, Failure> {
+    let count = |name: &str| -> Result<u64, CommandFailure> {
         let Some(text) = options.get(name) else { return Ok(0) };
         let ids: IdSet =
             text.parse().map_err(|error| fail(format!("invalid --{name}: {error}")))?;

@@ -2,27 +2,27 @@
 
 use std::ffi::OsString;
 
-use super::{Failure, Outcome, connect};
+use super::{CommandFailure, CommandResult, connect};
 use crate::client::{Client, ClientError};
 use crate::message::Request;
-use crate::options::{Flag, Syntax, Value, flag, switch};
+use crate::options::{Flag, Syntax, ValueMode, flag, switch};
 
 const FLAGS: [Flag; 7] = [
     switch(None, "background"),
     switch(None, "quiet"),
-    Flag { short: Some('v'), long: "verbose", value: Value::Optional },
+    Flag { short: Some('v'), long: "verbose", value: ValueMode::Optional },
     switch(Some('y'), "yes"),
     switch(Some('n'), "no"),
     switch(None, "skip-gc"),
     flag(None, "dump"),
 ];
 
-pub fn main(arguments: &[OsString]) -> Outcome {
+pub fn main(arguments: &[OsString]) -> CommandResult {
     let options = Syntax { flags: &FLAGS, permute: true }
         .parse(arguments)
-        .map_err(|error| Failure::option("flux-shutdown", &error))?;
-    let failed = |error: &_| Failure::client("flux-shutdown", error);
-    let mut client = match options.words().first() {
+        .map_err(|error| CommandFailure::option("flux-shutdown", &error))?;
+    let failed = |error: &_| CommandFailure::client("flux-shutdown", error);
+    let mut client = match options.positional().first() {
         Some(uri) => Client::connect(uri).map_err(|error| failed(&error))?,
         None => connect("flux-shutdown")?,
     };
@@ -30,7 +30,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
         client.send(Request::Shutdown).map_err(|error| failed(&error))?;
         return Ok(0);
     }
-    match client.done(Request::Shutdown) {
+    match client.execute(Request::Shutdown) {
         // The broker may exit before its last reply has arrived.
         Ok(()) | Err(ClientError::Read { .. }) => Ok(0),
         Err(error) => Err(failed(&error)),

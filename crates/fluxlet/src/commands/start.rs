@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::broker::boot::{LOCAL_BOOT, LocalBoot, new_certificate};
-use crate::broker::{self, chain, task};
-use crate::options::{Flag, Parsed, Syntax, flag, switch};
+use crate::broker::{self, error_chain, task};
+use crate::options::{Flag, ParsedArguments, Syntax, flag, switch};
 
 const FLAGS: [Flag; 12] = [
     flag(Some('s'), "test-size"),
@@ -33,32 +33,32 @@ const FLAGS: [Flag; 12] = [
 ];
 
 /// How long other brokers may take to exit once the lead's broker has.
-const FAREWELL: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    let failed = |failure: Failure| {
+    let failed = |failure: CommandFailure| {
         eprintln!("{}", failure.text);
         ExitCode::from(failure.code)
     };
     let options = Syntax { flags: &FLAGS, permute: false }.parse(arguments);
     let options = match options {
         Ok(options) => options,
-        Err(error) => return failed(Failure::option("flux-start", &error)),
+        Err(error) => return failed(CommandFailure::option("flux-start", &error)),
     };
     let words = broker_arguments(&options);
     match options.get("test-size").map(str::parse::<u32>) {
         None => broker::main(&words),
-        Some(Ok(size @ 1..)) => match several(size, &words) {
+        Some(Ok(size @ 1..)) => match run_brokers(size, &words) {
             Ok(code) => ExitCode::from(code),
-            Err(text) => failed(Failure::new(format!("flux-start: {text}"))),
+            Err(text) => failed(CommandFailure::new(format!("flux-start: {text}"))),
         },
-        Some(_) => failed(Failure::new("flux-start: --test-size argument must be > 0")),
+        Some(_) => failed(CommandFailure::new("flux-start: --test-size argument must be > 0")),
     }
 }
 
 /// The arguments of the broker: its options, and then the rest after ours. So for
 /// `flux start -o --config DIR -S.. PROGRAM` they are `--config DIR -S.. PROGRAM`.
-fn broker_arguments(options: &Parsed) -> Vec<OsString> {
+fn broker_arguments(options: &ParsedArguments) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     for (name, value) in &options.values {
         match *name {
@@ -73,10 +73,10 @@ fn broker_arguments(options: &Parsed) -> Vec<OsString> {
 }
 
 /// Runs `size` brokers and returns the exit code of the lead's.
-fn several(size: u32, arguments: &[OsString]) -> Result<u8, String> {
-    let directory = Directory::new()?;
+fn run_brokers(size: u32, arguments: &[OsString]) -> Result<u8, String> {
+    let directory = TemporaryDirectory::new()?;
     let certificate = directory.0.join("cert");
-    let text = new_certificate("start").map_err(|error| chain(&error))?.to_secret_text();
+    let text = new_certificate("start").map_err(|error| error_chain(&error))?.to_secret_text();
     write_secret(&certificate, text.as_bytes()).map_err(|error| error.to_string())?;
     let mut brokers = Vec::new();
     for rank in 0..size {
@@ -87,7 +87,7 @@ fn several(size: u32, arguments: &[OsString]) -> Result<u8, String> {
             certificate: certificate.display().to_string(),
         };
         let boot = serde_json::to_string(&boot).map_err(|error| error.to_string())?;
-        let mut command = task::bound_program();
+        let mut command = task::bound_command();
         command.args(["/proc/self/exe", "flux", "broker"]);
         command.arg(format!("-S{LOCAL_BOOT}={boot}")).args(arguments);
         if rank > 0 {
@@ -96,16 +96,16 @@ fn several(size: u32, arguments: &[OsString]) -> Result<u8, String> {
         brokers.push(command.spawn().map_err(|error| error.to_string())?);
     }
     let lead = i32::try_from(brokers[0].id()).ok().and_then(Pid::from_raw);
-    pass_signals_to(lead).map_err(|error| error.to_string())?;
+    forward_signals(lead).map_err(|error| error.to_string())?;
     let status = brokers[0].wait().map_err(|error| error.to_string())?;
-    end(&mut brokers[1..]);
+    stop_brokers(&mut brokers[1..]);
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ok(u8::try_from(code).unwrap_or(1))
 }
 
 /// Waits for the other brokers to exit, and kills those that do not.
-fn end(brokers: &mut [Child]) {
-    let until = Instant::now() + FAREWELL;
+fn stop_brokers(brokers: &mut [Child]) {
+    let until = Instant::now() + EXIT_TIMEOUT;
     for broker in brokers {
         loop {
             match broker.try_wait() {
@@ -123,7 +123,7 @@ fn end(brokers: &mut [Child]) {
     }
 }
 
-fn pass_signals_to(lead: Option<Pid>) -> std::io::Result<()> {
+fn forward_signals(lead: Option<Pid>) -> std::io::Result<()> {
     for (number, signal) in [(SIGTERM, Signal::TERM), (SIGINT, Signal::INT), (SIGHUP, Signal::HUP)]
     {
         let (mut reader, writer) = UnixStream::pair()?;
@@ -146,15 +146,15 @@ fn write_secret(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// A directory that is removed when this is dropped.
-struct Directory(PathBuf);
+struct TemporaryDirectory(PathBuf);
 
-impl Directory {
+impl TemporaryDirectory {
     fn new() -> Result<Self, String> {
-        broker::make_temporary_directory().map(Self).map_err(|error| chain(&error))
+        broker::create_temporary_directory().map(Self).map_err(|error| error_chain(&error))
     }
 }
 
-impl Drop for Directory {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         let _already_gone = std::fs::remove_dir_all(&self.0);
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_the_go_operator_reaches_the_broker() {
+    fn the_arguments_of_the_go_operator_reach_the_broker() {
         let line = "-o --config /etc/flux -Stbon.fanout=256 -Sbroker.quorum=4 flux submit -N 4 --watch hostname";
         let expected = line.strip_prefix("-o ").unwrap().split(' ').collect::<Vec<_>>();
         assert_eq!(words(line), expected);

@@ -6,23 +6,23 @@ use std::path::Path;
 
 use flux_operator_flux::JobId;
 
-use super::attach::{Ending, Style};
-use super::job_options::{self, Kind};
-use super::{Failure, Outcome, connect};
+use super::attach::{AttachedJob, PrintStyle};
+use super::job_options::{self, JobCommand};
+use super::{CommandFailure, CommandResult, connect};
 use crate::bytes::Bytes;
 use crate::client::{Client, ClientError};
 use crate::message::{Reply, Request};
-use crate::options::Parsed;
+use crate::options::ParsedArguments;
 use crate::submission::Submission;
 
-pub fn main(arguments: &[OsString]) -> Outcome {
-    let options = job_options::parse(Kind::Submit, arguments)?;
-    let submission = submission(Kind::Submit, &options)?;
+pub fn main(arguments: &[OsString]) -> CommandResult {
+    let options = job_options::parse(JobCommand::Submit, arguments)?;
+    let submission = submission(JobCommand::Submit, &options)?;
     if options.has("dry-run") {
         println!("{}", crate::json::spaced(&submission.to_jobspec()));
         return Ok(0);
     }
-    let copies = job_options::copies(Kind::Submit, &options)?;
+    let copies = job_options::copies(JobCommand::Submit, &options)?;
     let mut client = connect("flux-submit")?;
     let mut ids = Vec::new();
     let ordered: Vec<Option<u32>> = match &copies {
@@ -42,7 +42,7 @@ pub fn main(arguments: &[OsString]) -> Outcome {
                 *file = file.replace("{cc}", &number.to_string());
             }
         }
-        let id = client.submit(job).map_err(|error| refused(&error))?;
+        let id = client.submit(job).map_err(|error| rejected(&error))?;
         if !options.has("quiet") {
             println!("{id}");
         }
@@ -52,12 +52,15 @@ pub fn main(arguments: &[OsString]) -> Outcome {
     if !watch && !options.has("wait") {
         return Ok(0);
     }
-    let failed = |error: &_| Failure::client("flux-submit", error);
-    follow(&mut client, &ids, watch, &options).map_err(|error| failed(&error))
+    let failed = |error: &_| CommandFailure::client("flux-submit", error);
+    wait_for_jobs(&mut client, &ids, watch, &options).map_err(|error| failed(&error))
 }
 
 /// The job that the arguments and options describe.
-pub fn submission(kind: Kind, options: &Parsed) -> Result<Submission, Failure> {
+pub fn submission(
+    kind: JobCommand,
+    options: &ParsedArguments,
+) -> Result<Submission, CommandFailure> {
     let Some(first) = options.rest.first() else {
         return Err(kind.fail("job command and arguments are missing"));
     };
@@ -68,47 +71,55 @@ pub fn submission(kind: Kind, options: &Parsed) -> Result<Submission, Failure> {
 }
 
 /// The failure of a job that was rejected, as Python prints it.
-pub fn refused(error: &ClientError) -> Failure {
+pub fn rejected(error: &ClientError) -> CommandFailure {
     match error {
-        ClientError::Refused(refusal) => Failure::new(format!("[Errno 22] {}", refusal.text)),
-        other => Failure::client("flux-submit", other),
+        ClientError::Refused(refusal) => {
+            CommandFailure::new(format!("[Errno 22] {}", refusal.text))
+        }
+        other => CommandFailure::client("flux-submit", other),
     }
 }
 
 /// Waits for all jobs; the largest exit code is the result.
-fn follow(
+fn wait_for_jobs(
     client: &mut Client,
     ids: &[JobId],
     output: bool,
-    options: &Parsed,
+    options: &ParsedArguments,
 ) -> Result<u8, ClientError> {
     let verbose = options.all("verbose").count();
-    let style = Style { label: options.has("label-io"), verbose: 0, several: true };
-    let mut watched: BTreeMap<u64, (JobId, Ending)> = BTreeMap::new();
+    let style = PrintStyle { label: options.has("label-io"), verbose: 0, multiple_jobs: true };
+    let mut watched: BTreeMap<u64, (JobId, AttachedJob)> = BTreeMap::new();
     for id in ids {
         let tag = client.send(Request::Watch { id: *id, output, follow: true })?;
-        watched.insert(tag, (*id, Ending::default()));
+        watched.insert(tag, (*id, AttachedJob::default()));
     }
     let mut open = watched.len();
     while open > 0 {
         let (tag, reply) = client.receive()?;
-        let Some((id, ending)) = watched.get_mut(&tag) else { continue };
+        let Some((id, termination)) = watched.get_mut(&tag) else { continue };
         match reply {
             Reply::Done => open -= 1,
             Reply::Error(refusal) => return Err(ClientError::Refused(refusal)),
             reply => {
-                show(*id, ending, &reply, style, verbose);
+                show(*id, termination, &reply, style, verbose);
             }
         }
     }
-    Ok(watched.values().map(|(_, ending)| ending.code()).max().unwrap_or(0))
+    Ok(watched.values().map(|(_, termination)| termination.code()).max().unwrap_or(0))
 }
 
 /// Prints events as `flux submit -v` does: with the job ID, because there may be several jobs.
-fn show(id: JobId, ending: &mut Ending, reply: &Reply, style: Style, verbose: usize) {
-    ending.show(id, reply, style);
+fn show(
+    id: JobId,
+    termination: &mut AttachedJob,
+    reply: &Reply,
+    style: PrintStyle,
+    verbose: usize,
+) {
+    termination.print_reply(id, reply, style);
     let Reply::Event(event) = reply else { return };
-    let seconds = event.timestamp - ending.submitted;
+    let seconds = event.timestamp - termination.submitted;
     if event.name != "exception" && verbose > 1 {
         // Python sorts the keys.
         let sorted: serde_json::Map<_, _> = event.context.iter().cloned().collect();
@@ -119,7 +130,7 @@ fn show(id: JobId, ending: &mut Ending, reply: &Reply, style: Style, verbose: us
         eprintln!("{id}: {seconds:.3}s: {} {context}", event.name);
     }
     if event.name == "finish" && verbose > 0 {
-        let status = ending.status.unwrap_or(0);
+        let status = termination.status.unwrap_or(0);
         let word = if status == 0 { "complete" } else { "failed" };
         eprintln!("{id}: {seconds:.3}s: {word}: status={status}");
     }

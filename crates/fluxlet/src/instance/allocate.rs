@@ -11,7 +11,7 @@ use crate::submission::Shape;
 
 /// A job's allocation on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct NodeAllocation {
     pub rank: u32,
     pub host: String,
     pub cores: IdSet,
@@ -22,7 +22,7 @@ pub struct Share {
 
 /// Allocates resources for a job of this `shape` from `nodes`, which are ascending by rank. `None`
 /// if the job has to wait. The error is Flux's message if it can never run.
-pub fn allocate(shape: &Shape, nodes: &[Node]) -> Result<Option<Vec<Share>>, String> {
+pub fn allocate(shape: &Shape, nodes: &[Node]) -> Result<Option<Vec<NodeAllocation>>, String> {
     let now = fit(shape, nodes, Node::is_usable);
     if now.is_none() {
         let mut all: Vec<Node> = nodes.to_vec();
@@ -31,13 +31,17 @@ pub fn allocate(shape: &Shape, nodes: &[Node]) -> Result<Option<Vec<Share>>, Str
             node.used_gpus = IdSet::new();
         }
         if fit(shape, &all, |node| !node.excluded).is_none() {
-            return Err(explain(shape, nodes));
+            return Err(explain_unsatisfiable(shape, nodes));
         }
     }
     Ok(now)
 }
 
-fn fit(shape: &Shape, nodes: &[Node], usable: impl Fn(&Node) -> bool) -> Option<Vec<Share>> {
+fn fit(
+    shape: &Shape,
+    nodes: &[Node],
+    usable: impl Fn(&Node) -> bool,
+) -> Option<Vec<NodeAllocation>> {
     let candidates: Vec<&Node> = nodes.iter().filter(|node| usable(node)).collect();
     let mut shares = match shape.nodes {
         Some(count) if shape.exclusive => whole_nodes(count, shape, &candidates)?,
@@ -49,32 +53,33 @@ fn fit(shape: &Shape, nodes: &[Node], usable: impl Fn(&Node) -> bool) -> Option<
     Some(shares)
 }
 
-fn whole_nodes(count: u32, shape: &Shape, nodes: &[&Node]) -> Option<Vec<Share>> {
+fn whole_nodes(count: u32, shape: &Shape, nodes: &[&Node]) -> Option<Vec<NodeAllocation>> {
     let gpus = u64::from(shape.slots) * u64::from(shape.gpus);
     let fits = |node: &&&Node| node.is_idle() && node.gpus.len() >= gpus;
     let chosen = nodes.iter().filter(fits).take(count as usize);
-    let shares: Vec<Share> = chosen
+    let shares: Vec<NodeAllocation> = chosen
         .map(|node| share(node, node.cores.clone(), node.gpus.clone(), shape.slots))
         .collect();
     (shares.len() == count as usize).then_some(shares)
 }
 
-fn parts_of_nodes(count: u32, shape: &Shape, nodes: &[&Node]) -> Option<Vec<Share>> {
-    let mut by_room: Vec<&&Node> =
-        nodes.iter().filter(|node| room(node, shape) >= u64::from(shape.slots)).collect();
-    by_room.sort_by_key(|node| std::cmp::Reverse(node.free_cores().len()));
-    let chosen = by_room.into_iter().take(count as usize);
-    let shares: Vec<Share> = chosen.map(|node| take_slots(node, shape, shape.slots)).collect();
+fn parts_of_nodes(count: u32, shape: &Shape, nodes: &[&Node]) -> Option<Vec<NodeAllocation>> {
+    let mut by_free_cores: Vec<&&Node> =
+        nodes.iter().filter(|node| free_slots(node, shape) >= u64::from(shape.slots)).collect();
+    by_free_cores.sort_by_key(|node| std::cmp::Reverse(node.free_cores().len()));
+    let chosen = by_free_cores.into_iter().take(count as usize);
+    let shares: Vec<NodeAllocation> =
+        chosen.map(|node| take_slots(node, shape, shape.slots)).collect();
     (shares.len() == count as usize).then_some(shares)
 }
 
 /// As many slots as fit on the node with the most free cores, then on the next.
-fn slots(shape: &Shape, mut nodes: Vec<&Node>) -> Option<Vec<Share>> {
+fn slots(shape: &Shape, mut nodes: Vec<&Node>) -> Option<Vec<NodeAllocation>> {
     nodes.sort_by_key(|node| std::cmp::Reverse(node.free_cores().len()));
     let mut left = u64::from(shape.slots);
     let mut shares = Vec::new();
     for node in nodes {
-        let here = room(node, shape).min(left);
+        let here = free_slots(node, shape).min(left);
         if here > 0 {
             shares.push(take_slots(node, shape, here as u32));
             left -= here;
@@ -84,7 +89,7 @@ fn slots(shape: &Shape, mut nodes: Vec<&Node>) -> Option<Vec<Share>> {
 }
 
 /// How many slots fit on a node.
-fn room(node: &Node, shape: &Shape) -> u64 {
+fn free_slots(node: &Node, shape: &Shape) -> u64 {
     let by_cores = node.free_cores().len() / u64::from(shape.cores.max(1));
     match shape.gpus {
         0 => by_cores,
@@ -92,22 +97,22 @@ fn room(node: &Node, shape: &Shape) -> u64 {
     }
 }
 
-fn take_slots(node: &Node, shape: &Shape, slots: u32) -> Share {
-    let cores = first(&node.free_cores(), u64::from(slots) * u64::from(shape.cores.max(1)));
-    let gpus = first(&node.free_gpus(), u64::from(slots) * u64::from(shape.gpus));
+fn take_slots(node: &Node, shape: &Shape, slots: u32) -> NodeAllocation {
+    let cores = take_first(&node.free_cores(), u64::from(slots) * u64::from(shape.cores.max(1)));
+    let gpus = take_first(&node.free_gpus(), u64::from(slots) * u64::from(shape.gpus));
     share(node, cores, gpus, slots)
 }
 
-fn share(node: &Node, cores: IdSet, gpus: IdSet, tasks: u32) -> Share {
-    Share { rank: node.rank, host: node.host.clone(), cores, gpus, tasks }
+fn share(node: &Node, cores: IdSet, gpus: IdSet, tasks: u32) -> NodeAllocation {
+    NodeAllocation { rank: node.rank, host: node.host.clone(), cores, gpus, tasks }
 }
 
-fn first(ids: &IdSet, count: u64) -> IdSet {
+fn take_first(ids: &IdSet, count: u64) -> IdSet {
     ids.iter().take(usize::try_from(count).unwrap_or(usize::MAX)).collect()
 }
 
 /// Distributes the tasks in blocks, if their number does not follow from the slots.
-fn place_tasks(shape: &Shape, shares: &mut [Share]) {
+fn place_tasks(shape: &Shape, shares: &mut [NodeAllocation]) {
     if shape.per_node {
         shares.iter_mut().for_each(|share| share.tasks = 1);
     } else if let (Some(total), Some(nodes)) = (shape.tasks, shape.nodes) {
@@ -118,7 +123,7 @@ fn place_tasks(shape: &Shape, shares: &mut [Share]) {
 }
 
 /// Why the request can never be satisfied.
-fn explain(shape: &Shape, nodes: &[Node]) -> String {
+fn explain_unsatisfiable(shape: &Shape, nodes: &[Node]) -> String {
     let eligible = nodes.iter().filter(|node| !node.excluded);
     let total = |kind: fn(&Node) -> &IdSet| eligible.clone().map(|node| kind(node).len()).sum();
     let (cores, gpus): (u64, u64) = (total(|node| &node.cores), total(|node| &node.gpus));
@@ -157,13 +162,13 @@ fn explain(shape: &Shape, nodes: &[Node]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instance::node::Presence;
+    use crate::instance::node::BrokerPresence;
     use proptest::prelude::*;
 
     fn nodes(count: u32, cores: u32) -> Vec<Node> {
         let node = |rank| {
             let mut node = Node::new(rank, format!("fs-{rank}"), IdSet::first_n(cores), 0.0);
-            node.presence = Presence::Online;
+            node.presence = BrokerPresence::Online;
             node
         };
         (0..count).map(node).collect()
@@ -173,7 +178,7 @@ mod tests {
         Shape { slots, cores: 1, ..Shape::default() }
     }
 
-    fn places(shape: &Shape, nodes: &[Node]) -> Vec<(u32, String, u32)> {
+    fn allocations(shape: &Shape, nodes: &[Node]) -> Vec<(u32, String, u32)> {
         let shares = allocate(shape, nodes).unwrap().unwrap();
         shares.iter().map(|share| (share.rank, share.cores.to_string(), share.tasks)).collect()
     }
@@ -181,21 +186,21 @@ mod tests {
     #[test]
     fn jobs_spread_over_the_emptiest_nodes() {
         let mut nodes = nodes(3, 2);
-        nodes[0].take(&IdSet::first_n(2), &IdSet::new());
-        assert_eq!(places(&tasks(1), &nodes), [(1, "0".to_owned(), 1)]);
-        nodes[1].take(&IdSet::first_n(1), &IdSet::new());
-        assert_eq!(places(&tasks(1), &nodes), [(2, "0".to_owned(), 1)]);
+        nodes[0].allocate(&IdSet::first_n(2), &IdSet::new());
+        assert_eq!(allocations(&tasks(1), &nodes), [(1, "0".to_owned(), 1)]);
+        nodes[1].allocate(&IdSet::first_n(1), &IdSet::new());
+        assert_eq!(allocations(&tasks(1), &nodes), [(2, "0".to_owned(), 1)]);
         let both = [(1, "1".to_owned(), 1), (2, "0-1".to_owned(), 2)];
-        assert_eq!(places(&tasks(3), &nodes), both);
+        assert_eq!(allocations(&tasks(3), &nodes), both);
     }
 
     #[test]
     fn whole_nodes_are_idle_ones_in_order() {
         let mut nodes = nodes(3, 2);
-        nodes[0].take(&IdSet::first_n(1), &IdSet::new());
+        nodes[0].allocate(&IdSet::first_n(1), &IdSet::new());
         let shape = Shape { nodes: Some(2), exclusive: true, ..tasks(1) };
         let expected = [(1, "0-1".to_owned(), 1), (2, "0-1".to_owned(), 1)];
-        assert_eq!(places(&shape, &nodes), expected);
+        assert_eq!(allocations(&shape, &nodes), expected);
         assert_eq!(allocate(&Shape { nodes: Some(3), ..shape }, &nodes), Ok(None), "it waits");
         nodes[0].excluded = true;
         assert!(allocate(&Shape { nodes: Some(3), ..shape }, &nodes).is_err());
@@ -204,23 +209,24 @@ mod tests {
     #[test]
     fn uneven_tasks_fill_the_first_nodes() {
         let shape = Shape { nodes: Some(2), tasks: Some(3), ..tasks(2) };
-        let counts: Vec<u32> = places(&shape, &nodes(2, 2)).iter().map(|place| place.2).collect();
+        let counts: Vec<u32> =
+            allocations(&shape, &nodes(2, 2)).iter().map(|place| place.2).collect();
         assert_eq!(counts, [2, 1]);
     }
 
     #[test]
     fn nodes_that_are_down_are_waited_for() {
         let mut nodes = nodes(4, 2);
-        nodes[3].presence = Presence::Offline;
+        nodes[3].presence = BrokerPresence::Offline;
         let shape = Shape { nodes: Some(4), exclusive: true, ..tasks(1) };
         assert_eq!(allocate(&shape, &nodes), Ok(None));
-        nodes[3].presence = Presence::Online;
+        nodes[3].presence = BrokerPresence::Online;
         nodes[2].drained = Some(crate::message::Drain { timestamp: 0.0, reason: None });
         assert_eq!(allocate(&shape, &nodes), Ok(None));
     }
 
     #[test]
-    fn what_never_fits_is_explained_as_flux_does() {
+    fn unsatisfiable_requests_are_explained_as_in_flux() {
         let nodes = nodes(4, 2);
         let exclusive = Shape { nodes: Some(9), exclusive: true, ..tasks(1) };
         for (shape, reason) in [
@@ -241,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_core_is_given_twice(
+        fn no_core_is_allocated_twice(
             shapes in prop::collection::vec((0u32..4, 1u32..4, 1u32..3, any::<bool>()), 1..20)
         ) {
             let mut nodes = nodes(4, 4);
@@ -260,7 +266,7 @@ mod tests {
                     let node = &mut nodes[share.rank as usize];
                     prop_assert!(share.cores.is_subset(&node.free_cores()));
                     prop_assert!(!share.cores.is_empty());
-                    node.take(&share.cores, &share.gpus);
+                    node.allocate(&share.cores, &share.gpus);
                 }
             }
         }

@@ -6,11 +6,11 @@ use flux_operator_flux::IdSet;
 
 use super::{Instance, Origin};
 use crate::bytes::Bytes;
-use crate::message::{Launch, RefusalKind, Reply, Report, Run, TaskOrder};
+use crate::message::{Launch, RefusalKind, Reply, Report, TaskOrder, TaskOwner};
 
 /// A command that is running on some brokers.
 #[derive(Debug)]
-pub(super) struct Exec {
+pub(super) struct RunningExec {
     origin: Origin,
     tag: u64,
     ranks: BTreeSet<u32>,
@@ -39,8 +39,8 @@ impl Instance {
             return self.refuse(origin, tag, RefusalKind::Invalid, text);
         }
         self.exec_count += 1;
-        let run = Run::Exec(self.exec_count);
-        let mut exec = Exec { origin, tag, ranks: BTreeSet::new() };
+        let run = TaskOwner::Exec(self.exec_count);
+        let mut exec = RunningExec { origin, tag, ranks: BTreeSet::new() };
         for rank in ranks.iter() {
             if !self.is_online(rank) {
                 let error = format!("{}: {UNREACHABLE}", first_word(&command));
@@ -79,11 +79,11 @@ impl Instance {
                 let (command, error) = error.rsplit_once(": ").unwrap_or(("", &error));
                 let error = format!("{command}: error launching process: {error}");
                 self.reply(origin, tag, Reply::Unreachable { rank, error, code });
-                self.end_exec(number, rank);
+                self.finish_exec_rank(number, rank);
             }
             Report::Exited { task: rank, status, .. } => {
                 self.reply(origin, tag, Reply::Exited { rank, status });
-                self.end_exec(number, rank);
+                self.finish_exec_rank(number, rank);
             }
             Report::Notice { .. }
             | Report::Refused { .. }
@@ -93,7 +93,7 @@ impl Instance {
     }
 
     /// Ends the commands on a lost broker.
-    pub(super) fn lose_execs(&mut self, rank: u32) {
+    pub(super) fn fail_lost_execs(&mut self, rank: u32) {
         let lost: Vec<u64> = self
             .execs
             .iter()
@@ -106,13 +106,13 @@ impl Instance {
                 let reply = Reply::Unreachable { rank, error, code: UNREACHABLE_CODE };
                 self.reply(exec.origin, exec.tag, reply);
             }
-            self.end_exec(number, rank);
+            self.finish_exec_rank(number, rank);
         }
     }
 
     /// Kills the commands of clients that have disconnected.
-    pub(super) fn abandon_execs(&mut self, gone: impl Fn(Origin) -> bool) {
-        let abandoned = self.execs.iter().filter(|(_, exec)| gone(exec.origin));
+    pub(super) fn abandon_execs(&mut self, deleted: impl Fn(Origin) -> bool) {
+        let abandoned = self.execs.iter().filter(|(_, exec)| deleted(exec.origin));
         let abandoned: Vec<u64> = abandoned.map(|(number, _)| *number).collect();
         abandoned.into_iter().for_each(|number| self.kill_exec(number));
     }
@@ -126,11 +126,11 @@ impl Instance {
         let Some(exec) = self.execs.remove(&number) else { return };
         for rank in exec.ranks {
             let signal = rustix::process::Signal::KILL.as_raw();
-            self.order(rank, TaskOrder::Signal { run: Run::Exec(number), signal });
+            self.order(rank, TaskOrder::Signal { run: TaskOwner::Exec(number), signal });
         }
     }
 
-    fn end_exec(&mut self, number: u64, rank: u32) {
+    fn finish_exec_rank(&mut self, number: u64, rank: u32) {
         let Some(exec) = self.execs.get_mut(&number) else { return };
         exec.ranks.remove(&rank);
         if exec.ranks.is_empty() {

@@ -6,7 +6,7 @@ use flux_operator_flux::{HostList, IdSet, JobId, JobResult, JobState};
 use serde_json::{Value, json};
 
 use super::Origin;
-use super::allocate::Share;
+use super::allocate::NodeAllocation;
 use crate::bytes::Bytes;
 use crate::message::{Event, Reply};
 use crate::record::JobRecord;
@@ -24,7 +24,7 @@ pub struct Job {
     pub state: JobState,
     /// Everything that was reported about it, in order: events, output, notices.
     pub history: Vec<Reply>,
-    pub shares: Vec<Share>,
+    pub allocation: Vec<NodeAllocation>,
     /// Tasks that have not exited, and their ranks.
     pub running: BTreeMap<u32, u32>,
     /// The largest exit code so far, once there are tasks.
@@ -44,10 +44,10 @@ pub struct Job {
     pub kill_at: Option<f64>,
     pub exit_deadline: Option<(f64, u32)>,
     /// Whether a client has waited for this waitable job.
-    pub waited: bool,
+    pub is_reaped: bool,
     /// Values that the brokers of a nested instance publish for each other.
-    pub words: BTreeMap<String, String>,
-    pub word_waiters: Vec<(String, Origin, u64)>,
+    pub published: BTreeMap<String, String>,
+    pub published_waiters: Vec<(String, Origin, u64)>,
     pub status: Option<i32>,
     /// When it entered each state, by the state's number.
     times: BTreeMap<u64, f64>,
@@ -77,7 +77,7 @@ impl Job {
             submission,
             state: JobState::New,
             history: Vec::new(),
-            shares: Vec::new(),
+            allocation: Vec::new(),
             running: BTreeMap::new(),
             code: 0,
             shell_failed: false,
@@ -89,9 +89,9 @@ impl Job {
             expiration: None,
             kill_at: None,
             exit_deadline: None,
-            waited: false,
-            words: BTreeMap::new(),
-            word_waiters: Vec::new(),
+            is_reaped: false,
+            published: BTreeMap::new(),
+            published_waiters: Vec::new(),
             status: None,
             times: BTreeMap::from([(JobState::New.number(), now)]),
         }
@@ -122,7 +122,7 @@ impl Job {
     }
 
     /// Keeps a reply in the history; output only up to the maximum.
-    pub fn keep(&mut self, reply: &Reply) {
+    pub fn add_to_history(&mut self, reply: &Reply) {
         if let Reply::Output { data, .. } = reply {
             self.output_length += data.0.len();
             if self.output_length > MAX_OUTPUT {
@@ -146,13 +146,13 @@ impl Job {
     }
 
     pub fn ranks(&self) -> IdSet {
-        self.shares.iter().map(|share| share.rank).collect()
+        self.allocation.iter().map(|share| share.rank).collect()
     }
 
     /// The job's hosts, in rank order.
     pub fn hosts(&self) -> String {
         let mut hosts = HostList::new();
-        for share in &self.shares {
+        for share in &self.allocation {
             // Names come from a host list, so they are valid.
             let _never_refused = hosts.push(&share.host);
         }
@@ -173,7 +173,7 @@ impl Job {
     /// Ranks grouped by their cores and GPUs.
     fn groups(&self) -> Vec<(IdSet, IdSet, IdSet)> {
         let mut groups: Vec<(IdSet, IdSet, IdSet)> = Vec::new();
-        for share in &self.shares {
+        for share in &self.allocation {
             match groups.iter_mut().find(|group| group.1 == share.cores && group.2 == share.gpus) {
                 Some(group) => drop(group.0.insert(share.rank)),
                 None => {
@@ -205,11 +205,11 @@ impl Job {
     /// The job as printed by `flux job list`.
     pub fn to_record(&self, userid: u32) -> JobRecord {
         let shape = &self.submission.shape;
-        let allocated = !self.shares.is_empty();
+        let allocated = !self.allocation.is_empty();
         let inactive = self.state == JobState::Inactive;
         let asked_cores = || u64::from(shape.slot_count()) * u64::from(shape.cores.max(1));
-        let cores = || self.shares.iter().map(|share| share.cores.len()).sum();
-        let node_count = || u32::try_from(self.shares.len()).unwrap_or(u32::MAX);
+        let cores = || self.allocation.iter().map(|share| share.cores.len()).sum();
+        let node_count = || u32::try_from(self.allocation.len()).unwrap_or(u32::MAX);
         let fatal = self.fatal.as_ref().filter(|_| inactive);
         JobRecord {
             userid,
@@ -261,14 +261,14 @@ mod tests {
 
     fn job(shares: &[(u32, u32)]) -> Job {
         let mut job = Job::new(JobId::from(1), Submission::default(), 0.0);
-        let share = |(rank, cores): &(u32, u32)| Share {
+        let share = |(rank, cores): &(u32, u32)| NodeAllocation {
             rank: *rank,
             host: format!("fs-{rank}"),
             cores: IdSet::first_n(*cores),
             gpus: IdSet::new(),
             tasks: 1,
         };
-        job.shares = shares.iter().map(share).collect();
+        job.allocation = shares.iter().map(share).collect();
         job
     }
 
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn r_can_be_read() {
+    fn r_is_valid() {
         let text = job(&[(0, 2), (2, 1)]).to_r().replace("\"nslots\": 0", "\"nslots\": 1");
         let resources = flux_operator_flux::ResourceSet::parse(&text).unwrap();
         assert_eq!(resources.core_count(), 3);

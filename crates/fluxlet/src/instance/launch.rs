@@ -2,18 +2,18 @@
 
 use super::job::Job;
 use crate::bytes::Bytes;
-use crate::message::{Launch, Reply, Run};
+use crate::message::{Launch, Reply, TaskOwner};
 use crate::submission::fill_template;
 
 /// The launch order for each rank of a job.
-pub(super) fn launches(job: &Job, path: &str) -> Vec<(u32, Launch)> {
+pub(super) fn launch_orders(job: &Job, path: &str) -> Vec<(u32, Launch)> {
     let submission = &job.submission;
     let id = job.id;
-    let total: u32 = job.shares.iter().map(|share| share.tasks).sum();
+    let total: u32 = job.allocation.iter().map(|share| share.tasks).sum();
     let path = format!("{}/{id}", path.trim_end_matches('/'));
     let mut first_task = 0;
     let mut launches = Vec::new();
-    for (share, index) in job.shares.iter().zip(0..) {
+    for (share, index) in job.allocation.iter().zip(0..) {
         let tasks: Vec<u32> = (first_task..first_task + share.tasks).collect();
         first_task += share.tasks;
         let gpus: Vec<String> = share.gpus.iter().map(|gpu| gpu.to_string()).collect();
@@ -23,7 +23,7 @@ pub(super) fn launches(job: &Job, path: &str) -> Vec<(u32, Launch)> {
             ("FLUX_JOB_ID", id.to_string()),
             ("FLUX_JOB_ID_PATH", path.clone()),
             ("FLUX_JOB_SIZE", total.to_string()),
-            ("FLUX_JOB_NNODES", job.shares.len().to_string()),
+            ("FLUX_JOB_NNODES", job.allocation.len().to_string()),
             ("FLUX_KVS_NAMESPACE", format!("job-{}", id.number())),
             ("CUDA_VISIBLE_DEVICES", gpus),
         ] {
@@ -35,7 +35,7 @@ pub(super) fn launches(job: &Job, path: &str) -> Vec<(u32, Launch)> {
         };
         let files = submission.files.each_ref().map(|file| fill(file).filter(|_| index == 0));
         let launch = Launch {
-            run: Run::Job(id),
+            run: TaskOwner::Job(id),
             tasks,
             command: submission.command.clone(),
             directory: Some(submission.directory.clone()),
@@ -50,7 +50,7 @@ pub(super) fn launches(job: &Job, path: &str) -> Vec<(u32, Launch)> {
 }
 
 /// The job shell's notices for output that is redirected to files.
-pub(super) fn redirections(tasks: u32, files: &[Option<String>; 2]) -> Vec<Reply> {
+pub(super) fn redirection_notices(tasks: u32, files: &[Option<String>; 2]) -> Vec<Reply> {
     let tasks = if tasks == 1 { "0".to_owned() } else { format!("[0-{}]", tasks - 1) };
     let text = |(name, file): (&str, &Option<String>)| {
         Some(Reply::Notice(format!("{tasks}: {name} redirected to {}", file.as_ref()?)))

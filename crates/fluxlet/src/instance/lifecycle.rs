@@ -4,10 +4,10 @@ use flux_operator_flux::{JobId, JobState};
 use serde_json::{Value, json};
 
 use super::job::Job;
-use super::launch::{launches, redirections};
+use super::launch::{launch_orders, redirection_notices};
 use super::{Action, Instance, Origin, allocate};
 use crate::bytes::Bytes;
-use crate::message::{RefusalKind, Reply, Report, Run, Stream, TaskOrder};
+use crate::message::{RefusalKind, Reply, Report, Stream, TaskOrder, TaskOwner};
 use crate::submission::Submission;
 
 impl Instance {
@@ -38,7 +38,7 @@ impl Instance {
             ("depend", Vec::new()),
             ("priority", priority),
         ];
-        self.tell(id, events.map(|(name, context)| Job::event(now, name, context)));
+        self.publish(id, events.map(|(name, context)| Job::event(now, name, context)));
         self.enqueue(id);
         self.reply(origin, tag, Reply::Id(id));
         self.reply(origin, tag, Reply::Done);
@@ -61,7 +61,7 @@ impl Instance {
             match allocate::allocate(&job.submission.shape, &self.nodes) {
                 Ok(None) => return,
                 Ok(Some(shares)) => {
-                    job.shares = shares;
+                    job.allocation = shares;
                     self.queue.remove(&entry);
                     self.start(entry.1);
                 }
@@ -76,18 +76,18 @@ impl Instance {
     fn start(&mut self, id: JobId) {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        for share in &job.shares {
-            self.nodes[share.rank as usize].take(&share.cores, &share.gpus);
+        for share in &job.allocation {
+            self.nodes[share.rank as usize].allocate(&share.cores, &share.gpus);
         }
         let duration = job.submission.duration;
         job.expiration = (duration > 0.0).then_some(now + duration);
         job.enter(JobState::Run, now);
         let summary = json!({"sched": {"resource_summary": job.resource_summary()}});
-        let news = [
+        let events = [
             Job::event(now, "alloc", owned([("annotations", summary)])),
             Job::event(now, "start", Vec::new()),
         ];
-        let launches = launches(job, &self.settings.path);
+        let launches = launch_orders(job, &self.settings.path);
         let input = std::mem::take(&mut job.early_input);
         let mut task = 0;
         for (rank, launch) in &launches {
@@ -97,7 +97,7 @@ impl Instance {
             }
         }
         self.running.insert(id);
-        self.tell(id, news);
+        self.publish(id, events);
         for (rank, launch) in launches {
             self.order(rank, TaskOrder::Launch(Box::new(launch)));
         }
@@ -117,13 +117,13 @@ impl Instance {
             return;
         }
         for rank in job.ranks().iter() {
-            let order = TaskOrder::Input { run: Run::Job(id), data: data.clone() };
+            let order = TaskOrder::Input { run: TaskOwner::Job(id), data: data.clone() };
             self.order(rank, order);
         }
     }
 
     /// Handles a broker's report about its tasks.
-    pub(super) fn report(&mut self, rank: u32, report: Report) {
+    pub(super) fn handle_report(&mut self, rank: u32, report: Report) {
         let run = match &report {
             Report::Output { run, .. }
             | Report::Notice { run, .. }
@@ -134,37 +134,37 @@ impl Instance {
             | Report::Closed { run } => *run,
         };
         let id = match run {
-            Run::Job(id) => id,
-            Run::Exec(number) => return self.exec_report(number, report),
+            TaskOwner::Job(id) => id,
+            TaskOwner::Exec(number) => return self.exec_report(number, report),
         };
         match report {
             Report::Output { task, stream, data, .. } => self.output(id, task, stream, data),
             Report::Notice { text, .. } => {
                 let Some(job) = self.jobs.get_mut(&id) else { return };
-                let index = job.shares.iter().position(|share| share.rank == rank).unwrap_or(0);
+                let index = job.allocation.iter().position(|share| share.rank == rank).unwrap_or(0);
                 let seconds = self.now - job.time(JobState::New).unwrap_or(self.now);
                 let notice = format!("{seconds:.3}s: flux-shell[{index}]: {text}");
-                self.tell(id, [Reply::Notice(notice)]);
+                self.publish(id, [Reply::Notice(notice)]);
             }
             Report::Failed { task, host, error, code, .. } => {
                 let note = format!("task {task} (host {host}): start failed: {error}");
                 let text = format!("FATAL: {note}");
-                self.report(rank, Report::Notice { run, text });
+                self.handle_report(rank, Report::Notice { run, text });
                 self.raise(id, "exec", 0, &note);
-                self.task_ended(id, task, code);
+                self.task_exited(id, task, code);
             }
             Report::Opened { files, .. } => {
                 let Some(job) = self.jobs.get(&id) else { return };
-                let news = redirections(job.submission.shape.task_count(), &files);
-                self.tell(id, news);
+                let events = redirection_notices(job.submission.shape.task_count(), &files);
+                self.publish(id, events);
             }
             Report::Refused { error, .. } => {
                 let note = format!("shell_init: {error}");
-                self.report(rank, Report::Notice { run, text: format!("FATAL: {note}") });
+                self.handle_report(rank, Report::Notice { run, text: format!("FATAL: {note}") });
                 self.fail_shell(id, "exec", &note);
-                self.end_tasks(id, rank);
+                self.abandon_tasks(id, rank);
             }
-            Report::Exited { task, status, .. } => self.task_ended(id, task, exit_code(status)),
+            Report::Exited { task, status, .. } => self.task_exited(id, task, exit_code(status)),
             Report::Closed { .. } => self.finish(id),
         }
     }
@@ -175,18 +175,18 @@ impl Instance {
         let file = if stream == Stream::Out { out } else { error };
         if file.is_some() {
             let data = if job.submission.label { labelled(task, &data) } else { data };
-            let Some(first) = job.shares.first().map(|share| share.rank) else { return };
-            return self.order(first, TaskOrder::Write { run: Run::Job(id), stream, data });
+            let Some(first) = job.allocation.first().map(|share| share.rank) else { return };
+            return self.order(first, TaskOrder::Write { run: TaskOwner::Job(id), stream, data });
         }
-        self.tell(id, [Reply::Output { task, stream, data }]);
+        self.publish(id, [Reply::Output { task, stream, data }]);
     }
 
     /// Adds replies to a job's history and sends them to its watchers.
-    pub(super) fn tell(&mut self, id: JobId, replies: impl IntoIterator<Item = Reply>) {
+    pub(super) fn publish(&mut self, id: JobId, replies: impl IntoIterator<Item = Reply>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         for reply in replies {
             if !matches!(reply, Reply::Done) {
-                job.keep(&reply);
+                job.add_to_history(&reply);
             }
             let is_output = matches!(reply, Reply::Output { .. } | Reply::Notice(_));
             for watcher in job.watchers.iter().filter(|watcher| watcher.output || !is_output) {

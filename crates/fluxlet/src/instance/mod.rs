@@ -5,7 +5,7 @@
 //! unit test can cover the whole lifecycle of an instance.
 
 pub mod allocate;
-mod ending;
+mod completion;
 mod exec;
 pub mod job;
 mod launch;
@@ -24,9 +24,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flux_operator_flux::{JobId, JobState};
 
-use crate::message::{Hello, Refusal, RefusalKind, Reply, Report, Request, Stopped, TaskOrder};
+use crate::message::{
+    Hello, Refusal, RefusalKind, Reply, Report, Request, SchedulingStopped, TaskOrder,
+};
 use job::Job;
-use node::{Node, Presence};
+use node::{BrokerPresence, Node};
 
 /// Where a request came from: a client of the broker of this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,7 +70,7 @@ pub enum Action {
 
 /// The settings of an instance.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct InstanceSettings {
     pub owner: u32,
     /// The nesting depth of this instance.
     pub level: u32,
@@ -81,7 +83,7 @@ pub struct Settings {
 /// The state of an instance.
 #[derive(Debug)]
 pub struct Instance {
-    settings: Settings,
+    settings: InstanceSettings,
     nodes: Vec<Node>,
     jobs: BTreeMap<JobId, Job>,
     /// Jobs that may start, highest priority first.
@@ -89,11 +91,11 @@ pub struct Instance {
     /// Jobs that have resources.
     running: BTreeSet<JobId>,
     disabled: Option<String>,
-    stopped: Option<Stopped>,
+    stopped: Option<SchedulingStopped>,
     waiters: Vec<(Option<JobId>, Origin, u64)>,
     /// Clients that wait until no job is running (or, if true, pending either).
-    idlers: Vec<(bool, Origin, u64)>,
-    execs: BTreeMap<u64, exec::Exec>,
+    idle_waiters: Vec<(bool, Origin, u64)>,
+    execs: BTreeMap<u64, exec::RunningExec>,
     exec_count: u64,
     start: f64,
     last_id: u64,
@@ -102,7 +104,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    pub fn new(settings: Settings, nodes: Vec<Node>, now: f64) -> Self {
+    pub fn new(settings: InstanceSettings, nodes: Vec<Node>, now: f64) -> Self {
         Self {
             settings,
             nodes,
@@ -112,7 +114,7 @@ impl Instance {
             disabled: None,
             stopped: None,
             waiters: Vec::new(),
-            idlers: Vec::new(),
+            idle_waiters: Vec::new(),
             execs: BTreeMap::new(),
             exec_count: 0,
             start: now,
@@ -130,13 +132,13 @@ impl Instance {
             Input::NodeUp(hello) => self.node_up(hello),
             Input::NodeDown { rank, orderly } => self.node_down(rank, orderly),
             Input::Request { origin, tag, request } => self.request(origin, tag, request),
-            Input::ClientGone(origin) => self.forget(|other| other == origin),
-            Input::Report { rank, report } => self.report(rank, report),
+            Input::ClientGone(origin) => self.forget_clients(|other| other == origin),
+            Input::Report { rank, report } => self.handle_report(rank, report),
             Input::Tick => {}
         }
-        self.pass_deadlines();
+        self.check_deadlines();
         self.schedule();
-        self.tell_idlers();
+        self.reply_to_idle_waiters();
         std::mem::take(&mut self.actions)
     }
 
@@ -187,7 +189,7 @@ impl Instance {
 
     fn node_up(&mut self, hello: Hello) {
         let Some(node) = self.nodes.get_mut(hello.rank as usize) else { return };
-        node.presence = Presence::Online;
+        node.presence = BrokerPresence::Online;
         node.note = "";
         node.since = self.now;
         if !self.settings.configured {
@@ -202,36 +204,36 @@ impl Instance {
     fn node_down(&mut self, rank: u32, orderly: bool) {
         let Some(node) = self.nodes.get_mut(rank as usize) else { return };
         (node.presence, node.note) = match orderly {
-            true => (Presence::Offline, "administrative shutdown"),
-            false => (Presence::Lost, "lost connection"),
+            true => (BrokerPresence::Offline, "administrative shutdown"),
+            false => (BrokerPresence::Lost, "lost connection"),
         };
         node.since = self.now;
         let host = node.host.clone();
-        self.forget(|origin| origin.rank == rank);
-        self.lose_execs(rank);
-        self.lose_tasks(rank, &host);
+        self.forget_clients(|origin| origin.rank == rank);
+        self.fail_lost_execs(rank);
+        self.fail_lost_tasks(rank, &host);
     }
 
     /// Removes the requests of clients that have disconnected.
-    fn forget(&mut self, gone: impl Fn(Origin) -> bool) {
+    fn forget_clients(&mut self, deleted: impl Fn(Origin) -> bool) {
         for job in self.jobs.values_mut() {
-            job.watchers.retain(|watcher| !gone(watcher.origin));
-            job.word_waiters.retain(|(_, origin, _)| !gone(*origin));
+            job.watchers.retain(|watcher| !deleted(watcher.origin));
+            job.published_waiters.retain(|(_, origin, _)| !deleted(*origin));
         }
-        self.waiters.retain(|(_, origin, _)| !gone(*origin));
-        self.idlers.retain(|(_, origin, _)| !gone(*origin));
-        self.abandon_execs(gone);
+        self.waiters.retain(|(_, origin, _)| !deleted(*origin));
+        self.idle_waiters.retain(|(_, origin, _)| !deleted(*origin));
+        self.abandon_execs(deleted);
     }
 
-    fn tell_idlers(&mut self) {
-        if self.idlers.is_empty() {
+    fn reply_to_idle_waiters(&mut self) {
+        if self.idle_waiters.is_empty() {
             return;
         }
         let running = !self.running.is_empty();
         let active = self.active().next().is_some();
-        for (pending, origin, tag) in std::mem::take(&mut self.idlers) {
+        for (pending, origin, tag) in std::mem::take(&mut self.idle_waiters) {
             if if pending { active } else { running } {
-                self.idlers.push((pending, origin, tag));
+                self.idle_waiters.push((pending, origin, tag));
                 continue;
             }
             if !pending {

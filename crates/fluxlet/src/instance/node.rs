@@ -16,7 +16,7 @@ pub struct Node {
     pub properties: Vec<String>,
     pub excluded: bool,
     pub drained: Option<Drain>,
-    pub presence: Presence,
+    pub presence: BrokerPresence,
     /// Flux's note about a broker that is offline.
     pub note: &'static str,
     /// Since when the broker has been in this state.
@@ -25,7 +25,7 @@ pub struct Node {
 
 /// Whether the broker of a rank is online.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
+pub enum BrokerPresence {
     /// Has not joined, or has left normally.
     Offline,
     Online,
@@ -45,14 +45,14 @@ impl Node {
             properties: Vec::new(),
             excluded: false,
             drained: None,
-            presence: Presence::Offline,
+            presence: BrokerPresence::Offline,
             note: "",
             since: now,
         }
     }
 
     pub fn is_online(&self) -> bool {
-        self.presence == Presence::Online
+        self.presence == BrokerPresence::Online
     }
 
     /// Whether a new job may use it.
@@ -73,12 +73,12 @@ impl Node {
         self.gpus.difference(&self.used_gpus)
     }
 
-    pub fn take(&mut self, cores: &IdSet, gpus: &IdSet) {
+    pub fn allocate(&mut self, cores: &IdSet, gpus: &IdSet) {
         self.used_cores = self.used_cores.union(cores);
         self.used_gpus = self.used_gpus.union(gpus);
     }
 
-    pub fn give_back(&mut self, cores: &IdSet, gpus: &IdSet) {
+    pub fn release(&mut self, cores: &IdSet, gpus: &IdSet) {
         self.used_cores = self.used_cores.difference(cores);
         self.used_gpus = self.used_gpus.difference(gpus);
     }

@@ -4,12 +4,12 @@ use flux_operator_flux::{JobId, JobState};
 use serde_json::json;
 
 use super::job::Watcher;
-use super::node::Presence;
+use super::node::BrokerPresence;
 use super::{Instance, Job, Origin};
 use crate::bytes::Bytes;
 use crate::message::{
-    OverlayNode, QueueOrder, QueueStatus, RefusalKind, Reply, Request, Stopped, UptimeStatus,
-    Urgency,
+    OverlayNode, QueueOrder, QueueStatus, RefusalKind, Reply, Request, SchedulingStopped,
+    UptimeStatus, Urgency,
 };
 
 /// Flux's default urgency.
@@ -52,7 +52,7 @@ impl Instance {
             Request::Undrain { targets } => self.undrain(origin, tag, &targets),
             Request::Queue(order) => self.queue_order(origin, tag, order),
             Request::QueueStatus => self.queue_status(origin, tag),
-            Request::Idle { pending } => self.idlers.push((pending, origin, tag)),
+            Request::Idle { pending } => self.idle_waiters.push((pending, origin, tag)),
             Request::Exec { ranks, exclude, command, directory, environment } => {
                 self.exec((origin, tag), (ranks, exclude), command, directory, environment);
             }
@@ -70,14 +70,14 @@ impl Instance {
         }
     }
 
-    fn no_such_job(&mut self, origin: Origin, tag: u64) {
+    fn refuse_unknown_job(&mut self, origin: Origin, tag: u64) {
         self.refuse(origin, tag, RefusalKind::NoSuchJob, "unknown job id");
     }
 
     /// Whether the job exists and is active; if not, an error is sent to the client.
     fn check_active(&mut self, origin: Origin, tag: u64, id: JobId) -> bool {
         match self.jobs.get(&id).map(|job| job.state) {
-            None => self.no_such_job(origin, tag),
+            None => self.refuse_unknown_job(origin, tag),
             Some(JobState::Inactive) => {
                 self.refuse(origin, tag, RefusalKind::Inactive, "job is inactive");
             }
@@ -89,7 +89,7 @@ impl Instance {
     /// Sends the job's history, and then new events if `follow`.
     fn watch(&mut self, watcher: Watcher, id: JobId, follow: bool) {
         let Watcher { origin, tag, output } = watcher;
-        let Some(job) = self.jobs.get_mut(&id) else { return self.no_such_job(origin, tag) };
+        let Some(job) = self.jobs.get_mut(&id) else { return self.refuse_unknown_job(origin, tag) };
         let active = job.state != JobState::Inactive;
         let wanted = |reply: &&Reply| output || matches!(reply, Reply::Event(_));
         let mut past: Vec<Reply> = job.history.iter().filter(wanted).cloned().collect();
@@ -142,7 +142,7 @@ impl Instance {
             return self.refuse(origin, tag, RefusalKind::NoSuchJob, "invalid job id");
         };
         let text = match key {
-            "R" if !job.shares.is_empty() => job.to_r(),
+            "R" if !job.allocation.is_empty() => job.to_r(),
             "jobspec" => crate::json::spaced(&job.submission.to_jobspec()),
             _ => {
                 let text = format!("{key}: key not found");
@@ -181,14 +181,14 @@ impl Instance {
         let first = Job::event(now, "urgency", context);
         let priority = vec![("priority".to_owned(), json!(job.priority()))];
         let second = Job::event(now, "priority", priority);
-        self.tell(id, [first, second]);
+        self.publish(id, [first, second]);
         self.enqueue(id);
         self.reply(origin, tag, Reply::Value(json!(old)));
         self.reply(origin, tag, Reply::Done);
     }
 
     fn wait(&mut self, origin: Origin, tag: u64, id: Option<JobId>) {
-        let waitable = |job: &Job| job.submission.waitable && !job.waited;
+        let waitable = |job: &Job| job.submission.waitable && !job.is_reaped;
         let found = match id {
             Some(id) => self.jobs.get(&id).is_some_and(waitable),
             None => self.jobs.values().any(waitable),
@@ -205,23 +205,23 @@ impl Instance {
             return self.refuse(origin, tag, RefusalKind::NotWaitable, text);
         }
         self.waiters.push((id, origin, tag));
-        self.serve_waiters();
+        self.reply_to_waiters();
     }
 
     /// Replies to the first client that waits for each finished waitable job.
-    pub(super) fn serve_waiters(&mut self) {
+    pub(super) fn reply_to_waiters(&mut self) {
         for (id, origin, tag) in std::mem::take(&mut self.waiters) {
-            let ended = |job: &&mut Job| {
+            let finished = |job: &&mut Job| {
                 job.submission.waitable
-                    && !job.waited
+                    && !job.is_reaped
                     && job.state == JobState::Inactive
                     && id.is_none_or(|id| id == job.id)
             };
-            let Some(job) = self.jobs.values_mut().find(ended) else {
+            let Some(job) = self.jobs.values_mut().find(finished) else {
                 self.waiters.push((id, origin, tag));
                 continue;
             };
-            job.waited = true;
+            job.is_reaped = true;
             let note = job.fatal.as_ref().map_or_else(String::new, |fatal| {
                 format!("Fatal exception type={} {}", fatal.kind, fatal.note)
             });
@@ -234,15 +234,15 @@ impl Instance {
     }
 
     fn overlay(&mut self, origin: Origin, tag: u64) {
-        let lost = self.nodes.iter().any(|node| node.presence == Presence::Lost);
+        let lost = self.nodes.iter().any(|node| node.presence == BrokerPresence::Lost);
         let full = self.nodes.iter().all(super::Node::is_online);
         let status = |node: &super::Node| match (node.rank, node.presence) {
-            (0, Presence::Online) if full => "full",
-            (0, Presence::Online) if lost => "degraded",
-            (0, Presence::Online) => "partial",
-            (_, Presence::Online) => "full",
-            (_, Presence::Offline) => "offline",
-            (_, Presence::Lost) => "lost",
+            (0, BrokerPresence::Online) if full => "full",
+            (0, BrokerPresence::Online) if lost => "degraded",
+            (0, BrokerPresence::Online) => "partial",
+            (_, BrokerPresence::Online) => "full",
+            (_, BrokerPresence::Offline) => "offline",
+            (_, BrokerPresence::Lost) => "lost",
         };
         let nodes = self.nodes.iter().map(|node| OverlayNode {
             rank: node.rank,
@@ -259,7 +259,7 @@ impl Instance {
     fn queue_order(&mut self, origin: Origin, tag: u64, order: QueueOrder) {
         match order {
             QueueOrder::Start => self.stopped = None,
-            QueueOrder::Stop(reason) => self.stopped = Some(Stopped { reason }),
+            QueueOrder::Stop(reason) => self.stopped = Some(SchedulingStopped { reason }),
             QueueOrder::Enable => self.disabled = None,
             QueueOrder::Disable(reason) => self.disabled = Some(reason),
         }
@@ -280,11 +280,12 @@ impl Instance {
     }
 
     fn put(&mut self, origin: Origin, tag: u64, id: JobId, key: String, value: String) {
-        let Some(job) = self.jobs.get_mut(&id) else { return self.no_such_job(origin, tag) };
-        let (ready, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut job.word_waiters).into_iter().partition(|(word, ..)| *word == key);
-        job.word_waiters = rest;
-        job.words.insert(key, value.clone());
+        let Some(job) = self.jobs.get_mut(&id) else { return self.refuse_unknown_job(origin, tag) };
+        let (ready, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut job.published_waiters)
+            .into_iter()
+            .partition(|(word, ..)| *word == key);
+        job.published_waiters = rest;
+        job.published.insert(key, value.clone());
         for (_, waiter, waiter_tag) in ready {
             self.reply(waiter, waiter_tag, Reply::Text(value.clone()));
             self.reply(waiter, waiter_tag, Reply::Done);
@@ -293,13 +294,13 @@ impl Instance {
     }
 
     fn get(&mut self, origin: Origin, tag: u64, id: JobId, key: String) {
-        let Some(job) = self.jobs.get_mut(&id) else { return self.no_such_job(origin, tag) };
-        match job.words.get(&key).cloned() {
+        let Some(job) = self.jobs.get_mut(&id) else { return self.refuse_unknown_job(origin, tag) };
+        match job.published.get(&key).cloned() {
             Some(value) => {
                 self.reply(origin, tag, Reply::Text(value));
                 self.reply(origin, tag, Reply::Done);
             }
-            None => job.word_waiters.push((key, origin, tag)),
+            None => job.published_waiters.push((key, origin, tag)),
         }
     }
 

@@ -21,7 +21,7 @@ impl Instance {
         let is_drained = |rank: &u32| self.node(*rank).is_some_and(|node| node.drained.is_some());
         let drained: IdSet = ranks.iter().filter(is_drained).collect();
         if !force && !drained.is_empty() {
-            let text = format!("{} already drained", rank_words(&drained));
+            let text = format!("{} already drained", format_ranks(&drained));
             return self.refuse(origin, tag, RefusalKind::Exists, text);
         }
         for rank in ranks.iter() {
@@ -39,7 +39,7 @@ impl Instance {
         let is_not = |rank: &u32| self.node(*rank).is_some_and(|node| node.drained.is_none());
         let others: IdSet = ranks.iter().filter(is_not).collect();
         if !others.is_empty() {
-            let text = format!("{} not drained", rank_words(&others));
+            let text = format!("{} not drained", format_ranks(&others));
             return self.refuse(origin, tag, RefusalKind::NotFound, text);
         }
         for rank in ranks.iter() {
@@ -80,7 +80,7 @@ pub fn resolve(text: &str, hosts: &[&str]) -> Result<IdSet, String> {
     Ok(ranks)
 }
 
-fn rank_words(ranks: &IdSet) -> String {
+fn format_ranks(ranks: &IdSet) -> String {
     let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
     format!("{noun} {ranks}")
 }

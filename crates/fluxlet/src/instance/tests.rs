@@ -3,15 +3,15 @@
 use flux_operator_flux::{IdSet, JobId, JobResult, JobState};
 
 use super::node::Node;
-use super::{Action, Input, Instance, Origin, Settings};
+use super::{Action, Input, Instance, InstanceSettings, Origin};
 use crate::bytes::Bytes;
-use crate::message::{Hello, PROTOCOL, Reply, Report, Request, Run, TaskOrder, Urgency};
+use crate::message::{Hello, PROTOCOL, Reply, Report, Request, TaskOrder, TaskOwner, Urgency};
 use crate::submission::{Shape, Submission};
 
 const CLIENT: Origin = Origin { rank: 0, channel: 1 };
 
 /// An instance, and its actions so far.
-struct World {
+struct TestInstance {
     instance: Instance,
     now: f64,
     orders: Vec<(u32, TaskOrder)>,
@@ -19,12 +19,12 @@ struct World {
     tag: u64,
 }
 
-impl World {
+impl TestInstance {
     /// `size` nodes of two cores, of which the first `online` are online.
     fn new(size: u32, online: u32) -> Self {
         let cores = IdSet::first_n(2);
         let nodes = (0..size).map(|rank| Node::new(rank, format!("fs-{rank}"), cores.clone(), 0.0));
-        let settings = Settings { configured: true, ..Settings::default() };
+        let settings = InstanceSettings { configured: true, ..InstanceSettings::default() };
         let instance = Instance::new(settings, nodes.collect(), 0.0);
         let mut world =
             Self { instance, now: 1.0, orders: Vec::new(), replies: Vec::new(), tag: 0 };
@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Sends a request and returns the immediate replies.
-    fn ask(&mut self, request: Request) -> Vec<Reply> {
+    fn request(&mut self, request: Request) -> Vec<Reply> {
         self.tag += 1;
         let tag = self.tag;
         self.input(Input::Request { origin: CLIENT, tag, request });
@@ -65,13 +65,13 @@ impl World {
         let mut submission = Submission { shape, urgency: 16, ..Submission::default() };
         submission.command = vec![Bytes::from("true")];
         change(&mut submission);
-        match self.ask(Request::Submit(Box::new(submission))).first() {
+        match self.request(Request::Submit(Box::new(submission))).first() {
             Some(Reply::Id(id)) => *id,
             other => panic!("no id but {other:?}"),
         }
     }
 
-    fn nodes(&mut self, nodes: u32) -> JobId {
+    fn submit_nodes(&mut self, nodes: u32) -> JobId {
         self.submit(|job| {
             job.shape.nodes = Some(nodes);
             job.shape.exclusive = true;
@@ -84,10 +84,10 @@ impl World {
     }
 
     /// Reports the exit of all tasks of a job.
-    fn end(&mut self, id: JobId, status: i32) {
+    fn exit_tasks(&mut self, id: JobId, status: i32) {
         let running = self.instance.jobs[&id].running.clone();
         for (task, rank) in running {
-            let report = Report::Exited { run: Run::Job(id), task, status };
+            let report = Report::Exited { run: TaskOwner::Job(id), task, status };
             self.input(Input::Report { rank, report });
         }
     }
@@ -112,19 +112,19 @@ impl World {
 const RUN: (JobState, Option<JobResult>) = (JobState::Run, None);
 const SCHED: (JobState, Option<JobResult>) = (JobState::Sched, None);
 
-fn ended(result: JobResult) -> (JobState, Option<JobResult>) {
+fn inactive(result: JobResult) -> (JobState, Option<JobResult>) {
     (JobState::Inactive, Some(result))
 }
 
 #[test]
 fn a_job_runs_and_completes() {
-    let mut world = World::new(2, 2);
+    let mut world = TestInstance::new(2, 2);
     let id = world.submit(|job| (job.shape.nodes, job.shape.slots) = (Some(2), 2));
     assert_eq!(world.launched(), [(0, vec![0, 1]), (1, vec![2, 3])]);
     let watch = Request::Watch { id, output: true, follow: true };
-    assert!(!world.ask(watch).iter().any(|reply| matches!(reply, Reply::Done)));
-    world.end(id, 0);
-    assert_eq!(world.state(id), ended(JobResult::Completed));
+    assert!(!world.request(watch).iter().any(|reply| matches!(reply, Reply::Done)));
+    world.exit_tasks(id, 0);
+    assert_eq!(world.state(id), inactive(JobResult::Completed));
     let last = &world.replies.last().unwrap().1;
     assert!(matches!(last, Reply::Done), "{last:?}");
     let names: Vec<&str> = world.instance.jobs[&id]
@@ -140,22 +140,22 @@ fn a_job_runs_and_completes() {
 }
 
 #[test]
-fn the_largest_exit_code_counts_and_a_signal_is_one() {
-    let mut world = World::new(1, 1);
+fn the_largest_exit_code_is_used_and_includes_signals() {
+    let mut world = TestInstance::new(1, 1);
     let id = world.submit(|job| job.shape.slots = 2);
     for (task, status) in [(0, 3 << 8), (1, 9)] {
-        let report = Report::Exited { run: Run::Job(id), task, status };
+        let report = Report::Exited { run: TaskOwner::Job(id), task, status };
         world.input(Input::Report { rank: 0, report });
     }
     assert_eq!(world.instance.jobs[&id].status, Some(137 << 8));
-    assert_eq!(world.state(id), ended(JobResult::Failed));
+    assert_eq!(world.state(id), inactive(JobResult::Failed));
 }
 
 #[test]
-fn nobody_overtakes_and_late_brokers_are_waited_for() {
-    let mut world = World::new(4, 3);
-    let large = world.nodes(4);
-    let impossible = world.nodes(9);
+fn jobs_start_in_order_and_wait_for_late_brokers() {
+    let mut world = TestInstance::new(4, 3);
+    let large = world.submit_nodes(4);
+    let impossible = world.submit_nodes(9);
     let small = world.submit(|_| {});
     let held = world.submit(|job| job.urgency = 0);
     for id in [large, impossible, small, held] {
@@ -163,18 +163,18 @@ fn nobody_overtakes_and_late_brokers_are_waited_for() {
     }
     world.up(3);
     assert_eq!(world.state(large), RUN);
-    world.end(large, 0);
-    assert_eq!(world.state(impossible), ended(JobResult::Failed));
+    world.exit_tasks(large, 0);
+    assert_eq!(world.state(impossible), inactive(JobResult::Failed));
     assert_eq!(world.state(small), RUN);
     assert_eq!(world.state(held), SCHED);
-    world.ask(Request::Urgency { id: held, urgency: Urgency::Default });
+    world.request(Request::Urgency { id: held, urgency: Urgency::Default });
     assert_eq!(world.state(held), RUN);
 }
 
 #[test]
-fn the_more_urgent_job_goes_first() {
-    let mut world = World::new(1, 0);
-    let first = world.nodes(1);
+fn the_more_urgent_job_starts_first() {
+    let mut world = TestInstance::new(1, 0);
+    let first = world.submit_nodes(1);
     let urgent = world.submit(|job| job.urgency = 20);
     let second = world.submit(|_| {});
     world.up(0);
@@ -184,39 +184,39 @@ fn the_more_urgent_job_goes_first() {
 }
 
 #[test]
-fn a_lost_broker_fails_its_jobs_and_may_return() {
-    let mut world = World::new(2, 2);
-    let both = world.nodes(2);
+fn a_lost_broker_fails_its_jobs_and_may_rejoin() {
+    let mut world = TestInstance::new(2, 2);
+    let both = world.submit_nodes(2);
     world.input(Input::NodeDown { rank: 1, orderly: false });
     assert_eq!(world.signals(), [(0, 15), (1, 15)]);
-    let report = Report::Exited { run: Run::Job(both), task: 0, status: 15 };
+    let report = Report::Exited { run: TaskOwner::Job(both), task: 0, status: 15 };
     world.input(Input::Report { rank: 0, report });
-    assert_eq!(world.state(both), ended(JobResult::Failed));
+    assert_eq!(world.state(both), inactive(JobResult::Failed));
     assert_eq!(world.instance.jobs[&both].status, Some(143 << 8));
-    let again = world.nodes(2);
+    let again = world.submit_nodes(2);
     assert_eq!(world.state(again), SCHED);
     world.up(1);
     assert_eq!(world.state(again), RUN);
 }
 
 #[test]
-fn a_canceled_job_is_killed_when_it_does_not_listen() {
-    let mut world = World::new(1, 1);
+fn a_canceled_job_is_killed_if_it_ignores_sigterm() {
+    let mut world = TestInstance::new(1, 1);
     let id = world.submit(|_| {});
     let note = String::new();
-    world.ask(Request::Raise { id, kind: "cancel".to_owned(), severity: 0, note });
+    world.request(Request::Raise { id, kind: "cancel".to_owned(), severity: 0, note });
     assert_eq!(world.signals(), [(0, 15)]);
     world.now = world.instance.next_deadline().unwrap();
     world.input(Input::Tick);
     assert_eq!(world.signals(), [(0, 15), (0, 9)]);
-    world.end(id, 9);
-    assert_eq!(world.state(id), ended(JobResult::Canceled));
+    world.exit_tasks(id, 9);
+    assert_eq!(world.state(id), inactive(JobResult::Canceled));
     assert_eq!(world.instance.next_deadline(), None);
 }
 
 #[test]
-fn a_job_out_of_time_gets_an_alarm() {
-    let mut world = World::new(1, 1);
+fn a_job_at_its_time_limit_gets_sigalrm() {
+    let mut world = TestInstance::new(1, 1);
     let id = world.submit(|job| job.duration = 10.0);
     world.now = 10.9;
     world.input(Input::Tick);
@@ -224,51 +224,51 @@ fn a_job_out_of_time_gets_an_alarm() {
     world.now = 11.0;
     world.input(Input::Tick);
     assert_eq!(world.signals(), [(0, 14)]);
-    world.end(id, 14);
-    assert_eq!(world.state(id), ended(JobResult::Timeout));
+    world.exit_tasks(id, 14);
+    assert_eq!(world.state(id), inactive(JobResult::Timeout));
 }
 
 #[test]
-fn output_files_are_closed_before_the_job_ends() {
-    let mut world = World::new(1, 1);
+fn output_files_are_closed_before_the_job_finishes() {
+    let mut world = TestInstance::new(1, 1);
     let id = world.submit(|job| job.files = [Some("o.{{id}}".to_owned()), None]);
-    world.end(id, 0);
+    world.exit_tasks(id, 0);
     assert_eq!(world.state(id), RUN);
     assert!(matches!(world.orders.last(), Some((0, TaskOrder::Close { .. }))));
-    world.input(Input::Report { rank: 0, report: Report::Closed { run: Run::Job(id) } });
-    assert_eq!(world.state(id), ended(JobResult::Completed));
+    world.input(Input::Report { rank: 0, report: Report::Closed { run: TaskOwner::Job(id) } });
+    assert_eq!(world.state(id), inactive(JobResult::Completed));
 }
 
 #[test]
-fn waitable_jobs_are_told_once() {
-    let mut world = World::new(1, 1);
+fn waitable_jobs_are_reported_once() {
+    let mut world = TestInstance::new(1, 1);
     let id = world.submit(|job| job.waitable = true);
-    assert!(world.ask(Request::Wait { id: None }).is_empty(), "it has to wait");
-    world.end(id, 0);
+    assert!(world.request(Request::Wait { id: None }).is_empty(), "it has to wait");
+    world.exit_tasks(id, 0);
     assert!(matches!(world.replies.last(), Some((_, Reply::Done))));
-    assert!(matches!(world.ask(Request::Wait { id: None })[0], Reply::Error(_)));
+    assert!(matches!(world.request(Request::Wait { id: None })[0], Reply::Error(_)));
 }
 
 #[test]
-fn drained_nodes_are_left_alone() {
-    let mut world = World::new(2, 2);
+fn drained_nodes_get_no_jobs() {
+    let mut world = TestInstance::new(2, 2);
     let drain = Request::Drain { targets: "fs-0".to_owned(), reason: None, force: false };
-    assert!(matches!(world.ask(drain.clone())[0], Reply::Done));
-    assert!(matches!(world.ask(drain)[0], Reply::Error(_)), "not twice");
+    assert!(matches!(world.request(drain.clone())[0], Reply::Done));
+    assert!(matches!(world.request(drain)[0], Reply::Error(_)), "not twice");
     world.submit(|_| {});
     assert_eq!(world.launched(), [(1, vec![0])]);
-    let both = world.nodes(2);
+    let both = world.submit_nodes(2);
     assert_eq!(world.state(both), SCHED);
 }
 
 #[test]
-fn brokers_of_a_nested_instance_leave_words_for_each_other() {
-    let mut world = World::new(1, 1);
+fn brokers_of_a_nested_instance_publish_values_for_each_other() {
+    let mut world = TestInstance::new(1, 1);
     let id = world.submit(|_| {});
     let key = "lead".to_owned();
-    assert!(world.ask(Request::Get { id, key: key.clone() }).is_empty());
-    world.ask(Request::Put { id, key, value: "here".to_owned() });
-    let told =
+    assert!(world.request(Request::Get { id, key: key.clone() }).is_empty());
+    world.request(Request::Put { id, key, value: "here".to_owned() });
+    let replied =
         world.replies.iter().any(|(_, reply)| matches!(reply, Reply::Text(text) if text == "here"));
-    assert!(told);
+    assert!(replied);
 }

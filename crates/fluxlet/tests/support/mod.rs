@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 /// How long anything may take: test machines are slow, but a test that hangs must fail.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Helpers for shell lines: `running [OPTION]..` submits a job and returns when its task runs.
 const HELPERS: &str = "running() { rm -f started; \
@@ -90,7 +90,7 @@ impl Process {
 
     /// Waits until the process exits.
     pub fn wait(&mut self) -> ExitStatus {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         while Instant::now() < until {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return status;
@@ -218,7 +218,7 @@ impl Cluster {
             words.any(|word| word == rank.to_string()) && line.contains(&format!("fs-{rank}: "))
         };
         let up = ["full", "partial", "degraded"];
-        self.until(&format!("fs-{rank} online: {there}"), || {
+        self.wait_until(&format!("fs-{rank} online: {there}"), || {
             let output = self.flux(&["overlay", "status"]);
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             let status =
@@ -226,7 +226,7 @@ impl Cluster {
             status.is_some_and(|status| up.contains(&status) == there)
         });
         // In a real Flux the scheduler is informed a little later.
-        self.until("the scheduler knows", || {
+        self.wait_until("the scheduler knows", || {
             let output = self.flux(&["resource", "list", "-s", "down", "-no", "{ranks}"]);
             let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
             let down: flux_operator_flux::IdSet = text.parse().unwrap_or_default();
@@ -235,10 +235,10 @@ impl Cluster {
     }
 
     /// Polls until `holds` returns true.
-    pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let until = Instant::now() + PATIENCE;
+    pub fn wait_until(&self, what: &str, mut condition: impl FnMut() -> bool) {
+        let until = Instant::now() + TEST_TIMEOUT;
         while Instant::now() < until {
-            if holds() {
+            if condition() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -328,7 +328,7 @@ pub fn output(command: &mut Command) -> Output {
 }
 
 /// The exit code as a shell would have it.
-pub fn code(status: ExitStatus) -> i32 {
+pub fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
@@ -340,6 +340,6 @@ pub fn is_running(needle: &str) -> bool {
 }
 
 /// The path of a fixture next to the tests.
-pub fn fixture(name: &str) -> PathBuf {
+pub fn fixture_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance").join(name)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use flux_operator_api::fluxjob::DEFAULT_IMAGE;
 use flux_operator_api::{FluxJob, FluxSetup, FluxSetupSpec, MiniCluster};
-use flux_operator_plan::queueing::ledger::{Ledger, Standing, uid_of};
+use flux_operator_plan::queueing::ledger::{Eligibility, Ledger, uid_of};
 use flux_operator_plan::queueing::minicluster_at;
 use flux_operator_queue::{Millis, Uid};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -13,25 +13,25 @@ use kube::ResourceExt;
 
 /// Queues and jobs, checked.
 #[derive(Debug)]
-pub struct Batch {
+pub struct JobBatch {
     pub(super) ledger: Ledger,
-    pub(super) entries: BTreeMap<Uid, Entry>,
+    pub(super) entries: BTreeMap<Uid, QueuedObject>,
     pub(super) notes: Vec<String>,
 }
 
 /// A job or MiniCluster that waits in a queue.
 #[derive(Clone, Debug)]
-pub(super) enum Entry {
+pub(super) enum QueuedObject {
     Job(Box<FluxJob>),
     MiniCluster(Box<MiniCluster>),
 }
 
 /// Why jobs cannot be run here.
 #[derive(Debug, thiserror::Error)]
-pub enum BatchError {
+pub enum JobBatchError {
     /// A job is not valid, so it cannot be run.
     #[error("{kind} {name:?} cannot be run: {message}")]
-    Refused {
+    Invalid {
         /// Its kind.
         kind: &'static str,
         /// Its name.
@@ -41,7 +41,7 @@ pub enum BatchError {
     },
     /// Two have the same name.
     #[error("there are two jobs named {name:?}: rename one of them")]
-    Twice {
+    DuplicateName {
         /// The name.
         name: String,
     },
@@ -59,50 +59,50 @@ pub enum BatchError {
 /// The namespace of objects that do not name one.
 const NAMESPACE: &str = "default";
 
-impl Batch {
+impl JobBatch {
     /// Checks queues, jobs and MiniClusters. Jobs and MiniClusters are queued in this order.
-    pub fn of(
+    pub fn new(
         setups: Vec<FluxSetup>,
         jobs: Vec<FluxJob>,
         miniclusters: Vec<MiniCluster>,
         now: Timestamp,
-    ) -> Result<Batch, BatchError> {
+    ) -> Result<JobBatch, JobBatchError> {
         let mut notes = Vec::new();
-        let setups = prepared(setups, now, &mut notes);
-        let mut ledger = Ledger::new(&home(&setups));
+        let setups = prepare_setups(setups, now, &mut notes);
+        let mut ledger = Ledger::new(&operator_namespace(&setups));
         for setup in &setups {
             ledger.put_setup(setup);
         }
-        let mut batch = Batch { ledger, entries: BTreeMap::new(), notes };
+        let mut batch = JobBatch { ledger, entries: BTreeMap::new(), notes };
         let count = jobs.len();
         for (index, mut job) in jobs.into_iter().enumerate() {
-            complete(&mut job.metadata, index, now);
+            fill_metadata(&mut job.metadata, index, now);
             batch.put_job(job, now.as_millisecond())?;
         }
         for (index, mut minicluster) in miniclusters.into_iter().enumerate() {
-            complete(&mut minicluster.metadata, count + index, now);
+            fill_metadata(&mut minicluster.metadata, count + index, now);
             batch.put_minicluster(minicluster, now.as_millisecond())?;
         }
         Ok(batch)
     }
 
-    fn put_job(&mut self, job: FluxJob, now: Millis) -> Result<(), BatchError> {
+    fn put_job(&mut self, job: FluxJob, now: Millis) -> Result<(), JobBatchError> {
         let (uid, name, class) = (uid_of(&job), job.name_any(), &job.spec.priority_class_name);
         if !class.is_empty() {
             self.notes.push(format!(
                 "job {name}: PriorityClass {class:?} is not used: its priority is 0"
             ));
-            self.ledger.put_class(class, Some(0));
+            self.ledger.put_priority_class(class, Some(0));
         }
         self.ledger.put_namespace(&job.namespace().unwrap_or_default(), Some(BTreeMap::new()));
         self.ledger.put_job(&job, None, now);
-        match self.ledger.standing(&uid) {
-            Some(Standing::Mistaken(mistake) | Standing::Unreadable(mistake)) => {
+        match self.ledger.eligibility(&uid) {
+            Some(Eligibility::Refused(mistake) | Eligibility::Unreadable(mistake)) => {
                 let (kind, message) = ("FluxJob", mistake.message.clone());
-                Err(BatchError::Refused { kind, name, message })
+                Err(JobBatchError::Invalid { kind, name, message })
             }
-            Some(Standing::Queued) => self.push(uid, Entry::Job(Box::new(job))),
-            Some(Standing::Foreign) | None => {
+            Some(Eligibility::Queued) => self.insert(uid, QueuedObject::Job(Box::new(job))),
+            Some(Eligibility::ManagedElsewhere) | None => {
                 let manager = &job.spec.managed_by;
                 self.notes.push(format!("job {name} is not run: {manager:?} manages it"));
                 Ok(())
@@ -110,52 +110,60 @@ impl Batch {
         }
     }
 
-    fn put_minicluster(&mut self, minicluster: MiniCluster, now: Millis) -> Result<(), BatchError> {
+    fn put_minicluster(
+        &mut self,
+        minicluster: MiniCluster,
+        now: Millis,
+    ) -> Result<(), JobBatchError> {
         let (uid, name) = (uid_of(&minicluster), minicluster.name_any());
         let namespace = minicluster.namespace().unwrap_or_default();
         self.ledger.put_namespace(&namespace, Some(BTreeMap::new()));
         self.ledger.put_minicluster(&minicluster, now);
-        match self.ledger.standing(&uid) {
-            Some(_) => self.push(uid, Entry::MiniCluster(Box::new(minicluster))),
-            None => Err(BatchError::NotQueued { name }),
+        match self.ledger.eligibility(&uid) {
+            Some(_) => self.insert(uid, QueuedObject::MiniCluster(Box::new(minicluster))),
+            None => Err(JobBatchError::NotQueued { name }),
         }
     }
 
-    fn push(&mut self, uid: Uid, entry: Entry) -> Result<(), BatchError> {
+    fn insert(&mut self, uid: Uid, entry: QueuedObject) -> Result<(), JobBatchError> {
         let name = entry.name();
         if self.entries.values().any(|other| other.name() == name) {
-            return Err(BatchError::Twice { name });
+            return Err(JobBatchError::DuplicateName { name });
         }
         self.entries.insert(uid, entry);
         Ok(())
     }
 }
 
-impl Entry {
+impl QueuedObject {
     pub(super) fn name(&self) -> String {
         match self {
-            Entry::Job(job) => job.name_any(),
-            Entry::MiniCluster(minicluster) => minicluster.name_any(),
+            QueuedObject::Job(job) => job.name_any(),
+            QueuedObject::MiniCluster(minicluster) => minicluster.name_any(),
         }
     }
 
     /// The MiniCluster to run with the nodes that it was admitted with.
     pub(super) fn minicluster(self, size: u32, setup: Option<&FluxSetupSpec>) -> MiniCluster {
         match self {
-            Entry::Job(job) => {
+            QueuedObject::Job(job) => {
                 let mut made = minicluster_at(&job, setup, size.try_into().unwrap_or(i32::MAX));
                 // The user did not set it, so no note that it is not used is needed.
                 let containers = made.spec.containers.iter_mut();
                 containers.filter(|c| c.image == DEFAULT_IMAGE).for_each(|c| c.image.clear());
                 made
             }
-            Entry::MiniCluster(minicluster) => *minicluster,
+            QueuedObject::MiniCluster(minicluster) => *minicluster,
         }
     }
 }
 
 /// The setups without what has no meaning on one machine; one without limits if there is none.
-fn prepared(setups: Vec<FluxSetup>, now: Timestamp, notes: &mut Vec<String>) -> Vec<FluxSetup> {
+fn prepare_setups(
+    setups: Vec<FluxSetup>,
+    now: Timestamp,
+    notes: &mut Vec<String>,
+) -> Vec<FluxSetup> {
     let mut setups = setups;
     if setups.is_empty() {
         notes.push("there is no FluxSetup: all jobs run at the same time".into());
@@ -163,7 +171,7 @@ fn prepared(setups: Vec<FluxSetup>, now: Timestamp, notes: &mut Vec<String>) -> 
     }
     let mut prepared = Vec::new();
     for (index, mut setup) in setups.into_iter().enumerate() {
-        complete(&mut setup.metadata, index, now);
+        fill_metadata(&mut setup.metadata, index, now);
         if setup.spec.quota_from_nodes.take().is_some() {
             let name = setup.name_any();
             notes.push(format!("quotaFromNodes of {name} is not used: only its quota applies"));
@@ -175,7 +183,7 @@ fn prepared(setups: Vec<FluxSetup>, now: Timestamp, notes: &mut Vec<String>) -> 
 
 /// Fills in what an API server would. Objects created in the same second are ordered by UID,
 /// so UIDs follow the order of the file.
-fn complete(metadata: &mut ObjectMeta, index: usize, now: Timestamp) {
+fn fill_metadata(metadata: &mut ObjectMeta, index: usize, now: Timestamp) {
     if let Some(prefix) = metadata.generate_name.take() {
         metadata.name = Some(format!("{prefix}{index}"));
     }
@@ -185,7 +193,7 @@ fn complete(metadata: &mut ObjectMeta, index: usize, now: Timestamp) {
 }
 
 /// The operator's namespace: that of a setup with a `namespaceSelector`.
-fn home(setups: &[FluxSetup]) -> String {
-    let speaking = setups.iter().find(|setup| setup.spec.namespace_selector.is_some());
-    speaking.and_then(|setup| setup.namespace()).unwrap_or_else(|| NAMESPACE.into())
+fn operator_namespace(setups: &[FluxSetup]) -> String {
+    let selecting = setups.iter().find(|setup| setup.spec.namespace_selector.is_some());
+    selecting.and_then(|setup| setup.namespace()).unwrap_or_else(|| NAMESPACE.into())
 }

@@ -16,80 +16,80 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::queueing::ledger::Ledger;
-use flux_operator_queue::{Admission, Admit, Millis, Uid};
+use flux_operator_queue::{Admission, Millis, NewAdmission, Uid};
 
 use crate::flux::Programs;
-use crate::front::watch_signals;
 use crate::home::Home;
 use crate::progress::Progress;
+use crate::supervisor::watch_signals;
 
-use batch::Entry;
-pub use batch::{Batch, BatchError};
-use running::Running;
+use batch::QueuedObject;
+pub use batch::{JobBatch, JobBatchError};
+use running::RunningJob;
 
 /// What the loop waits for.
 enum Event {
     Ready(Uid),
-    Ended(Uid, Result<u8, String>),
+    Finished(Uid, Result<u8, String>),
     Signal(i32),
 }
 
 /// The exit code of a job that exceeded its time limit, the same as that of `timeout`(1).
-const TOO_LONG: u8 = 124;
+const EXIT_TIMED_OUT: u8 = 124;
 /// The exit code of a job that was not run.
-const NOT_RUN: u8 = 1;
+const EXIT_NOT_RUN: u8 = 1;
 
 /// Runs all jobs, each once it is admitted. Returns the highest of their exit codes.
 pub fn run_batch(
     home: &Home,
-    batch: Batch,
+    batch: JobBatch,
     programs: &Programs,
     progress: &Progress,
-) -> Result<u8, BatchError> {
+) -> Result<u8, JobBatchError> {
     let (sender, events) = mpsc::channel();
     let signals = sender.clone();
     watch_signals(move |signal| signals.send(Event::Signal(signal)).is_ok())
-        .map_err(BatchError::Signals)?;
+        .map_err(JobBatchError::Signals)?;
     for note in &batch.notes {
         progress.note(note);
     }
-    let queue = Queue {
+    let queue = BatchRun {
         ledger: batch.ledger,
         waiting: batch.entries,
         running: BTreeMap::new(),
-        said: BTreeMap::new(),
-        noted: BTreeSet::new(),
-        worst: 0,
+        printed_reasons: BTreeMap::new(),
+        printed_notes: BTreeSet::new(),
+        worst_exit_code: 0,
     };
     Ok(queue.run(&events, progress, |admit, minicluster, deadline| {
-        Running::start(home, minicluster, admit, deadline, programs, sender.clone())
+        RunningJob::start(home, minicluster, admit, deadline, programs, sender.clone())
     }))
 }
 
 /// The jobs, and what has been printed about them.
-struct Queue {
+struct BatchRun {
     ledger: Ledger,
-    waiting: BTreeMap<Uid, Entry>,
-    running: BTreeMap<Uid, Running>,
-    said: BTreeMap<Uid, String>,
-    noted: BTreeSet<String>,
-    worst: u8,
+    waiting: BTreeMap<Uid, QueuedObject>,
+    running: BTreeMap<Uid, RunningJob>,
+    printed_reasons: BTreeMap<Uid, String>,
+    printed_notes: BTreeSet<String>,
+    worst_exit_code: u8,
 }
 
-impl Queue {
+impl BatchRun {
     /// Runs until every job has finished, or no further job can be admitted.
     fn run(
         mut self,
         events: &Receiver<Event>,
         progress: &Progress,
-        start: impl Fn(&Admit, MiniCluster, Option<Millis>) -> Result<Running, String>,
+        start: impl Fn(&NewAdmission, MiniCluster, Option<Millis>) -> Result<RunningJob, String>,
     ) -> u8 {
-        let mut told = None;
+        let mut stop_code = None;
         loop {
             let mut wake = None;
-            if told.is_none() {
+            if stop_code.is_none() {
                 let decided = self.ledger.cycle(now());
-                wake = decided.wake;
+                wake = decided.wake_at;
                 // A job that could not be started has released its quota, so decide again.
                 let mut failed = false;
                 for admitted in &decided.admit {
@@ -98,33 +98,33 @@ impl Queue {
                 if failed {
                     continue;
                 }
-                self.tell_waiting(progress);
+                self.print_waiting(progress);
             }
             // All quota is free: a job that is not admitted now never will be.
             if self.running.is_empty() {
                 break;
             }
-            match self.next(events, wake) {
-                Some(Event::Ready(uid)) => self.ready(&uid, progress),
-                Some(Event::Ended(uid, ended)) => self.ended(&uid, ended, progress),
+            match self.next_event(events, wake) {
+                Some(Event::Ready(uid)) => self.on_ready(&uid, progress),
+                Some(Event::Finished(uid, finished)) => self.on_finished(&uid, finished, progress),
                 Some(Event::Signal(signal)) => {
-                    told = u8::try_from(128 + signal).ok();
-                    self.running.values().for_each(|running| running.end(signal));
+                    stop_code = u8::try_from(128 + signal).ok();
+                    self.running.values().for_each(|running| running.stop(signal));
                 }
-                None => self.end_those_that_ran_too_long(),
+                None => self.stop_overdue(),
             }
         }
-        match told {
+        match stop_code {
             Some(code) => code,
-            None => self.give_up(progress),
+            None => self.finish(progress),
         }
     }
 
     fn admit(
         &mut self,
-        admit: &Admit,
+        admit: &NewAdmission,
         progress: &Progress,
-        start: impl Fn(&Admit, MiniCluster, Option<Millis>) -> Result<Running, String>,
+        start: impl Fn(&NewAdmission, MiniCluster, Option<Millis>) -> Result<RunningJob, String>,
     ) -> bool {
         let Some(entry) = self.waiting.remove(&admit.uid) else { return true };
         let name = &admit.name;
@@ -138,7 +138,7 @@ impl Queue {
         match start(admit, minicluster, limit.map(|limit| at.saturating_add(limit))) {
             Ok(running) => {
                 for note in &running.notes {
-                    if self.noted.insert(note.clone()) {
+                    if self.printed_notes.insert(note.clone()) {
                         progress.note(note);
                     }
                 }
@@ -147,7 +147,7 @@ impl Queue {
             }
             Err(reason) => {
                 progress.done(&format!("job {name} failed: {reason}"));
-                self.worst = self.worst.max(NOT_RUN);
+                self.worst_exit_code = self.worst_exit_code.max(EXIT_NOT_RUN);
                 self.ledger.remove(&admit.uid, now());
                 false
             }
@@ -155,20 +155,20 @@ impl Queue {
     }
 
     /// Prints why each waiting job waits, when that has changed.
-    fn tell_waiting(&mut self, progress: &Progress) {
+    fn print_waiting(&mut self, progress: &Progress) {
         for (uid, entry) in &self.waiting {
-            let Some(waiting) = self.ledger.scheduler().why(uid, now()) else { continue };
+            let Some(waiting) = self.ledger.scheduler().explain(uid, now()) else { continue };
             let position = waiting.position.map(|place| format!("; position {place}"));
             let text = format!("{}{}", waiting.reason, position.unwrap_or_default());
-            if self.said.get(uid) != Some(&text) {
+            if self.printed_reasons.get(uid) != Some(&text) {
                 progress.done(&format!("job {} waits: {text}", entry.name()));
-                self.said.insert(uid.clone(), text);
+                self.printed_reasons.insert(uid.clone(), text);
             }
         }
     }
 
     /// Waits for the next event; `None` at a deadline or when the ledger is due again.
-    fn next(&self, events: &Receiver<Event>, wake: Option<Millis>) -> Option<Event> {
+    fn next_event(&self, events: &Receiver<Event>, wake: Option<Millis>) -> Option<Event> {
         let ends = self.running.values().filter_map(|running| running.deadline);
         match ends.chain(wake).min() {
             None => events.recv().ok(),
@@ -179,19 +179,19 @@ impl Queue {
         }
     }
 
-    fn ready(&self, uid: &Uid, progress: &Progress) {
+    fn on_ready(&self, uid: &Uid, progress: &Progress) {
         if let Some(running) = self.running.get(uid) {
             progress.done(&format!("job {} runs", running.name));
         }
     }
 
-    fn ended(&mut self, uid: &Uid, ended: Result<u8, String>, progress: &Progress) {
+    fn on_finished(&mut self, uid: &Uid, finished: Result<u8, String>, progress: &Progress) {
         let Some(running) = self.running.remove(uid) else { return };
         let name = &running.name;
-        let code = match ended {
-            _ if running.too_long => {
+        let code = match finished {
+            _ if running.timed_out => {
                 progress.done(&format!("job {name} exceeded maxRuntimeSeconds"));
-                TOO_LONG
+                EXIT_TIMED_OUT
             }
             Ok(code) => {
                 progress.done(&format!("job {name} finished with exit code {code}"));
@@ -199,28 +199,32 @@ impl Queue {
             }
             Err(reason) => {
                 progress.done(&format!("job {name} failed: {reason}"));
-                NOT_RUN
+                EXIT_NOT_RUN
             }
         };
-        self.worst = self.worst.max(code);
+        self.worst_exit_code = self.worst_exit_code.max(code);
         self.ledger.remove(uid, now());
     }
 
-    fn end_those_that_ran_too_long(&mut self) {
+    fn stop_overdue(&mut self) {
         let now = now();
         for running in self.running.values_mut() {
             if running.deadline.is_some_and(|deadline| deadline <= now) {
-                running.end_too_long();
+                running.time_out();
             }
         }
     }
 
     /// Nothing runs: the jobs that still wait do not fit into an empty queue.
-    fn give_up(self, progress: &Progress) -> u8 {
+    fn finish(self, progress: &Progress) -> u8 {
         for entry in self.waiting.values() {
             progress.done(&format!("job {} was not run: it can never be admitted", entry.name()));
         }
-        if self.waiting.is_empty() { self.worst } else { self.worst.max(NOT_RUN) }
+        if self.waiting.is_empty() {
+            self.worst_exit_code
+        } else {
+            self.worst_exit_code.max(EXIT_NOT_RUN)
+        }
     }
 }
 

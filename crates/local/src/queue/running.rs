@@ -4,73 +4,79 @@ use std::sync::mpsc::Sender;
 use std::thread;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_queue::{Admit, Millis};
+use flux_operator_queue::{Millis, NewAdmission};
 use signal_hook::consts::SIGTERM;
 
 use super::Event;
 use crate::flux::Programs;
-use crate::front::{self, Ears, run_one_of_several};
 use crate::home::Home;
-use crate::request::Request;
+use crate::request::RunRequest;
+use crate::supervisor::{self, EventChannel, run_prefixed};
 
 /// A job whose cluster is running or starting.
-pub(super) struct Running {
+pub(super) struct RunningJob {
     pub(super) name: String,
     /// When it must have finished.
     pub(super) deadline: Option<Millis>,
     /// It was stopped because it exceeded the deadline.
-    pub(super) too_long: bool,
+    pub(super) timed_out: bool,
     /// What one machine cannot provide for it.
     pub(super) notes: Vec<String>,
-    voice: Sender<front::Event>,
+    events: Sender<supervisor::Event>,
 }
 
-impl Running {
+impl RunningJob {
     /// Starts the cluster of an admitted job, which must have finished by `deadline`. `sender`
     /// receives its events.
     pub(super) fn start(
         home: &Home,
         minicluster: MiniCluster,
-        admit: &Admit,
+        admit: &NewAdmission,
         deadline: Option<Millis>,
         programs: &Programs,
         sender: Sender<Event>,
-    ) -> Result<Running, String> {
-        let mut request = Request::of(minicluster).map_err(|error| error.to_string())?;
+    ) -> Result<RunningJob, String> {
+        let mut request = RunRequest::new(minicluster).map_err(|error| error.to_string())?;
         // The queue prints progress; the rest of the output is the command's.
-        request.quieten();
+        request.silence();
         let notes = request.notes.clone();
-        let ears = Ears::new();
-        let voice = ears.voice();
+        let ears = EventChannel::new();
+        let voice = ears.sender();
         let (home, programs, uid) = (home.clone(), programs.clone(), admit.uid.clone());
         thread::spawn(move || {
             let ready = |_: &_| {
                 // There is no receiver any more when the program exits.
                 let _ = sender.send(Event::Ready(uid.clone()));
             };
-            let ended = run_one_of_several(&home, &request, &programs, ears, ready);
-            let ended = ended.map_err(|error| chain(&error));
-            let _ = sender.send(Event::Ended(uid, ended));
+            let finished = run_prefixed(&home, &request, &programs, ears, ready);
+            let finished = finished.map_err(|error| error_chain(&error));
+            let _ = sender.send(Event::Finished(uid, finished));
         });
-        Ok(Running { name: admit.name.to_string(), deadline, too_long: false, notes, voice })
+        Ok(RunningJob {
+            name: admit.name.to_string(),
+            deadline,
+            timed_out: false,
+            notes,
+            events: voice,
+        })
     }
 
     /// Stops it, as a signal would.
-    pub(super) fn end(&self, signal: i32) {
+    pub(super) fn stop(&self, signal: i32) {
         // It may just have finished by itself.
-        let _ = self.voice.send(front::Event::Signal(signal));
+        let _ = self.events.send(supervisor::Event::Signal(signal));
     }
 
     /// Stops it because it exceeded its deadline.
-    pub(super) fn end_too_long(&mut self) {
+    pub(super) fn time_out(&mut self) {
         self.deadline = None;
-        self.too_long = true;
-        self.end(SIGTERM);
+        self.timed_out = true;
+        self.stop(SIGTERM);
     }
 }
 
 /// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -13,15 +13,17 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use tokio::time::{sleep_until, timeout};
 
-use super::decision::{Decision, RENEW_WITHIN, RETRY, Seen, decide, held, released};
-use super::{Election, Leadership, address_of};
+use super::decision::{
+    LeaseAction, ObservedLease, RENEW_DEADLINE, RETRY_PERIOD, acquired_spec, decide, released_spec,
+};
+use super::{Election, Leadership, parse_address};
 use crate::errors::chain;
 use crate::metrics::Metrics;
 
 /// Why this replica is no longer the leader. The process must exit, because another replica may
 /// write.
 #[derive(Debug, thiserror::Error)]
-pub enum Lost {
+pub enum LeaseLost {
     /// Another replica is the holder.
     #[error("lost the Lease: {holder:?} holds it now")]
     Taken {
@@ -29,16 +31,16 @@ pub enum Lost {
         holder: String,
     },
     /// The API server accepted no renewal in time.
-    #[error("lost the Lease: failed to renew it for {} seconds", RENEW_WITHIN.as_secs())]
-    Unrenewed,
+    #[error("lost the Lease: failed to renew it for {} seconds", RENEW_DEADLINE.as_secs())]
+    NotRenewed,
 }
 
 /// This replica's part in the election.
 pub(crate) struct Candidate {
     api: Api<Lease>,
     name: String,
-    me: String,
-    seen: Option<Seen>,
+    identity: String,
+    observed: Option<ObservedLease>,
     /// When we last wrote the Lease, measured before the request was sent.
     renewed: Option<Instant>,
     leadership: Leadership,
@@ -56,8 +58,8 @@ impl Candidate {
         let candidate = Candidate {
             api: Api::namespaced(client, &election.namespace),
             name: election.lease.clone(),
-            me: election.identity.to_holder(),
-            seen: None,
+            identity: election.identity.to_holder(),
+            observed: None,
             renewed: None,
             leadership: leadership.clone(),
             metrics,
@@ -66,17 +68,17 @@ impl Candidate {
     }
 
     /// Acquires the Lease as soon as possible and keeps renewing it. Returns when it is lost.
-    pub(crate) async fn campaign(&mut self) -> Lost {
+    pub(crate) async fn campaign(&mut self) -> LeaseLost {
         let mut changes = pin!(watch_object(self.api.clone(), &self.name).default_backoff());
         loop {
             let wait = match self.step().await {
                 Ok(wait) => wait,
                 Err(lost) => return lost,
             };
-            let holder = self.seen.as_ref().and_then(Seen::holder).map(str::to_owned);
+            let holder = self.observed.as_ref().and_then(ObservedLease::holder).map(str::to_owned);
             tokio::select! {
                 () = sleep_until(wait.into()) => {}
-                () = other_holder(&mut changes, holder.as_deref()) => {}
+                () = wait_for_other_holder(&mut changes, holder.as_deref()) => {}
             }
         }
     }
@@ -85,20 +87,20 @@ impl Candidate {
     /// work may be running any more.
     pub(crate) async fn release(&mut self) {
         self.leadership.close();
-        self.metrics.leads(false);
+        self.metrics.set_leader(false);
         if self.renewed.take().is_none() {
             return;
         }
         let released = async {
             let Some(lease) = self.api.get_opt(&self.name).await? else { return Ok(()) };
             let spec = lease.spec.clone().unwrap_or_default();
-            if spec.holder_identity.as_deref() != Some(&self.me) {
+            if spec.holder_identity.as_deref() != Some(&self.identity) {
                 return Ok(());
             }
-            self.write(Some(&lease), released(&spec)).await.map(drop)
+            self.write(Some(&lease), released_spec(&spec)).await.map(drop)
         };
         // If this fails, others acquire the Lease once it has expired.
-        match timeout(RETRY, released).await {
+        match timeout(RETRY_PERIOD, released).await {
             Ok(Ok(())) => tracing::info!("released the Lease"),
             Ok(Err(error)) => {
                 tracing::warn!(error = chain(&error), "failed to release the Lease");
@@ -108,59 +110,66 @@ impl Candidate {
     }
 
     /// Tries once to acquire or renew the Lease. Returns when to try again.
-    async fn step(&mut self) -> Result<Instant, Lost> {
+    async fn step(&mut self) -> Result<Instant, LeaseLost> {
         let now = Instant::now();
         let limit = match self.renewed {
-            Some(renewed) => (renewed + RENEW_WITHIN).saturating_duration_since(now),
-            None => RENEW_WITHIN,
+            Some(renewed) => (renewed + RENEW_DEADLINE).saturating_duration_since(now),
+            None => RENEW_DEADLINE,
         };
         let before = self.renewed;
-        let outcome = timeout(limit, self.look_and_act()).await;
-        if before.is_some_and(|before| before.elapsed() >= RENEW_WITHIN) {
+        let outcome = timeout(limit, self.try_acquire_or_renew()).await;
+        if before.is_some_and(|before| before.elapsed() >= RENEW_DEADLINE) {
             // A renewal this late does not count: the replica may have stopped its work meanwhile.
-            return Err(Lost::Unrenewed);
+            return Err(LeaseLost::NotRenewed);
         }
         if let Some(renewed) = self.renewed {
-            let other =
-                self.seen.as_ref().and_then(Seen::holder).filter(|holder| *holder != self.me);
+            let other = self
+                .observed
+                .as_ref()
+                .and_then(ObservedLease::holder)
+                .filter(|holder| *holder != self.identity);
             if let Some(holder) = other {
-                return Err(Lost::Taken { holder: holder.to_owned() });
+                return Err(LeaseLost::Taken { holder: holder.to_owned() });
             }
-            if renewed.elapsed() >= RENEW_WITHIN {
-                return Err(Lost::Unrenewed);
+            if renewed.elapsed() >= RENEW_DEADLINE {
+                return Err(LeaseLost::NotRenewed);
             }
         }
         match outcome {
             Ok(Ok(wait)) => Ok(wait),
             Ok(Err(error)) => {
                 tracing::warn!(error = chain(&error), "failed to acquire or renew the Lease");
-                Ok(Instant::now() + RETRY)
+                Ok(Instant::now() + RETRY_PERIOD)
             }
             // The deadline has passed already.
             Err(_) => Ok(Instant::now()),
         }
     }
 
-    async fn look_and_act(&mut self) -> Result<Instant, kube::Error> {
+    async fn try_acquire_or_renew(&mut self) -> Result<Instant, kube::Error> {
         let lease = self.api.get_opt(&self.name).await?;
         let now = Instant::now();
         let spec = lease.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
-        self.seen = spec.clone().map(|spec| Seen::look(self.seen.take(), spec, now));
-        if let Decision::Wait(until) = decide(&self.me, self.seen.as_ref(), now) {
-            self.stand();
+        self.observed =
+            spec.clone().map(|spec| ObservedLease::observe(self.observed.take(), spec, now));
+        if let LeaseAction::Wait(until) = decide(&self.identity, self.observed.as_ref(), now) {
+            self.publish();
             return Ok(until);
         }
-        match self.write(lease.as_ref(), held(&self.me, spec.as_ref(), Timestamp::now())).await {
+        match self
+            .write(lease.as_ref(), acquired_spec(&self.identity, spec.as_ref(), Timestamp::now()))
+            .await
+        {
             Ok(written) => {
-                self.seen = written.spec.map(|spec| Seen::look(None, spec, now));
+                self.observed = written.spec.map(|spec| ObservedLease::observe(None, spec, now));
                 if self.renewed.replace(now).is_none() {
-                    tracing::info!(identity = self.me, "leads");
+                    tracing::info!(identity = self.identity, "leads");
                 }
-                self.stand();
-                Ok(now + RETRY)
+                self.publish();
+                Ok(now + RETRY_PERIOD)
             }
             // Another replica wrote first: read its Lease soon.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(now + RETRY / 10),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(now + RETRY_PERIOD / 10),
             Err(error) => Err(error),
         }
     }
@@ -183,18 +192,18 @@ impl Candidate {
     }
 
     /// Publishes whether this replica is the leader, and otherwise who is.
-    fn stand(&self) {
-        let holder = self.seen.as_ref().and_then(Seen::holder);
-        let held = self.renewed.filter(|_| holder == Some(&self.me));
-        let leader = holder.filter(|holder| *holder != self.me).and_then(address_of);
-        self.leadership.set(held.map(|renewed| renewed + RENEW_WITHIN), leader);
-        self.metrics.leads(held.is_some());
+    fn publish(&self) {
+        let holder = self.observed.as_ref().and_then(ObservedLease::holder);
+        let held = self.renewed.filter(|_| holder == Some(&self.identity));
+        let leader = holder.filter(|holder| *holder != self.identity).and_then(parse_address);
+        self.leadership.set(held.map(|renewed| renewed + RENEW_DEADLINE), leader);
+        self.metrics.set_leader(held.is_some());
     }
 }
 
 /// Waits until the Lease has another holder than `known`. Errors of the watch are ignored: the
 /// watch is restarted, and the next attempt does not depend on it.
-async fn other_holder(
+async fn wait_for_other_holder(
     changes: &mut (impl Stream<Item = watcher::Result<Option<Lease>>> + Unpin),
     known: Option<&str>,
 ) {

@@ -19,7 +19,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 pub(crate) use candidate::Candidate;
-pub use candidate::Lost;
+pub use candidate::LeaseLost;
 
 /// How replicas elect the leader.
 #[derive(Clone, Debug)]
@@ -54,23 +54,23 @@ impl Identity {
 }
 
 /// Parses the address in a holder's identity.
-fn address_of(holder: &str) -> Option<SocketAddr> {
+fn parse_address(holder: &str) -> Option<SocketAddr> {
     holder.rsplit_once('_')?.1.parse().ok()
 }
 
 /// What this replica knows about the election.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Standing {
+struct LeadershipState {
     /// Whether the Lease has been read.
-    known: bool,
-    leads: bool,
+    is_known: bool,
+    is_leader: bool,
     /// When the leader must have stopped, unless the Lease is renewed first.
     until: Option<Instant>,
     /// The address of the leader, if it is another replica and has published it.
     leader: Option<SocketAddr>,
     term: Term,
-    stops: bool,
-    closed: bool,
+    is_stopping: bool,
+    is_closed: bool,
 }
 
 /// How often this replica has become leader. A list from an earlier term may lack the last writes
@@ -89,18 +89,19 @@ impl Term {
 
 /// Whether this replica is the leader, and otherwise who is. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Leadership(watch::Sender<Standing>);
+pub(crate) struct Leadership(watch::Sender<LeadershipState>);
 
 impl Leadership {
     /// For an operator without election: there is one replica, and it is the leader.
     pub(crate) fn always() -> Leadership {
-        let standing = Standing { known: true, leads: true, ..Standing::default() };
+        let standing =
+            LeadershipState { is_known: true, is_leader: true, ..LeadershipState::default() };
         Leadership(watch::Sender::new(standing))
     }
 
     /// The leader is not known until the Lease has been read.
     pub(crate) fn unknown() -> Leadership {
-        Leadership(watch::Sender::new(Standing::default()))
+        Leadership(watch::Sender::new(LeadershipState::default()))
     }
 
     /// Another replica is the leader.
@@ -113,35 +114,35 @@ impl Leadership {
 
     /// Acquires the Lease, for longer than a test takes.
     #[cfg(test)]
-    pub(crate) fn gain(&self) {
-        self.set(Some(Instant::now() + decision::TERM), None);
+    pub(crate) fn acquire(&self) {
+        self.set(Some(Instant::now() + decision::LEASE_DURATION), None);
     }
 
     /// Whether this replica may write. A leader whose Lease was not renewed in time may not, even
     /// if the process was suspended and nothing in it has noticed yet.
-    pub(crate) fn leads(&self) -> bool {
+    pub(crate) fn is_leader(&self) -> bool {
         let standing = self.0.borrow();
-        standing.leads && standing.until.is_none_or(|until| Instant::now() < until)
+        standing.is_leader && standing.until.is_none_or(|until| Instant::now() < until)
     }
 
     /// Whether this replica may start new work: it is the leader and is not stopping.
-    pub(crate) fn decides(&self) -> bool {
-        self.leads() && !self.0.borrow().stops
+    pub(crate) fn can_start_work(&self) -> bool {
+        self.is_leader() && !self.0.borrow().is_stopping
     }
 
     /// Waits until this replica is the leader, and returns its term.
-    pub(crate) async fn until_it_leads(&self) -> Term {
-        self.term_when(|standing| standing.leads).await
+    pub(crate) async fn wait_until_leader(&self) -> Term {
+        self.wait_for_state(|standing| standing.is_leader).await
     }
 
     /// Waits until the leader is known, and returns this replica's term.
-    pub(crate) async fn until_it_is_known(&self) -> Term {
-        self.term_when(|standing| standing.known).await
+    pub(crate) async fn wait_until_known(&self) -> Term {
+        self.wait_for_state(|standing| standing.is_known).await
     }
 
     /// Waits until this replica becomes leader again, after `term`.
-    pub(crate) async fn until_after(&self, term: Term) {
-        self.term_when(|standing| standing.term > term).await;
+    pub(crate) async fn wait_for_term_after(&self, term: Term) {
+        self.wait_for_state(|standing| standing.term > term).await;
     }
 
     /// The address of the leader, if it is another replica.
@@ -151,24 +152,24 @@ impl Leadership {
 
     /// Starts no new work from now on.
     pub(crate) fn stop_deciding(&self) {
-        self.0.send_modify(|standing| standing.stops = true);
+        self.0.send_modify(|standing| standing.is_stopping = true);
     }
 
     /// This replica is not the leader from now on, even if the Lease is renewed.
     pub(crate) fn close(&self) {
         self.0.send_modify(|standing| {
-            (standing.leads, standing.closed) = (false, true);
+            (standing.is_leader, standing.is_closed) = (false, true);
         });
     }
 
     /// Records the state of the Lease: `held` by this replica until a time, or by the `leader`.
     fn set(&self, held: Option<Instant>, leader: Option<SocketAddr>) {
         self.0.send_if_modified(|standing| {
-            let leads = held.is_some() && !standing.closed;
-            let begins = leads && !standing.leads;
-            let now = Standing {
-                known: true,
-                leads,
+            let leads = held.is_some() && !standing.is_closed;
+            let begins = leads && !standing.is_leader;
+            let now = LeadershipState {
+                is_known: true,
+                is_leader: leads,
                 until: held,
                 leader,
                 term: if begins { standing.term.next() } else { standing.term },
@@ -176,11 +177,11 @@ impl Leadership {
             };
             let before = std::mem::replace(standing, now);
             // Subscribers are not notified of a mere renewal.
-            before != Standing { until: before.until, ..standing.clone() }
+            before != LeadershipState { until: before.until, ..standing.clone() }
         });
     }
 
-    async fn term_when(&self, found: impl FnMut(&Standing) -> bool) -> Term {
+    async fn wait_for_state(&self, found: impl FnMut(&LeadershipState) -> bool) -> Term {
         let mut standing = self.0.subscribe();
         let term = standing.wait_for(found).await.map(|standing| standing.term);
         match term {
@@ -193,65 +194,65 @@ impl Leadership {
 
 #[cfg(test)]
 mod tests {
-    use super::decision::{RENEW_WITHIN, RETRY, TERM};
+    use super::decision::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
     use super::*;
-    use crate::client::LIMITS;
+    use crate::client::REQUEST_TIMEOUTS;
     use futures::FutureExt;
     use std::time::Duration;
 
     #[test]
-    fn an_identity_tells_where_the_replica_is() {
+    fn an_identity_contains_the_address_of_the_replica() {
         for address in ["10.0.0.1:8080", "[fd00::1]:8080"] {
             let identity =
                 Identity { name: "operator_a".into(), address: Some(address.parse().unwrap()) };
-            assert_eq!(address_of(&identity.to_holder()), identity.address);
+            assert_eq!(parse_address(&identity.to_holder()), identity.address);
         }
         let nowhere = Identity { name: "laptop_0f".into(), address: None };
-        assert_eq!(address_of(&nowhere.to_holder()), None);
-        assert_eq!(address_of("controller-manager-7d_5c1f9a"), None);
+        assert_eq!(parse_address(&nowhere.to_holder()), None);
+        assert_eq!(parse_address("controller-manager-7d_5c1f9a"), None);
     }
 
     #[tokio::test]
-    async fn a_leader_that_could_not_renew_the_lease_writes_no_more_though_nobody_tells_it() {
+    async fn a_leader_that_could_not_renew_the_lease_cannot_write_even_without_notification() {
         let leadership = Leadership::unknown();
-        assert!(!leadership.leads());
+        assert!(!leadership.is_leader());
         leadership.set(Some(Instant::now() + Duration::from_secs(60)), None);
-        assert!(leadership.leads() && leadership.decides());
+        assert!(leadership.is_leader() && leadership.can_start_work());
         leadership.set(Instant::now().checked_sub(Duration::from_millis(1)), None);
-        assert!(!leadership.leads() && !leadership.decides());
+        assert!(!leadership.is_leader() && !leadership.can_start_work());
     }
 
     #[tokio::test]
-    async fn a_leader_that_stops_begins_nothing_and_may_finish_its_writes() {
+    async fn a_stopping_leader_starts_no_work_but_may_finish_its_writes() {
         let leadership = Leadership::always();
         leadership.stop_deciding();
-        assert!(leadership.leads() && !leadership.decides());
+        assert!(leadership.is_leader() && !leadership.can_start_work());
         leadership.close();
-        assert!(!leadership.leads());
+        assert!(!leadership.is_leader());
         leadership.set(Some(Instant::now() + Duration::from_secs(60)), None);
-        assert!(!leadership.leads(), "a renewal that was already sent cannot reopen it");
+        assert!(!leadership.is_leader(), "a renewal that was already sent cannot reopen it");
     }
 
     #[tokio::test]
-    async fn a_term_begins_with_the_lease_and_not_with_its_renewal() {
+    async fn acquiring_the_lease_starts_a_term_and_renewing_it_does_not() {
         let leadership = Leadership::unknown();
         let later = || Some(Instant::now() + Duration::from_secs(60));
         leadership.set(None, None);
-        let before = leadership.until_it_is_known().await;
-        assert!(leadership.until_after(before).now_or_never().is_none());
+        let before = leadership.wait_until_known().await;
+        assert!(leadership.wait_for_term_after(before).now_or_never().is_none());
         leadership.set(later(), None);
-        leadership.until_after(before).await;
-        let term = leadership.until_it_leads().await;
+        leadership.wait_for_term_after(before).await;
+        let term = leadership.wait_until_leader().await;
         assert!(term > before);
         leadership.set(later(), None);
-        assert_eq!(leadership.until_it_leads().await, term);
+        assert_eq!(leadership.wait_until_leader().await, term);
     }
 
     #[test]
-    fn writes_end_before_another_replica_may_lead() {
-        let margin = TERM.checked_sub(RENEW_WITHIN).unwrap();
-        assert!(LIMITS.object < margin);
+    fn writes_time_out_before_another_replica_can_lead() {
+        let margin = LEASE_DURATION.checked_sub(RENEW_DEADLINE).unwrap();
+        assert!(REQUEST_TIMEOUTS.object < margin);
         // An unresponsive API server costs one attempt to renew, and not the Lease.
-        assert!(RETRY * 2 + LIMITS.object < RENEW_WITHIN);
+        assert!(RETRY_PERIOD * 2 + REQUEST_TIMEOUTS.object < RENEW_DEADLINE);
     }
 }

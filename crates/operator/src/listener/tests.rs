@@ -11,23 +11,24 @@ use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
 use super::*;
-use crate::connections::MAX_ASKING_PER_PEER;
+use crate::connections::MAX_UNVERIFIED_PER_PEER;
 
 /// After this time a test has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longer than any test.
 const NEVER: Duration = Duration::from_secs(600);
 
 const SHORT: Duration = Duration::from_millis(300);
 
-const SLOW: Limits = Limits { request: NEVER, answer: NEVER, send: NEVER };
+const NO_TIMEOUTS: ConnectionTimeouts =
+    ConnectionTimeouts { request: NEVER, answer: NEVER, send: NEVER };
 
 /// Serves `/healthz`, `/echo`, `/large`, and `/held`, a long poll that takes much longer than
-/// `SHORT`.
-async fn server(limits: Limits) -> (SocketAddr, Metrics) {
-    let held = async |Extension(slot): Extension<Arc<Slot>>| {
-        assert!(slot.hold("uid", 9));
+/// `SHORT_TIMEOUTS`.
+async fn start_server(limits: ConnectionTimeouts) -> (SocketAddr, Metrics) {
+    let held = async |Extension(slot): Extension<Arc<ConnectionGuard>>| {
+        assert!(slot.start_long_poll("uid", 9));
         tokio::time::sleep(5 * SHORT).await;
         "held"
     };
@@ -54,11 +55,11 @@ async fn connect_from(last: u8, address: SocketAddr) -> TcpStream {
 async fn read(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
     // A server that closes a connection with unread data resets it.
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut text)).await.expect("it is never closed");
+    let _ = timeout(TEST_TIMEOUT, stream.read_to_end(&mut text)).await.expect("it is never closed");
     String::from_utf8(text).unwrap()
 }
 
-async fn ask(mut stream: TcpStream, request: &str) -> String {
+async fn send_request(mut stream: TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     read(&mut stream).await
 }
@@ -68,22 +69,22 @@ fn is_open(stream: &TcpStream) -> bool {
 }
 
 /// Waits until this many connections were closed for this reason.
-async fn refused(metrics: &Metrics, reason: &str, count: u32) {
+async fn wait_until_closed(metrics: &Metrics, reason: &str, count: u32) {
     let name = "flux_operator_http_closed_connections_total";
     let line = format!("{name}{{reason=\"{reason}\"}} {count}\n");
     let counted = async {
-        while !metrics.text(std::iter::empty(), std::iter::empty()).contains(&line) {
+        while !metrics.render(std::iter::empty(), std::iter::empty()).contains(&line) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, counted).await.unwrap_or_else(|_| panic!("never counted: {line}"));
+    timeout(TEST_TIMEOUT, counted).await.unwrap_or_else(|_| panic!("never counted: {line}"));
 }
 
 #[tokio::test]
 async fn a_request_is_answered_and_its_connection_closed() {
-    let (address, _) = server(SLOW).await;
+    let (address, _) = start_server(NO_TIMEOUTS).await;
     let request = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
-    let answer = ask(connect_from(1, address).await, request).await;
+    let answer = send_request(connect_from(1, address).await, request).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     // Agents do not support chunked responses.
     for part in ["connection: close\r\n", "content-length: 5\r\n", "\r\n\r\nhello"] {
@@ -92,8 +93,9 @@ async fn a_request_is_answered_and_its_connection_closed() {
 }
 
 #[tokio::test]
-async fn a_head_or_a_body_that_comes_slowly_is_cut_off() {
-    let (address, metrics) = server(Limits { request: SHORT, ..SLOW }).await;
+async fn a_slow_head_or_body_is_cut_off() {
+    let (address, metrics) =
+        start_server(ConnectionTimeouts { request: SHORT, ..NO_TIMEOUTS }).await;
     let body = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n";
     for (count, begin) in (1..).zip(["", "GET /healthz HTTP/1.1\r\nX: ", body]) {
         let mut slow = connect_from(1, address).await;
@@ -108,31 +110,32 @@ async fn a_head_or_a_body_that_comes_slowly_is_cut_off() {
                 let _ = slow.write_all(b"x").await;
             }
         };
-        let closed = timeout(PATIENCE, drip).await.expect("it is never closed");
+        let closed = timeout(TEST_TIMEOUT, drip).await.expect("it is never closed");
         assert!(!closed.is_ok_and(|read| read > 0), "{begin:?} was answered");
-        refused(&metrics, "too-slow", count).await;
+        wait_until_closed(&metrics, "too-slow", count).await;
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_reads_is_cut_off() {
-    let (address, metrics) = server(Limits { send: SHORT, ..SLOW }).await;
+async fn a_response_that_is_not_read_is_cut_off() {
+    let (address, metrics) = start_server(ConnectionTimeouts { send: SHORT, ..NO_TIMEOUTS }).await;
     let mut stream = connect_from(1, address).await;
     stream.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    refused(&metrics, "too-slow", 1).await;
+    wait_until_closed(&metrics, "too-slow", 1).await;
 }
 
 #[tokio::test]
-async fn a_held_answer_outlives_the_limit_of_its_request() {
-    let (address, _) = server(Limits { request: SHORT, send: SHORT, ..SLOW }).await;
+async fn a_long_poll_may_exceed_the_timeout_of_its_request() {
+    let (address, _) =
+        start_server(ConnectionTimeouts { request: SHORT, send: SHORT, ..NO_TIMEOUTS }).await;
     let request = "GET /held HTTP/1.1\r\nHost: x\r\n\r\n";
-    let answer = ask(connect_from(1, address).await, request).await;
+    let answer = send_request(connect_from(1, address).await, request).await;
     assert!(answer.ends_with("\r\n\r\nheld"), "{answer:?}");
 }
 
 #[tokio::test]
-async fn heads_and_bodies_that_are_too_large_are_refused() {
-    let (address, _) = server(SLOW).await;
+async fn heads_and_bodies_that_are_too_large_are_rejected() {
+    let (address, _) = start_server(NO_TIMEOUTS).await;
     let large = "x".repeat(MAX_BODY + 1);
     let length = large.len();
     for (request, status) in [
@@ -151,40 +154,45 @@ async fn heads_and_bodies_that_are_too_large_are_refused() {
 }
 
 #[tokio::test]
-async fn a_peer_with_too_many_connections_takes_none_of_another() {
-    let (address, metrics) = server(SLOW).await;
+async fn a_peer_with_too_many_connections_does_not_affect_others() {
+    let (address, metrics) = start_server(NO_TIMEOUTS).await;
     let other = connect_from(2, address).await;
     let mut silent = Vec::new();
     for _ in 0..300 {
         silent.push(connect_from(1, address).await);
     }
-    refused(&metrics, "peer-limit", 300 - u32::try_from(MAX_ASKING_PER_PEER).unwrap()).await;
+    wait_until_closed(
+        &metrics,
+        "peer-limit",
+        300 - u32::try_from(MAX_UNVERIFIED_PER_PEER).unwrap(),
+    )
+    .await;
     assert!(is_open(&other));
-    assert_eq!(silent.iter().filter(|stream| is_open(stream)).count(), MAX_ASKING_PER_PEER);
+    assert_eq!(silent.iter().filter(|stream| is_open(stream)).count(), MAX_UNVERIFIED_PER_PEER);
     for last in [1, 2, 3] {
         let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
-        let answer = ask(connect_from(last, address).await, request).await;
+        let answer = send_request(connect_from(last, address).await, request).await;
         assert!(answer.ends_with("\r\n\r\nok"), "{answer:?}");
     }
 }
 
 #[tokio::test]
-async fn with_too_many_connections_of_many_peers_new_ones_are_still_answered() {
-    let (address, metrics) = server(SLOW).await;
+async fn new_connections_are_served_when_many_peers_have_too_many() {
+    let (address, metrics) = start_server(NO_TIMEOUTS).await;
     let mut silent = Vec::new();
     for number in 0..300 {
         silent.push(connect_from(10 + (number % 100) as u8, address).await);
     }
-    refused(&metrics, "total-limit", 300 - 256).await;
+    wait_until_closed(&metrics, "total-limit", 300 - 256).await;
     let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
-    let answer = ask(connect_from(1, address).await, request).await;
+    let answer = send_request(connect_from(1, address).await, request).await;
     assert!(answer.ends_with("\r\n\r\nok"), "{answer:?}");
 }
 
 /// 330 clients that each sent 400 kB of a head without finishing it once took 180 MB, and the
 /// shipped Deployment allows 128 MB. A separate process serves, so that its memory can be measured.
 #[test]
-fn heads_without_end_take_no_memory() {
+fn unfinished_heads_take_little_memory() {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "listener::tests::a_server_for_another_test", "--ignored"])
         .args(["--nocapture", "--test-threads=1"])
@@ -209,7 +217,7 @@ fn heads_without_end_take_no_memory() {
         };
         let all = futures::future::join_all((0..330).map(attack));
         // Without limits no connection is ever closed; measure then as well.
-        let open = timeout(2 * LIMITS.request, all).await;
+        let open = timeout(2 * CONNECTION_TIMEOUTS.request, all).await;
         let grown = resident_kilobytes(child.id()).saturating_sub(before);
         assert!(grown < 40_000, "the server has grown by {grown} kB");
         drop(open);
@@ -224,7 +232,7 @@ fn heads_without_end_take_no_memory() {
 fn a_server_for_another_test() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (address, _) = server(LIMITS).await;
+        let (address, _) = start_server(CONNECTION_TIMEOUTS).await;
         eprintln!("{address}");
         let parent = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
         parent.await.unwrap().unwrap();

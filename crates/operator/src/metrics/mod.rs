@@ -19,7 +19,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 pub(crate) use bring_up::first_ready;
-pub(crate) use queue::{QueueFigures, QueueMetrics, Stations};
+pub(crate) use queue::{JobDurations, QueueFigures, QueueMetrics};
 pub(crate) use requests::verb;
 
 /// Buckets, in seconds, for a reconciliation: one without changes takes microseconds, one that
@@ -34,10 +34,10 @@ const BRING_UP_SECONDS: [f64; 11] = [1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 30.0, 6
 #[derive(Clone)]
 pub(crate) struct Metrics {
     registry: Arc<Registry>,
-    passes: Family<ReconcileLabels, Counter>,
-    pass_seconds: Histogram,
+    reconciles: Family<ReconcileLabels, Counter>,
+    reconcile_seconds: Histogram,
     failures: Family<FailureLabels, Counter>,
-    passes_running: Gauge,
+    reconciles_running: Gauge,
     miniclusters: Family<PhaseLabels, Gauge>,
     bring_up_seconds: Histogram,
     leader: Gauge,
@@ -134,10 +134,10 @@ impl Metrics {
         let queue = QueueMetrics::register(&mut registry);
         Metrics {
             registry: Arc::new(registry),
-            passes,
-            pass_seconds,
+            reconciles: passes,
+            reconcile_seconds: pass_seconds,
             failures,
-            passes_running,
+            reconciles_running: passes_running,
             miniclusters,
             bring_up_seconds,
             leader,
@@ -154,55 +154,55 @@ impl Metrics {
     }
 
     /// Counts a reconciliation as running until the guard is dropped, also when it is cut off.
-    pub(crate) fn reconcile_begins(&self) -> Reconciling {
-        self.passes_running.inc();
-        Reconciling(self.passes_running.clone())
+    pub(crate) fn start_reconcile(&self) -> RunningReconcile {
+        self.reconciles_running.inc();
+        RunningReconcile(self.reconciles_running.clone())
     }
 
     /// Records that a reconciliation of an object of this kind has finished.
-    pub(crate) fn reconciled(&self, kind: &str, duration: Duration, succeeded: bool) {
+    pub(crate) fn record_reconcile(&self, kind: &str, duration: Duration, succeeded: bool) {
         let result = if succeeded { "success" } else { "error" };
-        self.passes.get_or_create(&ReconcileLabels { kind: kind.into(), result }).inc();
-        self.pass_seconds.observe(duration.as_secs_f64());
+        self.reconciles.get_or_create(&ReconcileLabels { kind: kind.into(), result }).inc();
+        self.reconcile_seconds.observe(duration.as_secs_f64());
     }
 
     /// Records that a reconciliation of an object of this kind failed for this reason.
-    pub(crate) fn failed(&self, kind: &str, reason: &'static str) {
+    pub(crate) fn record_failure(&self, kind: &str, reason: &'static str) {
         self.failures.get_or_create(&FailureLabels { kind: kind.into(), reason }).inc();
     }
 
     /// Records that a MiniCluster became Ready for the first time, this long after its creation.
-    pub(crate) fn brought_up(&self, duration: Duration) {
+    pub(crate) fn record_bring_up(&self, duration: Duration) {
         self.bring_up_seconds.observe(duration.as_secs_f64());
     }
 
     /// Sets whether this replica is the leader.
-    pub(crate) fn leads(&self, leads: bool) {
+    pub(crate) fn set_leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 
     /// Counts a report from an agent, by its outcome.
-    pub(crate) fn report(&self, outcome: &'static str) {
+    pub(crate) fn count_report(&self, outcome: &'static str) {
         self.reports.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
     /// Counts a client's connection that was closed before its response.
-    pub(crate) fn closed_connection(&self, reason: &'static str) {
+    pub(crate) fn count_closed_connection(&self, reason: &'static str) {
         self.closed_connections.get_or_create(&ReasonLabels { reason }).inc();
     }
 
     /// Counts a request to the API server.
-    fn request(&self, resource: String, verb: &'static str) {
+    fn count_request(&self, resource: String, verb: &'static str) {
         self.requests.get_or_create(&RequestLabels { resource, verb }).inc();
     }
 
     /// Renders all metrics as text; `phases` has the phase of every existing MiniCluster.
-    pub(crate) fn text(
+    pub(crate) fn render(
         &self,
         phases: impl Iterator<Item = String>,
         queues: impl Iterator<Item = QueueFigures>,
     ) -> String {
-        self.queue.show(queues);
+        self.queue.set_gauges(queues);
         self.miniclusters.clear();
         for phase in phases {
             self.miniclusters.get_or_create(&PhaseLabels { phase }).inc();
@@ -214,9 +214,9 @@ impl Metrics {
 }
 
 /// A running reconciliation.
-pub(crate) struct Reconciling(Gauge);
+pub(crate) struct RunningReconcile(Gauge);
 
-impl Drop for Reconciling {
+impl Drop for RunningReconcile {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -227,24 +227,24 @@ mod tests {
     use super::*;
 
     fn text(metrics: &Metrics) -> String {
-        metrics.text(
+        metrics.render(
             ["Running", "Running", "Failed"].into_iter().map(str::to_owned),
             std::iter::empty(),
         )
     }
 
     #[test]
-    fn what_happened_is_in_the_text() {
+    fn recorded_events_are_in_the_text() {
         let metrics = Metrics::new();
-        metrics.reconciled("MiniCluster", Duration::from_millis(7), true);
-        metrics.reconciled("MiniCluster", Duration::from_millis(7), false);
-        metrics.failed("MiniCluster", "Apply");
-        metrics.brought_up(Duration::from_secs(4));
-        metrics.leads(true);
-        metrics.report("heard");
-        metrics.request("jobs".into(), "create");
-        metrics.closed_connection("too-slow");
-        let running = metrics.reconcile_begins();
+        metrics.record_reconcile("MiniCluster", Duration::from_millis(7), true);
+        metrics.record_reconcile("MiniCluster", Duration::from_millis(7), false);
+        metrics.record_failure("MiniCluster", "Apply");
+        metrics.record_bring_up(Duration::from_secs(4));
+        metrics.set_leader(true);
+        metrics.count_report("heard");
+        metrics.count_request("jobs".into(), "create");
+        metrics.count_closed_connection("too-slow");
+        let running = metrics.start_reconcile();
         let shown = text(&metrics);
         for line in [
             r#"flux_operator_reconciles_total{kind="MiniCluster",result="success"} 1"#,
@@ -267,10 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn phases_are_counted_anew_each_time() {
+    fn phases_are_counted_afresh_each_time() {
         let metrics = Metrics::new();
         text(&metrics);
-        let shown = metrics.text(std::iter::once("Failed".to_owned()), std::iter::empty());
+        let shown = metrics.render(std::iter::once("Failed".to_owned()), std::iter::empty());
         assert!(shown.contains(r#"flux_operator_miniclusters{phase="Failed"} 1"#), "{shown}");
         assert!(!shown.contains("Running"), "{shown}");
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use flux_operator_queue::{EvictReason, Resource, Resources, SetupName};
+use flux_operator_queue::{EvictionReason, Resource, Resources, SetupName};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -37,25 +37,25 @@ pub(crate) struct QueueMetrics {
     admitted: Family<QueueLabels, Counter>,
     finished: Family<QueueLabels, Counter>,
     evicted: Family<EvictedLabels, Counter>,
-    waits: Waits,
-    figures: Figures,
+    waits: WaitTimes,
+    figures: QueueGauges,
 }
 
 /// A histogram for each queue.
-type Times = Family<QueueLabels, Histogram>;
+type QueueHistogram = Family<QueueLabels, Histogram>;
 
 #[derive(Clone)]
-struct Waits {
-    quota_reserved: Times,
-    admission: Times,
-    ready: Times,
-    admitted_until_ready: Times,
-    execution: Times,
+struct WaitTimes {
+    quota_reserved: QueueHistogram,
+    admission: QueueHistogram,
+    ready: QueueHistogram,
+    admitted_until_ready: QueueHistogram,
+    execution: QueueHistogram,
 }
 
 /// Gauges that are set whenever the metrics are scraped.
 #[derive(Clone, Default)]
-struct Figures {
+struct QueueGauges {
     pending: Family<StatusLabels, Gauge>,
     reserving: Family<QueueLabels, Gauge>,
     admitted: Family<QueueLabels, Gauge>,
@@ -103,15 +103,15 @@ pub(crate) struct QueueFigures {
     pub(crate) active: bool,
     pub(crate) pending: usize,
     pub(crate) admitted: usize,
-    pub(crate) room: Resources,
+    pub(crate) quota: Resources,
     pub(crate) used: Resources,
     /// The sum of the requests of all waiting jobs.
-    pub(crate) asked: Resources,
+    pub(crate) requested: Resources,
 }
 
 /// The time between milestones of a job, as far as it has reached them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stations {
+pub(crate) struct JobDurations {
     pub(crate) created_to_ready: Option<Duration>,
     pub(crate) admitted_to_ready: Option<Duration>,
     pub(crate) started_to_finished: Option<Duration>,
@@ -119,7 +119,7 @@ pub(crate) struct Stations {
 
 impl QueueMetrics {
     pub(super) fn register(registry: &mut Registry) -> QueueMetrics {
-        let times = || Times::new_with_constructor(|| Histogram::new(WAIT_SECONDS));
+        let times = || QueueHistogram::new_with_constructor(|| Histogram::new(WAIT_SECONDS));
         let metrics = QueueMetrics {
             attempts: Family::default(),
             cycle_seconds: Histogram::new(CYCLE_SECONDS),
@@ -128,14 +128,14 @@ impl QueueMetrics {
             admitted: Family::default(),
             finished: Family::default(),
             evicted: Family::default(),
-            waits: Waits {
+            waits: WaitTimes {
                 quota_reserved: times(),
                 admission: times(),
                 ready: times(),
                 admitted_until_ready: times(),
                 execution: times(),
             },
-            figures: Figures::default(),
+            figures: QueueGauges::default(),
         };
         metrics.register_counters(registry);
         metrics.waits.register(registry);
@@ -170,15 +170,20 @@ impl QueueMetrics {
     }
 
     /// Records a finished scheduler cycle.
-    pub(crate) fn cycle(&self, duration: Duration, admitted: usize) {
+    pub(crate) fn record_cycle(&self, duration: Duration, admitted: usize) {
         let result = if admitted > 0 { "success" } else { "inadmissible" };
         self.attempts.get_or_create(&ResultLabels { result }).inc();
         self.cycle_seconds.observe(duration.as_secs_f64());
     }
 
     /// Records the admission of a job: how long it waited, and how long after quota became free.
-    pub(crate) fn admitted(&self, queue: &SetupName, waited: Duration, freed: Option<Duration>) {
-        let labels = of(queue);
+    pub(crate) fn record_admission(
+        &self,
+        queue: &SetupName,
+        waited: Duration,
+        freed: Option<Duration>,
+    ) {
+        let labels = queue_labels(queue);
         self.quota_reserved.get_or_create(&labels).inc();
         self.admitted.get_or_create(&labels).inc();
         self.waits.quota_reserved.get_or_create(&labels).observe(waited.as_secs_f64());
@@ -189,24 +194,24 @@ impl QueueMetrics {
     }
 
     /// Counts a finished job.
-    pub(crate) fn finished(&self, queue: Option<&SetupName>) {
-        self.finished.get_or_create(&of_any(queue)).inc();
+    pub(crate) fn count_finished(&self, queue: Option<&SetupName>) {
+        self.finished.get_or_create(&optional_queue_labels(queue)).inc();
     }
 
     /// Counts a job that lost its quota.
-    pub(crate) fn evicted(&self, queue: Option<&SetupName>, reason: EvictReason) {
+    pub(crate) fn count_evicted(&self, queue: Option<&SetupName>, reason: EvictionReason) {
         let reason = match reason {
-            EvictReason::QueueStopped => "ClusterQueueStopped",
-            EvictReason::OverQuota => "OverQuota",
+            EvictionReason::QueueStopped => "ClusterQueueStopped",
+            EvictionReason::OverQuota => "OverQuota",
         };
-        let cluster_queue = of_any(queue).cluster_queue;
+        let cluster_queue = optional_queue_labels(queue).cluster_queue;
         self.evicted.get_or_create(&EvictedLabels { cluster_queue, reason }).inc();
     }
 
     /// Records the durations of a job that has reached another milestone.
-    pub(crate) fn came_to(&self, queue: &SetupName, stations: Stations) {
-        let Stations { created_to_ready, admitted_to_ready, started_to_finished } = stations;
-        let labels = of(queue);
+    pub(crate) fn record_durations(&self, queue: &SetupName, stations: JobDurations) {
+        let JobDurations { created_to_ready, admitted_to_ready, started_to_finished } = stations;
+        let labels = queue_labels(queue);
         for (times, duration) in [
             (&self.waits.ready, created_to_ready),
             (&self.waits.admitted_until_ready, admitted_to_ready),
@@ -219,13 +224,13 @@ impl QueueMetrics {
     }
 
     /// Sets the gauges to the current state of the queues.
-    pub(super) fn show(&self, queues: impl Iterator<Item = QueueFigures>) {
+    pub(super) fn set_gauges(&self, queues: impl Iterator<Item = QueueFigures>) {
         self.figures.clear();
         queues.for_each(|queue| self.figures.show(&queue));
     }
 }
 
-impl Waits {
+impl WaitTimes {
     fn register(&self, registry: &mut Registry) {
         let reserved = "Time a job waited until it got quota";
         registry.register(
@@ -245,7 +250,7 @@ impl Waits {
     }
 }
 
-impl Figures {
+impl QueueGauges {
     fn register(&self, registry: &mut Registry) {
         let pending = "Waiting jobs; inadmissible while their queue admits nothing";
         registry.register("pending_workloads", pending, self.pending.clone());
@@ -285,7 +290,7 @@ impl Figures {
     }
 
     fn show(&self, queue: &QueueFigures) {
-        let labels = of(&queue.name);
+        let labels = queue_labels(&queue.name);
         let status = |status| StatusLabels { cluster_queue: labels.cluster_queue.clone(), status };
         for (word, counts) in [("active", queue.active), ("inadmissible", !queue.active)] {
             let pending = if counts { count(queue.pending) } else { 0 };
@@ -297,24 +302,24 @@ impl Figures {
         self.reserving.get_or_create(&labels).set(count(queue.admitted));
         self.admitted.get_or_create(&labels).set(count(queue.admitted));
         for (family, amounts) in [
-            (&self.quota, &queue.room),
+            (&self.quota, &queue.quota),
             (&self.usage, &queue.used),
             (&self.reservation, &queue.used),
-            (&self.pending_resources, &queue.asked),
+            (&self.pending_resources, &queue.requested),
         ] {
             for (resource, amount) in amounts.iter() {
                 let labels = ResourceLabels {
                     cluster_queue: labels.cluster_queue.clone(),
                     resource: resource.to_string(),
                 };
-                family.get_or_create(&labels).set(in_its_unit(resource, amount));
+                family.get_or_create(&labels).set(to_base_unit(resource, amount));
             }
         }
     }
 }
 
 /// CPU and other extended resources are counted in thousandths.
-fn in_its_unit(resource: &Resource, amount: i64) -> f64 {
+fn to_base_unit(resource: &Resource, amount: i64) -> f64 {
     let thousandths = matches!(resource, Resource::Cpu | Resource::Other(_));
     if thousandths { amount as f64 / 1000.0 } else { amount as f64 }
 }
@@ -323,11 +328,11 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn of(queue: &SetupName) -> QueueLabels {
+fn queue_labels(queue: &SetupName) -> QueueLabels {
     QueueLabels { cluster_queue: queue.to_string() }
 }
 
-fn of_any(queue: Option<&SetupName>) -> QueueLabels {
+fn optional_queue_labels(queue: Option<&SetupName>) -> QueueLabels {
     QueueLabels { cluster_queue: queue.map(ToString::to_string).unwrap_or_default() }
 }
 
@@ -336,7 +341,7 @@ mod tests {
     use super::*;
 
     /// Kueue's queue metrics, without the prefix.
-    const OF_KUEUE: [&str; 19] = [
+    const KUEUE_METRICS: [&str; 19] = [
         "admission_attempts_total",
         "admission_attempt_duration_seconds",
         "pending_workloads",
@@ -359,29 +364,36 @@ mod tests {
     ];
 
     #[test]
-    fn q32_metrics_have_the_words_of_kueue() {
+    fn q32_metrics_have_kueues_names() {
         let mut registry = Registry::with_prefix("flux_operator");
         let metrics = QueueMetrics::register(&mut registry);
         let (name, moment) = (SetupName::new("a", "b"), Duration::from_millis(5));
-        metrics.cycle(moment, 1);
-        metrics.admitted(&name, moment, Some(moment));
-        metrics.finished(Some(&name));
-        metrics.evicted(Some(&name), EvictReason::OverQuota);
+        metrics.record_cycle(moment, 1);
+        metrics.record_admission(&name, moment, Some(moment));
+        metrics.count_finished(Some(&name));
+        metrics.count_evicted(Some(&name), EvictionReason::OverQuota);
         let all = Some(moment);
-        metrics.came_to(
+        metrics.record_durations(
             &name,
-            Stations { created_to_ready: all, admitted_to_ready: all, started_to_finished: all },
+            JobDurations {
+                created_to_ready: all,
+                admitted_to_ready: all,
+                started_to_finished: all,
+            },
         );
         let nodes = || Resources::of([(flux_operator_queue::Resource::Nodes, 1)]);
-        let (room, used, asked) = (nodes(), nodes(), nodes());
+        let (quota, used, requested) = (nodes(), nodes(), nodes());
         let figures =
-            QueueFigures { name, active: true, pending: 1, admitted: 1, room, used, asked };
-        metrics.show(std::iter::once(figures));
+            QueueFigures { name, active: true, pending: 1, admitted: 1, quota, used, requested };
+        metrics.set_gauges(std::iter::once(figures));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        for name in OF_KUEUE {
-            let told = format!("flux_operator_{name}");
-            assert!(text.lines().any(|line| line.starts_with(&told)), "{name} is not in {text}");
+        for name in KUEUE_METRICS {
+            let reported = format!("flux_operator_{name}");
+            assert!(
+                text.lines().any(|line| line.starts_with(&reported)),
+                "{name} is not in {text}"
+            );
         }
     }
 }

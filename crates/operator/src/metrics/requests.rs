@@ -7,9 +7,9 @@ use super::Metrics;
 
 impl Metrics {
     /// Counts a request by its resource and verb.
-    pub(crate) fn request_of(&self, request: &Request<Body>) {
+    pub(crate) fn observe_request(&self, request: &Request<Body>) {
         if let Some(resource) = resource(request.uri().path()) {
-            self.request(resource, verb(request));
+            self.count_request(resource, verb(request));
         }
     }
 }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_told_in_the_words_of_roles() {
+    fn methods_map_to_rbac_verbs() {
         let jobs = "/apis/batch/v1/namespaces/a/jobs";
         let job = "/apis/batch/v1/namespaces/a/jobs/b";
         for (method, path, kind, expected) in [

@@ -1,4 +1,4 @@
-//! The reconciler's [`Kind`] for FluxJobs.
+//! The reconciler's [`ReconciledKind`] for FluxJobs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{FluxJob, FluxJobStatus, MiniCluster};
 use flux_operator_plan::Decision;
-use flux_operator_plan::queueing::job::{Facts, JobSeen, decide, must_ask_for_cluster};
+use flux_operator_plan::queueing::job::{FluxJobFacts, ObservedJob, decide, needs_cluster_query};
 use flux_operator_queue::SetupName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -15,16 +15,16 @@ use kube::api::Api;
 use kube::core::error_boundary::InvalidObject;
 use kube::{Client, Resource, ResourceExt};
 
-use super::ledger::{JobFacts, uid_of};
+use super::ledger::{JobQueueState, uid_of};
 use super::packed::PackedJob;
 use super::queues::Queues;
 use crate::errors::chain;
-use crate::metrics::{Metrics, Stations};
-use crate::reconciler::{Kind, Turn, Written};
-use crate::stores::Guarded;
+use crate::metrics::{JobDurations, Metrics};
+use crate::reconciler::{ReconciledKind, WriteTime, WrittenObject};
+use crate::stores::GuardedMiniCluster;
 
 /// Gives the reconciler access to FluxJobs and their MiniClusters.
-pub(super) struct Jobs {
+pub(super) struct FluxJobKind {
     pub(super) queues: Queues,
     pub(super) metrics: Metrics,
     /// Whether this operator runs admitted jobs, instead of another controller.
@@ -32,49 +32,49 @@ pub(super) struct Jobs {
 }
 
 /// The observed state of a job.
-pub(super) struct Observed {
-    minicluster: Option<Arc<Guarded>>,
+pub(super) struct JobObservation {
+    minicluster: Option<Arc<GuardedMiniCluster>>,
     has_unseen_cluster: bool,
-    facts: JobFacts,
+    facts: JobQueueState,
     jitter: f64,
     now: Timestamp,
 }
 
-impl Observed {
+impl JobObservation {
     /// The MiniCluster with the job's name, whoever owns it.
     fn minicluster(&self) -> Option<&MiniCluster> {
         self.minicluster.as_deref().and_then(|named| named.0.as_ref().ok())
     }
 }
 
-impl Kind for Jobs {
+impl ReconciledKind for FluxJobKind {
     type Stored = PackedJob;
     type Object = FluxJob;
     type Status = FluxJobStatus;
-    type Observed = Observed;
-    type Facts<'a> = Facts<'a>;
+    type Observed = JobObservation;
+    type Facts<'a> = FluxJobFacts<'a>;
 
     const NAME: &'static str = "FluxJob";
     const CONDITION: &'static str = "Accepted";
 
     fn open(stored: &PackedJob) -> Result<Cow<'_, FluxJob>, &InvalidObject> {
-        stored.open().map(Cow::Owned)
+        stored.unpack().map(Cow::Owned)
     }
 
     /// Returns None for a job that the ledger does not know yet; it is reconciled once it does.
-    fn observe(&self, job: &FluxJob, now: Timestamp) -> Option<Observed> {
+    fn observe(&self, job: &FluxJob, now: Timestamp) -> Option<JobObservation> {
         let recorded = job.status.as_ref().and_then(recorded_queue);
         let facts = {
             let ledger = self.queues.ledger();
             ledger.job(&uid_of(job), recorded.as_ref(), now.as_millisecond())?
         };
-        let minicluster = self.queues.minicluster_named_as(job);
+        let minicluster = self.queues.minicluster_named_like(job);
         let has_unseen_cluster = false;
-        Some(Observed { minicluster, has_unseen_cluster, facts, jitter: jitter(), now })
+        Some(JobObservation { minicluster, has_unseen_cluster, facts, jitter: jitter(), now })
     }
 
-    async fn ask(&self, client: &Client, job: &FluxJob, observed: &mut Observed) {
-        if !must_ask_for_cluster(job, observed.minicluster()) {
+    async fn query(&self, client: &Client, job: &FluxJob, observed: &mut JobObservation) {
+        if !needs_cluster_query(job, observed.minicluster()) {
             return;
         }
         let namespace = job.namespace().unwrap_or_default();
@@ -94,15 +94,19 @@ impl Kind for Jobs {
         }
     }
 
-    fn decide<'a>(&'a self, job: &'a FluxJob, observed: &'a Observed) -> Decision<Facts<'a>> {
-        let Observed { minicluster: _, has_unseen_cluster, facts, jitter, now } = observed;
-        decide(JobSeen {
+    fn decide<'a>(
+        &'a self,
+        job: &'a FluxJob,
+        observed: &'a JobObservation,
+    ) -> Decision<FluxJobFacts<'a>> {
+        let JobObservation { minicluster: _, has_unseen_cluster, facts, jitter, now } = observed;
+        decide(ObservedJob {
             job,
             minicluster: observed.minicluster(),
-            has_unseen_cluster: *has_unseen_cluster,
+            has_unobserved_cluster: *has_unseen_cluster,
             setup: facts.setup.as_ref().map(|setup| &setup.spec),
             record: facts.record.as_ref(),
-            mistake: facts.standing.mistake(),
+            refusal: facts.eligibility.refusal(),
             waiting: facts.waiting.as_ref(),
             evicted: facts.evicted,
             runs_jobs: self.make_miniclusters,
@@ -112,20 +116,24 @@ impl Kind for Jobs {
     }
 
     /// A job's only written object is its MiniCluster.
-    fn shown(&self, job: &FluxJob, _: &Written) -> Option<String> {
-        self.queues.minicluster_named_as(job)?.meta().resource_version.clone()
+    fn observed_version(&self, job: &FluxJob, _: &WrittenObject) -> Option<String> {
+        self.queues.minicluster_named_like(job)?.meta().resource_version.clone()
     }
 
     /// Writing the status of thousands of waiting jobs would cost the API server more than
     /// admitting them, so waiting jobs are written one after the other.
-    fn turn(&self, job: &FluxJob) -> Turn {
-        if self.queues.untold.is_turn_of(&uid_of(job)) { Turn::Now } else { Turn::WhenAsked }
+    fn status_turn(&self, job: &FluxJob) -> WriteTime {
+        if self.queues.status_turns.take_turn(&uid_of(job)) {
+            WriteTime::Now
+        } else {
+            WriteTime::WhenRequested
+        }
     }
 
-    fn status_written(&self, job: &FluxJob, status: &FluxJobStatus) {
+    fn on_status_written(&self, job: &FluxJob, status: &FluxJobStatus) {
         let before = job.status.clone().unwrap_or_default();
         if let Some(queue) = recorded_queue(status).or_else(|| recorded_queue(&before)) {
-            self.metrics.queue().came_to(&queue, stations(job, &before, status));
+            self.metrics.queue().record_durations(&queue, durations_between(job, &before, status));
         }
     }
 
@@ -151,15 +159,15 @@ fn recorded_queue(status: &FluxJobStatus) -> Option<SetupName> {
 }
 
 /// The durations of milestones that a job has reached between two statuses.
-fn stations(job: &FluxJob, before: &FluxJobStatus, now: &FluxJobStatus) -> Stations {
+fn durations_between(job: &FluxJob, before: &FluxJobStatus, now: &FluxJobStatus) -> JobDurations {
     let since = |from: Option<&Time>, to: &Time| -> Option<Duration> {
         to.0.duration_since(from?.0).try_into().ok()
     };
-    let ready = is_ready(now).filter(|_| is_ready(before).is_none());
+    let ready = ready_since(now).filter(|_| ready_since(before).is_none());
     let admitted = now.admission.as_ref().and_then(|admission| admission.time.as_ref());
     let created = job.metadata.creation_timestamp.as_ref();
     let finished = now.finish_time.as_ref().filter(|_| before.finish_time.is_none());
-    Stations {
+    JobDurations {
         created_to_ready: ready.and_then(|ready| since(created, ready)),
         admitted_to_ready: ready.and_then(|ready| since(admitted, ready)),
         started_to_finished: finished.and_then(|it| since(now.start_time.as_ref(), it)),
@@ -167,7 +175,7 @@ fn stations(job: &FluxJob, before: &FluxJobStatus, now: &FluxJobStatus) -> Stati
 }
 
 /// Since when a job's brokers have been ready.
-fn is_ready(status: &FluxJobStatus) -> Option<&Time> {
+fn ready_since(status: &FluxJobStatus) -> Option<&Time> {
     let ready = |condition: &&Condition| {
         condition.type_ == ConditionType::Ready.as_str() && condition.status == "True"
     };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use flux_operator_plan::kubernetes::CLUSTER_LABEL;
-use flux_operator_plan::queueing::node_room;
+use flux_operator_plan::queueing::node_capacity;
 use flux_operator_queue::{Resources, SetupName};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus};
@@ -15,28 +15,28 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::queues::Queues;
-use crate::filled::Watched;
+use crate::cache_sync::SyncedStore;
 use crate::watches::{config, prune};
 
 /// How often the capacity is computed: pods start and finish all the time.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Keeps the capacity of nodes up to date while a setup needs it.
-pub(super) async fn count(queues: Queues, client: Client) {
-    let mut wanted = queues.nodes_wanted.subscribe();
+pub(super) async fn watch_capacity(queues: Queues, client: Client) {
+    let mut wanted = queues.needs_nodes.subscribe();
     loop {
         // The sender is in `queues`, so the channel is open.
         let _ = wanted.wait_for(|wanted| *wanted).await;
         tokio::select! {
-            () = count_for_ever(&queues, &client) => {}
+            () = update_capacity(&queues, &client) => {}
             _ = wanted.wait_for(|wanted| !wanted) => {}
         }
-        queues.ledger().put_nodes(HashMap::new());
-        queues.happened();
+        queues.ledger().put_node_capacity(HashMap::new());
+        queues.wake_scheduler();
     }
 }
 
-async fn count_for_ever(queues: &Queues, client: &Client) {
+async fn update_capacity(queues: &Queues, client: &Client) {
     let (nodes, shown_nodes) = watch(Api::<Node>::all(client.clone()), prune_node);
     let (pods, shown_pods) = watch(Api::<Pod>::all(client.clone()), prune_pod);
     let mut shown = stream::select(shown_nodes.boxed(), shown_pods.boxed());
@@ -48,10 +48,10 @@ async fn count_for_ever(queues: &Queues, client: &Client) {
             Some(()) = shown.next() => changed = true,
             _ = due.tick(), if changed => {
                 changed = false;
-                if nodes.is_filled() && pods.is_filled() {
-                    let rooms = rooms(queues, &nodes, &pods);
-                    queues.ledger().put_nodes(rooms);
-                    queues.happened();
+                if nodes.has_synced() && pods.has_synced() {
+                    let rooms = capacities(queues, &nodes, &pods);
+                    queues.ledger().put_node_capacity(rooms);
+                    queues.wake_scheduler();
                 }
             }
         }
@@ -59,17 +59,17 @@ async fn count_for_ever(queues: &Queues, client: &Client) {
 }
 
 /// A store, and a stream with an item for every change of it.
-fn watch<K>(api: Api<K>, prune: fn(&mut K)) -> (Watched<K>, impl futures::Stream<Item = ()>)
+fn watch<K>(api: Api<K>, prune: fn(&mut K)) -> (SyncedStore<K>, impl futures::Stream<Item = ()>)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync,
 {
-    let (watched, writer) = Watched::new();
+    let (watched, writer) = SyncedStore::new();
     let shown = watcher(api, config()).default_backoff().modify(prune);
     let note = watched.clone();
     let events = shown.reflect(writer).filter_map(move |event| {
-        let told = match event {
+        let reported = match event {
             Ok(event) => {
-                note.note(&event);
+                note.record(&event);
                 (!matches!(event, Event::Init | Event::InitApply(_))).then_some(())
             }
             Err(error) => {
@@ -77,17 +77,17 @@ where
                 None
             }
         };
-        std::future::ready(told)
+        std::future::ready(reported)
     });
     (watched, events)
 }
 
 /// The capacity of each setup with `quotaFromNodes`. Pods of its own jobs, and of jobs that it will
 /// take over, do not reduce it.
-fn rooms(
+fn capacities(
     queues: &Queues,
-    nodes: &Watched<Node>,
-    pods: &Watched<Pod>,
+    nodes: &SyncedStore<Node>,
+    pods: &SyncedStore<Pod>,
 ) -> HashMap<SetupName, Resources> {
     let (nodes, pods) = (nodes.state(), pods.state());
     let places: Vec<Option<SetupName>> = pods
@@ -101,15 +101,16 @@ fn rooms(
     let asking = ledger.setups().filter_map(|(name, setup)| {
         setup.spec.quota_from_nodes.as_ref().map(|quota| (name, &quota.node_selector))
     });
-    let room = |(name, labels): (&SetupName, _)| {
-        let is_own =
-            |place: &SetupName| place == name || ledger.scheduler().is_to_succeed(name, place);
+    let capacity = |(name, labels): (&SetupName, _)| {
+        let is_own = |place: &SetupName| {
+            place == name || ledger.scheduler().is_designated_successor(name, place)
+        };
         let others =
             pods.iter().zip(&places).filter(|(_, place)| !place.as_ref().is_some_and(is_own));
         let others = others.map(|(pod, _)| &**pod);
-        (name.clone(), node_room(labels, nodes.iter().map(|node| &**node), others))
+        (name.clone(), node_capacity(labels, nodes.iter().map(|node| &**node), others))
     };
-    asking.map(room).collect()
+    asking.map(capacity).collect()
 }
 
 /// Keeps only what determines a node's capacity and whether it accepts pods.

@@ -18,7 +18,7 @@ use super::queues::GuardedJob;
 #[serde(from = "GuardedJob")]
 pub(crate) struct PackedJob {
     /// Its name, namespace and uid; the rest is in `packed`.
-    name: ObjectMeta,
+    key: ObjectMeta,
     packed: Packed,
 }
 
@@ -27,14 +27,14 @@ enum Packed {
     /// The rest of the metadata, the spec and the status.
     Job {
         json: Box<[u8]>,
-        is_over: bool,
+        is_finished: bool,
     },
     Invalid(Box<InvalidObject>),
 }
 
 /// The packed part of a job.
 #[derive(Serialize)]
-struct Rest<'a> {
+struct PackedFields<'a> {
     metadata: &'a ObjectMeta,
     spec: &'a FluxJobSpec,
     status: &'a Option<FluxJobStatus>,
@@ -42,7 +42,7 @@ struct Rest<'a> {
 
 impl PackedJob {
     /// Packs a job.
-    pub(crate) fn of(job: &GuardedJob) -> PackedJob {
+    pub(crate) fn from_job(job: &GuardedJob) -> PackedJob {
         let mut metadata = job.meta().clone();
         let name = ObjectMeta {
             name: metadata.name.take(),
@@ -52,21 +52,21 @@ impl PackedJob {
         };
         let packed = match &job.0 {
             Ok(FluxJob { metadata: _, spec, status }) => Packed::Job {
-                json: serde_json::to_vec(&Rest { metadata: &metadata, spec, status })
+                json: serde_json::to_vec(&PackedFields { metadata: &metadata, spec, status })
                     .expect("the keys of its maps are strings")
                     .into(),
-                is_over: status.as_ref().is_some_and(|status| status.finish_time.is_some()),
+                is_finished: status.as_ref().is_some_and(|status| status.finish_time.is_some()),
             },
             Err(invalid) => Packed::Invalid(Box::new(invalid.clone())),
         };
-        PackedJob { name, packed }
+        PackedJob { key: name, packed }
     }
 
     /// Deserializes the job.
     ///
     /// # Errors
     /// If it could not be deserialized when it was packed.
-    pub(crate) fn open(&self) -> Result<FluxJob, &InvalidObject> {
+    pub(crate) fn unpack(&self) -> Result<FluxJob, &InvalidObject> {
         match &self.packed {
             Packed::Job { json, .. } => {
                 // Deserialized through the same type as in a watch, so that this large code exists
@@ -74,9 +74,9 @@ impl PackedJob {
                 let job: GuardedJob =
                     serde_json::from_slice(json).expect("it was packed from a job");
                 let mut job = job.0.expect("it was packed from a job");
-                job.metadata.name.clone_from(&self.name.name);
-                job.metadata.namespace.clone_from(&self.name.namespace);
-                job.metadata.uid.clone_from(&self.name.uid);
+                job.metadata.name.clone_from(&self.key.name);
+                job.metadata.namespace.clone_from(&self.key.namespace);
+                job.metadata.uid.clone_from(&self.key.uid);
                 Ok(job)
             }
             Packed::Invalid(invalid) => Err(invalid),
@@ -84,25 +84,25 @@ impl PackedJob {
     }
 
     /// Whether the job has finished.
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self.packed, Packed::Job { is_over: true, .. })
+    pub(crate) fn is_finished(&self) -> bool {
+        matches!(self.packed, Packed::Job { is_finished: true, .. })
     }
 }
 
 /// kube's `Controller` requires that objects can be deserialized.
 impl From<GuardedJob> for PackedJob {
     fn from(job: GuardedJob) -> PackedJob {
-        PackedJob::of(&job)
+        PackedJob::from_job(&job)
     }
 }
 
 /// The event of a watch with its job packed.
-pub(super) fn pack(event: &Event<GuardedJob>) -> Event<PackedJob> {
+pub(super) fn pack_event(event: &Event<GuardedJob>) -> Event<PackedJob> {
     match event {
-        Event::Apply(job) => Event::Apply(PackedJob::of(job)),
-        Event::Delete(job) => Event::Delete(PackedJob::of(job)),
+        Event::Apply(job) => Event::Apply(PackedJob::from_job(job)),
+        Event::Delete(job) => Event::Delete(PackedJob::from_job(job)),
         Event::Init => Event::Init,
-        Event::InitApply(job) => Event::InitApply(PackedJob::of(job)),
+        Event::InitApply(job) => Event::InitApply(PackedJob::from_job(job)),
         Event::InitDone => Event::InitDone,
     }
 }
@@ -128,11 +128,11 @@ impl Resource for PackedJob {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.name
+        &self.key
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.name
+        &mut self.key
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_packed_comes_out_again() {
+    fn a_packed_job_unpacks_to_the_same_job() {
         let job = json!({
             "apiVersion": "flux-framework.org/v1alpha2", "kind": "FluxJob",
             "metadata": { "name": "lammps", "namespace": "team", "uid": "u", "generation": 2,
@@ -155,18 +155,18 @@ mod tests {
                 "admission": { "queue": "team/q", "size": 4, "resources": { "nodes": "4" } } },
         });
         let job: GuardedJob = serde_json::from_value(job).unwrap();
-        let packed = PackedJob::of(&job);
+        let packed = PackedJob::from_job(&job);
         assert_eq!(packed.meta().name.as_deref(), Some("lammps"));
-        assert!(packed.is_over());
-        let opened = serde_json::to_value(packed.open().unwrap()).unwrap();
+        assert!(packed.is_finished());
+        let opened = serde_json::to_value(packed.unpack().unwrap()).unwrap();
         assert_eq!(opened, serde_json::to_value(job.0.unwrap()).unwrap());
     }
 
     #[test]
-    fn what_is_no_job_says_so_when_it_is_opened() {
+    fn unpacking_an_invalid_job_returns_its_error() {
         let odd = json!({ "metadata": { "name": "a", "uid": "u" }, "spec": { "size": "many" } });
-        let packed = PackedJob::of(&serde_json::from_value(odd).unwrap());
-        assert!(packed.open().unwrap_err().error.contains("many"));
-        assert!(!packed.is_over());
+        let packed = PackedJob::from_job(&serde_json::from_value(odd).unwrap());
+        assert!(packed.unpack().unwrap_err().error.contains("many"));
+        assert!(!packed.is_finished());
     }
 }

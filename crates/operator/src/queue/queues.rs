@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
-use flux_operator_plan::queueing::setup::is_to_be_kept;
-use flux_operator_queue::{Kind, Resources, SetupName, Uid, Waiting};
+use flux_operator_plan::queueing::setup::needs_finalizer;
+use flux_operator_queue::{Kind, Resources, SetupName, Uid, WaitStatus};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::jiff::Timestamp;
@@ -17,18 +17,18 @@ use kube::{Resource, ResourceExt};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
 
-use super::ledger::{Ledger, Standing, setup_name, uid_of};
+use super::ledger::{Eligibility, OperatorLedger, setup_name, uid_of};
 use super::packed::PackedJob;
-use super::untold::Untold;
-use super::watches::{Labelled, by_name, by_namespace};
-use crate::filled::Watched;
+use super::status_turns::StatusTurns;
+use super::watches::{NamespaceMetadata, by_name, by_namespace};
+use crate::cache_sync::SyncedStore;
 use crate::index::Index;
 use crate::lease::Term;
 use crate::lock::lock;
 use crate::metrics::{Metrics, QueueFigures};
 use crate::reconciler::Memory;
-use crate::stores::Guarded;
-use crate::watches::Changed;
+use crate::stores::GuardedMiniCluster;
+use crate::watches::ChangeSender;
 
 /// A FluxJob, or the error if it cannot be deserialized.
 pub(crate) type GuardedJob = DeserializeGuard<FluxJob>;
@@ -38,92 +38,92 @@ pub(crate) type GuardedSetup = DeserializeGuard<FluxSetup>;
 
 /// The channels for names of objects to reconcile. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Names {
+pub(crate) struct ReconcileRequests {
     pub(crate) jobs: UnboundedSender<ObjectRef<PackedJob>>,
     pub(crate) setups: UnboundedSender<ObjectRef<GuardedSetup>>,
-    pub(crate) miniclusters: Changed,
+    pub(crate) miniclusters: ChangeSender,
 }
 
 /// The queues. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Queues {
-    pub(crate) jobs: Watched<PackedJob>,
-    pub(crate) setups: Watched<GuardedSetup>,
-    pub(crate) miniclusters: Watched<Guarded>,
+    pub(crate) jobs: SyncedStore<PackedJob>,
+    pub(crate) setups: SyncedStore<GuardedSetup>,
+    pub(crate) miniclusters: SyncedStore<GuardedMiniCluster>,
     pub(super) quotas: Index<ResourceQuota>,
-    pub(super) namespaces: Index<Labelled>,
+    pub(super) namespaces: Index<NamespaceMetadata>,
     pub(super) classes: Index<PriorityClass>,
-    ledger: Arc<Mutex<Ledger>>,
+    ledger: Arc<Mutex<OperatorLedger>>,
     /// Wakes the scheduler.
-    happened: Arc<Notify>,
-    changed: Names,
+    wake: Arc<Notify>,
+    changed: ReconcileRequests,
     /// Setups and jobs to reconcile soon.
-    pub(super) stale: Stale,
+    pub(super) stale: StaleObjects,
     /// Waiting jobs whose status is still to be written.
-    pub(super) untold: Untold,
+    pub(super) status_turns: StatusTurns,
     /// The reconciler's memory of jobs.
     pub(super) job_memory: Arc<Memory>,
     /// The reconciler's memory of setups.
     pub(super) setup_memory: Arc<Memory>,
     /// Whether a setup takes its quota from nodes.
-    pub(super) nodes_wanted: watch::Sender<bool>,
+    pub(super) needs_nodes: watch::Sender<bool>,
 }
 
 impl Queues {
     /// Empty queues.
     pub(crate) fn new(
         home: &str,
-        jobs: Watched<PackedJob>,
-        setups: Watched<GuardedSetup>,
-        miniclusters: Watched<Guarded>,
-        changed: Names,
+        jobs: SyncedStore<PackedJob>,
+        setups: SyncedStore<GuardedSetup>,
+        miniclusters: SyncedStore<GuardedMiniCluster>,
+        changed: ReconcileRequests,
         metrics: &Metrics,
     ) -> Queues {
         Queues {
             jobs,
             setups,
             miniclusters,
-            quotas: Index::by(by_namespace),
-            namespaces: Index::by(by_name),
-            classes: Index::by(by_name),
-            ledger: Arc::new(Mutex::new(Ledger::new(home, metrics.queue().clone()))),
-            happened: Arc::default(),
+            quotas: Index::keyed_by(by_namespace),
+            namespaces: Index::keyed_by(by_name),
+            classes: Index::keyed_by(by_name),
+            ledger: Arc::new(Mutex::new(OperatorLedger::new(home, metrics.queue().clone()))),
+            wake: Arc::default(),
             changed,
-            stale: Stale::default(),
-            untold: Untold::default(),
+            stale: StaleObjects::default(),
+            status_turns: StatusTurns::default(),
             job_memory: Arc::default(),
             setup_memory: Arc::default(),
-            nodes_wanted: watch::channel(false).0,
+            needs_nodes: watch::channel(false).0,
         }
     }
 
     /// Waits until all objects have been listed in this term.
-    pub(crate) async fn filled(&self, term: Term) {
-        self.jobs.filled(term).await;
-        self.setups.filled(term).await;
-        self.miniclusters.filled(term).await;
-        self.quotas.filled(term).await;
-        self.namespaces.filled(term).await;
-        self.classes.filled(term).await;
+    pub(crate) async fn wait_until_synced(&self, term: Term) {
+        self.jobs.wait_until_synced(term).await;
+        self.setups.wait_until_synced(term).await;
+        self.miniclusters.wait_until_synced(term).await;
+        self.quotas.wait_until_synced(term).await;
+        self.namespaces.wait_until_synced(term).await;
+        self.classes.wait_until_synced(term).await;
     }
 
     /// The ledger. Do not hold the guard across an `await`.
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, OperatorLedger> {
         lock(&self.ledger)
     }
 
     /// Wakes the scheduler.
-    pub(crate) fn happened(&self) {
-        self.happened.notify_one();
+    pub(crate) fn wake_scheduler(&self) {
+        self.wake.notify_one();
     }
 
     /// Waits until the scheduler is woken.
-    pub(crate) async fn something_happens(&self) {
-        self.happened.notified().await;
+    pub(crate) async fn wait_for_wake(&self) {
+        self.wake.notified().await;
     }
 
     /// Requests the reconciliation of a job.
-    pub(crate) fn look_at_job(&self, namespace: &str, name: &str) {
+    pub(crate) fn request_job(&self, namespace: &str, name: &str) {
         // The receiver is dropped only while the operator stops; a lost request does not matter
         // then.
         let _ = self.changed.jobs.send(ObjectRef::new(name).within(namespace));
@@ -131,11 +131,11 @@ impl Queues {
 
     /// Requests the reconciliation of every unfinished job, and of every MiniCluster that waits in
     /// a queue.
-    pub(crate) fn look_at_all_jobs(&self) {
-        for job in self.jobs.state().iter().filter(|job| !job.is_over()) {
+    pub(crate) fn request_all_jobs(&self) {
+        for job in self.jobs.state().iter().filter(|job| !job.is_finished()) {
             let _ = self.changed.jobs.send(ObjectRef::from_obj(&**job));
         }
-        let waits = |minicluster: &Guarded| {
+        let waits = |minicluster: &GuardedMiniCluster| {
             let minicluster = minicluster.0.as_ref();
             minicluster.is_ok_and(|it| {
                 let status = it.status.as_ref();
@@ -148,32 +148,36 @@ impl Queues {
     }
 
     /// Requests the reconciliation of a setup.
-    pub(super) fn look_at_setup(&self, setup: ObjectRef<GuardedSetup>) {
+    pub(super) fn request_setup(&self, setup: ObjectRef<GuardedSetup>) {
         // The receiver is dropped only while the operator stops.
         let _ = self.changed.setups.send(setup);
     }
 
     /// The MiniCluster with the job's name, whoever owns it.
-    pub(crate) fn minicluster_named_as(&self, job: &FluxJob) -> Option<Arc<Guarded>> {
+    pub(crate) fn minicluster_named_like(&self, job: &FluxJob) -> Option<Arc<GuardedMiniCluster>> {
         let namespace = job.namespace().unwrap_or_default();
         self.miniclusters.get(&ObjectRef::new(&job.name_any()).within(&namespace))
     }
 
     /// Why the scheduler cannot read a MiniCluster, if so.
-    pub(crate) fn unreadable(&self, minicluster: &MiniCluster) -> Option<String> {
-        match self.ledger().standing(&uid_of(minicluster))? {
-            Standing::Unreadable(mistake) => Some(mistake.message.clone()),
-            Standing::Queued | Standing::Mistaken(_) | Standing::Foreign => None,
+    pub(crate) fn unreadable_reason(&self, minicluster: &MiniCluster) -> Option<String> {
+        match self.ledger().eligibility(&uid_of(minicluster))? {
+            Eligibility::Unreadable(mistake) => Some(mistake.message.clone()),
+            Eligibility::Queued | Eligibility::Refused(_) | Eligibility::ManagedElsewhere => None,
         }
     }
 
     /// Why a MiniCluster that names a queue itself is waiting, if it is.
-    pub(crate) fn why(&self, minicluster: &MiniCluster, now: Timestamp) -> Option<Waiting> {
+    pub(crate) fn waiting_reason(
+        &self,
+        minicluster: &MiniCluster,
+        now: Timestamp,
+    ) -> Option<WaitStatus> {
         self.ledger().job(&uid_of(minicluster), None, now.as_millisecond())?.waiting
     }
 
     /// Applies an event from the watch of FluxJobs.
-    pub(super) fn take_job(&self, event: &Event<GuardedJob>) {
+    pub(super) fn apply_job_event(&self, event: &Event<GuardedJob>) {
         match event {
             // An incomplete list is ignored.
             Event::Init | Event::InitApply(_) => return,
@@ -181,20 +185,20 @@ impl Queues {
             Event::Apply(job) => {
                 let namespace = job.namespace().unwrap_or_default();
                 self.put_job(&ObjectRef::new(&job.name_any()).within(&namespace));
-                self.look_at_job(&job.namespace().unwrap_or_default(), &job.name_any());
+                self.request_job(&job.namespace().unwrap_or_default(), &job.name_any());
             }
             Event::Delete(job) => {
                 self.ledger().remove(&uid_of(job));
-                self.untold.forget(&uid_of(job));
+                self.status_turns.forget(&uid_of(job));
                 self.job_memory.forget(job.meta().uid.as_deref().unwrap_or_default());
             }
         }
-        self.happened();
+        self.wake_scheduler();
     }
 
     /// Applies an event from the watch of MiniClusters, both those of jobs and those that name a
     /// queue themselves.
-    pub(crate) fn take_minicluster(&self, event: &Event<Guarded>) {
+    pub(crate) fn apply_minicluster_event(&self, event: &Event<GuardedMiniCluster>) {
         match event {
             Event::Init | Event::InitApply(_) => return,
             Event::InitDone => self.put_all(),
@@ -202,18 +206,18 @@ impl Queues {
                 if let Ok(minicluster) = &minicluster.0 {
                     self.ledger().put_minicluster(minicluster);
                 }
-                self.minicluster_moved(minicluster);
+                self.update_job_of(minicluster);
             }
             Event::Delete(minicluster) => {
                 self.ledger().remove(&uid_of(minicluster));
-                self.minicluster_moved(minicluster);
+                self.update_job_of(minicluster);
             }
         }
-        self.happened();
+        self.wake_scheduler();
     }
 
     /// Applies an event from the watch of FluxSetups.
-    pub(super) fn take_setup(&self, event: &Event<GuardedSetup>) {
+    pub(super) fn apply_setup_event(&self, event: &Event<GuardedSetup>) {
         match event {
             Event::Init | Event::InitApply(_) => return,
             Event::InitDone => {
@@ -228,29 +232,29 @@ impl Queues {
                 let uids: HashSet<&str> =
                     all.iter().filter_map(|setup| setup.meta().uid.as_deref()).collect();
                 self.setup_memory.retain(|uid| uids.contains(uid));
-                self.stale.all_jobs();
-                left.into_iter().for_each(|name| self.stale.setup(name));
+                self.stale.mark_all_jobs();
+                left.into_iter().for_each(|name| self.stale.mark_setup(name));
             }
             Event::Apply(setup) => {
                 // Immediately, before the setup admits a job.
-                if setup.0.as_ref().is_ok_and(is_to_be_kept) {
-                    self.look_at_setup(ObjectRef::from_obj(setup));
+                if setup.0.as_ref().is_ok_and(needs_finalizer) {
+                    self.request_setup(ObjectRef::from_obj(setup));
                 }
                 let counts = setup.0.as_ref().map_or(true, |setup| self.ledger().put_setup(setup));
                 if counts {
-                    self.stale.all_jobs();
+                    self.stale.mark_all_jobs();
                 }
-                self.stale.setup(setup_name(setup));
+                self.stale.mark_setup(setup_name(setup));
             }
             Event::Delete(setup) => {
                 self.ledger().remove_setup(&setup_name(setup));
                 self.setup_memory.forget(setup.meta().uid.as_deref().unwrap_or_default());
-                self.stale.all_jobs();
+                self.stale.mark_all_jobs();
             }
         }
         let wanted = self.ledger().setups().any(|(_, it)| it.spec.quota_from_nodes.is_some());
-        self.nodes_wanted.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
-        self.happened();
+        self.needs_nodes.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
+        self.wake_scheduler();
     }
 
     /// Puts all objects into the ledger again.
@@ -262,7 +266,7 @@ impl Queues {
     /// Puts all jobs with a PriorityClass into the ledger again.
     pub(super) fn put_jobs_of_class(&self, class: &str) {
         for job in self.jobs.state() {
-            if job.open().is_ok_and(|job| job.spec.priority_class_name == class) {
+            if job.unpack().is_ok_and(|job| job.spec.priority_class_name == class) {
                 let reference = ObjectRef::from_obj(&*job);
                 self.put_job(&reference);
                 let _ = self.changed.jobs.send(reference);
@@ -305,13 +309,13 @@ impl Queues {
     fn put_job(&self, reference: &ObjectRef<PackedJob>) {
         let mut ledger = self.ledger();
         let Some(job) = self.jobs.get(reference) else { return };
-        let Ok(job) = job.open() else { return };
-        let minicluster = self.minicluster_named_as(&job);
+        let Ok(job) = job.unpack() else { return };
+        let minicluster = self.minicluster_named_like(&job);
         let minicluster = minicluster.as_deref().and_then(|it| it.0.as_ref().ok());
         ledger.put_job(&job, minicluster);
     }
 
-    fn minicluster_moved(&self, minicluster: &Guarded) {
+    fn update_job_of(&self, minicluster: &GuardedMiniCluster) {
         let namespace = minicluster.namespace().unwrap_or_default();
         let reference = ObjectRef::new(&minicluster.name_any()).within(&namespace);
         if self.jobs.get(&reference).is_some() {
@@ -330,19 +334,19 @@ impl Queues {
     pub(crate) fn figures(&self) -> Vec<QueueFigures> {
         let ledger = self.ledger();
         let figures = |(name, _): (&SetupName, _)| {
-            let (setup, usage) = (ledger.read(name)?, ledger.scheduler().usage(name)?);
-            let mut asked = Resources::default();
+            let (setup, usage) = (ledger.setup_rules(name)?, ledger.scheduler().usage(name)?);
+            let mut requested = Resources::default();
             for workload in ledger.scheduler().pending(name) {
-                asked.add(&workload.request_at(Some(setup)));
+                requested.add(&workload.request_at(Some(setup)));
             }
             Some(QueueFigures {
                 name: name.clone(),
                 active: usage.inactive.is_none(),
                 pending: usage.pending,
                 admitted: usage.admitted,
-                room: setup.room.clone(),
+                quota: setup.quota.clone(),
                 used: usage.used,
-                asked,
+                requested,
             })
         };
         ledger.setups().filter_map(figures).collect()
@@ -351,43 +355,43 @@ impl Queues {
 
 /// The setups to reconcile soon, and whether to reconcile all jobs.
 #[derive(Clone, Default)]
-pub(super) struct Stale {
-    what: Arc<Mutex<What>>,
-    some: Arc<Notify>,
+pub(super) struct StaleObjects {
+    pending: Arc<Mutex<StaleSet>>,
+    notify: Arc<Notify>,
 }
 
-/// What [`Stale`] has collected.
+/// What [`StaleObjects`] has collected.
 #[derive(Default)]
-pub(super) struct What {
+pub(super) struct StaleSet {
     pub(super) setups: BTreeSet<SetupName>,
     pub(super) all_jobs: bool,
 }
 
-impl Stale {
+impl StaleObjects {
     /// Marks a setup whose status has changed.
-    pub(super) fn setup(&self, name: SetupName) {
+    pub(super) fn mark_setup(&self, name: SetupName) {
         self.lock().setups.insert(name);
-        self.some.notify_one();
+        self.notify.notify_one();
     }
 
     /// Marks all jobs, because something has changed that may affect any job.
-    pub(super) fn all_jobs(&self) {
+    pub(super) fn mark_all_jobs(&self) {
         self.lock().all_jobs = true;
-        self.some.notify_one();
+        self.notify.notify_one();
     }
 
     /// Waits until something is marked, and takes it.
-    pub(super) async fn take(&self) -> What {
+    pub(super) async fn take(&self) -> StaleSet {
         loop {
             let what = std::mem::take(&mut *self.lock());
             if what.all_jobs || !what.setups.is_empty() {
                 return what;
             }
-            self.some.notified().await;
+            self.notify.notified().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, What> {
-        lock(&self.what)
+    fn lock(&self) -> MutexGuard<'_, StaleSet> {
+        lock(&self.pending)
     }
 }

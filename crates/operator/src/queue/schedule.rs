@@ -8,9 +8,9 @@ use flux_operator_queue::{Kind, Millis};
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::ledger::{Decided, Evicted, Renamed};
+use super::ledger::{CycleActions, EvictionWrite, RenameWrite};
 use super::queues::Queues;
-use super::writer::Write;
+use super::writer::DecisionWrite;
 use crate::health::Health;
 use crate::lease::Leadership;
 
@@ -19,38 +19,40 @@ pub(super) async fn schedule(
     queues: Queues,
     leadership: Leadership,
     health: Health,
-    writes: UnboundedSender<Write>,
+    writes: UnboundedSender<DecisionWrite>,
 ) {
-    queues.filled(leadership.until_it_leads().await).await;
+    queues.wait_until_synced(leadership.wait_until_leader().await).await;
     // Each kind was read before the others were known.
     queues.put_all();
-    queues.stale.all_jobs();
+    queues.stale.mark_all_jobs();
     loop {
         let under_way = health.begin("scheduler cycle");
-        if !leadership.decides() {
+        if !leadership.can_start_work() {
             // A replica that is stopping never decides again.
             drop(under_way);
             return std::future::pending().await;
         }
-        let Decided { admit, evict, rename, changed, wake } = queues.ledger().cycle(now());
-        let mut to_write: Vec<Write> = admit.into_iter().map(Write::Admit).collect();
-        for Evicted { uid, version, kind, namespace, name, reason, .. } in evict {
+        let CycleActions { admit, evict, rename, changed, wake_at: wake } =
+            queues.ledger().cycle(now());
+        let mut to_write: Vec<DecisionWrite> =
+            admit.into_iter().map(DecisionWrite::Admit).collect();
+        for EvictionWrite { uid, version, kind, namespace, name, reason, .. } in evict {
             match kind {
                 // Reconciling the job removes the admission record once its MiniCluster is deleted.
-                Kind::FluxJob => queues.look_at_job(&namespace, &name),
+                Kind::FluxJob => queues.request_job(&namespace, &name),
                 Kind::MiniCluster => {
-                    let change = admission::taken_from_minicluster(version, reason);
-                    to_write.push(Write::Change { uid, namespace, name, version, change });
+                    let change = admission::eviction_patch(version, reason);
+                    to_write.push(DecisionWrite::Change { uid, namespace, name, version, change });
                 }
             }
         }
-        for Renamed { uid, kind, namespace, name, version, queue } in rename {
+        for RenameWrite { uid, kind, namespace, name, version, queue } in rename {
             match kind {
                 // Reconciling the job rewrites the record together with the rest of the status.
-                Kind::FluxJob => queues.look_at_job(&namespace, &name),
+                Kind::FluxJob => queues.request_job(&namespace, &name),
                 Kind::MiniCluster => {
-                    let change = admission::renamed_minicluster(version, &queue);
-                    to_write.push(Write::Change { uid, namespace, name, version, change });
+                    let change = admission::rename_patch(version, &queue);
+                    to_write.push(DecisionWrite::Change { uid, namespace, name, version, change });
                 }
             }
         }
@@ -59,12 +61,12 @@ pub(super) async fn schedule(
             // then.
             let _ = writes.send(write);
         }
-        changed.into_iter().for_each(|setup| queues.stale.setup(setup));
+        changed.into_iter().for_each(|setup| queues.stale.mark_setup(setup));
         drop(under_way);
         let wait = wake
             .map(|wake| Duration::from_millis(wake.saturating_sub(now()).max(0).unsigned_abs()));
         tokio::select! {
-            () = queues.something_happens() => {}
+            () = queues.wait_for_wake() => {}
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The reconciler's [`Kind`] for FluxSetups. The status of a setup changes with every job, so a
+//! The reconciler's [`ReconciledKind`] for FluxSetups. The status of a setup changes with every job, so a
 //! setup is reconciled at most once a second.
 
 use std::borrow::Cow;
@@ -7,39 +7,39 @@ use std::time::Duration;
 
 use flux_operator_api::{FluxSetup, FluxSetupStatus};
 use flux_operator_plan::Decision;
-use flux_operator_plan::queueing::ledger::{SetupFacts, setup_name};
-use flux_operator_plan::queueing::setup::{Facts, SetupSeen, SetupUse, decide};
+use flux_operator_plan::queueing::ledger::{SetupQueueState, setup_name};
+use flux_operator_plan::queueing::setup::{FluxSetupFacts, ObservedSetup, QueuedSetup, decide};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::reflector::ObjectRef;
 
-use super::pace::{News, Pace};
 use super::queues::{GuardedSetup, Queues};
+use super::rate_limit::{LowPriorityWrite, RateLimiter};
 use crate::lease::Leadership;
-use crate::reconciler::{Kind, Turn, Written};
+use crate::reconciler::{ReconciledKind, WriteTime, WrittenObject};
 
 /// How often setups with a changed status are reconciled.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Gives the reconciler access to FluxSetups.
-pub(super) struct Setups {
+pub(super) struct FluxSetupKind {
     pub(super) queues: Queues,
-    pub(super) pace: Arc<Pace>,
+    pub(super) pace: Arc<RateLimiter>,
 }
 
 /// The observed state of a setup.
-pub(super) struct Observed {
-    queue: Option<SetupFacts>,
+pub(super) struct SetupObservation {
+    queue: Option<SetupQueueState>,
     now: Timestamp,
 }
 
-impl Kind for Setups {
+impl ReconciledKind for FluxSetupKind {
     type Stored = GuardedSetup;
     type Object = FluxSetup;
     type Status = FluxSetupStatus;
-    type Observed = Observed;
-    type Facts<'a> = Facts<'a>;
+    type Observed = SetupObservation;
+    type Facts<'a> = FluxSetupFacts<'a>;
 
     const NAME: &'static str = "FluxSetup";
     const CONDITION: &'static str = "Active";
@@ -48,26 +48,33 @@ impl Kind for Setups {
         stored.0.as_ref().map(Cow::Borrowed)
     }
 
-    fn observe(&self, setup: &FluxSetup, now: Timestamp) -> Option<Observed> {
-        Some(Observed { queue: self.queues.ledger().setup(&setup_name(setup)), now })
+    fn observe(&self, setup: &FluxSetup, now: Timestamp) -> Option<SetupObservation> {
+        Some(SetupObservation { queue: self.queues.ledger().setup(&setup_name(setup)), now })
     }
 
-    fn decide<'a>(&'a self, setup: &'a FluxSetup, observed: &'a Observed) -> Decision<Facts<'a>> {
-        let queue = observed.queue.as_ref().map(|SetupFacts { read, usage, running }| SetupUse {
-            read,
-            usage,
-            running: *running,
-        });
-        decide(SetupSeen { setup, queue, now: observed.now })
+    fn decide<'a>(
+        &'a self,
+        setup: &'a FluxSetup,
+        observed: &'a SetupObservation,
+    ) -> Decision<FluxSetupFacts<'a>> {
+        let queue =
+            observed.queue.as_ref().map(|SetupQueueState { rules: read, usage, running }| {
+                QueuedSetup { rules: read, usage, running: *running }
+            });
+        decide(ObservedSetup { setup, queue, now: observed.now })
     }
 
     /// A setup has no other written objects.
-    fn shown(&self, _: &FluxSetup, _: &Written) -> Option<String> {
+    fn observed_version(&self, _: &FluxSetup, _: &WrittenObject) -> Option<String> {
         None
     }
 
-    fn turn(&self, _: &FluxSetup) -> Turn {
-        if self.pace.spare(News::Setup) { Turn::Now } else { Turn::In(INTERVAL) }
+    fn status_turn(&self, _: &FluxSetup) -> WriteTime {
+        if self.pace.try_acquire_low_priority(LowPriorityWrite::Setup) {
+            WriteTime::Now
+        } else {
+            WriteTime::After(INTERVAL)
+        }
     }
 
     fn conditions(setup: &FluxSetup) -> Option<&[Condition]> {
@@ -77,16 +84,16 @@ impl Kind for Setups {
 
 /// Requests, once a second, the reconciliation of setups whose status has changed, and of all jobs
 /// if that affects them.
-pub(super) async fn ask_for_stale(queues: Queues, leadership: Leadership) {
-    let term = leadership.until_it_leads().await;
-    queues.filled(term).await;
+pub(super) async fn request_stale(queues: Queues, leadership: Leadership) {
+    let term = leadership.wait_until_leader().await;
+    queues.wait_until_synced(term).await;
     loop {
         let what = queues.stale.take().await;
         if what.all_jobs {
-            queues.look_at_all_jobs();
+            queues.request_all_jobs();
         }
         for name in what.setups {
-            queues.look_at_setup(ObjectRef::new(&name.name).within(&name.namespace));
+            queues.request_setup(ObjectRef::new(&name.name).within(&name.namespace));
         }
         tokio::time::sleep(INTERVAL).await;
     }

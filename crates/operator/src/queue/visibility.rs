@@ -12,35 +12,37 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use flux_operator_api::view::{Cluster, InstanceJobs, QueueList, Refused, WaitingJobs, Why};
+use flux_operator_api::view::{
+    Cluster, ErrorResponse, InstanceJobs, JobExplanation, QueueList, WaitingJobs,
+};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
-use flux_operator_plan::view::{self, AboutToStart, View, of_job};
+use flux_operator_plan::view::{self, QueueView, TentativeAdmissions, of_job};
 use flux_operator_queue::SetupName;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use serde::Deserialize;
 
-use super::access::Caller;
+use super::authorization::Caller;
 use super::ledger::uid_of;
 use super::schedule::now;
-use crate::http::Server;
+use crate::http::ServerState;
 
 /// The maximum number of jobs in a response; the same as Kueue's.
-const MOST: usize = 1000;
+const MAX_JOBS: usize = 1000;
 
 /// An error response.
-pub(crate) struct Refusal(pub(crate) StatusCode, pub(crate) String);
+pub(crate) struct HttpError(pub(crate) StatusCode, pub(crate) String);
 
-impl IntoResponse for Refusal {
+impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
-        (self.0, Json(Refused { message: self.1 })).into_response()
+        (self.0, Json(ErrorResponse { message: self.1 })).into_response()
     }
 }
 
 /// The requested range of waiting jobs.
 #[derive(Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct PageQuery {
     limit: Option<usize>,
     #[serde(default)]
     offset: usize,
@@ -48,16 +50,19 @@ pub(crate) struct Part {
 
 /// `GET /v1/queues`
 pub(crate) async fn queues(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-) -> Result<Json<QueueList>, Refusal> {
-    let caller = Caller::of(&server.client, &headers).await?;
+) -> Result<Json<QueueList>, HttpError> {
+    let caller = Caller::authenticate(&server.client, &headers).await?;
     let names: Vec<SetupName> =
         server.queues.ledger().setups().map(|(name, _)| name.clone()).collect();
     let mut items = Vec::new();
     for name in names {
-        if caller.may_get::<FluxSetup>(&server.client, &name.namespace, &name.name).await? {
-            items.extend(View::new(&server.queues.ledger(), &NOTHING, now()).queue(&name));
+        if caller.can_get::<FluxSetup>(&server.client, &name.namespace, &name.name).await? {
+            items.extend(
+                QueueView::new(&server.queues.ledger(), &NOTHING_ABOUT_TO_START, now())
+                    .queue(&name),
+            );
         }
     }
     Ok(Json(QueueList { items }))
@@ -65,94 +70,99 @@ pub(crate) async fn queues(
 
 /// `GET /v1/queues/NAMESPACE/NAME/pending`
 pub(crate) async fn pending(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     Path((namespace, name)): Path<(String, String)>,
-    Query(part): Query<Part>,
+    Query(part): Query<PageQuery>,
     headers: HeaderMap,
-) -> Result<Json<WaitingJobs>, Refusal> {
-    allow::<FluxSetup>(&server, &headers, &namespace, &name).await?;
+) -> Result<Json<WaitingJobs>, HttpError> {
+    authorize::<FluxSetup>(&server, &headers, &namespace, &name).await?;
     let queue = SetupName::new(&namespace, &name);
     let ledger = server.queues.ledger();
-    if ledger.read(&queue).is_none() {
+    if ledger.setup_rules(&queue).is_none() {
         return Err(not_found("FluxSetup", &namespace, &name));
     }
-    let limit = part.limit.unwrap_or(MOST).min(MOST);
-    Ok(Json(View::new(&ledger, &NOTHING, now()).waiting_jobs(&queue, part.offset, limit)))
+    let limit = part.limit.unwrap_or(MAX_JOBS).min(MAX_JOBS);
+    Ok(Json(QueueView::new(&ledger, &NOTHING_ABOUT_TO_START, now()).waiting_jobs(
+        &queue,
+        part.offset,
+        limit,
+    )))
 }
 
 /// `GET /v1/namespaces/NAMESPACE/fluxjobs/NAME`
 pub(crate) async fn why(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     Path((namespace, name)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Json<Why>, Refusal> {
-    allow::<FluxJob>(&server, &headers, &namespace, &name).await?;
+) -> Result<Json<JobExplanation>, HttpError> {
+    authorize::<FluxJob>(&server, &headers, &namespace, &name).await?;
     let reference = ObjectRef::new(&name).within(&namespace);
     let Some(job) = server.queues.jobs.get(&reference) else {
         return Err(not_found("FluxJob", &namespace, &name));
     };
-    let why = View::new(&server.queues.ledger(), &NOTHING, now()).why(&uid_of(&*job));
+    let why = QueueView::new(&server.queues.ledger(), &NOTHING_ABOUT_TO_START, now())
+        .explain(&uid_of(&*job));
     // A job that is not in one of our queues is described by its own status.
-    let own = || job.open().ok().map(|job| of_job(&job));
+    let own = || job.unpack().ok().map(|job| of_job(&job));
     Ok(Json(why.or_else(own).unwrap_or_default()))
 }
 
 /// `GET /v1/namespaces/NAMESPACE/miniclusters/NAME`
 pub(crate) async fn cluster(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     Path((namespace, name)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Json<Cluster>, Refusal> {
+) -> Result<Json<Cluster>, HttpError> {
     let minicluster = find_cluster(&server, &headers, &namespace, &name).await?;
     let now = Timestamp::now();
-    let seen = server.stores.seen(&minicluster, &server.reports, now);
-    Ok(Json(view::cluster(&minicluster, &seen)))
+    let observed = server.stores.observe(&minicluster, &server.reports, now);
+    Ok(Json(view::cluster(&minicluster, &observed)))
 }
 
 /// `GET /v1/namespaces/NAMESPACE/miniclusters/NAME/jobs`
 pub(crate) async fn cluster_jobs(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     Path((namespace, name)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Json<InstanceJobs>, Refusal> {
+) -> Result<Json<InstanceJobs>, HttpError> {
     let minicluster = find_cluster(&server, &headers, &namespace, &name).await?;
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
     Ok(Json(view::instance_jobs(server.reports.pending(uid))))
 }
 
 async fn find_cluster(
-    server: &Server,
+    server: &ServerState,
     headers: &HeaderMap,
     namespace: &str,
     name: &str,
-) -> Result<MiniCluster, Refusal> {
-    allow::<MiniCluster>(server, headers, namespace, name).await?;
+) -> Result<MiniCluster, HttpError> {
+    authorize::<MiniCluster>(server, headers, namespace, name).await?;
     let stored = server.stores.miniclusters.get(&ObjectRef::new(name).within(namespace));
     let readable = stored.and_then(|stored| stored.0.as_ref().ok().cloned());
     readable.ok_or_else(|| not_found("MiniCluster", namespace, name))
 }
 
 /// The operator's ledger already contains its own decisions.
-static NOTHING: AboutToStart = AboutToStart::none();
+static NOTHING_ABOUT_TO_START: TentativeAdmissions = TentativeAdmissions::none();
 
 /// Checks that the caller may get this object. A caller without permission does not even learn
 /// whether the object exists.
-async fn allow<K: Resource<DynamicType = ()>>(
-    server: &Server,
+async fn authorize<K: Resource<DynamicType = ()>>(
+    server: &ServerState,
     headers: &HeaderMap,
     namespace: &str,
     name: &str,
-) -> Result<(), Refusal> {
-    let caller = Caller::of(&server.client, headers).await?;
-    if caller.may_get::<K>(&server.client, namespace, name).await? {
+) -> Result<(), HttpError> {
+    let caller = Caller::authenticate(&server.client, headers).await?;
+    if caller.can_get::<K>(&server.client, namespace, name).await? {
         return Ok(());
     }
     let (kind, plural) = (K::kind(&()), K::plural(&()));
     let message =
         format!("you may not get {kind} {namespace}/{name}: this needs the verb get on {plural}");
-    Err(Refusal(StatusCode::FORBIDDEN, message))
+    Err(HttpError(StatusCode::FORBIDDEN, message))
 }
 
-fn not_found(kind: &str, namespace: &str, name: &str) -> Refusal {
-    Refusal(StatusCode::NOT_FOUND, format!("there is no {kind} {namespace}/{name}"))
+fn not_found(kind: &str, namespace: &str, name: &str) -> HttpError {
+    HttpError(StatusCode::NOT_FOUND, format!("there is no {kind} {namespace}/{name}"))
 }

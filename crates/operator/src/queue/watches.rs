@@ -1,7 +1,7 @@
 //! The watches of the queue besides those of MiniClusters. Cluster-scoped kinds are watched only if
 //! the operator serves all namespaces; without permission for them it runs without.
 
-use flux_operator_plan::queueing::namespace_room;
+use flux_operator_plan::queueing::namespace_quota;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -12,13 +12,13 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::packed::{PackedJob, pack};
+use super::packed::{PackedJob, pack_event};
 use super::queues::{GuardedJob, GuardedSetup, Queues};
-use crate::filled::Filled;
-use crate::index::{Index, Owner};
+use crate::cache_sync::SyncState;
+use crate::index::{Index, OwnerKey};
 use crate::lease::Leadership;
 use crate::tasks::Tasks;
-use crate::watches::{anew_in_each_term, api, config, prune};
+use crate::watches::{api, config, prune, restart_in_each_term};
 
 /// Starts the watches.
 pub(super) fn start(
@@ -30,92 +30,113 @@ pub(super) fn start(
     mut jobs: Writer<PackedJob>,
     setups: Writer<GuardedSetup>,
 ) {
-    let shown = all(api::<GuardedJob>(client, namespace), leadership, queues.jobs.progress());
+    let shown =
+        watch_all(api::<GuardedJob>(client, namespace), leadership, queues.jobs.sync_state());
     let to = queues.clone();
     tasks.spawn(
         "watch of FluxJobs",
-        follow(
+        apply_events(
             "FluxJob",
             shown.modify(prune_job),
             move |event| {
-                let packed = pack(&event);
+                let packed = pack_event(&event);
                 jobs.apply_watcher_event(&packed);
-                to.take_job(&event);
-                to.jobs.note(&packed);
+                to.apply_job_event(&event);
+                to.jobs.record(&packed);
             },
             || {},
         ),
     );
-    let shown = all(api::<GuardedSetup>(client, namespace), leadership, queues.setups.progress());
+    let shown =
+        watch_all(api::<GuardedSetup>(client, namespace), leadership, queues.setups.sync_state());
     let to = queues.clone();
     tasks.spawn(
         "watch of FluxSetups",
-        follow(
+        apply_events(
             "FluxSetup",
             shown.modify(prune).reflect(setups),
             move |event| {
-                to.take_setup(&event);
-                to.setups.note(&event);
+                to.apply_setup_event(&event);
+                to.setups.record(&event);
             },
             || {},
         ),
     );
-    let shown = all(api::<ResourceQuota>(client, namespace), leadership, queues.quotas.progress());
+    let shown =
+        watch_all(api::<ResourceQuota>(client, namespace), leadership, queues.quotas.sync_state());
     tasks.spawn(
         "watch of ResourceQuotas",
-        keep("ResourceQuota", shown.modify(prune), &queues.quotas, queues, |queues, owner| {
-            let quotas = queues.quotas.of(owner);
-            let room = namespace_room(quotas.iter().map(|quota| &**quota));
-            queues.ledger().put_namespace_room(&owner.0, room);
-        }),
+        update_index(
+            "ResourceQuota",
+            shown.modify(prune),
+            &queues.quotas,
+            queues,
+            |queues, owner| {
+                let quotas = queues.quotas.owned_by(owner);
+                let quota = namespace_quota(quotas.iter().map(|quota| &**quota));
+                queues.ledger().put_namespace_quota(&owner.0, quota);
+            },
+        ),
     );
     if namespace.is_some() {
-        queues.namespaces.give_up();
-        queues.classes.give_up();
+        queues.namespaces.skip_sync();
+        queues.classes.skip_sync();
         return;
     }
-    let namespaces = Api::<Labelled>::all(client.clone());
-    let shown = all(namespaces, leadership, queues.namespaces.progress());
+    let namespaces = Api::<NamespaceMetadata>::all(client.clone());
+    let shown = watch_all(namespaces, leadership, queues.namespaces.sync_state());
     tasks.spawn(
         "watch of Namespaces",
-        keep("Namespace", shown.modify(prune), &queues.namespaces, queues, |queues, owner| {
-            let found = queues.namespaces.of(owner).into_iter().next();
-            let labels = found.map(|namespace| namespace.labels().clone());
-            queues.ledger().put_namespace(&owner.1, labels);
-        }),
+        update_index(
+            "Namespace",
+            shown.modify(prune),
+            &queues.namespaces,
+            queues,
+            |queues, owner| {
+                let found = queues.namespaces.owned_by(owner).into_iter().next();
+                let labels = found.map(|namespace| namespace.labels().clone());
+                queues.ledger().put_namespace(&owner.1, labels);
+            },
+        ),
     );
     let classes = Api::<PriorityClass>::all(client.clone());
-    let shown = all(classes, leadership, queues.classes.progress());
+    let shown = watch_all(classes, leadership, queues.classes.sync_state());
     tasks.spawn(
         "watch of PriorityClasses",
-        keep("PriorityClass", shown.modify(prune), &queues.classes, queues, |queues, owner| {
-            let found = queues.classes.of(owner).into_iter().next();
-            queues.ledger().put_class(&owner.1, found.and_then(|class| class.value));
-            queues.put_jobs_of_class(&owner.1);
-        }),
+        update_index(
+            "PriorityClass",
+            shown.modify(prune),
+            &queues.classes,
+            queues,
+            |queues, owner| {
+                let found = queues.classes.owned_by(owner).into_iter().next();
+                queues.ledger().put_priority_class(&owner.1, found.and_then(|class| class.value));
+                queues.put_jobs_of_class(&owner.1);
+            },
+        ),
     );
 }
 
 /// Watches all objects of an API, listed again in each term.
-fn all<K>(
+fn watch_all<K>(
     api: Api<K>,
     leadership: &Leadership,
-    filled: Filled,
+    filled: SyncState,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static
 where
     K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let begin = move || watch(api.clone(), config()).default_backoff();
-    anew_in_each_term(leadership.clone(), filled, begin)
+    restart_in_each_term(leadership.clone(), filled, begin)
 }
 
 /// Keeps an index up to date, and calls `changed` for each owner whose objects changed.
-fn keep<K>(
+fn update_index<K>(
     kind: &'static str,
     shown: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
     index: &Index<K>,
     queues: &Queues,
-    changed: fn(&Queues, &Owner),
+    changed: fn(&Queues, &OwnerKey),
 ) -> impl Future<Output = ()> + Send + 'static
 where
     K: ResourceExt + Send + Sync + 'static,
@@ -123,19 +144,19 @@ where
     let (index, queues, unseen) = (index.clone(), queues.clone(), index.clone());
     let take = move |event| {
         let mut happened = false;
-        index.take(event, |owner| {
+        index.apply_event(event, |owner| {
             changed(&queues, owner);
             happened = true;
         });
         if happened {
-            queues.happened();
+            queues.wake_scheduler();
         }
     };
-    follow(kind, shown, take, move || unseen.give_up())
+    apply_events(kind, shown, take, move || unseen.skip_sync())
 }
 
 /// Applies all events of a watch; calls `forbidden` if the operator lacks the permission.
-async fn follow<K>(
+async fn apply_events<K>(
     kind: &'static str,
     shown: impl Stream<Item = watcher::Result<Event<K>>>,
     mut take: impl FnMut(Event<K>),
@@ -188,14 +209,14 @@ fn prune_job(job: &mut GuardedJob) {
 }
 
 /// The owner of a ResourceQuota is its namespace.
-pub(super) fn by_namespace(quota: &ResourceQuota) -> Vec<Owner> {
+pub(super) fn by_namespace(quota: &ResourceQuota) -> Vec<OwnerKey> {
     vec![(quota.namespace().unwrap_or_default(), String::new())]
 }
 
 /// A cluster-scoped object is indexed by its own name.
-pub(super) fn by_name<K: ResourceExt>(object: &K) -> Vec<Owner> {
+pub(super) fn by_name<K: ResourceExt>(object: &K) -> Vec<OwnerKey> {
     vec![(String::new(), object.name_any())]
 }
 
 /// Namespaces, of which only the metadata is read.
-pub(crate) type Labelled = PartialObjectMeta<Namespace>;
+pub(crate) type NamespaceMetadata = PartialObjectMeta<Namespace>;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_plan::queueing::admission;
-use flux_operator_queue::{Admit, Kind, Millis, Uid};
+use flux_operator_queue::{Kind, Millis, NewAdmission, Uid};
 use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
@@ -16,12 +16,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use super::ledger::Admitted;
-use super::pace::Pace;
+use super::ledger::AdmissionWrite;
 use super::queues::Queues;
+use super::rate_limit::RateLimiter;
 use super::schedule::now;
 use crate::backoff::Backoff;
-use crate::client::is_unknown;
+use crate::client::is_outcome_unknown;
 use crate::errors::chain;
 use crate::health::Health;
 use crate::lease::Leadership;
@@ -30,35 +30,38 @@ use crate::reconciler::{patch_status, replace_status};
 use crate::tasks::panic_message;
 
 /// The number of concurrent writes. An API server on two cores does not get faster with more.
-const IN_FLIGHT: usize = 64;
+const MAX_CONCURRENT_WRITES: usize = 64;
 
 /// Writes decisions.
-pub(super) struct Writer {
+pub(super) struct DecisionWriter {
     pub(super) client: Client,
     pub(super) queues: Queues,
     pub(super) leadership: Leadership,
     pub(super) health: Health,
-    pub(super) pace: Arc<Pace>,
+    pub(super) pace: Arc<RateLimiter>,
     pub(super) metrics: Metrics,
     pub(super) backoff: Backoff<Uid>,
 }
 
 /// A decision to write.
-pub(super) enum Write {
+pub(super) enum DecisionWrite {
     /// A job gets quota.
-    Admit(Admitted),
+    Admit(AdmissionWrite),
     /// The record of a MiniCluster that names a queue itself changes: it loses its quota, or its
     /// record names the setup that has replaced its own.
     Change { uid: Uid, namespace: Arc<str>, name: Arc<str>, version: u64, change: Value },
 }
 
 /// Writes all decisions, in order as far as the API server preserves it.
-pub(super) async fn write_all(mut to_write: UnboundedReceiver<Write>, writer: Arc<Writer>) {
-    let in_flight = Arc::new(Semaphore::new(IN_FLIGHT));
+pub(super) async fn write_all(
+    mut to_write: UnboundedReceiver<DecisionWrite>,
+    writer: Arc<DecisionWriter>,
+) {
+    let in_flight = Arc::new(Semaphore::new(MAX_CONCURRENT_WRITES));
     let mut writes = JoinSet::new();
     while let Some(write) = to_write.recv().await {
-        let slot = Slot::take(&in_flight).await;
-        writer.pace.turn().await;
+        let slot = WritePermit::acquire(&in_flight).await;
+        writer.pace.acquire().await;
         let writer = writer.clone();
         writes.spawn(async move { writer.write(write, slot).await });
         while let Some(written) = writes.try_join_next() {
@@ -71,86 +74,86 @@ pub(super) async fn write_all(mut to_write: UnboundedReceiver<Write>, writer: Ar
 }
 
 /// A permit for one of the concurrent writes.
-struct Slot {
-    of: Arc<Semaphore>,
+struct WritePermit {
+    semaphore: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Slot {
-    async fn take(of: &Arc<Semaphore>) -> Slot {
-        Slot { of: of.clone(), permit: of.clone().acquire_owned().await.ok() }
+impl WritePermit {
+    async fn acquire(of: &Arc<Semaphore>) -> WritePermit {
+        WritePermit { semaphore: of.clone(), permit: of.clone().acquire_owned().await.ok() }
     }
 
     /// Waits, and lets others write meanwhile: writes that keep failing must not block all others.
     async fn pause(&mut self, time: Duration) {
         self.permit = None;
         tokio::time::sleep(time).await;
-        self.permit = self.of.clone().acquire_owned().await.ok();
+        self.permit = self.semaphore.clone().acquire_owned().await.ok();
     }
 }
 
 /// The result of a write.
-enum Answer {
+enum WriteResult {
     Written,
     /// The object has changed or is deleted.
     Outdated,
     /// The API server rejected it, and will do so again.
-    Refused(kube::Error),
+    Rejected(kube::Error),
     /// It is not known whether it was executed.
     Unknown(kube::Error),
 }
 
-impl Writer {
+impl DecisionWriter {
     /// Writes one decision. A panic affects only that object: the decision is reverted, and made
     /// again after a delay.
-    async fn write(&self, write: Write, mut slot: Slot) {
+    async fn write(&self, write: DecisionWrite, mut slot: WritePermit) {
         let (what, uid, version) = match &write {
-            Write::Admit(Admitted { admit, version, .. }) => {
+            DecisionWrite::Admit(AdmissionWrite { admit, version, .. }) => {
                 (format!("{}/{}", admit.namespace, admit.name), admit.uid.clone(), *version)
             }
-            Write::Change { uid, namespace, name, version, .. } => {
+            DecisionWrite::Change { uid, namespace, name, version, .. } => {
                 (format!("{namespace}/{name}"), uid.clone(), *version)
             }
         };
         let written = async {
             match write {
-                Write::Admit(admitted) => self.admit(admitted, &mut slot).await,
-                Write::Change { uid, namespace, name, version, change } => {
+                DecisionWrite::Admit(admitted) => self.admit(admitted, &mut slot).await,
+                DecisionWrite::Change { uid, namespace, name, version, change } => {
                     self.change(&uid, (&namespace, &name), version, &change, &mut slot).await;
                 }
             }
         };
         let Err(panic) = AssertUnwindSafe(written).catch_unwind().await else { return };
         tracing::error!(object = what, panic = panic_message(&*panic), "a write panicked");
-        self.take_back(&uid, &mut slot).await;
-        self.queues.ledger().record_unchanged(&uid, version);
+        self.revert(&uid, &mut slot).await;
+        self.queues.ledger().record_write_failed(&uid, version);
     }
 
-    async fn admit(&self, admitted: Admitted, slot: &mut Slot) {
-        let Admitted { admit, version, since, freed } = admitted;
+    async fn admit(&self, admitted: AdmissionWrite, slot: &mut WritePermit) {
+        let AdmissionWrite { admit, version, since, freed_at: freed } = admitted;
         let Some(record) = self.record(&admit, version) else {
             // The job was deleted, and the watch is about to report it.
-            return self.outdated(&admit.uid);
+            return self.mark_outdated(&admit.uid);
         };
         // When this replica stops, decisions that were not sent are dropped: the next leader
         // decides again.
-        while self.leadership.decides() {
+        while self.leadership.can_start_work() {
             match self.send(&admit, &record).await {
-                Answer::Written => {
+                WriteResult::Written => {
                     self.backoff.reset(&admit.uid);
                     let waited = elapsed(since);
                     let freed = freed.map(elapsed);
-                    self.metrics.queue().admitted(&admit.admission.queue, waited, freed);
+                    self.metrics.queue().record_admission(&admit.admission.queue, waited, freed);
                     return;
                 }
-                Answer::Outdated => return self.outdated(&admit.uid),
-                Answer::Refused(error) => {
+                WriteResult::Outdated => return self.mark_outdated(&admit.uid),
+                WriteResult::Rejected(error) => {
                     self.warn(&admit, &error);
-                    return self.take_back(&admit.uid, slot).await;
+                    return self.revert(&admit.uid, slot).await;
                 }
                 // If the write was executed after all, the next attempt has an outdated version, so
                 // that quota cannot be given twice.
-                Answer::Unknown(error) => {
+                WriteResult::Unknown(error) => {
                     self.warn(&admit, &error);
                     slot.pause(self.backoff.next(admit.uid.clone())).await;
                 }
@@ -166,17 +169,17 @@ impl Writer {
         (namespace, name): (&str, &str),
         version: u64,
         change: &Value,
-        slot: &mut Slot,
+        slot: &mut WritePermit,
     ) {
-        while self.leadership.decides() {
+        while self.leadership.can_start_work() {
             let under_way = self.health.begin("change of a record");
             let sent = patch_status::<MiniCluster>(&self.client, namespace, name, change).await;
             drop(under_way);
             let Err(error) = sent else { break };
             if matches!(&error, kube::Error::Api(status) if [404, 409, 422].contains(&status.code))
             {
-                if self.queues.ledger().record_unchanged(uid, version) {
-                    self.queues.happened();
+                if self.queues.ledger().record_write_failed(uid, version) {
+                    self.queues.wake_scheduler();
                 }
                 break;
             }
@@ -189,37 +192,37 @@ impl Writer {
 
     /// Reverts an admission that could not be written, after a delay. It keeps its quota meanwhile;
     /// otherwise it would be admitted again at once.
-    async fn take_back(&self, uid: &Uid, slot: &mut Slot) {
+    async fn revert(&self, uid: &Uid, slot: &mut WritePermit) {
         slot.pause(self.backoff.next(uid.clone())).await;
-        self.queues.ledger().take_back(uid);
-        self.queues.happened();
+        self.queues.ledger().revert_admission(uid);
+        self.queues.wake_scheduler();
     }
 
     /// The job is considered again when the watch delivers what has changed.
-    fn outdated(&self, uid: &Uid) {
+    fn mark_outdated(&self, uid: &Uid) {
         self.backoff.reset(uid);
-        self.queues.ledger().refused(uid);
-        self.queues.happened();
+        self.queues.ledger().admission_refused(uid);
+        self.queues.wake_scheduler();
     }
 
-    fn warn(&self, admit: &Admit, error: &kube::Error) {
+    fn warn(&self, admit: &NewAdmission, error: &kube::Error) {
         let (job, namespace, error) = (&*admit.name, &*admit.namespace, chain(error));
         tracing::warn!(job, namespace, error, "failed to write an admission");
     }
 
     /// The admission record, for the version of the object that was decided on.
-    fn record(&self, admit: &Admit, version: u64) -> Option<Value> {
+    fn record(&self, admit: &NewAdmission, version: u64) -> Option<Value> {
         let now = Timestamp::now();
         let mut record = match admit.kind {
             Kind::FluxJob => {
                 let reference = ObjectRef::new(&admit.name).within(&admit.namespace);
                 let job = self.queues.jobs.get(&reference)?;
-                admission::of_job(&job.open().ok()?, admit, now)
+                admission::job_write(&job.unpack().ok()?, admit, now)
             }
             Kind::MiniCluster => {
                 let reference = ObjectRef::new(&admit.name).within(&admit.namespace);
                 let minicluster = self.queues.miniclusters.get(&reference)?;
-                admission::of_minicluster(minicluster.0.as_ref().ok()?, admit, now)
+                admission::minicluster_patch(minicluster.0.as_ref().ok()?, admit, now)
             }
         };
         // The stored object may be newer than the one that was decided on.
@@ -227,7 +230,7 @@ impl Writer {
         Some(record)
     }
 
-    async fn send(&self, admit: &Admit, record: &Value) -> Answer {
+    async fn send(&self, admit: &NewAdmission, record: &Value) -> WriteResult {
         let _under_way = self.health.begin("admission");
         let (namespace, name) = (&*admit.namespace, &*admit.name);
         let client = &self.client;
@@ -236,10 +239,12 @@ impl Writer {
             Kind::MiniCluster => patch_status::<MiniCluster>(client, namespace, name, record).await,
         };
         match sent {
-            Ok(_) => Answer::Written,
-            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Answer::Outdated,
-            Err(error) if is_unknown(&error) => Answer::Unknown(error),
-            Err(error) => Answer::Refused(error),
+            Ok(_) => WriteResult::Written,
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {
+                WriteResult::Outdated
+            }
+            Err(error) if is_outcome_unknown(&error) => WriteResult::Unknown(error),
+            Err(error) => WriteResult::Rejected(error),
         }
     }
 }
@@ -261,11 +266,11 @@ mod tests {
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
-    use crate::filled::Watched;
-    use crate::queue::Start;
+    use crate::cache_sync::SyncedStore;
+    use crate::queue::PreparedQueues;
 
     /// A writer whose requests panic and are counted, and an admission for it to write.
-    fn writer() -> (Writer, Admitted, Arc<AtomicUsize>) {
+    fn writer() -> (DecisionWriter, AdmissionWrite, Arc<AtomicUsize>) {
         let sent = Arc::new(AtomicUsize::new(0));
         let count = sent.clone();
         let service = tower::service_fn(move |_: Request<Body>| {
@@ -273,9 +278,9 @@ mod tests {
             async { panic!("on purpose") as Result<Response<Body>, kube::Error> }
         });
         let metrics = Metrics::new();
-        let (store, mut miniclusters) = Watched::new();
+        let (store, mut miniclusters) = SyncedStore::new();
         let (changed, _) = tokio::sync::mpsc::unbounded_channel();
-        let queues = Start::new("home", store, changed, &metrics).queues;
+        let queues = PreparedQueues::new("home", store, changed, &metrics).queues;
         let setup: FluxSetup = serde_json::from_value(json!({
             "metadata": { "name": "main", "namespace": "a", "uid": "s", "resourceVersion": "1" },
             "spec": { "quota": { "nodes": 1 } },
@@ -290,30 +295,30 @@ mod tests {
         queues.ledger().put_minicluster(&minicluster);
         miniclusters.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster))));
         let admitted = queues.ledger().cycle(now()).admit.pop().expect("there is quota");
-        let writer = Writer {
+        let writer = DecisionWriter {
             client: Client::new(service, "default"),
             queues,
             leadership: Leadership::always(),
             health: Health::default(),
-            pace: Arc::new(Pace::new(None)),
+            pace: Arc::new(RateLimiter::new(None)),
             metrics,
             backoff: Backoff::default(),
         };
         (writer, admitted, sent)
     }
 
-    async fn slot() -> Slot {
-        Slot::take(&Arc::new(Semaphore::new(1))).await
+    async fn slot() -> WritePermit {
+        WritePermit::acquire(&Arc::new(Semaphore::new(1))).await
     }
 
     /// Otherwise a few failing writes would block all others.
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_waits_lets_others_write() {
+    async fn a_paused_write_releases_its_permit() {
         let one = Arc::new(Semaphore::new(1));
-        let mut waits = Slot::take(&one).await;
+        let mut waits = WritePermit::acquire(&one).await;
         assert!(one.try_acquire().is_err());
         let pause = waits.pause(Duration::from_secs(60));
-        let other = async { Slot::take(&one).await.permit.is_some() };
+        let other = async { WritePermit::acquire(&one).await.permit.is_some() };
         let began = tokio::time::Instant::now();
         let ((), (other, at)) =
             tokio::join!(pause, async { (other.await, tokio::time::Instant::now()) });
@@ -322,19 +327,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_panics_costs_its_own_admission_and_is_decided_again() {
+    async fn an_admission_whose_write_panics_is_decided_again() {
         let (writer, admitted, sent) = writer();
         assert!(writer.queues.ledger().cycle(now()).admit.is_empty(), "it is being written");
-        writer.write(Write::Admit(admitted), slot().await).await;
+        writer.write(DecisionWrite::Admit(admitted), slot().await).await;
         assert_eq!(sent.load(Ordering::SeqCst), 1);
         assert_eq!(writer.queues.ledger().cycle(now()).admit.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_admission_that_was_not_sent_is_dropped_when_the_replica_stops() {
+    async fn an_unsent_admission_is_dropped_when_the_replica_stops() {
         let (writer, admitted, sent) = writer();
         writer.leadership.stop_deciding();
-        writer.write(Write::Admit(admitted), slot().await).await;
+        writer.write(DecisionWrite::Admit(admitted), slot().await).await;
         assert_eq!(sent.load(Ordering::SeqCst), 0);
     }
 }

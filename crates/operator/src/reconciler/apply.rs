@@ -2,7 +2,9 @@
 
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::kubernetes::CLUSTER_LABEL;
-use flux_operator_plan::{self as plan, Failure, FailureKind, MANAGER, Step, Target, TargetKind};
+use flux_operator_plan::{
+    self as plan, FIELD_MANAGER, Failure, FailureKind, Step, Target, TargetKind,
+};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
@@ -14,10 +16,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::kind::Written;
-use crate::client::is_unknown;
+use super::kind::WrittenObject;
+use crate::client::is_outcome_unknown;
 use crate::errors::chain;
-use crate::keys::{KeyError, new_keys};
+use crate::keys::{KeyGenerationError, generate_keys};
 
 /// Why a step could not be applied.
 #[derive(Debug, thiserror::Error)]
@@ -35,12 +37,12 @@ pub(super) enum ApplyError {
     #[error("failed to delete {kind} {name:?}")]
     Delete { kind: String, name: String, source: kube::Error },
     #[error("failed to generate the keys")]
-    Keys { source: KeyError },
+    Keys { source: KeyGenerationError },
 }
 
 impl ApplyError {
     /// The failure for a decision's conclusion.
-    pub(super) fn failure(&self) -> Failure {
+    pub(super) fn to_failure(&self) -> Failure {
         let kind = match self {
             ApplyError::Leftover { .. } => FailureKind::Transient,
             ApplyError::NotOurs { .. } => FailureKind::NotOurs,
@@ -72,7 +74,7 @@ fn failure_kind(error: &kube::Error) -> FailureKind {
     match error {
         kube::Error::Api(status) if status.code == 409 => FailureKind::Conflict,
         kube::Error::Api(status) if [400, 422].contains(&status.code) => FailureKind::Invalid,
-        _ if is_unknown(error) => FailureKind::Unknown,
+        _ if is_outcome_unknown(error) => FailureKind::Unknown,
         kube::Error::Api(_) => FailureKind::Refused,
         // This replica is no longer the leader; the next leader decides.
         _ => FailureKind::Transient,
@@ -80,7 +82,7 @@ fn failure_kind(error: &kube::Error) -> FailureKind {
 }
 
 /// A namespaced kind that can be read and written.
-pub(super) trait Object:
+pub(super) trait NamespacedObject:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
     + std::fmt::Debug
@@ -89,7 +91,7 @@ pub(super) trait Object:
 {
 }
 
-impl<K> Object for K where
+impl<K> NamespacedObject for K where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
         + std::fmt::Debug
@@ -99,15 +101,15 @@ impl<K> Object for K where
 }
 
 /// Executes one step for an object. Returns the written version, which the watches will deliver.
-pub(super) async fn apply<K: Object>(
+pub(super) async fn apply<K: NamespacedObject>(
     client: &Client,
     object: &K,
     step: &Step,
-) -> Result<Option<Written>, ApplyError> {
+) -> Result<Option<WrittenObject>, ApplyError> {
     let namespace = object.namespace().unwrap_or_default();
     match step {
         Step::CreateKeys(new) => {
-            let keys = new_keys(new).map_err(|source| ApplyError::Keys { source })?;
+            let keys = generate_keys(new).map_err(|source| ApplyError::Keys { source })?;
             // Secrets are not watched.
             create(client, &new.secret(&keys), CLUSTER_LABEL).await.map(|_| None)
         }
@@ -139,7 +141,7 @@ pub(super) async fn apply<K: Object>(
             plan::Object::MiniCluster(it) => apply_object(client, &**it, manager).await,
         },
         Step::Patch { target: Target { kind, name, uid }, patch } => {
-            let patch = &of_uid(patch, uid);
+            let patch = &with_uid(patch, uid);
             match kind {
                 TargetKind::Job => change::<Job>(client, &namespace, name, patch).await,
                 TargetKind::Pod => change::<Pod>(client, &namespace, name, patch).await,
@@ -156,7 +158,7 @@ pub(super) async fn apply<K: Object>(
             TargetKind::MiniCluster => delete::<MiniCluster>(client, &namespace, name, uid).await,
         },
         Step::PatchSelf(patch) => {
-            let patch = of_uid(patch, &object.uid());
+            let patch = with_uid(patch, &object.uid());
             change::<K>(client, &namespace, &object.name_any(), &patch).await
         }
         Step::DeleteSelf => {
@@ -173,11 +175,11 @@ pub(crate) async fn is_terminating(client: &Client, namespace: &str) -> Result<b
 }
 
 /// Creates or updates an object with server-side apply.
-async fn apply_object<K: Object>(
+async fn apply_object<K: NamespacedObject>(
     client: &Client,
     object: &K,
     manager: &str,
-) -> Result<Option<Written>, ApplyError> {
+) -> Result<Option<WrittenObject>, ApplyError> {
     let name = object.name_any();
     let parameters = PatchParams::apply(manager).force();
     match api(client, object).patch(&name, &parameters, &Patch::Apply(object)).await {
@@ -188,53 +190,56 @@ async fn apply_object<K: Object>(
 
 /// Creates an object unless it exists, and otherwise leaves it alone: replacing keys or a Job's
 /// template would break a running cluster.
-async fn create<K: Object>(
+async fn create<K: NamespacedObject>(
     client: &Client,
     object: &K,
     label: &str,
-) -> Result<Option<Written>, ApplyError> {
+) -> Result<Option<WrittenObject>, ApplyError> {
     match try_create(client, object, label).await? {
-        Created::New(written) | Created::Before(written) => Ok(Some(written)),
+        CreateResult::New(written) | CreateResult::Existing(written) => Ok(Some(written)),
         // Another operator's objects have the same names but not our label.
-        Created::Unlabelled => {
+        CreateResult::Unlabelled => {
             Err(ApplyError::NotOurs { kind: kind::<K>(), name: object.name_any() })
         }
     }
 }
 
 /// Creates an object, or updates it if it exists and is ours.
-async fn create_or_apply<K: Object>(
+async fn create_or_apply<K: NamespacedObject>(
     client: &Client,
     object: &K,
     label: &str,
-) -> Result<Option<Written>, ApplyError> {
+) -> Result<Option<WrittenObject>, ApplyError> {
     match try_create(client, object, label).await? {
-        Created::New(written) => Ok(Some(written)),
-        Created::Before(_) | Created::Unlabelled => apply_object(client, object, MANAGER).await,
+        CreateResult::New(written) => Ok(Some(written)),
+        CreateResult::Existing(_) | CreateResult::Unlabelled => {
+            apply_object(client, object, FIELD_MANAGER).await
+        }
     }
 }
 
 /// The result of creating an owned object.
-enum Created {
+enum CreateResult {
     /// It was created.
-    New(Written),
+    New(WrittenObject),
     /// It existed already.
-    Before(Written),
+    Existing(WrittenObject),
     /// It existed already, without the label by which we find our objects.
     Unlabelled,
 }
 
-async fn try_create<K: Object>(
+async fn try_create<K: NamespacedObject>(
     client: &Client,
     object: &K,
     label: &str,
-) -> Result<Created, ApplyError> {
+) -> Result<CreateResult, ApplyError> {
     let (name, kind) = (object.name_any(), kind::<K>());
     let failed = |source| ApplyError::Create { kind: kind.clone(), name: name.clone(), source };
     let api: Api<K> = api(client, object);
-    let parameters = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
+    let parameters =
+        PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
     match api.create(&parameters, object).await {
-        Ok(created) => return Ok(Created::New(written::<K>(created.meta()))),
+        Ok(created) => return Ok(CreateResult::New(written::<K>(created.meta()))),
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
         Err(source) => return Err(failed(source)),
     }
@@ -246,8 +251,8 @@ async fn try_create<K: Object>(
         wanted.is_some_and(|wanted| owners.iter().any(|owner| same(owner, wanted)))
     };
     match (owned(|one, other| one.uid == other.uid), labelled) {
-        (true, true) => Ok(Created::Before(written::<K>(existing.meta()))),
-        (true, false) => Ok(Created::Unlabelled),
+        (true, true) => Ok(CreateResult::Existing(written::<K>(existing.meta()))),
+        (true, false) => Ok(CreateResult::Unlabelled),
         (false, true) if owned(|one, other| one.kind == other.kind && one.name == other.name) => {
             Err(ApplyError::Leftover { kind, name })
         }
@@ -257,7 +262,7 @@ async fn try_create<K: Object>(
 
 /// A merge patch that applies only to the object with this uid: the API server rejects a change of
 /// the uid.
-fn of_uid(patch: &Value, uid: &Option<String>) -> Value {
+fn with_uid(patch: &Value, uid: &Option<String>) -> Value {
     let mut patch = patch.clone();
     if let Some(uid) = uid {
         patch["metadata"]["uid"] = uid.as_str().into();
@@ -267,34 +272,35 @@ fn of_uid(patch: &Value, uid: &Option<String>) -> Value {
 
 /// Whether the API server rejected a change of the uid: the intended object is deleted, and another
 /// one has its name.
-fn is_of_another(status: &Status) -> bool {
+fn is_uid_mismatch(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
 }
 
 /// Changes an object with a merge patch. A deleted object needs no change.
-async fn change<K: Object>(
+async fn change<K: NamespacedObject>(
     client: &Client,
     namespace: &str,
     name: &str,
     patch: &Value,
-) -> Result<Option<Written>, ApplyError> {
+) -> Result<Option<WrittenObject>, ApplyError> {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let parameters = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+    let parameters =
+        PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     match api.patch_metadata(name, &parameters, &Patch::Merge(patch)).await {
         Ok(changed) => Ok(Some(written::<K>(changed.meta()))),
-        Err(kube::Error::Api(status)) if status.code == 404 || is_of_another(&status) => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 || is_uid_mismatch(&status) => Ok(None),
         Err(source) => Err(ApplyError::Change { kind: kind::<K>(), name: name.to_owned(), source }),
     }
 }
 
 /// Deletes an object with everything it owns; with a uid, only the object with that uid.
-async fn delete<K: Object>(
+async fn delete<K: NamespacedObject>(
     client: &Client,
     namespace: &str,
     name: &str,
     uid: &Option<String>,
-) -> Result<Option<Written>, ApplyError> {
+) -> Result<Option<WrittenObject>, ApplyError> {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let preconditions = Preconditions { uid: uid.clone(), ..Preconditions::default() };
     let parameters = DeleteParams::background().preconditions(preconditions);
@@ -307,18 +313,18 @@ async fn delete<K: Object>(
     }
 }
 
-fn api<K: Object>(client: &Client, object: &K) -> Api<K> {
+fn api<K: NamespacedObject>(client: &Client, object: &K) -> Api<K> {
     Api::namespaced(client.clone(), &object.namespace().unwrap_or_default())
 }
 
-fn written<K: Object>(metadata: &ObjectMeta) -> Written {
-    Written {
+fn written<K: NamespacedObject>(metadata: &ObjectMeta) -> WrittenObject {
+    WrittenObject {
         kind: kind::<K>(),
         name: metadata.name.clone().unwrap_or_default(),
         version: metadata.resource_version.clone(),
     }
 }
 
-fn kind<K: Object>() -> String {
+fn kind<K: NamespacedObject>() -> String {
     K::kind(&()).into_owned()
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use flux_operator_plan::broken::unreadable;
+use flux_operator_plan::unreconcilable::unreadable;
 use flux_operator_plan::{Conclude, Decision};
 use flux_operator_wire::Drain;
 use k8s_openapi::NamespaceResourceScope;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 /// A kind of object that is reconciled. What to do is decided in [`decide`](Kind::decide), which is
 /// pure; the other methods give access to state.
-pub trait Kind: Send + Sync + 'static {
+pub trait ReconciledKind: Send + Sync + 'static {
     /// The stored form of an object: the object, or the error if it cannot be deserialized. Its
     /// metadata has at least the name and the uid.
     type Stored: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -58,7 +58,7 @@ pub trait Kind: Send + Sync + 'static {
     fn observe(&self, object: &Self::Object, now: Timestamp) -> Option<Self::Observed>;
 
     /// Queries the API server for what else the decision needs.
-    fn ask(
+    fn query(
         &self,
         client: &Client,
         object: &Self::Object,
@@ -81,16 +81,16 @@ pub trait Kind: Send + Sync + 'static {
     }
 
     /// The resource version that the watches have delivered for an object we wrote.
-    fn shown(&self, object: &Self::Object, written: &Written) -> Option<String>;
+    fn observed_version(&self, object: &Self::Object, written: &WrittenObject) -> Option<String>;
 
     /// When a status that is not urgent may be written.
-    fn turn(&self, object: &Self::Object) -> Turn {
+    fn status_turn(&self, object: &Self::Object) -> WriteTime {
         let _ = object;
-        Turn::Now
+        WriteTime::Now
     }
 
     /// Called after a status was written.
-    fn status_written(&self, object: &Self::Object, status: &Self::Status) {
+    fn on_status_written(&self, object: &Self::Object, status: &Self::Status) {
         let _ = (object, status);
     }
 
@@ -98,25 +98,25 @@ pub trait Kind: Send + Sync + 'static {
     fn conditions(object: &Self::Object) -> Option<&[Condition]>;
 
     /// The status that reports why an object cannot be deserialized.
-    fn unreadable(invalid: &InvalidObject, now: Timestamp) -> Value {
+    fn unreadable_status(invalid: &InvalidObject, now: Timestamp) -> Value {
         unreadable(Self::CONDITION, &invalid.metadata, &invalid.error, now)
     }
 }
 
 /// When a status may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum WriteTime {
     /// Now.
     Now,
     /// After this delay.
-    In(Duration),
+    After(Duration),
     /// In the next reconciliation that the kind requests.
-    WhenAsked,
+    WhenRequested,
 }
 
 /// An object that was written, with its new resource version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenObject {
     /// Its kind.
     pub kind: String,
     /// Its name.
@@ -125,9 +125,12 @@ pub struct Written {
     pub version: Option<String>,
 }
 
-impl Written {
+impl WrittenObject {
     /// Whether it is this object.
-    pub(super) fn is_of<K: ResourceExt + Resource<DynamicType = ()>>(&self, object: &K) -> bool {
+    pub(super) fn is_version_of<K: ResourceExt + Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+    ) -> bool {
         self.kind == K::kind(&()) && self.name == object.name_any()
     }
 }

@@ -6,7 +6,7 @@
 //!          back off, or requeue ◄── write Events ◄── write the status ◄──┘
 //! ```
 //!
-//! A [`Kind`] defines how its objects are stored, observed and decided on; everything else is here.
+//! A [`ReconciledKind`] defines how its objects are stored, observed and decided on; everything else is here.
 //! A reconciliation does not depend on what triggered it, may be cut off after any `await`, and
 //! writes nothing if nothing has to change. A panic affects only its object: it is logged, reported
 //! in the object's condition, and the object is retried with backoff.
@@ -21,8 +21,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flux_operator_plan::broken::operator_error;
 use flux_operator_plan::status::Urgency;
+use flux_operator_plan::unreconcilable::operator_error;
 use flux_operator_plan::{Conclusion, Decision, Failure, Outcome};
 use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
@@ -33,22 +33,22 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
 use crate::errors::chain;
-use crate::replica::Common;
+use crate::replica::ReplicaContext;
 use crate::tasks::panic_message;
-use write::Answer;
+use write::StatusResult;
 
 pub(crate) use apply::is_terminating;
-pub use kind::{Kind, Turn, Written};
+pub use kind::{ReconciledKind, WriteTime, WrittenObject};
 pub(crate) use memory::Memory;
 pub use run::run_kind;
-pub(crate) use run::{Pacing, forget};
+pub(crate) use run::{RunLimits, forget_deleted};
 pub(crate) use write::{patch_status, replace_status};
 
 /// How long a non-urgent status change is deferred, so that later changes are combined with it.
-const COALESCE: Duration = Duration::from_millis(500);
+const COALESCE_DELAY: Duration = Duration::from_millis(500);
 
 /// Added to a requeue delay, so that the requeue is never early.
-const LATE: Duration = Duration::from_millis(10);
+const REQUEUE_MARGIN: Duration = Duration::from_millis(10);
 
 /// Why a reconciliation failed. It is retried with backoff.
 #[derive(Debug, thiserror::Error)]
@@ -75,13 +75,13 @@ impl ReconcileError {
 /// Reconciles the objects of one kind.
 pub(crate) struct Reconciler<K> {
     kind: K,
-    common: Common,
+    common: ReplicaContext,
     recorder: Recorder,
     memory: Arc<Memory>,
 }
 
-impl<K: Kind> Reconciler<K> {
-    pub(crate) fn new(kind: K, common: &Common, memory: Arc<Memory>) -> Reconciler<K> {
+impl<K: ReconciledKind> Reconciler<K> {
+    pub(crate) fn new(kind: K, common: &ReplicaContext, memory: Arc<Memory>) -> Reconciler<K> {
         let recorder = Recorder::new(common.client.clone(), Reporter::from("flux-operator"));
         Reconciler { kind, common: common.clone(), recorder, memory }
     }
@@ -89,19 +89,19 @@ impl<K: Kind> Reconciler<K> {
     /// Reconciles an object if this replica is the leader. A new leader reconciles all objects.
     pub(crate) async fn reconcile(&self, stored: &K::Stored) -> Result<Action, ReconcileError> {
         let _under_way = self.common.health.begin(K::NAME);
-        if !self.common.leadership.decides() {
+        if !self.common.leadership.can_start_work() {
             return Ok(Action::await_change());
         }
-        let _running = self.common.metrics.reconcile_begins();
+        let _running = self.common.metrics.start_reconcile();
         let begun = Instant::now();
         let result = AssertUnwindSafe(self.reconcile_stored(stored)).catch_unwind().await;
         let result = match result {
             Ok(result) => result,
             Err(panic) => Err(self.report_panic(stored, panic_message(&*panic)).await),
         };
-        self.common.metrics.reconciled(K::NAME, begun.elapsed(), result.is_ok());
+        self.common.metrics.record_reconcile(K::NAME, begun.elapsed(), result.is_ok());
         if let Err(error) = &result {
-            self.common.metrics.failed(K::NAME, error.reason());
+            self.common.metrics.record_failure(K::NAME, error.reason());
         }
         result
     }
@@ -125,11 +125,11 @@ impl<K: Kind> Reconciler<K> {
         };
         let metadata = object.meta();
         let uid = metadata.uid.as_deref().unwrap_or_default();
-        let shown = |written: &Written| match written.is_of(&*object) {
+        let shown = |written: &WrittenObject| match written.is_version_of(&*object) {
             true => metadata.resource_version.clone(),
-            false => self.kind.shown(&object, written),
+            false => self.kind.observed_version(&object, written),
         };
-        if let Some(wait) = self.memory.unshown(uid, shown) {
+        if let Some(wait) = self.memory.wait_for_own_writes(uid, shown) {
             // The watch triggers the next reconciliation; this requeue is for a watch that is
             // disconnected.
             return Ok(Action::requeue(wait));
@@ -139,14 +139,14 @@ impl<K: Kind> Reconciler<K> {
             // The watch triggers the next reconciliation once more is known.
             return Ok(Action::await_change());
         };
-        self.kind.ask(&self.common.client, &object, &mut observed).await;
+        self.kind.query(&self.common.client, &object, &mut observed).await;
         let decision = self.kind.decide(&object, &observed);
         self.kind.assign(&object, decision.lead_work.as_ref());
         let result = self.apply(&object, &decision).await;
         let Some((outcome, reason)) = result else { return Ok(Action::await_change()) };
-        if decision.steps.iter().take(outcome.done).any(|step| step.is_of_self()) {
+        if decision.steps.iter().take(outcome.done).any(|step| step.changes_self()) {
             // The decision was computed from an outdated object; the watch delivers the new one.
-            self.memory.succeeded(uid);
+            self.memory.reset_failures(uid);
             return Ok(Action::await_change());
         }
         let conclusion = decision.conclude(&outcome);
@@ -156,12 +156,12 @@ impl<K: Kind> Reconciler<K> {
         }
         if outcome.failure.is_some() {
             // A transient failure, which may take a while to resolve.
-            return Ok(Action::requeue(self.memory.wait_for_transient(uid)));
+            return Ok(Action::requeue(self.memory.back_off_transient(uid)));
         }
-        self.memory.succeeded(uid);
+        self.memory.reset_failures(uid);
         let until = conclusion.requeue_at.map(|until| {
             let left = until.duration_since(now);
-            Duration::try_from(left).unwrap_or_default() + LATE
+            Duration::try_from(left).unwrap_or_default() + REQUEUE_MARGIN
         });
         Ok(match [deferred, until].into_iter().flatten().min() {
             Some(delay) => Action::requeue(delay),
@@ -178,19 +178,19 @@ impl<K: Kind> Reconciler<K> {
     ) -> Option<(Outcome, &'static str)> {
         let uid = object.meta().uid.as_deref().unwrap_or_default();
         for (done, step) in decision.steps.iter().enumerate() {
-            if !self.common.leadership.leads() {
+            if !self.common.leadership.is_leader() {
                 return None;
             }
             match apply::apply(&self.common.client, object, step).await {
                 Ok(written) => {
                     written.into_iter().for_each(|it| self.memory.expect(uid, it));
-                    if step.is_of_self() {
+                    if step.changes_self() {
                         // The remaining steps were computed from the object as it was before.
                         return Some((Outcome { done: done + 1, failure: None }, ""));
                     }
                 }
                 Err(error) => {
-                    let failure = Some(error.failure());
+                    let failure = Some(error.to_failure());
                     return Some((Outcome { done, failure }, error.reason()));
                 }
             }
@@ -209,33 +209,33 @@ impl<K: Kind> Reconciler<K> {
         let Some(status) = &conclusion.status else { return Ok(None) };
         let turn = match conclusion.urgency {
             Urgency::None => {
-                self.memory.not_deferred(uid);
+                self.memory.clear_deferred(uid);
                 return Ok(None);
             }
-            Urgency::Now => Turn::Now,
-            Urgency::Soon => self.memory.turn(uid, COALESCE),
-            Urgency::Later => self.kind.turn(object),
+            Urgency::Now => WriteTime::Now,
+            Urgency::Soon => self.memory.defer(uid, COALESCE_DELAY),
+            Urgency::Later => self.kind.status_turn(object),
         };
         match turn {
-            Turn::Now => {}
-            Turn::In(wait) => return Ok(Some(wait)),
-            Turn::WhenAsked => return Ok(None),
+            WriteTime::Now => {}
+            WriteTime::After(wait) => return Ok(Some(wait)),
+            WriteTime::WhenRequested => return Ok(None),
         }
-        if !self.common.leadership.leads() {
+        if !self.common.leadership.is_leader() {
             return Ok(None);
         }
         match write::write_status(&self.common.client, object, status).await {
-            Ok(Answer::Written(written)) => {
-                self.memory.not_deferred(uid);
+            Ok(StatusResult::Written(written)) => {
+                self.memory.clear_deferred(uid);
                 self.memory.expect(uid, written);
-                self.kind.status_written(object, status);
+                self.kind.on_status_written(object, status);
                 let about = object.object_ref(&());
                 write::write_events(&self.recorder, &about, &conclusion.events).await;
                 Ok(None)
             }
             // The object has changed or is deleted; the watch delivers that and triggers the next
             // reconciliation.
-            Ok(Answer::Outdated) => Ok(None),
+            Ok(StatusResult::Outdated) => Ok(None),
             Err(error) => Err(ReconcileError::Status(error)),
         }
     }
@@ -248,14 +248,14 @@ impl<K: Kind> Reconciler<K> {
     ) -> Result<Action, ReconcileError> {
         let metadata: &ObjectMeta = &invalid.metadata;
         let uid = metadata.uid.as_deref().unwrap_or_default();
-        if !self.memory.reported(uid, metadata.generation) {
+        if !self.memory.is_reported(uid, metadata.generation) {
             let (kind, error) = (K::NAME, &invalid.error);
             let (name, namespace) = (&metadata.name, &metadata.namespace);
             tracing::warn!(kind, name, namespace, error, "failed to deserialize an object");
-            let status = K::unreadable(invalid, Timestamp::now());
+            let status = K::unreadable_status(invalid, Timestamp::now());
             let written =
                 write::patch_own_status::<K::Object>(&self.common.client, metadata, status);
-            if let Answer::Written(_) = written.await.map_err(ReconcileError::Status)? {
+            if let StatusResult::Written(_) = written.await.map_err(ReconcileError::Status)? {
                 self.memory.set_reported(uid, metadata.generation);
             }
         }
@@ -272,7 +272,7 @@ impl<K: Kind> Reconciler<K> {
             && let Some(before) = K::conditions(&object)
         {
             let (uid, generation) = (object.uid().unwrap_or_default(), object.meta().generation);
-            if !self.memory.reported(&uid, generation) {
+            if !self.memory.is_reported(&uid, generation) {
                 tracing::error!(
                     kind,
                     name,
@@ -285,9 +285,9 @@ impl<K: Kind> Reconciler<K> {
                 let written =
                     write::patch_own_status::<K::Object>(&self.common.client, metadata, status);
                 match written.await {
-                    Ok(Answer::Written(_)) => self.memory.set_reported(&uid, generation),
+                    Ok(StatusResult::Written(_)) => self.memory.set_reported(&uid, generation),
                     // The watch delivers what has changed, and the panic is reported then.
-                    Ok(Answer::Outdated) => {}
+                    Ok(StatusResult::Outdated) => {}
                     Err(error) => {
                         let error = chain(&error);
                         tracing::warn!(kind, name, namespace, error, "failed to report a panic");

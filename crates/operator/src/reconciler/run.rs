@@ -17,40 +17,40 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::kind::Kind;
+use super::kind::ReconciledKind;
 use super::{Memory, Reconciler};
-use crate::filled::Watched;
+use crate::cache_sync::SyncedStore;
 use crate::lease::{Election, Term};
-use crate::replica::{Common, RunError, lead};
+use crate::replica::{ReplicaContext, RunError, run_replica};
 use crate::tasks::Tasks;
-use crate::watches::{anew_in_each_term, api, config};
+use crate::watches::{api, config, restart_in_each_term};
 
 /// How many objects are reconciled concurrently, and how long changes are collected.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pacing {
+pub(crate) struct RunLimits {
     pub(crate) concurrency: u16,
     pub(crate) debounce: Duration,
 }
 
-impl<K: Kind> Reconciler<K> {
+impl<K: ReconciledKind> Reconciler<K> {
     /// Once this replica is the leader and `filled` reports that everything was listed in its term,
     /// reconciles all objects in the store, and then the objects named by `changes`.
     pub(crate) async fn run(
         self,
         store: Store<K::Stored>,
         mut changes: UnboundedReceiver<ObjectRef<K::Stored>>,
-        pacing: Pacing,
+        pacing: RunLimits,
         filled: impl AsyncFn(Term),
     ) {
-        let term = discard_until(self.common.leadership.until_it_leads(), &mut changes).await;
+        let term = discard_until(self.common.leadership.wait_until_leader(), &mut changes).await;
         // A decision from an incomplete list would create objects a second time.
         filled(term).await;
-        let Pacing { concurrency, debounce } = pacing;
+        let RunLimits { concurrency, debounce } = pacing;
         // Only the watches trigger reconciliations: they send the names of changed objects.
         Controller::for_stream(stream::pending(), store)
             .with_config(Config::default().concurrency(concurrency).debounce(debounce))
             .reconcile_on(UnboundedReceiverStream::new(changes))
-            .reconcile_all_on(once_and_no_more())
+            .reconcile_all_on(once_then_pending())
             .run(
                 |stored, reconciler: Arc<Reconciler<K>>| async move {
                     reconciler.reconcile(&stored).await
@@ -66,25 +66,25 @@ impl<K: Kind> Reconciler<K> {
 
 /// Runs one kind until `stop`: watches it, and reconciles it while this replica is the leader. For
 /// a controller that is a program of its own.
-pub async fn run_kind<K: Kind>(
+pub async fn run_kind<K: ReconciledKind>(
     client: Client,
     namespace: Option<String>,
     kind: K,
     election: Option<Election>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    lead(client, election, stop, |common, _| {
+    run_replica(client, election, stop, |common, _| {
         let mut tasks = Tasks::default();
         let (changed, changes) = mpsc::unbounded_channel();
-        let (store, writer) = Watched::<K::Stored>::new();
+        let (store, writer) = SyncedStore::<K::Stored>::new();
         let memory: Arc<Memory> = Arc::default();
         let watch =
             watch(common.clone(), namespace, (store.clone(), writer), memory.clone(), changed);
         tasks.spawn(K::NAME, watch);
         let reconciler = Reconciler::new(kind, common, memory);
         let all = (*store).clone();
-        let filled = async move |term| store.filled(term).await;
-        let pacing = Pacing { concurrency: 16, debounce: Duration::ZERO };
+        let filled = async move |term| store.wait_until_synced(term).await;
+        let pacing = RunLimits { concurrency: 16, debounce: Duration::ZERO };
         tasks.spawn("reconciler", reconciler.run(all, changes, pacing, filled));
         tasks
     })
@@ -93,9 +93,9 @@ pub async fn run_kind<K: Kind>(
 
 /// Fills a store, and sends the names of changed objects.
 async fn watch<S>(
-    common: Common,
+    common: ReplicaContext,
     namespace: Option<String>,
-    (store, writer): (Watched<S>, Writer<S>),
+    (store, writer): (SyncedStore<S>, Writer<S>),
     memory: Arc<Memory>,
     changed: UnboundedSender<ObjectRef<S>>,
 ) where
@@ -108,14 +108,14 @@ async fn watch<S>(
         + 'static,
 {
     let begin = || watcher(api(&common.client, namespace.as_deref()), config()).default_backoff();
-    let mut events = anew_in_each_term(common.leadership.clone(), store.progress(), begin)
+    let mut events = restart_in_each_term(common.leadership.clone(), store.sync_state(), begin)
         .reflect(writer)
         .boxed();
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
-                store.note(&event);
-                forget(&memory, &event, &store);
+                store.record(&event);
+                forget_deleted(&memory, &event, &store);
                 let names = match event {
                     Event::Apply(object) | Event::Delete(object) => {
                         vec![ObjectRef::from_obj(&object)]
@@ -135,7 +135,7 @@ async fn watch<S>(
 }
 
 /// Forgets what was remembered about deleted objects.
-pub(crate) fn forget<S>(memory: &Memory, event: &Event<S>, store: &Store<S>)
+pub(crate) fn forget_deleted<S>(memory: &Memory, event: &Event<S>, store: &Store<S>)
 where
     S: Resource<DynamicType = ()> + Clone + 'static,
 {
@@ -167,6 +167,6 @@ async fn discard_until<T, K>(
 }
 
 /// A stream with one item now, and none later.
-fn once_and_no_more() -> impl Stream<Item = ()> + Send + 'static {
+fn once_then_pending() -> impl Stream<Item = ()> + Send + 'static {
     stream::once(std::future::ready(())).chain(stream::pending())
 }

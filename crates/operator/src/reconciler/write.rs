@@ -1,6 +1,6 @@
 //! Writes statuses and Events for any kind.
 
-use flux_operator_plan::status::News;
+use flux_operator_plan::status::NewEvent;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,27 +11,27 @@ use kube::{Client, Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::kind::Written;
+use super::kind::WrittenObject;
 use crate::errors::chain;
 
 /// The result of writing a status.
-pub(super) enum Answer {
+pub(super) enum StatusResult {
     /// It was written.
-    Written(Written),
+    Written(WrittenObject),
     /// The object has changed since the status was computed, or is deleted.
     Outdated,
 }
 
 /// The part of a response that is read: the rest may not be deserializable.
 #[derive(Deserialize)]
-struct Stored {
+struct PartialObject {
     #[serde(default)]
-    metadata: Version,
+    metadata: PartialMetadata,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Version {
+struct PartialMetadata {
     resource_version: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn write_status<K>(
     client: &Client,
     object: &K,
     status: &impl Serialize,
-) -> Result<Answer, kube::Error>
+) -> Result<StatusResult, kube::Error>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
@@ -55,7 +55,7 @@ where
     });
     let namespace = object.namespace().unwrap_or_default();
     let name = object.name_any();
-    answer::<K>(&name, replace_status::<K>(client, &namespace, &name, &changed).await)
+    status_result::<K>(&name, replace_status::<K>(client, &namespace, &name, &changed).await)
 }
 
 /// Changes the status of exactly this version of an object, which need not be deserializable.
@@ -63,7 +63,7 @@ pub(super) async fn patch_own_status<K>(
     client: &Client,
     metadata: &ObjectMeta,
     status: Value,
-) -> Result<Answer, kube::Error>
+) -> Result<StatusResult, kube::Error>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
@@ -71,17 +71,22 @@ where
     let name = metadata.name.as_deref().unwrap_or_default();
     let version = &metadata.resource_version;
     let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
-    answer::<K>(name, patch_status::<K>(client, namespace, name, &patch).await)
+    status_result::<K>(name, patch_status::<K>(client, namespace, name, &patch).await)
 }
 
-fn answer<K>(name: &str, result: Result<Option<String>, kube::Error>) -> Result<Answer, kube::Error>
+fn status_result<K>(
+    name: &str,
+    result: Result<Option<String>, kube::Error>,
+) -> Result<StatusResult, kube::Error>
 where
     K: Resource<DynamicType = ()>,
 {
     let (kind, name) = (K::kind(&()).into_owned(), name.to_owned());
     match result {
-        Ok(version) => Ok(Answer::Written(Written { kind, name, version })),
-        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(Answer::Outdated),
+        Ok(version) => Ok(StatusResult::Written(WrittenObject { kind, name, version })),
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {
+            Ok(StatusResult::Outdated)
+        }
         Err(error) => Err(error),
     }
 }
@@ -99,7 +104,7 @@ where
     let request = Request::new(K::url_path(&(), Some(namespace)))
         .patch_subresource("status", name, &PatchParams::default(), &Patch::Merge(patch))
         .map_err(kube::Error::BuildRequest)?;
-    client.request::<Stored>(request).await.map(|stored| stored.metadata.resource_version)
+    client.request::<PartialObject>(request).await.map(|stored| stored.metadata.resource_version)
 }
 
 /// Replaces a status. Returns the new resource version.
@@ -116,17 +121,21 @@ where
     let request = Request::new(K::url_path(&(), Some(namespace)))
         .replace_subresource("status", name, &PostParams::default(), body)
         .map_err(kube::Error::BuildRequest)?;
-    client.request::<Stored>(request).await.map(|stored| stored.metadata.resource_version)
+    client.request::<PartialObject>(request).await.map(|stored| stored.metadata.resource_version)
 }
 
 /// Writes Events about an object.
-pub(super) async fn write_events(recorder: &Recorder, about: &ObjectReference, events: &[News]) {
-    for news in events {
+pub(super) async fn write_events(
+    recorder: &Recorder,
+    about: &ObjectReference,
+    events: &[NewEvent],
+) {
+    for events in events {
         let event = Event {
-            type_: if news.good { EventType::Normal } else { EventType::Warning },
-            reason: news.reason.clone(),
-            note: Some(news.note.clone()),
-            action: news.about.into(),
+            type_: if events.is_normal { EventType::Normal } else { EventType::Warning },
+            reason: events.reason.clone(),
+            note: Some(events.note.clone()),
+            action: events.condition.into(),
             secondary: None,
         };
         // A lost Event must not fail the reconciliation: the status has the same information.

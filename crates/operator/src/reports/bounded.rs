@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn an_honest_report_is_kept_as_it_is() {
+    fn a_normal_report_is_stored_unchanged() {
         let state = InstanceState {
             drained: drained("4-7", "2026-01-01T00:00:00Z", "5,7"),
             last_error: "e".repeat(MAX_ERROR),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use axum::http::HeaderMap;
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::{LastReport, matters};
+use flux_operator_plan::{LastReport, needs_reconciliation};
 use flux_operator_wire::InstanceState;
 use flux_operator_wire::names::header;
 use flux_operator_wire::seal::{self, Exchange, MAX_SEAL_BYTES, Message, SealKey};
@@ -13,8 +13,8 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use super::bounded::bounded;
-use super::{LookUp, Reports, Said, nonces};
-use crate::stores::{Guarded, reference};
+use super::{KeyLookup, Reports, StoredReport, nonces};
+use crate::stores::{GuardedMiniCluster, reference};
 
 /// The maximum length of each header. Uids have 36 characters and nonces 32, and an agent may add a
 /// word to its pod's uid.
@@ -22,24 +22,24 @@ const MAX_BYTES: usize = MAX_SEAL_BYTES;
 
 /// The headers by which an agent identifies itself.
 #[derive(Clone, Debug)]
-pub(super) struct Speaker {
+pub(super) struct AgentHeaders {
     pub(super) cluster_uid: String,
     pub(super) pod_uid: String,
     pub(super) nonce: String,
     pub(super) seal: String,
 }
 
-impl Speaker {
+impl AgentHeaders {
     /// Reads the headers of a request. None if one is missing or too long.
-    pub(super) fn of(headers: &HeaderMap) -> Option<Speaker> {
+    pub(super) fn parse(headers: &HeaderMap) -> Option<AgentHeaders> {
         let header = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
-        let speaker = Speaker {
+        let speaker = AgentHeaders {
             cluster_uid: header(header::CLUSTER)?,
             pod_uid: header(header::POD)?,
             nonce: header(header::NONCE).unwrap_or_default(),
             seal: header(header::SEAL)?,
         };
-        let Speaker { cluster_uid, pod_uid, nonce, seal } = &speaker;
+        let AgentHeaders { cluster_uid, pod_uid, nonce, seal } = &speaker;
         let is_short = [cluster_uid, pod_uid, nonce, seal].iter().all(|s| s.len() <= MAX_BYTES);
         is_short.then_some(speaker)
     }
@@ -51,7 +51,7 @@ impl Speaker {
     }
 
     /// The seal of a response, in the same form as the seal of the request.
-    pub(super) fn seal_answer(&self, key: &SealKey, status: u16, body: &[u8]) -> String {
+    pub(super) fn seal_response(&self, key: &SealKey, status: u16, body: &[u8]) -> String {
         let answer = match self.is_directed() {
             true => Message::Answer { status, body },
             false => Message::Plain(body),
@@ -59,7 +59,7 @@ impl Speaker {
         key.seal(self.exchange(&self.nonce), answer)
     }
 
-    fn sealed(&self, key: &SealKey, body: &[u8]) -> bool {
+    fn is_sealed_with(&self, key: &SealKey, body: &[u8]) -> bool {
         let request = match self.is_directed() {
             true => Message::Request(body),
             false => Message::Plain(body),
@@ -74,48 +74,48 @@ impl Speaker {
 }
 
 /// The result of checking a request.
-pub(super) enum Outcome {
+pub(super) enum SealCheck {
     /// Sealed with the cluster's key and the nonce that we issued.
-    Heard,
+    Valid,
     /// Sealed with the cluster's key, but not with the nonce that we issued: the agent or the
     /// operator was restarted.
-    Stale,
+    StaleNonce,
     /// Not sealed with the cluster's key.
-    Refused,
+    Invalid,
 }
 
 impl Reports {
     /// Checks a request. The check uses up the nonce, whatever the result.
-    pub(super) fn check(&self, key: &SealKey, speaker: &Speaker, body: &[u8]) -> Outcome {
-        if !speaker.sealed(key, body) {
-            return Outcome::Refused;
+    pub(super) fn check(&self, key: &SealKey, speaker: &AgentHeaders, body: &[u8]) -> SealCheck {
+        if !speaker.is_sealed_with(key, body) {
+            return SealCheck::Invalid;
         }
         match self.nonces().take(&speaker.cluster_uid, &speaker.pod_uid) {
-            Some(given) if given == speaker.nonce => Outcome::Heard,
-            _ => Outcome::Stale,
+            Some(given) if given == speaker.nonce => SealCheck::Valid,
+            _ => SealCheck::StaleNonce,
         }
     }
 
     /// Issues a nonce for the next request of an agent of this cluster.
-    pub(super) fn give_nonce(
+    pub(super) fn issue_nonce(
         &self,
         minicluster: &MiniCluster,
-        speaker: &Speaker,
+        speaker: &AgentHeaders,
     ) -> Option<String> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let Speaker { cluster_uid, pod_uid, .. } = speaker;
-        self.nonces().give(cluster_uid, pod_uid, &nonce, nonces::max_agents(minicluster));
+        let AgentHeaders { cluster_uid, pod_uid, .. } = speaker;
+        self.nonces().issue(cluster_uid, pod_uid, &nonce, nonces::max_agents(minicluster));
         Some(nonce)
     }
 
     /// Stores a report of a lead, and requests a reconciliation if the report has a relevant
     /// change.
-    pub(super) fn keep(
+    pub(super) fn store(
         &self,
         minicluster: &MiniCluster,
-        speaker: &Speaker,
+        speaker: &AgentHeaders,
         state: InstanceState,
         now: Timestamp,
     ) {
@@ -123,41 +123,41 @@ impl Reports {
         let cluster = clusters.entry(speaker.cluster_uid.clone()).or_default();
         let (pod, state) = (speaker.pod_uid.clone(), bounded(state));
         let before = cluster.last.as_ref().filter(|said| said.pod == pod);
-        let matters = matters(before.map(|said| &said.report), &state, now);
-        let (report, about) = (LastReport { state, received: now }, about(minicluster));
-        cluster.last = Some(Said { pod, report, about, told_old: false });
+        let matters = needs_reconciliation(before.map(|said| &said.report), &state, now);
+        let (report, about) = (LastReport { state, received: now }, object_ref(minicluster));
+        cluster.last = Some(StoredReport { pod, report, minicluster: about, is_marked_old: false });
         if matters {
-            self.ask_for_reconciliation(minicluster);
+            self.request_reconciliation(minicluster);
         }
     }
 
     /// Records that the Secret with a cluster's key is missing.
-    pub(super) fn lose_key(&self, minicluster: &MiniCluster, uid: &str) {
+    pub(super) fn mark_key_lost(&self, minicluster: &MiniCluster, uid: &str) {
         let mut clusters = self.lock();
         let cluster = clusters.entry(uid.to_owned()).or_default();
         if !std::mem::replace(&mut cluster.lost_key, true) {
-            self.ask_for_reconciliation(minicluster);
+            self.request_reconciliation(minicluster);
         }
     }
 
-    fn ask_for_reconciliation(&self, minicluster: &MiniCluster) {
+    fn request_reconciliation(&self, minicluster: &MiniCluster) {
         // The receiver is dropped only while the operator stops; a lost request does not matter
         // then.
-        let _ = self.changed.send(about(minicluster));
+        let _ = self.changed.send(object_ref(minicluster));
     }
 
     /// The cluster's key, if it is cached.
-    pub(super) fn known_key(&self, uid: &str) -> Option<SealKey> {
+    pub(super) fn cached_key(&self, uid: &str) -> Option<SealKey> {
         self.lock().get(uid)?.key.clone()
     }
 
     /// The lock that a task holds while it reads the cluster's key.
-    pub(super) fn look_up(&self, uid: &str) -> LookUp {
+    pub(super) fn key_lookup(&self, uid: &str) -> KeyLookup {
         self.lock().entry(uid.to_owned()).or_default().look_up.clone()
     }
 
     /// Caches a cluster's key, and forgets clusters that are not in `there`.
-    pub(super) fn remember_key(&self, uid: &str, key: SealKey, there: &HashSet<String>) {
+    pub(super) fn cache_key(&self, uid: &str, key: SealKey, there: &HashSet<String>) {
         self.nonces().retain(there);
         let mut clusters = self.lock();
         clusters.retain(|uid, _| there.contains(uid));
@@ -167,6 +167,6 @@ impl Reports {
     }
 }
 
-fn about(minicluster: &MiniCluster) -> ObjectRef<Guarded> {
+fn object_ref(minicluster: &MiniCluster) -> ObjectRef<GuardedMiniCluster> {
     reference(&(minicluster.namespace().unwrap_or_default(), minicluster.name_any()))
 }

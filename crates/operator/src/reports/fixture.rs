@@ -9,9 +9,9 @@ use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 
 use super::Reports;
-use crate::filled::Watched;
+use crate::cache_sync::SyncedStore;
 use crate::health::Health;
-use crate::http::Server;
+use crate::http::ServerState;
 use crate::index::Index;
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
@@ -22,24 +22,25 @@ pub(super) fn key() -> SealKey {
 }
 
 /// A replica that has cached the cluster's key, and has no API server.
-pub(super) fn server_with_key(leadership: Leadership) -> Server {
+pub(super) fn server_with_key(leadership: Leadership) -> ServerState {
     let nobody = tower::service_fn(async |_: Request<Body>| {
         Err::<Response<Body>, _>(std::io::Error::other("there is no API server"))
     });
     let server = server(leadership, Client::new(nobody, "default"));
-    server.reports.remember_key("uid", key(), &std::iter::once("uid".to_owned()).collect());
+    server.reports.cache_key("uid", key(), &std::iter::once("uid".to_owned()).collect());
     server
 }
 
 /// A replica that has not read the cluster's key yet.
-pub(super) fn server(leadership: Leadership, client: Client) -> Server {
-    let (miniclusters, mut writer) = Watched::new();
+pub(super) fn server(leadership: Leadership, client: Client) -> ServerState {
+    let (miniclusters, mut writer) = SyncedStore::new();
     writer.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster()))));
     let metrics = Metrics::new();
     let (changed, _) = tokio::sync::mpsc::unbounded_channel();
     let queues =
-        crate::queue::Start::new("default", miniclusters.clone(), changed, &metrics).queues;
-    Server {
+        crate::queue::PreparedQueues::new("default", miniclusters.clone(), changed, &metrics)
+            .queues;
+    ServerState {
         client,
         stores: Stores {
             miniclusters,

@@ -8,7 +8,7 @@ mod bounded;
 mod exchange;
 #[cfg(test)]
 mod fixture;
-mod look_up;
+mod key_lookup;
 mod nonces;
 mod pending;
 mod server;
@@ -26,63 +26,69 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::lock::lock;
-use crate::stores::Guarded;
-use crate::watches::Changed;
+use crate::stores::GuardedMiniCluster;
+use crate::watches::ChangeSender;
 use nonces::Nonces;
-use pending::Pending;
-use work::Wanted;
+use pending::PendingList;
+use work::DesiredWork;
 
 pub(crate) use server::report;
 
 /// The last reports of all clusters. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Reports {
-    clusters: Arc<Mutex<HashMap<String, Cluster>>>,
+    clusters: Arc<Mutex<HashMap<String, ClusterReports>>>,
     nonces: Arc<Mutex<Nonces>>,
     /// Receives the MiniClusters whose status may have changed.
-    changed: Changed,
+    changed: ChangeSender,
     /// Notified on every change of a pod, for agents that wait for an address.
-    pods_moved: watch::Sender<()>,
+    pods_changed: watch::Sender<()>,
     /// Since when reports have been received.
     since: Timestamp,
 }
 
 /// How often to check for outdated reports.
-const AGE_PERIOD: Duration = Duration::from_secs(5);
+const AGE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-type LookUp = Arc<tokio::sync::Mutex<Option<Instant>>>;
+type KeyLookup = Arc<tokio::sync::Mutex<Option<Instant>>>;
 
 /// The reporting state of one cluster.
 #[derive(Default)]
-struct Cluster {
+struct ClusterReports {
     key: Option<SealKey>,
     /// Whether the Secret with the key is missing.
     lost_key: bool,
     /// Locked while the key is looked up; contains the time of the last failed lookup.
-    look_up: LookUp,
-    last: Option<Said>,
+    look_up: KeyLookup,
+    last: Option<StoredReport>,
     /// The desired state that the lead maintains.
-    wanted: watch::Sender<Wanted>,
+    desired: watch::Sender<DesiredWork>,
     /// The pending jobs of the instance, while a client asks for them.
-    pending: Pending,
+    pending: PendingList,
 }
 
 /// The last report of a cluster.
-struct Said {
+struct StoredReport {
     /// The uid of the pod that sent it.
     pod: String,
     report: LastReport,
     /// The MiniCluster whose status shows it.
-    about: ObjectRef<Guarded>,
+    minicluster: ObjectRef<GuardedMiniCluster>,
     /// Whether a reconciliation was already requested because the report is outdated.
-    told_old: bool,
+    is_marked_old: bool,
 }
 
 impl Reports {
     /// No reports yet. MiniClusters whose status may have changed are sent to `changed`.
-    pub(crate) fn new(changed: Changed) -> Reports {
+    pub(crate) fn new(changed: ChangeSender) -> Reports {
         let (pods_moved, since) = (watch::channel(()).0, Timestamp::now());
-        Reports { clusters: Arc::default(), nonces: Arc::default(), changed, pods_moved, since }
+        Reports {
+            clusters: Arc::default(),
+            nonces: Arc::default(),
+            changed,
+            pods_changed: pods_moved,
+            since,
+        }
     }
 
     /// The last report of the lead of the cluster with this uid, and the uid of its pod.
@@ -95,21 +101,21 @@ impl Reports {
     /// Requests a reconciliation of every cluster whose last report becomes too old to be shown,
     /// and forgets pending jobs that no client asks for any more.
     pub(crate) async fn watch_age(self) {
-        let mut ticks = tokio::time::interval(AGE_PERIOD);
+        let mut ticks = tokio::time::interval(AGE_CHECK_INTERVAL);
         loop {
             ticks.tick().await;
-            self.tell_old(Timestamp::now());
+            self.mark_old(Timestamp::now());
             self.forget_pending();
         }
     }
 
-    fn tell_old(&self, now: Timestamp) {
+    fn mark_old(&self, now: Timestamp) {
         let mut clusters = self.lock();
         let said = clusters.values_mut().filter_map(|cluster| cluster.last.as_mut());
-        for said in said.filter(|said| !said.told_old && said.report.is_old(now)) {
-            said.told_old = true;
+        for said in said.filter(|said| !said.is_marked_old && said.report.is_stale(now)) {
+            said.is_marked_old = true;
             // The receiver is dropped only while the operator stops.
-            let _ = self.changed.send(said.about.clone());
+            let _ = self.changed.send(said.minicluster.clone());
         }
     }
 
@@ -124,11 +130,11 @@ impl Reports {
     }
 
     /// Wakes agents that wait for an address.
-    pub(crate) fn pods_moved(&self) {
-        self.pods_moved.send_replace(());
+    pub(crate) fn notify_pods_changed(&self) {
+        self.pods_changed.send_replace(());
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Cluster>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, ClusterReports>> {
         lock(&self.clusters)
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Nonces {
 impl Nonces {
     /// Stores a nonce, which replaces the pod's last one. If a cluster has more than `most`, its
     /// others are forgotten: most of those belong to pods that were replaced.
-    pub(super) fn give(&mut self, cluster_uid: &str, pod_uid: &str, nonce: &str, most: usize) {
+    pub(super) fn issue(&mut self, cluster_uid: &str, pod_uid: &str, nonce: &str, most: usize) {
         let pods = self.clusters.entry(cluster_uid.to_owned()).or_default();
         if pods.len() >= most && !pods.contains_key(pod_uid) {
             self.count -= pods.len();
@@ -81,10 +81,10 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_is_used_once_and_by_its_pod() {
+    fn a_nonce_can_be_used_once_and_only_by_its_pod() {
         let mut nonces = Nonces::default();
-        nonces.give("a", "pod", "1", 9);
-        nonces.give("a", "pod", "2", 9);
+        nonces.issue("a", "pod", "1", 9);
+        nonces.issue("a", "pod", "2", 9);
         assert_eq!(nonces.take("a", "other"), None);
         assert_eq!(nonces.take("b", "pod"), None);
         assert_eq!(nonces.take("a", "pod").as_deref(), Some("2"));
@@ -93,23 +93,23 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_invents_pods_is_bounded_by_its_size() {
+    fn the_nonces_of_a_hostile_cluster_are_limited_by_its_size() {
         let mut nonces = Nonces::default();
-        nonces.give("honest", "pod", "1", 9);
+        nonces.issue("honest", "pod", "1", 9);
         for pod in 0..10_000 {
-            nonces.give("hostile", &pod.to_string(), "1", 20);
+            nonces.issue("hostile", &pod.to_string(), "1", 20);
             assert!(given(&nonces, "hostile") <= 20);
         }
         assert_eq!(nonces.take("honest", "pod").as_deref(), Some("1"));
     }
 
     #[test]
-    fn many_clusters_that_invent_pods_lose_theirs_first() {
+    fn many_hostile_clusters_lose_their_nonces_first() {
         let mut nonces = Nonces::default();
-        nonces.give("honest", "pod", "1", 9);
+        nonces.issue("honest", "pod", "1", 9);
         for cluster in 0..20 {
             for pod in 0..MAX_PER_CLUSTER {
-                nonces.give(&cluster.to_string(), &pod.to_string(), "1", MAX_PER_CLUSTER);
+                nonces.issue(&cluster.to_string(), &pod.to_string(), "1", MAX_PER_CLUSTER);
             }
             assert!(nonces.count <= MAX_NONCES);
         }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_a_cluster_counts_whatever_it_is() {
+    fn the_limit_follows_any_cluster_size() {
         let most = |size, max_size| {
             let mut minicluster = MiniCluster::new("a", Default::default());
             (minicluster.spec.size, minicluster.spec.max_size) = (size, max_size);

@@ -15,64 +15,65 @@ use flux_operator_wire::seal::SealKey;
 use flux_operator_wire::{Reply, Report, Work};
 use k8s_openapi::jiff::Timestamp;
 
-use super::exchange::{Outcome, Speaker};
+use super::exchange::{AgentHeaders, SealCheck};
 use super::nonces::max_agents;
 use super::work;
-use crate::connections::Slot;
-use crate::http::Server;
+use crate::connections::ConnectionGuard;
+use crate::http::ServerState;
 
 /// How long the request of an agent that needs the lead's address is kept open: shorter than the
 /// timeouts of proxies that may be in between.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LEAD_POLL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum size of a report whose request is kept open: the report is kept in memory meanwhile.
-const MAX_HELD: usize = 2048;
+const MAX_LONG_POLL_BODY: usize = 2048;
 
 pub(crate) async fn report(
-    State(server): State<Server>,
-    Extension(slot): Extension<Arc<Slot>>,
+    State(server): State<ServerState>,
+    Extension(slot): Extension<Arc<ConnectionGuard>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     let metrics = &server.metrics;
-    let Some(speaker) = Speaker::of(&headers) else {
-        metrics.report("malformed");
+    let Some(speaker) = AgentHeaders::parse(&headers) else {
+        metrics.count_report("malformed");
         return (StatusCode::BAD_REQUEST, "a header is missing or too long").into_response();
     };
     let known = server.stores.by_uid(&speaker.cluster_uid);
     let Some(Ok(minicluster)) = known.as_deref().map(|known| &known.0) else {
-        metrics.report("unknown-cluster");
+        metrics.count_report("unknown-cluster");
         return (StatusCode::NOT_FOUND, "no such cluster").into_response();
     };
     let Some(key) = server.key(minicluster, &speaker.cluster_uid).await else {
-        metrics.report("no-key");
+        metrics.count_report("no-key");
         return (StatusCode::SERVICE_UNAVAILABLE, "the cluster has no key").into_response();
     };
     match server.reports.check(&key, &speaker, &body) {
-        Outcome::Refused => {
-            metrics.report("refused");
+        SealCheck::Invalid => {
+            metrics.count_report("refused");
             StatusCode::FORBIDDEN.into_response()
         }
         // Only an agent with the key learns the address of the leader.
-        Outcome::Stale | Outcome::Heard if !server.leadership.leads() => {
-            metrics.report("sent-on");
-            server.send_on(minicluster, &key, &speaker)
+        SealCheck::StaleNonce | SealCheck::Valid if !server.leadership.is_leader() => {
+            metrics.count_report("sent-on");
+            server.redirect(minicluster, &key, &speaker)
         }
-        Outcome::Stale => {
-            metrics.report("stale");
+        SealCheck::StaleNonce => {
+            metrics.count_report("stale");
             let reply = Reply::default();
             server.reply(StatusCode::UNAUTHORIZED, minicluster, &key, &speaker, reply)
         }
-        Outcome::Heard => {
+        SealCheck::Valid => {
             let Ok(said) = Report::parse(&body) else {
-                metrics.report("malformed");
+                metrics.count_report("malformed");
                 return (StatusCode::BAD_REQUEST, "not a report").into_response();
             };
-            metrics.report("heard");
-            let may_hold = body.len() <= MAX_HELD;
+            metrics.count_report("heard");
+            let may_hold = body.len() <= MAX_LONG_POLL_BODY;
             // The request may be kept open for long: only what is needed stays in memory.
             drop((headers, body));
-            let hold = || may_hold && slot.hold(&speaker.cluster_uid, max_agents(minicluster));
+            let hold =
+                || may_hold && slot.start_long_poll(&speaker.cluster_uid, max_agents(minicluster));
             let work = server.work(minicluster, &speaker, said, hold).await;
             let reply = Reply { work, ..Reply::default() };
             server.reply(StatusCode::OK, minicluster, &key, &speaker, reply)
@@ -80,28 +81,33 @@ pub(crate) async fn report(
     }
 }
 
-impl Server {
+impl ServerState {
     /// A sealed response, with the nonce for the next request.
     fn reply(
         &self,
         status: StatusCode,
         minicluster: &MiniCluster,
         key: &SealKey,
-        speaker: &Speaker,
+        speaker: &AgentHeaders,
         reply: Reply,
     ) -> Response {
-        let Some(nonce) = self.reports.give_nonce(minicluster, speaker) else {
+        let Some(nonce) = self.reports.issue_nonce(minicluster, speaker) else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
         let reply = Reply { nonce, ..reply };
         let body = serde_json::to_vec(&reply).expect("a reply can be serialized");
-        let seal = speaker.seal_answer(key, status.as_u16(), &body);
+        let seal = speaker.seal_response(key, status.as_u16(), &body);
         (status, [(header::SEAL, seal)], body).into_response()
     }
 
     /// The response of a replica that is not the leader. If there is currently no leader, the agent
     /// retries later.
-    fn send_on(&self, minicluster: &MiniCluster, key: &SealKey, speaker: &Speaker) -> Response {
+    fn redirect(
+        &self,
+        minicluster: &MiniCluster,
+        key: &SealKey,
+        speaker: &AgentHeaders,
+    ) -> Response {
         let leader = self.leadership.leader().map(|address| address.to_string());
         let status = match leader {
             Some(_) => StatusCode::MISDIRECTED_REQUEST,
@@ -115,7 +121,7 @@ impl Server {
     async fn work(
         &self,
         minicluster: &MiniCluster,
-        speaker: &Speaker,
+        speaker: &AgentHeaders,
         said: Report,
         hold: impl FnOnce() -> bool,
     ) -> Vec<Work> {
@@ -123,24 +129,24 @@ impl Server {
         let (uid, lists) = (&speaker.cluster_uid, speaker.is_directed());
         match said {
             Report::LeadWanted => {
-                let lead = self.lead(minicluster, patience(PATIENCE)).await;
+                let lead = self.wait_for_lead(minicluster, patience(LEAD_POLL_TIMEOUT)).await;
                 return lead.map(Work::Lead).into_iter().collect();
             }
             Report::WorkWanted { known } => {
-                let patience = patience(work::PATIENCE);
-                return self.reports.other_work(uid, &known, lists, patience).await;
+                let patience = patience(work::WORK_POLL_TIMEOUT);
+                return self.reports.wait_for_other_work(uid, &known, lists, patience).await;
             }
             Report::Instance(state) => {
-                self.reports.keep(minicluster, speaker, state, Timestamp::now());
+                self.reports.store(minicluster, speaker, state, Timestamp::now());
             }
-            Report::Pending(page) => self.reports.keep_pending(uid, page),
+            Report::Pending(page) => self.reports.store_pending(uid, page),
         }
         self.reports.work(uid, lists)
     }
 
     /// The lead's address, waiting up to `patience` until it has one.
-    async fn lead(&self, minicluster: &MiniCluster, patience: Duration) -> Option<IpAddr> {
-        let mut moved = self.reports.pods_moved.subscribe();
+    async fn wait_for_lead(&self, minicluster: &MiniCluster, patience: Duration) -> Option<IpAddr> {
+        let mut moved = self.reports.pods_changed.subscribe();
         let found = async {
             loop {
                 if let Some(address) = self.stores.lead_address(minicluster) {
@@ -167,7 +173,7 @@ mod tests {
     const POD: &str = "pod";
 
     /// A request, sealed with the right key or another one.
-    struct Ask<'a> {
+    struct TestRequest<'a> {
         key: SealKey,
         pod: &'a str,
         nonce: &'a str,
@@ -176,16 +182,26 @@ mod tests {
         first_build: bool,
     }
 
-    impl Default for Ask<'_> {
+    impl Default for TestRequest<'_> {
         fn default() -> Self {
-            Ask { key: key(), pod: POD, nonce: "", report: Report::LeadWanted, first_build: false }
+            TestRequest {
+                key: key(),
+                pod: POD,
+                nonce: "",
+                report: Report::LeadWanted,
+                first_build: false,
+            }
         }
     }
 
-    impl Ask<'_> {
+    impl TestRequest<'_> {
         /// Sends the request. Returns the status, and the reply if its seal is valid for this
         /// request.
-        async fn of(&self, server: &Server, slot: Slot) -> (StatusCode, Option<Reply>) {
+        async fn send(
+            &self,
+            server: &ServerState,
+            slot: ConnectionGuard,
+        ) -> (StatusCode, Option<Reply>) {
             let exchange = Exchange { cluster_uid: "uid", pod_uid: self.pod, nonce: self.nonce };
             let body = match (self.first_build, &self.report) {
                 (true, Report::Instance(_)) => br#"{"rank":0,"programStarted":true}"#.to_vec(),
@@ -218,45 +234,49 @@ mod tests {
         }
     }
 
-    fn slot(connections: &Connections) -> Slot {
+    fn slot(connections: &Connections) -> ConnectionGuard {
         connections.admit([127, 0, 0, 1].into(), Duration::from_secs(600)).0
     }
 
-    fn new_slot() -> Slot {
+    fn new_slot() -> ConnectionGuard {
         slot(&Connections::new(10_000))
     }
 
     #[tokio::test]
-    async fn a_replica_that_does_not_lead_sends_agents_on_to_the_one_that_does() {
+    async fn a_replica_that_is_not_leader_redirects_agents_to_the_leader() {
         let leader = "10.0.0.1:8080";
         let server = server_with_key(Leadership::elsewhere(leader.parse().unwrap()));
-        let (status, reply) = Ask::default().of(&server, new_slot()).await;
+        let (status, reply) = TestRequest::default().send(&server, new_slot()).await;
         assert_eq!(status, StatusCode::MISDIRECTED_REQUEST);
         assert_eq!(reply.unwrap().leader.as_deref(), Some(leader));
-        let stranger = Ask { key: SealKey::from_bytes([8; 32]), ..Ask::default() };
-        let (status, reply) = stranger.of(&server, new_slot()).await;
+        let stranger = TestRequest { key: SealKey::from_bytes([8; 32]), ..TestRequest::default() };
+        let (status, reply) = stranger.send(&server, new_slot()).await;
         assert_eq!((status, reply), (StatusCode::FORBIDDEN, None), "the leader was revealed");
     }
 
     #[tokio::test]
-    async fn the_leader_gives_a_nonce_to_who_has_none() {
+    async fn the_leader_issues_a_nonce_to_an_agent_without_one() {
         let server = server_with_key(Leadership::always());
-        let (status, reply) = Ask::default().of(&server, new_slot()).await;
+        let (status, reply) = TestRequest::default().send(&server, new_slot()).await;
         let reply = reply.unwrap();
         assert_eq!((status, reply.leader), (StatusCode::UNAUTHORIZED, None));
         assert!(!reply.nonce.is_empty());
     }
 
     #[tokio::test]
-    async fn agents_of_the_first_build_are_heard_and_answered_in_their_way() {
+    async fn reports_of_agents_of_the_first_build_are_accepted_and_answered() {
         let server = server_with_key(Leadership::always());
         for first_build in [true, false] {
             let state = InstanceState { program_started: true, ..InstanceState::default() };
-            let ask =
-                || Ask { report: Report::Instance(state.clone()), first_build, ..Ask::default() };
-            let (_, reply) = ask().of(&server, new_slot()).await;
+            let ask = || TestRequest {
+                report: Report::Instance(state.clone()),
+                first_build,
+                ..TestRequest::default()
+            };
+            let (_, reply) = ask().send(&server, new_slot()).await;
             let nonce = reply.unwrap().nonce;
-            let (status, reply) = Ask { nonce: &nonce, ..ask() }.of(&server, new_slot()).await;
+            let (status, reply) =
+                TestRequest { nonce: &nonce, ..ask() }.send(&server, new_slot()).await;
             assert_eq!(status, StatusCode::OK);
             assert!(reply.is_some(), "sealed in the form of the request");
             let (pod, last) = server.reports.last("uid").unwrap();
@@ -265,38 +285,44 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_that_no_pod_has_are_refused_although_they_are_sealed() {
+    async fn overlong_headers_are_rejected_even_if_sealed() {
         let server = server_with_key(Leadership::always());
         let long = "x".repeat(7000);
-        for ask in [Ask { pod: &long, ..Ask::default() }, Ask { nonce: &long, ..Ask::default() }] {
-            let (status, reply) = ask.of(&server, new_slot()).await;
+        for ask in [
+            TestRequest { pod: &long, ..TestRequest::default() },
+            TestRequest { nonce: &long, ..TestRequest::default() },
+        ] {
+            let (status, reply) = ask.send(&server, new_slot()).await;
             assert_eq!((status, reply), (StatusCode::BAD_REQUEST, None));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_agent_is_held_when_its_seal_is_right_and_few_others_are() {
+    async fn a_request_is_kept_open_if_its_seal_is_valid_and_few_others_are_open() {
         let server = server_with_key(Leadership::always());
         let connections = Connections::new(10_000);
         let report = Report::WorkWanted { known: Vec::new() };
         let start = Instant::now();
-        let stranger =
-            Ask { key: SealKey::from_bytes([8; 32]), report: report.clone(), ..Ask::default() };
-        assert_eq!(stranger.of(&server, slot(&connections)).await.0, StatusCode::FORBIDDEN);
-        let first = Ask { report: report.clone(), ..Ask::default() };
-        let (_, reply) = first.of(&server, slot(&connections)).await;
+        let stranger = TestRequest {
+            key: SealKey::from_bytes([8; 32]),
+            report: report.clone(),
+            ..TestRequest::default()
+        };
+        assert_eq!(stranger.send(&server, slot(&connections)).await.0, StatusCode::FORBIDDEN);
+        let first = TestRequest { report: report.clone(), ..TestRequest::default() };
+        let (_, reply) = first.send(&server, slot(&connections)).await;
         assert_eq!(start.elapsed(), Duration::ZERO, "a request without a nonce is not kept open");
         let nonce = reply.unwrap().nonce;
-        let ask = Ask { nonce: &nonce, report: report.clone(), ..Ask::default() };
-        let (status, reply) = ask.of(&server, slot(&connections)).await;
-        assert_eq!((status, start.elapsed()), (StatusCode::OK, work::PATIENCE));
+        let ask = TestRequest { nonce: &nonce, report: report.clone(), ..TestRequest::default() };
+        let (status, reply) = ask.send(&server, slot(&connections)).await;
+        assert_eq!((status, start.elapsed()), (StatusCode::OK, work::WORK_POLL_TIMEOUT));
         let nonce = reply.unwrap().nonce;
-        let others: Vec<Slot> = std::iter::repeat_with(|| slot(&connections))
-            .take_while(|slot| slot.hold("uid", usize::MAX))
+        let others: Vec<ConnectionGuard> = std::iter::repeat_with(|| slot(&connections))
+            .take_while(|slot| slot.start_long_poll("uid", usize::MAX))
             .collect();
         let start = Instant::now();
-        let ask = Ask { nonce: &nonce, report, ..Ask::default() };
-        let (status, reply) = ask.of(&server, slot(&connections)).await;
+        let ask = TestRequest { nonce: &nonce, report, ..TestRequest::default() };
+        let (status, reply) = ask.send(&server, slot(&connections)).await;
         assert_eq!((status, start.elapsed()), (StatusCode::OK, Duration::ZERO));
         drop(others);
         // The memory of a request that is kept open is limited too.
@@ -304,8 +330,8 @@ mod tests {
         let ranks = ranks.join(",").parse().unwrap();
         let known = vec![Work::Drain(Drain { ranks, since: String::new() })];
         let report = Report::WorkWanted { known };
-        let ask = Ask { nonce: &reply.unwrap().nonce, report, ..Ask::default() };
-        let (status, _) = ask.of(&server, slot(&connections)).await;
+        let ask = TestRequest { nonce: &reply.unwrap().nonce, report, ..TestRequest::default() };
+        let (status, _) = ask.send(&server, slot(&connections)).await;
         assert_eq!((status, start.elapsed()), (StatusCode::OK, Duration::ZERO));
     }
 }

@@ -10,18 +10,18 @@ use super::Reports;
 
 /// How long the request of a lead that waits for work is kept open: long enough that polling costs
 /// little, and shorter than the 30 seconds after which some networks drop an idle connection.
-pub(super) const PATIENCE: Duration = Duration::from_secs(25);
+pub(super) const WORK_POLL_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// The desired state that the lead of a cluster maintains.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct DesiredWork {
     /// Which ranks to drain; None before that was decided.
     drain: Option<Drain>,
     /// Whether to list pending jobs.
     pub(super) pending: bool,
 }
 
-impl Wanted {
+impl DesiredWork {
     /// As work for an agent; agents of the first build do not support lists.
     fn work(&self, lists: bool) -> Vec<Work> {
         let drain = self.drain.clone().map(Work::Drain);
@@ -35,7 +35,7 @@ impl Reports {
     pub(crate) fn set_drain(&self, uid: &str, drain: Option<Drain>) {
         let mut clusters = self.lock();
         let cluster = clusters.entry(uid.to_owned()).or_default();
-        cluster.wanted.send_if_modified(|wanted| {
+        cluster.desired.send_if_modified(|wanted| {
             let differs = wanted.drain != drain;
             wanted.drain = drain;
             differs
@@ -44,18 +44,18 @@ impl Reports {
 
     /// The lead's current work.
     pub(super) fn work(&self, uid: &str, lists: bool) -> Vec<Work> {
-        self.follow(uid).borrow().work(lists)
+        self.subscribe_work(uid).borrow().work(lists)
     }
 
     /// The lead's work once it differs from `known`, or `known` after `patience`.
-    pub(super) async fn other_work(
+    pub(super) async fn wait_for_other_work(
         &self,
         uid: &str,
         known: &[Work],
         lists: bool,
         patience: Duration,
     ) -> Vec<Work> {
-        let mut wanted = self.follow(uid);
+        let mut wanted = self.subscribe_work(uid);
         let other = wanted.wait_for(|wanted| wanted.drain.is_some() && wanted.work(lists) != known);
         match tokio::time::timeout(patience, other).await {
             Ok(Ok(wanted)) => wanted.work(lists),
@@ -64,8 +64,8 @@ impl Reports {
         }
     }
 
-    fn follow(&self, uid: &str) -> watch::Receiver<Wanted> {
-        self.lock().entry(uid.to_owned()).or_default().wanted.subscribe()
+    fn subscribe_work(&self, uid: &str) -> watch::Receiver<DesiredWork> {
+        self.lock().entry(uid.to_owned()).or_default().desired.subscribe()
     }
 }
 
@@ -88,13 +88,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lead_that_waits_hears_of_other_work_at_once() {
+    async fn a_waiting_lead_gets_changed_work_at_once() {
         let reports = reports();
         reports.set_drain("uid", drain("2"));
         let known = reports.work("uid", true);
         assert_eq!(known, work(&drain("2")));
-        let told = reports.other_work("uid", &[], true, PATIENCE).await;
-        assert_eq!(told, known);
+        let reported = reports.wait_for_other_work("uid", &[], true, WORK_POLL_TIMEOUT).await;
+        assert_eq!(reported, known);
         let change = async {
             reports.set_drain("other", drain("7"));
             reports.set_drain("uid", drain("2"));
@@ -102,31 +102,37 @@ mod tests {
             reports.set_drain("uid", drain("3"));
         };
         let start = tokio::time::Instant::now();
-        let (told, ()) = tokio::join!(reports.other_work("uid", &known, true, PATIENCE), change);
-        assert_eq!(told, work(&drain("3")));
+        let (reported, ()) = tokio::join!(
+            reports.wait_for_other_work("uid", &known, true, WORK_POLL_TIMEOUT),
+            change
+        );
+        assert_eq!(reported, work(&drain("3")));
         assert_eq!(start.elapsed().as_secs(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_operator_that_does_not_know_yet_takes_nothing_back() {
+    async fn an_operator_without_a_decision_does_not_revoke_work() {
         let known = work(&drain("2"));
-        assert_eq!(reports().other_work("uid", &known, true, PATIENCE).await, known);
+        assert_eq!(
+            reports().wait_for_other_work("uid", &known, true, WORK_POLL_TIMEOUT).await,
+            known
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn jobs_are_listed_while_somebody_asks_for_them() {
+    async fn jobs_are_listed_while_a_client_asks_for_them() {
         let reports = reports();
         reports.set_drain("uid", drain(""));
         assert_eq!(reports.pending("uid"), None);
         let both = [work(&drain("")), vec![Work::ListPending]].concat();
         assert_eq!(reports.work("uid", true), both);
         assert_eq!(reports.work("uid", false), work(&drain("")), "an agent of the first build");
-        reports.keep_pending("uid", PendingPage::default());
+        reports.store_pending("uid", PendingPage::default());
         assert_eq!(reports.pending("uid"), Some(Vec::new()));
         tokio::time::advance(Duration::from_secs(61)).await;
         reports.forget_pending();
         assert_eq!(reports.work("uid", true), work(&drain("")));
-        reports.keep_pending("uid", PendingPage::default());
+        reports.store_pending("uid", PendingPage::default());
         assert_eq!(reports.pending("uid"), None, "no client asked for it any more");
         assert_eq!(reports.pending("other"), None);
     }

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 type Queries = Arc<Mutex<Vec<(Instant, String)>>>;
 
 /// A client of an empty API server whose watches never send an event, and the received queries.
-fn silent_watches() -> (Client, Queries) {
-    let asked = Queries::default();
-    let notes = asked.clone();
+fn silent_api_server() -> (Client, Queries) {
+    let requested = Queries::default();
+    let notes = requested.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let body = match query.contains("watch=true") {
@@ -25,28 +25,30 @@ fn silent_watches() -> (Client, Queries) {
         notes.lock().unwrap().push((Instant::now(), query));
         async move { Ok::<_, kube::Error>(Response::new(body)) }
     });
-    (Client::new(service, "default"), asked)
+    (Client::new(service, "default"), requested)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_has_gone_silent_is_taken_up_again_within_seconds() {
-    let (client, asked) = silent_watches();
+async fn a_silent_watch_is_restarted_within_seconds() {
+    let (client, requested) = silent_api_server();
     let api: Api<Pod> = api(&client, None);
     let events = watcher(api, config()).default_backoff().boxed();
     let _ = tokio::time::timeout(Duration::from_secs(100), events.count()).await;
-    let asked = asked.lock().unwrap();
-    let watches: Vec<_> = asked.iter().filter(|(_, query)| query.contains("watch=true")).collect();
+    let requested = requested.lock().unwrap();
+    let watches: Vec<_> =
+        requested.iter().filter(|(_, query)| query.contains("watch=true")).collect();
     assert!(watches[0].1.contains("timeoutSeconds=10"), "the API server is to end it: {watches:?}");
     let silence = watches[1].0 - watches[0].0;
     assert!(silence <= Duration::from_secs(20), "noticed after {silence:?}");
-    assert_eq!(asked.len() - watches.len(), 1, "nothing is listed again: {asked:?}");
+    assert_eq!(requested.len() - watches.len(), 1, "nothing is listed again: {requested:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_lists_again_when_it_comes_to_lead() {
+async fn a_replica_lists_again_when_it_becomes_leader() {
     let leadership = Leadership::elsewhere("10.0.0.1:1".parse().unwrap());
-    let (client, asked) = silent_watches();
-    let lists = || asked.lock().unwrap().iter().filter(|it| !it.1.contains("watch=true")).count();
+    let (client, requested) = silent_api_server();
+    let lists =
+        || requested.lock().unwrap().iter().filter(|it| !it.1.contains("watch=true")).count();
     let index = Index::<Pod>::new();
     let watch = follow(&client, &leadership, &index);
     let mut watch = std::pin::pin!(watch);
@@ -54,34 +56,34 @@ async fn a_replica_lists_again_when_it_comes_to_lead() {
         assert!(watch.as_mut().now_or_never().is_none());
         tokio::task::yield_now().await;
     }
-    assert!(index.is_filled() && lists() == 1);
-    leadership.gain();
-    let term = leadership.until_it_leads().await;
-    assert!(index.filled(term).now_or_never().is_none(), "it was listed before");
-    assert!(index.is_filled(), "it can be read meanwhile");
+    assert!(index.has_synced() && lists() == 1);
+    leadership.acquire();
+    let term = leadership.wait_until_leader().await;
+    assert!(index.wait_until_synced(term).now_or_never().is_none(), "it was listed before");
+    assert!(index.has_synced(), "it can be read meanwhile");
     tokio::select! {
-        () = index.filled(term) => {}
+        () = index.wait_until_synced(term) => {}
         () = watch => unreachable!("a watch does not end"),
     }
     assert_eq!(lists(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_leads_from_the_start_lists_once_and_not_before() {
+async fn a_replica_that_is_leader_from_the_start_lists_only_once() {
     let leadership = Leadership::unknown();
-    let (client, asked) = silent_watches();
+    let (client, requested) = silent_api_server();
     let index = Index::<Pod>::new();
     let mut watch = std::pin::pin!(follow(&client, &leadership, &index));
     assert!(watch.as_mut().now_or_never().is_none());
-    assert!(asked.lock().unwrap().is_empty());
-    leadership.gain();
-    let term = leadership.until_it_leads().await;
+    assert!(requested.lock().unwrap().is_empty());
+    leadership.acquire();
+    let term = leadership.wait_until_leader().await;
     tokio::select! {
-        () = index.filled(term) => {}
+        () = index.wait_until_synced(term) => {}
         () = watch => unreachable!("a watch does not end"),
     }
-    let asked = asked.lock().unwrap();
-    assert_eq!(asked.iter().filter(|it| !it.1.contains("watch=true")).count(), 1);
+    let requested = requested.lock().unwrap();
+    assert_eq!(requested.iter().filter(|it| !it.1.contains("watch=true")).count(), 1);
 }
 
 fn follow(
@@ -90,10 +92,10 @@ fn follow(
     index: &Index<Pod>,
 ) -> impl Future<Output = ()> + Send + use<> {
     let changed = tokio::sync::mpsc::unbounded_channel().0;
-    From { client, namespace: None, leadership, changed: &changed }.follow(index, prune, || {})
+    OwnedWatch { client, namespace: None, leadership, changed: &changed }.run(index, prune, || {})
 }
 
-fn minicluster(name: &str, version: &str) -> Guarded {
+fn minicluster(name: &str, version: &str) -> GuardedMiniCluster {
     let minicluster: MiniCluster = serde_json::from_value(serde_json::json!({
         "apiVersion": "flux-framework.org/v1alpha2",
         "kind": "MiniCluster",
@@ -105,9 +107,9 @@ fn minicluster(name: &str, version: &str) -> Guarded {
 }
 
 #[test]
-fn what_a_list_of_several_pages_changes_is_reconciled_when_the_store_has_it() {
-    let (store, mut writer) = Watched::<Guarded>::new();
-    let mut asked = Asked::default();
+fn changes_in_a_paged_list_are_reconciled_once_the_store_contains_them() {
+    let (store, mut writer) = SyncedStore::<GuardedMiniCluster>::new();
+    let mut requested = ReconcileSelector::default();
     // The version in the store at the time each MiniCluster is reconciled.
     let mut reconciled: Vec<(String, Option<String>)> = Vec::new();
     let events = [
@@ -121,7 +123,7 @@ fn what_a_list_of_several_pages_changes_is_reconciled_when_the_store_has_it() {
     ];
     for event in events {
         writer.apply_watcher_event(&event);
-        for reference in asked.after(&event, &store) {
+        for reference in requested.select(&event, &store) {
             let version = store.get(&reference).and_then(|found| found.resource_version());
             reconciled.push((reference.name, version));
         }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use super::labels::{self, HEADLESS_LABEL};
 use super::{Rendering, sidecar_service};
 use crate::boot::BROKER_PORT;
-use crate::seen::{INDEX, LEAD_INDEX};
+use crate::observed::{INDEX, LEAD_INDEX};
 
 /// The Service of a cluster: headless, or with `minimalService` one address for
 /// the lead. A Service that may be shared has each cluster that uses it as a plain owner,

@@ -17,7 +17,7 @@ use super::Rendering;
 use super::delivery::AGENT_NAME;
 use super::volume::{self, AGENT, BOOT, KEYS, PRIVATE, agent_mounts, key_mounts, user_mounts};
 use crate::boot::{AGENT_PORT, BROKER_PORT};
-use crate::cluster::{is_wrapped, or};
+use crate::cluster::{is_wrapped, non_empty_or};
 
 /// The Go operator's default image.
 const DEFAULT_IMAGE: &str = "ghcr.io/rse-ops/accounting:app-latest";
@@ -97,7 +97,7 @@ pub(super) fn base(container: &UserContainer, name: String) -> Container {
     let environment = environment(container);
     Container {
         name,
-        image: Some(or(&container.image, DEFAULT_IMAGE)),
+        image: Some(non_empty_or(&container.image, DEFAULT_IMAGE)),
         image_pull_policy: Some(pull_policy(container).into()),
         working_dir: text(&container.working_dir),
         ports: Some(ports(container)).filter(|ports| !ports.is_empty()),

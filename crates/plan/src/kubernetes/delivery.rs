@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Container;
 
 use super::volume::{AGENT, agent_copy_mounts, view_copy_mounts};
 use super::{DEFAULT_VIEW_IMAGE, Rendering};
-use crate::cluster::or;
+use crate::cluster::non_empty_or;
 
 /// The agent's name in its image and in its copy.
 pub(super) const AGENT_NAME: &str = "flux-operator-agent";
@@ -75,7 +75,7 @@ impl Rendering<'_> {
     /// The view's image.
     pub(super) fn view_image(&self) -> String {
         let given = self.flux_container().map(|container| container.image.as_str());
-        or(given.unwrap_or_default(), DEFAULT_VIEW_IMAGE)
+        non_empty_or(given.unwrap_or_default(), DEFAULT_VIEW_IMAGE)
     }
 
     /// When the view's image is pulled.
@@ -106,7 +106,7 @@ pub(super) fn init_containers(rendering: &Rendering<'_>) -> Vec<Container> {
         ..Container::default()
     };
     let view = || Container {
-        name: or(&given.name, VIEW_NAME),
+        name: non_empty_or(&given.name, VIEW_NAME),
         image: Some(rendering.view_image()),
         image_pull_policy: Some(rendering.view_pull_policy().into()),
         command: Some(vec![
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_mounted_only_where_everything_can() {
+    fn images_are_mounted_only_if_everything_supports_it() {
         let new = NodeVersions { kubelet: "v1.36.3", runtime: "containerd://2.1.4" };
         let crio = NodeVersions { kubelet: "v1.35.0+k3s1", runtime: "cri-o://1.31.0" };
         for (server, nodes, method) in [

@@ -5,7 +5,7 @@
 //! the workers. A worker never finishes by itself: an index that completed is never
 //! started again, and a restarted lead would wait for it forever.
 
-use flux_operator_wire::REPLACED;
+use flux_operator_wire::REPLACED_EXIT_CODES;
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
     PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule, SuccessPolicy, SuccessPolicyRule,
@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use super::Rendering;
 use super::labels;
 use super::pod_template::pod_template;
-use crate::queueing::waits;
-use crate::seen::LEAD_INDEX;
+use crate::observed::LEAD_INDEX;
+use crate::queueing::is_waiting;
 
 /// The Go operator's default for the number of pods that may be lost.
 const BACKOFF_LIMIT: i32 = 100;
@@ -42,7 +42,7 @@ pub fn job(rendering: &Rendering<'_>) -> Job {
             // as often as the whole cluster may lose pods.
             backoff_limit_per_index: never_restarts.then_some(backoff_limit),
             active_deadline_seconds: Some(spec.deadline_seconds).filter(|seconds| *seconds > 0),
-            suspend: (spec.suspend || waits(rendering.minicluster)).then_some(true),
+            suspend: (spec.suspend || is_waiting(rendering.minicluster)).then_some(true),
             managed_by: Some(spec.managed_by.clone()).filter(|name| !name.is_empty()),
             success_policy: Some(lead_decides()),
             // Kubernetes allows a failure policy only where pods are never restarted.
@@ -73,7 +73,7 @@ fn failure_policy(runner: &str) -> PodFailurePolicy {
                 on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
                     container_name: Some(runner.to_owned()),
                     operator: "NotIn".into(),
-                    values: REPLACED.map(i32::from).to_vec(),
+                    values: REPLACED_EXIT_CODES.map(i32::from).to_vec(),
                 }),
                 ..PodFailurePolicyRule::default()
             },

@@ -20,11 +20,11 @@ const KUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 /// Whether a Job belongs to Kueue. Only Kueue may then suspend and resume
 /// it.
 pub fn belongs_to_kueue(job: &Job) -> bool {
-    job.metadata.labels.as_ref().is_some_and(is_for_kueue)
+    job.metadata.labels.as_ref().is_some_and(has_kueue_label)
 }
 
 /// Whether a Job with these labels belongs to Kueue.
-pub fn is_for_kueue(labels: &BTreeMap<String, String>) -> bool {
+pub fn has_kueue_label(labels: &BTreeMap<String, String>) -> bool {
     labels.contains_key(KUEUE_LABEL)
 }
 

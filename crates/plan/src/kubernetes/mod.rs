@@ -21,7 +21,7 @@ use flux_operator_wire::{BootPlan, FluxHome, ReportTarget};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 
-use crate::boot::{Place, boot_plan};
+use crate::boot::{RunLocation, boot_plan};
 use crate::cluster::Cluster;
 use crate::valid::Valid;
 
@@ -29,7 +29,7 @@ pub use cluster_service::cluster_service;
 pub use config_map::config_map;
 pub use delivery::{DeliveryMethod, NodeVersions, decide as decide_delivery};
 pub use job::job;
-pub use labels::{CLUSTER_LABEL, belongs_to_kueue, is_for_kueue, is_services_pod, selector};
+pub use labels::{CLUSTER_LABEL, belongs_to_kueue, has_kueue_label, is_services_pod, selector};
 pub use secret::{Keys, NewKeys, owns_secret, secret_name};
 pub use services_pod::services_pod;
 pub use sidecar_service::sidecar_services;
@@ -112,7 +112,7 @@ impl Rendering<'_> {
         // A Secret of the user has no key to seal reports with.
         let url = self.settings.report_url.clone().filter(|_| self.owns_secret());
         let report = url.map(|url| ReportTarget { url, uid: uid.clone() });
-        boot_plan(self.cluster, &Place::Pods { uid, domain, flux: self.flux_home(), report })
+        boot_plan(self.cluster, &RunLocation::Pods { uid, domain, flux: self.flux_home(), report })
     }
 
     fn flux(&self) -> Option<&flux_operator_api::minicluster::Flux> {

@@ -64,7 +64,7 @@ pub(super) fn pod_template(rendering: &Rendering<'_>) -> PodTemplateSpec {
             resource_claims: Some(pod.resource_claims.clone()).filter(|list| !list.is_empty()),
             overhead: Some(pod.resources.clone()).filter(|map| !map.is_empty()),
             security_context: pod.security_context.clone(),
-            termination_grace_period_seconds: grace::of_pod(spec),
+            termination_grace_period_seconds: grace::pod_seconds(spec),
             image_pull_secrets: pull_secrets(pull_secret_names(rendering)),
             ..PodSpec::default()
         }),

@@ -25,15 +25,16 @@ pub struct Keys {
 
 /// Name of the Secret with a cluster's keys.
 pub fn secret_name(minicluster: &MiniCluster) -> String {
-    given(minicluster).map_or_else(|| format!("{}-flux", minicluster.name_any()), str::to_owned)
+    user_secret(minicluster)
+        .map_or_else(|| format!("{}-flux", minicluster.name_any()), str::to_owned)
 }
 
 /// Whether the operator creates the Secret.
 pub fn owns_secret(minicluster: &MiniCluster) -> bool {
-    given(minicluster).is_none()
+    user_secret(minicluster).is_none()
 }
 
-fn given(minicluster: &MiniCluster) -> Option<&str> {
+fn user_secret(minicluster: &MiniCluster) -> Option<&str> {
     let name = minicluster.spec.flux.as_ref()?.curve_cert_secret.as_str();
     (!name.is_empty()).then_some(name)
 }

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_asked_for_is_filled_in() {
+    fn everything_that_is_required_is_filled_in() {
         let pod = restricted(json!({
             "containers": [{ "name": "a" }], "initContainers": [{ "name": "b" }],
         }));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_says_stays_if_it_is_allowed() {
+    fn allowed_settings_of_the_user_are_kept() {
         let profile = json!({ "type": "Localhost", "localhostProfile": "mine.json" });
         let pod = restricted(json!({
             "securityContext": { "runAsUser": 7, "fsGroup": 9, "seccompProfile": profile },
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_goes() {
+    fn settings_that_are_not_allowed_are_removed() {
         let pod = restricted(json!({
             "securityContext": { "runAsUser": 0, "runAsNonRoot": false,
                 "seccompProfile": { "type": "Unconfined" } },

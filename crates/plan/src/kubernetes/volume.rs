@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::Rendering;
 use super::config_map::BOOT_PLAN_KEY;
 use super::delivery::DeliveryMethod;
-use crate::cluster::or;
+use crate::cluster::non_empty_or;
 
 /// Where the boot plan is mounted, as users of the Go operator know it.
 pub(super) const BOOT: &str = "/flux_operator";
@@ -123,7 +123,7 @@ pub(super) fn user_mounts(container: &Container) -> Vec<VolumeMount> {
     all(container)
         .map(|(name, volume)| VolumeMount {
             name: name.clone(),
-            mount_path: or(&volume.path, SHARED_MEMORY),
+            mount_path: non_empty_or(&volume.path, SHARED_MEMORY),
             read_only: volume.read_only.then_some(true),
             ..VolumeMount::default()
         })

@@ -2,7 +2,7 @@
 
 use flux_operator_api::fluxjob::Admission as Record;
 use flux_operator_api::{FluxJob, FluxJobStatus, MiniCluster};
-use flux_operator_queue::{Admit, EvictReason, SetupName};
+use flux_operator_queue::{EvictionReason, NewAdmission, SetupName};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
@@ -13,7 +13,7 @@ use crate::reason::of_eviction;
 
 /// What admits a FluxJob: the record, the conditions and the phase, with the resource version
 /// that was decided on, so that the write fails if the job has changed since.
-pub fn of_job(job: &FluxJob, admit: &Admit, now: Timestamp) -> Value {
+pub fn job_write(job: &FluxJob, admit: &NewAdmission, now: Timestamp) -> Value {
     with_status(job, &job::admitted(job, record(admit, now), now))
 }
 
@@ -31,7 +31,7 @@ pub fn with_status(job: &FluxJob, status: &FluxJobStatus) -> Value {
 
 /// The merge patch that admits a MiniCluster which names a queue itself: only the record. Its
 /// conditions follow with its next reconciliation.
-pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) -> Value {
+pub fn minicluster_patch(minicluster: &MiniCluster, admit: &NewAdmission, now: Timestamp) -> Value {
     let version = &minicluster.metadata.resource_version;
     json!({
         "metadata": { "resourceVersion": version },
@@ -42,17 +42,17 @@ pub fn of_minicluster(minicluster: &MiniCluster, admit: &Admit, now: Timestamp) 
 /// The merge patch that evicts a MiniCluster, for this version of the object: its next
 /// reconciliation suspends its Job, and the record is removed when its pods are deleted. The
 /// API server refuses the patch if there is no record any more, because `queue` is required.
-pub fn taken_from_minicluster(version: u64, reason: EvictReason) -> Value {
-    exactly(version, json!({ "admission": { "leaving": of_eviction(reason).as_str() } }))
+pub fn eviction_patch(version: u64, reason: EvictionReason) -> Value {
+    status_patch(version, json!({ "admission": { "leaving": of_eviction(reason).as_str() } }))
 }
 
 /// The merge patch that changes the record of a MiniCluster to name the setup that has replaced
 /// its own, for this version of the object.
-pub fn renamed_minicluster(version: u64, queue: &SetupName) -> Value {
-    exactly(version, json!({ "admission": { "queue": queue.to_string() } }))
+pub fn rename_patch(version: u64, queue: &SetupName) -> Value {
+    status_patch(version, json!({ "admission": { "queue": queue.to_string() } }))
 }
 
-fn record(admit: &Admit, now: Timestamp) -> Record {
+fn record(admit: &NewAdmission, now: Timestamp) -> Record {
     let admission = &admit.admission;
     Record {
         queue: admission.queue.to_string(),
@@ -64,6 +64,6 @@ fn record(admit: &Admit, now: Timestamp) -> Record {
 }
 
 /// A status patch for exactly this version of an object.
-fn exactly(version: u64, status: Value) -> Value {
+fn status_patch(version: u64, status: Value) -> Value {
     json!({ "metadata": { "resourceVersion": version.to_string() }, "status": status })
 }

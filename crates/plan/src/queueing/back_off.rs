@@ -13,20 +13,20 @@ const JITTER: f64 = 0.1;
 
 /// How long a job stays out of the queue that was evicted `count` times before. `jitter` is
 /// from 0 to 1.
-pub(super) fn back_off(policy: &RequeuePolicy, count: i32, chance: f64) -> SignedDuration {
+pub(super) fn back_off(policy: &RequeuePolicy, count: i32, jitter: f64) -> SignedDuration {
     let base = i64::from(policy.base_seconds.unwrap_or(BASE_SECONDS));
     let most = i64::from(policy.max_seconds.unwrap_or(MAX_SECONDS));
     // Twice as long each time; 2^31 times any base is beyond any maximum.
     let seconds = base.saturating_mul(1 << count.clamp(0, 31)).min(most).max(0);
-    SignedDuration::from_secs(seconds).mul_f64(1.0 + JITTER * chance.clamp(0.0, 1.0))
+    SignedDuration::from_secs(seconds).mul_f64(1.0 + JITTER * jitter.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seconds(policy: &RequeuePolicy, count: i32, chance: f64) -> f64 {
-        back_off(policy, count, chance).as_secs_f64()
+    fn seconds(policy: &RequeuePolicy, count: i32, jitter: f64) -> f64 {
+        back_off(policy, count, jitter).as_secs_f64()
     }
 
     #[test]

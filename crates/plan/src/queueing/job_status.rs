@@ -8,11 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::given;
-use super::leaving::is_taken_back;
-use super::workload::Mistake;
-use crate::status::stays;
-use crate::verdict::{Verdict, as_told, conditions, find, no, unknown, yes};
+use super::eviction::eviction_message;
+use super::grant_message;
+use super::workload::JobRefusal;
+use crate::status::is_interactive;
+use crate::verdict::{Verdict, conditions, copied_from, find, no, unknown, yes};
 
 /// The parts of a status that are read back.
 #[derive(Clone, Debug, Default)]
@@ -31,9 +31,9 @@ impl Records {
 
 /// The stage of a job.
 #[derive(Clone, Debug)]
-pub(super) enum Standing<'a> {
+pub(super) enum JobStage<'a> {
     /// It has no quota.
-    Waits {
+    Waiting {
         /// The phase to show.
         phase: &'static str,
         /// The reason of the condition.
@@ -44,21 +44,21 @@ pub(super) enum Standing<'a> {
         queue: String,
     },
     /// It is admitted.
-    HasRoom {
+    Admitted {
         /// Its MiniCluster, once that exists.
         minicluster: Option<&'a MiniCluster>,
         /// Why it cannot be created: reason and message.
         trouble: Option<(Reason, String)>,
     },
     /// It is being evicted.
-    Leaves,
+    Evicting,
     /// It has finished.
-    Ended(End),
+    Finished(JobCompletion),
 }
 
 /// How a job has finished.
 #[derive(Clone, Debug)]
-pub(super) struct End {
+pub(super) struct JobCompletion {
     pub(super) at: Timestamp,
     pub(super) succeeded: bool,
     pub(super) exit_code: Option<i32>,
@@ -66,18 +66,18 @@ pub(super) struct End {
     pub(super) message: String,
 }
 
-impl End {
+impl JobCompletion {
     /// The command was not run to completion.
-    pub(super) fn failed(at: Timestamp, reason: Reason, message: String) -> End {
-        End { at, succeeded: false, exit_code: None, reason: reason.into(), message }
+    pub(super) fn failed(at: Timestamp, reason: Reason, message: String) -> JobCompletion {
+        JobCompletion { at, succeeded: false, exit_code: None, reason: reason.into(), message }
     }
 }
 
 /// The status of a job. `refused` is why its spec is not applied as it is.
 pub(super) fn status(
     job: &FluxJob,
-    standing: &Standing<'_>,
-    refused: Option<&Mistake>,
+    stage: &JobStage<'_>,
+    refused: Option<&JobRefusal>,
     records: Records,
     now: Timestamp,
 ) -> FluxJobStatus {
@@ -87,20 +87,21 @@ pub(super) fn status(
             (ConditionType::Accepted, Some(mistake)) => no(mistake.reason, &mistake.message),
             // More quota would not help it.
             (ConditionType::JobWaitingForResources, Some(mistake))
-                if matches!(standing, Standing::Waits { .. }) =>
+                if matches!(stage, JobStage::Waiting { .. }) =>
             {
                 no(mistake.reason, "the job cannot be run as it is")
             }
-            _ => verdict(kind, standing, records.admission.as_ref()),
+            _ => verdict(kind, stage, records.admission.as_ref()),
         };
-        let told = find(&before.conditions, kind).is_some() || is_told(kind, &verdict, standing);
-        told.then(|| (kind.as_str(), verdict))
+        let reported =
+            find(&before.conditions, kind).is_some() || is_reported(kind, &verdict, stage);
+        reported.then(|| (kind.as_str(), verdict))
     });
     let conditions = conditions(verdicts, job.metadata.generation, &before.conditions, now);
-    let (phase, reason) = phase(standing, records.admission.as_ref());
-    let end = if let Standing::Ended(end) = standing { Some(end) } else { None };
-    let queue = match (standing, &records.admission) {
-        (Standing::Waits { queue, .. }, _) => queue.clone(),
+    let (phase, reason) = phase(stage, records.admission.as_ref());
+    let end = if let JobStage::Finished(end) = stage { Some(end) } else { None };
+    let queue = match (stage, &records.admission) {
+        (JobStage::Waiting { queue, .. }, _) => queue.clone(),
         (_, Some(admission)) => admission.queue.clone(),
         (_, None) => before.queue.clone(),
     };
@@ -122,7 +123,7 @@ pub(super) fn status(
 /// Whether a condition that was not reported yet is reported now. Conditions about the future
 /// are left out until the job has finished: most jobs wait, and every condition is read and
 /// written with each of their changes.
-fn is_told(kind: ConditionType, verdict: &Verdict, standing: &Standing<'_>) -> bool {
+fn is_reported(kind: ConditionType, verdict: &Verdict, stage: &JobStage<'_>) -> bool {
     let from_the_start = matches!(
         kind,
         ConditionType::Accepted
@@ -130,7 +131,7 @@ fn is_told(kind: ConditionType, verdict: &Verdict, standing: &Standing<'_>) -> b
             | ConditionType::Ready
             | ConditionType::JobWaitingForResources
     );
-    from_the_start || verdict.status == "True" || matches!(standing, Standing::Ended(_))
+    from_the_start || verdict.status == "True" || matches!(stage, JobStage::Finished(_))
 }
 
 /// The job's id: stable and unique.
@@ -140,84 +141,85 @@ fn id(job: &FluxJob) -> String {
 }
 
 /// The phase, and the reason.
-fn phase(standing: &Standing<'_>, admission: Option<&Admission>) -> (&'static str, String) {
-    match standing {
-        Standing::Waits { phase, reason, .. } => (phase, reason.to_string()),
-        Standing::HasRoom { minicluster, .. } => {
-            let ready = ready(standing, admission);
-            match minicluster.filter(|_| has_started(&ready, standing)) {
-                Some(minicluster) if stays(&minicluster.spec) => ("Ready", String::new()),
+fn phase(stage: &JobStage<'_>, admission: Option<&Admission>) -> (&'static str, String) {
+    match stage {
+        JobStage::Waiting { phase, reason, .. } => (phase, reason.to_string()),
+        JobStage::Admitted { minicluster, .. } => {
+            let ready = ready(stage, admission);
+            match minicluster.filter(|_| has_started(&ready, stage)) {
+                Some(minicluster) if is_interactive(&minicluster.spec) => ("Ready", String::new()),
                 Some(_) => ("Running", String::new()),
                 None => ("Waiting", ready.reason.to_string()),
             }
         }
-        Standing::Leaves => {
-            let cause = leaving(admission);
+        JobStage::Evicting => {
+            let cause = eviction_reason(admission);
             let phase = if cause == Reason::Suspended { "Suspended" } else { "Evicted" };
             (phase, cause.to_string())
         }
-        Standing::Ended(end) if end.succeeded => ("Finished", String::new()),
-        Standing::Ended(end) => ("Failed", end.reason.to_string()),
+        JobStage::Finished(end) if end.succeeded => ("Finished", String::new()),
+        JobStage::Finished(end) => ("Failed", end.reason.to_string()),
     }
 }
 
 /// Why the job is evicted, as it was recorded.
-fn leaving(admission: Option<&Admission>) -> AnyReason {
+fn eviction_reason(admission: Option<&Admission>) -> AnyReason {
     AnyReason::read(admission.map(|admission| admission.leaving.as_str()).unwrap_or_default())
 }
 
-fn verdict(kind: ConditionType, standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
+fn verdict(kind: ConditionType, stage: &JobStage<'_>, admission: Option<&Admission>) -> Verdict {
     match kind {
         ConditionType::Accepted => yes(Reason::Accepted, "the job can be run"),
-        ConditionType::Admitted => admitted(standing, admission),
-        ConditionType::Ready | ConditionType::JobMiniClusterReady => ready(standing, admission),
-        ConditionType::Running | ConditionType::JobRunning => running(standing),
-        ConditionType::Succeeded => match standing {
-            Standing::Ended(end) if end.succeeded => yes(end.reason.clone(), &end.message),
-            Standing::Ended(end) => no(end.reason.clone(), &end.message),
+        ConditionType::Admitted => admitted(stage, admission),
+        ConditionType::Ready | ConditionType::JobMiniClusterReady => ready(stage, admission),
+        ConditionType::Running | ConditionType::JobRunning => running(stage),
+        ConditionType::Succeeded => match stage {
+            JobStage::Finished(end) if end.succeeded => yes(end.reason.clone(), &end.message),
+            JobStage::Finished(end) => no(end.reason.clone(), &end.message),
             _ => unknown(Reason::NotFinished, "the command has not finished"),
         },
         ConditionType::JobRequested => yes(Reason::Created, "the job was created"),
-        ConditionType::JobWaitingForResources => waiting(standing, admission),
-        ConditionType::JobFinished => match standing {
-            Standing::Ended(end) => yes(end.reason.clone(), &end.message),
+        ConditionType::JobWaitingForResources => waiting(stage, admission),
+        ConditionType::JobFinished => match stage {
+            JobStage::Finished(end) => yes(end.reason.clone(), &end.message),
             _ => no(Reason::NotFinished, "the job has not finished"),
         },
     }
 }
 
-fn admitted(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
-    match (standing, admission) {
-        (Standing::Waits { reason, message, .. }, _) => no(reason.clone(), message),
+fn admitted(stage: &JobStage<'_>, admission: Option<&Admission>) -> Verdict {
+    match (stage, admission) {
+        (JobStage::Waiting { reason, message, .. }, _) => no(reason.clone(), message),
         (_, Some(admission)) if !admission.leaving.is_empty() => {
             let cause = AnyReason::read(&admission.leaving);
-            let message = is_taken_back(&cause);
+            let message = eviction_message(&cause);
             no(cause, &message)
         }
-        (_, Some(admission)) => yes(Reason::Admitted, &given(admission)),
+        (_, Some(admission)) => yes(Reason::Admitted, &grant_message(admission)),
         (_, None) => no(Reason::NoRoom, "the job has no quota"),
     }
 }
 
-fn ready(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
+fn ready(stage: &JobStage<'_>, admission: Option<&Admission>) -> Verdict {
     let starts = || no(Reason::Starting, "its MiniCluster is being started");
-    match standing {
-        Standing::Waits { reason, .. } => no(reason.clone(), "the job waits for quota"),
-        Standing::HasRoom { trouble: Some((reason, message)), .. } => no(*reason, message),
-        Standing::HasRoom { minicluster, .. } => {
+    match stage {
+        JobStage::Waiting { reason, .. } => no(reason.clone(), "the job waits for quota"),
+        JobStage::Admitted { trouble: Some((reason, message)), .. } => no(*reason, message),
+        JobStage::Admitted { minicluster, .. } => {
             let status = minicluster.and_then(|minicluster| minicluster.status.as_ref());
             let find = |kind| status.and_then(|status| find(&status.conditions, kind));
             // A MiniCluster that cannot be run is never ready; `Accepted` says why.
-            let refused = find(ConditionType::Accepted).filter(|told| told.status == "False");
-            let told = refused.or_else(|| find(ConditionType::Ready));
+            let refused =
+                find(ConditionType::Accepted).filter(|reported| reported.status == "False");
+            let reported = refused.or_else(|| find(ConditionType::Ready));
             // The MiniCluster's own status shows how its pods start one after the other.
-            match told {
-                Some(told) if !is_starting(told) => as_told(told),
+            match reported {
+                Some(reported) if !is_starting(reported) => copied_from(reported),
                 _ => starts(),
             }
         }
-        Standing::Leaves => no(leaving(admission), "its nodes are being released"),
-        Standing::Ended(end) => no(end.reason.clone(), "the job has finished"),
+        JobStage::Evicting => no(eviction_reason(admission), "its nodes are being released"),
+        JobStage::Finished(end) => no(end.reason.clone(), "the job has finished"),
     }
 }
 
@@ -226,31 +228,33 @@ fn is_starting(condition: &Condition) -> bool {
     AnyReason::read(&condition.reason).known().is_some_and(Reason::is_starting)
 }
 
-fn running(standing: &Standing<'_>) -> Verdict {
-    let told = match standing {
-        Standing::HasRoom { minicluster, .. } => minicluster.and_then(|it| it.status.as_ref()),
+fn running(stage: &JobStage<'_>) -> Verdict {
+    let reported = match stage {
+        JobStage::Admitted { minicluster, .. } => minicluster.and_then(|it| it.status.as_ref()),
         _ => None,
     };
-    let told = told.and_then(|status| find(&status.conditions, ConditionType::Running));
-    match (standing, told) {
-        (Standing::Ended(end), _) => no(end.reason.clone(), "the job has finished"),
-        (_, Some(told)) if told.status == "True" => as_told(told),
+    let reported = reported.and_then(|status| find(&status.conditions, ConditionType::Running));
+    match (stage, reported) {
+        (JobStage::Finished(end), _) => no(end.reason.clone(), "the job has finished"),
+        (_, Some(reported)) if reported.status == "True" => copied_from(reported),
         _ => no(Reason::NotStarted, "the command has not been started"),
     }
 }
 
 /// Whether the cluster of a job has started, ready or not.
-fn has_started(ready: &Verdict, standing: &Standing<'_>) -> bool {
-    ready.status == "True" || running(standing).status == "True"
+fn has_started(ready: &Verdict, stage: &JobStage<'_>) -> bool {
+    ready.status == "True" || running(stage).status == "True"
 }
 
-fn waiting(standing: &Standing<'_>, admission: Option<&Admission>) -> Verdict {
+fn waiting(stage: &JobStage<'_>, admission: Option<&Admission>) -> Verdict {
     let not = no(Reason::NotWaiting, "the job does not wait for quota or nodes");
-    match standing {
-        Standing::Waits { phase: "Suspended", .. } | Standing::Leaves | Standing::Ended(_) => not,
-        Standing::Waits { reason, message, .. } => yes(reason.clone(), message),
-        Standing::HasRoom { .. } => match ready(standing, admission) {
-            ready if has_started(&ready, standing) => not,
+    match stage {
+        JobStage::Waiting { phase: "Suspended", .. }
+        | JobStage::Evicting
+        | JobStage::Finished(_) => not,
+        JobStage::Waiting { reason, message, .. } => yes(reason.clone(), message),
+        JobStage::Admitted { .. } => match ready(stage, admission) {
+            ready if has_started(&ready, stage) => not,
             ready => yes(ready.reason, &ready.message),
         },
     }

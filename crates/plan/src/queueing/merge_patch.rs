@@ -14,8 +14,8 @@ fn difference(before: &Value, now: &Value) -> Option<Value> {
     let (Value::Object(old), Value::Object(new)) = (before, now) else {
         return (before != now).then(|| now.clone());
     };
-    let gone = old.keys().filter(|name| !new.contains_key(*name));
-    let mut patch: Map<String, Value> = gone.map(|name| (name.clone(), Value::Null)).collect();
+    let deleted = old.keys().filter(|name| !new.contains_key(*name));
+    let mut patch: Map<String, Value> = deleted.map(|name| (name.clone(), Value::Null)).collect();
     for (name, value) in new {
         let change = match old.get(name) {
             Some(before) => difference(before, value),
@@ -33,7 +33,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_patch_makes_the_one_of_the_other_and_says_no_more() {
+    fn a_patch_changes_one_value_to_the_other_and_is_minimal() {
         for (before, now, patch) in [
             (json!({}), json!({}), None),
             (json!({ "a": 1 }), json!({ "a": 1 }), None),

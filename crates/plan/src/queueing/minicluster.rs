@@ -7,7 +7,7 @@ use flux_operator_api::{FluxJob, FluxJobSpec, FluxSetupSpec, MiniCluster, MiniCl
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 
-use crate::cluster::or;
+use crate::cluster::non_empty_or;
 use crate::fingerprint::Fingerprint;
 use crate::valid::runner_mut;
 
@@ -15,11 +15,11 @@ use crate::valid::runner_mut;
 pub const JOB_LABEL: &str = "flux-framework.org/fluxjob";
 
 /// The annotation with the fingerprint of the job that the MiniCluster was created from.
-const MADE_FROM: &str = "flux-framework.org/job-spec";
+const JOB_SPEC_ANNOTATION: &str = "flux-framework.org/job-spec";
 
 /// Fields of a job that may change while it is admitted: the operator reads them in every
 /// reconciliation, or does not need them any more.
-const FREE: [&str; 6] = [
+const MUTABLE_FIELDS: [&str; 6] = [
     "keepCluster",
     "minSize",
     "priority",
@@ -39,7 +39,7 @@ pub fn minicluster_of(job: &FluxJob, defaults: &JobDefaults, size: i32) -> MiniC
     let mut labels = template.map(|template| template.labels.clone()).unwrap_or_default();
     let mut annotations = template.map(|template| template.annotations.clone()).unwrap_or_default();
     labels.insert(JOB_LABEL.into(), job.name_any());
-    annotations.insert(MADE_FROM.into(), fingerprint(&job.spec).to_text());
+    annotations.insert(JOB_SPEC_ANNOTATION.into(), fingerprint(&job.spec).to_text());
     MiniCluster {
         metadata: ObjectMeta {
             name: Some(job.name_any()),
@@ -72,25 +72,25 @@ pub(crate) fn belongs_to(minicluster: &MiniCluster, job: &FluxJob) -> bool {
 
 /// Whether a MiniCluster was created for a former job of this name. It is deleted with
 /// that job.
-pub(crate) fn is_left_behind(minicluster: &MiniCluster, job: &FluxJob) -> bool {
+pub(crate) fn is_of_former_job(minicluster: &MiniCluster, job: &FluxJob) -> bool {
     let name = job.name_any();
     !belongs_to(minicluster, job) && owners(minicluster).any(|owner| owner.name == name)
 }
 
 /// Whether a MiniCluster belongs to a FluxJob.
-pub(crate) fn has_job(minicluster: &MiniCluster) -> bool {
+pub(crate) fn is_owned_by_job(minicluster: &MiniCluster) -> bool {
     owners(minicluster).next().is_some()
 }
 
 /// Fields of a job that differ from those that its MiniCluster was created from.
 pub(crate) fn changed_fields(minicluster: &MiniCluster, job: &FluxJob) -> Vec<String> {
-    let made_from = minicluster.annotations().get(MADE_FROM);
+    let made_from = minicluster.annotations().get(JOB_SPEC_ANNOTATION);
     let made_from = made_from.and_then(|text| Fingerprint::parse(text));
     made_from.map(|then| then.differences(&fingerprint(&job.spec))).unwrap_or_default()
 }
 
 fn fingerprint(spec: &FluxJobSpec) -> Fingerprint {
-    Fingerprint::of(spec, &FREE, DEPTH)
+    Fingerprint::of(spec, &MUTABLE_FIELDS, DEPTH)
 }
 
 fn owners(minicluster: &MiniCluster) -> impl Iterator<Item = &OwnerReference> {
@@ -114,7 +114,7 @@ fn spec(job: &FluxJobSpec, defaults: &JobDefaults, size: i32) -> MiniClusterSpec
         spec.containers.push(Container::default());
     }
     if let Some(runner) = runner_mut(&mut spec.containers) {
-        fill(runner, job, defaults);
+        apply_job(runner, job, defaults);
     }
     spec.interactive &= !has_command(job);
     spec.size = size;
@@ -139,9 +139,9 @@ fn spec(job: &FluxJobSpec, defaults: &JobDefaults, size: i32) -> MiniClusterSpec
 }
 
 /// Applies the fields of the job, and then the setup's defaults.
-fn fill(runner: &mut Container, job: &FluxJobSpec, defaults: &JobDefaults) {
+fn apply_job(runner: &mut Container, job: &FluxJobSpec, defaults: &JobDefaults) {
     let image = [&job.image, &runner.image, &defaults.image].into_iter().find(|i| !i.is_empty());
-    runner.image = or(image.map(String::as_str).unwrap_or_default(), DEFAULT_IMAGE);
+    runner.image = non_empty_or(image.map(String::as_str).unwrap_or_default(), DEFAULT_IMAGE);
     if let Some(resources) = &job.resources {
         runner.resources = Some(resources.clone());
     }

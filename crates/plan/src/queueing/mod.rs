@@ -11,15 +11,15 @@
 
 pub mod admission;
 mod back_off;
+mod events;
+mod eviction;
 pub mod job;
 mod job_status;
-mod leaving;
 pub mod ledger;
 mod merge_patch;
 mod minicluster;
-mod namespace_room;
-mod news;
-mod node_room;
+mod namespace_quota;
+mod node_capacity;
 pub mod quantity;
 mod queued;
 mod requests;
@@ -27,12 +27,12 @@ pub mod setup;
 pub mod workload;
 
 use back_off::back_off;
-pub(crate) use leaving::is_taken_back;
-pub(crate) use queued::{admission as admission_of, given, room, waits};
+pub(crate) use eviction::eviction_message;
+pub(crate) use queued::{admission as admission_of, grant_message, granted_nodes, is_waiting};
 
+use events::new_events;
 pub use merge_patch::merge_patch;
 pub use minicluster::{JOB_LABEL, minicluster_at, minicluster_of};
-pub use namespace_room::namespace_room;
-use news::news;
-pub use node_room::node_room;
+pub use namespace_quota::namespace_quota;
+pub use node_capacity::node_capacity;
 pub use requests::{Requests, requests};

@@ -28,7 +28,7 @@ pub fn amounts(quantities: &BTreeMap<String, Quantity>) -> Result<Resources, Str
 /// The amounts as Kubernetes quantities.
 pub fn quantities(amounts: &Resources) -> BTreeMap<String, Quantity> {
     let written = |(resource, amount): (&Resource, i64)| {
-        (resource.to_string(), Quantity(resource.quantity(amount)))
+        (resource.to_string(), Quantity(resource.to_quantity(amount)))
     };
     amounts.iter().map(written).collect()
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn quantities_round_trip() {
         for (name, number) in [
             ("nodes", 12),
             ("cpu", 2500),

@@ -4,22 +4,22 @@
 use flux_operator_api::MiniCluster;
 use flux_operator_api::fluxjob::Admission;
 
-use crate::kubernetes::is_for_kueue;
+use crate::kubernetes::has_kueue_label;
 
 /// Whether a MiniCluster is in one of our queues.
 fn is_queued(minicluster: &MiniCluster) -> bool {
     let spec = &minicluster.spec;
-    !spec.queue.is_empty() && !is_for_kueue(&spec.job_labels)
+    !spec.queue.is_empty() && !has_kueue_label(&spec.job_labels)
 }
 
 /// Whether a MiniCluster waits for quota in its queue, or is being evicted.
-pub(crate) fn waits(minicluster: &MiniCluster) -> bool {
+pub(crate) fn is_waiting(minicluster: &MiniCluster) -> bool {
     let admission = admission(minicluster);
     is_queued(minicluster) && admission.is_none_or(|admission| !admission.leaving.is_empty())
 }
 
 /// The number of nodes that a MiniCluster was granted; none if it is not in a queue.
-pub(crate) fn room(minicluster: &MiniCluster) -> Option<i32> {
+pub(crate) fn granted_nodes(minicluster: &MiniCluster) -> Option<i32> {
     admission(minicluster).filter(|_| is_queued(minicluster)).map(|admission| admission.size)
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn admission(minicluster: &MiniCluster) -> Option<&Admission> {
 }
 
 /// The message about an admission: the queue and the number of nodes.
-pub(crate) fn given(admission: &Admission) -> String {
+pub(crate) fn grant_message(admission: &Admission) -> String {
     let Admission { queue, size, .. } = admission;
     let nodes = if *size == 1 { "1 node".to_owned() } else { format!("{size} nodes") };
     format!("queue {queue:?} has granted {nodes}")

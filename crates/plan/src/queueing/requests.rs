@@ -16,9 +16,9 @@ use crate::{Cluster, Valid};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// For each node: the node and the pod themselves, and the requests of its containers.
-    pub each: Resources,
+    pub per_node: Resources,
     /// Once: the pod of the services.
-    pub once: Resources,
+    pub per_job: Resources,
 }
 
 /// What a MiniCluster's pods request, as the scheduler of Kubernetes counts it: requests,
@@ -26,8 +26,8 @@ pub struct Requests {
 /// that is not valid has no pods but requests its nodes.
 pub fn requests(minicluster: &MiniCluster) -> Requests {
     of_pods(minicluster).unwrap_or_else(|| Requests {
-        each: of_pod(&PodSpec::default(), 1),
-        once: Resources::default(),
+        per_node: of_pod(&PodSpec::default(), 1),
+        per_job: Resources::default(),
     })
 }
 
@@ -46,8 +46,8 @@ fn of_pods(minicluster: &MiniCluster) -> Option<Requests> {
     let rendering = Rendering { minicluster: &valid, cluster: &cluster, settings: &settings };
     let services = services_pod(&rendering).and_then(|pod| pod.spec);
     Some(Requests {
-        each: of_pod(&job(&rendering).spec?.template.spec?, 1),
-        once: services.map(|pod| of_pod(&pod, 0)).unwrap_or_default(),
+        per_node: of_pod(&job(&rendering).spec?.template.spec?, 1),
+        per_job: services.map(|pod| of_pod(&pod, 0)).unwrap_or_default(),
     })
 }
 
@@ -90,9 +90,9 @@ fn containers(pod: &PodSpec) -> Amounts {
 /// A limit without a request is also the request.
 fn add_container(amounts: &mut Amounts, container: &Container) {
     let resources = container.resources.clone().unwrap_or_default();
-    let mut asked = resources.limits.unwrap_or_default();
-    asked.extend(resources.requests.unwrap_or_default());
-    add(amounts, &Some(asked));
+    let mut requested = resources.limits.unwrap_or_default();
+    requested.extend(resources.requests.unwrap_or_default());
+    add(amounts, &Some(requested));
 }
 
 pub(super) fn add(amounts: &mut Amounts, quantities: &Option<BTreeMap<String, Quantity>>) {
@@ -115,11 +115,11 @@ fn raise(most: &mut Amounts, amounts: Amounts) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flux_operator_testkit::{merge, smallest};
+    use flux_operator_testkit::{merge, smallest_minicluster};
     use serde_json::{Value, json};
 
     fn of(spec: Value) -> Requests {
-        let mut manifest = smallest("fs");
+        let mut manifest = smallest_minicluster("fs");
         merge(&mut manifest, &json!({ "spec": spec }));
         requests(&serde_json::from_value(manifest).unwrap())
     }
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn a_node_is_a_node_and_a_pod() {
         let requests = of(json!({ "size": 4 }));
-        assert_eq!(written(&requests.each), json!({ "nodes": "1", "pods": "1" }));
-        assert_eq!(requests.once, Resources::default());
+        assert_eq!(written(&requests.per_node), json!({ "nodes": "1", "pods": "1" }));
+        assert_eq!(requests.per_job, Resources::default());
     }
 
     #[test]
@@ -141,14 +141,14 @@ mod tests {
         let requests = json!({ "cpu": "500m" });
         let limits = json!({ "cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "2" });
         let resources = json!({ "requests": requests, "limits": limits });
-        let each = of(json!({ "containers": [{ "resources": resources }] })).each;
+        let each = of(json!({ "containers": [{ "resources": resources }] })).per_node;
         let expected = json!({ "nodes": "1", "pods": "1", "cpu": "500m", "memory": "1Gi",
             "gpus": "2", "nvidia.com/gpu": "2" });
         assert_eq!(written(&each), expected);
     }
 
     #[test]
-    fn sidecars_add_up_and_what_copies_only_raises() {
+    fn sidecars_add_up_and_init_containers_only_raise_the_maximum() {
         let cpu = |amount: &str| json!({ "requests": { "cpu": amount } });
         let containers = json!([
             { "runFlux": true, "resources": cpu("1") },
@@ -157,7 +157,7 @@ mod tests {
         ]);
         let cores = |copies: &str| {
             let flux = json!({ "container": { "resources": cpu(copies) } });
-            of(json!({ "containers": containers, "flux": flux })).each.amount(&Resource::Cpu)
+            of(json!({ "containers": containers, "flux": flux })).per_node.amount(&Resource::Cpu)
         };
         assert_eq!(cores("1"), 3500);
         assert_eq!(cores("8"), 8000);
@@ -180,10 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn services_are_asked_for_once() {
+    fn services_are_requested_once() {
         let service = json!({ "name": "db", "resources": { "limits": { "memory": "1Gi" } } });
         let requests = of(json!({ "services": [service], "size": 3 }));
-        assert_eq!(written(&requests.once), json!({ "pods": "1", "memory": "1Gi" }));
-        assert_eq!(written(&requests.each), json!({ "nodes": "1", "pods": "1" }));
+        assert_eq!(written(&requests.per_job), json!({ "pods": "1", "memory": "1Gi" }));
+        assert_eq!(written(&requests.per_node), json!({ "nodes": "1", "pods": "1" }));
     }
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flux_operator_api::fluxsetup::{OverQuota as Over, QueueingStrategy, StopPolicy};
-use flux_operator_api::validate::{Checked, Problem};
+use flux_operator_api::validate::{Problem, Validate};
 use flux_operator_api::{FluxSetup, FluxSetupSpec, FluxSetupStatus, Reason};
 use flux_operator_queue::{
-    Inactive, Millis, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupMistake,
-    SetupName, Stop, Strategy, Usage,
+    Inactive, Millis, OverQuota, Resource, Resources, ServedNamespaces, Setup, SetupName,
+    SetupProblem, Stop, Strategy, Usage,
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -16,7 +16,9 @@ use kube::core::{Selector, SelectorExt};
 use serde_json::json;
 
 use super::quantity;
-use crate::decision::{Conclude, Conclusion, Decision, Outcome, reported, requeue_at};
+use crate::decision::{
+    Conclude, Conclusion, Decision, Outcome, earliest_requeue, reportable_failure,
+};
 use crate::reason::of_inactive;
 use crate::status::Urgency;
 use crate::step::Step;
@@ -27,42 +29,42 @@ const PATIENCE_SECONDS: i32 = 300;
 
 /// What is needed besides a setup to read it.
 #[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
+pub struct SetupContext<'a> {
     /// The operator's namespace.
-    pub home: &'a str,
+    pub operator_namespace: &'a str,
     /// Labels of all namespaces, by their names.
     pub namespaces: &'a BTreeMap<Arc<str>, BTreeMap<String, String>>,
     /// The capacity of the nodes, if the setup takes its quota from it.
-    pub nodes: Option<&'a Resources>,
+    pub node_capacity: Option<&'a Resources>,
 }
 
 /// The finalizer that keeps a setup while jobs have quota from it, or records name it.
 pub const FINALIZER: &str = "flux-framework.org/jobs";
 
 /// A setup as the scheduler sees it. What is wrong with it is in its `problem`.
-pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
+pub fn read(setup: &FluxSetup, around: SetupContext<'_>) -> Setup {
     let spec = &setup.spec;
     let name = name(setup);
     let mut mistakes = Vec::new();
     if !spec.cohort.is_empty() {
         let message = "cohorts are not supported yet: remove spec.cohort";
-        mistakes.push(Inactive::mistaken(SetupMistake::NotYetSupported, message));
+        mistakes.push(Inactive::unusable(SetupProblem::NotYetSupported, message));
     }
     let quota = quota(spec).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
         Resources::default()
     });
-    let serves = serves(setup, around).unwrap_or_else(|mistake| {
+    let serves = served_namespaces(setup, around).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
-        OtherNamespaces::None
+        ServedNamespaces::None
     });
     let problems: Vec<String> =
         setup.check_beyond_schema().iter().map(Problem::to_string).collect();
     if !problems.is_empty() {
-        mistakes.push(Inactive::mistaken(SetupMistake::Invalid, problems.join("; ")));
+        mistakes.push(Inactive::unusable(SetupProblem::Invalid, problems.join("; ")));
     }
     // Last, because it may resolve itself; only the first problem is reported.
-    let room = room(spec, quota, around.nodes).unwrap_or_else(|mistake| {
+    let quota = effective_quota(spec, quota, around.node_capacity).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
         Resources::default()
     });
@@ -70,7 +72,7 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
     let seconds = spec.patience_seconds.unwrap_or(PATIENCE_SECONDS);
     Setup {
         created: created(setup),
-        room,
+        quota,
         max_size: spec.max_size().and_then(|size| u32::try_from(size).ok()),
         default_size: spec.defaults().size.and_then(|size| u32::try_from(size).ok()).unwrap_or(1),
         serves,
@@ -90,8 +92,8 @@ pub fn read(setup: &FluxSetup, around: Around<'_>) -> Setup {
             Over::Evict => OverQuota::Evict,
         },
         replaces: replaced.map(|old| SetupName::new(&name.namespace, old)).collect(),
-        going: setup.metadata.deletion_timestamp.is_some(),
-        mistake: mistakes.into_iter().next(),
+        terminating: setup.metadata.deletion_timestamp.is_some(),
+        problem: mistakes.into_iter().next(),
         name,
     }
 }
@@ -106,17 +108,17 @@ pub(super) fn unreadable(setup: &FluxSetup, panic: &str) -> Setup {
     );
     Setup {
         created: created(setup),
-        room: Resources::default(),
+        quota: Resources::default(),
         max_size: None,
         default_size: 1,
-        serves: OtherNamespaces::None,
+        serves: ServedNamespaces::None,
         strategy: Strategy::default(),
         patience: 0,
         stop: Stop::No,
         over_quota: OverQuota::Drain,
         replaces: replaced.map(|old| SetupName::new(&name.namespace, old)).collect(),
-        going: setup.metadata.deletion_timestamp.is_some(),
-        mistake: Some(Inactive::mistaken(SetupMistake::Unreadable, message)),
+        terminating: setup.metadata.deletion_timestamp.is_some(),
+        problem: Some(Inactive::unusable(SetupProblem::Unreadable, message)),
         name,
     }
 }
@@ -129,12 +131,12 @@ fn quota(spec: &FluxSetupSpec) -> Result<Resources, Inactive> {
         let message = format!(
             "spec.quota.{name} is not valid: write a resource with a number, such as nodes: 4 or memory: 16Gi"
         );
-        Inactive::mistaken(SetupMistake::BadQuota, message)
+        Inactive::unusable(SetupProblem::BadQuota, message)
     })
 }
 
 /// The quota, the nodes, or the lesser of both; without either, the largest job.
-fn room(
+fn effective_quota(
     spec: &FluxSetupSpec,
     quota: Resources,
     nodes: Option<&Resources>,
@@ -149,7 +151,7 @@ fn room(
     let Some(nodes) = nodes else {
         let message = "the operator does not know the nodes of the cluster: allow it to list nodes \
             and pods, or set spec.quota instead of spec.quotaFromNodes";
-        return Err(Inactive::mistaken(SetupMistake::NodesUnknown, message));
+        return Err(Inactive::unusable(SetupProblem::NodesUnknown, message));
     };
     let mut least: BTreeMap<Resource, i64> =
         nodes.iter().map(|(resource, amount)| (resource.clone(), amount)).collect();
@@ -161,26 +163,29 @@ fn room(
 }
 
 /// Namespaces that a setup serves besides its own.
-fn serves(setup: &FluxSetup, around: Around<'_>) -> Result<OtherNamespaces, Inactive> {
-    let Some(selector) = &setup.spec.namespace_selector else { return Ok(OtherNamespaces::None) };
-    if setup.namespace().as_deref() != Some(around.home) {
+fn served_namespaces(
+    setup: &FluxSetup,
+    around: SetupContext<'_>,
+) -> Result<ServedNamespaces, Inactive> {
+    let Some(selector) = &setup.spec.namespace_selector else { return Ok(ServedNamespaces::None) };
+    if setup.namespace().as_deref() != Some(around.operator_namespace) {
         let message = format!(
             "spec.namespaceSelector has an effect only in the operator's namespace, {:?}: without \
              it the setup serves its own namespace",
-            around.home
+            around.operator_namespace
         );
-        return Err(Inactive::mistaken(SetupMistake::SelectorNotHere, message));
+        return Err(Inactive::unusable(SetupProblem::SelectorNotHere, message));
     }
     let selector = Selector::try_from(selector.clone()).map_err(|error| {
         let message = format!("spec.namespaceSelector is not valid: {error}");
-        Inactive::mistaken(SetupMistake::BadSelector, message)
+        Inactive::unusable(SetupProblem::BadSelector, message)
     })?;
     if selector.selects_all() {
-        return Ok(OtherNamespaces::All);
+        return Ok(ServedNamespaces::All);
     }
     let matching = around.namespaces.iter().filter(|(_, labels)| selector.matches(labels));
     let matching: Namespaces = matching.map(|(name, _)| name.clone()).collect();
-    Ok(OtherNamespaces::Some(matching))
+    Ok(ServedNamespaces::Some(matching))
 }
 
 fn created(setup: &FluxSetup) -> Millis {
@@ -193,20 +198,20 @@ fn name(setup: &FluxSetup) -> SetupName {
 
 /// What is known of a setup.
 #[derive(Clone, Copy, Debug)]
-pub struct SetupSeen<'a> {
+pub struct ObservedSetup<'a> {
     /// The setup.
     pub setup: &'a FluxSetup,
     /// Its state in the scheduler, once it was read.
-    pub queue: Option<SetupUse<'a>>,
+    pub queue: Option<QueuedSetup<'a>>,
     /// The time.
     pub now: Timestamp,
 }
 
 /// The state of a setup in the scheduler.
 #[derive(Clone, Copy, Debug)]
-pub struct SetupUse<'a> {
+pub struct QueuedSetup<'a> {
     /// The setup as the scheduler sees it.
-    pub read: &'a Setup,
+    pub rules: &'a Setup,
     /// Its usage.
     pub usage: &'a Usage,
     /// Number of its jobs whose command is running.
@@ -215,20 +220,20 @@ pub struct SetupUse<'a> {
 
 /// What the conclusion about a FluxSetup is computed from.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
-    seen: SetupSeen<'a>,
+pub struct FluxSetupFacts<'a> {
+    observed: ObservedSetup<'a>,
 }
 
 /// Decides what to do about a setup.
-pub fn decide(seen: SetupSeen<'_>) -> Decision<Facts<'_>> {
-    Decision::new(step(seen).into_iter().collect(), Facts { seen })
+pub fn decide(observed: ObservedSetup<'_>) -> Decision<FluxSetupFacts<'_>> {
+    Decision::new(step(observed).into_iter().collect(), FluxSetupFacts { observed })
 }
 
-impl Conclude for Facts<'_> {
+impl Conclude for FluxSetupFacts<'_> {
     type Status = FluxSetupStatus;
 
     fn conclude(&self, _: &[Step], outcome: &Outcome) -> Conclusion<FluxSetupStatus> {
-        let SetupSeen { setup, queue, now } = self.seen;
+        let ObservedSetup { setup, queue, now } = self.observed;
         let status = queue.map(|queue| status(setup, queue, now));
         let same = status.is_none() || status == setup.status;
         Conclusion {
@@ -236,40 +241,40 @@ impl Conclude for Facts<'_> {
             // The status changes with every job.
             urgency: if same { Urgency::None } else { Urgency::Later },
             events: Vec::new(),
-            requeue_at: requeue_at(outcome, now, []),
-            retry: reported(outcome).is_some(),
+            requeue_at: earliest_requeue(outcome, now, []),
+            retry: reportable_failure(outcome).is_some(),
         }
     }
 }
 
 /// Whether a setup has the operator's finalizer.
-fn is_kept(setup: &FluxSetup) -> bool {
+fn has_finalizer(setup: &FluxSetup) -> bool {
     setup.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
 }
 
 /// Whether a setup still needs the finalizer, before it admits a job. One that is being
 /// deleted cannot get it any more.
-pub fn is_to_be_kept(setup: &FluxSetup) -> bool {
-    setup.metadata.deletion_timestamp.is_none() && !is_kept(setup)
+pub fn needs_finalizer(setup: &FluxSetup) -> bool {
+    setup.metadata.deletion_timestamp.is_none() && !has_finalizer(setup)
 }
 
-fn step(seen: SetupSeen<'_>) -> Option<Step> {
-    let setup = seen.setup;
-    let Some(queue) = seen.queue else {
-        return is_to_be_kept(setup).then(|| finalizers(setup, true));
+fn step(observed: ObservedSetup<'_>) -> Option<Step> {
+    let setup = observed.setup;
+    let Some(queue) = observed.queue else {
+        return needs_finalizer(setup).then(|| finalizer_patch(setup, true));
     };
     let in_use = queue.usage.admitted > 0 || queue.usage.is_needed;
-    match (queue.read.going, in_use) {
-        (true, false) if is_kept(setup) => Some(finalizers(setup, false)),
+    match (queue.rules.terminating, in_use) {
+        (true, false) if has_finalizer(setup) => Some(finalizer_patch(setup, false)),
         (true, _) => None,
         (false, false) if queue.usage.successor.is_some() => Some(Step::DeleteSelf),
-        (false, _) => is_to_be_kept(setup).then(|| finalizers(setup, true)),
+        (false, _) => needs_finalizer(setup).then(|| finalizer_patch(setup, true)),
     }
 }
 
 /// Adds our finalizer to a setup, or removes it. A merge patch replaces the whole list,
 /// so it must be for this very version.
-fn finalizers(setup: &FluxSetup, keep: bool) -> Step {
+fn finalizer_patch(setup: &FluxSetup, keep: bool) -> Step {
     let others = setup.finalizers().iter().map(String::as_str).filter(|name| *name != FINALIZER);
     let finalizers: Vec<&str> = others.chain(keep.then_some(FINALIZER)).collect();
     let version = &setup.metadata.resource_version;
@@ -278,8 +283,8 @@ fn finalizers(setup: &FluxSetup, keep: bool) -> Step {
     }))
 }
 
-fn status(setup: &FluxSetup, queue: SetupUse<'_>, now: Timestamp) -> FluxSetupStatus {
-    let SetupUse { read, usage, running } = queue;
+fn status(setup: &FluxSetup, queue: QueuedSetup<'_>, now: Timestamp) -> FluxSetupStatus {
+    let QueuedSetup { rules: read, usage, running } = queue;
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let before = setup.status.as_ref().map(|status| status.conditions.as_slice());
     let active = match &usage.inactive {
@@ -289,9 +294,9 @@ fn status(setup: &FluxSetup, queue: SetupUse<'_>, now: Timestamp) -> FluxSetupSt
     let generation = setup.metadata.generation;
     let verdicts = [("Active", active)];
     FluxSetupStatus {
-        room: quantity::quantities(&read.room),
+        room: quantity::quantities(&read.quota),
         used: quantity::quantities(&usage.used),
-        usage: usage_text(&read.room, &usage.used),
+        usage: usage_text(&read.quota, &usage.used),
         used_resources: i32::try_from(usage.used.amount(&Resource::Nodes)).unwrap_or(i32::MAX),
         pending_workloads: count(usage.pending),
         admitted_workloads: count(usage.admitted),
@@ -302,12 +307,12 @@ fn status(setup: &FluxSetup, queue: SetupUse<'_>, now: Timestamp) -> FluxSetupSt
 }
 
 /// Usage of the first resource that has a limit, such as `3/4 nodes`.
-fn usage_text(room: &Resources, used: &Resources) -> String {
-    match room.iter().next() {
+fn usage_text(quota: &Resources, used: &Resources) -> String {
+    match quota.iter().next() {
         Some((resource, limit)) => {
-            let used = resource.quantity(used.amount(resource));
-            format!("{used}/{} {resource}", resource.quantity(limit))
+            let used = resource.to_quantity(used.amount(resource));
+            format!("{used}/{} {resource}", resource.to_quantity(limit))
         }
-        None => Resource::Nodes.amount(used.amount(&Resource::Nodes)),
+        None => Resource::Nodes.describe(used.amount(&Resource::Nodes)),
     }
 }

@@ -2,24 +2,24 @@
 
 use flux_operator_api::fluxjob::Admission as Record;
 use flux_operator_api::fluxsetup::JobDefaults;
-use flux_operator_api::validate::{Checked, Problem};
+use flux_operator_api::validate::{Problem, Validate};
 use flux_operator_api::{FluxJob, MiniCluster, Reason};
 use flux_operator_queue::{Admission, Kind, Millis, SetupName, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 
-use super::minicluster::{belongs_to, has_job, is_left_behind};
+use super::minicluster::{belongs_to, is_of_former_job, is_owned_by_job};
 use super::{Requests, minicluster_of, quantity, requests};
 use crate::Valid;
-use crate::kubernetes::is_for_kueue;
-use crate::status::has_ended;
+use crate::kubernetes::has_kueue_label;
+use crate::status::finished_at;
 
 /// The pod of the services is called `<name>-services`, and a host name has at most 63 characters.
-const LONGEST_WITH_SERVICES: usize = 54;
+const MAX_NAME_WITH_SERVICES: usize = 54;
 
 /// What is needed besides a job to read it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Beside<'a> {
+pub struct JobContext<'a> {
     /// The MiniCluster of the job's name, if there is one.
     pub minicluster: Option<&'a MiniCluster>,
     /// The value of the PriorityClass that it names, if that exists.
@@ -28,7 +28,7 @@ pub struct Beside<'a> {
 
 /// Why a job cannot be queued: a condition `Accepted=False`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct JobRefusal {
     /// The condition's reason.
     pub reason: Reason,
     /// What to do about it.
@@ -39,7 +39,7 @@ pub struct Mistake {
 /// it was admitted.
 ///
 /// An admitted job is never refused: whatever its spec says now, its quota counts.
-pub fn of_job(job: &FluxJob, beside: Beside<'_>) -> Result<Option<Workload>, Mistake> {
+pub fn of_job(job: &FluxJob, beside: JobContext<'_>) -> Result<Option<Workload>, JobRefusal> {
     let spec = &job.spec;
     if !spec.managed_by.is_empty() {
         return Ok(None);
@@ -53,7 +53,7 @@ pub fn of_job(job: &FluxJob, beside: Beside<'_>) -> Result<Option<Workload>, Mis
         if job.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
-        if let Some(mistake) = mistake(job, beside, &planned) {
+        if let Some(mistake) = refusal(job, beside, &planned) {
             return Err(mistake);
         }
     }
@@ -61,20 +61,21 @@ pub fn of_job(job: &FluxJob, beside: Beside<'_>) -> Result<Option<Workload>, Mis
     let admitted = status.admission.as_ref().map_or(i32::MAX, |admission| admission.size);
     let requeue = status.requeue.unwrap_or_default();
     // What a finished job used does not matter, and most jobs are finished most of the time.
-    let Requests { each, once } = if is_over { Requests::default() } else { requests(&planned) };
+    let Requests { per_node: each, per_job: once } =
+        if is_over { Requests::default() } else { requests(&planned) };
     Ok(Some(Workload {
         queue: spec.queue.as_str().into(),
         priority: spec.priority.or(beside.class_value).unwrap_or_default(),
-        since: requeue.since.map_or_else(|| created(&job.metadata), |since| millis(&since)),
+        waiting_since: requeue.since.map_or_else(|| created(&job.metadata), |since| millis(&since)),
         not_before: requeue.until.as_ref().map(millis),
         suspended: spec.suspend,
         size: size.map(count),
         min_size: spec.min_size.map(count),
         max_runtime: limit.map(|_| planned.spec.deadline_seconds.saturating_mul(1000)),
         admission: status.admission.as_ref().map(|record| admission(record, &job.metadata)),
-        started: own.is_some_and(|minicluster| pods(minicluster) >= admitted),
-        finished: is_over || own.is_some_and(|own| has_ended(own).is_some()),
-        ..identity(Kind::FluxJob, &job.metadata, each, once)
+        pods_exist: own.is_some_and(|minicluster| pod_count(minicluster) >= admitted),
+        finished: is_over || own.is_some_and(|own| finished_at(own).is_some()),
+        ..base_workload(Kind::FluxJob, &job.metadata, each, once)
     }))
 }
 
@@ -84,9 +85,9 @@ pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
     let spec = &minicluster.spec;
     let status = minicluster.status.clone().unwrap_or_default();
     if spec.queue.is_empty()
-        || has_job(minicluster)
+        || is_owned_by_job(minicluster)
         || !spec.managed_by.is_empty()
-        || is_for_kueue(&spec.job_labels)
+        || has_kueue_label(&spec.job_labels)
     {
         return None;
     }
@@ -95,7 +96,7 @@ pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
     if is_new && (is_going || Valid::check(minicluster.clone()).is_err()) {
         return None;
     }
-    let Requests { each, once } = requests(minicluster);
+    let Requests { per_node: each, per_job: once } = requests(minicluster);
     let limit = Some(spec.deadline_seconds).filter(|seconds| *seconds > 0);
     Some(Workload {
         queue: spec.queue.as_str().into(),
@@ -103,9 +104,9 @@ pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
         size: Some(count(spec.size)),
         max_runtime: limit.map(|seconds| seconds.saturating_mul(1000)),
         admission: status.admission.as_ref().map(|it| admission(it, &minicluster.metadata)),
-        started: pods(minicluster) >= spec.size,
-        finished: has_ended(minicluster).is_some(),
-        ..identity(Kind::MiniCluster, &minicluster.metadata, each, once)
+        pods_exist: pod_count(minicluster) >= spec.size,
+        finished: finished_at(minicluster).is_some(),
+        ..base_workload(Kind::MiniCluster, &minicluster.metadata, each, once)
     })
 }
 
@@ -120,24 +121,24 @@ pub(super) fn of_job_record(job: &FluxJob) -> Option<Workload> {
 /// whole.
 pub(super) fn of_minicluster_record(minicluster: &MiniCluster) -> Option<Workload> {
     let status = minicluster.status.as_ref()?;
-    let finished = has_ended(minicluster).is_some();
+    let finished = finished_at(minicluster).is_some();
     let record = status.admission.as_ref()?;
     Some(of_record(Kind::MiniCluster, &minicluster.metadata, record, finished))
 }
 
 fn of_record(kind: Kind, metadata: &ObjectMeta, record: &Record, finished: bool) -> Workload {
     let admission = Some(admission(record, metadata));
-    let Requests { each, once } = Requests::default();
-    Workload { admission, finished, ..identity(kind, metadata, each, once) }
+    let Requests { per_node: each, per_job: once } = Requests::default();
+    Workload { admission, finished, ..base_workload(kind, metadata, each, once) }
 }
 
 /// The refusal of a job whose reading panicked.
-pub(super) fn unreadable(panic: &str) -> Mistake {
+pub(super) fn unreadable(panic: &str) -> JobRefusal {
     let message = format!(
         "the operator failed to read the object, so nothing is done about it until it changes; \
          please report this: {panic}"
     );
-    Mistake { reason: Reason::OperatorError, message }
+    JobRefusal { reason: Reason::OperatorError, message }
 }
 
 /// The number of nodes that a job requests; none if the setup decides.
@@ -148,44 +149,44 @@ fn size(job: &FluxJob) -> Option<i32> {
 }
 
 /// Why a job cannot be queued, if it cannot.
-fn mistake(job: &FluxJob, beside: Beside<'_>, planned: &MiniCluster) -> Option<Mistake> {
+fn refusal(job: &FluxJob, beside: JobContext<'_>, planned: &MiniCluster) -> Option<JobRefusal> {
     let class = &job.spec.priority_class_name;
     if !class.is_empty() && beside.class_value.is_none() {
         let message = format!(
             "PriorityClass {class:?} does not exist or cannot be read: create it, or use priority"
         );
-        return Some(Mistake { reason: Reason::UnknownPriorityClass, message });
+        return Some(JobRefusal { reason: Reason::UnknownPriorityClass, message });
     }
     if let Some(other) = beside.minicluster
         && !belongs_to(other, job)
-        && !is_left_behind(other, job)
+        && !is_of_former_job(other, job)
     {
         return Some(name_taken(job));
     }
-    if is_for_kueue(&planned.spec.job_labels) {
+    if has_kueue_label(&planned.spec.job_labels) {
         let message = "template.spec.jobLabels has Kueue's queue name: a FluxJob waits in a \
             FluxSetup's queue, so remove the label, or create a MiniCluster for Kueue";
-        return Some(Mistake { reason: Reason::TwoQueues, message: message.into() });
+        return Some(JobRefusal { reason: Reason::TwoQueues, message: message.into() });
     }
     let checked = || Valid::check_planned(planned.clone()).err().map(|refusal| refusal.to_string());
-    let problems = refused_name(planned).or_else(|| beyond_schema(job)).or_else(checked)?;
+    let problems = name_problem(planned).or_else(|| schema_problems(job)).or_else(checked)?;
     let message = format!("the MiniCluster of the template cannot be run: {problems}");
-    Some(Mistake { reason: Reason::InvalidTemplate, message })
+    Some(JobRefusal { reason: Reason::InvalidTemplate, message })
 }
 
 /// Problems of the job that the API server could not check when it was stored.
-fn beyond_schema(job: &FluxJob) -> Option<String> {
+fn schema_problems(job: &FluxJob) -> Option<String> {
     let problems: Vec<String> = job.check_beyond_schema().iter().map(Problem::to_string).collect();
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
 /// A name that the API server would refuse when the MiniCluster is created. A template has no
 /// name yet, so the rules of the job do not check it. Checked here it costs less than by a rule.
-fn refused_name(planned: &MiniCluster) -> Option<String> {
+fn name_problem(planned: &MiniCluster) -> Option<String> {
     let name = planned.name_any();
-    if !planned.spec.services.is_empty() && name.len() > LONGEST_WITH_SERVICES {
+    if !planned.spec.services.is_empty() && name.len() > MAX_NAME_WITH_SERVICES {
         return Some(format!(
-            "metadata.name may have at most {LONGEST_WITH_SERVICES} characters with services, \
+            "metadata.name may have at most {MAX_NAME_WITH_SERVICES} characters with services, \
              because their pod is called <name>-services"
         ));
     }
@@ -195,16 +196,16 @@ fn refused_name(planned: &MiniCluster) -> Option<String> {
 }
 
 /// The refusal of a job whose name is that of a MiniCluster with another owner.
-pub(super) fn name_taken(job: &FluxJob) -> Mistake {
+pub(super) fn name_taken(job: &FluxJob) -> JobRefusal {
     let message = format!(
         "a MiniCluster {:?} exists and has another owner: rename the job, or delete that MiniCluster",
         job.name_any()
     );
-    Mistake { reason: Reason::NameTaken, message }
+    JobRefusal { reason: Reason::NameTaken, message }
 }
 
 /// The fields that are the same for both kinds.
-fn identity(
+fn base_workload(
     kind: Kind,
     metadata: &ObjectMeta,
     each: flux_operator_queue::Resources,
@@ -218,16 +219,16 @@ fn identity(
         name: text(&metadata.name).into(),
         queue: "".into(),
         priority: 0,
-        since: created(metadata),
+        waiting_since: created(metadata),
         not_before: None,
         suspended: false,
         size: None,
         min_size: None,
-        each,
-        once,
+        per_node: each,
+        per_job: once,
         max_runtime: None,
         admission: None,
-        started: false,
+        pods_exist: false,
         finished: false,
     }
 }
@@ -245,7 +246,7 @@ fn admission(record: &Record, metadata: &ObjectMeta) -> Admission {
 }
 
 /// Pods that exist, as the MiniCluster's status counts them.
-fn pods(minicluster: &MiniCluster) -> i32 {
+fn pod_count(minicluster: &MiniCluster) -> i32 {
     minicluster.status.as_ref().map_or(0, |status| status.size)
 }
 

@@ -7,8 +7,8 @@ use flux_operator_api::validate::Problem;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Facts, Outcome};
-use crate::queueing::{given, is_taken_back};
+use super::{ReconcileSummary, StatusInput};
+use crate::queueing::{eviction_message, grant_message};
 use crate::reason::of_waiting;
 use crate::verdict::{self, Verdict, no, unknown, yes};
 
@@ -18,7 +18,7 @@ const WAITING_MESSAGE: &str =
 
 /// All conditions.
 pub(super) fn conditions(
-    facts: &Facts<'_>,
+    facts: &StatusInput<'_>,
     generation: Option<i64>,
     before: &[Condition],
     now: Timestamp,
@@ -27,7 +27,7 @@ pub(super) fn conditions(
     verdict::conditions(verdicts, generation, before, now)
 }
 
-fn verdict(kind: ConditionType, facts: &Facts<'_>) -> Verdict {
+fn verdict(kind: ConditionType, facts: &StatusInput<'_>) -> Verdict {
     match kind {
         ConditionType::Accepted => accepted(facts),
         ConditionType::Admitted => admitted(facts),
@@ -36,59 +36,59 @@ fn verdict(kind: ConditionType, facts: &Facts<'_>) -> Verdict {
         ConditionType::Succeeded => succeeded(facts),
         ConditionType::JobRequested => yes(Reason::Created, "the MiniCluster was created"),
         ConditionType::JobWaitingForResources => waiting(facts),
-        ConditionType::JobFinished => match &facts.ended {
-            Some(ended) => yes(ended.reason.clone(), &ended.message),
+        ConditionType::JobFinished => match &facts.completion {
+            Some(finished) => yes(finished.reason.clone(), &finished.message),
             None => no(Reason::NotFinished, "the cluster has not finished"),
         },
     }
 }
 
-fn accepted(facts: &Facts<'_>) -> Verdict {
-    let Outcome { refusal, hold, failure, shrinking: _, created: _ } = facts.outcome;
+fn accepted(facts: &StatusInput<'_>) -> Verdict {
+    let ReconcileSummary { refusal, blocker, failure, shrinking: _, created: _ } = facts.outcome;
     if let Some(refusal) = refusal {
         return no(Reason::from(refusal.reason), &refusal.to_string());
     }
     if let Some(failure) = failure {
         return no(failure.reason, failure.message);
     }
-    match hold {
-        Some(hold) => no(hold.reason(), &hold.to_string()),
-        None => yes(Reason::Accepted, &carried_out(&facts.warnings)),
+    match blocker {
+        Some(blocker) => no(blocker.reason(), &blocker.to_string()),
+        None => yes(Reason::Accepted, &accepted_message(&facts.warnings)),
     }
 }
 
-fn carried_out(warnings: &[Problem]) -> String {
+fn accepted_message(warnings: &[Problem]) -> String {
     let warnings = warnings.iter().map(|warning| format!("; warning: {warning}"));
     std::iter::once("the manifest is valid".to_owned()).chain(warnings).collect()
 }
 
-fn admitted(facts: &Facts<'_>) -> Verdict {
+fn admitted(facts: &StatusInput<'_>) -> Verdict {
     match facts.admission {
         _ if facts.suspended => no(Reason::Suspended, "spec.suspend is true"),
         Some(admission) if facts.waits => {
             let cause = AnyReason::read(&admission.leaving);
-            let message = is_taken_back(&cause);
+            let message = eviction_message(&cause);
             no(cause, &message)
         }
         None if facts.waits => waits(facts),
-        Some(admission) => yes(Reason::Admitted, &given(admission)),
+        Some(admission) => yes(Reason::Admitted, &grant_message(admission)),
         None => yes(Reason::NotQueued, "the MiniCluster is not in a queue"),
     }
 }
 
 /// Why it waits for its turn changes with every other job, and is served on request; only what
 /// its user has to change is written.
-fn waits(facts: &Facts<'_>) -> Verdict {
+fn waits(facts: &StatusInput<'_>) -> Verdict {
     let waiting = facts.waiting.map(|waiting| (of_waiting(&waiting.reason), waiting));
-    match waiting.filter(|(reason, _)| reason.needs_user_of_job()) {
+    match waiting.filter(|(reason, _)| reason.needs_job_owner()) {
         Some((reason, waiting)) => no(reason, &waiting.reason.to_string()),
         None => no(Reason::WaitingForQueue, WAITING_MESSAGE),
     }
 }
 
-fn ready(facts: &Facts<'_>) -> Verdict {
-    match (&facts.ended, &facts.trouble) {
-        (Some(ended), _) => no(ended.reason.clone(), "the cluster has finished"),
+fn ready(facts: &StatusInput<'_>) -> Verdict {
+    match (&facts.completion, &facts.trouble) {
+        (Some(finished), _) => no(finished.reason.clone(), "the cluster has finished"),
         // It keeps running, and its user should look into it all the same.
         (None, Some(trouble)) if facts.pods.lead_ready => {
             yes(trouble.reason, &format!("enough brokers are online, but {}", trouble.message))
@@ -101,7 +101,7 @@ fn ready(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-fn not_ready(facts: &Facts<'_>) -> Verdict {
+fn not_ready(facts: &StatusInput<'_>) -> Verdict {
     if facts.suspended {
         return no(Reason::Suspended, "spec.suspend is true");
     }
@@ -111,7 +111,7 @@ fn not_ready(facts: &Facts<'_>) -> Verdict {
     if let Some(trouble) = &facts.trouble {
         return no(trouble.reason, &trouble.message);
     }
-    if facts.goes_on() {
+    if facts.may_still_run() {
         return no(Reason::LeadNotReady, "the lead was ready: it is finishing, or slow to answer");
     }
     if !facts.last_error.is_empty() {
@@ -124,13 +124,13 @@ fn not_ready(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-fn running(facts: &Facts<'_>) -> Verdict {
-    match (&facts.ended, &facts.trouble) {
-        (Some(ended), _) => no(ended.reason.clone(), "the cluster has finished"),
-        (None, _) if facts.pods.lead_ready && facts.stays => {
+fn running(facts: &StatusInput<'_>) -> Verdict {
+    match (&facts.completion, &facts.trouble) {
+        (Some(finished), _) => no(finished.reason.clone(), "the cluster has finished"),
+        (None, _) if facts.pods.lead_ready && facts.is_interactive => {
             yes(Reason::Interactive, "the cluster is up and takes jobs")
         }
-        (None, _) if facts.pods.lead_ready || facts.goes_on() => {
+        (None, _) if facts.pods.lead_ready || facts.may_still_run() => {
             yes(Reason::CommandStarted, "the command has started")
         }
         (None, Some(trouble)) => no(trouble.reason, &trouble.message),
@@ -138,19 +138,19 @@ fn running(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-fn succeeded(facts: &Facts<'_>) -> Verdict {
-    match &facts.ended {
-        Some(ended) if ended.succeeded => yes(ended.reason.clone(), &ended.message),
-        Some(ended) => no(ended.reason.clone(), &ended.message),
+fn succeeded(facts: &StatusInput<'_>) -> Verdict {
+    match &facts.completion {
+        Some(finished) if finished.succeeded => yes(finished.reason.clone(), &finished.message),
+        Some(finished) => no(finished.reason.clone(), &finished.message),
         None => unknown(Reason::NotFinished, "the command has not finished"),
     }
 }
 
-fn waiting(facts: &Facts<'_>) -> Verdict {
-    let waits = facts.created && facts.ended.is_none() && !facts.suspended;
+fn waiting(facts: &StatusInput<'_>) -> Verdict {
+    let waits = facts.created && facts.completion.is_none() && !facts.suspended;
     match &facts.trouble {
         _ if waits && facts.waits => yes(Reason::WaitingForQueue, WAITING_MESSAGE),
-        Some(trouble) if waits && trouble.reason.waits_for_capacity() => {
+        Some(trouble) if waits && trouble.reason.is_waiting_for_capacity() => {
             yes(trouble.reason, &trouble.message)
         }
         None if waits && facts.pods.started == 0 => {

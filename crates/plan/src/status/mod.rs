@@ -4,9 +4,9 @@
 //! only Flux knows. An operator that missed everything in between computes the
 //! same status.
 
+mod completion;
 mod conditions;
-mod ended;
-mod news;
+mod events;
 mod pods;
 mod trouble;
 
@@ -15,51 +15,51 @@ use flux_operator_api::fluxjob::Admission;
 use flux_operator_api::validate::{self, Problem};
 use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use flux_operator_flux::IdSet;
-use flux_operator_queue::Waiting;
+use flux_operator_queue::WaitStatus;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::cluster::Mode;
 use crate::kubernetes::selector;
-use crate::last_report::{LastReport, is_awaited};
-use crate::queueing::{admission_of, waits};
-use crate::ready_timeout::given_back;
+use crate::last_report::{LastReport, may_still_report};
+use crate::observed::Observed;
+use crate::queueing::{admission_of, is_waiting};
+use crate::ready_timeout::released_at;
 use crate::resize::Shrinking;
-use crate::seen::Seen;
 use crate::stamp;
-use crate::steps::Hold;
+use crate::steps::Blocker;
 use crate::valid::{Refusal, RefusalReason, runner};
 use crate::verdict::find;
 
+use completion::ClusterCompletion;
 use conditions::conditions;
-use ended::Ended;
 use pods::Pods;
 
-pub use news::{News, Urgency};
-pub(crate) use news::{news, urgency};
+pub use events::{NewEvent, Urgency};
+pub(crate) use events::{new_events, urgency};
 pub(crate) use pods::ready_since;
 pub use trouble::Trouble;
 pub(crate) use trouble::condition;
 
 /// The result of reconciling a MiniCluster.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Outcome<'a> {
+pub(crate) struct ReconcileSummary<'a> {
     /// Why it is not run at all.
     pub(crate) refusal: Option<&'a Refusal>,
     /// Why its spec is not applied as it is.
-    pub(crate) hold: Option<&'a Hold>,
+    pub(crate) blocker: Option<&'a Blocker>,
     /// The ranks that are removed, and what they wait for.
     pub(crate) shrinking: Option<&'a Shrinking>,
     /// What went wrong when its objects were applied.
-    pub(crate) failure: Option<Reported<'a>>,
+    pub(crate) failure: Option<ReportedFailure<'a>>,
     /// Its Job has just been created, and was not observed yet.
     pub(crate) created: bool,
 }
 
 /// A step that failed, as it is reported.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reported<'a> {
+pub(crate) struct ReportedFailure<'a> {
     /// The reason of the condition.
     pub(crate) reason: Reason,
     /// What happened, and what to do about it.
@@ -68,21 +68,21 @@ pub(crate) struct Reported<'a> {
 
 /// Everything the conditions are computed from.
 #[derive(Debug)]
-struct Facts<'a> {
-    outcome: Outcome<'a>,
+struct StatusInput<'a> {
+    outcome: ReconcileSummary<'a>,
     warnings: Vec<Problem>,
     suspended: bool,
     waits: bool,
-    waiting: Option<&'a Waiting>,
+    waiting: Option<&'a WaitStatus>,
     admission: Option<&'a Admission>,
-    given_back: bool,
+    has_released_nodes: bool,
     created: bool,
     pods: Pods,
     trouble: Option<Trouble>,
     /// The command was started by the current lead.
-    has_run: bool,
-    ended: Option<Ended>,
-    stays: bool,
+    has_started_command: bool,
+    completion: Option<ClusterCompletion>,
+    is_interactive: bool,
     last_error: &'a str,
 }
 
@@ -90,62 +90,62 @@ struct Facts<'a> {
 /// current status of `minicluster`.
 pub(crate) fn status(
     minicluster: &MiniCluster,
-    seen: &Seen,
-    outcome: &Outcome<'_>,
+    observed: &Observed,
+    outcome: &ReconcileSummary<'_>,
 ) -> MiniClusterStatus {
     let spec = &minicluster.spec;
     let before = minicluster.status.clone().unwrap_or_default();
-    let pods = Pods::of(seen.job_pods());
-    let job = seen.job.as_deref().filter(|job| job.metadata.deletion_timestamp.is_none());
-    let ended = Ended::of(job, &pods, &before);
-    let given_back = job.is_some_and(|job| given_back(job).is_some());
-    let told = Told::by_lead(minicluster, seen, &pods, &before);
-    let facts = Facts {
+    let pods = Pods::of(observed.job_pods());
+    let job = observed.job.as_deref().filter(|job| job.metadata.deletion_timestamp.is_none());
+    let finished = ClusterCompletion::of(job, &pods, &before);
+    let given_back = job.is_some_and(|job| released_at(job).is_some());
+    let reported = LeadReport::from_last_report(minicluster, observed, &pods, &before);
+    let facts = StatusInput {
         outcome: *outcome,
         warnings: validate::warnings(minicluster),
         suspended: spec.suspend,
-        waits: waits(minicluster),
-        waiting: seen.waiting.as_ref(),
+        waits: is_waiting(minicluster),
+        waiting: observed.waiting.as_ref(),
         admission: admission_of(minicluster),
-        given_back,
+        has_released_nodes: given_back,
         trouble: match given_back {
             // Its pods are deleted because of it.
-            true => Some(too_late()),
-            false => seen.trouble(minicluster).or_else(|| pods.trouble.clone()),
+            true => Some(ready_timeout_trouble()),
+            false => observed.trouble(minicluster).or_else(|| pods.trouble.clone()),
         },
         created: outcome.created || job.is_some(),
-        has_run: has_run(&pods, &before),
-        stays: stays(spec),
-        last_error: told.last_error,
+        has_started_command: has_started_command(&pods, &before),
+        is_interactive: is_interactive(spec),
+        last_error: reported.last_error,
         pods,
-        ended,
+        completion: finished,
     };
     let pods = Online { own: facts.pods.ready, joined: 0 };
-    let online = told.online.filter(|_| facts.ended.is_none()).unwrap_or(pods);
+    let online = reported.online.filter(|_| facts.completion.is_none()).unwrap_or(pods);
     let highest = before.maximum_size.max(spec.max_size.unwrap_or_default()).max(spec.size);
     MiniClusterStatus {
         phase: phase(&facts).to_owned(),
         ready: format!("{}/{}", online.own, spec.size),
         joined: online.joined,
-        exit_code: facts.ended.as_ref().and_then(|ended| ended.exit_code),
-        size: i32::try_from(facts.pods.living).unwrap_or(i32::MAX),
+        exit_code: facts.completion.as_ref().and_then(|finished| finished.exit_code),
+        size: i32::try_from(facts.pods.active).unwrap_or(i32::MAX),
         selector: selector(&minicluster.name_any()),
         maximum_size: highest,
-        jobid: command_job(minicluster, seen, &before.jobid),
-        admission: before.admission.clone().filter(|_| keeps_room(minicluster, job, &facts)),
+        jobid: command_job(minicluster, observed, &before.jobid),
+        admission: before.admission.clone().filter(|_| keeps_quota(minicluster, job, &facts)),
         observed_generation: minicluster.metadata.generation,
         conditions: conditions(
             &facts,
             minicluster.metadata.generation,
             &before.conditions,
-            seen.now,
+            observed.now,
         ),
     }
 }
 
 /// What only the lead knows, from a recent report.
 #[derive(Default)]
-struct Told<'a> {
+struct LeadReport<'a> {
     online: Option<Online>,
     last_error: &'a str,
 }
@@ -159,42 +159,42 @@ struct Online {
     joined: i32,
 }
 
-impl<'a> Told<'a> {
+impl<'a> LeadReport<'a> {
     /// What the lead has reported. If it was running before the operator started, its last
     /// status is kept until it has had the time to report: a restart changes no status.
-    fn by_lead(
+    fn from_last_report(
         minicluster: &MiniCluster,
-        seen: &'a Seen,
+        observed: &'a Observed,
         pods: &Pods,
         before: &'a MiniClusterStatus,
-    ) -> Told<'a> {
-        let lead_was_up = pods.lead_started.is_some_and(|at| at < seen.watching_since);
-        match &seen.report {
-            Some(report) if report.is_old(seen.now) => Told::default(),
-            Some(LastReport { state, .. }) => Told {
-                online: state.online.as_ref().map(|ranks| Online::of(ranks, minicluster, seen)),
+    ) -> LeadReport<'a> {
+        let lead_was_up = pods.lead_started.is_some_and(|at| at < observed.watching_since);
+        match &observed.report {
+            Some(report) if report.is_stale(observed.now) => LeadReport::default(),
+            Some(LastReport { state, .. }) => LeadReport {
+                online: state.online.as_ref().map(|ranks| Online::of(ranks, minicluster, observed)),
                 last_error: &state.last_error,
             },
-            None if lead_was_up && is_awaited(seen.watching_since, seen.now) => {
+            None if lead_was_up && may_still_report(observed.watching_since, observed.now) => {
                 let own = before.ready.split_once('/').and_then(|(own, _)| own.parse().ok());
                 let ready = find(&before.conditions, ConditionType::Ready);
                 let starting = ready.filter(|it| it.reason == Reason::BrokersStarting.as_str());
-                Told {
+                LeadReport {
                     online: own.map(|own| Online { own, joined: before.joined }),
                     last_error: starting.map(|it| it.message.as_str()).unwrap_or_default(),
                 }
             }
-            None => Told::default(),
+            None => LeadReport::default(),
         }
     }
 }
 
 impl Online {
     /// Counts ranks that are online, by their owner.
-    fn of(ranks: &IdSet, minicluster: &MiniCluster, seen: &Seen) -> Online {
+    fn of(ranks: &IdSet, minicluster: &MiniCluster, observed: &Observed) -> Online {
         // A spec without a valid table was refused, and then no broker is online.
-        let table = stamp::as_booted(minicluster, seen.job.as_deref());
-        let own = table.map(|table| table.own()).unwrap_or_default();
+        let table = stamp::booted_rank_table(minicluster, observed.job.as_deref());
+        let own = table.map(|table| table.own_ranks()).unwrap_or_default();
         let others = ranks.difference(&own).len();
         let own = ranks.len().saturating_sub(others);
         Online {
@@ -205,10 +205,10 @@ impl Online {
 }
 
 /// The Flux job id of the command, if the command is a single job. Once known, it does not change.
-fn command_job(minicluster: &MiniCluster, seen: &Seen, before: &str) -> String {
+fn command_job(minicluster: &MiniCluster, observed: &Observed, before: &str) -> String {
     let spec = &minicluster.spec;
     let mode = runner(&spec.containers).map(|runner| Mode::of(spec, runner));
-    let reported = seen.report.as_ref().map(|report| report.state.first_job.as_str());
+    let reported = observed.report.as_ref().map(|report| report.state.first_job.as_str());
     match (mode, reported) {
         (Some(Mode::Submit | Mode::Batch), Some(job)) if !job.is_empty() => job.to_owned(),
         _ => before.to_owned(),
@@ -219,21 +219,21 @@ fn command_job(minicluster: &MiniCluster, seen: &Seen, before: &str) -> String {
 pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> MiniClusterStatus {
     let problem = Problem { path: "spec".into(), message: error.to_owned() };
     let refusal = Refusal { reason: RefusalReason::Invalid, problems: vec![problem] };
-    let facts = Facts {
-        outcome: Outcome { refusal: Some(&refusal), ..Outcome::default() },
+    let facts = StatusInput {
+        outcome: ReconcileSummary { refusal: Some(&refusal), ..ReconcileSummary::default() },
         warnings: Vec::new(),
         suspended: false,
         waits: false,
         waiting: None,
         admission: None,
-        given_back: false,
+        has_released_nodes: false,
         created: false,
-        has_run: false,
-        stays: false,
+        has_started_command: false,
+        is_interactive: false,
         last_error: "",
         pods: Pods::default(),
         trouble: None,
-        ended: None,
+        completion: None,
     };
     MiniClusterStatus {
         phase: phase(&facts).to_owned(),
@@ -256,57 +256,58 @@ pub(crate) struct Readiness {
 
 /// The readiness of the lead. It comes from its pod, which is right even if the operator was
 /// down, or from the last status if that pod was deleted.
-pub(crate) fn readiness(minicluster: &MiniCluster, seen: &Seen) -> Readiness {
-    let pods = Pods::of(seen.job_pods());
+pub(crate) fn readiness(minicluster: &MiniCluster, observed: &Observed) -> Readiness {
+    let pods = Pods::of(observed.job_pods());
     let before = minicluster.status.clone().unwrap_or_default();
-    let reported = seen.report.as_ref().is_some_and(|report| report.state.program_started);
-    let was_ready = pods.lead_unready_since.is_some() || has_run(&pods, &before) || reported;
-    let told = find(&before.conditions, ConditionType::Ready);
-    let told = told.and_then(|ready| match ready.status.as_str() {
+    let reported = observed.report.as_ref().is_some_and(|report| report.state.program_started);
+    let was_ready =
+        pods.lead_unready_since.is_some() || has_started_command(&pods, &before) || reported;
+    let reported = find(&before.conditions, ConditionType::Ready);
+    let reported = reported.and_then(|ready| match ready.status.as_str() {
         // The stored status is older than this observation: it became unready just now.
-        "True" => Some(seen.now),
+        "True" => Some(observed.now),
         "False" => Some(ready.last_transition_time.0),
         _ => None,
     });
     Readiness {
         ready: pods.lead_ready,
-        command_started: (was_ready || pods.lead_terminating) && !stays(&minicluster.spec),
-        unready_since: pods.lead_unready_since.or(told),
+        command_started: (was_ready || pods.lead_terminating) && !is_interactive(&minicluster.spec),
+        unready_since: pods.lead_unready_since.or(reported),
     }
 }
 
 /// Whether the status says that the current lead runs the command.
-fn has_run(pods: &Pods, before: &MiniClusterStatus) -> bool {
+fn has_started_command(pods: &Pods, before: &MiniClusterStatus) -> bool {
     let running = find(&before.conditions, ConditionType::Running);
-    let told = running.filter(|it| it.status == "True").map(|it| it.last_transition_time.0);
-    pods.lead_started.zip(told).is_some_and(|(started, told)| started <= told)
+    let reported = running.filter(|it| it.status == "True").map(|it| it.last_transition_time.0);
+    pods.lead_started.zip(reported).is_some_and(|(started, reported)| started <= reported)
 }
 
-impl Facts<'_> {
+impl StatusInput<'_> {
     /// Whether the command was started and nothing says that it does not run any more, although
     /// its lead is not ready: it is finishing and its Job does not show it yet, or it is slow
     /// to answer.
-    fn goes_on(&self) -> bool {
-        self.has_run && self.trouble.is_none() && !self.stays
+    fn may_still_run(&self) -> bool {
+        self.has_started_command && self.trouble.is_none() && !self.is_interactive
     }
 }
 
-fn too_late() -> Trouble {
+fn ready_timeout_trouble() -> Trouble {
     let message = "too few brokers were online within spec.readyTimeoutSeconds: the nodes were released, and it tries again soon";
     Trouble::new(Reason::ReadyTimeout, message)
 }
 
 /// The phase to show.
-fn phase(facts: &Facts<'_>) -> &'static str {
-    match &facts.ended {
-        Some(ended) if ended.succeeded => "Succeeded",
+fn phase(facts: &StatusInput<'_>) -> &'static str {
+    match &facts.completion {
+        Some(finished) if finished.succeeded => "Succeeded",
         Some(_) => "Failed",
         None if facts.outcome.refusal.is_some() => "Refused",
         None if facts.suspended => "Suspended",
-        None if facts.given_back || facts.waits => "Waiting",
+        None if facts.has_released_nodes || facts.waits => "Waiting",
         None if facts.outcome.failure.is_some() => "Blocked",
-        None if facts.pods.lead_ready && facts.stays => "Ready",
-        None if facts.pods.lead_ready || facts.goes_on() => "Running",
+        None if facts.pods.lead_ready && facts.is_interactive => "Ready",
+        None if facts.pods.lead_ready || facts.may_still_run() => "Running",
         None if facts.pods.started > 0 => "Starting",
         None => "Pending",
     }
@@ -314,20 +315,20 @@ fn phase(facts: &Facts<'_>) -> &'static str {
 
 /// Whether an admitted cluster keeps its quota: not if it is suspended or being evicted, and
 /// its pods are deleted.
-fn keeps_room(minicluster: &MiniCluster, job: Option<&Job>, facts: &Facts<'_>) -> bool {
+fn keeps_quota(minicluster: &MiniCluster, job: Option<&Job>, facts: &StatusInput<'_>) -> bool {
     let stopped =
         job.is_none_or(|job| job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true)));
-    let stopped = stopped && facts.pods.living == 0;
-    !((minicluster.spec.suspend || facts.waits) && stopped && facts.ended.is_none())
+    let stopped = stopped && facts.pods.active == 0;
+    !((minicluster.spec.suspend || facts.waits) && stopped && facts.completion.is_none())
 }
 
 /// Whether there is no command, and the cluster waits for jobs.
-pub(crate) fn stays(spec: &flux_operator_api::MiniClusterSpec) -> bool {
+pub(crate) fn is_interactive(spec: &flux_operator_api::MiniClusterSpec) -> bool {
     runner(&spec.containers).is_some_and(|runner| Mode::of(spec, runner) == Mode::Interactive)
 }
 
 /// When the cluster finished, if its status says so.
-pub fn has_ended(minicluster: &MiniCluster) -> Option<Timestamp> {
+pub fn finished_at(minicluster: &MiniCluster) -> Option<Timestamp> {
     let conditions = &minicluster.status.as_ref()?.conditions;
     let finished = find(conditions, ConditionType::JobFinished)?;
     (finished.status == "True").then_some(finished.last_transition_time.0)
@@ -336,17 +337,17 @@ pub fn has_ended(minicluster: &MiniCluster) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flux_operator_testkit::{merge, smallest};
+    use flux_operator_testkit::{merge, smallest_minicluster};
     use flux_operator_wire::InstanceState;
     use serde_json::{Value, json};
     use std::sync::Arc;
 
     /// The status of a cluster that was running since second 20, when its lead has this
     /// state and its Job has not finished.
-    fn told(lead: Value) -> MiniClusterStatus {
+    fn status_of(lead: Value) -> MiniClusterStatus {
         let running = json!({ "type": "Running", "status": "True", "reason": "CommandStarted",
             "message": "", "lastTransitionTime": "2026-01-01T00:00:20Z" });
-        let mut minicluster = smallest("fs");
+        let mut minicluster = smallest_minicluster("fs");
         let command = json!([{ "image": "a", "command": "hostname" }]);
         merge(
             &mut minicluster,
@@ -357,25 +358,29 @@ mod tests {
         let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "u" });
         let pod = json!({
             "metadata": { "ownerReferences": [owner], "name": "fs-0-x", "labels": { "job-name": "fs" },
-                "annotations": { crate::seen::INDEX: "0" } },
+                "annotations": { crate::observed::INDEX: "0" } },
             "status": { "phase": "Running", "containerStatuses": [container] },
         });
         let job = json!({ "metadata": { "name": "fs", "uid": "u" } });
-        let seen = Seen {
+        let observed = Observed {
             job: Some(Arc::new(serde_json::from_value(job).unwrap())),
             pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
-            ..Seen::nothing("2026-01-01T00:00:30Z".parse().unwrap())
+            ..Observed::empty("2026-01-01T00:00:30Z".parse().unwrap())
         };
-        status(&serde_json::from_value(minicluster).unwrap(), &seen, &Outcome::default())
+        status(
+            &serde_json::from_value(minicluster).unwrap(),
+            &observed,
+            &ReconcileSummary::default(),
+        )
     }
 
     #[test]
-    fn a_cluster_that_ends_does_not_start_again() {
+    fn a_finishing_cluster_is_not_shown_as_starting() {
         let at = |second: u32| format!("2026-01-01T00:00:{second:02}Z");
-        let ended = json!({ "terminated": { "exitCode": 0, "startedAt": at(18) } });
+        let finished = json!({ "terminated": { "exitCode": 0, "startedAt": at(18) } });
         let silent = json!({ "running": { "startedAt": at(18) } });
-        for state in [ended, silent] {
-            let status = told(state);
+        for state in [finished, silent] {
+            let status = status_of(state);
             assert_eq!(status.phase, "Running");
             let ready = find(&status.conditions, ConditionType::Ready).unwrap();
             assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "LeadNotReady"));
@@ -385,21 +390,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accepted_may_have_a_warning() {
-        let told = |spec: Value| {
-            let mut minicluster = smallest("fs");
+    fn an_accepted_manifest_may_have_a_warning() {
+        let reported = |spec: Value| {
+            let mut minicluster = smallest_minicluster("fs");
             merge(&mut minicluster, &json!({ "spec": spec }));
-            let seen = Seen::nothing("2026-01-01T00:00:00Z".parse().unwrap());
+            let observed = Observed::empty("2026-01-01T00:00:00Z".parse().unwrap());
             let minicluster = serde_json::from_value(minicluster).unwrap();
-            let status = status(&minicluster, &seen, &Outcome::default());
+            let status = status(&minicluster, &observed, &ReconcileSummary::default());
             find(&status.conditions, ConditionType::Accepted).unwrap().clone()
         };
         let flux = json!({ "scheduler": { "queuePolicy": "fcfs" } });
-        let accepted = told(json!({ "size": 2, "maxSize": 4, "flux": flux }));
+        let accepted = reported(json!({ "size": 2, "maxSize": 4, "flux": flux }));
         assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("True", "Accepted"));
         let warning = "; warning: spec.flux.scheduler.queuePolicy: is \"fcfs\"";
         assert!(accepted.message.contains(warning), "{}", accepted.message);
-        assert!(!told(json!({ "size": 2, "flux": flux })).message.contains("warning"));
+        assert!(!reported(json!({ "size": 2, "flux": flux })).message.contains("warning"));
     }
 
     /// Its grace period may be hours, and the command may finish successfully within it.
@@ -407,23 +412,23 @@ mod tests {
     fn a_lead_that_terminates_may_still_run_its_command() {
         let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "u" });
         let mut pod = json!({
-            "metadata": { "ownerReferences": [owner], "annotations": { crate::seen::INDEX: "0" } },
+            "metadata": { "ownerReferences": [owner], "annotations": { crate::observed::INDEX: "0" } },
             "status": { "phase": "Running" },
         });
         let started = |pod: &Value, program_started, command: &str| {
-            let mut minicluster = smallest("fs");
+            let mut minicluster = smallest_minicluster("fs");
             let containers = json!([{ "image": "a", "command": command }]);
             merge(&mut minicluster, &json!({ "spec": { "containers": containers } }));
             let job = json!({ "metadata": { "uid": "u" } });
             let state = InstanceState { program_started, ..InstanceState::default() };
             let received = "2026-01-01T00:00:00Z".parse().unwrap();
-            let seen = Seen {
+            let observed = Observed {
                 job: Some(Arc::new(serde_json::from_value(job).unwrap())),
                 pods: vec![Arc::new(serde_json::from_value(pod.clone()).unwrap())],
                 report: Some(LastReport { state, received }),
-                ..Seen::nothing("2026-01-01T00:00:00Z".parse().unwrap())
+                ..Observed::empty("2026-01-01T00:00:00Z".parse().unwrap())
             };
-            readiness(&serde_json::from_value(minicluster).unwrap(), &seen).command_started
+            readiness(&serde_json::from_value(minicluster).unwrap(), &observed).command_started
         };
         assert!(!started(&pod, false, "hostname"));
         assert!(started(&pod, true, "hostname"), "its agent has reported it");
@@ -435,8 +440,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lead_that_was_replaced_starts() {
-        let status = told(json!({ "running": { "startedAt": "2026-01-01T00:00:25Z" } }));
+    fn a_replaced_lead_is_starting() {
+        let status = status_of(json!({ "running": { "startedAt": "2026-01-01T00:00:25Z" } }));
         assert_eq!(status.phase, "Starting");
         let running = find(&status.conditions, ConditionType::Running).unwrap();
         assert_eq!(running.status, "False");

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use flux_operator_api::Reason;
-use flux_operator_wire::{Ending, REPLACED};
+use flux_operator_wire::{REPLACED_EXIT_CODES, Termination};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::trouble::{self, Trouble};
-use crate::seen::{LEAD_INDEX, index, is_going, is_lead};
+use crate::observed::{LEAD_INDEX, index, is_lead, is_terminating};
 
 /// The state of all pods together.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
     /// Number of pods that run or will run.
-    pub(super) living: usize,
+    pub(super) active: usize,
     /// Number of pods that run or have run.
     pub(super) started: usize,
     /// Number of pods that are ready.
@@ -29,74 +29,74 @@ pub(super) struct Pods {
     /// The lead is being deleted, and may still run during its grace period.
     pub(super) lead_terminating: bool,
     /// How the lead's runner exited, if it did.
-    pub(super) lead_ended: Option<RunnerEnd>,
+    pub(super) lead_exit: Option<RunnerExit>,
     /// Why Kubernetes killed the last lead that was ready, if it did.
     pub(super) lead_killed: Option<Trouble>,
     /// How another pod's runner failed.
-    pub(super) failed: Option<RunnerEnd>,
+    pub(super) failed: Option<RunnerExit>,
     /// What is wrong with a pod.
     pub(super) trouble: Option<Trouble>,
 }
 
 /// How a runner exited.
 #[derive(Clone, Debug)]
-pub(super) struct RunnerEnd {
+pub(super) struct RunnerExit {
     /// Its exit code.
     pub(super) code: i32,
     /// What the agent wrote to its termination message.
-    pub(super) ending: Option<Ending>,
+    pub(super) termination: Option<Termination>,
     /// Why Kubernetes killed it, if it did.
     pub(super) killed: Option<Trouble>,
 }
 
 impl Pods {
     pub(super) fn of<'a>(pods: impl Iterator<Item = &'a Pod>) -> Pods {
-        let mut seen = Pods::default();
+        let mut observed = Pods::default();
         let mut killed: BTreeMap<&str, Trouble> = BTreeMap::new();
         // The newest pod of an index has its current state.
         let mut pods: Vec<&Pod> = pods.collect();
         pods.sort_by_key(|pod| pod.creation_timestamp());
         let is_over = |pod: &Pod| matches!(phase(pod), Some("Succeeded" | "Failed"));
         let has_started = |pod: &Pod| phase(pod) == Some("Running") || is_over(pod);
-        let is_ready = |pod: &Pod| is_ready(pod) && !is_going(pod);
+        let is_ready = |pod: &Pod| is_ready(pod) && !is_terminating(pod);
         let count = |is: &dyn Fn(&Pod) -> bool| pods.iter().filter(|pod| is(pod)).count();
-        seen.started = count(&has_started);
-        seen.living = count(&|pod| !is_going(pod) && !is_over(pod));
-        seen.ready = u32::try_from(count(&is_ready)).unwrap_or(u32::MAX);
+        observed.started = count(&has_started);
+        observed.active = count(&|pod| !is_terminating(pod) && !is_over(pod));
+        observed.ready = u32::try_from(count(&is_ready)).unwrap_or(u32::MAX);
         for pod in pods {
             let index = index(pod).unwrap_or_default();
             let leads = is_lead(pod);
-            let (ready, going, over) = (is_ready(pod), is_going(pod), is_over(pod));
-            let ended = runner_ended(pod);
-            match ended.as_ref().and_then(|ended| ended.killed.clone()) {
+            let (ready, terminating, over) = (is_ready(pod), is_terminating(pod), is_over(pod));
+            let finished = runner_exit(pod);
+            match finished.as_ref().and_then(|finished| finished.killed.clone()) {
                 Some(trouble) => drop(killed.insert(index, trouble)),
                 // It is ready again.
                 None if ready => drop(killed.remove(index)),
                 None => {}
             }
             if leads {
-                seen.lead_ready = ready;
-                seen.lead_started = runner_started(pod).filter(|_| !going);
-                seen.lead_unready_since = unready_since(pod).filter(|_| !going);
-                seen.lead_terminating = going && !over;
-                seen.lead_ended = ended;
-            } else if ended.as_ref().is_some_and(is_failure) {
-                seen.failed = ended;
+                observed.lead_ready = ready;
+                observed.lead_started = runner_started(pod).filter(|_| !terminating);
+                observed.lead_unready_since = unready_since(pod).filter(|_| !terminating);
+                observed.lead_terminating = terminating && !over;
+                observed.lead_exit = finished;
+            } else if finished.as_ref().is_some_and(is_failure) {
+                observed.failed = finished;
             }
-            if seen.trouble.is_none() && !over {
-                seen.trouble = trouble::of_pod(pod);
+            if observed.trouble.is_none() && !over {
+                observed.trouble = trouble::of_pod(pod);
             }
         }
-        seen.lead_killed = killed.get(LEAD_INDEX).cloned();
-        seen.trouble = seen.trouble.or_else(|| killed.into_values().next());
-        seen
+        observed.lead_killed = killed.get(LEAD_INDEX).cloned();
+        observed.trouble = observed.trouble.or_else(|| killed.into_values().next());
+        observed
     }
 }
 
 /// Whether a pod's broker is ready. Sidecars do not count, but a node that does not
 /// respond does: the kubelet's last status of the container is then old.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
-    runner(pod).is_some_and(|runner| runner.ready) && !trouble::node_is_silent(pod)
+    runner(pod).is_some_and(|runner| runner.ready) && !trouble::is_node_lost(pod)
 }
 
 /// Since when a pod's broker is ready, if it is. A container that crashes beside it
@@ -116,8 +116,8 @@ fn unready_since(pod: &Pod) -> Option<Timestamp> {
 }
 
 /// Whether a worker's pod failed with an exit code for which it is not replaced.
-fn is_failure(ended: &RunnerEnd) -> bool {
-    ended.code != 0 && !REPLACED.iter().any(|code| ended.code == i32::from(*code))
+fn is_failure(finished: &RunnerExit) -> bool {
+    finished.code != 0 && !REPLACED_EXIT_CODES.iter().any(|code| finished.code == i32::from(*code))
 }
 
 fn phase(pod: &Pod) -> Option<&str> {
@@ -138,17 +138,17 @@ fn runner_started(pod: &Pod) -> Option<Timestamp> {
     running.or(terminated).map(|time| time.0)
 }
 
-fn runner_ended(pod: &Pod) -> Option<RunnerEnd> {
-    let ended = runner(pod)?.state.as_ref()?.terminated.as_ref()?;
-    Some(RunnerEnd {
-        code: ended.exit_code,
-        ending: ended.message.as_deref().and_then(Ending::parse),
-        killed: killed(pod, ended),
+fn runner_exit(pod: &Pod) -> Option<RunnerExit> {
+    let finished = runner(pod)?.state.as_ref()?.terminated.as_ref()?;
+    Some(RunnerExit {
+        code: finished.exit_code,
+        termination: finished.message.as_deref().and_then(Termination::parse),
+        killed: killed(pod, finished),
     })
 }
 
 /// Why Kubernetes, and not the program itself, ended a runner.
-fn killed(pod: &Pod, ended: &ContainerStateTerminated) -> Option<Trouble> {
+fn killed(pod: &Pod, finished: &ContainerStateTerminated) -> Option<Trouble> {
     let name = pod.name_any();
     let status = pod.status.as_ref();
     if let Some("Evicted") = status.and_then(|status| status.reason.as_deref()) {
@@ -158,7 +158,7 @@ fn killed(pod: &Pod, ended: &ContainerStateTerminated) -> Option<Trouble> {
             format!("pod {name:?} was evicted: {}", why.trim()),
         ));
     }
-    match ended.reason.as_deref()? {
+    match finished.reason.as_deref()? {
         "OOMKilled" => Some(Trouble::new(
             Reason::OOMKilled,
             format!(
@@ -166,7 +166,7 @@ fn killed(pod: &Pod, ended: &ContainerStateTerminated) -> Option<Trouble> {
             ),
         )),
         "StartError" => {
-            let why = ended.message.as_deref().unwrap_or_default();
+            let why = finished.message.as_deref().unwrap_or_default();
             let message = format!("the runner of pod {name:?} cannot be started: {why}");
             Some(Trouble::new(Reason::StartError, message))
         }
@@ -186,7 +186,7 @@ mod tests {
                 "name": format!("fs-{index}-{created}"),
                 "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z"),
                 "labels": { "job-name": "fs" },
-                "annotations": { crate::seen::INDEX: index.to_string() },
+                "annotations": { crate::observed::INDEX: index.to_string() },
             },
         });
         merge(&mut pod, &patch);
@@ -201,7 +201,7 @@ mod tests {
         json!({ "status": { "phase": "Running", "containerStatuses": runner(true, json!({ "running": {} })) } })
     }
 
-    fn ended(code: i32, reason: &str) -> Value {
+    fn finished(code: i32, reason: &str) -> Value {
         let state = json!({ "terminated": { "exitCode": code, "reason": reason } });
         json!({ "status": { "phase": "Failed", "containerStatuses": runner(false, state) } })
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sidecar_that_crashes_takes_no_readiness_from_the_broker() {
+    fn a_crashing_sidecar_does_not_make_the_broker_unready() {
         let unready = json!([
             { "type": "Ready", "status": "False", "reason": "ContainersNotReady" },
             { "type": "ContainersReady", "status": "False", "reason": "ContainersNotReady" },
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_somebody_added_is_not_the_runner() {
+    fn an_injected_container_is_not_the_runner() {
         let mut patch = running();
         let proxy = json!({ "name": "proxy", "image": "a", "imageID": "", "ready": false, "restartCount": 0 });
         patch["status"]["containerStatuses"].as_array_mut().unwrap().insert(0, proxy);
@@ -230,8 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lead_that_ran_out_of_memory_is_told_until_it_is_back() {
-        let lost = pod(0, 1, ended(137, "OOMKilled"));
+    fn a_lead_that_ran_out_of_memory_is_reported_until_it_is_ready_again() {
+        let lost = pod(0, 1, finished(137, "OOMKilled"));
         let starts = pod(0, 2, json!({ "status": { "phase": "Pending" } }));
         let pods = of(&[lost.clone(), starts]);
         assert_eq!(pods.trouble.unwrap().reason, Reason::OOMKilled);
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn an_evicted_pod_says_why() {
-        let mut patch = ended(137, "Error");
+        let mut patch = finished(137, "Error");
         let why = "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. ";
         merge(&mut patch, &json!({ "status": { "reason": "Evicted", "message": why } }));
         let killed = of(&[pod(0, 1, patch)]).lead_killed.unwrap();
@@ -253,8 +253,8 @@ mod tests {
     #[test]
     fn a_worker_that_is_replaced_has_not_failed() {
         for code in [0, 75, 137, 143] {
-            assert!(of(&[pod(1, 1, ended(code, "Error"))]).failed.is_none(), "{code}");
+            assert!(of(&[pod(1, 1, finished(code, "Error"))]).failed.is_none(), "{code}");
         }
-        assert_eq!(of(&[pod(1, 1, ended(9, "Error"))]).failed.unwrap().code, 9);
+        assert_eq!(of(&[pod(1, 1, finished(9, "Error"))]).failed.unwrap().code, 9);
     }
 }

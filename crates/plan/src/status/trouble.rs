@@ -5,7 +5,7 @@ use flux_operator_api::Reason;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use kube::ResourceExt;
 
-use crate::seen::is_going;
+use crate::observed::is_terminating;
 
 /// Something that keeps a cluster from being complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,18 +24,19 @@ impl Trouble {
 
 /// What is wrong with a pod that has not finished.
 pub(super) fn of_pod(pod: &Pod) -> Option<Trouble> {
-    if node_is_silent(pod) {
-        return Some(silent_node(pod));
+    if is_node_lost(pod) {
+        return Some(lost_node(pod));
     }
-    if is_going(pod) {
+    if is_terminating(pod) {
         return disrupted(pod);
     }
-    unplaced(pod).or_else(|| containers(pod).find_map(|container| of_container(pod, container)))
+    unschedulable(pod)
+        .or_else(|| containers(pod).find_map(|container| of_container(pod, container)))
 }
 
 /// Whether the node of a pod does not respond any more. Kubernetes then sets the pod's
 /// readiness to false itself, and leaves the kubelet's last status of the containers.
-pub(super) fn node_is_silent(pod: &Pod) -> bool {
+pub(super) fn is_node_lost(pod: &Pod) -> bool {
     let ready = condition(pod, "Ready");
     let gates = ready.is_some_and(|c| c.reason.as_deref() == Some("ReadinessGatesNotReady"));
     let containers = condition(pod, "ContainersReady");
@@ -50,7 +51,7 @@ pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition
     conditions.iter().find(|condition| condition.type_ == kind)
 }
 
-fn silent_node(pod: &Pod) -> Trouble {
+fn lost_node(pod: &Pod) -> Trouble {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
     let name = pod.name_any();
     Trouble::new(
@@ -69,7 +70,7 @@ fn disrupted(pod: &Pod) -> Option<Trouble> {
 }
 
 /// Why the scheduler finds no node for a pod, in its own words.
-fn unplaced(pod: &Pod) -> Option<Trouble> {
+fn unschedulable(pod: &Pod) -> Option<Trouble> {
     let placed = condition(pod, "PodScheduled").filter(|c| c.status == "False")?;
     let known = [Reason::Unschedulable, Reason::SchedulingGated];
     let reason =
@@ -88,9 +89,10 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 fn of_container(pod: &Pod, container: &ContainerStatus) -> Option<Trouble> {
     let state = container.state.as_ref()?;
     let (name, pod) = (&container.name, pod.name_any());
-    if let Some(ended) = &state.terminated {
+    if let Some(finished) = &state.terminated {
         // A container that is about to be restarted.
-        return (container.restart_count > 0).then(|| crashes(&pod, name, Some(ended.exit_code)));
+        return (container.restart_count > 0)
+            .then(|| crash_loop(&pod, name, Some(finished.exit_code)));
     }
     let waiting = state.waiting.as_ref()?;
     let said = waiting.message.as_deref().unwrap_or_default();
@@ -116,22 +118,24 @@ fn of_container(pod: &Pod, container: &ContainerStatus) -> Option<Trouble> {
             format!("container {name:?} of pod {pod:?} cannot be configured: {said}: create it"),
         ),
         "CreateContainerError" => {
-            Trouble::new(Reason::CreateContainerError, made(name, &pod, said))
+            Trouble::new(Reason::CreateContainerError, start_failure_message(name, &pod, said))
         }
-        "RunContainerError" => Trouble::new(Reason::RunContainerError, made(name, &pod, said)),
+        "RunContainerError" => {
+            Trouble::new(Reason::RunContainerError, start_failure_message(name, &pod, said))
+        }
         "CrashLoopBackOff" => {
             let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
-            crashes(&pod, name, last.map(|last| last.exit_code))
+            crash_loop(&pod, name, last.map(|last| last.exit_code))
         }
         _ => return None,
     })
 }
 
-fn made(container: &str, pod: &str, said: &str) -> String {
+fn start_failure_message(container: &str, pod: &str, said: &str) -> String {
     format!("container {container:?} of pod {pod:?} cannot be started: {said}")
 }
 
-fn crashes(pod: &str, container: &str, code: Option<i32>) -> Trouble {
+fn crash_loop(pod: &str, container: &str, code: Option<i32>) -> Trouble {
     let code = code.map(|code| format!(", last with exit code {code}")).unwrap_or_default();
     Trouble::new(
         Reason::CrashLoopBackOff,
@@ -177,7 +181,7 @@ mod tests {
     }
 
     /// Reason and message of the trouble of a pod.
-    fn told(pod: &Pod) -> (Reason, String) {
+    fn reason_and_message(pod: &Pod) -> (Reason, String) {
         let trouble = of_pod(pod).unwrap();
         (trouble.reason, trouble.message)
     }
@@ -199,57 +203,65 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_named_whoever_needs_it_and_whatever_the_kubelet_does_next() {
+    fn the_image_that_cannot_be_pulled_is_named_in_every_state() {
         let why = "failed to pull and unpack image \"r.test/missing:1\": not found";
         let back_off = format!("Back-off pulling image \"r.test/missing:1\": ErrImagePull: {why}");
         // The image of a volume is meant, not the container's own, which is fine.
-        let fails = told(&runner(waiting("ErrImagePull", why)));
-        let waits = told(&runner(waiting("ImagePullBackOff", &back_off)));
+        let fails = reason_and_message(&runner(waiting("ErrImagePull", why)));
+        let waits = reason_and_message(&runner(waiting("ImagePullBackOff", &back_off)));
         assert_eq!(fails, waits, "the two alternate, which is not a change");
         assert_eq!(fails.0, Reason::ErrImagePull);
         assert!(fails.1.starts_with("image \"r.test/missing:1\" cannot be pulled"), "{}", fails.1);
         let silent = runner(json!({ "waiting": { "reason": "ErrImagePull" } }));
-        assert!(told(&silent).1.contains("busybox:1"), "the container's own image, by default");
+        assert!(
+            reason_and_message(&silent).1.contains("busybox:1"),
+            "the container's own image, by default"
+        );
     }
 
     #[test]
     fn what_a_container_lacks_is_named() {
         let pod = runner(waiting("CreateContainerConfigError", "secret \"nosecret\" not found"));
-        let (reason, message) = told(&pod);
+        let (reason, message) = reason_and_message(&pod);
         assert_eq!(reason, Reason::CreateContainerConfigError);
         assert!(message.contains("secret \"nosecret\" not found"), "{message}");
     }
 
     #[test]
-    fn the_schedulers_words_are_passed_on() {
+    fn the_schedulers_message_is_included() {
         let said = "0/1 nodes are available: 1 Insufficient cpu.";
         let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said });
-        let (reason, message) = told(&pod(json!({ "status": { "conditions": [condition] } })));
+        let (reason, message) =
+            reason_and_message(&pod(json!({ "status": { "conditions": [condition] } })));
         assert_eq!(reason, Reason::Unschedulable);
         assert!(message.contains(said), "{message}");
     }
 
     #[test]
-    fn a_sidecar_that_crashes_is_told_while_it_waits_and_when_it_has_just_ended() {
-        let ended = json!({ "terminated": { "exitCode": 3, "reason": "Error" } });
+    fn a_crashing_sidecar_is_reported_while_it_waits_and_when_it_has_just_exited() {
+        let finished = json!({ "terminated": { "exitCode": 3, "reason": "Error" } });
         let side = |state: Value, last: Value, restarts: i32| {
             let mut side = container("side", "a", state);
             side["lastState"] = last;
             side["restartCount"] = restarts.into();
             pod(json!({ "status": { "phase": "Running", "initContainerStatuses": [side] } }))
         };
-        let waits = told(&side(waiting("CrashLoopBackOff", "back-off 10s"), ended.clone(), 2));
-        assert_eq!(waits, told(&side(ended.clone(), ended.clone(), 2)));
+        let waits = reason_and_message(&side(
+            waiting("CrashLoopBackOff", "back-off 10s"),
+            finished.clone(),
+            2,
+        ));
+        assert_eq!(waits, reason_and_message(&side(finished.clone(), finished.clone(), 2)));
         assert_eq!(waits.0, Reason::CrashLoopBackOff);
         assert!(waits.1.contains("exit code 3") && waits.1.contains("-c side"), "{}", waits.1);
-        assert_eq!(of_pod(&side(ended, json!({}), 0)), None, "one exit is not a loop");
+        assert_eq!(of_pod(&side(finished, json!({}), 0)), None, "one exit is not a loop");
     }
 
     #[test]
     fn a_node_that_does_not_answer_takes_readiness_but_not_that_of_containers() {
         let conditions = |ready: Value| json!({ "status": { "phase": "Running", "conditions": [ready, { "type": "ContainersReady", "status": "True" }] } });
         let lost = pod(conditions(json!({ "type": "Ready", "status": "False" })));
-        let (reason, message) = told(&lost);
+        let (reason, message) = reason_and_message(&lost);
         assert_eq!(reason, Reason::NodeLost);
         assert!(message.contains("node \"node-4\" does not answer"), "{message}");
         let gate = "ReadinessGatesNotReady";
@@ -258,13 +270,13 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_a_pod_away_is_told_unless_it_is_us() {
-        let going = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
-        assert_eq!(of_pod(&pod(going.clone())), None);
-        let mut evicted = going;
+    fn an_eviction_is_reported_and_our_own_deletion_is_not() {
+        let terminating = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        assert_eq!(of_pod(&pod(terminating.clone())), None);
+        let mut evicted = terminating;
         evicted["status"] = json!({ "conditions": [{ "type": "DisruptionTarget", "status": "True",
             "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting" }] });
-        let (reason, message) = told(&pod(evicted));
+        let (reason, message) = reason_and_message(&pod(evicted));
         assert_eq!(reason, Reason::Evicted);
         assert!(message.contains("Eviction API: evicting"), "{message}");
     }

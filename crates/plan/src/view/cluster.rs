@@ -1,26 +1,26 @@
 //! A cluster as its lead reports it.
 
 use flux_operator_api::MiniCluster;
-use flux_operator_api::view::{Cluster, InstanceJob, InstanceJobs, JobCounts, Slots};
+use flux_operator_api::view::{Cluster, InstanceJob, InstanceJobs, JobCounts, SlotRange};
 use flux_operator_flux::{HostList, IdSet};
 use flux_operator_wire::PendingJob;
 use kube::ResourceExt;
 
 use crate::last_report::LastReport;
-use crate::rank_table::{self, Owner};
-use crate::seen::Seen;
-use crate::stamp::as_booted;
+use crate::observed::Observed;
+use crate::rank_table::{self, SlotOwner};
+use crate::stamp::booted_rank_table;
 
 /// A MiniCluster, with what its lead has reported.
-pub fn cluster(minicluster: &MiniCluster, seen: &Seen) -> Cluster {
-    let (report, now) = (seen.report.as_ref(), seen.now);
+pub fn cluster(minicluster: &MiniCluster, observed: &Observed) -> Cluster {
+    let (report, now) = (observed.report.as_ref(), observed.now);
     let status = minicluster.status.clone().unwrap_or_default();
-    let fresh = report.filter(|report| !report.is_old(now)).map(|report| &report.state);
+    let fresh = report.filter(|report| !report.is_stale(now)).map(|report| &report.state);
     let online = fresh.and_then(|state| state.online.as_ref());
-    let table = as_booted(minicluster, seen.job.as_deref()).ok();
-    let slots = table
-        .as_ref()
-        .map(|table| table.slots.iter().map(|slots| shown(slots, &table.hosts, online)).collect());
+    let table = booted_rank_table(minicluster, observed.job.as_deref()).ok();
+    let slots = table.as_ref().map(|table| {
+        table.slots.iter().map(|slots| slot_view(slots, &table.hosts, online)).collect()
+    });
     let seconds = |report: &LastReport| now.duration_since(report.received).as_secs().max(0);
     Cluster {
         namespace: minicluster.namespace().unwrap_or_default(),
@@ -39,7 +39,7 @@ pub fn cluster(minicluster: &MiniCluster, seen: &Seen) -> Cluster {
     }
 }
 
-fn shown(slots: &rank_table::Slots, hosts: &HostList, online: Option<&IdSet>) -> Slots {
+fn slot_view(slots: &rank_table::SlotRange, hosts: &HostList, online: Option<&IdSet>) -> SlotRange {
     let ranks = slots.ranks();
     let mut names = HostList::new();
     for host in ranks.iter().filter_map(|rank| hosts.nth(usize::try_from(rank).ok()?)) {
@@ -47,11 +47,11 @@ fn shown(slots: &rank_table::Slots, hosts: &HostList, online: Option<&IdSet>) ->
         let _ = names.push(&host);
     }
     let (owner, pool) = match &slots.owner {
-        Owner::Job => ("Job", ""),
-        Owner::Pool(name) => ("Pool", name.as_str()),
-        Owner::Nobody => ("Nobody", ""),
+        SlotOwner::Job => ("Job", ""),
+        SlotOwner::Pool(name) => ("Pool", name.as_str()),
+        SlotOwner::Unassigned => ("Unassigned", ""),
     };
-    Slots {
+    SlotRange {
         owner: owner.into(),
         pool: pool.into(),
         online: online.map(|online| ranks.difference(&ranks.difference(online)).to_string()),

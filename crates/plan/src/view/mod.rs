@@ -3,9 +3,9 @@
 //! from the objects that its user may list.
 
 mod cluster;
+mod explanation;
 mod queue;
-mod why;
 
 pub use cluster::{cluster, instance_jobs};
-pub use queue::{AboutToStart, Standing, View};
-pub use why::{of_job, of_minicluster};
+pub use explanation::{of_job, of_minicluster};
+pub use queue::{AdmissionStatus, QueueView, TentativeAdmissions};

@@ -4,36 +4,37 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flux_operator_api::view;
 use flux_operator_queue::{
-    Admit, Kind, Millis, Resources, Setup, SetupName, Strategy, Uid, Usage, Waiting, Workload,
+    Kind, Millis, NewAdmission, Resources, Setup, SetupName, Strategy, Uid, Usage, WaitStatus,
+    Workload,
 };
 
-use crate::queueing::ledger::{self, Guard, Identity, Ledger, Unguarded};
-use crate::queueing::workload::Mistake;
+use crate::queueing::ledger::{self, Guard, JobIdentity, Ledger, Unguarded};
+use crate::queueing::workload::JobRefusal;
 use crate::reason::{of_inactive, of_waiting};
 
 /// All queues at one moment.
-pub struct View<'a, G = Unguarded> {
+pub struct QueueView<'a, G = Unguarded> {
     ledger: &'a Ledger<G>,
-    about_to_start: &'a AboutToStart,
+    tentative: &'a TentativeAdmissions,
     now: Millis,
 }
 
 /// Admissions that a ledger has decided and that are not applied.
-pub struct AboutToStart {
+pub struct TentativeAdmissions {
     /// Positions in the queues before the decision.
     positions: BTreeMap<Uid, usize>,
     /// Jobs that are about to be admitted.
-    admitted: BTreeMap<Uid, Admit>,
+    admitted: BTreeMap<Uid, NewAdmission>,
 }
 
-impl AboutToStart {
+impl TentativeAdmissions {
     /// No admissions.
-    pub const fn none() -> AboutToStart {
-        AboutToStart { positions: BTreeMap::new(), admitted: BTreeMap::new() }
+    pub const fn none() -> TentativeAdmissions {
+        TentativeAdmissions { positions: BTreeMap::new(), admitted: BTreeMap::new() }
     }
 
     /// Runs one cycle of a ledger, and remembers the positions before it.
-    pub fn decide<G: Guard>(ledger: &mut Ledger<G>, now: Millis) -> AboutToStart {
+    pub fn decide<G: Guard>(ledger: &mut Ledger<G>, now: Millis) -> TentativeAdmissions {
         ledger.read_setups();
         let mut positions = BTreeMap::new();
         for (setup, _) in ledger.setups() {
@@ -42,40 +43,44 @@ impl AboutToStart {
         }
         let admitted = ledger.cycle(now).admit.into_iter().map(|admitted| admitted.admit);
         let admitted = admitted.map(|admit| (admit.uid.clone(), admit)).collect();
-        AboutToStart { positions, admitted }
+        TentativeAdmissions { positions, admitted }
     }
 }
 
 /// The state of a job in its queue.
-pub enum Standing<'a> {
+pub enum AdmissionStatus<'a> {
     /// It has finished, and its quota is free.
-    Ended,
+    Finished,
     /// It has quota.
     Admitted(&'a flux_operator_queue::Admission),
     /// Quota is available, and it is about to be admitted.
-    Next(&'a Admit),
+    Admissible(&'a NewAdmission),
     /// It waits.
-    Waits(Waiting),
+    Waiting(WaitStatus),
     /// It cannot be queued.
-    Refused(&'a Mistake),
+    Refused(&'a JobRefusal),
     /// It is not in a queue: another controller manages it.
     NotQueued,
 }
 
-impl<'a, G: Guard> View<'a, G> {
+impl<'a, G: Guard> QueueView<'a, G> {
     /// A view of a ledger, with what it has just decided.
-    pub fn new(ledger: &'a Ledger<G>, about_to_start: &'a AboutToStart, now: Millis) -> Self {
-        View { ledger, about_to_start, now }
+    pub fn new(
+        ledger: &'a Ledger<G>,
+        about_to_start: &'a TentativeAdmissions,
+        now: Millis,
+    ) -> Self {
+        QueueView { ledger, tentative: about_to_start, now }
     }
 
     /// The view of a queue.
     pub fn queue(&self, name: &SetupName) -> Option<view::Queue> {
         let setup = self.setup(name)?;
         let usage = self.usage(name);
-        let resources = setup.room.iter().map(|(resource, quota)| view::ResourceUse {
+        let resources = setup.quota.iter().map(|(resource, quota)| view::ResourceUse {
             name: resource.to_string(),
-            used: resource.quantity(usage.used.amount(resource)),
-            quota: resource.quantity(quota),
+            used: resource.to_quantity(usage.used.amount(resource)),
+            quota: resource.to_quantity(quota),
         });
         let (reason, message) = match &usage.inactive {
             Some(inactive) => (of_inactive(inactive.reason).as_str(), inactive.message.clone()),
@@ -96,15 +101,16 @@ impl<'a, G: Guard> View<'a, G> {
 
     /// The view of a waiting job.
     pub fn waiting_job(&self, job: &Workload) -> view::WaitingJob {
-        let (reason, message) = match self.standing(&job.uid) {
-            Standing::Waits(Waiting { reason, .. }) => {
+        let (reason, message) = match self.admission_status(&job.uid) {
+            AdmissionStatus::Waiting(WaitStatus { reason, .. }) => {
                 (of_waiting(&reason).to_string(), reason.to_string())
             }
             _ => ("Admissible".into(), "quota is available: it is about to be admitted".into()),
         };
-        let asks = self.asks(job);
-        let asks =
-            asks.iter().map(|(resource, amount)| (resource.to_string(), resource.quantity(amount)));
+        let asks = self.requests(job);
+        let asks = asks
+            .iter()
+            .map(|(resource, amount)| (resource.to_string(), resource.to_quantity(amount)));
         view::WaitingJob {
             kind: kind(job.kind).into(),
             namespace: job.namespace.to_string(),
@@ -116,7 +122,7 @@ impl<'a, G: Guard> View<'a, G> {
             asks: asks.collect(),
             reason,
             message,
-            since: job.since / 1000,
+            since: job.waiting_since / 1000,
         }
     }
 
@@ -138,8 +144,8 @@ impl<'a, G: Guard> View<'a, G> {
 
     /// Queues and the jobs that wait in them: the queues of a namespace and those that its jobs
     /// wait in or have quota from; or one of them by its name.
-    pub fn queues(&self, namespace: Option<&str>, name: Option<&str>) -> view::Queues {
-        let near = self.near(namespace);
+    pub fn queues(&self, namespace: Option<&str>, name: Option<&str>) -> view::QueueOverview {
+        let near = self.relevant_queues(namespace);
         let queues: Vec<&SetupName> = self
             .setups()
             .map(|setup| &setup.name)
@@ -153,14 +159,14 @@ impl<'a, G: Guard> View<'a, G> {
             None => name.is_none() && is_in(&job.namespace, namespace),
         };
         let pending = self.waiting().into_iter().filter(is_listed);
-        view::Queues {
+        view::QueueOverview {
             pending: pending.map(|job| self.waiting_job(job)).collect(),
             queues: queues.into_iter().filter_map(|queue| self.queue(queue)).collect(),
         }
     }
 
     /// The queues of a namespace, and those that its jobs wait in or have quota from.
-    fn near(&self, namespace: Option<&str>) -> BTreeSet<&SetupName> {
+    fn relevant_queues(&self, namespace: Option<&str>) -> BTreeSet<&SetupName> {
         let own = self.setups().map(|setup| &setup.name);
         let own = own.filter(|name| is_in(&name.namespace, namespace));
         let jobs = self.unfinished().filter(|job| is_in(&job.namespace, namespace));
@@ -174,14 +180,13 @@ impl<'a, G: Guard> View<'a, G> {
 
     /// A setup by name.
     pub(super) fn setup(&self, name: &SetupName) -> Option<&Setup> {
-        self.ledger.read(name)
+        self.ledger.setup_rules(name)
     }
 
     /// The usage of a setup. Jobs that are about to be admitted count as waiting.
     pub fn usage(&self, name: &SetupName) -> Usage {
         let mut usage = self.ledger.scheduler().usage(name).unwrap_or_default();
-        let now =
-            self.about_to_start.admitted.values().filter(|admit| admit.admission.queue == *name);
+        let now = self.tentative.admitted.values().filter(|admit| admit.admission.queue == *name);
         for admit in now {
             usage.admitted = usage.admitted.saturating_sub(1);
             usage.pending = usage.pending.saturating_add(1);
@@ -201,7 +206,13 @@ impl<'a, G: Guard> View<'a, G> {
             self.unfinished().filter(|job| job.admission.is_none()).collect();
         waiting.sort_by_cached_key(|job| {
             let queue = self.queue_of(&job.uid);
-            (queue.is_none(), queue.cloned(), self.position(&job.uid), job.since, job.uid.clone())
+            (
+                queue.is_none(),
+                queue.cloned(),
+                self.position(&job.uid),
+                job.waiting_since,
+                job.uid.clone(),
+            )
         });
         waiting
     }
@@ -222,8 +233,8 @@ impl<'a, G: Guard> View<'a, G> {
 
     /// The number of jobs ahead of a job in its queue.
     pub fn position(&self, uid: &Uid) -> Option<usize> {
-        let before = self.about_to_start.positions.get(uid).copied();
-        before.or_else(|| self.ledger.scheduler().why(uid, self.now)?.position)
+        let before = self.tentative.positions.get(uid).copied();
+        before.or_else(|| self.ledger.scheduler().explain(uid, self.now)?.position)
     }
 
     /// A job that has not finished, as its queue sees it.
@@ -232,32 +243,32 @@ impl<'a, G: Guard> View<'a, G> {
     }
 
     /// Kind and name of a job.
-    pub(super) fn identity(&self, uid: &Uid) -> Option<Identity> {
+    pub(super) fn identity(&self, uid: &Uid) -> Option<JobIdentity> {
         self.ledger.identity(uid)
     }
 
     /// The state of a job in its queue.
-    pub fn standing(&self, uid: &Uid) -> Standing<'_> {
-        let mistake = self.ledger.standing(uid).and_then(ledger::Standing::mistake);
+    pub fn admission_status(&self, uid: &Uid) -> AdmissionStatus<'_> {
+        let mistake = self.ledger.eligibility(uid).and_then(ledger::Eligibility::refusal);
         if let Some(mistake) = mistake {
-            return Standing::Refused(mistake);
+            return AdmissionStatus::Refused(mistake);
         }
         if self.ledger.is_finished(uid) {
-            return Standing::Ended;
+            return AdmissionStatus::Finished;
         }
-        let Some(workload) = self.workload(uid) else { return Standing::NotQueued };
+        let Some(workload) = self.workload(uid) else { return AdmissionStatus::NotQueued };
         if let Some(admission) = &workload.admission {
-            return Standing::Admitted(admission);
+            return AdmissionStatus::Admitted(admission);
         }
-        match (self.about_to_start.admitted.get(uid), self.ledger.scheduler().why(uid, self.now)) {
-            (Some(admit), _) => Standing::Next(admit),
-            (None, Some(waiting)) => Standing::Waits(waiting),
-            (None, None) => Standing::NotQueued,
+        match (self.tentative.admitted.get(uid), self.ledger.scheduler().explain(uid, self.now)) {
+            (Some(admit), _) => AdmissionStatus::Admissible(admit),
+            (None, Some(waiting)) => AdmissionStatus::Waiting(waiting),
+            (None, None) => AdmissionStatus::NotQueued,
         }
     }
 
     /// All that a job requests.
-    pub(super) fn asks(&self, workload: &Workload) -> Resources {
+    pub(super) fn requests(&self, workload: &Workload) -> Resources {
         workload.request_at(self.setup_of(workload))
     }
 
@@ -290,6 +301,6 @@ pub(super) fn strategy(strategy: Strategy) -> &'static str {
 
 /// Amounts as text: `2 nodes, 500m cpu`.
 pub(super) fn amounts_text(resources: &Resources) -> String {
-    let amounts = resources.iter().map(|(resource, amount)| resource.amount(amount));
+    let amounts = resources.iter().map(|(resource, amount)| resource.describe(amount));
     amounts.collect::<Vec<_>>().join(", ")
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
-use flux_operator_plan::{Decision, MiniClusterFacts, Object, Seen, Step, TargetKind, decide};
+use flux_operator_plan::{Decision, MiniClusterFacts, Object, Observed, Step, TargetKind, decide};
 use flux_operator_testkit::merge;
-use flux_operator_wire::{BootPlan, Ending, LeadAnswer, Reply, Report};
+use flux_operator_wire::{BootPlan, LeadAnswer, Reply, Report, Termination};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -43,9 +43,9 @@ impl Build {
     }
 
     /// Its running cluster, with the ConfigMap and the Job that the build created.
-    fn observed(&self, minicluster: &MiniCluster) -> Seen {
-        let mut seen = Seen::nothing("2026-01-01T00:00:00Z".parse().unwrap());
-        for step in decide(minicluster, &seen.clone(), &settings()).steps {
+    fn observed(&self, minicluster: &MiniCluster) -> Observed {
+        let mut observed = Observed::empty("2026-01-01T00:00:00Z".parse().unwrap());
+        for step in decide(minicluster, &observed.clone(), &settings()).steps {
             match step {
                 Step::Create(Object::Job(mut job)) => {
                     let annotations = &self.recorded["annotations"];
@@ -53,20 +53,22 @@ impl Build {
                     job.metadata.uid = Some("job".into());
                     let status = json!({ "startTime": "2026-01-01T00:00:00Z", "failed": 1 });
                     job.status = Some(serde_json::from_value(status).unwrap());
-                    seen.job = Some(job.into());
+                    observed.job = Some(job.into());
                 }
                 Step::CreateOrApply(Object::Service(it))
-                | Step::Apply { object: Object::Service(it), .. } => seen.services.push(it.into()),
+                | Step::Apply { object: Object::Service(it), .. } => {
+                    observed.services.push(it.into())
+                }
                 Step::CreateOrApply(Object::ConfigMap(map)) => {
                     let mut map: ConfigMap = *map;
                     let plan = self.recorded["bootPlan"].to_string();
                     map.data.get_or_insert_default().insert("boot.json".into(), plan);
-                    seen.config_map = Some(Arc::new(map));
+                    observed.config_map = Some(Arc::new(map));
                 }
                 _ => {}
             }
         }
-        seen
+        observed
     }
 }
 
@@ -79,39 +81,42 @@ fn settings() -> Settings {
     }
 }
 
-fn decided<'a>(minicluster: &'a MiniCluster, seen: &'a Seen) -> Decision<MiniClusterFacts<'a>> {
-    decide(minicluster, seen, &settings())
+fn decide_with_settings<'a>(
+    minicluster: &'a MiniCluster,
+    observed: &'a Observed,
+) -> Decision<MiniClusterFacts<'a>> {
+    decide(minicluster, observed, &settings())
 }
 
 #[test]
 fn a_cluster_of_an_earlier_build_is_left_alone_and_still_follows_its_spec() {
     for build in builds() {
         let minicluster = build.minicluster(&json!({}));
-        let seen = build.observed(&minicluster);
-        let decision = decided(&minicluster, &seen);
+        let observed = build.observed(&minicluster);
+        let decision = decide_with_settings(&minicluster, &observed);
         assert_eq!(decision.steps, [], "{}: its boot plan is its agents' own", build.stamp);
-        assert_eq!(decision.hold(), None, "{}: nothing of its spec has changed", build.stamp);
+        assert_eq!(decision.blocker(), None, "{}: nothing of its spec has changed", build.stamp);
         let larger = build.minicluster(&json!({ "spec": { "size": 6 } }));
-        let decision = decided(&larger, &seen);
+        let decision = decide_with_settings(&larger, &observed);
         let is_resize = matches!(&decision.steps[..],
             [Step::Patch { target, patch }]
                 if target.kind == TargetKind::Job && patch["spec"]["completions"] == 6);
         assert!(is_resize, "{}: {:?}", build.stamp, decision.steps);
         let changed = build.minicluster(&json!({ "spec": { "tasks": 9 } }));
-        let decision = decided(&changed, &seen);
-        assert!(decision.hold().unwrap().to_string().starts_with("spec.tasks cannot change"));
+        let decision = decide_with_settings(&changed, &observed);
+        assert!(decision.blocker().unwrap().to_string().starts_with("spec.tasks cannot change"));
     }
 }
 
 #[test]
-fn what_an_earlier_build_said_is_understood() {
+fn messages_of_an_earlier_build_can_be_decoded() {
     for build in builds() {
         build.is_read::<BootPlan>("bootPlan");
         let report = Report::parse(build.recorded["report"].to_string().as_bytes()).unwrap();
         let Report::Instance(state) = report else { panic!("{report:?}") };
         assert_eq!(state.online.unwrap().len(), build.recorded["report"]["brokers"]["online"]);
         build.is_read::<Reply>("reply");
-        build.is_read::<Ending>("ending");
+        build.is_read::<Termination>("ending");
         build.is_read::<LeadAnswer>("lead");
     }
 }

@@ -14,7 +14,7 @@ pub fn render<T>(manifest: &Value, look: impl FnOnce(&Rendering<'_>) -> T) -> Re
             manifest["metadata"][field] = json!(value);
         }
     }
-    let minicluster = validate::minicluster(&manifest).map_err(|error| Refusal {
+    let minicluster = validate::read_minicluster(&manifest).map_err(|error| Refusal {
         reason: RefusalReason::Invalid,
         problems: vec![Problem { path: "spec".into(), message: error.to_string() }],
     })?;

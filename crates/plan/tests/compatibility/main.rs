@@ -35,13 +35,13 @@ fn what_differs_in_the_manifests_of_users_is_written_down() {
     let rows = rows(&std::fs::read_to_string(DOCUMENT).unwrap());
     let examples = corpus::of_users();
     let used = explain(&examples, &rows);
-    if !examples.is_empty() && !corpus::is_another() {
+    if !examples.is_empty() && !corpus::is_custom() {
         assert_no_idle(&rows, &used, |row| row.only_with.is_none());
     }
 }
 
 /// The indexes of the rows that explain the differences. A difference without a row is a failure.
-fn explain(examples: &[corpus::Example], rows: &[Row]) -> BTreeSet<usize> {
+fn explain(examples: &[corpus::CorpusManifest], rows: &[Row]) -> BTreeSet<usize> {
     let mut used = BTreeSet::new();
     let mut unexplained: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for example in examples {
@@ -75,7 +75,7 @@ fn assert_no_idle(rows: &[Row], used: &BTreeSet<usize>, must_be_used: impl Fn(&R
     assert!(idle.is_empty(), "rows of {DOCUMENT} that explain nothing: {idle:#?}");
 }
 
-fn of_example(example: &corpus::Example, mut manifest: Value) -> Vec<Difference> {
+fn of_example(example: &corpus::CorpusManifest, mut manifest: Value) -> Vec<Difference> {
     let theirs = documents(&example.rendered);
     // The Go operator's pods have their namespace as a label.
     let labels = ["/metadata/labels", "/spec/template/metadata/labels"];

@@ -8,7 +8,7 @@ use crate::difference::Difference;
 const HEADING: &str = "## Differences of the rendered objects";
 
 /// What a row's last cell starts with when no manifest of our corpus shows it.
-const ELSEWHERE: &str = "(not in the corpus) ";
+const NOT_IN_CORPUS: &str = "(not in the corpus) ";
 
 /// What follows when only manifests with some field show it: the field.
 const WITH: &str = "with `";
@@ -84,14 +84,14 @@ pub fn rows(document: &str) -> Vec<Row> {
                 theirs: Cell::read(theirs),
                 ours: Cell::read(ours),
                 only_with: only_with(why),
-                is_shown: !why.starts_with(ELSEWHERE),
+                is_shown: !why.starts_with(NOT_IN_CORPUS),
             }
         })
         .collect()
 }
 
 fn only_with(why: &str) -> Option<String> {
-    let why = why.strip_prefix(ELSEWHERE).unwrap_or(why);
+    let why = why.strip_prefix(NOT_IN_CORPUS).unwrap_or(why);
     let field = why.strip_prefix(WITH)?.split_once("`: ");
     Some(field.unwrap_or_else(|| panic!("no field: {why}")).0.to_owned())
 }

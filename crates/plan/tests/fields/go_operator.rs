@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flux_operator_testkit::corpus::Example;
+use flux_operator_testkit::corpus::CorpusManifest;
 use serde_json::Value;
 
-use crate::table::{Entry, Proof};
+use crate::table::{Entry, Evidence};
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compatibility.md");
 
@@ -17,7 +17,8 @@ const HEADING: &str = "## Accepted beyond the Go operator";
 /// one of them can be compared.
 pub fn fields(entries: BTreeMap<String, Entry>) -> BTreeSet<String> {
     let new = new_fields();
-    let is_invalid = |proof: &Proof| matches!(proof, Proof::Refused(reason) if reason == "Invalid");
+    let is_invalid =
+        |proof: &Evidence| matches!(proof, Evidence::Refused(reason) if reason == "Invalid");
     for new in &new {
         let is_field = |field: &String| is_at_or_below(field, new) || is_at_or_below(new, field);
         assert!(entries.keys().any(is_field), "{DOCUMENT} lists {new}, which is not a field");
@@ -32,7 +33,7 @@ pub fn fields(entries: BTreeMap<String, Entry>) -> BTreeSet<String> {
 
 /// Every path below `spec` that a manifest sets. An entry of a map is there by its name and as
 /// `{}`.
-pub fn set_by(examples: &[Example]) -> BTreeSet<String> {
+pub fn set_by(examples: &[CorpusManifest]) -> BTreeSet<String> {
     let mut set = BTreeSet::new();
     for example in examples {
         let manifest = flux_operator_api::manifest::read(example.text.as_bytes()).unwrap();

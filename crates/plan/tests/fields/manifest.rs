@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flux_operator_testkit::smallest;
+use flux_operator_testkit::smallest_minicluster;
 use serde_json::{Value, json};
 
 /// The key of the only entry of each map.
@@ -11,15 +11,15 @@ pub const KEY: &str = "data";
 /// The smallest manifest with these fields set. `[]` is the first entry of a list,
 /// `[1]` the second.
 pub fn with(fields: &BTreeMap<String, Value>) -> Value {
-    let mut manifest = smallest("fs");
+    let mut manifest = smallest_minicluster("fs");
     for (path, value) in fields {
-        *place(&mut manifest["spec"], path) = value.clone();
+        *field_mut(&mut manifest["spec"], path) = value.clone();
     }
     manifest
 }
 
 /// The path of a field without the indexes of lists.
-pub fn without_places(path: &str) -> String {
+pub fn without_indexes(path: &str) -> String {
     let parts = path.split('[').map(|part| match part.split_once(']') {
         Some((_, rest)) => format!("]{rest}"),
         None => part.to_owned(),
@@ -27,7 +27,7 @@ pub fn without_places(path: &str) -> String {
     parts.collect::<Vec<_>>().join("[")
 }
 
-fn place<'a>(spec: &'a mut Value, path: &str) -> &'a mut Value {
+fn field_mut<'a>(spec: &'a mut Value, path: &str) -> &'a mut Value {
     path.split('.').fold(spec, |value, segment| {
         if let Some(name) = segment.strip_suffix("{}") {
             return &mut value[name][KEY];

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::schema::Leaf;
-use crate::table::{Entry, Proof};
+use crate::table::{Entry, Evidence};
 
 const HEAD: &str = "\
 # Fields of a MiniCluster
@@ -32,7 +32,7 @@ pub fn page(leaves: &[Leaf], entries: &BTreeMap<String, Entry>) -> String {
     for Leaf { path, kind, default, summary } in leaves {
         let default = default.as_ref().map(|text| format!("`{text}`")).unwrap_or_default();
         let proof = entries.get(path).map(|entry| entry.proof.as_slice()).unwrap_or_default();
-        let proof: Vec<String> = proof.iter().map(told).collect();
+        let proof: Vec<String> = proof.iter().map(describe).collect();
         let summary = summary.replace('|', "\\|");
         writeln!(page, "| `{path}` | {kind} | {default} | {summary} | {} |", proof.join("; "))
             .expect("writing to text does not fail");
@@ -57,13 +57,13 @@ pub fn queue_page(job: &[Leaf], setup: &[Leaf]) -> String {
     page
 }
 
-fn told(proof: &Proof) -> String {
+fn describe(proof: &Evidence) -> String {
     match proof {
-        Proof::Gives(_) => "what is rendered".to_owned(),
-        Proof::Tests(names) => {
+        Evidence::Gives(_) => "what is rendered".to_owned(),
+        Evidence::Tests(names) => {
             names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
         }
-        Proof::Refused(reason) => format!("refused: `{reason}`"),
-        Proof::Ignored(reason) => format!("no effect: {reason}"),
+        Evidence::Refused(reason) => format!("refused: `{reason}`"),
+        Evidence::Ignored(reason) => format!("no effect: {reason}"),
     }
 }

@@ -10,12 +10,12 @@ pub struct Entry {
     /// The fields to set, by path below `spec`, including the field itself.
     pub set: BTreeMap<String, Value>,
     /// How the field is tested.
-    pub proof: Vec<Proof>,
+    pub proof: Vec<Evidence>,
 }
 
 /// One way in which a field is tested.
 #[derive(Clone, Debug)]
-pub enum Proof {
+pub enum Evidence {
     /// What is rendered has these values at these paths.
     Gives(Map<String, Value>),
     /// Tests with these names test it.
@@ -30,7 +30,7 @@ impl Entry {
     /// The names of tests that test the field.
     pub fn tests(&self) -> impl Iterator<Item = &String> {
         self.proof.iter().flat_map(|proof| match proof {
-            Proof::Tests(names) => names.as_slice(),
+            Evidence::Tests(names) => names.as_slice(),
             _ => &[],
         })
     }
@@ -42,7 +42,7 @@ pub fn entries(text: &str) -> BTreeMap<String, Entry> {
     assert_eq!(manifest.warnings, Vec::<String>::new());
     let mut entries = BTreeMap::new();
     for (key, row) in map(&manifest.documents[0].value) {
-        for field in spread(&key) {
+        for field in expand(&key) {
             let entry = entry(&field, &row);
             assert!(entries.insert(field, entry).is_none(), "{key} is in the table already");
         }
@@ -66,13 +66,13 @@ fn entry(field: &str, row: &Value) -> Entry {
                 entry.set.extend(beside.map(|(name, value)| (format!("{parent}{name}"), value)));
             }
             "set" => entry.set.extend(map(&value)),
-            "gives" => entry.proof.push(Proof::Gives(map(&value))),
+            "gives" => entry.proof.push(Evidence::Gives(map(&value))),
             "tests" => {
                 let names = value.as_array().expect("a list of names").iter();
-                entry.proof.push(Proof::Tests(names.map(text).collect()));
+                entry.proof.push(Evidence::Tests(names.map(text).collect()));
             }
-            "refused" => entry.proof.push(Proof::Refused(text(&value))),
-            "ignored" => entry.proof.push(Proof::Ignored(text(&value))),
+            "refused" => entry.proof.push(Evidence::Refused(text(&value))),
+            "ignored" => entry.proof.push(Evidence::Ignored(text(&value))),
             other => panic!("{field}: {other:?} is not a known key"),
         }
     }
@@ -89,8 +89,8 @@ fn text(value: &Value) -> String {
 }
 
 /// Expands `(a|b).c` to `a.c` and `b.c`.
-fn spread(key: &str) -> Vec<String> {
+fn expand(key: &str) -> Vec<String> {
     let Some((start, rest)) = key.split_once('(') else { return vec![key.to_owned()] };
     let (choices, end) = rest.split_once(')').expect("a closing parenthesis");
-    choices.split('|').flat_map(|choice| spread(&format!("{start}{choice}{end}"))).collect()
+    choices.split('|').flat_map(|choice| expand(&format!("{start}{choice}{end}"))).collect()
 }

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster, crd};
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use flux_operator_plan::queueing::{self, admission, job, requests, setup, workload};
-use flux_operator_plan::{self as plan, Failure, FailureKind, Outcome, Seen, Step, queries};
-use flux_operator_queue::{Admission, Admit, Kind, Resources, SetupName, Usage};
-use flux_operator_testkit::{merge, smallest};
+use flux_operator_plan::{self as plan, Failure, FailureKind, Observed, Outcome, Step, queries};
+use flux_operator_queue::{Admission, Kind, NewAdmission, Resources, SetupName, Usage};
+use flux_operator_testkit::{merge, smallest_minicluster};
 use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
@@ -41,36 +41,36 @@ proptest! {
     })]
 
     #[test]
-    fn what_stands_on_a_job_and_its_pods_panics_nothing(
+    fn no_job_or_pod_makes_a_decision_panic(
         job in jobs(),
         pods in proptest::collection::vec(pods(), 0..3),
         status in statuses(),
         spec in specs(),
     ) {
-        let mut manifest = smallest("fs");
+        let mut manifest = smallest_minicluster("fs");
         let metadata = json!({ "namespace": "hpc", "uid": "u", "generation": 1 });
         merge(&mut manifest, &json!({ "metadata": metadata, "spec": spec, "status": status }));
         let minicluster: MiniCluster = read(manifest)?;
-        let seen = Seen {
+        let observed = Observed {
             job: Some(Arc::new(read(job)?)),
             pods: pods.into_iter().map(|pod| read(pod).map(Arc::new)).collect::<Result<_, _>>()?,
-            ..Seen::nothing(now())
+            ..Observed::empty(now())
         };
-        decide(&minicluster, &seen).ok();
+        decide(&minicluster, &observed).ok();
     }
 
     #[test]
-    fn a_minicluster_of_another_schema_panics_nothing(spec in whole_spec(), name in texts()) {
-        let mut manifest = smallest("fs");
+    fn no_minicluster_makes_a_decision_panic(spec in whole_spec(), name in texts()) {
+        let mut manifest = smallest_minicluster("fs");
         manifest["metadata"] = json!({ "name": name, "namespace": "hpc", "uid": "u" });
         manifest["spec"] = spec;
         let minicluster: MiniCluster = read(manifest)?;
-        let refused = decide(&minicluster, &Seen::nothing(now())).is_err();
+        let refused = decide(&minicluster, &Observed::empty(now())).is_err();
         prop_assert!(refused || !minicluster.spec.containers.is_empty());
     }
 
     #[test]
-    fn a_job_of_another_schema_panics_nothing(
+    fn no_fluxjob_makes_a_decision_panic(
         spec in of_type(&spec_schema("FluxJob")),
         template in proptest::option::of(whole_spec()),
         status in of_type(&status_schema("FluxJob")),
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn a_setup_of_another_schema_panics_nothing(spec in of_type(&spec_schema("FluxSetup"))) {
+    fn no_fluxsetup_makes_a_decision_panic(spec in of_type(&spec_schema("FluxSetup"))) {
         let metadata = json!({ "name": "fs", "namespace": "hpc", "uid": "u" });
         let setup: FluxSetup = read(json!({
             "apiVersion": "flux-framework.org/v1alpha2",
@@ -97,57 +97,57 @@ proptest! {
             "metadata": metadata,
             "spec": spec,
         }))?;
-        let around = setup::Around { home: "hpc", namespaces: &BTreeMap::new(), nodes: None };
+        let around = setup::SetupContext { operator_namespace: "hpc", namespaces: &BTreeMap::new(), node_capacity: None };
         let read = setup::read(&setup, around);
-        let usage = Usage { used: read.room.clone(), admitted: usize::MAX, ..Usage::default() };
-        let queue = setup::SetupUse { read: &read, usage: &usage, running: usize::MAX };
-        let seen = setup::SetupSeen { setup: &setup, queue: Some(queue), now: now() };
-        let decision = setup::decide(seen);
+        let usage = Usage { used: read.quota.clone(), admitted: usize::MAX, ..Usage::default() };
+        let queue = setup::QueuedSetup { rules: &read, usage: &usage, running: usize::MAX };
+        let observed = setup::ObservedSetup { setup: &setup, queue: Some(queue), now: now() };
+        let decision = setup::decide(observed);
         outcomes(&decision.steps).iter().for_each(|outcome| drop(decision.conclude(outcome)));
     }
 }
 
 #[test]
 fn a_minicluster_without_containers_is_refused_and_panics_nothing() {
-    let mut manifest = smallest("fs");
+    let mut manifest = smallest_minicluster("fs");
     manifest["spec"]["containers"] = json!([]);
     let minicluster: MiniCluster = serde_json::from_value(manifest).unwrap();
-    let refusal = decide(&minicluster, &Seen::nothing(now())).unwrap_err();
+    let refusal = decide(&minicluster, &Observed::empty(now())).unwrap_err();
     assert_eq!(refusal, "spec.containers: has 0 entries: must have at least 1");
 }
 
 #[test]
-fn the_last_time_there_is_panics_nothing() {
+fn the_largest_time_makes_no_decision_panic() {
     for name in ["given-back", "draining"] {
         for time in ["9999-12-30T22:00:00Z", "9999-12-30T22:00:00.999999999Z"] {
-            let mut manifest = smallest("fs");
+            let mut manifest = smallest_minicluster("fs");
             let metadata = json!({ "namespace": "hpc", "uid": "u", "generation": 1 });
             let spec = json!({ "readyTimeoutSeconds": 60 });
             merge(&mut manifest, &json!({ "metadata": metadata, "spec": spec }));
             let minicluster: MiniCluster = serde_json::from_value(manifest).unwrap();
             let mut job = job_of_two();
             job["metadata"]["annotations"] = json!({ format!("flux-framework.org/{name}"): time });
-            let seen = Seen {
+            let observed = Observed {
                 job: Some(Arc::new(serde_json::from_value(job).unwrap())),
                 pods: vec![Arc::new(serde_json::from_value(lead()).unwrap())],
-                ..Seen::nothing(now())
+                ..Observed::empty(now())
             };
-            let requeue_at = decide(&minicluster, &seen).unwrap();
+            let requeue_at = decide(&minicluster, &observed).unwrap();
             assert!(requeue_at.is_some(), "{name}");
         }
     }
 }
 
 /// Makes all decisions about a MiniCluster. Returns when to reconcile again.
-fn decide(minicluster: &MiniCluster, seen: &Seen) -> Result<Option<Timestamp>, String> {
+fn decide(minicluster: &MiniCluster, observed: &Observed) -> Result<Option<Timestamp>, String> {
     let settings = Settings {
         agent_image: "example.org/flux-operator:1".into(),
         cluster_domain: "cluster.local".into(),
         report_url: Some("http://10.0.0.1:8080".into()),
         delivery: DeliveryMethod::Init,
     };
-    queries(minicluster, seen);
-    let decision = plan::decide(minicluster, seen, &settings);
+    queries(minicluster, observed);
+    let decision = plan::decide(minicluster, observed, &settings);
     for outcome in outcomes(&decision.steps) {
         let conclusion = decision.conclude(&outcome);
         let before = minicluster.status.clone().unwrap_or_default();
@@ -169,7 +169,7 @@ fn outcomes(steps: &[Step]) -> [Outcome; 2] {
 
 /// Makes all decisions about a FluxJob.
 fn decide_job(fluxjob: &FluxJob) {
-    let admit = Admit {
+    let admit = NewAdmission {
         uid: "u".into(),
         kind: Kind::FluxJob,
         namespace: "hpc".into(),
@@ -181,15 +181,15 @@ fn decide_job(fluxjob: &FluxJob) {
             at: i64::MAX,
         },
     };
-    admission::of_job(fluxjob, &admit, now());
-    let mistake = workload::of_job(fluxjob, workload::Beside::default()).err();
-    let decision = job::decide(job::JobSeen {
+    admission::job_write(fluxjob, &admit, now());
+    let mistake = workload::of_job(fluxjob, workload::JobContext::default()).err();
+    let decision = job::decide(job::ObservedJob {
         job: fluxjob,
         minicluster: None,
-        has_unseen_cluster: false,
+        has_unobserved_cluster: false,
         setup: None,
         record: None,
-        mistake: mistake.as_ref(),
+        refusal: mistake.as_ref(),
         waiting: None,
         evicted: None,
         runs_jobs: true,
@@ -297,8 +297,8 @@ fn pods() -> impl Strategy<Value = Value> {
     let words = (index, texts(), texts());
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     (words, times(), times(), numbers(), flags).prop_map(|(words, one, other, number, flags)| {
-        let ((index, phase, reason), (ready, ended, placed)) = (words, flags);
-        let state = match ended {
+        let ((index, phase, reason), (ready, finished, placed)) = (words, flags);
+        let state = match finished {
             true => {
                 json!({ "terminated": { "exitCode": number, "startedAt": one, "reason": reason } })
             }
@@ -326,14 +326,14 @@ fn statuses() -> impl Strategy<Value = Value> {
         times(),
     );
     let conditions = proptest::collection::vec(condition, 0..4);
-    (conditions, numbers(), numbers(), numbers()).prop_map(|(conditions, size, most, room)| {
+    (conditions, numbers(), numbers(), numbers()).prop_map(|(conditions, size, most, granted)| {
         let condition = |(kind, status, time)| {
             json!({ "type": kind, "status": status, "reason": "R", "message": "",
                 "lastTransitionTime": time })
         };
         let conditions: Vec<Value> = conditions.into_iter().map(condition).collect();
         json!({ "size": size, "maximumSize": most, "conditions": conditions,
-            "admission": { "queue": "hpc/batch", "size": room } })
+            "admission": { "queue": "hpc/batch", "size": granted } })
     })
 }
 

@@ -1,7 +1,7 @@
 //! The life of a job, from its request until it has finished.
 
 use flux_operator_plan::FailureKind;
-use flux_operator_queue::EvictReason;
+use flux_operator_queue::EvictionReason;
 use serde_json::json;
 
 use crate::objects::{after, no_quota};
@@ -12,24 +12,24 @@ fn pair(phase: &str, reason: &str) -> (String, String) {
 }
 
 #[test]
-fn q10_a_good_run_is_told_step_by_step_and_leaves_nothing() {
+fn q10_a_successful_run_is_reported_step_by_step_and_leaves_nothing() {
     let mut world = World::new(json!({ "size": 2 }));
     world.reconcile();
     assert_eq!(world.writes, 0, "the admission is the first write");
     world.admit(2);
     world.settle();
     assert_eq!((world.made, world.writes), (1, 0), "the admission has written the whole status");
-    assert_eq!(world.told(), pair("Waiting", "Starting"));
+    assert_eq!(world.phase_and_reason(), pair("Waiting", "Starting"));
     world.cluster("PodsPending");
     world.settle();
     assert_eq!(world.writes, 0, "the MiniCluster reports how its pods start");
     world.cluster("Quorum");
     world.settle();
-    assert_eq!(world.told(), pair("Running", ""));
+    assert_eq!(world.phase_and_reason(), pair("Running", ""));
     assert_eq!(world.status().start_time.unwrap().0, after(30));
-    world.end(0);
+    world.finish(0);
     assert_eq!(world.reconcile().steps, [], "it is deleted once its result is written");
-    assert_eq!(world.told(), pair("Finished", ""));
+    assert_eq!(world.phase_and_reason(), pair("Finished", ""));
     world.settle();
     assert_eq!((world.minicluster(), world.runs, world.writes), (None, 1, 2));
     let status = world.status();
@@ -39,7 +39,7 @@ fn q10_a_good_run_is_told_step_by_step_and_leaves_nothing() {
 }
 
 #[test]
-fn a_job_whose_cluster_is_about_to_end_does_not_wait_again() {
+fn a_job_whose_cluster_is_finishing_does_not_wait_again() {
     let mut world = World::new(json!({}));
     world.admit(2);
     world.settle();
@@ -47,7 +47,7 @@ fn a_job_whose_cluster_is_about_to_end_does_not_wait_again() {
     world.settle();
     world.cluster("LeadNotReady");
     world.settle();
-    assert_eq!(world.told(), pair("Running", ""));
+    assert_eq!(world.phase_and_reason(), pair("Running", ""));
     assert_eq!(world.condition("JobWaitingForResources").status, "False");
     assert_eq!(world.condition("Ready").reason, "LeadNotReady");
 }
@@ -61,13 +61,13 @@ fn q3_the_status_of_a_running_job() {
 }
 
 #[test]
-fn q12_a_failed_command_is_told_with_its_code() {
+fn q12_a_failed_command_is_reported_with_its_exit_code() {
     let mut world = World::admitted(json!({}));
     world.cluster("Quorum");
     world.settle();
-    world.end(7);
+    world.finish(7);
     world.settle();
-    assert_eq!(world.told(), pair("Failed", "CommandFailed"));
+    assert_eq!(world.phase_and_reason(), pair("Failed", "CommandFailed"));
     assert_eq!(world.status().exit_code, Some(7));
     assert_eq!(world.condition("Succeeded").status, "False");
 }
@@ -76,9 +76,9 @@ fn q12_a_failed_command_is_told_with_its_code() {
 fn q12_a_job_that_takes_too_long_has_failed() {
     let mut world = World::admitted(json!({ "maxRuntimeSeconds": 60 }));
     assert_eq!(world.minicluster().unwrap().spec.deadline_seconds, 60);
-    world.end_for(143, "DeadlineExceeded");
+    world.finish_with_reason(143, "DeadlineExceeded");
     world.settle();
-    assert_eq!(world.told(), pair("Failed", "DeadlineExceeded"));
+    assert_eq!(world.phase_and_reason(), pair("Failed", "DeadlineExceeded"));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn q10_a_cluster_without_a_command_stays_ready() {
     let mut world = World::admitted(json!({ "command": "" }));
     world.cluster("Quorum");
     world.settle();
-    assert_eq!(world.told(), pair("Ready", ""));
+    assert_eq!(world.phase_and_reason(), pair("Ready", ""));
 }
 
 #[test]
@@ -99,16 +99,16 @@ fn q10_a_command_that_may_have_run_is_not_run_again() {
     world.settle();
     world.lose_cluster();
     world.settle();
-    assert_eq!((world.made, world.told()), (2, pair("Failed", "ClusterLost")));
+    assert_eq!((world.made, world.phase_and_reason()), (2, pair("Failed", "ClusterLost")));
 }
 
 #[test]
-fn q11_what_keeps_a_cluster_from_being_made_is_told() {
+fn q11_why_a_cluster_cannot_be_created_is_reported() {
     let mut world = World::new(json!({}));
     world.admit(2);
     world.fail(FailureKind::Refused);
     world.reconcile();
-    assert_eq!(world.told(), pair("Waiting", "CreateFailed"));
+    assert_eq!(world.phase_and_reason(), pair("Waiting", "CreateFailed"));
     assert!(world.condition("Ready").message.contains("Refused"));
     assert_eq!(world.job().unwrap().spec.command, "lmp", "the spec is never changed");
 }
@@ -117,7 +117,7 @@ fn q11_what_keeps_a_cluster_from_being_made_is_told() {
 #[test]
 fn q16_a_job_keeps_its_quota_while_its_cluster_exists_although_no_watch_shows_it() {
     let mut world = World::admitted(json!({}));
-    world.evict(EvictReason::OverQuota);
+    world.evict(EvictionReason::OverQuota);
     world.reconcile();
     world.hide_cluster();
     let decided = world.decided();
@@ -130,30 +130,30 @@ fn q16_a_job_keeps_its_quota_while_its_cluster_exists_although_no_watch_shows_it
 
 /// A MiniCluster that is refused is not "being started".
 #[test]
-fn q11_why_its_cluster_is_refused_is_told_of_the_job() {
+fn q11_why_its_cluster_is_refused_is_reported_for_the_job() {
     let mut world = World::admitted(json!({}));
     world.refuse_cluster("NotOurs");
     world.settle();
-    assert_eq!(world.told(), pair("Waiting", "NotOurs"));
+    assert_eq!(world.phase_and_reason(), pair("Waiting", "NotOurs"));
     assert_eq!(world.condition("Ready").message, "NotOurs it is");
 }
 
 #[test]
-fn q11_a_name_that_is_taken_costs_no_room() {
+fn q11_a_name_that_is_taken_uses_no_quota() {
     let mut world = World::new(json!({}));
     world.admit(2);
     world.take_name();
     world.settle();
     assert_eq!(world.status().admission, None);
-    let told = world.condition("Accepted");
-    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "NameTaken"));
+    let reported = world.condition("Accepted");
+    assert_eq!((reported.status.as_str(), reported.reason.as_str()), ("False", "NameTaken"));
     assert!(world.minicluster().is_some(), "it has another owner");
 }
 
 #[test]
-fn q13_a_kept_cluster_stays_and_takes_no_room() {
+fn q13_a_kept_cluster_uses_no_quota() {
     let mut world = World::admitted(json!({ "keepCluster": true }));
-    world.end(0);
+    world.finish(0);
     world.settle();
     assert!(world.minicluster().is_some());
     assert!(world.workload().unwrap().finished);
@@ -163,7 +163,7 @@ fn q13_a_kept_cluster_stays_and_takes_no_room() {
 }
 
 #[test]
-fn q13_a_job_is_kept_as_long_as_was_asked_for() {
+fn q13_a_job_is_kept_for_the_requested_time() {
     for (spec, setup, seconds) in [
         (json!({ "ttlSecondsAfterFinished": 60 }), json!({ "retentionSeconds": 90 }), Some(60)),
         (json!({}), json!({ "retentionSeconds": 90 }), Some(90)),
@@ -172,7 +172,7 @@ fn q13_a_job_is_kept_as_long_as_was_asked_for() {
         let mut world = World::admitted(spec);
         world.change_setup(&setup);
         world.pass_time(30);
-        world.end(0);
+        world.finish(0);
         world.settle();
         assert_eq!(world.decided().requeue_at(), seconds.map(|seconds| after(30 + seconds)));
         world.pass_time(200);
@@ -182,13 +182,17 @@ fn q13_a_job_is_kept_as_long_as_was_asked_for() {
 }
 
 #[test]
-fn q14_an_admitted_job_says_which_field_cannot_change() {
+fn q14_an_admitted_job_reports_which_field_cannot_change() {
     let mut world = World::admitted(json!({ "size": 2 }));
     world.change(&json!({ "size": 5, "image": "other", "priority": 9, "keepCluster": true }));
     world.settle();
-    let told = world.condition("Accepted");
-    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "Immutable"));
-    assert!(told.message.starts_with("spec.image, spec.size cannot change"), "{}", told.message);
+    let reported = world.condition("Accepted");
+    assert_eq!((reported.status.as_str(), reported.reason.as_str()), ("False", "Immutable"));
+    assert!(
+        reported.message.starts_with("spec.image, spec.size cannot change"),
+        "{}",
+        reported.message
+    );
     assert_eq!(world.status().admission.unwrap().size, 2);
     world.change(&json!({ "size": 2, "image": "" }));
     world.settle();
@@ -196,26 +200,30 @@ fn q14_an_admitted_job_says_which_field_cannot_change() {
 }
 
 #[test]
-fn q14_a_job_that_outgrew_its_room_before_its_start_waits_again() {
+fn q14_a_job_that_exceeds_its_quota_before_its_start_waits_again() {
     let mut world = World::new(json!({ "size": 2 }));
     world.admit(2);
     let services = json!([{ "name": "db" }]);
     world.change(&json!({ "template": { "spec": { "containers": [{}], "services": services } } }));
     world.settle();
-    assert_eq!((world.made, world.told()), (0, pair("Requested", "Pending")));
+    assert_eq!((world.made, world.phase_and_reason()), (0, pair("Requested", "Pending")));
     assert_eq!(world.status().admission, None);
-    assert_eq!(world.workload().unwrap().since, after(0).as_millisecond(), "it keeps its position");
+    assert_eq!(
+        world.workload().unwrap().waiting_since,
+        after(0).as_millisecond(),
+        "it keeps its position"
+    );
 }
 
 #[test]
-fn q16_a_suspended_job_gives_its_room_back_when_its_cluster_is_gone() {
+fn q16_a_suspended_job_releases_its_quota_when_its_cluster_is_deleted() {
     let mut world = World::admitted(json!({}));
     world.cluster("Quorum");
     world.settle();
     world.pass_time(60);
     world.change(&json!({ "suspend": true }));
     assert_eq!(world.reconcile().steps, [], "the reason is written first");
-    assert_eq!(world.told(), pair("Suspended", "Suspended"));
+    assert_eq!(world.phase_and_reason(), pair("Suspended", "Suspended"));
     assert!(is_deletion(&world.reconcile().steps));
     assert!(world.status().admission.is_some(), "its quota still counts");
     world.settle();
@@ -233,9 +241,9 @@ fn q16_a_suspended_job_gives_its_room_back_when_its_cluster_is_gone() {
 fn q16_an_evicted_job_waits_with_a_growing_back_off() {
     let mut world = World::admitted(json!({}));
     for (count, seconds) in [(1, 60), (2, 120), (3, 240)] {
-        world.evict(EvictReason::OverQuota);
+        world.evict(EvictionReason::OverQuota);
         world.settle();
-        assert_eq!(world.told(), pair("Evicted", "OverQuota"));
+        assert_eq!(world.phase_and_reason(), pair("Evicted", "OverQuota"));
         let requeue = world.status().requeue.unwrap();
         assert_eq!(requeue.count, count);
         let until = requeue.until.unwrap().0;
@@ -246,7 +254,7 @@ fn q16_an_evicted_job_waits_with_a_growing_back_off() {
         world.pass_time(seconds);
         world.wait(no_quota(1));
         world.settle();
-        assert_eq!(world.told(), pair("Waiting", "WaitingForQuota"));
+        assert_eq!(world.phase_and_reason(), pair("Waiting", "WaitingForQuota"));
         world.admit(2);
         world.settle();
     }
@@ -254,22 +262,22 @@ fn q16_an_evicted_job_waits_with_a_growing_back_off() {
 }
 
 #[test]
-fn q16_a_job_that_loses_its_room_too_often_has_failed() {
+fn q16_a_job_that_is_evicted_too_often_has_failed() {
     let mut world = World::admitted(json!({}));
     world.change_setup(&json!({ "requeue": { "limit": 1, "baseSeconds": 1 } }));
-    world.evict(EvictReason::QueueStopped);
+    world.evict(EvictionReason::QueueStopped);
     world.settle();
     world.pass_time(2);
     world.admit(2);
     world.settle();
-    world.evict(EvictReason::QueueStopped);
+    world.evict(EvictionReason::QueueStopped);
     world.settle();
-    assert_eq!(world.told(), pair("Failed", "RequeueLimit"));
+    assert_eq!(world.phase_and_reason(), pair("Failed", "RequeueLimit"));
     assert!(world.workload().unwrap().finished);
 }
 
 #[test]
-fn q16_a_cluster_that_is_not_ready_in_time_gives_its_room_back() {
+fn q16_a_cluster_that_is_not_ready_in_time_releases_its_quota() {
     let mut world = World::new(json!({}));
     world.change_setup(&json!({ "readyTimeoutSeconds": 30 }));
     world.admit(2);
@@ -277,20 +285,23 @@ fn q16_a_cluster_that_is_not_ready_in_time_gives_its_room_back() {
     assert_eq!(world.minicluster().unwrap().spec.ready_timeout_seconds, Some(30));
     world.cluster("ReadyTimeout");
     world.settle();
-    assert_eq!((world.minicluster(), world.told()), (None, pair("Evicted", "NotReady")));
+    assert_eq!(
+        (world.minicluster(), world.phase_and_reason()),
+        (None, pair("Evicted", "NotReady"))
+    );
     assert_eq!(world.status().requeue.unwrap().count, 1);
 }
 
 #[test]
-fn q16_an_end_that_comes_before_the_eviction_counts() {
+fn q16_a_job_that_finishes_before_its_eviction_has_finished() {
     let mut world = World::admitted(json!({}));
     world.cluster("Quorum");
     world.settle();
-    world.evict(EvictReason::OverQuota);
+    world.evict(EvictionReason::OverQuota);
     world.reconcile();
-    world.end(0);
+    world.finish(0);
     world.settle();
-    assert_eq!(world.told(), pair("Finished", ""));
+    assert_eq!(world.phase_and_reason(), pair("Finished", ""));
 }
 
 #[test]
@@ -307,7 +318,7 @@ fn q19_the_record_of_a_job_names_the_setup_that_has_replaced_its_own() {
     let after = status.admission.unwrap();
     assert_eq!(after, flux_operator_api::fluxjob::Admission { queue: "hpc/new".into(), ..before });
     // Also while it is being evicted.
-    world.evict(EvictReason::QueueStopped);
+    world.evict(EvictionReason::QueueStopped);
     world.reconcile();
     world.replace_setup("newer");
     world.reconcile();

@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod admission;
-mod happenings;
 mod life;
 mod minicluster;
 mod objects;
@@ -14,6 +13,7 @@ mod recorded;
 mod scheduled;
 mod settles;
 mod setup;
+mod transitions;
 mod waiting;
 mod workload;
 mod world;

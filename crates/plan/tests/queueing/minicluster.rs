@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 
 use crate::objects::job;
 
-fn made(spec: Value, defaults: &JobDefaults, size: i32) -> Value {
+fn create(spec: Value, defaults: &JobDefaults, size: i32) -> Value {
     let minicluster = minicluster_of(&job(spec), defaults, size);
     Valid::check(minicluster.clone()).unwrap();
     serde_json::to_value(minicluster).unwrap()
 }
 
 fn spec(spec: Value) -> Value {
-    made(spec, &JobDefaults::default(), 3)["spec"].clone()
+    create(spec, &JobDefaults::default(), 3)["spec"].clone()
 }
 
 #[test]
 fn q9_a_minicluster_is_named_after_its_job_and_belongs_to_it() {
     let template = json!({ "labels": { "team": "a" }, "annotations": { "note": "b" },
         "spec": { "containers": [{}] } });
-    let mut made = made(json!({ "template": template }), &JobDefaults::default(), 2);
+    let mut made = create(json!({ "template": template }), &JobDefaults::default(), 2);
     let hashes = made["metadata"]["annotations"]["flux-framework.org/job-spec"].take();
     assert!(hashes.as_str().unwrap().contains("\"template.spec.containers\""), "{hashes}");
     insta::assert_yaml_snapshot!(made);
@@ -38,12 +38,12 @@ fn q2_the_image_is_the_jobs_then_the_templates_then_the_setups() {
         (json!({}), &of_setup, "setup"),
         (json!({}), &none, "fluxrm/flux-sched:focal"),
     ] {
-        assert_eq!(made(spec, defaults, 1)["spec"]["containers"][0]["image"], image);
+        assert_eq!(create(spec, defaults, 1)["spec"]["containers"][0]["image"], image);
     }
 }
 
 #[test]
-fn q9_the_jobs_words_win_over_the_templates() {
+fn q9_fields_of_the_job_override_the_template() {
     let runner = json!({ "runFlux": true, "command": "old", "args": ["a"], "workingDir": "/data" });
     let template = json!({ "spec": { "containers": [{ "name": "db" }, runner], "size": 9,
         "maxSize": 12, "minSize": 5, "interactive": true, "tasks": 7 } });
@@ -60,7 +60,7 @@ fn q9_the_jobs_words_win_over_the_templates() {
 }
 
 #[test]
-fn q1_what_each_node_asks_for_can_be_said_without_a_template() {
+fn q1_resources_can_be_set_without_a_template() {
     let resources = |cpu: &str| json!({ "requests": { "cpu": cpu } });
     let template = json!({ "spec": { "containers": [{ "resources": resources("1") }] } });
     let spec = spec(json!({ "resources": resources("2"), "template": template }));
@@ -68,7 +68,7 @@ fn q1_what_each_node_asks_for_can_be_said_without_a_template() {
 }
 
 #[test]
-fn q2_tasks_are_one_per_node_unless_somebody_says_otherwise() {
+fn q2_tasks_are_one_per_node_by_default() {
     let template = |tasks: i32| json!({ "spec": { "containers": [{}], "tasks": tasks } });
     for (job, tasks) in [
         (json!({}), 0),
@@ -97,7 +97,7 @@ fn q12_the_shorter_of_runtime_and_deadline_counts() {
 }
 
 #[test]
-fn q9_waiting_stopping_and_cleaning_up_are_the_jobs_own() {
+fn q9_the_job_itself_handles_waiting_suspension_and_cleanup() {
     let template = json!({ "spec": { "containers": [{}], "queue": "other", "suspend": true,
         "cleanup": true, "ttlSecondsAfterFinished": 5, "readyTimeoutSeconds": 9 } });
     let spec = spec(json!({ "template": template }));
@@ -108,7 +108,7 @@ fn q9_waiting_stopping_and_cleaning_up_are_the_jobs_own() {
 }
 
 #[test]
-fn q10_a_job_without_a_command_is_a_cluster_that_stays() {
+fn q10_a_job_without_a_command_is_an_interactive_cluster() {
     let container = spec(json!({ "command": null }))["containers"][0].clone();
     assert_eq!(container, json!({ "image": "fluxrm/flux-sched:focal" }));
 }

@@ -2,9 +2,9 @@
 
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_queue::{
-    Admission, Admit, Kind, Reason, Resource, Resources, SetupName, Waiting,
+    Admission, Kind, NewAdmission, Resource, Resources, SetupName, WaitReason, WaitStatus,
 };
-use flux_operator_testkit::{fluxjob, fluxsetup, merge, smallest};
+use flux_operator_testkit::{fluxjob, fluxsetup, merge, smallest_minicluster};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -39,10 +39,10 @@ pub fn job_with(patch: Value) -> FluxJob {
 
 /// A MiniCluster in a queue.
 pub fn queued(patch: Value) -> MiniCluster {
-    let mut minicluster = smallest("fs");
+    let mut minicluster = smallest_minicluster("fs");
     merge(&mut minicluster, &json!({ "metadata": metadata("u-fs"), "spec": { "queue": "batch" } }));
     merge(&mut minicluster, &patch);
-    flux_operator_api::validate::minicluster(&minicluster).unwrap()
+    flux_operator_api::validate::read_minicluster(&minicluster).unwrap()
 }
 
 /// A setup with a quota of four nodes.
@@ -59,8 +59,8 @@ pub fn nodes(count: i64) -> Resources {
 }
 
 /// An admission of a job with this many nodes.
-pub fn admit(size: u32) -> Admit {
-    Admit {
+pub fn admit(size: u32) -> NewAdmission {
+    NewAdmission {
         uid: "12345678-9abc".into(),
         kind: Kind::FluxJob,
         namespace: "hpc".into(),
@@ -75,11 +75,11 @@ pub fn admit(size: u32) -> Admit {
 }
 
 /// A job that waits for this reason.
-pub fn waits(reason: Reason) -> Waiting {
-    Waiting { queue: Some(SetupName::new("hpc", "batch")), position: Some(0), reason }
+pub fn waits(reason: WaitReason) -> WaitStatus {
+    WaitStatus { queue: Some(SetupName::new("hpc", "batch")), position: Some(0), reason }
 }
 
 /// Too few nodes are free.
-pub fn no_quota(missing: i64) -> Waiting {
-    waits(Reason::WaitingForQuota { resource: Resource::Nodes, missing })
+pub fn no_quota(missing: i64) -> WaitStatus {
+    waits(WaitReason::WaitingForQuota { resource: Resource::Nodes, missing })
 }

@@ -2,28 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use flux_operator_plan::queueing::setup::{Around, FINALIZER, SetupSeen, SetupUse, decide, read};
+use flux_operator_plan::queueing::setup::{
+    FINALIZER, ObservedSetup, QueuedSetup, SetupContext, decide, read,
+};
 use flux_operator_plan::{Outcome, Step};
 use flux_operator_queue::{Inactive, InactiveReason, SetupName, Usage};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::happenings::{Happening, hard_histories};
 use crate::objects::{CREATED, after, nodes, setup};
 use crate::record::compare;
+use crate::transitions::{Transition, hard_histories};
 use crate::world::World;
 
 #[test]
 fn what_is_decided_about_a_job_is_what_was_recorded() {
-    compare("fluxjob", include_str!("recorded_jobs.txt"), hard_histories(), live);
+    compare("fluxjob", include_str!("recorded_jobs.txt"), hard_histories(), replay);
 }
 
 /// All decisions in a history.
-fn live((spec, happenings): (Value, Vec<Happening>)) -> Value {
+fn replay((spec, happenings): (Value, Vec<Transition>)) -> Value {
     let mut world = World::lenient(spec.clone());
     let mut said = Vec::new();
     for happening in &happenings {
-        happening.happen(&mut world);
+        happening.apply(&mut world);
         for _ in 0..2 {
             said.push(world.reconcile().said);
             world.control();
@@ -72,7 +74,11 @@ fn decided(moments: Vec<Moment>) -> Value {
         let mut patch = patch.clone();
         patch["status"] = status;
         let setup = setup(patch);
-        let around = Around { home: "hpc", namespaces: &BTreeMap::new(), nodes: None };
+        let around = SetupContext {
+            operator_namespace: "hpc",
+            namespaces: &BTreeMap::new(),
+            node_capacity: None,
+        };
         let read = read(&setup, around);
         let message = "it is stopped".to_owned();
         let usage = Usage {
@@ -84,8 +90,8 @@ fn decided(moments: Vec<Moment>) -> Value {
             successor: replaced.then(|| SetupName::new("hpc", "new")),
         };
         let now = after(*seconds);
-        let queue = SetupUse { read: &read, usage: &usage, running: *running };
-        let decision = decide(SetupSeen { setup: &setup, queue: Some(queue), now });
+        let queue = QueuedSetup { rules: &read, usage: &usage, running: *running };
+        let decision = decide(ObservedSetup { setup: &setup, queue: Some(queue), now });
         let step = decision.steps.first().map(|step| match step {
             Step::DeleteSelf => "Delete",
             Step::PatchSelf(patch) if patch.to_string().contains(FINALIZER) => "Keep",

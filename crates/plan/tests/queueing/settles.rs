@@ -1,11 +1,11 @@
 //! Properties of every plan, tested on generated histories: a settled job is quiet, a crash
 //! after any step heals, and no command is run twice.
 
-use flux_operator_queue::EvictReason;
+use flux_operator_queue::EvictionReason;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::happenings::{Happening, hard_histories, histories};
+use crate::transitions::{Transition, hard_histories, histories};
 use crate::world::World;
 
 /// As many cases as run in a few seconds together without optimization.
@@ -19,7 +19,7 @@ proptest! {
         let mut world = World::new(spec);
         world.settle();
         for happening in happenings {
-            happening.happen(&mut world);
+            happening.apply(&mut world);
             world.settle();
             let settled = world.clone();
             prop_assert_eq!(world.reconcile().steps, []);
@@ -35,7 +35,7 @@ proptest! {
             if !away {
                 settle_in_spite_of_crashes(&mut world);
             }
-            happening.happen(&mut world);
+            happening.apply(&mut world);
         }
         settle_in_spite_of_crashes(&mut world);
     }
@@ -43,10 +43,10 @@ proptest! {
     /// Also if its watches lag behind, its steps fail, and its status is refused because the
     /// object has changed: once all of this is over, it settles.
     #[test]
-    fn q4_what_was_missed_or_failed_is_made_good((spec, happenings) in hard_histories()) {
+    fn q4_it_settles_after_missed_events_and_failures((spec, happenings) in hard_histories()) {
         let mut world = World::new(spec);
         for happening in happenings {
-            happening.happen(&mut world);
+            happening.apply(&mut world);
             for _ in 0..2 {
                 world.reconcile();
                 world.control();
@@ -59,13 +59,13 @@ proptest! {
     }
 
     #[test]
-    fn q10_a_command_runs_again_only_after_its_room_was_lost((spec, happenings) in histories()) {
+    fn q10_a_command_runs_again_only_after_an_eviction((spec, happenings) in histories()) {
         let mut world = World::new(spec);
         let mut lost = 0;
         for happening in happenings {
             world.settle();
             let before = world.status();
-            happening.happen(&mut world);
+            happening.apply(&mut world);
             world.settle();
             let started = before.start_time.is_some() && before.finish_time.is_none();
             lost += u32::from(started && world.status().start_time.is_none());
@@ -74,24 +74,24 @@ proptest! {
     }
 
     #[test]
-    fn q13_nothing_is_left_of_a_job_that_has_ended((spec, happenings) in histories()) {
+    fn q13_nothing_is_left_of_a_finished_job((spec, happenings) in histories()) {
         let mut world = World::new(spec);
         for happening in happenings {
             world.settle();
-            happening.happen(&mut world);
+            happening.apply(&mut world);
         }
         world.settle();
         let Some(job) = world.job() else {
             prop_assert_eq!(world.minicluster(), None);
             return Ok(());
         };
-        let ended = job.status.clone().unwrap_or_default().finish_time.is_some();
-        if ended && !job.spec.keep_cluster {
+        let finished = job.status.clone().unwrap_or_default().finish_time.is_some();
+        if finished && !job.spec.keep_cluster {
             prop_assert_eq!(world.minicluster(), None);
         }
         let workload = world.workload().unwrap();
-        prop_assert_eq!(workload.finished, ended);
-        prop_assert!(workload.admission.is_some() || ended || world.minicluster().is_none());
+        prop_assert_eq!(workload.finished, finished);
+        prop_assert!(workload.admission.is_some() || finished || world.minicluster().is_none());
     }
 
     #[test]
@@ -102,7 +102,7 @@ proptest! {
         let mut world = World::new(spec);
         for happening in happenings {
             world.settle();
-            happening.happen(&mut world);
+            happening.apply(&mut world);
         }
         world.settle();
         let announced = world.decided().requeue_at();
@@ -120,20 +120,21 @@ proptest! {
 /// Whole lives, which random histories seldom contain.
 #[test]
 fn q4_a_crash_at_any_time_of_a_whole_life_heals() {
-    let suspend = |suspend: bool| Happening::Change(json!({ "suspend": suspend }));
-    let runs = [Happening::Admit, Happening::Cluster("PodsPending"), Happening::Cluster("Quorum")];
-    let evicted = Happening::Evict(EvictReason::OverQuota);
+    let suspend = |suspend: bool| Transition::Change(json!({ "suspend": suspend }));
+    let runs =
+        [Transition::Admit, Transition::Cluster("PodsPending"), Transition::Cluster("Quorum")];
+    let evicted = Transition::Evict(EvictionReason::OverQuota);
     for rest in [
-        vec![Happening::Ends(0), Happening::Seconds(60)],
-        vec![evicted, Happening::Seconds(70), Happening::Admit, Happening::Ends(7)],
-        vec![suspend(true), suspend(false), Happening::Admit, Happening::Cluster("Quorum")],
-        vec![Happening::LosesItsCluster],
-        vec![Happening::Cluster("ReadyTimeout"), Happening::Seconds(70), Happening::Admit],
+        vec![Transition::Ends(0), Transition::Seconds(60)],
+        vec![evicted, Transition::Seconds(70), Transition::Admit, Transition::Ends(7)],
+        vec![suspend(true), suspend(false), Transition::Admit, Transition::Cluster("Quorum")],
+        vec![Transition::LosesItsCluster],
+        vec![Transition::Cluster("ReadyTimeout"), Transition::Seconds(70), Transition::Admit],
     ] {
         let mut world = World::new(json!({ "ttlSecondsAfterFinished": 30 }));
         settle_in_spite_of_crashes(&mut world);
         for happening in runs.iter().chain(&rest) {
-            happening.happen(&mut world);
+            happening.apply(&mut world);
             settle_in_spite_of_crashes(&mut world);
         }
     }
@@ -143,7 +144,7 @@ fn q4_a_crash_at_any_time_of_a_whole_life_heals() {
 /// right after it: the result must be the same.
 fn settle_in_spite_of_crashes(world: &mut World) {
     let mut crashed = Vec::new();
-    for _ in 0..World::LONG {
+    for _ in 0..World::MAX_ROUNDS {
         let steps = world.decided().steps;
         for count in 0..=steps.len() {
             let mut other = world.clone();
@@ -152,13 +153,17 @@ fn settle_in_spite_of_crashes(world: &mut World) {
             other.control();
             crashed.push((steps[..count].to_vec(), other));
         }
-        if !world.turn() {
+        if !world.round() {
             break;
         }
     }
     world.settle();
     for (done, mut other) in crashed {
         other.settle();
-        assert_eq!(other.essence(), world.essence(), "a crash after {done:?} left something else");
+        assert_eq!(
+            other.without_versions(),
+            world.without_versions(),
+            "a crash after {done:?} left something else"
+        );
     }
 }

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use flux_operator_api::{FluxSetup, FluxSetupStatus, validate};
-use flux_operator_plan::queueing::setup::{Around, FINALIZER, SetupSeen, SetupUse, decide, read};
+use flux_operator_plan::queueing::setup::{
+    FINALIZER, ObservedSetup, QueuedSetup, SetupContext, decide, read,
+};
 use flux_operator_plan::reason::of_inactive;
 use flux_operator_plan::{Outcome, Step};
 use flux_operator_queue::{
-    Inactive, InactiveReason, OtherNamespaces, OverQuota, Resource, Resources, Setup, SetupName,
+    Inactive, InactiveReason, OverQuota, Resource, Resources, ServedNamespaces, Setup, SetupName,
     Stop, Strategy, Usage,
 };
-use flux_operator_testkit::bad::{self, Bad};
+use flux_operator_testkit::bad::{self, InvalidManifest};
 use serde_json::{Value, json};
 
 use crate::objects::{after, nodes, setup};
@@ -19,7 +21,14 @@ use crate::objects::{after, nodes, setup};
 fn read_with(setup: &FluxSetup, nodes: Option<&Resources>) -> Setup {
     let labels = |team: &str| BTreeMap::from([("team".to_owned(), team.to_owned())]);
     let namespaces = BTreeMap::from([("a".into(), labels("x")), ("b".into(), labels("y"))]);
-    read(setup, Around { home: "flux-operator", namespaces: &namespaces, nodes })
+    read(
+        setup,
+        SetupContext {
+            operator_namespace: "flux-operator",
+            namespaces: &namespaces,
+            node_capacity: nodes,
+        },
+    )
 }
 
 fn read_alone(patch: Value) -> Setup {
@@ -27,7 +36,7 @@ fn read_alone(patch: Value) -> Setup {
 }
 
 fn reason(setup: &Setup) -> Option<&'static str> {
-    setup.mistake.as_ref().map(|mistake| of_inactive(mistake.reason).as_str())
+    setup.problem.as_ref().map(|mistake| of_inactive(mistake.reason).as_str())
 }
 
 #[test]
@@ -38,42 +47,42 @@ fn q1_every_field_of_a_setup_reaches_the_queue() {
     let expected = Setup {
         name: SetupName::new("hpc", "batch"),
         created: after(0).as_millisecond(),
-        room: Resources::of([(Resource::Cpu, 8000), (Resource::Memory, 4 << 30)]),
+        quota: Resources::of([(Resource::Cpu, 8000), (Resource::Memory, 4 << 30)]),
         max_size: Some(3),
         default_size: 2,
-        serves: OtherNamespaces::None,
+        serves: ServedNamespaces::None,
         strategy: Strategy::Backfill,
         patience: 9000,
         stop: Stop::Hold,
         over_quota: OverQuota::Evict,
         replaces: vec![SetupName::new("hpc", "old")],
-        going: false,
-        mistake: None,
+        terminating: false,
+        problem: None,
     };
     assert_eq!(read_alone(json!({ "spec": spec })), expected);
 }
 
 #[test]
-fn q1_the_older_words_are_understood() {
+fn q1_old_field_names_are_read() {
     let spec = json!({ "quota": null, "max-size": 20, "mini-cluster": { "size": 3 } });
     let read = read_alone(json!({ "spec": spec }));
     assert_eq!((read.max_size, read.default_size), (Some(20), 3));
-    assert_eq!(read.room, Resources::of([(Resource::Nodes, 20)]), "without quota it is the quota");
+    assert_eq!(read.quota, Resources::of([(Resource::Nodes, 20)]), "without quota it is the quota");
 }
 
 #[test]
-fn q20_room_is_quota_or_nodes_or_the_lesser() {
+fn q20_the_effective_quota_is_quota_or_nodes_or_the_lesser() {
     let nodes = Resources::of([(Resource::Nodes, 3), (Resource::Cpu, 9000)]);
-    let room = |spec: Value, nodes: Option<&Resources>| {
+    let quota = |spec: Value, nodes: Option<&Resources>| {
         let read = read_with(&setup(json!({ "spec": spec })), nodes);
-        (reason(&read), read.room.amount(&Resource::Nodes), read.room.amount(&Resource::Cpu))
+        (reason(&read), read.quota.amount(&Resource::Nodes), read.quota.amount(&Resource::Cpu))
     };
-    assert_eq!(room(json!({}), Some(&nodes)), (None, 4, 0));
+    assert_eq!(quota(json!({}), Some(&nodes)), (None, 4, 0));
     let from_nodes = json!({ "quotaFromNodes": {} });
-    assert_eq!(room(from_nodes.clone(), Some(&nodes)), (None, 3, 9000));
+    assert_eq!(quota(from_nodes.clone(), Some(&nodes)), (None, 3, 9000));
     let less = json!({ "quotaFromNodes": {}, "quota": { "nodes": 2, "cpu": "10" } });
-    assert_eq!(room(less, Some(&nodes)), (None, 2, 9000));
-    assert_eq!(room(from_nodes, None), (Some("NodesUnknown"), 0, 0));
+    assert_eq!(quota(less, Some(&nodes)), (None, 2, 9000));
+    assert_eq!(quota(from_nodes, None), (Some("NodesUnknown"), 0, 0));
 }
 
 #[test]
@@ -84,9 +93,9 @@ fn q18_a_selector_is_none_all_or_some_namespaces() {
             read_alone(json!({ "metadata": metadata, "spec": { "namespaceSelector": selector } }));
         (reason(&read), read.serves)
     };
-    assert_eq!(serves(json!(null)), (None, OtherNamespaces::None));
-    assert_eq!(serves(json!({})), (None, OtherNamespaces::All));
-    let some = OtherNamespaces::Some(["a".into()].into());
+    assert_eq!(serves(json!(null)), (None, ServedNamespaces::None));
+    assert_eq!(serves(json!({})), (None, ServedNamespaces::All));
+    let some = ServedNamespaces::Some(["a".into()].into());
     assert_eq!(serves(json!({ "matchLabels": { "team": "x" } })), (None, some.clone()));
     let not = json!([{ "key": "team", "operator": "NotIn", "values": ["y"] }]);
     assert_eq!(serves(json!({ "matchExpressions": not })), (None, some));
@@ -95,9 +104,9 @@ fn q18_a_selector_is_none_all_or_some_namespaces() {
 }
 
 #[test]
-fn q18_a_selector_counts_only_in_the_operators_namespace() {
+fn q18_a_selector_has_an_effect_only_in_the_operators_namespace() {
     let read = read_alone(json!({ "spec": { "namespaceSelector": {} } }));
-    assert_eq!((reason(&read), read.serves), (Some("SelectorNotHere"), OtherNamespaces::None));
+    assert_eq!((reason(&read), read.serves), (Some("SelectorNotHere"), ServedNamespaces::None));
 }
 
 #[test]
@@ -112,13 +121,13 @@ fn q2_a_setup_that_cannot_be_used_says_why() {
 }
 
 #[test]
-fn whatever_the_offline_check_says_of_a_setup_the_operator_says_too() {
+fn the_operator_reports_all_offline_problems_of_a_setup() {
     let bad = bad::refused_beyond_schema().into_iter();
-    let bad: Vec<Bad> = bad.filter(|bad| bad.manifest["kind"] == "FluxSetup").collect();
+    let bad: Vec<InvalidManifest> = bad.filter(|bad| bad.manifest["kind"] == "FluxSetup").collect();
     assert!(bad.len() >= 5, "only {} bad setups", bad.len());
-    for Bad { name, field, mut manifest, .. } in bad {
+    for InvalidManifest { name, field, mut manifest, .. } in bad {
         manifest["metadata"]["namespace"] = "flux-operator".into();
-        let mistake = read_with(&validate::read(&manifest).unwrap(), None).mistake;
+        let mistake = read_with(&validate::read(&manifest).unwrap(), None).problem;
         let message = mistake.map(|mistake| mistake.message).unwrap_or_default();
         // A selector that cannot be parsed at all has a reason of its own.
         let field = field.split(".match").next().unwrap_or_default();
@@ -134,15 +143,15 @@ fn the_largest_and_the_smallest_numbers_are_read() {
     let read = read_alone(json!({ "spec": spec }));
     assert_eq!(read.patience, i64::from(i32::MAX) * 1000);
     assert_eq!((read.max_size, read.default_size), (Some(2_147_483_647), 1));
-    assert!(read.room.iter().all(|(_, amount)| amount == i64::MAX));
+    assert!(read.quota.iter().all(|(_, amount)| amount == i64::MAX));
 }
 
 /// The steps and the status of a setup.
 fn decided(patch: Value, usage: &Usage) -> (Vec<Step>, FluxSetupStatus) {
     let setup = setup(patch);
     let read = read_with(&setup, None);
-    let queue = Some(SetupUse { read: &read, usage, running: 1 });
-    let decision = decide(SetupSeen { setup: &setup, queue, now: after(9) });
+    let queue = Some(QueuedSetup { rules: &read, usage, running: 1 });
+    let decision = decide(ObservedSetup { setup: &setup, queue, now: after(9) });
     let status = decision.conclude(&Outcome::all(&decision.steps)).status.unwrap();
     (decision.steps, status)
 }
@@ -152,13 +161,13 @@ fn status_of(patch: Value, usage: &Usage) -> FluxSetupStatus {
 }
 
 #[test]
-fn q17_a_setup_tells_its_use() {
+fn q17_a_setup_reports_its_usage() {
     let usage = Usage { used: nodes(3), pending: 5, admitted: 2, ..Usage::default() };
     insta::assert_yaml_snapshot!(status_of(json!({}), &usage));
 }
 
 #[test]
-fn q17_use_is_told_of_the_first_resource_with_a_limit() {
+fn q17_usage_is_that_of_the_first_resource_with_a_limit() {
     let used = Resources::of([(Resource::Nodes, 3), (Resource::Cpu, 1500)]);
     let usage = Usage { used, admitted: 1, ..Usage::default() };
     for (quota, text) in [
@@ -173,7 +182,7 @@ fn q17_use_is_told_of_the_first_resource_with_a_limit() {
 }
 
 #[test]
-fn q17_a_setup_says_why_it_admits_nothing() {
+fn q17_a_setup_reports_why_it_admits_no_job() {
     let stopped = Inactive { reason: InactiveReason::Stopped, message: "why".into() };
     let usage = Usage { inactive: Some(stopped), ..Usage::default() };
     let active = status_of(json!({}), &usage).conditions[0].clone();
@@ -181,7 +190,7 @@ fn q17_a_setup_says_why_it_admits_nothing() {
 }
 
 #[test]
-fn q19_a_setup_is_kept_while_jobs_have_room_of_it() {
+fn q19_a_setup_is_kept_while_jobs_have_quota_from_it() {
     let used = Usage { admitted: 1, ..Usage::default() };
     let idle = Usage::default();
     let successor = Some(SetupName::new("hpc", "new"));
@@ -189,29 +198,29 @@ fn q19_a_setup_is_kept_while_jobs_have_room_of_it() {
     let named = Usage { successor: successor.clone(), is_needed: true, ..idle.clone() };
     let replaced = Usage { successor, ..idle.clone() };
     let kept = json!({ "metadata": { "finalizers": [FINALIZER] } });
-    let going = json!({ "metadata": { "finalizers": [FINALIZER],
+    let terminating = json!({ "metadata": { "finalizers": [FINALIZER],
         "deletionTimestamp": "2026-01-01T00:00:05Z" } });
     for (what, patch, usage, step) in [
-        ("new", json!({}), &idle, Some(Does::Keep)),
-        ("used before it was kept", json!({}), &used, Some(Does::Keep)),
+        ("new", json!({}), &idle, Some(SetupAction::Keep)),
+        ("used before it was kept", json!({}), &used, Some(SetupAction::Keep)),
         ("idle", kept.clone(), &idle, None),
         ("used", kept.clone(), &used, None),
-        ("deleted in use", going.clone(), &used, None),
-        ("deleted", going.clone(), &idle, Some(Does::Release)),
+        ("deleted in use", terminating.clone(), &used, None),
+        ("deleted", terminating.clone(), &idle, Some(SetupAction::Release)),
         ("replaced in use", kept.clone(), &replaced_in_use, None),
         ("replaced, and records name it", kept.clone(), &named, None),
-        ("replaced, deleted, and records name it", going.clone(), &named, None),
-        ("replaced", kept, &replaced, Some(Does::Delete)),
-        ("replaced and deleted", going, &replaced, Some(Does::Release)),
+        ("replaced, deleted, and records name it", terminating.clone(), &named, None),
+        ("replaced", kept, &replaced, Some(SetupAction::Delete)),
+        ("replaced and deleted", terminating, &replaced, Some(SetupAction::Release)),
     ] {
-        assert_eq!(does(patch, usage), step, "{what}");
+        assert_eq!(setup_action(patch, usage), step, "{what}");
     }
 }
 
 #[test]
 fn q19_a_setup_is_kept_before_the_queue_has_read_it() {
     let setup = setup(json!({ "metadata": { "finalizers": ["other.example/a"] } }));
-    let decision = decide(SetupSeen { setup: &setup, queue: None, now: after(9) });
+    let decision = decide(ObservedSetup { setup: &setup, queue: None, now: after(9) });
     let finalizers = json!(["other.example/a", FINALIZER]);
     let patch = json!({ "metadata": { "resourceVersion": "7", "finalizers": finalizers } });
     assert_eq!(decision.steps, [Step::PatchSelf(patch)]);
@@ -219,19 +228,23 @@ fn q19_a_setup_is_kept_before_the_queue_has_read_it() {
 }
 
 #[derive(Debug, PartialEq)]
-enum Does {
+enum SetupAction {
     Keep,
     Release,
     Delete,
 }
 
-fn does(patch: Value, usage: &Usage) -> Option<Does> {
+fn setup_action(patch: Value, usage: &Usage) -> Option<SetupAction> {
     match &decided(patch, usage).0[..] {
         [] => None,
-        [Step::DeleteSelf] => Some(Does::Delete),
+        [Step::DeleteSelf] => Some(SetupAction::Delete),
         [Step::PatchSelf(patch)] => {
             let keeps = patch["metadata"]["finalizers"].as_array().unwrap();
-            Some(if keeps.contains(&json!(FINALIZER)) { Does::Keep } else { Does::Release })
+            Some(if keeps.contains(&json!(FINALIZER)) {
+                SetupAction::Keep
+            } else {
+                SetupAction::Release
+            })
         }
         other => panic!("{other:?}"),
     }

@@ -3,19 +3,19 @@
 use flux_operator_api::fluxsetup::JobDefaults;
 use flux_operator_api::{FluxJob, MiniCluster, Reason, validate};
 use flux_operator_plan::queueing::minicluster_of;
-use flux_operator_plan::queueing::workload::{Beside, Mistake, of_job, of_minicluster};
+use flux_operator_plan::queueing::workload::{JobContext, JobRefusal, of_job, of_minicluster};
 use flux_operator_queue::{Kind, QueueName, Resource, SetupName, Workload};
-use flux_operator_testkit::bad::{self, Bad};
+use flux_operator_testkit::bad::{self, InvalidManifest};
 use flux_operator_testkit::merge;
 use serde_json::{Value, json};
 
 use crate::objects::{after, job, job_with, nodes, queued};
 
 fn read(job: &FluxJob) -> Workload {
-    of_job(job, Beside::default()).unwrap().unwrap()
+    of_job(job, JobContext::default()).unwrap().unwrap()
 }
 
-fn mistake(job: &FluxJob, beside: Beside<'_>) -> Mistake {
+fn refusal(job: &FluxJob, beside: JobContext<'_>) -> JobRefusal {
     of_job(job, beside).unwrap_err()
 }
 
@@ -27,14 +27,14 @@ fn made(job: &FluxJob, patch: Value) -> MiniCluster {
     serde_json::from_value(value).unwrap()
 }
 
-fn ended() -> Value {
+fn finished() -> Value {
     let finished = json!({ "type": "JobFinished", "status": "True", "reason": "Completed",
         "message": "", "lastTransitionTime": "2026-01-01T00:05:00Z" });
     json!({ "status": { "size": 0, "conditions": [finished] } })
 }
 
 #[test]
-fn q5_a_job_is_read_with_everything_the_queue_asks() {
+fn q5_a_job_is_read_with_all_fields_of_a_workload() {
     let spec = json!({ "size": 4, "minSize": 2, "queue": "batch", "priority": 7,
         "maxRuntimeSeconds": 60 });
     let workload = read(&job(spec));
@@ -45,23 +45,23 @@ fn q5_a_job_is_read_with_everything_the_queue_asks() {
         name: "lammps".into(),
         queue: QueueName::Named("batch".into()),
         priority: 7,
-        since: after(0).as_millisecond(),
+        waiting_since: after(0).as_millisecond(),
         not_before: None,
         suspended: false,
         size: Some(4),
         min_size: Some(2),
-        each: nodes(1),
-        once: Default::default(),
+        per_node: nodes(1),
+        per_job: Default::default(),
         max_runtime: Some(60_000),
         admission: None,
-        started: false,
+        pods_exist: false,
         finished: false,
     };
     assert_eq!(workload, expected);
 }
 
 #[test]
-fn q2_a_size_that_nobody_says_is_the_setups() {
+fn q2_an_unset_size_is_left_to_the_setup() {
     let template = |size: i32| json!({ "spec": { "containers": [{}], "size": size } });
     for (spec, size) in [
         (json!({}), None),
@@ -75,11 +75,11 @@ fn q2_a_size_that_nobody_says_is_the_setups() {
 }
 
 #[test]
-fn q8_what_pods_ask_for_counts_once_per_node() {
+fn q8_requests_of_pods_count_once_per_node() {
     let resources = json!({ "requests": { "cpu": "500m" }, "limits": { "nvidia.com/gpu": 2 } });
     let template = json!({ "spec": { "containers": [{ "resources": resources }] } });
     let workload = read(&job(json!({ "template": template })));
-    let each = |resource| workload.each.amount(&resource);
+    let each = |resource| workload.per_node.amount(&resource);
     assert_eq!((each(Resource::Cpu), each(Resource::Gpus), each(Resource::Nodes)), (500, 2, 1));
 }
 
@@ -95,20 +95,20 @@ fn q4_the_record_is_read_back() {
     assert_eq!((admission.queue, admission.size), (SetupName::new("hpc", "batch"), 3));
     assert_eq!(admission.resources.amount(&Resource::Cpu), 1500);
     assert_eq!(admission.at, after(9).as_millisecond());
-    assert_eq!(workload.since, after(7).as_millisecond());
+    assert_eq!(workload.waiting_since, after(7).as_millisecond());
     assert_eq!(workload.not_before, Some(after(8).as_millisecond()));
 }
 
 #[test]
-fn q13_room_is_free_when_the_end_is_written_or_seen() {
+fn q13_quota_is_free_when_the_result_is_written_or_observed() {
     let job = job(json!({}));
-    let beside = |minicluster| Beside { minicluster: Some(minicluster), class_value: None };
+    let beside = |minicluster| JobContext { minicluster: Some(minicluster), class_value: None };
     let runs = made(&job, json!({ "status": { "size": 2 } }));
-    let over = made(&job, ended());
+    let over = made(&job, finished());
     let read = |minicluster| of_job(&job, beside(minicluster)).unwrap().unwrap().finished;
     assert_eq!((read(&runs), read(&over)), (false, true));
     let written = job_with(json!({ "status": { "finishTime": "2026-01-01T00:05:00Z" } }));
-    assert!(of_job(&written, Beside::default()).unwrap().unwrap().finished);
+    assert!(of_job(&written, JobContext::default()).unwrap().unwrap().finished);
 }
 
 #[test]
@@ -117,64 +117,68 @@ fn q20_pods_that_exist_are_counted_by_the_namespaces_own_quota() {
     let job = job_with(json!({ "status": { "admission": admission } }));
     let started = |pods: i32| {
         let minicluster = made(&job, json!({ "status": { "size": pods } }));
-        let beside = Beside { minicluster: Some(&minicluster), class_value: None };
-        of_job(&job, beside).unwrap().unwrap().started
+        let beside = JobContext { minicluster: Some(&minicluster), class_value: None };
+        of_job(&job, beside).unwrap().unwrap().pods_exist
     };
     assert_eq!((started(1), started(2)), (false, true));
 }
 
 #[test]
-fn q2_a_mistake_says_what_to_change() {
+fn q2_a_refusal_says_what_to_change() {
     let bad = json!({ "spec": { "containers": [{ "environment": { "a=b": "c" } }],
         "flux": { "bursting": { "hostlist": "a[" } } } });
-    let told = mistake(&job(json!({ "template": bad })), Beside::default());
-    assert_eq!(told.reason, Reason::InvalidTemplate);
-    assert!(told.message.contains("spec.containers[0].environment"), "{}", told.message);
-    assert!(told.message.contains("spec.flux.bursting.hostlist"), "all at once: {}", told.message);
+    let reported = refusal(&job(json!({ "template": bad })), JobContext::default());
+    assert_eq!(reported.reason, Reason::InvalidTemplate);
+    assert!(reported.message.contains("spec.containers[0].environment"), "{}", reported.message);
+    assert!(
+        reported.message.contains("spec.flux.bursting.hostlist"),
+        "all at once: {}",
+        reported.message
+    );
     let sidecar = json!({ "spec": { "containers": [{ "runFlux": true }, { "name": "lammps" }] } });
-    let told = mistake(&job(json!({ "template": sidecar })), Beside::default());
-    assert!(told.message.contains("a sidecar is called \"lammps\""), "{told:?}");
+    let reported = refusal(&job(json!({ "template": sidecar })), JobContext::default());
+    assert!(reported.message.contains("a sidecar is called \"lammps\""), "{reported:?}");
     let services = json!({ "spec": { "containers": [{}], "services": [{ "name": "db" }] } });
     let long = json!({ "metadata": { "name": "a".repeat(55) }, "spec": { "template": services } });
-    let told = mistake(&job_with(long), Beside::default());
-    assert!(told.message.contains("at most 54 characters"), "{told:?}");
+    let reported = refusal(&job_with(long), JobContext::default());
+    assert!(reported.message.contains("at most 54 characters"), "{reported:?}");
     let kueue = json!({ "spec": { "containers": [{}],
         "jobLabels": { "kueue.x-k8s.io/queue-name": "batch" } } });
     assert_eq!(
-        mistake(&job(json!({ "template": kueue })), Beside::default()).reason,
+        refusal(&job(json!({ "template": kueue })), JobContext::default()).reason,
         Reason::TwoQueues
     );
     let classy = job(json!({ "priorityClassName": "high" }));
-    assert_eq!(mistake(&classy, Beside::default()).reason, Reason::UnknownPriorityClass);
-    let beside = Beside { minicluster: None, class_value: Some(9) };
+    assert_eq!(refusal(&classy, JobContext::default()).reason, Reason::UnknownPriorityClass);
+    let beside = JobContext { minicluster: None, class_value: Some(9) };
     assert_eq!(of_job(&classy, beside).unwrap().unwrap().priority, 9);
     let job = job(json!({}));
     let others = queued(json!({ "metadata": { "name": "lammps" } }));
-    let beside = Beside { minicluster: Some(&others), class_value: None };
-    assert_eq!(mistake(&job, beside).reason, Reason::NameTaken);
+    let beside = JobContext { minicluster: Some(&others), class_value: None };
+    assert_eq!(refusal(&job, beside).reason, Reason::NameTaken);
     let owner = json!({ "metadata": { "uid": "another" } });
     let left = made(&job_with(owner), json!({}));
-    let beside = Beside { minicluster: Some(&left), class_value: None };
+    let beside = JobContext { minicluster: Some(&left), class_value: None };
     assert!(of_job(&job, beside).is_ok(), "the MiniCluster of a former job is deleted with it");
 }
 
 #[test]
-fn whatever_the_offline_check_says_of_a_job_the_operator_says_too() {
+fn the_operator_reports_all_offline_problems_of_a_job() {
     let bad = bad::refused_beyond_schema().into_iter();
-    let bad: Vec<Bad> = bad.filter(|bad| bad.manifest["kind"] == "FluxJob").collect();
+    let bad: Vec<InvalidManifest> = bad.filter(|bad| bad.manifest["kind"] == "FluxJob").collect();
     assert!(bad.len() >= 3, "only {} bad jobs", bad.len());
-    for Bad { name, field, manifest, .. } in bad {
-        let read = of_job(&validate::read(&manifest).unwrap(), Beside::default());
-        let told = read.err().map(|mistake| (mistake.reason, mistake.message));
+    for InvalidManifest { name, field, manifest, .. } in bad {
+        let read = of_job(&validate::read(&manifest).unwrap(), JobContext::default());
+        let reported = read.err().map(|mistake| (mistake.reason, mistake.message));
         assert!(
-            matches!(&told, Some((Reason::InvalidTemplate, message)) if message.contains(&field)),
-            "{name}: {told:?}"
+            matches!(&reported, Some((Reason::InvalidTemplate, message)) if message.contains(&field)),
+            "{name}: {reported:?}"
         );
     }
 }
 
 #[test]
-fn q8_a_job_that_has_room_has_no_mistakes_any_more() {
+fn q8_an_admitted_job_is_never_refused() {
     let spec = json!({ "priorityClassName": "gone" });
     let status = json!({ "admission": { "queue": "hpc/batch", "size": 2 } });
     let workload = read(&job_with(json!({ "spec": spec, "status": status })));
@@ -182,18 +186,18 @@ fn q8_a_job_that_has_room_has_no_mistakes_any_more() {
 }
 
 #[test]
-fn q31_a_job_that_somebody_else_manages_is_not_ours() {
+fn q31_a_job_of_another_controller_is_not_queued() {
     let other = job(json!({ "managedBy": "kueue.x-k8s.io/multikueue" }));
-    assert_eq!(of_job(&other, Beside::default()), Ok(None));
+    assert_eq!(of_job(&other, JobContext::default()), Ok(None));
 }
 
 #[test]
-fn q15_a_job_that_goes_is_not_admitted_any_more() {
-    let going = json!({ "deletionTimestamp": "2026-01-01T00:00:05Z" });
-    let waiting = job_with(json!({ "metadata": going }));
-    assert_eq!(of_job(&waiting, Beside::default()), Ok(None));
+fn q15_a_terminating_job_is_not_admitted() {
+    let terminating = json!({ "deletionTimestamp": "2026-01-01T00:00:05Z" });
+    let waiting = job_with(json!({ "metadata": terminating }));
+    assert_eq!(of_job(&waiting, JobContext::default()), Ok(None));
     let status = json!({ "admission": { "queue": "hpc/batch", "size": 2 } });
-    let admitted = job_with(json!({ "metadata": going, "status": status }));
+    let admitted = job_with(json!({ "metadata": terminating, "status": status }));
     assert!(read(&admitted).admission.is_some(), "its quota counts until it is deleted");
 }
 
@@ -202,8 +206,8 @@ fn q1_a_minicluster_in_a_queue_is_read_like_a_job() {
     let workload = of_minicluster(&queued(json!({ "spec": { "size": 3 } }))).unwrap();
     assert_eq!((workload.kind, workload.size), (Kind::MiniCluster, Some(3)));
     assert_eq!(workload.queue, QueueName::Named("batch".into()));
-    assert_eq!((workload.each, workload.finished), (nodes(1), false));
-    assert!(of_minicluster(&queued(ended())).unwrap().finished);
+    assert_eq!((workload.per_node, workload.finished), (nodes(1), false));
+    assert!(of_minicluster(&queued(finished())).unwrap().finished);
 }
 
 #[test]

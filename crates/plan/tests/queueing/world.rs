@@ -6,12 +6,12 @@
 
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
 use flux_operator_plan::queueing::admission;
-use flux_operator_plan::queueing::job::{JobSeen, decide, must_ask_for_cluster};
+use flux_operator_plan::queueing::job::{ObservedJob, decide, needs_cluster_query};
 use flux_operator_plan::queueing::merge_patch;
-use flux_operator_plan::queueing::workload::{Beside, of_job};
+use flux_operator_plan::queueing::workload::{JobContext, of_job};
 use flux_operator_plan::status::Urgency;
 use flux_operator_plan::{Conclusion, Failure, FailureKind, Object, Outcome, Step, TargetKind};
-use flux_operator_queue::{EvictReason, SetupName, Waiting, Workload};
+use flux_operator_queue::{EvictionReason, SetupName, WaitStatus, Workload};
 use flux_operator_testkit::merge;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -31,13 +31,13 @@ pub struct Reconciliation {
 
 /// A decision of the operator, and the outcome of its steps.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decided {
+pub struct DecidedJob {
     pub steps: Vec<Step>,
     outcome: Outcome,
     conclusion: Option<Conclusion<FluxJobStatus>>,
 }
 
-impl Decided {
+impl DecidedJob {
     pub fn status(&self) -> Option<&FluxJobStatus> {
         self.conclusion.as_ref()?.status.as_ref()
     }
@@ -57,15 +57,15 @@ pub struct World {
     /// The operator has written something that the watches do not show yet.
     expects: bool,
     /// How the first step of the next reconciliation fails.
-    failing: Option<FailureKind>,
+    next_failure: Option<FailureKind>,
     /// Whether a status is refused if it was computed from another version of the job.
     strict: bool,
     version: u64,
     setup: FluxSetupSpec,
     /// The setup that has replaced the one that admitted the job.
     record: Option<SetupName>,
-    waiting: Option<Waiting>,
-    evicted: Option<EvictReason>,
+    waiting: Option<WaitStatus>,
+    evicted: Option<EvictionReason>,
     /// How often a MiniCluster was created.
     pub made: u32,
     /// How often a command was started.
@@ -77,7 +77,7 @@ pub struct World {
 
 impl World {
     /// More rounds than any history needs to settle.
-    pub const LONG: usize = 8;
+    pub const MAX_ROUNDS: usize = 8;
 
     /// A job that was just created.
     pub fn new(spec: Value) -> World {
@@ -86,7 +86,7 @@ impl World {
             minicluster: None,
             shown: None,
             expects: false,
-            failing: None,
+            next_failure: None,
             strict: true,
             version: 1,
             setup: setup(json!({})).spec,
@@ -116,24 +116,24 @@ impl World {
     // What the operator does.
 
     /// What the operator would decide now, if all steps are applied.
-    pub fn decided(&self) -> Decided {
+    pub fn decided(&self) -> DecidedJob {
         self.decide(Outcome::all).unwrap_or_default()
     }
 
     /// The real decision, with the outcome that `apply` returns for its steps.
-    fn decide(&self, apply: impl FnOnce(&[Step]) -> Outcome) -> Option<Decided> {
-        let (job, minicluster) = self.view();
+    fn decide(&self, apply: impl FnOnce(&[Step]) -> Outcome) -> Option<DecidedJob> {
+        let (job, minicluster) = self.watched();
         let job = job?;
-        let beside = Beside { minicluster: minicluster.as_ref(), class_value: None };
+        let beside = JobContext { minicluster: minicluster.as_ref(), class_value: None };
         let mistake = of_job(&job, beside).err();
-        let decision = decide(JobSeen {
+        let decision = decide(ObservedJob {
             job: &job,
             minicluster: minicluster.as_ref(),
-            has_unseen_cluster: must_ask_for_cluster(&job, minicluster.as_ref())
+            has_unobserved_cluster: needs_cluster_query(&job, minicluster.as_ref())
                 && self.has_own_cluster(),
             setup: Some(&self.setup),
             record: self.record.as_ref(),
-            mistake: mistake.as_ref(),
+            refusal: mistake.as_ref(),
             waiting: self.waiting.as_ref(),
             evicted: self.evicted,
             runs_jobs: true,
@@ -142,7 +142,7 @@ impl World {
         });
         let outcome = apply(&decision.steps);
         let conclusion = Some(decision.conclude(&outcome));
-        Some(Decided { steps: decision.steps, outcome, conclusion })
+        Some(DecidedJob { steps: decision.steps, outcome, conclusion })
     }
 
     /// Whether the API server has a MiniCluster of the job's own.
@@ -159,18 +159,18 @@ impl World {
             // Nothing is decided before the watches show what was written.
             self.catch_up();
         }
-        let Some(job) = self.view().0 else {
+        let Some(job) = self.watched().0 else {
             return Reconciliation { steps: Vec::new(), said: nothing_said() };
         };
         let mut world = self.clone();
         let decided = self.decide(|steps| world.apply(steps)).unwrap();
         *self = world;
-        let Decided { steps, outcome, conclusion } = decided;
+        let DecidedJob { steps, outcome, conclusion } = decided;
         let conclusion = conclusion.unwrap();
-        let ended = steps.iter().take(outcome.done).any(Step::is_of_self);
+        let finished = steps.iter().take(outcome.done).any(Step::changes_self);
         let failure = outcome.failure.filter(|failure| !failure.kind.is_transient());
         let events = conclusion.events.iter();
-        let events = events.map(|it| format!("{} {} {}", it.good, it.reason, it.note));
+        let events = events.map(|it| format!("{} {} {}", it.is_normal, it.reason, it.note));
         let said = json!({
             "steps": steps.iter().map(shown).collect::<Vec<_>>(),
             "failure": failure.map(|failure| failure.message),
@@ -179,7 +179,7 @@ impl World {
             "events": events.collect::<Vec<_>>(),
             "again": conclusion.requeue_at.map(|again| again.to_string()),
         });
-        if !ended && conclusion.urgency != Urgency::None {
+        if !finished && conclusion.urgency != Urgency::None {
             self.write(&job, conclusion.status.as_ref());
         }
         Reconciliation { steps, said }
@@ -187,15 +187,15 @@ impl World {
 
     /// Applies steps until one fails.
     fn apply(&mut self, steps: &[Step]) -> Outcome {
-        let failing = self.failing.take_if(|_| !steps.is_empty());
+        let failing = self.next_failure.take_if(|_| !steps.is_empty());
         for (done, step) in steps.iter().enumerate() {
             let result = match failing.filter(|how| done == 0 && can_fail(step, *how)) {
                 None => {
-                    self.take(step);
+                    self.apply_step(step);
                     Ok(())
                 }
                 Some(FailureKind::Unknown) => {
-                    self.take(step);
+                    self.apply_step(step);
                     Err(FailureKind::Unknown)
                 }
                 Some(how) => Err(how),
@@ -229,12 +229,12 @@ impl World {
 
     /// Applies these steps, and then the operator crashes.
     pub fn crash_after(&mut self, steps: &[Step]) {
-        steps.iter().for_each(|step| self.take(step));
+        steps.iter().for_each(|step| self.apply_step(step));
         self.catch_up();
     }
 
     /// Applies a step, like the API server.
-    fn take(&mut self, step: &Step) {
+    fn apply_step(&mut self, step: &Step) {
         match step {
             Step::Create(Object::MiniCluster(made)) => {
                 if self.minicluster.is_none() {
@@ -268,7 +268,7 @@ impl World {
     }
 
     /// What the watches show.
-    fn view(&self) -> (Option<FluxJob>, Option<MiniCluster>) {
+    fn watched(&self) -> (Option<FluxJob>, Option<MiniCluster>) {
         match &self.shown {
             Some((job, minicluster)) => (
                 job.clone().map(|job| serde_json::from_value(job).unwrap()),
@@ -282,15 +282,16 @@ impl World {
 
     /// The garbage collector and the queue.
     pub fn control(&mut self) {
-        let going = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
-        self.minicluster = self.minicluster.take().filter(|it| !going(it) && self.job.is_some());
+        let terminating = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+        self.minicluster =
+            self.minicluster.take().filter(|it| !terminating(it) && self.job.is_some());
         if self.workload().is_none_or(|workload| workload.admission.is_none()) {
             self.evicted = None;
         }
     }
 
     /// A reconciliation, and then the others. Returns whether anything has changed.
-    pub fn turn(&mut self) -> bool {
+    pub fn round(&mut self) -> bool {
         let before = self.clone();
         self.reconcile();
         self.control();
@@ -299,9 +300,9 @@ impl World {
 
     /// Repeats rounds until nothing changes any more. The watches catch up.
     pub fn settle(&mut self) {
-        (self.shown, self.failing) = (None, None);
-        for _ in 0..World::LONG {
-            if !self.turn() {
+        (self.shown, self.next_failure) = (None, None);
+        for _ in 0..World::MAX_ROUNDS {
+            if !self.round() {
                 return;
             }
         }
@@ -309,7 +310,7 @@ impl World {
     }
 
     /// The state without what depends on the number of writes.
-    pub fn essence(&self) -> World {
+    pub fn without_versions(&self) -> World {
         let mut world = World { version: 0, writes: 0, expects: false, ..self.clone() };
         for object in [&mut world.job, &mut world.minicluster].into_iter().flatten() {
             object["metadata"]["resourceVersion"] = Value::Null;
@@ -338,7 +339,7 @@ impl World {
 
     /// The next step fails.
     pub fn fail(&mut self, failure: FailureKind) {
-        self.failing = Some(failure);
+        self.next_failure = Some(failure);
     }
 
     /// Another client has written to an object.
@@ -356,7 +357,7 @@ impl World {
             workload.admission.is_none() && !workload.finished && !workload.suspended && !rests
         };
         if self.workload().is_some_and(|workload| free(&workload)) {
-            let patch = admission::of_job(&self.job().unwrap(), &admit(size), self.now);
+            let patch = admission::job_write(&self.job().unwrap(), &admit(size), self.now);
             merge(&mut self.job.as_mut().unwrap()["status"], &patch["status"]);
             self.waiting = None;
             self.touch();
@@ -364,7 +365,7 @@ impl World {
     }
 
     /// The queue evicts the job.
-    pub fn evict(&mut self, reason: EvictReason) {
+    pub fn evict(&mut self, reason: EvictionReason) {
         let has_room = |workload: &Workload| workload.admission.is_some() && !workload.finished;
         if self.workload().is_some_and(|workload| has_room(&workload)) {
             self.evicted = Some(reason);
@@ -372,7 +373,7 @@ impl World {
     }
 
     /// The queue says why the job waits.
-    pub fn wait(&mut self, waiting: Waiting) {
+    pub fn wait(&mut self, waiting: WaitStatus) {
         self.waiting = Some(waiting);
     }
 
@@ -403,7 +404,7 @@ impl World {
 
     /// The MiniCluster reaches this state: `PodsPending`, `ReadyTimeout`, or `Quorum`.
     pub fn cluster(&mut self, reason: &str) {
-        let Some(minicluster) = self.living() else { return };
+        let Some(minicluster) = self.unfinished_cluster() else { return };
         let ready = if reason == "Quorum" { "True" } else { "False" };
         let was = minicluster["status"]["conditions"][1]["status"] == "True";
         let runs = if was && reason == "LeadNotReady" { "True" } else { ready };
@@ -419,7 +420,7 @@ impl World {
 
     /// The MiniCluster cannot be run, for this reason.
     pub fn refuse_cluster(&mut self, reason: &str) {
-        let Some(minicluster) = self.living() else { return };
+        let Some(minicluster) = self.unfinished_cluster() else { return };
         minicluster["status"] = json!({ "size": 0, "conditions": [
             condition("Ready", "False", "NotCreated"),
             condition("Running", "False", "NotStarted"),
@@ -431,13 +432,13 @@ impl World {
     }
 
     /// The command finishes with this exit code.
-    pub fn end(&mut self, code: i32) {
-        self.end_for(code, if code == 0 { "Completed" } else { "CommandFailed" });
+    pub fn finish(&mut self, code: i32) {
+        self.finish_with_reason(code, if code == 0 { "Completed" } else { "CommandFailed" });
     }
 
     /// The cluster finishes for this reason.
-    pub fn end_for(&mut self, code: i32, reason: &str) {
-        let Some(minicluster) = self.living() else { return };
+    pub fn finish_with_reason(&mut self, code: i32, reason: &str) {
+        let Some(minicluster) = self.unfinished_cluster() else { return };
         let succeeded = if code == 0 { "True" } else { "False" };
         minicluster["status"] = json!({ "size": 0, "exitCode": code, "conditions": [
             condition("Ready", "False", reason),
@@ -448,10 +449,10 @@ impl World {
         self.touch();
     }
 
-    fn living(&mut self) -> Option<&mut Value> {
+    fn unfinished_cluster(&mut self) -> Option<&mut Value> {
         let minicluster = self.minicluster.as_mut()?;
-        let ended = minicluster["status"]["conditions"][3]["status"] == "True";
-        (!ended).then_some(minicluster)
+        let finished = minicluster["status"]["conditions"][3]["status"] == "True";
+        (!finished).then_some(minicluster)
     }
 
     /// The MiniCluster is deleted.
@@ -461,16 +462,16 @@ impl World {
 
     /// A MiniCluster of that name has another owner.
     pub fn take_name(&mut self) {
-        self.minicluster = Some(flux_operator_testkit::smallest("lammps"));
+        self.minicluster = Some(flux_operator_testkit::smallest_minicluster("lammps"));
     }
 
     /// The status is lost, as when an object is restored from a backup.
-    pub fn forget(&mut self) {
+    pub fn lose_status(&mut self) {
         self.job.as_mut().unwrap()["status"] = json!(null);
     }
 
     /// The job is being deleted, and a finalizer keeps it.
-    pub fn go(&mut self) {
+    pub fn delete_job(&mut self) {
         let metadata = &mut self.job.as_mut().unwrap()["metadata"];
         metadata["deletionTimestamp"] = json!(self.now.to_string());
     }
@@ -495,7 +496,7 @@ impl World {
 
     pub fn workload(&self) -> Option<Workload> {
         let minicluster = self.minicluster();
-        let beside = Beside { minicluster: minicluster.as_ref(), class_value: None };
+        let beside = JobContext { minicluster: minicluster.as_ref(), class_value: None };
         of_job(&self.job()?, beside).ok().flatten()
     }
 
@@ -504,7 +505,7 @@ impl World {
     }
 
     /// Phase and reason.
-    pub fn told(&self) -> (String, String) {
+    pub fn phase_and_reason(&self) -> (String, String) {
         let status = self.status();
         (status.phase, status.reason)
     }

@@ -7,19 +7,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod happenings;
-mod patience;
 mod queued;
+mod ready_timeout;
 #[path = "../common/record.rs"]
 mod record;
 mod recorded;
+mod transitions;
 mod world;
 
-use flux_operator_plan::{Hold, Step, TargetKind};
-use happenings::{hard_histories, histories, specs};
+use flux_operator_plan::{Blocker, Step, TargetKind};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use world::{Lead, World};
+use transitions::{hard_histories, histories, specs};
+use world::{PodState, World};
 
 /// As many cases as run in a few seconds together without optimization.
 const CASES: u32 = 48;
@@ -32,7 +32,7 @@ proptest! {
         let mut world = World::new(&spec);
         world.settle();
         for happening in happenings {
-            happening.happen(&mut world);
+            happening.apply(&mut world);
             world.settle();
             let settled = world.clone();
             prop_assert_eq!(world.reconcile().steps, []);
@@ -49,7 +49,7 @@ proptest! {
             if !away {
                 settle_in_spite_of_crashes(&mut world);
             }
-            happening.happen(&mut world);
+            happening.apply(&mut world);
         }
         settle_in_spite_of_crashes(&mut world);
     }
@@ -57,10 +57,10 @@ proptest! {
     /// Also if its watches lag behind, its steps fail, and its status is refused because the
     /// object has changed: once all of this is over, it settles.
     #[test]
-    fn what_was_missed_or_failed_is_made_good((spec, happenings) in hard_histories()) {
+    fn it_settles_after_missed_events_and_failures((spec, happenings) in hard_histories()) {
         let mut world = World::new(&spec);
         for happening in happenings {
-            happening.happen(&mut world);
+            happening.apply(&mut world);
             for _ in 0..2 {
                 world.reconcile();
                 world.control();
@@ -80,7 +80,7 @@ proptest! {
             prop_assert_eq!(world.decided(), world.clone().decided());
             world.reconcile();
             world.control();
-            happening.happen(&mut world);
+            happening.apply(&mut world);
         }
         prop_assert_eq!(world.decided(), world.clone().decided());
     }
@@ -91,7 +91,7 @@ proptest! {
         for happening in happenings {
             // Without settling: steps must be valid in intermediate states too.
             world.reconcile();
-            happening.happen(&mut world);
+            happening.apply(&mut world);
             world.control();
         }
         world.settle();
@@ -105,7 +105,7 @@ proptest! {
         let mut world = World::new(&spec);
         for happening in happenings {
             world.settle();
-            happening.happen(&mut world);
+            happening.apply(&mut world);
         }
         world.settle();
         let announced = world.decided().requeue_at;
@@ -125,7 +125,7 @@ proptest! {
         let mut world = World::named(&name, &spec);
         for happening in happenings {
             world.settle();
-            happening.happen(&mut world);
+            happening.apply(&mut world);
         }
         world.settle();
         for name in world.names() {
@@ -146,24 +146,24 @@ proptest! {
         let mut world = World::new(&spec);
         world.change(&json!({ "suspend": false, "jobLabels": null, "queue": null }));
         world.settle();
-        world.lead(Lead::Is(phase));
+        world.set_pods(PodState::Is(phase));
         world.settle();
         world.change(&patch);
         let (decided, jobs) = (world.decided(), world.jobs_made());
         if phase == "Pending" {
             prop_assert!(matches!(&decided.steps[..], [Step::Delete(job)] if job.kind == TargetKind::Job));
-            prop_assert_eq!(decided.hold, None);
+            prop_assert_eq!(decided.blocker, None);
             world.settle();
             prop_assert_eq!(world.jobs_made(), jobs + 1);
         } else {
             prop_assert_eq!(decided.steps, []);
-            let Some(Hold::Immutable(fields)) = decided.hold else { panic!("{:?}", decided.hold) };
+            let Some(Blocker::Immutable(fields)) = decided.blocker else { panic!("{:?}", decided.blocker) };
             prop_assert!(fields.iter().any(|named| named == field), "{:?}", fields);
             world.settle();
             prop_assert_eq!(world.jobs_made(), jobs);
-            let told = world.condition("Accepted");
-            prop_assert_eq!(told.status, "False");
-            prop_assert!(told.message.contains(field), "{}", told.message);
+            let reported = world.condition("Accepted");
+            prop_assert_eq!(reported.status, "False");
+            prop_assert!(reported.message.contains(field), "{}", reported.message);
         }
     }
 }
@@ -173,7 +173,7 @@ fn more_hosts_than_were_listed_are_a_new_job_before_the_start_and_refused_after(
     for (phase, jobs) in [("Pending", 2), ("Running", 1)] {
         let mut world = World::new(&json!({ "size": 1, "interactive": true }));
         world.settle();
-        world.lead(Lead::Is(phase));
+        world.set_pods(PodState::Is(phase));
         world.change(&json!({ "size": 2 }));
         world.settle();
         assert_eq!(world.jobs_made(), jobs, "{phase}");
@@ -183,30 +183,30 @@ fn more_hosts_than_were_listed_are_a_new_job_before_the_start_and_refused_after(
 
 /// The Job was deleted with its owner, and the watch of MiniClusters does not show that yet.
 #[test]
-fn nothing_is_made_for_an_owner_that_is_gone() {
+fn nothing_is_created_for_a_deleted_owner() {
     let mut world = World::new(&json!({ "size": 1, "interactive": true }));
     world.settle();
     world.stall_minicluster();
-    world.lose("MiniCluster");
+    world.delete_by_user("MiniCluster");
     world.control();
     assert_eq!(world.reconcile().steps, []);
     assert_eq!((world.jobs_made(), world.pods()), (1, 0));
 }
 
 #[test]
-fn a_cluster_that_is_made_smaller_is_drained_first() {
+fn a_cluster_that_shrinks_is_drained_first() {
     let mut world = World::new(&json!({ "size": 4, "interactive": true }));
     world.settle();
-    world.lead(Lead::Is("Ready"));
-    world.reports(false);
+    world.set_pods(PodState::Is("Ready"));
+    world.send_report(false);
     world.settle();
     world.change(&json!({ "size": 2 }));
     world.settle();
     assert_eq!((world.pods(), world.condition("Ready").reason.as_str()), (4, "Draining"));
-    world.reports(true);
+    world.send_report(true);
     world.settle();
     assert_eq!(world.pods(), 4, "jobs still run there");
-    world.reports(false);
+    world.send_report(false);
     world.settle();
     assert_eq!((world.pods(), world.condition("Ready").reason.as_str()), (2, "Quorum"));
 }
@@ -218,7 +218,7 @@ fn a_status_that_was_computed_from_an_older_object_is_not_written() {
     world.settle();
     world.stall();
     world.write_status(&queued::admission(1));
-    world.lead(Lead::Is("Ready"));
+    world.set_pods(PodState::Is("Ready"));
     world.reconcile();
     assert_eq!(world.status()["admission"]["size"], 1, "it was overwritten");
 }
@@ -227,9 +227,9 @@ fn a_status_that_was_computed_from_an_older_object_is_not_written() {
 fn pods_of_a_job_that_was_replaced_are_not_the_new_ones() {
     let mut world = World::new(&json!({ "size": 1, "interactive": true }));
     world.settle();
-    world.lead(Lead::Is("Ready"));
+    world.set_pods(PodState::Is("Ready"));
     world.settle();
-    world.lose("Job");
+    world.delete_by_user("Job");
     world.reconcile();
     world.reconcile();
     assert_eq!(world.jobs_made(), 2);
@@ -255,20 +255,24 @@ fn fixed_fields() -> impl Strategy<Value = (&'static str, Value)> {
 /// right after it: the result must be the same.
 fn settle_in_spite_of_crashes(world: &mut World) {
     let mut crashed = Vec::new();
-    for _ in 0..World::LONG {
+    for _ in 0..World::MAX_ROUNDS {
         let steps = world.decided().steps;
         for count in 0..=steps.len() {
             let mut other = world.clone();
             other.crash_after(&steps[..count]);
             crashed.push((steps[..count].to_vec(), other));
         }
-        if !world.turn() {
+        if !world.round() {
             break;
         }
     }
     world.settle();
     for (done, mut other) in crashed {
         other.settle();
-        assert_eq!(other.essence(), world.essence(), "a crash after {done:?} left something else");
+        assert_eq!(
+            other.without_versions(),
+            world.without_versions(),
+            "a crash after {done:?} left something else"
+        );
     }
 }

@@ -1,10 +1,10 @@
 //! MiniClusters that name a queue themselves.
 
-use flux_operator_plan::Hold;
-use flux_operator_queue::{Reason, Resource};
+use flux_operator_plan::Blocker;
+use flux_operator_queue::{Resource, WaitReason};
 use serde_json::{Value, json};
 
-use crate::world::{Lead, World};
+use crate::world::{PodState, World};
 
 /// A MiniCluster of two nodes in a queue.
 fn queued() -> World {
@@ -23,8 +23,11 @@ fn q1_a_minicluster_that_names_a_queue_waits_for_it() {
     assert!(world.is_suspended(), "its Job is created suspended");
     assert_eq!(world.pods(), 0);
     for kind in ["Admitted", "Ready"] {
-        let told = world.condition(kind);
-        assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "WaitingForQueue"));
+        let reported = world.condition(kind);
+        assert_eq!(
+            (reported.status.as_str(), reported.reason.as_str()),
+            ("False", "WaitingForQueue")
+        );
     }
     assert_eq!(world.condition("JobWaitingForResources").status, "True");
     assert_eq!(world.status()["phase"], "Waiting");
@@ -32,44 +35,44 @@ fn q1_a_minicluster_that_names_a_queue_waits_for_it() {
 
 /// Otherwise a client that waits for it would wait forever.
 #[test]
-fn q11_a_minicluster_says_what_its_user_has_to_change() {
+fn q11_a_minicluster_reports_what_its_user_has_to_change() {
     let mut world = queued();
-    world.wait(Reason::UnknownQueue("batch".into()));
+    world.wait(WaitReason::UnknownQueue("batch".into()));
     world.settle();
-    let told = world.condition("Admitted");
-    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "UnknownQueue"));
-    assert!(told.message.contains("\"batch\""), "{}", told.message);
+    let reported = world.condition("Admitted");
+    assert_eq!((reported.status.as_str(), reported.reason.as_str()), ("False", "UnknownQueue"));
+    assert!(reported.message.contains("\"batch\""), "{}", reported.message);
     // It is admitted without user action.
-    world.wait(Reason::WaitingForQuota { resource: Resource::Nodes, missing: 2 });
+    world.wait(WaitReason::WaitingForQuota { resource: Resource::Nodes, missing: 2 });
     world.settle();
     assert_eq!(world.condition("Admitted").reason, "WaitingForQueue");
 }
 
 #[test]
-fn q8_a_minicluster_that_is_admitted_runs_and_says_by_whom() {
+fn q8_an_admitted_minicluster_runs_and_reports_its_queue() {
     let mut world = queued();
     world.settle();
     world.write_status(&admission(2));
     world.settle();
     assert!(!world.is_suspended());
     assert_eq!(world.pods(), 2);
-    let told = world.condition("Admitted");
-    assert_eq!((told.status.as_str(), told.reason.as_str()), ("True", "Admitted"));
-    assert_eq!(told.message, "queue \"hpc/batch\" has granted 2 nodes");
-    world.lead(Lead::Is("Ready"));
+    let reported = world.condition("Admitted");
+    assert_eq!((reported.status.as_str(), reported.reason.as_str()), ("True", "Admitted"));
+    assert_eq!(reported.message, "queue \"hpc/batch\" has granted 2 nodes");
+    world.set_pods(PodState::Is("Ready"));
     world.settle();
     assert_eq!(world.status()["admission"], admission(2)["admission"], "the record stays");
 }
 
 #[test]
-fn q8_a_minicluster_grows_no_further_than_its_room() {
+fn q8_a_minicluster_does_not_grow_beyond_its_quota() {
     let mut world = queued();
     world.write_status(&admission(2));
     world.settle();
-    world.lead(Lead::Is("Ready"));
+    world.set_pods(PodState::Is("Ready"));
     world.change(&json!({ "size": 4 }));
     world.settle();
-    assert_eq!(world.decided().hold, Some(Hold::NoRoom { size: 4, room: 2 }));
+    assert_eq!(world.decided().blocker, Some(Blocker::ExceedsGrant { size: 4, granted: 2 }));
     assert_eq!(world.pods(), 2);
     assert_eq!(world.condition("Accepted").reason, "NoRoom");
     world.change(&json!({ "size": 1 }));
@@ -79,7 +82,7 @@ fn q8_a_minicluster_grows_no_further_than_its_room() {
 
 /// Otherwise its Job would be replaced by an equal one forever.
 #[test]
-fn q8_a_minicluster_with_fewer_nodes_than_it_asks_for_is_started_once() {
+fn q8_a_minicluster_with_fewer_nodes_than_requested_is_started_once() {
     let mut world = World::new(&json!({ "size": 3, "queue": "batch", "interactive": true }));
     world.reconcile();
     world.change(&json!({ "tasks": 2 }));
@@ -88,15 +91,15 @@ fn q8_a_minicluster_with_fewer_nodes_than_it_asks_for_is_started_once() {
     let made = world.jobs_made();
     world.settle();
     assert_eq!((world.jobs_made(), world.pods()), (made, 1));
-    assert_eq!(world.decided().hold, Some(Hold::NoRoom { size: 3, room: 1 }));
+    assert_eq!(world.decided().blocker, Some(Blocker::ExceedsGrant { size: 3, granted: 1 }));
 }
 
 #[test]
-fn q16_a_minicluster_that_its_user_stops_gives_its_room_back() {
+fn q16_a_suspended_minicluster_releases_its_quota() {
     let mut world = queued();
     world.write_status(&admission(2));
     world.settle();
-    world.lead(Lead::Is("Ready"));
+    world.set_pods(PodState::Is("Ready"));
     world.settle();
     world.change(&json!({ "suspend": true }));
     world.reconcile();
@@ -111,13 +114,13 @@ fn q16_a_minicluster_that_its_user_stops_gives_its_room_back() {
 }
 
 #[test]
-fn q16_a_minicluster_that_loses_its_room_stops_and_waits() {
+fn q16_an_evicted_minicluster_stops_and_waits() {
     let mut world = queued();
     world.write_status(&admission(2));
     world.settle();
-    world.lead(Lead::Is("Ready"));
+    world.set_pods(PodState::Is("Ready"));
     world.settle();
-    world.take_room();
+    world.evict();
     world.reconcile();
     assert_eq!(world.condition("Admitted").reason, "OverQuota");
     assert_eq!(world.status()["admission"]["size"], 2, "it counts while its pods are there");
@@ -129,7 +132,7 @@ fn q16_a_minicluster_that_loses_its_room_stops_and_waits() {
 
 /// The world panics on writes to fields that belong to Kueue.
 #[test]
-fn q30_what_is_kueues_of_a_job_is_never_written() {
+fn q30_fields_of_a_job_that_belong_to_kueue_are_never_written() {
     let kueue = json!({ "kueue.x-k8s.io/queue-name": "batch" });
     let spec = json!({ "suspend": true, "jobLabels": kueue, "size": 2, "maxSize": 4 });
     let mut world = World::new(&spec);

@@ -2,21 +2,21 @@
 
 use serde_json::{Value, json};
 
-use crate::happenings::{Happening, hard_histories};
 use crate::record::compare;
+use crate::transitions::{Transition, hard_histories};
 use crate::world::World;
 
 #[test]
 fn what_is_decided_is_what_was_recorded() {
-    compare("minicluster", include_str!("recorded.txt"), hard_histories(), live);
+    compare("minicluster", include_str!("recorded.txt"), hard_histories(), replay);
 }
 
 /// All decisions in a history.
-fn live((spec, happenings): (Value, Vec<Happening>)) -> Value {
+fn replay((spec, happenings): (Value, Vec<Transition>)) -> Value {
     let mut world = World::lenient(&spec);
     let mut said = Vec::new();
     for happening in &happenings {
-        happening.happen(&mut world);
+        happening.apply(&mut world);
         for _ in 0..2 {
             said.push(world.reconcile().said);
             world.control();

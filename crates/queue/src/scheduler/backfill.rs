@@ -7,17 +7,17 @@
 
 use std::collections::HashSet;
 
-use super::ledger::{Ledger, LetsPass};
-use super::queue::{Given, Surroundings};
-use crate::line::Shape;
+use super::queue::{CycleContext, Grant};
+use super::quota_ledger::{OvertakePolicy, QuotaLedger};
+use crate::job_class::Shape;
 use crate::{Millis, Resources, Uid};
 
 /// When each admitted job finishes at the latest, and what it releases then.
 /// A job that is overdue may finish at any moment.
-pub(super) fn ends(
+pub(super) fn releases(
     admitted: &HashSet<Uid>,
-    given: &[Given],
-    around: &Surroundings,
+    given: &[Grant],
+    around: &CycleContext,
 ) -> Vec<(Millis, Resources)> {
     let before = admitted.iter().filter_map(|uid| {
         let job = &around.jobs[uid];
@@ -35,68 +35,68 @@ pub(super) fn ends(
 
 /// Which jobs may overtake a job of this shape. If it is unknown when it could start, none may
 /// that uses what it is missing.
-pub(super) fn lets_pass(
-    ledger: &Ledger,
+pub(super) fn overtake_policy(
+    ledger: &QuotaLedger,
     shape: &Shape,
     least: u32,
     ends: Vec<(Millis, Resources)>,
-) -> LetsPass {
+) -> OvertakePolicy {
     let need = shape.need(least);
     let mut used = ledger.used.clone();
     for (end, resources) in ends {
         used.subtract(&resources);
-        if shape.largest(&ledger.setup.room, &used, (least, least)).is_ok() {
+        if shape.largest_fit(&ledger.setup.quota, &used, (least, least)).is_ok() {
             used.add(&need);
-            return LetsPass::Beside { taken: used, ends_by: Some(end) };
+            return OvertakePolicy::IfFits { taken: used, finish_by: Some(end) };
         }
     }
     let mut taken = ledger.used.clone();
     taken.add(&need);
-    LetsPass::Beside { taken, ends_by: None }
+    OvertakePolicy::IfFits { taken, finish_by: None }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{admitted, job, scheduler, setup_of, why, with_room};
-    use crate::{Millis, Reason, Scheduler, Setup, Strategy, Workload};
+    use crate::testing::{admitted, job, scheduler, setup_of, wait_reason, with_quota};
+    use crate::{Millis, Scheduler, Setup, Strategy, WaitReason, Workload};
 
-    fn runs_for(runtime: Millis, job: Workload) -> Workload {
+    fn with_runtime(runtime: Millis, job: Workload) -> Workload {
         Workload { max_runtime: Some(runtime), ..job }
     }
 
     /// Six of ten nodes are used until 1000; a job of eight waits.
-    fn large_job_waits(running: Option<Millis>) -> Scheduler {
+    fn waiting_large_job(running: Option<Millis>) -> Scheduler {
         let setup = Setup { strategy: Strategy::Backfill, ..setup_of("a/queue", 10) };
         let running = Workload { max_runtime: running, ..job("a/running", 6) };
         let mut scheduler = scheduler([setup], [job("a/large", 8)]);
-        scheduler.put(with_room(running, "a/queue", 0));
+        scheduler.put(with_quota(running, "a/queue", 0));
         scheduler
     }
 
     fn later(name: &str, size: u32) -> Workload {
-        Workload { since: 5, ..job(name, size) }
+        Workload { waiting_since: 5, ..job(name, size) }
     }
 
     #[test]
-    fn q22_backfill_lets_pass_who_ends_in_time() {
-        let mut scheduler = large_job_waits(Some(1000));
-        scheduler.put(runs_for(900, later("a/short", 3)));
-        scheduler.put(runs_for(901, later("a/long", 3)));
+    fn q22_backfill_admits_a_job_that_finishes_in_time() {
+        let mut scheduler = waiting_large_job(Some(1000));
+        scheduler.put(with_runtime(900, later("a/short", 3)));
+        scheduler.put(with_runtime(901, later("a/long", 3)));
         scheduler.put(later("a/endless", 3));
         assert_eq!(admitted(&mut scheduler, 100), ["short"]);
-        assert_eq!(why(&scheduler, "large", 100).to_string(), "missing 7 nodes");
+        assert_eq!(wait_reason(&scheduler, "large", 100).to_string(), "missing 7 nodes");
         scheduler.remove(&"short".into());
         assert_eq!(admitted(&mut scheduler, 101), [""; 0]);
-        let behind = Reason::BehindOthers { job: "large".into() };
-        assert_eq!(why(&scheduler, "long", 101), behind);
-        assert_eq!(why(&scheduler, "endless", 101), behind);
+        let behind = WaitReason::BehindOthers { job: "large".into() };
+        assert_eq!(wait_reason(&scheduler, "long", 101), behind);
+        assert_eq!(wait_reason(&scheduler, "endless", 101), behind);
         scheduler.remove(&"running".into());
         assert_eq!(admitted(&mut scheduler, 102), ["large"]);
     }
 
     #[test]
-    fn q22_backfill_lets_pass_who_takes_what_the_first_leaves() {
-        let mut scheduler = large_job_waits(Some(1000));
+    fn q22_backfill_admits_a_job_beside_the_reservation() {
+        let mut scheduler = waiting_large_job(Some(1000));
         // Of ten nodes, eight are reserved.
         for name in ["a/one", "a/two", "a/three"] {
             scheduler.put(later(name, 1));
@@ -105,27 +105,30 @@ mod tests {
     }
 
     #[test]
-    fn q22_the_first_is_promised_the_time_at_which_enough_have_ended() {
-        let mut scheduler = large_job_waits(Some(1000));
-        let second = runs_for(2000, job("a/second", 3));
-        scheduler.put(with_room(second, "a/queue", 0));
+    fn q22_the_reservation_begins_when_enough_jobs_have_finished() {
+        let mut scheduler = waiting_large_job(Some(1000));
+        let second = with_runtime(2000, job("a/second", 3));
+        scheduler.put(with_quota(second, "a/queue", 0));
         // At 1000 seven nodes are free, which is not enough for eight.
-        scheduler.put(runs_for(1800, later("a/short", 1)));
+        scheduler.put(with_runtime(1800, later("a/short", 1)));
         assert_eq!(admitted(&mut scheduler, 200), ["short"]);
     }
 
     #[test]
-    fn q22_backfill_keeps_room_where_no_end_is_known() {
-        let mut scheduler = large_job_waits(None);
-        scheduler.put(runs_for(1, later("a/short", 1)));
+    fn q22_backfill_reserves_quota_if_run_times_are_unknown() {
+        let mut scheduler = waiting_large_job(None);
+        scheduler.put(with_runtime(1, later("a/short", 1)));
         assert_eq!(admitted(&mut scheduler, 100), [""; 0]);
-        assert_eq!(why(&scheduler, "short", 100), Reason::BehindOthers { job: "large".into() });
+        assert_eq!(
+            wait_reason(&scheduler, "short", 100),
+            WaitReason::BehindOthers { job: "large".into() }
+        );
     }
 
     #[test]
-    fn a_strategy_that_changes_applies_to_those_who_wait() {
-        let mut scheduler = large_job_waits(Some(1000));
-        scheduler.put(runs_for(2000, later("a/long", 3)));
+    fn a_changed_strategy_applies_to_waiting_jobs() {
+        let mut scheduler = waiting_large_job(Some(1000));
+        scheduler.put(with_runtime(2000, later("a/long", 3)));
         assert_eq!(admitted(&mut scheduler, 100), [""; 0]);
         scheduler.put_setup(setup_of("a/queue", 10));
         assert_eq!(admitted(&mut scheduler, 101), ["long"]);

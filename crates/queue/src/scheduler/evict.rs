@@ -5,20 +5,20 @@ use std::collections::HashMap;
 
 use super::job::Job;
 use super::queue::Queue;
-use crate::{Admission, EvictReason, OverQuota, Stop, Uid};
+use crate::{Admission, EvictionReason, OverQuota, Stop, Uid};
 
 impl Queue {
     /// Why jobs are to be evicted, if any are.
-    pub(super) fn takes_back(&self) -> Option<EvictReason> {
+    pub(super) fn eviction_reason(&self) -> Option<EvictionReason> {
         let setup = &self.ledger.setup;
         if setup.stop == Stop::HoldAndDrain {
-            Some(EvictReason::QueueStopped)
+            Some(EvictionReason::QueueStopped)
         } else if setup.over_quota == OverQuota::Evict
             // The quota of a setup that cannot be used is not reliable.
-            && setup.mistake.is_none()
-            && !self.ledger.used.fits(&setup.room)
+            && setup.problem.is_none()
+            && !self.ledger.used.fits(&setup.quota)
         {
-            Some(EvictReason::OverQuota)
+            Some(EvictionReason::OverQuota)
         } else {
             None
         }
@@ -26,27 +26,29 @@ impl Queue {
 
     /// The jobs to evict now. Only an admission that was written can be taken back;
     /// one that was only decided is considered again after it was written.
-    pub(super) fn evictions(&self, jobs: &HashMap<Uid, Box<Job>>) -> Vec<(Uid, EvictReason)> {
-        let Some(reason) = self.takes_back() else { return Vec::new() };
+    pub(super) fn evictions(&self, jobs: &HashMap<Uid, Box<Job>>) -> Vec<(Uid, EvictionReason)> {
+        let Some(reason) = self.eviction_reason() else { return Vec::new() };
         let mut staying = self.ledger.used.clone();
         let mut candidates: Vec<(&Job, &Admission)> = Vec::new();
         for job in self.admitted.iter().map(|uid| &jobs[uid]) {
             match (&job.workload.admission, job.admission()) {
-                (_, Some(admission)) if job.is_leaving() => staying.subtract(&admission.resources),
+                (_, Some(admission)) if job.is_losing_quota() => {
+                    staying.subtract(&admission.resources)
+                }
                 (Some(admission), _) => candidates.push((job, admission)),
                 _ => {}
             }
         }
         candidates.sort_by_cached_key(|(job, admission)| {
             let workload = &job.workload;
-            let youngest = Reverse((admission.at, workload.since, workload.uid.clone()));
+            let youngest = Reverse((admission.at, workload.waiting_since, workload.uid.clone()));
             (workload.priority, youngest)
         });
-        let room = &self.ledger.setup.room;
+        let quota = &self.ledger.setup.quota;
         let mut evicted = Vec::new();
         for (job, admission) in candidates {
-            if reason == EvictReason::OverQuota {
-                let over = room.iter().filter(|(each, limit)| staying.amount(each) > *limit);
+            if reason == EvictionReason::OverQuota {
+                let over = quota.iter().filter(|(each, limit)| staying.amount(each) > *limit);
                 let mut helps = over.map(|(each, _)| admission.resources.amount(each) > 0);
                 if !helps.any(|helps| helps) {
                     continue;
@@ -61,13 +63,13 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{job, scheduler, setup_of, why, with_room};
+    use crate::testing::{job, scheduler, setup_of, wait_reason, with_quota};
     use crate::{
-        EvictReason, Inactive, InactiveReason, OverQuota, Reason, Scheduler, Setup, SetupName,
-        Stop, Workload,
+        EvictionReason, Inactive, InactiveReason, OverQuota, Scheduler, Setup, SetupName, Stop,
+        WaitReason, Workload,
     };
 
-    fn evicted(scheduler: &mut Scheduler, now: i64) -> Vec<(String, EvictReason)> {
+    fn evicted(scheduler: &mut Scheduler, now: i64) -> Vec<(String, EvictionReason)> {
         let evict = scheduler.cycle(now).evict;
         evict.into_iter().map(|evict| (evict.uid.0.to_string(), evict.reason)).collect()
     }
@@ -79,9 +81,9 @@ mod tests {
     fn three_running() -> Scheduler {
         let important = Workload { priority: 1, ..job("a/important", 2) };
         let mut scheduler = scheduler([evicting(6)], []);
-        scheduler.put(with_room(job("a/old", 2), "a/queue", 1));
-        scheduler.put(with_room(job("a/young", 2), "a/queue", 2));
-        scheduler.put(with_room(important, "a/queue", 3));
+        scheduler.put(with_quota(job("a/old", 2), "a/queue", 1));
+        scheduler.put(with_quota(job("a/young", 2), "a/queue", 2));
+        scheduler.put(with_quota(important, "a/queue", 3));
         scheduler
     }
 
@@ -90,7 +92,7 @@ mod tests {
         let mut scheduler = three_running();
         assert_eq!(evicted(&mut scheduler, 10), []);
         scheduler.put_setup(evicting(5));
-        let over = EvictReason::OverQuota;
+        let over = EvictionReason::OverQuota;
         assert_eq!(evicted(&mut scheduler, 11), [("young".to_owned(), over)]);
         // It counts until it is put without an admission, and is not evicted twice.
         assert_eq!(scheduler.usage(&SetupName::new("a", "queue")).unwrap().admitted, 3);
@@ -102,23 +104,23 @@ mod tests {
         scheduler.undo(&"old".into());
         assert_eq!(evicted(&mut scheduler, 14), [("old".to_owned(), over)]);
         scheduler.put(job("a/young", 2));
-        let waits = why(&scheduler, "young", 15);
-        assert!(matches!(waits, Reason::WaitingForQuota { .. }), "{waits}");
+        let waits = wait_reason(&scheduler, "young", 15);
+        assert!(matches!(waits, WaitReason::WaitingForQuota { .. }), "{waits}");
         assert_eq!(scheduler.usage(&SetupName::new("a", "queue")).unwrap().admitted, 2);
     }
 
     #[test]
-    fn only_room_that_was_written_down_is_taken_back() {
+    fn only_a_written_admission_is_evicted() {
         let mut scheduler = scheduler([evicting(2)], [job("a/job", 2)]);
         let admission = scheduler.cycle(1).admit[0].admission.clone();
         scheduler.put_setup(evicting(1));
         assert_eq!(evicted(&mut scheduler, 2), []);
         scheduler.put(Workload { admission: Some(admission), ..job("a/job", 2) });
-        assert_eq!(evicted(&mut scheduler, 3), [("job".to_owned(), EvictReason::OverQuota)]);
+        assert_eq!(evicted(&mut scheduler, 3), [("job".to_owned(), EvictionReason::OverQuota)]);
     }
 
     #[test]
-    fn hold_admits_nothing_and_drain_takes_all_back() {
+    fn hold_admits_no_job_and_drain_evicts_all() {
         let stopped = |stop| Setup { stop, ..evicting(8) };
         let mut scheduler = three_running();
         scheduler.put_setup(stopped(Stop::Hold));
@@ -126,13 +128,13 @@ mod tests {
         let cycle = scheduler.cycle(1);
         assert_eq!((cycle.admit, cycle.evict), (vec![], vec![]));
         assert!(matches!(
-            why(&scheduler, "next", 1),
-            Reason::QueueInactive(Inactive { reason: InactiveReason::Stopped, .. })
+            wait_reason(&scheduler, "next", 1),
+            WaitReason::QueueInactive(Inactive { reason: InactiveReason::Stopped, .. })
         ));
         scheduler.put_setup(stopped(Stop::HoldAndDrain));
         let all = evicted(&mut scheduler, 2);
         assert_eq!(all.len(), 3);
-        assert!(all.iter().all(|(_, reason)| *reason == EvictReason::QueueStopped));
+        assert!(all.iter().all(|(_, reason)| *reason == EvictionReason::QueueStopped));
         scheduler.put_setup(stopped(Stop::No));
         assert_eq!(scheduler.cycle(3).admit.len(), 1);
     }

@@ -11,12 +11,12 @@ pub(super) struct Job {
     /// Its eviction was decided.
     pub(super) evicted: bool,
     /// It is not in a class until its back-off ends.
-    pub(super) rests: bool,
+    pub(super) is_backing_off: bool,
 }
 
 impl Job {
     pub(super) fn new(workload: Workload) -> Job {
-        Job { workload, decided: None, evicted: false, rests: false }
+        Job { workload, decided: None, evicted: false, is_backing_off: false }
     }
 
     /// Its admission, written or decided.
@@ -26,12 +26,12 @@ impl Job {
 
     /// Whether it has the same quota as before. The time of the admission does not matter:
     /// the one that was written is in whole seconds.
-    pub(super) fn has_room_of(&self, before: &Job) -> bool {
-        let room = |job: &Job| {
+    pub(super) fn has_same_quota_as(&self, before: &Job) -> bool {
+        let quota = |job: &Job| {
             let Admission { queue, size, resources, at: _ } = job.admission()?.clone();
             Some((queue, size, resources))
         };
-        room(self).is_some() && room(self) == room(before)
+        quota(self).is_some() && quota(self) == quota(before)
     }
 
     /// Whether it has the same quota as before, and only its record names another setup.
@@ -46,7 +46,7 @@ impl Job {
     }
 
     /// Whether it has quota that it is about to lose.
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(super) fn is_losing_quota(&self) -> bool {
         self.evicted || self.workload.suspended
     }
 }

@@ -8,41 +8,41 @@
 //! usage of its queue. A cycle has nothing to collect.
 
 mod backfill;
-mod decision;
+mod decisions;
 mod evict;
-mod find;
 mod group;
 mod job;
-mod ledger;
-mod moves;
+mod job_index;
 mod namespace;
 mod queue;
 mod queues;
+mod quota_ledger;
+mod reassign;
 mod records;
-mod roll;
+mod resolve;
 mod succession;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub use self::decision::{Admit, Cycle, Evict, EvictReason};
+pub use self::decisions::{Cycle, Eviction, EvictionReason, NewAdmission};
 use self::job::Job;
-use self::queue::{Given, Queue, Surroundings};
+use self::job_index::JobIndex;
+use self::queue::{CycleContext, Grant, Queue};
 use self::queues::Queues;
-use self::roll::Roll;
-use crate::order::Key;
+use crate::order::SortKey;
 use crate::{
-    Admission, Millis, NamespaceRoom, Reason, Resources, Setup, SetupName, Strategy, Uid, Usage,
-    Waiting, Workload,
+    Admission, Millis, NamespaceQuota, Resources, Setup, SetupName, Strategy, Uid, Usage,
+    WaitReason, WaitStatus, Workload,
 };
 
 /// All queues. See the crate documentation.
 #[derive(Debug)]
 pub struct Scheduler {
     queues: Queues,
-    roll: Roll,
+    index: JobIndex,
     /// Jobs that back off, by the end of their back-off.
-    resting: BTreeSet<(Millis, Uid)>,
+    backing_off: BTreeSet<(Millis, Uid)>,
 }
 
 /// A scheduler without an operator namespace: every setup serves its own namespace only.
@@ -56,7 +56,11 @@ impl Scheduler {
     /// An empty scheduler. Setups in `home`, the operator's namespace,
     /// are found by their name from every namespace that they serve.
     pub fn new(home: &str) -> Scheduler {
-        Scheduler { queues: Queues::new(home), roll: Roll::default(), resting: BTreeSet::new() }
+        Scheduler {
+            queues: Queues::new(home),
+            index: JobIndex::default(),
+            backing_off: BTreeSet::new(),
+        }
     }
 
     /// Adds or updates a setup.
@@ -65,29 +69,29 @@ impl Scheduler {
         let Some(queue) = self.queues.get_mut(&name) else {
             self.queues.insert(Queue::new(setup));
             self.queues.touch(&name);
-            return self.find_again(&name);
+            return self.reassign(&name);
         };
         let before = queue.ledger.setup.clone();
         if before == setup {
             return;
         }
         let moves = placement(&before) != placement(&setup);
-        let relines =
+        let changes_class =
             (before.strategy == Strategy::Backfill) != (setup.strategy == Strategy::Backfill);
         // The default size may have changed, and with it what a job without a size is missing.
-        queue.lines.values_mut().for_each(|line| line.blocked = None);
-        let jobs: Vec<Uid> = match relines {
+        queue.classes.values_mut().for_each(|line| line.blocked = None);
+        let jobs: Vec<Uid> = match changes_class {
             true => queue.order.iter().map(|key| key.uid.clone()).collect(),
             false => Vec::new(),
         };
-        jobs.iter().for_each(|uid| self.leave(uid));
+        jobs.iter().for_each(|uid| self.remove_from_queue(uid));
         if let Some(queue) = self.queues.get_mut(&name) {
             queue.ledger.setup = setup;
         }
-        jobs.iter().for_each(|uid| self.enter(uid));
+        jobs.iter().for_each(|uid| self.add_to_queue(uid));
         self.queues.touch(&name);
         if moves {
-            self.find_again(&name);
+            self.reassign(&name);
         }
     }
 
@@ -95,30 +99,30 @@ impl Scheduler {
     pub fn remove_setup(&mut self, name: &SetupName) {
         if self.queues.remove(name).is_some() {
             self.queues.note_successors(name);
-            self.find_again(name);
+            self.reassign(name);
         }
     }
 
     /// Sets what the ResourceQuotas of a namespace leave; empty if there are none.
-    pub fn put_namespace_room(&mut self, namespace: &str, room: NamespaceRoom) {
+    pub fn put_namespace_quota(&mut self, namespace: &str, quota: NamespaceQuota) {
         let namespace: Arc<str> = namespace.into();
-        let known = self.roll.namespaces.entry(namespace.clone()).or_default();
-        if known.room == room {
-            return self.roll.forget_if_empty(&namespace);
+        let known = self.index.namespaces.entry(namespace.clone()).or_default();
+        if known.quota == quota {
+            return self.index.forget_if_empty(&namespace);
         }
         // Jobs of a namespace with a ResourceQuota are in classes of their own.
-        let relines = known.is_limited() == room.left.is_empty();
-        let jobs: Vec<Uid> = match relines {
+        let changes_class = known.is_limited() == quota.remaining.is_empty();
+        let jobs: Vec<Uid> = match changes_class {
             true => known.waiting.values().flat_map(|group| &group.jobs).cloned().collect(),
             false => Vec::new(),
         };
-        jobs.iter().for_each(|uid| self.leave(uid));
-        if let Some(known) = self.roll.namespaces.get_mut(&namespace) {
-            known.room = room;
+        jobs.iter().for_each(|uid| self.remove_from_queue(uid));
+        if let Some(known) = self.index.namespaces.get_mut(&namespace) {
+            known.quota = quota;
         }
-        jobs.iter().for_each(|uid| self.enter(uid));
+        jobs.iter().for_each(|uid| self.add_to_queue(uid));
         self.touch_namespace(&namespace);
-        self.roll.forget_if_empty(&namespace);
+        self.index.forget_if_empty(&namespace);
     }
 
     /// Adds or updates a workload. Putting the same workload again changes nothing.
@@ -130,58 +134,58 @@ impl Scheduler {
         }
         let uid = workload.uid.clone();
         let mut job = Job::new(workload);
-        if let Some(before) = self.roll.jobs.get(&uid) {
+        if let Some(before) = self.index.jobs.get(&uid) {
             if before.workload == job.workload {
                 return;
             }
             if job.workload.admission.is_none() {
                 job.decided = before.decided.clone();
             }
-            if job.has_room_of(before) {
+            if job.has_same_quota_as(before) {
                 return self.confirm(job);
             }
             job.evicted = before.evicted && job.is_renamed(before);
-            self.take_out(&uid);
+            self.remove_job(&uid);
         }
-        self.take_in(job);
+        self.add_job(job);
     }
 
     /// Removes a workload.
     pub fn remove(&mut self, uid: &Uid) {
-        self.take_out(uid);
+        self.remove_job(uid);
     }
 
     /// Reverts an admission that could not be written: the job waits again, at its old
     /// position. Or reverts an eviction that failed: it is decided again.
     pub fn undo(&mut self, uid: &Uid) {
-        let job = self.roll.jobs.get(uid);
+        let job = self.index.jobs.get(uid);
         if !job.is_some_and(|job| job.decided.is_some() || job.evicted) {
             return;
         }
-        if let Some(mut job) = self.take_out(uid) {
+        if let Some(mut job) = self.remove_job(uid) {
             job.decided = None;
             job.evicted = false;
-            self.take_in(job);
+            self.add_job(job);
         }
     }
 
     /// Decides, for the queues in which something has changed.
     pub fn cycle(&mut self, now: Millis) -> Cycle {
         let mut cycle = Cycle::default();
-        self.end_rests(now);
+        self.end_back_offs(now);
         for name in self.queues.take_dirty() {
             let Some(queue) = self.queues.get(&name) else { continue };
             let active = self.queues.inactive(&queue.ledger.setup).is_none();
-            for (uid, reason) in queue.evictions(&self.roll.jobs) {
-                if let Some(job) = self.roll.jobs.get_mut(&uid) {
+            for (uid, reason) in queue.evictions(&self.index.jobs) {
+                if let Some(job) = self.index.jobs.get_mut(&uid) {
                     job.evicted = true;
                 }
-                cycle.evict.push(Evict { uid, reason });
+                cycle.evict.push(Eviction { uid, reason });
             }
             let Some(queue) = self.queues.get_mut(&name).filter(|_| active) else { continue };
-            let Roll { jobs, namespaces, .. } = &mut self.roll;
-            let (given, looked) = queue.admit(&mut Surroundings { jobs, namespaces, now });
-            cycle.looked += looked;
+            let JobIndex { jobs, namespaces, .. } = &mut self.index;
+            let (given, looked) = queue.admit(&mut CycleContext { jobs, namespaces, now });
+            cycle.considered += looked;
             if !given.is_empty() {
                 self.queues.note_change(&name);
             }
@@ -189,47 +193,47 @@ impl Scheduler {
                 .admit
                 .extend(given.into_iter().filter_map(|given| self.assume(&name, given, now)));
         }
-        cycle.wake = self.resting.first().map(|(at, _)| *at);
+        cycle.wake_at = self.backing_off.first().map(|(at, _)| *at);
         cycle
     }
 
     /// Why a job waits; None if it is admitted, has finished, or is unknown.
-    pub fn why(&self, uid: &Uid, now: Millis) -> Option<Waiting> {
-        let job = self.roll.jobs.get(uid).filter(|job| job.admission().is_none())?;
-        let suspended = job.workload.suspended.then_some(Reason::Suspended);
-        let name = match &self.roll.group(job)?.queue {
+    pub fn explain(&self, uid: &Uid, now: Millis) -> Option<WaitStatus> {
+        let job = self.index.jobs.get(uid).filter(|job| job.admission().is_none())?;
+        let suspended = job.workload.suspended.then_some(WaitReason::Suspended);
+        let name = match &self.index.group(job)?.queue {
             Ok(name) => name,
             Err(reason) => {
                 let reason = suspended.unwrap_or_else(|| reason.clone());
-                return Some(Waiting { queue: None, position: None, reason });
+                return Some(WaitStatus { queue: None, position: None, reason });
             }
         };
         let queue = self.queues.get(name)?;
-        let key = Key::of(&job.workload);
+        let key = SortKey::of(&job.workload);
         let reason = if let Some(suspended) = suspended {
             suspended
         } else if let Some(inactive) = self.queues.inactive(&queue.ledger.setup) {
-            Reason::QueueInactive(inactive)
+            WaitReason::QueueInactive(inactive)
         } else if let Some(until) = job.workload.not_before.filter(|until| *until > now) {
-            Reason::BackingOff { until }
+            WaitReason::BackingOff { until }
         } else {
-            let shape = self.roll.shape(job, queue.by_runtime());
-            let offer = queue.ledger.offer(&shape, &key, &self.roll.namespaces, now);
-            offer.err().unwrap_or(Reason::Pending)
+            let shape = self.index.shape(job, queue.considers_runtime());
+            let offer = queue.ledger.admissible_size(&shape, &key, &self.index.namespaces, now);
+            offer.err().unwrap_or(WaitReason::Pending)
         };
-        Some(Waiting { queue: Some(name.clone()), position: queue.order.position(&key), reason })
+        Some(WaitStatus { queue: Some(name.clone()), position: queue.order.position(&key), reason })
     }
 
     /// The jobs that wait in a queue, in order, without those that are suspended.
     pub fn pending(&self, queue: &SetupName) -> Vec<&Workload> {
         let order = self.queues.get(queue).map(|queue| &queue.order);
         let keys = order.into_iter().flat_map(|order| order.iter());
-        keys.map(|key| &self.roll.jobs[&key.uid].workload).collect()
+        keys.map(|key| &self.index.jobs[&key.uid].workload).collect()
     }
 
     /// The setup in whose queue a workload is, waiting or admitted.
     pub fn queue_of(&self, uid: &Uid) -> Option<&SetupName> {
-        self.roll.place(uid).map(|(_, queue)| queue)
+        self.index.locate(uid).map(|(_, queue)| queue)
     }
 
     /// The usage of a setup.
@@ -247,12 +251,12 @@ impl Scheduler {
 
     /// A workload that has not finished, as it was last put.
     pub fn workload(&self, uid: &Uid) -> Option<&Workload> {
-        self.roll.jobs.get(uid).map(|job| &job.workload)
+        self.index.jobs.get(uid).map(|job| &job.workload)
     }
 
     /// The workloads that have not finished, in no order.
     pub fn workloads(&self) -> impl Iterator<Item = &Workload> {
-        self.roll.jobs.values().map(|job| &job.workload)
+        self.index.jobs.values().map(|job| &job.workload)
     }
 
     /// The setup that has replaced another one, the last of a chain.
@@ -262,8 +266,8 @@ impl Scheduler {
     }
 
     /// Whether a setup has replaced another one, or will do so as soon as it can be used.
-    pub fn is_to_succeed(&self, setup: &SetupName, other: &SetupName) -> bool {
-        self.queues.succession.is_to_succeed(setup, other)
+    pub fn is_designated_successor(&self, setup: &SetupName, other: &SetupName) -> bool {
+        self.queues.succession.is_designated_successor(setup, other)
     }
 
     /// The setups whose usage may have changed since the last call.
@@ -274,7 +278,7 @@ impl Scheduler {
     /// The quota of a setup that is free; a resource without a limit is missing.
     pub fn free(&self, queue: &SetupName) -> Option<Resources> {
         let ledger = &self.queues.get(queue)?.ledger;
-        let free = ledger.setup.room.iter().map(|(resource, limit)| {
+        let free = ledger.setup.quota.iter().map(|(resource, limit)| {
             (resource.clone(), limit.saturating_sub(ledger.used.amount(resource)).max(0))
         });
         Some(Resources::of(free))
@@ -284,62 +288,62 @@ impl Scheduler {
     /// else has changed.
     fn confirm(&mut self, job: Job) {
         let (uid, namespace) = (job.workload.uid.clone(), job.workload.namespace.clone());
-        if self.roll.update(job) {
+        if self.index.update(job) {
             self.touch_namespace(&namespace);
-            self.roll.forget_if_empty(&namespace);
+            self.index.forget_if_empty(&namespace);
         }
         // An admission can be taken back only once it is written.
-        if let Some((_, name)) = self.roll.place(&uid)
-            && self.queues.get(name).is_some_and(|queue| queue.takes_back().is_some())
+        if let Some((_, name)) = self.index.locate(&uid)
+            && self.queues.get(name).is_some_and(|queue| queue.eviction_reason().is_some())
         {
             self.queues.wake(name);
         }
     }
 
     /// Records an admission of a cycle, which its queue and its namespace have already counted.
-    fn assume(&mut self, queue: &SetupName, given: Given, now: Millis) -> Option<Admit> {
-        let Given { uid, size, resources, max_runtime: _ } = given;
+    fn assume(&mut self, queue: &SetupName, given: Grant, now: Millis) -> Option<NewAdmission> {
+        let Grant { uid, size, resources, max_runtime: _ } = given;
         let admission = Admission { queue: queue.clone(), size, resources, at: now };
-        let Workload { kind, namespace, name, .. } = self.roll.admit(&uid, &admission)?;
+        let Workload { kind, namespace, name, .. } = self.index.admit(&uid, &admission)?;
         let (kind, namespace, name) = (*kind, namespace.clone(), name.clone());
-        if let Some(job) = self.roll.jobs.get(&uid) {
+        if let Some(job) = self.index.jobs.get(&uid) {
             self.queues.note_links(job);
         }
-        Some(Admit { uid, kind, namespace, name, admission })
+        Some(NewAdmission { uid, kind, namespace, name, admission })
     }
 
     /// Puts jobs whose back-off has ended into their classes again.
-    fn end_rests(&mut self, now: Millis) {
-        while self.resting.first().is_some_and(|(at, _)| *at <= now)
-            && let Some((_, uid)) = self.resting.pop_first()
+    fn end_back_offs(&mut self, now: Millis) {
+        while self.backing_off.first().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, uid)) = self.backing_off.pop_first()
         {
-            self.leave(&uid);
-            if let Some(job) = self.roll.jobs.get_mut(&uid) {
-                job.rests = false;
+            self.remove_from_queue(&uid);
+            if let Some(job) = self.index.jobs.get_mut(&uid) {
+                job.is_backing_off = false;
             }
-            self.enter(&uid);
+            self.add_to_queue(&uid);
         }
     }
 
     /// Adds a job to its group and to its queue.
-    fn take_in(&mut self, mut job: Job) {
+    fn add_job(&mut self, mut job: Job) {
         let uid = job.workload.uid.clone();
         // The time is not known here: the next cycle checks whether the back-off has ended.
         let rest = job.workload.not_before.filter(|_| job.admission().is_none());
-        job.rests = rest.is_some();
-        self.resting.extend(rest.map(|until| (until, uid.clone())));
-        self.roll.add(job, &self.queues);
-        self.enter(&uid);
+        job.is_backing_off = rest.is_some();
+        self.backing_off.extend(rest.map(|until| (until, uid.clone())));
+        self.index.add(job, &self.queues);
+        self.add_to_queue(&uid);
     }
 
     /// Removes a job from everywhere.
-    fn take_out(&mut self, uid: &Uid) -> Option<Job> {
-        self.leave(uid);
-        let job = self.roll.remove(uid)?;
+    fn remove_job(&mut self, uid: &Uid) -> Option<Job> {
+        self.remove_from_queue(uid);
+        let job = self.index.remove(uid)?;
         if let Some(until) = job.workload.not_before {
-            self.resting.remove(&(until, uid.clone()));
+            self.backing_off.remove(&(until, uid.clone()));
         }
-        if job.admission().is_some() && !job.workload.started {
+        if job.admission().is_some() && !job.workload.pods_exist {
             self.touch_namespace(&job.workload.namespace);
         }
         self.queues.note_links(&job);
@@ -347,35 +351,39 @@ impl Scheduler {
     }
 
     /// Adds a job to the queue of its group.
-    fn enter(&mut self, uid: &Uid) {
-        let Some((job, name)) = self.roll.place(uid) else { return };
+    fn add_to_queue(&mut self, uid: &Uid) {
+        let Some((job, name)) = self.index.locate(uid) else { return };
         let Some(queue) = self.queues.get_mut(name) else { return };
         if let Some(admission) = job.admission() {
             queue.ledger.used.add(&admission.resources);
             queue.admitted.insert(uid.clone());
         } else if !job.workload.suspended {
-            let shape = (!job.rests).then(|| self.roll.shape(job, queue.by_runtime()));
-            queue.insert(Key::of(&job.workload), shape);
+            let shape =
+                (!job.is_backing_off).then(|| self.index.shape(job, queue.considers_runtime()));
+            queue.insert(SortKey::of(&job.workload), shape);
         }
         self.queues.touch(name);
     }
 
     /// Removes a job from the queue of its group.
-    fn leave(&mut self, uid: &Uid) {
-        let Some((job, name)) = self.roll.place(uid) else { return };
+    fn remove_from_queue(&mut self, uid: &Uid) {
+        let Some((job, name)) = self.index.locate(uid) else { return };
         let Some(queue) = self.queues.get_mut(name) else { return };
         if let Some(admission) = job.admission() {
             queue.ledger.used.subtract(&admission.resources);
             queue.admitted.remove(uid);
         } else {
-            queue.remove(&Key::of(&job.workload), &self.roll.shape(job, queue.by_runtime()));
+            queue.remove(
+                &SortKey::of(&job.workload),
+                &self.index.shape(job, queue.considers_runtime()),
+            );
         }
         self.queues.touch(name);
     }
 
     /// Marks the queues of a namespace whose remaining ResourceQuota has changed.
     fn touch_namespace(&mut self, namespace: &str) {
-        let known = self.roll.namespaces.get(namespace).filter(|known| known.is_limited());
+        let known = self.index.namespaces.get(namespace).filter(|known| known.is_limited());
         let groups = known.into_iter().flat_map(|known| known.waiting.values());
         for name in groups.filter_map(|group| group.queue.as_ref().ok()) {
             self.queues.wake(name);
@@ -385,44 +393,44 @@ impl Scheduler {
 
 /// The fields that decide which jobs belong to a setup.
 fn placement(setup: &Setup) -> impl PartialEq + '_ {
-    let Setup { created, serves, replaces, going, mistake, .. } = setup;
-    (created, serves, replaces, going, mistake.is_some())
+    let Setup { created, serves, replaces, terminating, problem: mistake, .. } = setup;
+    (created, serves, replaces, terminating, mistake.is_some())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{admitted, job, nodes_of, scheduler, setup_of, why, with_room};
+    use crate::testing::{admitted, job, nodes_of, scheduler, setup_of, wait_reason, with_quota};
 
     #[test]
-    fn q8_what_is_decided_counts_until_it_is_taken_back() {
+    fn q8_a_decision_counts_until_it_is_reverted() {
         let mut scheduler = scheduler([setup_of("a/queue", 2)], [job("a/one", 2), job("a/two", 2)]);
         assert_eq!(admitted(&mut scheduler, 1), ["one"]);
         // The object may be older than the decision.
         scheduler.put(Workload { priority: 1, ..job("a/one", 2) });
         assert_eq!(admitted(&mut scheduler, 2), [""; 0]);
-        assert_eq!(scheduler.why(&"one".into(), 2), None);
+        assert_eq!(scheduler.explain(&"one".into(), 2), None);
         scheduler.undo(&"one".into());
         assert_eq!(admitted(&mut scheduler, 3), ["one"]);
-        // It was written after all, although the writer was told otherwise, and with a time
+        // It was written after all, although its writer got another answer, and with a time
         // in whole seconds.
-        scheduler.put(with_room(job("a/one", 2), "a/queue", 0));
-        assert_eq!(scheduler.cycle(3).looked, 0, "nothing has changed in the queue");
+        scheduler.put(with_quota(job("a/one", 2), "a/queue", 0));
+        assert_eq!(scheduler.cycle(3).considered, 0, "nothing has changed in the queue");
         scheduler.undo(&"one".into());
         assert_eq!(admitted(&mut scheduler, 4), [""; 0]);
         assert_eq!(scheduler.usage(&SetupName::new("a", "queue")).unwrap().used, nodes_of(2));
-        scheduler.put(Workload { finished: true, ..with_room(job("a/one", 2), "a/queue", 3) });
+        scheduler.put(Workload { finished: true, ..with_quota(job("a/one", 2), "a/queue", 3) });
         assert_eq!(admitted(&mut scheduler, 5), ["two"]);
     }
 
     #[test]
-    fn q14_a_job_that_changes_keeps_its_place() {
+    fn q14_a_changed_job_keeps_its_position() {
         let jobs = [("a/first", 1), ("a/second", 2)];
-        let jobs = jobs.map(|(name, since)| Workload { since, ..job(name, 2) });
+        let jobs = jobs.map(|(name, since)| Workload { waiting_since: since, ..job(name, 2) });
         let mut scheduler = scheduler([setup_of("a/queue", 0)], jobs);
         let position =
-            |scheduler: &Scheduler, uid: &str| scheduler.why(&uid.into(), 0).unwrap().position;
-        scheduler.put(Workload { since: 1, ..job("a/first", 1) });
+            |scheduler: &Scheduler, uid: &str| scheduler.explain(&uid.into(), 0).unwrap().position;
+        scheduler.put(Workload { waiting_since: 1, ..job("a/first", 1) });
         assert_eq!(position(&scheduler, "first"), Some(0));
         assert_eq!(position(&scheduler, "second"), Some(1));
         let pending = scheduler.pending(&SetupName::new("a", "queue"));
@@ -432,15 +440,15 @@ mod tests {
     #[test]
     fn q16_a_job_that_backs_off_comes_back_by_itself() {
         let resting = Workload { not_before: Some(100), ..job("a/resting", 2) };
-        let next = Workload { since: 1, ..job("a/next", 2) };
+        let next = Workload { waiting_since: 1, ..job("a/next", 2) };
         let mut scheduler = scheduler([setup_of("a/queue", 4)], [resting]);
         let cycle = scheduler.cycle(50);
-        assert_eq!((cycle.admit.len(), cycle.wake), (0, Some(100)));
-        assert_eq!(why(&scheduler, "resting", 50), Reason::BackingOff { until: 100 });
+        assert_eq!((cycle.admit.len(), cycle.wake_at), (0, Some(100)));
+        assert_eq!(wait_reason(&scheduler, "resting", 50), WaitReason::BackingOff { until: 100 });
         scheduler.put(next);
         assert_eq!(admitted(&mut scheduler, 51), ["next"]);
         let cycle = scheduler.cycle(100);
-        assert_eq!((cycle.admit.len(), cycle.wake), (1, None));
+        assert_eq!((cycle.admit.len(), cycle.wake_at), (1, None));
     }
 
     #[test]
@@ -449,7 +457,7 @@ mod tests {
         let mut scheduler = scheduler([setup_of("a/queue", 1)], [resting(100)]);
         scheduler.put(resting(200));
         let cycle = scheduler.cycle(150);
-        assert_eq!((cycle.admit.len(), cycle.wake), (0, Some(200)));
+        assert_eq!((cycle.admit.len(), cycle.wake_at), (0, Some(200)));
     }
 
     #[test]
@@ -457,15 +465,15 @@ mod tests {
         let suspended = Workload { suspended: true, ..job("a/suspended", 1) };
         let mut scheduler = scheduler([setup_of("a/queue", 1)], [suspended]);
         assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
-        let waiting = scheduler.why(&"suspended".into(), 1).unwrap();
-        assert_eq!((waiting.reason, waiting.position), (Reason::Suspended, None));
+        let waiting = scheduler.explain(&"suspended".into(), 1).unwrap();
+        assert_eq!((waiting.reason, waiting.position), (WaitReason::Suspended, None));
         assert_eq!(scheduler.usage(&SetupName::new("a", "queue")).unwrap().pending, 0);
         scheduler.put(job("a/suspended", 1));
         assert_eq!(admitted(&mut scheduler, 2), ["suspended"]);
     }
 
     #[test]
-    fn setups_that_may_have_changed_are_told_once() {
+    fn changed_setups_are_reported_once() {
         let mut scheduler = scheduler([setup_of("a/queue", 1), setup_of("b/queue", 1)], []);
         assert_eq!(scheduler.take_changed().len(), 2);
         assert_eq!(scheduler.take_changed(), []);

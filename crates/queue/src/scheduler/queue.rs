@@ -6,24 +6,24 @@ use std::sync::Arc;
 
 use super::backfill;
 use super::job::Job;
-use super::ledger::{Kept, Ledger, LetsPass};
 use super::namespace::Namespace;
-use crate::line::{Line, Missing, Shape};
-use crate::order::{Key, Order};
-use crate::{Millis, Reason, Resources, Setup, Strategy, Uid};
+use super::quota_ledger::{OvertakePolicy, QuotaLedger, Reservation};
+use crate::job_class::{JobClass, Shape, Shortfall};
+use crate::order::{SortKey, SortedKeys};
+use crate::{Millis, Resources, Setup, Strategy, Uid, WaitReason};
 
 /// The number of jobs out of patience for which quota is reserved at once: every job behind
 /// them is checked against each. When one of them starts, the next gets a reservation.
-const MOST_KEPT: usize = 16;
+const MAX_RESERVATIONS: usize = 16;
 
 /// A queue.
 #[derive(Debug)]
 pub(super) struct Queue {
-    pub(super) ledger: Ledger,
+    pub(super) ledger: QuotaLedger,
     /// All jobs that wait, including those that back off.
-    pub(super) order: Order,
+    pub(super) order: SortedKeys,
     /// Jobs that can be admitted, by their shape.
-    pub(super) lines: BTreeMap<Shape, Line>,
+    pub(super) classes: BTreeMap<Shape, JobClass>,
     /// Jobs that are admitted.
     pub(super) admitted: HashSet<Uid>,
     /// Whether something has changed in it since the last cycle.
@@ -34,7 +34,7 @@ pub(super) struct Queue {
 
 /// Quota that was granted in a cycle.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct Grant {
     pub(super) uid: Uid,
     pub(super) size: u32,
     pub(super) resources: Resources,
@@ -42,7 +42,7 @@ pub(super) struct Given {
 }
 
 /// State outside of a queue that a cycle needs.
-pub(super) struct Surroundings<'a> {
+pub(super) struct CycleContext<'a> {
     pub(super) jobs: &'a HashMap<Uid, Box<Job>>,
     pub(super) namespaces: &'a mut HashMap<Arc<str>, Namespace>,
     pub(super) now: Millis,
@@ -51,9 +51,9 @@ pub(super) struct Surroundings<'a> {
 impl Queue {
     pub(super) fn new(setup: Setup) -> Queue {
         Queue {
-            ledger: Ledger::new(setup),
-            order: Order::default(),
-            lines: BTreeMap::new(),
+            ledger: QuotaLedger::new(setup),
+            order: SortedKeys::default(),
+            classes: BTreeMap::new(),
             admitted: HashSet::new(),
             dirty: false,
             changed: false,
@@ -61,38 +61,38 @@ impl Queue {
     }
 
     /// Whether the order of this queue depends on the run times of jobs.
-    pub(super) fn by_runtime(&self) -> bool {
+    pub(super) fn considers_runtime(&self) -> bool {
         self.ledger.setup.strategy == Strategy::Backfill
     }
 
     /// Adds a waiting job to the order, and to its class unless it backs off.
-    pub(super) fn insert(&mut self, key: Key, shape: Option<Shape>) {
+    pub(super) fn insert(&mut self, key: SortKey, shape: Option<Shape>) {
         if let Some(shape) = shape {
-            self.lines.entry(shape).or_default().jobs.insert(key.clone());
+            self.classes.entry(shape).or_default().jobs.insert(key.clone());
         }
         self.order.insert(key);
     }
 
     /// Removes a waiting job from the order and from its class.
-    pub(super) fn remove(&mut self, key: &Key, shape: &Shape) {
+    pub(super) fn remove(&mut self, key: &SortKey, shape: &Shape) {
         self.order.remove(key);
-        if let Some(line) = self.lines.get_mut(shape) {
+        if let Some(line) = self.classes.get_mut(shape) {
             line.jobs.remove(key);
             if line.jobs.is_empty() {
-                self.lines.remove(shape);
+                self.classes.remove(shape);
             }
         }
     }
 
     /// Admits jobs in order, and returns the admissions and the number of jobs considered. If
     /// the first job of a class does not fit, the class is done: no other job of it fits.
-    pub(super) fn admit(&mut self, around: &mut Surroundings) -> (Vec<Given>, usize) {
-        let Queue { ledger, order, lines, admitted, .. } = self;
+    pub(super) fn admit(&mut self, around: &mut CycleContext) -> (Vec<Grant>, usize) {
+        let Queue { ledger, order, classes: lines, admitted, .. } = self;
         let now = around.now;
-        ledger.kept.clear();
-        let mut lines: Vec<(&Shape, &mut Line)> =
-            lines.iter_mut().filter(|(_, line)| !is_in_vain(ledger, line, now)).collect();
-        let mut heads: BinaryHeap<Reverse<(Key, usize)>> = lines
+        ledger.reservations.clear();
+        let mut lines: Vec<(&Shape, &mut JobClass)> =
+            lines.iter_mut().filter(|(_, line)| !is_still_blocked(ledger, line, now)).collect();
+        let mut heads: BinaryHeap<Reverse<(SortKey, usize)>> = lines
             .iter()
             .enumerate()
             .filter_map(|(number, (_, line))| Some(Reverse((line.jobs.first()?.clone(), number))))
@@ -101,15 +101,15 @@ impl Queue {
         while let Some(Reverse((key, number))) = heads.pop() {
             let (shape, line) = &mut lines[number];
             // What was free when the cycle began may have been granted since.
-            if is_in_vain(ledger, line, now) {
+            if is_still_blocked(ledger, line, now) {
                 continue;
             }
             looked += 1;
-            match ledger.offer(shape, &key, around.namespaces, now) {
+            match ledger.admissible_size(shape, &key, around.namespaces, now) {
                 Ok(size) => {
                     let job = &around.jobs[&key.uid].workload;
                     let resources = shape.need(size);
-                    ledger.take(shape, &resources, now);
+                    ledger.charge(shape, &resources, now);
                     if let Some(namespace) = around.namespaces.get_mut(&job.namespace) {
                         namespace.starting.add(&resources);
                     }
@@ -117,7 +117,7 @@ impl Queue {
                     line.jobs.remove(&key);
                     order.remove(&key);
                     admitted.insert(key.uid.clone());
-                    given.push(Given {
+                    given.push(Grant {
                         uid: key.uid,
                         size,
                         resources,
@@ -125,16 +125,16 @@ impl Queue {
                     });
                     heads.extend(line.jobs.first().map(|next| Reverse((next.clone(), number))));
                 }
-                Err(Reason::WaitingForQuota { resource, missing }) => {
+                Err(WaitReason::WaitingForQuota { resource, missing }) => {
                     let free = free(ledger, &resource).unwrap_or_default();
                     let needed = free.saturating_add(missing);
-                    line.blocked = Some(Missing { resource, needed, free });
-                    let Some(lets_pass) = keep(ledger, shape, &key, admitted, &given, around)
+                    line.blocked = Some(Shortfall { resource, needed, free });
+                    let Some(lets_pass) = reserve(ledger, shape, &key, admitted, &given, around)
                     else {
                         continue;
                     };
                     let name = around.jobs[&key.uid].workload.name.clone();
-                    ledger.kept.push(Kept { key, name, lets_pass });
+                    ledger.reservations.push(Reservation { key, name, overtake_policy: lets_pass });
                     if ledger.setup.strategy == Strategy::Strict {
                         break;
                     }
@@ -143,21 +143,21 @@ impl Queue {
             }
         }
         if !given.is_empty() {
-            self.lines.retain(|_, line| !line.jobs.is_empty());
+            self.classes.retain(|_, line| !line.jobs.is_empty());
         }
         (given, looked)
     }
 }
 
 /// The amount of a resource that is free, if it is limited.
-fn free(ledger: &Ledger, resource: &crate::Resource) -> Option<i64> {
-    let limit = ledger.setup.room.get(resource)?;
+fn free(ledger: &QuotaLedger, resource: &crate::Resource) -> Option<i64> {
+    let limit = ledger.setup.quota.get(resource)?;
     Some(limit.saturating_sub(ledger.used.amount(resource)))
 }
 
 /// Whether a class need not be considered: what its first job was missing is still missing,
 /// and it does not need a reservation.
-fn is_in_vain(ledger: &Ledger, line: &Line, now: Millis) -> bool {
+fn is_still_blocked(ledger: &QuotaLedger, line: &JobClass, now: Millis) -> bool {
     let still_missing = line.blocked.as_ref().is_some_and(|missing| {
         free(ledger, &missing.resource).is_some_and(|free| free < missing.needed)
     });
@@ -168,39 +168,40 @@ fn is_in_vain(ledger: &Ledger, line: &Line, now: Millis) -> bool {
 
 /// Whether a job has waited so long that others may not overtake it any more. The time counts
 /// from when it began to wait, which is recorded, so that a restart does not reset it.
-fn has_lost_patience(setup: &Setup, key: &Key, now: Millis) -> bool {
+fn has_lost_patience(setup: &Setup, key: &SortKey, now: Millis) -> bool {
     now.saturating_sub(key.since) >= setup.patience
 }
 
 /// The reservation for a job that does not fit, if it gets one.
-fn keep(
-    ledger: &Ledger,
+fn reserve(
+    ledger: &QuotaLedger,
     shape: &Shape,
-    key: &Key,
+    key: &SortKey,
     admitted: &HashSet<Uid>,
-    given: &[Given],
-    around: &Surroundings,
-) -> Option<LetsPass> {
+    given: &[Grant],
+    around: &CycleContext,
+) -> Option<OvertakePolicy> {
     let setup = &ledger.setup;
     let (least, _) = shape.sizes(setup);
     match setup.strategy {
-        Strategy::Strict => Some(LetsPass::Nobody),
+        Strategy::Strict => Some(OvertakePolicy::Never),
         Strategy::BestEffort
-            if has_lost_patience(setup, key, around.now) && ledger.kept.len() < MOST_KEPT =>
+            if has_lost_patience(setup, key, around.now)
+                && ledger.reservations.len() < MAX_RESERVATIONS =>
         {
             // Beside all earlier reservations.
-            let taken = ledger.kept.last().and_then(|kept| match &kept.lets_pass {
-                LetsPass::Beside { taken, .. } => Some(taken),
-                LetsPass::Nobody => None,
+            let taken = ledger.reservations.last().and_then(|kept| match &kept.overtake_policy {
+                OvertakePolicy::IfFits { taken, .. } => Some(taken),
+                OvertakePolicy::Never => None,
             });
             let mut taken = taken.unwrap_or(&ledger.used).clone();
             taken.add(&shape.need(least));
-            Some(LetsPass::Beside { taken, ends_by: None })
+            Some(OvertakePolicy::IfFits { taken, finish_by: None })
         }
         // Only the first job gets a reservation: more would leave quota unused.
-        Strategy::Backfill if ledger.kept.is_empty() => {
-            let ends = backfill::ends(admitted, given, around);
-            Some(backfill::lets_pass(ledger, shape, least, ends))
+        Strategy::Backfill if ledger.reservations.is_empty() => {
+            let ends = backfill::releases(admitted, given, around);
+            Some(backfill::overtake_policy(ledger, shape, least, ends))
         }
         Strategy::BestEffort | Strategy::Backfill => None,
     }
@@ -209,36 +210,36 @@ fn keep(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{admitted, job, nodes_of, scheduler, setup_of, why, with_room};
+    use crate::testing::{admitted, job, nodes_of, scheduler, setup_of, wait_reason, with_quota};
     use crate::{Resource, SetupName, Workload};
 
-    fn missing(missing: i64) -> Reason {
-        Reason::WaitingForQuota { resource: Resource::Nodes, missing }
+    fn missing(missing: i64) -> WaitReason {
+        WaitReason::WaitingForQuota { resource: Resource::Nodes, missing }
     }
 
-    fn behind(job: &str) -> Reason {
-        Reason::BehindOthers { job: job.into() }
+    fn behind(job: &str) -> WaitReason {
+        WaitReason::BehindOthers { job: job.into() }
     }
 
     /// A job as [`job`] creates it, waiting since a given time.
     fn job_since(name: &str, size: u32, since: Millis) -> Workload {
-        Workload { since, ..job(name, size) }
+        Workload { waiting_since: since, ..job(name, size) }
     }
 
     #[test]
-    fn q22_three_jobs_for_room_of_two_go_by_priority_then_age() {
+    fn q22_three_jobs_for_quota_of_two_are_admitted_by_priority_then_age() {
         let urgent = Workload { priority: 1, ..job_since("a/urgent", 2, 9) };
         let jobs = [job_since("a/young", 2, 2), job_since("a/old", 2, 1), urgent];
         let mut scheduler = scheduler([setup_of("a/queue", 4)], jobs);
         assert_eq!(admitted(&mut scheduler, 10), ["urgent", "old"]);
-        assert_eq!(why(&scheduler, "young", 10), missing(2));
-        assert_eq!(scheduler.why(&"young".into(), 10).unwrap().position, Some(0));
+        assert_eq!(wait_reason(&scheduler, "young", 10), missing(2));
+        assert_eq!(scheduler.explain(&"young".into(), 10).unwrap().position, Some(0));
     }
 
     #[test]
-    fn q22_best_effort_lets_others_pass_and_strict_does_not() {
+    fn q22_later_jobs_may_overtake_with_best_effort_but_not_with_strict() {
         let jobs = || [job_since("a/large", 4, 1), job_since("a/small", 1, 2)];
-        let runs = || with_room(job("a/runs", 2), "a/queue", 0);
+        let runs = || with_quota(job("a/runs", 2), "a/queue", 0);
         let mut best = scheduler([setup_of("a/queue", 4)], jobs());
         best.put(runs());
         assert_eq!(admitted(&mut best, 10), ["small"]);
@@ -246,40 +247,44 @@ mod tests {
         let mut strict = scheduler([strict], jobs());
         strict.put(runs());
         assert_eq!(admitted(&mut strict, 10), [""; 0]);
-        assert_eq!(why(&strict, "large", 10), missing(2));
-        assert_eq!(why(&strict, "small", 10), behind("large"));
+        assert_eq!(wait_reason(&strict, "large", 10), missing(2));
+        assert_eq!(wait_reason(&strict, "small", 10), behind("large"));
         strict.remove(&"runs".into());
         assert_eq!(admitted(&mut strict, 11), ["large"]);
-        assert_eq!(why(&strict, "small", 11), missing(1));
+        assert_eq!(wait_reason(&strict, "small", 11), missing(1));
     }
 
     #[test]
-    fn a_job_that_can_never_fit_holds_up_nobody() {
+    fn a_job_that_can_never_fit_blocks_no_other() {
         let strict = Setup {
             strategy: Strategy::Strict,
             max_size: Some(3),
             patience: 0,
             ..setup_of("a/queue", 4)
         };
-        let heavy = Workload { each: nodes_of(2), ..job_since("a/heavy", 3, 2) };
+        let heavy = Workload { per_node: nodes_of(2), ..job_since("a/heavy", 3, 2) };
         let jobs = [job_since("a/huge", 5, 1), heavy, job_since("a/small", 1, 3)];
         let mut scheduler = scheduler([strict], jobs);
         assert_eq!(admitted(&mut scheduler, 10), ["small"]);
-        assert_eq!(why(&scheduler, "huge", 10), Reason::TooLarge { size: 5, max_size: 3 });
-        let exceeds = Reason::ExceedsQuota { resource: Resource::Nodes, asked: 6, room: 4 };
-        assert_eq!(why(&scheduler, "heavy", 10), exceeds);
+        assert_eq!(
+            wait_reason(&scheduler, "huge", 10),
+            WaitReason::TooLarge { size: 5, max_size: 3 }
+        );
+        let exceeds =
+            WaitReason::ExceedsQuota { resource: Resource::Nodes, requested: 6, quota: 4 };
+        assert_eq!(wait_reason(&scheduler, "heavy", 10), exceeds);
     }
 
     #[test]
-    fn q23_a_job_gets_all_it_asks_for_or_the_most_that_fits() {
+    fn q23_a_job_gets_all_it_requests_or_the_most_that_fits() {
         let partial = Workload { min_size: Some(2), ..job_since("a/partial", 8, 1) };
         let mut scheduler = scheduler([setup_of("a/queue", 5)], [partial]);
-        scheduler.put(with_room(job("a/runs", 2), "a/queue", 0));
+        scheduler.put(with_quota(job("a/runs", 2), "a/queue", 0));
         let admission = &scheduler.cycle(10).admit[0].admission;
         assert_eq!((admission.size, &admission.resources), (3, &nodes_of(3)));
         scheduler.put(job_since("a/whole", 3, 2));
         assert_eq!(scheduler.cycle(11).admit, []);
-        assert_eq!(why(&scheduler, "whole", 11), missing(3));
+        assert_eq!(wait_reason(&scheduler, "whole", 11), missing(3));
     }
 
     #[test]
@@ -287,9 +292,9 @@ mod tests {
         let plain = Workload { size: None, ..job("a/plain", 1) };
         let give = |size| Setup { default_size: size, ..setup_of("a/queue", 4) };
         let mut scheduler = scheduler([give(4)], [plain]);
-        scheduler.put(with_room(job("a/runs", 1), "a/queue", 0));
+        scheduler.put(with_quota(job("a/runs", 1), "a/queue", 0));
         assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
-        assert_eq!(why(&scheduler, "plain", 1), missing(1));
+        assert_eq!(wait_reason(&scheduler, "plain", 1), missing(1));
         scheduler.put_setup(give(3));
         assert_eq!(scheduler.cycle(2).admit[0].admission.size, 3);
     }
@@ -298,8 +303,9 @@ mod tests {
     fn a_limit_of_zero_is_a_limit() {
         let mut scheduler = scheduler([setup_of("a/queue", 0)], [job("a/job", 1)]);
         assert_eq!(admitted(&mut scheduler, 1), [""; 0]);
-        let exceeds = Reason::ExceedsQuota { resource: Resource::Nodes, asked: 1, room: 0 };
-        assert_eq!(why(&scheduler, "job", 1), exceeds);
+        let exceeds =
+            WaitReason::ExceedsQuota { resource: Resource::Nodes, requested: 1, quota: 0 };
+        assert_eq!(wait_reason(&scheduler, "job", 1), exceeds);
     }
 
     /// Small jobs arrive every second and run for two seconds; a large one waits among them.
@@ -327,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn q24_a_stream_of_small_jobs_cannot_delay_a_large_one_for_ever() {
+    fn q24_a_stream_of_small_jobs_cannot_starve_a_large_one() {
         // It arrived at 3 s, and the last job to overtake it came a second before its patience
         // ended.
         assert_eq!(large_job_in_a_stream(Millis::MAX), None, "otherwise the test proves nothing");
@@ -335,57 +341,57 @@ mod tests {
     }
 
     #[test]
-    fn q24_only_what_the_large_job_leaves_may_be_taken() {
-        let room = Resources::of([(Resource::Nodes, 10), (Resource::Gpus, 4)]);
-        let setup = Setup { patience: 100, room, ..setup_of("a/queue", 0) };
+    fn q24_later_jobs_get_only_what_the_reservation_leaves() {
+        let quota = Resources::of([(Resource::Nodes, 10), (Resource::Gpus, 4)]);
+        let setup = Setup { patience: 100, quota, ..setup_of("a/queue", 0) };
         let gpus = Resources::of([(Resource::Nodes, 1), (Resource::Gpus, 1)]);
-        let runs = Workload { each: gpus.clone(), ..job("a/runs", 2) };
-        let large = Workload { each: gpus, ..job_since("a/large", 4, 1) };
+        let runs = Workload { per_node: gpus.clone(), ..job("a/runs", 2) };
+        let large = Workload { per_node: gpus, ..job_since("a/large", 4, 1) };
         let mut scheduler = scheduler([setup], [large]);
-        scheduler.put(with_room(runs, "a/queue", 0));
+        scheduler.put(with_quota(runs, "a/queue", 0));
         // Of ten nodes, two are used and four are reserved.
         scheduler.put(job_since("a/five", 5, 2));
         scheduler.put(job_since("a/four", 4, 3));
         assert_eq!(admitted(&mut scheduler, 200), ["four"]);
-        assert_eq!(why(&scheduler, "five", 200), missing(1));
+        assert_eq!(wait_reason(&scheduler, "five", 200), missing(1));
         scheduler.put(job_since("a/three", 3, 4));
         assert_eq!(admitted(&mut scheduler, 201), [""; 0]);
-        assert_eq!(why(&scheduler, "three", 201), behind("large"));
+        assert_eq!(wait_reason(&scheduler, "three", 201), behind("large"));
         scheduler.remove(&"runs".into());
         assert_eq!(admitted(&mut scheduler, 202), ["large"]);
     }
 
     #[test]
-    fn q27_a_finish_looks_only_at_lines_that_could_fit() {
+    fn q27_a_finished_job_makes_only_classes_considered_that_could_fit() {
         let mut scheduler = scheduler([setup_of("a/queue", 100)], []);
-        scheduler.put(with_room(job("a/most", 96), "a/queue", 0));
-        scheduler.put(with_room(job("a/few", 4), "a/queue", 0));
+        scheduler.put(with_quota(job("a/most", 96), "a/queue", 0));
+        scheduler.put(with_quota(job("a/few", 4), "a/queue", 0));
         for size in 1..=50 {
             for number in 0..10 {
                 scheduler.put(job_since(&format!("a/{size}-{number}"), size, i64::from(size)));
             }
         }
         // Each class is considered once, however many jobs it has.
-        assert_eq!(scheduler.cycle(1).looked, 50);
-        assert_eq!(scheduler.cycle(2).looked, 0, "nothing has happened");
+        assert_eq!(scheduler.cycle(1).considered, 50);
+        assert_eq!(scheduler.cycle(2).considered, 0, "nothing has happened");
         scheduler.remove(&"few".into());
         let cycle = scheduler.cycle(3);
         assert_eq!(cycle.admit.len(), 4, "four of one node");
         // The admitted jobs, and the next job of their class.
-        assert_eq!(cycle.looked, 5);
-        let position = scheduler.why(&"2-0".into(), 3).unwrap().position;
+        assert_eq!(cycle.considered, 5);
+        let position = scheduler.explain(&"2-0".into(), 3).unwrap().position;
         assert_eq!(position, Some(6));
     }
 
     #[test]
-    fn a_lowered_quota_admits_nobody_until_it_fits_again() {
+    fn a_lowered_quota_admits_no_job_until_usage_fits_again() {
         let mut scheduler = scheduler([setup_of("a/queue", 8)], []);
-        scheduler.put(with_room(job("a/one", 3), "a/queue", 0));
-        scheduler.put(with_room(job("a/two", 3), "a/queue", 0));
+        scheduler.put(with_quota(job("a/one", 3), "a/queue", 0));
+        scheduler.put(with_quota(job("a/two", 3), "a/queue", 0));
         scheduler.put(job("a/next", 1));
         scheduler.put_setup(setup_of("a/queue", 4));
         assert_eq!(scheduler.cycle(1).admit, []);
-        assert_eq!(why(&scheduler, "next", 1), missing(3));
+        assert_eq!(wait_reason(&scheduler, "next", 1), missing(3));
         let name = SetupName::new("a", "queue");
         assert_eq!(scheduler.free(&name), Some(nodes_of(0)));
         assert_eq!(scheduler.usage(&name).unwrap().used, nodes_of(6));

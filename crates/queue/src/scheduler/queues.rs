@@ -11,7 +11,7 @@ use crate::{Setup, SetupName};
 #[derive(Debug)]
 pub(super) struct Queues {
     /// The operator's namespace: only setups there serve other namespaces.
-    pub(super) home: Arc<str>,
+    pub(super) operator_namespace: Arc<str>,
     pub(super) succession: Succession,
     all: HashMap<SetupName, Queue>,
     /// The same names in order, to find those of a namespace.
@@ -26,7 +26,7 @@ pub(super) struct Queues {
 impl Queues {
     pub(super) fn new(home: &str) -> Queues {
         Queues {
-            home: home.into(),
+            operator_namespace: home.into(),
             succession: Succession::default(),
             all: HashMap::new(),
             names: BTreeSet::new(),

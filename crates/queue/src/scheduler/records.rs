@@ -22,18 +22,18 @@ impl Scheduler {
     /// with the name to write. Admissions that are only decided are left out: they have no
     /// record yet.
     pub fn outdated_records(&self) -> impl Iterator<Item = (&Uid, &SetupName)> {
-        let groups = self.roll.admitted.iter().filter_map(|(recorded, group)| {
+        let groups = self.index.admitted.iter().filter_map(|(recorded, group)| {
             let queue = group.queue.as_ref().ok().filter(|queue| *queue != recorded)?;
             Some((&group.jobs, queue))
         });
         let outdated = groups.flat_map(|(jobs, queue)| jobs.iter().map(move |uid| (uid, queue)));
-        outdated.filter(|(uid, _)| self.roll.jobs[*uid].workload.admission.is_some())
+        outdated.filter(|(uid, _)| self.index.jobs[*uid].workload.admission.is_some())
     }
 
     /// Whether anything would lose its queue if a setup were deleted.
     pub(super) fn is_needed(&self, setup: &SetupName) -> bool {
         let queues = &self.queues;
-        if self.roll.admitted.contains_key(setup) {
+        if self.index.admitted.contains_key(setup) {
             return true;
         }
         // Nothing gets to another setup through the last of a chain, and it can be found itself.
@@ -41,8 +41,8 @@ impl Scheduler {
             return false;
         }
         let older = queues.setups().map(|setup| &setup.name);
-        let mut named = self.roll.admitted.keys().chain(older);
-        let mut waiting = self.roll.namespaces.iter().flat_map(|(namespace, known)| {
+        let mut named = self.index.admitted.keys().chain(older);
+        let mut waiting = self.index.namespaces.iter().flat_map(|(namespace, known)| {
             known.waiting.keys().flat_map(|asked| queues.links(namespace, asked))
         });
         named.any(|name| queues.succession.successors_of(name).any(|link| link == setup))
@@ -75,7 +75,7 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{admitted, job, scheduler, setup_of, with_room};
+    use crate::testing::{admitted, job, scheduler, setup_of, with_quota};
     use crate::{Admission, Setup};
 
     fn replacing(name: &str, old: &[&str]) -> Setup {
@@ -106,9 +106,9 @@ mod tests {
     }
 
     #[test]
-    fn room_in_use_is_counted_when_replaces_is_taken_out_again() {
+    fn quota_in_use_is_counted_when_replaces_is_removed() {
         let mut scheduler = scheduler([setup_of("a/old", 2), replacing("a/new", &["a/old"])], []);
-        scheduler.put(with_room(job("a/runs", 2), "a/old", 0));
+        scheduler.put(with_quota(job("a/runs", 2), "a/old", 0));
         assert!(is_needed(&scheduler, "a/old"), "a record names it");
         scheduler.take_changed();
         assert_eq!(rewrite(&mut scheduler), [("runs".to_owned(), "a/new".to_owned())]);
@@ -123,10 +123,10 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_of_a_chain_is_needed_by_those_who_come_to_its_end_by_way_of_it() {
+    fn the_middle_of_a_chain_is_needed_by_jobs_that_reach_its_end_through_it() {
         let setups = [replacing("a/b", &["a/a"]), replacing("a/c", &["a/b"])];
         let waits = Workload { queue: "a".into(), ..job("a/waits", 1) };
-        let mut scheduler = scheduler(setups, [waits, with_room(job("a/runs", 2), "a/a", 0)]);
+        let mut scheduler = scheduler(setups, [waits, with_quota(job("a/runs", 2), "a/a", 0)]);
         assert_eq!(scheduler.usage(&named("a/c")).unwrap().admitted, 1);
         assert!(is_needed(&scheduler, "a/b"));
         rewrite(&mut scheduler);
@@ -166,7 +166,7 @@ mod tests {
     fn a_job_that_is_being_evicted_is_not_evicted_again_when_its_record_is_rewritten() {
         let drained = Setup { stop: crate::Stop::HoldAndDrain, ..replacing("a/new", &["a/old"]) };
         let mut scheduler = scheduler([setup_of("a/old", 2), drained], []);
-        scheduler.put(with_room(job("a/runs", 2), "a/old", 0));
+        scheduler.put(with_quota(job("a/runs", 2), "a/old", 0));
         assert_eq!(scheduler.cycle(1).evict.len(), 1);
         rewrite(&mut scheduler);
         assert_eq!(scheduler.cycle(2).evict, []);

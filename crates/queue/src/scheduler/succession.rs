@@ -26,33 +26,33 @@ pub(super) struct Succession {
     designated: HashMap<SetupName, SetupName>,
     /// Those of them that are replaced.
     successors: HashMap<SetupName, SetupName>,
-    contradictions: HashMap<SetupName, Contradiction>,
+    conflicts: HashMap<SetupName, ReplaceConflict>,
 }
 
 /// Why a setup cannot replace what it names, whatever else is true of it. The `Display`
 /// implementation is for users: what is wrong, and what to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Contradiction {
+pub(super) enum ReplaceConflict {
     /// It names itself.
     Itself,
     /// Its `replaces` is circular, through this one.
-    Circle(SetupName),
+    Circular(SetupName),
     /// An older setup names the same one.
     Claimed { replaced: SetupName, older: SetupName },
 }
 
-impl fmt::Display for Contradiction {
+impl fmt::Display for ReplaceConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Contradiction::Itself => {
+            ReplaceConflict::Itself => {
                 f.write_str("it replaces itself: remove its name from replaces")
             }
-            Contradiction::Circle(by) => write!(
+            ReplaceConflict::Circular(by) => write!(
                 f,
                 "replaces is circular, through \"{by}\": remove a name from replaces of \
                  one of them"
             ),
-            Contradiction::Claimed { replaced, older } => write!(
+            ReplaceConflict::Claimed { replaced, older } => write!(
                 f,
                 "\"{older}\", which is older, replaces \"{replaced}\" too: remove it from \
                  replaces of one of them"
@@ -66,7 +66,7 @@ impl Succession {
     /// `exists` returns whether there is a setup of a name.
     pub(super) fn of(mut replacing: Vec<&Setup>, exists: impl Fn(&SetupName) -> bool) -> Self {
         replacing.sort_by_key(|setup| (setup.created, &setup.name));
-        let circles = circles(&replacing);
+        let circles = find_cycles(&replacing);
         let mut oldest: HashMap<&SetupName, &SetupName> = HashMap::new();
         for (setup, replaced) in replacing.iter().flat_map(|setup| named_by(setup)) {
             oldest.entry(replaced).or_insert(&setup.name);
@@ -79,19 +79,19 @@ impl Succession {
                 older.find(|(_, older)| *older != name)
             };
             let contradiction = match (circles.get(name), claimed()) {
-                (Some(by), _) if *by == name => Some(Contradiction::Itself),
-                (Some(by), _) => Some(Contradiction::Circle((*by).clone())),
-                (None, Some((replaced, older))) => Some(Contradiction::Claimed {
+                (Some(by), _) if *by == name => Some(ReplaceConflict::Itself),
+                (Some(by), _) => Some(ReplaceConflict::Circular((*by).clone())),
+                (None, Some((replaced, older))) => Some(ReplaceConflict::Claimed {
                     replaced: replaced.clone(),
                     older: older.clone(),
                 }),
                 (None, None) => None,
             };
             if let Some(contradiction) = contradiction {
-                all.contradictions.insert(name.clone(), contradiction);
+                all.conflicts.insert(name.clone(), contradiction);
                 continue;
             }
-            let is_ready = setup.mistake.is_none() && !setup.going;
+            let is_ready = setup.problem.is_none() && !setup.terminating;
             for replaced in &setup.replaces {
                 all.designated.insert(replaced.clone(), name.clone());
                 if is_ready || !exists(replaced) {
@@ -114,18 +114,18 @@ impl Succession {
     }
 
     /// Whether a setup has replaced another one, or will do so as soon as it can be used.
-    pub(super) fn is_to_succeed(&self, setup: &SetupName, other: &SetupName) -> bool {
+    pub(super) fn is_designated_successor(&self, setup: &SetupName, other: &SetupName) -> bool {
         chain(&self.designated, other).any(|designated| designated == setup)
     }
 
     /// Why a setup does not replace those that it names, if there is a conflict.
-    pub(super) fn contradiction(&self, name: &SetupName) -> Option<&Contradiction> {
-        self.contradictions.get(name)
+    pub(super) fn conflict(&self, name: &SetupName) -> Option<&ReplaceConflict> {
+        self.conflicts.get(name)
     }
 
     /// Whether no setup names another one in `replaces`.
     pub(super) fn is_empty(&self) -> bool {
-        self.designated.is_empty() && self.contradictions.is_empty()
+        self.designated.is_empty() && self.conflicts.is_empty()
     }
 }
 
@@ -147,7 +147,7 @@ fn named_by(setup: &Setup) -> impl Iterator<Item = (&Setup, &SetupName)> {
 /// A setup that names none of those that may be part of a cycle is not part of one, and does
 /// not lead into one. It is removed, then those that name only removed ones, and so on (Kahn's
 /// algorithm). The number of steps is the number of names, however long the chains are.
-fn circles<'a>(replacing: &[&'a Setup]) -> HashMap<&'a SetupName, &'a SetupName> {
+fn find_cycles<'a>(replacing: &[&'a Setup]) -> HashMap<&'a SetupName, &'a SetupName> {
     // The number of setups that each one names and that may be part of a cycle.
     let mut open: HashMap<&SetupName, usize> =
         replacing.iter().map(|setup| (&setup.name, 0)).collect();
@@ -183,7 +183,7 @@ fn circles<'a>(replacing: &[&'a Setup]) -> HashMap<&'a SetupName, &'a SetupName>
 mod tests {
     use super::*;
     use crate::testing::setup;
-    use crate::{Inactive, SetupMistake};
+    use crate::{Inactive, SetupProblem};
 
     fn named(name: &str) -> SetupName {
         SetupName::new("team", name)
@@ -198,9 +198,9 @@ mod tests {
         replacing(name, &[])
     }
 
-    fn mistaken(setup: Setup) -> Setup {
-        let mistake = Inactive::mistaken(SetupMistake::NodesUnknown, "no nodes");
-        Setup { mistake: Some(mistake), ..setup }
+    fn unusable(setup: Setup) -> Setup {
+        let mistake = Inactive::unusable(SetupProblem::NodesUnknown, "no nodes");
+        Setup { problem: Some(mistake), ..setup }
     }
 
     /// Which setup replaces which among these setups, created in this order.
@@ -222,8 +222,8 @@ mod tests {
         replaced
     }
 
-    fn circle_by(name: &str) -> Contradiction {
-        Contradiction::Circle(named(name))
+    fn circle_by(name: &str) -> ReplaceConflict {
+        ReplaceConflict::Circular(named(name))
     }
 
     #[test]
@@ -236,13 +236,13 @@ mod tests {
         ]);
         for name in ["a", "b", "c", "x"] {
             assert_eq!(all.current(&named(name)), &named("c"));
-            assert_eq!(all.contradiction(&named(name)), None);
+            assert_eq!(all.conflict(&named(name)), None);
         }
         assert_eq!(all.current(&named("other")), &named("other"));
     }
 
     #[test]
-    fn q19_of_two_successors_the_older_wins_and_the_other_takes_nothing() {
+    fn q19_of_two_successors_the_older_wins_and_the_other_replaces_none() {
         let all = succession(&[
             plain("a"),
             plain("x"),
@@ -251,40 +251,40 @@ mod tests {
             replacing("d", &["x"]),
         ]);
         assert_eq!(all.current(&named("a")), &named("b"));
-        assert_eq!(all.contradiction(&named("b")), None);
+        assert_eq!(all.conflict(&named("b")), None);
         let claimed = |replaced, older| {
-            Some(Contradiction::Claimed { replaced: named(replaced), older: named(older) })
+            Some(ReplaceConflict::Claimed { replaced: named(replaced), older: named(older) })
         };
-        assert_eq!(all.contradiction(&named("c")), claimed("a", "b").as_ref());
+        assert_eq!(all.conflict(&named("c")), claimed("a", "b").as_ref());
         // No setup gets what one in conflict names: the user who resolves the conflict decides.
-        assert_eq!(all.contradiction(&named("d")), claimed("x", "c").as_ref());
+        assert_eq!(all.conflict(&named("d")), claimed("x", "c").as_ref());
         assert_eq!(replaced(&all), ["a"]);
     }
 
     #[test]
-    fn q19_a_setup_that_names_itself_replaces_nobody() {
+    fn q19_a_setup_that_names_itself_replaces_none() {
         let all = succession(&[plain("old"), replacing("a", &["old", "a"])]);
         assert_eq!(replaced(&all), [""; 0]);
-        assert_eq!(all.contradiction(&named("a")), Some(&Contradiction::Itself));
+        assert_eq!(all.conflict(&named("a")), Some(&ReplaceConflict::Itself));
     }
 
     #[test]
-    fn q19_nobody_in_a_circle_replaces_anybody() {
+    fn q19_circular_setups_replace_none() {
         let two = [plain("old"), replacing("a", &["b"]), replacing("b", &["old", "a"])];
         let all = succession(&two);
         assert_eq!(replaced(&all), [""; 0]);
-        assert_eq!(all.contradiction(&named("a")), Some(&circle_by("b")));
-        assert_eq!(all.contradiction(&named("b")), Some(&circle_by("a")));
+        assert_eq!(all.conflict(&named("a")), Some(&circle_by("b")));
+        assert_eq!(all.conflict(&named("b")), Some(&circle_by("a")));
         let three = [replacing("a", &["c"]), replacing("b", &["a"]), replacing("c", &["b"])];
         let all = succession(&three);
         assert_eq!(replaced(&all), [""; 0]);
         for (name, by) in [("a", "c"), ("b", "a"), ("c", "b")] {
-            assert_eq!(all.contradiction(&named(name)), Some(&circle_by(by)));
+            assert_eq!(all.conflict(&named(name)), Some(&circle_by(by)));
         }
     }
 
     #[test]
-    fn q19_what_leads_into_a_circle_replaces_nobody_and_the_rest_does() {
+    fn q19_setups_that_lead_into_a_cycle_replace_none_and_the_others_do() {
         let all = succession(&[
             plain("old"),
             plain("other"),
@@ -295,45 +295,45 @@ mod tests {
             replacing("apart", &["other"]),
         ]);
         assert_eq!(replaced(&all), ["other"]);
-        assert_eq!(all.contradiction(&named("last")), Some(&circle_by("chain")));
-        assert_eq!(all.contradiction(&named("chain")), Some(&circle_by("a")));
-        assert_eq!(all.contradiction(&named("apart")), None);
+        assert_eq!(all.conflict(&named("last")), Some(&circle_by("chain")));
+        assert_eq!(all.conflict(&named("chain")), Some(&circle_by("a")));
+        assert_eq!(all.conflict(&named("apart")), None);
     }
 
     #[test]
-    fn q19_a_setup_that_cannot_be_used_takes_no_place_of_one_that_is_there() {
+    fn q19_an_unusable_setup_does_not_replace_an_existing_one() {
         for unusable in [
-            mistaken(replacing("new", &["old", "gone"])),
-            Setup { going: true, ..replacing("new", &["old", "gone"]) },
+            unusable(replacing("new", &["old", "gone"])),
+            Setup { terminating: true, ..replacing("new", &["old", "gone"]) },
         ] {
             let all = succession(&[plain("old"), unusable]);
             assert_eq!(all.current(&named("old")), &named("old"));
-            assert!(all.is_to_succeed(&named("new"), &named("old")));
+            assert!(all.is_designated_successor(&named("new"), &named("old")));
             // What still runs under a name that no setup has counts there.
             assert_eq!(all.current(&named("gone")), &named("new"));
-            assert_eq!(all.contradiction(&named("new")), None);
+            assert_eq!(all.conflict(&named("new")), None);
         }
     }
 
     #[test]
-    fn q19_nobody_younger_takes_what_a_setup_with_a_mistake_is_to_take() {
+    fn q19_no_younger_setup_replaces_what_an_unusable_one_names() {
         let all = succession(&[
             plain("old"),
-            mistaken(replacing("first", &["old"])),
+            unusable(replacing("first", &["old"])),
             replacing("second", &["old"]),
         ]);
         assert_eq!(replaced(&all), [""; 0]);
-        assert!(all.is_to_succeed(&named("first"), &named("old")));
-        assert!(!all.is_to_succeed(&named("second"), &named("old")));
+        assert!(all.is_designated_successor(&named("first"), &named("old")));
+        assert!(!all.is_designated_successor(&named("second"), &named("old")));
     }
 
     #[test]
-    fn q19_a_chain_goes_on_behind_a_setup_with_a_mistake() {
+    fn q19_a_chain_continues_behind_an_unusable_setup() {
         let all =
-            succession(&[plain("a"), mistaken(replacing("b", &["a"])), replacing("c", &["b"])]);
+            succession(&[plain("a"), unusable(replacing("b", &["a"])), replacing("c", &["b"])]);
         assert_eq!(all.current(&named("a")), &named("a"));
         assert_eq!(all.current(&named("b")), &named("c"));
-        assert!(all.is_to_succeed(&named("c"), &named("a")));
+        assert!(all.is_designated_successor(&named("c"), &named("a")));
     }
 
     #[test]
@@ -356,9 +356,9 @@ mod tests {
         let circle: Vec<Setup> = (0..length).map(link).collect();
         let circle: Vec<&Setup> = circle.iter().collect();
         let all = Succession::of(circle.clone(), |_| true);
-        assert_eq!((all.successors.len(), all.contradictions.len()), (0, length));
+        assert_eq!((all.successors.len(), all.conflicts.len()), (0, length));
         let all = Succession::of(circle[1..].to_vec(), |_| true);
-        assert_eq!((all.successors.len(), all.contradictions.len()), (length - 1, 0));
+        assert_eq!((all.successors.len(), all.conflicts.len()), (length - 1, 0));
         assert_eq!(all.current(&named("0")), &named("1"));
     }
 }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flux_operator_queue::{
-    Admission, Admit, Cycle, EvictReason, InactiveReason, Millis, NamespaceRoom, Reason, Resources,
-    Scheduler, Setup, SetupName, Stop, Uid, Waiting, Workload,
+    Admission, Cycle, EvictionReason, InactiveReason, Millis, NamespaceQuota, NewAdmission,
+    Resources, Scheduler, Setup, SetupName, Stop, Uid, WaitReason, WaitStatus, Workload,
 };
 
 /// The operator's namespace.
@@ -25,7 +25,7 @@ pub struct World {
     /// What a ResourceQuota of a namespace allows.
     pub quotas: BTreeMap<Arc<str>, Resources>,
     /// Decisions that are not written, with the job as it was then.
-    pub decided: BTreeMap<Uid, (Admit, Workload)>,
+    pub decided: BTreeMap<Uid, (NewAdmission, Workload)>,
     /// Jobs whose eviction was decided.
     pub evicted: BTreeSet<Uid>,
     /// A setup was removed by force that the operator would have kept.
@@ -35,8 +35,8 @@ pub struct World {
 
 /// Everything that a scheduler can be asked.
 #[derive(Debug, PartialEq)]
-pub struct Answers {
-    why: Vec<Option<Waiting>>,
+pub struct Snapshot {
+    why: Vec<Option<WaitStatus>>,
     usage: Vec<Option<flux_operator_queue::Usage>>,
     free: Vec<Option<Resources>>,
 }
@@ -63,7 +63,7 @@ impl World {
         }
         self.jobs.insert(job.uid.clone(), job.clone());
         self.scheduler.put(job);
-        self.tell_quota(&namespace);
+        self.put_remaining_quota(&namespace);
     }
 
     /// Deletes a job and removes it from the scheduler.
@@ -72,7 +72,7 @@ impl World {
             self.decided.remove(uid);
             self.evicted.remove(uid);
             self.scheduler.remove(uid);
-            self.tell_quota(&job.namespace);
+            self.put_remaining_quota(&job.namespace);
         }
     }
 
@@ -93,8 +93,8 @@ impl World {
         expected.check(self, &cycle);
         self.check_evictions(&cycle);
         for job in self.jobs.values() {
-            let why = self.scheduler.why(&job.uid, self.now);
-            let forgotten = why.is_some_and(|waiting| waiting.reason == Reason::Pending);
+            let why = self.scheduler.explain(&job.uid, self.now);
+            let forgotten = why.is_some_and(|waiting| waiting.reason == WaitReason::Pending);
             assert!(!forgotten, "{job:?} could be admitted, and was not");
         }
         cycle
@@ -131,23 +131,25 @@ impl World {
             }
         }
         self.evicted.clear();
-        self.scheduler = self.told(order);
+        self.scheduler = self.rebuilt(order);
     }
 
     /// A scheduler that has read everything, in this order.
-    pub fn told(&self, order: &[usize]) -> Scheduler {
-        let jobs = self.jobs.values().cloned().map(Tell::Job);
-        let setups = self.setups.values().cloned().map(Tell::Setup);
-        let quotas = self.quotas.keys().cloned().map(Tell::Quota);
-        let mut all: Vec<(usize, Tell)> =
+    pub fn rebuilt(&self, order: &[usize]) -> Scheduler {
+        let jobs = self.jobs.values().cloned().map(StoredObject::Job);
+        let setups = self.setups.values().cloned().map(StoredObject::Setup);
+        let quotas = self.quotas.keys().cloned().map(StoredObject::Quota);
+        let mut all: Vec<(usize, StoredObject)> =
             order.iter().copied().cycle().zip(jobs.chain(setups).chain(quotas)).collect();
         all.sort_by_key(|(place, _)| *place);
         let mut scheduler = Scheduler::new(HOME);
         for (_, tell) in all {
             match tell {
-                Tell::Job(job) => scheduler.put(job),
-                Tell::Setup(setup) => scheduler.put_setup(setup),
-                Tell::Quota(name) => scheduler.put_namespace_room(&name, self.left(&name)),
+                StoredObject::Job(job) => scheduler.put(job),
+                StoredObject::Setup(setup) => scheduler.put_setup(setup),
+                StoredObject::Quota(name) => {
+                    scheduler.put_namespace_quota(&name, self.remaining_quota(&name))
+                }
             }
         }
         scheduler
@@ -159,20 +161,20 @@ impl World {
             Some(quota) => self.quotas.insert(namespace.into(), quota),
             None => self.quotas.remove(namespace),
         };
-        self.scheduler.put_namespace_room(namespace, self.left(namespace));
+        self.scheduler.put_namespace_quota(namespace, self.remaining_quota(namespace));
     }
 
     /// What a ResourceQuota leaves: it counts pods that exist.
-    pub fn left(&self, namespace: &str) -> NamespaceRoom {
+    pub fn remaining_quota(&self, namespace: &str) -> NamespaceQuota {
         let left = self.quotas.get(namespace).map(|quota| {
             let there =
-                |job: &&Workload| job.started && !job.finished && *job.namespace == *namespace;
+                |job: &&Workload| job.pods_exist && !job.finished && *job.namespace == *namespace;
             let taken =
                 sum(self.jobs.values().filter(there).filter_map(|job| job.admission.as_ref()));
             let left = quota.iter().map(|(each, limit)| (each.clone(), limit - taken.amount(each)));
             ("quota".into(), Resources::of(left))
         });
-        NamespaceRoom { left: left.into_iter().collect() }
+        NamespaceQuota { remaining: left.into_iter().collect() }
     }
 
     /// Admitted jobs, whether their admission is written or only decided.
@@ -198,9 +200,9 @@ impl World {
     }
 
     /// The answers of a scheduler about all objects.
-    pub fn ask(&self, scheduler: &Scheduler) -> Answers {
-        Answers {
-            why: self.jobs.keys().map(|uid| scheduler.why(uid, self.now)).collect(),
+    pub fn snapshot(&self, scheduler: &Scheduler) -> Snapshot {
+        Snapshot {
+            why: self.jobs.keys().map(|uid| scheduler.explain(uid, self.now)).collect(),
             usage: self.setups.keys().map(|name| scheduler.usage(name)).collect(),
             free: self.setups.keys().map(|name| scheduler.free(name)).collect(),
         }
@@ -211,9 +213,9 @@ impl World {
         let admitted: BTreeSet<&Uid> = self.admitted().map(|(job, _)| &job.uid).collect();
         for (uid, job) in &self.jobs {
             let waits = !job.finished && !admitted.contains(uid);
-            let why = self.scheduler.why(uid, self.now);
+            let why = self.scheduler.explain(uid, self.now);
             assert_eq!(why.is_some(), waits, "{job:?} waits for a reason, or has quota");
-            if let Some(Waiting { queue: Some(queue), position, .. }) = why {
+            if let Some(WaitStatus { queue: Some(queue), position, .. }) = why {
                 let pending = self.scheduler.pending(&queue);
                 let place = pending.iter().position(|other| other.uid == *uid);
                 assert_eq!(position, place);
@@ -239,16 +241,17 @@ impl World {
             assert_eq!(usage.admitted, self.admitted_at(name).count());
             let pending = self.scheduler.pending(name);
             assert_eq!(usage.pending, pending.len());
-            let ordered = pending
-                .is_sorted_by_key(|job| (std::cmp::Reverse(job.priority), job.since, &job.uid));
+            let ordered = pending.is_sorted_by_key(|job| {
+                (std::cmp::Reverse(job.priority), job.waiting_since, &job.uid)
+            });
             assert!(ordered, "{name} is out of order");
         }
     }
 
     /// Runs all jobs that can be admitted, until nothing changes any more.
-    pub fn run_to_the_end(&mut self) {
+    pub fn run_to_completion(&mut self) {
         for setup in self.setups.clone().into_values() {
-            self.put_setup(Setup { stop: Stop::No, going: false, mistake: None, ..setup });
+            self.put_setup(Setup { stop: Stop::No, terminating: false, problem: None, ..setup });
         }
         for job in self.jobs.clone().into_values() {
             self.record(Workload { suspended: false, ..job });
@@ -261,7 +264,7 @@ impl World {
             let running: Vec<Workload> = self.admitted().map(|(job, _)| job.clone()).collect();
             // A decision that came too late was reverted, and is made again.
             if running.is_empty() && decided.is_empty() {
-                match cycle.wake {
+                match cycle.wake_at {
                     Some(wake) => self.now = wake,
                     None => break,
                 }
@@ -272,7 +275,7 @@ impl World {
             self.now += 1;
         }
         for job in self.jobs.values().filter(|job| !job.finished) {
-            let why = self.scheduler.why(&job.uid, self.now).unwrap();
+            let why = self.scheduler.explain(&job.uid, self.now).unwrap();
             assert!(self.can_never_fit(job, &why), "{job:?} never finishes: {why:?}");
         }
         if self.jobs.values().all(|job| job.finished) {
@@ -290,23 +293,23 @@ impl World {
     }
 
     /// Whether the reason that a job waits for can never change.
-    fn can_never_fit(&self, job: &Workload, why: &Waiting) -> bool {
+    fn can_never_fit(&self, job: &Workload, why: &WaitStatus) -> bool {
         let setup = why.queue.as_ref().map(|name| &self.setups[name]);
         match (&why.reason, setup) {
             (
-                Reason::NoQueue
-                | Reason::UnknownQueue(_)
-                | Reason::NotServed(_)
-                | Reason::AmbiguousQueue(_),
+                WaitReason::NoQueue
+                | WaitReason::UnknownQueue(_)
+                | WaitReason::NotServed(_)
+                | WaitReason::AmbiguousQueue(_),
                 None,
             ) => true,
-            (Reason::QueueInactive(inactive), Some(_)) => {
+            (WaitReason::QueueInactive(inactive), Some(_)) => {
                 inactive.reason == InactiveReason::Conflict
             }
             (
-                Reason::TooLarge { .. }
-                | Reason::ExceedsQuota { .. }
-                | Reason::NamespaceQuota { .. },
+                WaitReason::TooLarge { .. }
+                | WaitReason::ExceedsQuota { .. }
+                | WaitReason::NamespaceQuota { .. },
                 Some(setup),
             ) => {
                 let quota = self.quotas.get(&job.namespace).cloned().unwrap_or_default();
@@ -322,22 +325,22 @@ impl World {
         self.scheduler.put_setup(setup);
     }
 
-    fn tell_quota(&mut self, namespace: &str) {
+    fn put_remaining_quota(&mut self, namespace: &str) {
         if self.quotas.contains_key(namespace) {
-            self.scheduler.put_namespace_room(namespace, self.left(namespace));
+            self.scheduler.put_namespace_quota(namespace, self.remaining_quota(namespace));
         }
     }
 
     /// Checks that a job may be admitted, and is not admitted yet.
-    fn check_admission(&self, admit: &Admit) {
+    fn check_admission(&self, admit: &NewAdmission) {
         let job = &self.jobs[&admit.uid];
         let Workload { finished, suspended, not_before, ref admission, .. } = *job;
         assert!(!finished && !suspended && admission.is_none(), "{job:?} was admitted");
         assert!(not_before.is_none_or(|time| time <= self.now), "{job:?} backs off");
         let setup = &self.setups[&admit.admission.queue];
-        let Setup { name, stop, going, mistake, .. } = setup;
-        assert!(*stop == Stop::No && !going && mistake.is_none(), "{setup:?} is not active");
-        assert!(!reference::contradicts(&self.setups, setup), "{setup:?} replaces and cannot");
+        let Setup { name, stop, terminating, problem: mistake, .. } = setup;
+        assert!(*stop == Stop::No && !terminating && mistake.is_none(), "{setup:?} is not active");
+        assert!(!reference::has_conflict(&self.setups, setup), "{setup:?} replaces and cannot");
         assert_eq!(self.current(name), *name, "{setup:?} is replaced");
     }
 
@@ -346,9 +349,9 @@ impl World {
             let job = &self.jobs[&evict.uid];
             let setup = &self.setups[&self.current(&job.admission.as_ref().unwrap().queue)];
             match evict.reason {
-                EvictReason::QueueStopped => assert_eq!(setup.stop, Stop::HoldAndDrain),
-                EvictReason::OverQuota => {
-                    assert!(!self.used(&setup.name).fits(&setup.room), "{evict:?}");
+                EvictionReason::QueueStopped => assert_eq!(setup.stop, Stop::HoldAndDrain),
+                EvictionReason::OverQuota => {
+                    assert!(!self.used(&setup.name).fits(&setup.quota), "{evict:?}");
                 }
             }
         }
@@ -356,7 +359,7 @@ impl World {
 }
 
 /// An object to put into a scheduler.
-enum Tell {
+enum StoredObject {
     Job(Workload),
     Setup(Setup),
     Quota(Arc<str>),

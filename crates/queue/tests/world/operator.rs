@@ -26,24 +26,24 @@ impl World {
     pub fn reconcile_setups(&mut self, names: Vec<SetupName>) {
         for name in names {
             let usage = self.scheduler.usage(&name).unwrap();
-            let is_going = self.setups[&name].going;
+            let is_going = self.setups[&name].terminating;
             if usage.admitted > 0 || usage.is_needed || !is_going && usage.successor.is_none() {
                 continue;
             }
-            let before = self.places();
+            let before = self.queues_of_jobs();
             let mut all = self.setups.values();
-            let is_clear = !is_going && !all.any(|it| reference::contradicts(&self.setups, it));
+            let is_clear = !is_going && !all.any(|it| reference::has_conflict(&self.setups, it));
             self.setups.remove(&name);
             self.scheduler.remove_setup(&name);
             if is_clear {
-                assert_eq!(before, self.places(), "{name} was deleted");
+                assert_eq!(before, self.queues_of_jobs(), "{name} was deleted");
             }
             self.check();
         }
     }
 
     /// The queue of each job.
-    fn places(&self) -> Vec<Option<SetupName>> {
+    fn queues_of_jobs(&self) -> Vec<Option<SetupName>> {
         self.jobs.keys().map(|uid| self.scheduler.queue_of(uid).cloned()).collect()
     }
 }

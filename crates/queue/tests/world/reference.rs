@@ -28,7 +28,7 @@ pub fn admitted(world: &World) -> Expected {
             .filter(|job| job.not_before.is_none_or(|time| time <= world.now))
             .cloned()
             .collect();
-        waiting.sort_by_key(|job| (Reverse(job.priority), job.since, job.uid.clone()));
+        waiting.sort_by_key(|job| (Reverse(job.priority), job.waiting_since, job.uid.clone()));
         (name.clone(), (waiting, world.used(name)))
     });
     let left = world.quotas.iter().map(|(name, quota)| {
@@ -95,7 +95,7 @@ impl Expected {
                     limits.get(each).is_none_or(|limit| taken + amount <= limit)
                 };
                 amount == 0
-                    || there(&setup.room, used.amount(each))
+                    || there(&setup.quota, used.amount(each))
                         && left.is_none_or(|left| there(left, 0))
             })
     }
@@ -125,7 +125,7 @@ pub fn current(setups: &BTreeMap<SetupName, Setup>, name: &SetupName) -> SetupNa
 /// The setups that have replaced a setup, one after the other.
 fn successors(setups: &BTreeMap<SetupName, Setup>, name: &SetupName) -> Vec<SetupName> {
     let next = |name: &SetupName| {
-        let mut successors = setups.values().filter(|setup| has_place_of(setups, setup, name));
+        let mut successors = setups.values().filter(|setup| has_replaced(setups, setup, name));
         successors.next().map(|setup| setup.name.clone())
     };
     std::iter::successors(next(name), next).collect()
@@ -143,27 +143,27 @@ pub fn is_needed(world: &World, name: &SetupName) -> bool {
     let waiting = world.jobs.values().filter(|job| !job.finished);
     let waiting = waiting.filter(|job| !world.admitted().any(|(other, _)| other.uid == job.uid));
     let asked = waiting.flat_map(|job| match &job.queue {
-        QueueName::Any => Vec::new(),
+        QueueName::Unspecified => Vec::new(),
         QueueName::Named(name) => {
             vec![SetupName::new(&job.namespace, name), SetupName::new(super::HOME, name)]
         }
-        QueueName::Exactly(name) => vec![name.clone()],
+        QueueName::Qualified(name) => vec![name.clone()],
     });
     let mut starts = asked.chain(recorded).chain(setups.keys().cloned());
     let is_replaced = current(setups, name) != *name;
     is_replaced && starts.any(|start| successors(setups, &start).contains(name))
 }
 
-fn has_place_of(setups: &BTreeMap<SetupName, Setup>, setup: &Setup, replaced: &SetupName) -> bool {
-    let can_be_used = setup.mistake.is_none() && !setup.going;
+fn has_replaced(setups: &BTreeMap<SetupName, Setup>, setup: &Setup, replaced: &SetupName) -> bool {
+    let can_be_used = setup.problem.is_none() && !setup.terminating;
     setup.replaces.contains(replaced)
-        && !contradicts(setups, setup)
+        && !has_conflict(setups, setup)
         && (can_be_used || !setups.contains_key(replaced))
 }
 
 /// Whether a setup cannot replace what it names: its `replaces` is circular, or an
 /// older setup names the same.
-pub fn contradicts(setups: &BTreeMap<SetupName, Setup>, setup: &Setup) -> bool {
+pub fn has_conflict(setups: &BTreeMap<SetupName, Setup>, setup: &Setup) -> bool {
     let mut way = reachable(setups, &setup.name);
     way.insert(setup.name.clone());
     let is_older = |other: &&Setup| (other.created, &other.name) < (setup.created, &setup.name);
@@ -192,7 +192,7 @@ pub fn never_fits(job: &Workload, setup: &Setup, quota: &Resources) -> bool {
     let (least, _) = sizes(job, setup);
     let need = need(job, least);
     setup.max_size.is_some_and(|max_size| least > max_size)
-        || !need.fits(&setup.room)
+        || !need.fits(&setup.quota)
         || !need.fits(quota)
 }
 
@@ -202,7 +202,7 @@ fn sizes(job: &Workload, setup: &Setup) -> (u32, u32) {
 }
 
 fn need(job: &Workload, size: u32) -> Resources {
-    let mut need = job.once.clone();
-    (0..size).for_each(|_| need.add(&job.each));
+    let mut need = job.per_job.clone();
+    (0..size).for_each(|_| need.add(&job.per_node));
     need
 }

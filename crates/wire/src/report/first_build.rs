@@ -9,7 +9,7 @@ use super::{Drained, InstanceState, JobCounts, Report, Work};
 /// The single kind of report that such an agent sends.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-struct FirstReport {
+struct FirstBuildReport {
     rank: u32,
     wants_lead: bool,
     wants_work: Option<Vec<Work>>,
@@ -29,7 +29,7 @@ struct Brokers {
 pub(super) fn parse(text: &[u8]) -> Option<Report> {
     // An array would be read as one too.
     let report: Value = serde_json::from_slice(text).ok().filter(Value::is_object)?;
-    let report: FirstReport = serde_json::from_value(report).ok()?;
+    let report: FirstBuildReport = serde_json::from_value(report).ok()?;
     if let Some(known) = report.wants_work {
         return Some(Report::WorkWanted { known });
     }
@@ -54,7 +54,7 @@ mod tests {
 
     /// As agents of the first build have sent them.
     #[test]
-    fn reports_of_the_first_build_are_still_understood() {
+    fn reports_of_the_first_build_are_still_parsed() {
         let read = |text: &str| Report::parse(text.as_bytes()).unwrap();
         assert_eq!(
             read(r#"{"rank":3,"wantsLead":true,"programStarted":false}"#),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_report_of_any_build() {
+    fn malformed_reports_are_rejected() {
         for text in ["", "[]", "null", r#"{"report":"other"}"#, r#"{"rnak":1}"#] {
             assert!(Report::parse(text.as_bytes()).is_err(), "{text}");
         }

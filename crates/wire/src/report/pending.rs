@@ -51,7 +51,7 @@ impl PendingPage {
         let mut pages = Vec::new();
         let (mut page, mut bytes, mut offset) = (new_page(0), 0, 0);
         for job in jobs {
-            let job = job.bounded();
+            let job = job.without_oversized_attributes();
             let length = job.length();
             if bytes + length > MAX_BYTES && !page.jobs.is_empty() {
                 pages.push(std::mem::replace(&mut page, new_page(offset)));
@@ -72,7 +72,7 @@ impl PendingJob {
     }
 
     /// The job, without its attributes if they make it too large for a page.
-    fn bounded(mut self) -> PendingJob {
+    fn without_oversized_attributes(mut self) -> PendingJob {
         if self.length() > MAX_JOB_BYTES {
             self.attributes.clear();
         }
@@ -90,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn no_jobs_are_told_too() {
+    fn an_empty_list_is_one_empty_page() {
         let pages = PendingPage::split(3, Vec::new());
         assert_eq!(pages, [PendingPage { list: 3, ..PendingPage::default() }]);
     }
 
     #[test]
-    fn every_job_is_on_one_page_and_every_page_is_short() {
+    fn every_job_is_on_one_page_and_every_page_fits_a_request() {
         let jobs: Vec<_> = (0..1000).map(|id| job(id, &"x".repeat(id as usize))).collect();
         let pages = PendingPage::split(1, jobs.clone());
         assert!(pages.len() > 1);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_no_page_loses_its_attributes() {
+    fn a_job_too_large_for_a_page_loses_its_attributes() {
         let pages = PendingPage::split(1, vec![job(1, &"x".repeat(MAX_BYTES)), job(2, "1")]);
         assert_eq!(pages.len(), 1);
         assert!(pages[0].jobs[0].attributes.is_empty());

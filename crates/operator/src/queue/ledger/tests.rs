@@ -1,5 +1,5 @@
 use flux_operator_api::Reason;
-use flux_operator_queue::{InactiveReason, SetupMistake, SetupName};
+use flux_operator_queue::{InactiveReason, SetupName, SetupProblem};
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,34 +26,34 @@ fn setup(name: &str) -> flux_operator_api::FluxSetup {
     object("FluxSetup", name, json!({ "quota": { "nodes": "1" } }))
 }
 
-fn admitted(ledger: &mut Ledger) -> Vec<String> {
+fn admitted(ledger: &mut OperatorLedger) -> Vec<String> {
     let admit = ledger.cycle(NOW).admit;
     admit.into_iter().map(|admitted| admitted.admit.name.to_string()).collect()
 }
 
 #[test]
-fn a_job_that_panics_when_it_is_read_costs_that_job_alone() {
-    let ledger = std::sync::Mutex::new(Ledger::new("home", Metrics::new().queue().clone()));
+fn a_panic_while_reading_a_job_affects_only_that_job() {
+    let ledger = std::sync::Mutex::new(OperatorLedger::new("home", Metrics::new().queue().clone()));
     let put = |name: &str| ledger.lock().unwrap().put_job(&job(name), None);
     ledger.lock().unwrap().put_setup(&setup("default"));
-    put(PANICS);
+    put(PANICKING_NAME);
     put("sound");
     let mut ledger = ledger.lock().expect("the lock is poisoned");
     assert_eq!(admitted(&mut ledger), ["sound"]);
-    let facts = ledger.job(&PANICS.into(), None, NOW).unwrap();
-    let mistake = facts.standing.mistake().unwrap();
+    let facts = ledger.job(&PANICKING_NAME.into(), None, NOW).unwrap();
+    let mistake = facts.eligibility.refusal().unwrap();
     assert_eq!(mistake.reason, Reason::OperatorError);
     assert!(mistake.message.contains("on purpose"), "{}", mistake.message);
 }
 
 #[test]
-fn a_setup_that_panics_when_it_is_read_costs_its_own_queue_alone() {
-    let mut ledger = Ledger::new("home", Metrics::new().queue().clone());
-    ledger.put_setup(&setup(PANICS));
+fn a_panic_while_reading_a_setup_affects_only_its_queue() {
+    let mut ledger = OperatorLedger::new("home", Metrics::new().queue().clone());
+    ledger.put_setup(&setup(PANICKING_NAME));
     ledger.put_setup(&setup("default"));
     ledger.put_job(&job("sound"), None);
     assert_eq!(admitted(&mut ledger), ["sound"]);
-    let facts = ledger.setup(&SetupName::new("n", PANICS)).unwrap();
-    let unreadable = InactiveReason::Mistaken(SetupMistake::Unreadable);
+    let facts = ledger.setup(&SetupName::new("n", PANICKING_NAME)).unwrap();
+    let unreadable = InactiveReason::Unusable(SetupProblem::Unreadable);
     assert_eq!(facts.usage.inactive.unwrap().reason, unreadable);
 }

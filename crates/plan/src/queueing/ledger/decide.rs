@@ -2,41 +2,41 @@
 
 use std::sync::Arc;
 
-use flux_operator_queue::{Admit, Evict, EvictReason, Kind, Millis, SetupName, Uid};
+use flux_operator_queue::{Eviction, EvictionReason, Kind, Millis, NewAdmission, SetupName, Uid};
 
-use super::{Guard, Ledger, Standing, Writing};
+use super::{Eligibility, Guard, Ledger, PendingWrite};
 
 /// The decisions of a cycle.
 #[derive(Debug)]
-pub struct Decided {
+pub struct CycleActions {
     /// Admissions to write.
-    pub admit: Vec<Admitted>,
+    pub admit: Vec<AdmissionWrite>,
     /// Jobs to evict, since the last cycle.
-    pub evict: Vec<Evicted>,
+    pub evict: Vec<EvictionWrite>,
     /// Records to rewrite, because another setup has replaced the one they name.
-    pub rename: Vec<Renamed>,
+    pub rename: Vec<RenameWrite>,
     /// Setups whose status may have changed.
     pub changed: Vec<SetupName>,
     /// When to run the next cycle, if nothing changes before.
-    pub wake: Option<Millis>,
+    pub wake_at: Option<Millis>,
 }
 
 /// An admission to write.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct AdmissionWrite {
     /// The admission.
-    pub admit: Admit,
+    pub admit: NewAdmission,
     /// The resource version that was decided on.
     pub version: u64,
     /// Since when the job has waited.
     pub since: Millis,
     /// When the quota became free, if it was in use before.
-    pub freed: Option<Millis>,
+    pub freed_at: Option<Millis>,
 }
 
 /// A job to evict.
 #[derive(Debug)]
-pub struct Evicted {
+pub struct EvictionWrite {
     /// Its uid.
     pub uid: Uid,
     /// The resource version that was decided on.
@@ -50,12 +50,12 @@ pub struct Evicted {
     /// The setup in whose queue it counts.
     pub queue: Option<SetupName>,
     /// The reason.
-    pub reason: EvictReason,
+    pub reason: EvictionReason,
 }
 
 /// A record to rewrite, so that it names another setup.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Renamed {
+pub struct RenameWrite {
     /// The uid of the job.
     pub uid: Uid,
     /// The kind of the job.
@@ -72,44 +72,49 @@ pub struct Renamed {
 
 impl<G: Guard> Ledger<G> {
     /// Runs a cycle. Its admissions count from now on.
-    pub fn cycle(&mut self, now: Millis) -> Decided {
+    pub fn cycle(&mut self, now: Millis) -> CycleActions {
         self.read_setups();
         let cycle = self.scheduler.cycle(now);
         let admit = cycle.admit.into_iter().filter_map(|admit| {
-            let known = self.known.get_mut(&admit.uid)?;
-            known.writing = Some(Writing { version: known.version, refused: false });
-            let freed = self.freed.get(&admit.admission.queue).copied();
-            Some(Admitted { version: known.version, since: known.since, freed, admit })
+            let known = self.entries.get_mut(&admit.uid)?;
+            known.pending_write = Some(PendingWrite { version: known.version, refused: false });
+            let freed = self.freed_at.get(&admit.admission.queue).copied();
+            Some(AdmissionWrite {
+                version: known.version,
+                since: known.since,
+                freed_at: freed,
+                admit,
+            })
         });
         let admit = admit.collect();
-        self.freed.clear();
+        self.freed_at.clear();
         let mut evict = Vec::new();
-        for Evict { uid, reason } in cycle.evict {
-            let Some(known) = self.known.get_mut(&uid) else { continue };
+        for Eviction { uid, reason } in cycle.evict {
+            let Some(known) = self.entries.get_mut(&uid) else { continue };
             if known.evicted.replace(reason).is_none() {
                 let queue = self.scheduler.queue_of(&uid).cloned();
                 let (namespace, name) = (known.namespace.clone(), known.name.clone());
                 let (kind, version) = (known.kind, known.version);
-                evict.push(Evicted { uid, version, kind, namespace, name, queue, reason });
+                evict.push(EvictionWrite { uid, version, kind, namespace, name, queue, reason });
             }
         }
         let rename = self.rename();
         let mut changed = self.scheduler.take_changed();
-        changed.extend(self.counted.drain());
-        if std::mem::take(&mut self.reread) {
+        changed.extend(self.running_changed.drain());
+        if std::mem::take(&mut self.was_reread) {
             changed = self.setups.keys().cloned().collect();
         }
-        Decided { admit, evict, rename, changed, wake: cycle.wake }
+        CycleActions { admit, evict, rename, changed, wake_at: cycle.wake_at }
     }
 
     /// The records to rewrite, each once for a resource version: a write that fails because
     /// the object has changed is decided again when the watch shows the change.
-    fn rename(&mut self) -> Vec<Renamed> {
+    fn rename(&mut self) -> Vec<RenameWrite> {
         let mut rename = Vec::new();
         for (uid, queue) in self.scheduler.outdated_records() {
-            let Some(known) = self.known.get(uid) else { continue };
+            let Some(known) = self.entries.get(uid) else { continue };
             if self.renaming.insert(uid.clone(), known.version) != Some(known.version) {
-                rename.push(Renamed {
+                rename.push(RenameWrite {
                     uid: uid.clone(),
                     kind: known.kind,
                     namespace: known.namespace.clone(),
@@ -129,11 +134,11 @@ impl<G: Guard> Ledger<G> {
 
     /// The write of an admission was refused, because the object has changed or does not exist
     /// any more. The admission is reverted as soon as the watch has shown that.
-    pub fn refused(&mut self, uid: &Uid) {
-        let Some(known) = self.known.get_mut(uid) else { return };
-        let Some(writing) = &mut known.writing else { return };
+    pub fn admission_refused(&mut self, uid: &Uid) {
+        let Some(known) = self.entries.get_mut(uid) else { return };
+        let Some(writing) = &mut known.pending_write else { return };
         if known.version > writing.version {
-            self.take_back(uid);
+            self.revert_admission(uid);
         } else {
             writing.refused = true;
         }
@@ -143,9 +148,9 @@ impl<G: Guard> Ledger<G> {
     /// not exist any more. It is decided again when the watch has shown that.
     ///
     /// Returns whether the watch has shown it already, so that it can be decided now.
-    pub fn record_unchanged(&mut self, uid: &Uid, version: u64) -> bool {
+    pub fn record_write_failed(&mut self, uid: &Uid, version: u64) -> bool {
         // A new name is decided again for each resource version anyway.
-        let Some(known) = self.known.get_mut(uid) else { return false };
+        let Some(known) = self.entries.get_mut(uid) else { return false };
         let is_shown = known.version > version;
         if known.evicted.is_some() && is_shown {
             known.evicted = None;
@@ -157,18 +162,18 @@ impl<G: Guard> Ledger<G> {
     }
 
     /// Reverts an admission that was not written, and never will be.
-    pub fn take_back(&mut self, uid: &Uid) {
-        let Some(known) = self.known.get_mut(uid) else { return };
-        if known.writing.take().is_none() {
+    pub fn revert_admission(&mut self, uid: &Uid) {
+        let Some(known) = self.entries.get_mut(uid) else { return };
+        if known.pending_write.take().is_none() {
             return;
         }
-        match known.standing {
-            Standing::Queued | Standing::Foreign => self.scheduler.undo(uid),
+        match known.eligibility {
+            Eligibility::Queued | Eligibility::ManagedElsewhere => self.scheduler.undo(uid),
             // It was kept only because it might have been admitted.
-            Standing::Mistaken(_) | Standing::Unreadable(_) if !known.admitted => {
+            Eligibility::Refused(_) | Eligibility::Unreadable(_) if !known.admitted => {
                 self.scheduler.remove(uid);
             }
-            Standing::Mistaken(_) | Standing::Unreadable(_) => {}
+            Eligibility::Refused(_) | Eligibility::Unreadable(_) => {}
         }
     }
 }

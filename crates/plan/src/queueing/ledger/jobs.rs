@@ -7,14 +7,14 @@ use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_queue::{Kind, Millis, SetupName, Uid, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Guard, Known, Ledger, Standing, uid_of};
+use super::{Eligibility, Guard, Ledger, LedgerEntry, uid_of};
 use crate::queueing::minicluster::belongs_to;
-use crate::queueing::workload::{self, Beside, Mistake};
+use crate::queueing::workload::{self, JobContext, JobRefusal};
 use crate::verdict::find;
 
 /// What a put object has changed, for metrics and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum LedgerChange {
     /// Nothing that is counted.
     None,
     /// The job has finished; it was admitted by this setup.
@@ -24,14 +24,14 @@ pub enum Change {
 }
 
 /// The result of reading an object for a queue.
-enum Reading {
+enum JobReading {
     /// A job for a queue.
     Queued(Workload),
     /// Another controller manages it.
-    Foreign,
-    Mistaken(Mistake),
+    ManagedElsewhere,
+    Refused(JobRefusal),
     /// Reading it panicked; with the quota of its record, if it has one.
-    Unreadable(Mistake, Option<Workload>),
+    Unreadable(JobRefusal, Option<Workload>),
 }
 
 impl<G: Guard> Ledger<G> {
@@ -41,13 +41,13 @@ impl<G: Guard> Ledger<G> {
         job: &FluxJob,
         minicluster: Option<&MiniCluster>,
         now: Millis,
-    ) -> Change {
-        let class_value = self.classes.get(&job.spec.priority_class_name).copied();
-        let beside = Beside { minicluster, class_value };
+    ) -> LedgerChange {
+        let class_value = self.priority_classes.get(&job.spec.priority_class_name).copied();
+        let beside = JobContext { minicluster, class_value };
         let reading = match self.guard.read(&job.metadata, || workload::of_job(job, beside)) {
-            Ok(Ok(Some(workload))) => Reading::Queued(workload),
-            Ok(Ok(None)) => Reading::Foreign,
-            Ok(Err(mistake)) => Reading::Mistaken(mistake),
+            Ok(Ok(Some(workload))) => JobReading::Queued(workload),
+            Ok(Ok(None)) => JobReading::ManagedElsewhere,
+            Ok(Err(mistake)) => JobReading::Refused(mistake),
             Err(panic) => self.unreadable(&job.metadata, &panic, || workload::of_job_record(job)),
         };
         let change = self.put(Kind::FluxJob, &job.metadata, reading, now);
@@ -56,14 +56,14 @@ impl<G: Guard> Ledger<G> {
     }
 
     /// Adds or updates a MiniCluster, which may name a queue itself.
-    pub fn put_minicluster(&mut self, minicluster: &MiniCluster, now: Millis) -> Change {
+    pub fn put_minicluster(&mut self, minicluster: &MiniCluster, now: Millis) -> LedgerChange {
         let metadata = &minicluster.metadata;
         let read = self.guard.read(metadata, || workload::of_minicluster(minicluster));
         let reading = match read {
-            Ok(Some(workload)) => Reading::Queued(workload),
+            Ok(Some(workload)) => JobReading::Queued(workload),
             Ok(None) => {
                 self.remove(&uid_of(minicluster), now);
-                return Change::None;
+                return LedgerChange::None;
             }
             Err(panic) => {
                 self.unreadable(metadata, &panic, || workload::of_minicluster_record(minicluster))
@@ -80,89 +80,95 @@ impl<G: Guard> Ledger<G> {
         metadata: &ObjectMeta,
         panic: &str,
         record: impl FnOnce() -> Option<Workload>,
-    ) -> Reading {
+    ) -> JobReading {
         let admitted = self.guard.read(metadata, record).ok().flatten();
-        Reading::Unreadable(workload::unreadable(panic), admitted)
+        JobReading::Unreadable(workload::unreadable(panic), admitted)
     }
 
-    fn put(&mut self, kind: Kind, metadata: &ObjectMeta, reading: Reading, now: Millis) -> Change {
+    fn put(
+        &mut self,
+        kind: Kind,
+        metadata: &ObjectMeta,
+        reading: JobReading,
+        now: Millis,
+    ) -> LedgerChange {
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
         let uid = Uid(text(&metadata.uid));
         let version = version_of(metadata);
-        let is_new = !self.known.contains_key(&uid);
-        let known = self.known.entry(uid.clone()).or_insert_with(|| {
-            Box::new(Known {
+        let is_new = !self.entries.contains_key(&uid);
+        let known = self.entries.entry(uid.clone()).or_insert_with(|| {
+            Box::new(LedgerEntry {
                 kind,
                 namespace: text(&metadata.namespace),
                 name: text(&metadata.name),
                 version,
-                standing: Standing::Queued,
+                eligibility: Eligibility::Queued,
                 since: 0,
                 admitted: false,
                 finished: false,
                 evicted: None,
                 eviction_refused: false,
-                writing: None,
+                pending_write: None,
             })
         });
         if version < known.version {
-            return Change::None;
+            return LedgerChange::None;
         }
         if version > known.version && std::mem::take(&mut known.eviction_refused) {
             known.evicted = None;
             self.scheduler.undo(&uid);
         }
         known.version = version;
-        let (standing, workload) = match reading {
-            Reading::Queued(workload) => (Standing::Queued, Some(workload)),
-            Reading::Foreign => {
-                known.standing = Standing::Foreign;
+        let (stage, workload) = match reading {
+            JobReading::Queued(workload) => (Eligibility::Queued, Some(workload)),
+            JobReading::ManagedElsewhere => {
+                known.eligibility = Eligibility::ManagedElsewhere;
                 self.scheduler.remove(&uid);
-                return Change::None;
+                return LedgerChange::None;
             }
-            Reading::Mistaken(mistake) => (Standing::Mistaken(Box::new(mistake)), None),
-            Reading::Unreadable(mistake, workload) => {
-                (Standing::Unreadable(Box::new(mistake)), workload)
+            JobReading::Refused(mistake) => (Eligibility::Refused(Box::new(mistake)), None),
+            JobReading::Unreadable(mistake, workload) => {
+                (Eligibility::Unreadable(Box::new(mistake)), workload)
             }
         };
-        let mut change = Change::None;
-        if let Standing::Unreadable(mistake) = &standing
-            && known.standing != standing
+        let mut change = LedgerChange::None;
+        if let Eligibility::Unreadable(mistake) = &stage
+            && known.eligibility != stage
         {
-            change = Change::Unreadable(mistake.message.clone());
+            change = LedgerChange::Unreadable(mistake.message.clone());
         }
-        known.standing = standing;
+        known.eligibility = stage;
         let finished = workload.as_ref().is_some_and(|workload| workload.finished);
         let has_room = workload.as_ref().is_some_and(|it| it.admission.is_some()) && !finished;
-        if let Some(writing) = known.writing
+        if let Some(writing) = known.pending_write
             && (has_room || finished || writing.refused && version > writing.version)
         {
-            known.writing = None;
+            known.pending_write = None;
             if !has_room {
                 self.scheduler.undo(&uid);
             }
         }
         let Some(workload) = workload else {
             // A job that is admitted, or may be in a moment, counts until it has finished.
-            if !known.admitted && known.writing.is_none() {
+            if !known.admitted && known.pending_write.is_none() {
                 self.scheduler.remove(&uid);
             }
             return change;
         };
-        known.since = workload.since;
+        known.since = workload.waiting_since;
         if known.admitted && !has_room {
             known.evicted = None;
             if let Some(queue) = self.scheduler.queue_of(&uid) {
-                self.freed.entry(queue.clone()).or_insert(now);
+                self.freed_at.entry(queue.clone()).or_insert(now);
             }
         }
         if finished && !known.finished && !is_new {
-            change = Change::Finished(workload.admission.as_ref().map(|it| it.queue.clone()));
+            change = LedgerChange::Finished(workload.admission.as_ref().map(|it| it.queue.clone()));
         }
         (known.admitted, known.finished) = (has_room, finished);
         // Each name is stored once.
         let (namespace, name) = (known.namespace.clone(), known.name.clone());
-        let uid = self.known.get_key_value(&uid).map_or(uid, |(kept, _)| kept.clone());
+        let uid = self.entries.get_key_value(&uid).map_or(uid, |(kept, _)| kept.clone());
         self.scheduler.put(Workload { uid, namespace, name, ..workload });
         change
     }
@@ -175,17 +181,17 @@ impl<G: Guard> Ledger<G> {
         let changed =
             if runs { self.running.insert(uid.clone()) } else { self.running.remove(uid) };
         if changed && let Some(queue) = self.scheduler.queue_of(uid) {
-            self.counted.insert(queue.clone());
+            self.running_changed.insert(queue.clone());
         }
     }
 
     /// Removes a job or MiniCluster.
     pub fn remove(&mut self, uid: &Uid, now: Millis) {
-        let Some(known) = self.known.remove(uid) else { return };
+        let Some(known) = self.entries.remove(uid) else { return };
         if known.admitted
             && let Some(queue) = self.scheduler.queue_of(uid)
         {
-            self.freed.entry(queue.clone()).or_insert(now);
+            self.freed_at.entry(queue.clone()).or_insert(now);
         }
         self.running.remove(uid);
         self.renaming.remove(uid);
@@ -194,18 +200,18 @@ impl<G: Guard> Ledger<G> {
 
     /// Removes all objects of a kind except for these.
     pub fn retain(&mut self, kind: Kind, left: &HashSet<Uid>, now: Millis) {
-        let is_gone = |uid: &Uid, known: &Known| known.kind == kind && !left.contains(uid);
-        let gone = self.known.iter().filter(|(uid, known)| is_gone(uid, known));
-        let gone: Vec<Uid> = gone.map(|(uid, _)| uid.clone()).collect();
-        gone.iter().for_each(|uid| self.remove(uid, now));
+        let is_gone = |uid: &Uid, known: &LedgerEntry| known.kind == kind && !left.contains(uid);
+        let deleted = self.entries.iter().filter(|(uid, known)| is_gone(uid, known));
+        let deleted: Vec<Uid> = deleted.map(|(uid, _)| uid.clone()).collect();
+        deleted.iter().for_each(|uid| self.remove(uid, now));
     }
 
     /// Sets the value of a PriorityClass; None if it was deleted. Jobs that name it have to be
     /// put again.
-    pub fn put_class(&mut self, name: &str, value: Option<i32>) {
+    pub fn put_priority_class(&mut self, name: &str, value: Option<i32>) {
         match value {
-            Some(value) => drop(self.classes.insert(name.to_owned(), value)),
-            None => drop(self.classes.remove(name)),
+            Some(value) => drop(self.priority_classes.insert(name.to_owned(), value)),
+            None => drop(self.priority_classes.remove(name)),
         }
     }
 }

@@ -17,9 +17,9 @@
 //! only that object becomes [`Eligibility::Unreadable`], and everything else stays as it was.
 
 mod decide;
-mod facts;
 mod guard;
 mod jobs;
+mod queries;
 mod setups;
 #[cfg(test)]
 mod tests;
@@ -28,94 +28,96 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use flux_operator_api::FluxSetup;
-use flux_operator_queue::{EvictReason, Kind, Millis, Resources, Scheduler, Setup, SetupName, Uid};
+use flux_operator_queue::{
+    EvictionReason, Kind, Millis, Resources, Scheduler, Setup, SetupName, Uid,
+};
 use kube::ResourceExt;
 
-use super::workload::Mistake;
+use super::workload::JobRefusal;
 
-pub use decide::{Admitted, Decided, Evicted, Renamed};
-pub use facts::{Identity, JobFacts, SetupFacts};
+pub use decide::{AdmissionWrite, CycleActions, EvictionWrite, RenameWrite};
 pub use guard::{Guard, Unguarded};
-pub use jobs::Change;
+pub use jobs::LedgerChange;
+pub use queries::{JobIdentity, JobQueueState, SetupQueueState};
 
 /// Labels of namespaces, by their names.
-pub type Labels = BTreeMap<Arc<str>, BTreeMap<String, String>>;
+pub type NamespaceLabels = BTreeMap<Arc<str>, BTreeMap<String, String>>;
 
 /// The state of all queues.
 #[derive(Debug)]
 pub struct Ledger<G = Unguarded> {
     guard: G,
     scheduler: Scheduler,
-    home: String,
+    operator_namespace: String,
     // Boxed, because a hash map allocates about twice as many entries as it has.
-    known: HashMap<Uid, Box<Known>>,
+    entries: HashMap<Uid, Box<LedgerEntry>>,
     /// Those of them whose command is running.
     running: HashSet<Uid>,
     /// Values of PriorityClasses, by their names.
-    classes: HashMap<String, i32>,
-    namespaces: Labels,
+    priority_classes: HashMap<String, i32>,
+    namespaces: NamespaceLabels,
     /// The capacity of nodes, by the setup that takes its quota from it.
     nodes: HashMap<SetupName, Resources>,
     setups: BTreeMap<SetupName, Arc<FluxSetup>>,
     /// The setups as the scheduler has them.
-    read: BTreeMap<SetupName, Setup>,
+    rules: BTreeMap<SetupName, Setup>,
     /// Something has changed that setups are read with.
-    unread: bool,
+    is_outdated: bool,
     /// All setups were read again since the last cycle.
-    reread: bool,
+    was_reread: bool,
     /// Setups whose number of running jobs has changed since the last cycle.
-    counted: HashSet<SetupName>,
+    running_changed: HashSet<SetupName>,
     /// When quota became free since the last cycle.
-    freed: HashMap<SetupName, Millis>,
+    freed_at: HashMap<SetupName, Millis>,
     /// Records to rewrite, with the resource version for which that was decided.
     renaming: HashMap<Uid, u64>,
 }
 
 /// What is known of a job besides what the scheduler knows.
 #[derive(Debug)]
-struct Known {
+struct LedgerEntry {
     kind: Kind,
     namespace: Arc<str>,
     name: Arc<str>,
     /// The resource version that was put last. Versions grow.
     version: u64,
-    standing: Standing,
+    eligibility: Eligibility,
     since: Millis,
     admitted: bool,
     finished: bool,
-    evicted: Option<EvictReason>,
+    evicted: Option<EvictionReason>,
     /// The API server refused the eviction. It is decided again when the watch shows the
     /// change.
     eviction_refused: bool,
-    writing: Option<Writing>,
+    pending_write: Option<PendingWrite>,
 }
 
 /// Whether a job can be queued.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Standing {
+pub enum Eligibility {
     /// It can: it waits, is admitted, or has finished.
     Queued,
     /// It cannot be queued.
-    Mistaken(Box<Mistake>),
+    Refused(Box<JobRefusal>),
     /// Another controller manages it.
-    Foreign,
+    ManagedElsewhere,
     /// Reading it panicked. The quota in its record is counted.
-    Unreadable(Box<Mistake>),
+    Unreadable(Box<JobRefusal>),
 }
 
-impl Standing {
+impl Eligibility {
     /// Why a job cannot be queued, if it cannot.
-    pub fn mistake(&self) -> Option<&Mistake> {
+    pub fn refusal(&self) -> Option<&JobRefusal> {
         match self {
-            Standing::Mistaken(mistake) | Standing::Unreadable(mistake) => Some(mistake),
-            Standing::Queued | Standing::Foreign => None,
+            Eligibility::Refused(mistake) | Eligibility::Unreadable(mistake) => Some(mistake),
+            Eligibility::Queued | Eligibility::ManagedElsewhere => None,
         }
     }
 }
 
 /// An admission that is being written, for this resource version.
 #[derive(Clone, Copy, Debug)]
-struct Writing {
+struct PendingWrite {
     version: u64,
     /// The API server refused it. The job is decided on again when the watch shows
     /// the change.
@@ -136,18 +138,18 @@ impl<G: Guard> Ledger<G> {
         Ledger {
             guard,
             scheduler: Scheduler::new(home),
-            home: home.to_owned(),
-            known: HashMap::new(),
+            operator_namespace: home.to_owned(),
+            entries: HashMap::new(),
             running: HashSet::new(),
-            classes: HashMap::new(),
-            namespaces: Labels::new(),
+            priority_classes: HashMap::new(),
+            namespaces: NamespaceLabels::new(),
             nodes: HashMap::new(),
             setups: BTreeMap::new(),
-            read: BTreeMap::new(),
-            unread: false,
-            reread: false,
-            counted: HashSet::new(),
-            freed: HashMap::new(),
+            rules: BTreeMap::new(),
+            is_outdated: false,
+            was_reread: false,
+            running_changed: HashSet::new(),
+            freed_at: HashMap::new(),
             renaming: HashMap::new(),
         }
     }

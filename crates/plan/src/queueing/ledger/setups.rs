@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use flux_operator_api::FluxSetup;
-use flux_operator_queue::{NamespaceRoom, Resources, Setup, SetupName};
+use flux_operator_queue::{NamespaceQuota, Resources, Setup, SetupName};
 
 use super::{Guard, Ledger, setup_name};
-use crate::queueing::setup::{self, Around};
+use crate::queueing::setup::{self, SetupContext};
 
 impl<G: Guard> Ledger<G> {
     /// Adds or updates a setup. Returns whether anything relevant has changed.
@@ -22,20 +22,20 @@ impl<G: Guard> Ledger<G> {
             return false;
         }
         self.setups.insert(name, Arc::new(setup.clone()));
-        self.unread = true;
+        self.is_outdated = true;
         true
     }
 
     /// Removes a setup.
     pub fn remove_setup(&mut self, name: &SetupName) {
-        self.unread |= self.setups.remove(name).is_some();
+        self.is_outdated |= self.setups.remove(name).is_some();
     }
 
     /// Removes all setups except for these.
     pub fn retain_setups(&mut self, left: &HashSet<SetupName>) {
-        let gone: Vec<SetupName> =
+        let deleted: Vec<SetupName> =
             self.setups.keys().filter(|name| !left.contains(name)).cloned().collect();
-        gone.iter().for_each(|name| self.remove_setup(name));
+        deleted.iter().for_each(|name| self.remove_setup(name));
     }
 
     /// Sets the labels of a namespace; None if it was deleted.
@@ -44,17 +44,17 @@ impl<G: Guard> Ledger<G> {
             Some(labels) => self.namespaces.insert(name.into(), labels),
             None => self.namespaces.remove(name),
         };
-        self.unread |= before != labels;
+        self.is_outdated |= before != labels;
     }
 
     /// Sets what the ResourceQuotas of a namespace leave.
-    pub fn put_namespace_room(&mut self, namespace: &str, room: NamespaceRoom) {
-        self.scheduler.put_namespace_room(namespace, room);
+    pub fn put_namespace_quota(&mut self, namespace: &str, quota: NamespaceQuota) {
+        self.scheduler.put_namespace_quota(namespace, quota);
     }
 
     /// Sets the capacity of nodes, for the setups that take their quota from it.
-    pub fn put_nodes(&mut self, nodes: HashMap<SetupName, Resources>) {
-        self.unread |= self.nodes != nodes;
+    pub fn put_node_capacity(&mut self, nodes: HashMap<SetupName, Resources>) {
+        self.is_outdated |= self.nodes != nodes;
         self.nodes = nodes;
     }
 
@@ -62,23 +62,23 @@ impl<G: Guard> Ledger<G> {
     /// replace another. A cycle does so first. Returns the setups that can no longer be read,
     /// each with the message of the panic.
     pub fn read_setups(&mut self) -> Vec<(SetupName, String)> {
-        if !std::mem::take(&mut self.unread) {
+        if !std::mem::take(&mut self.is_outdated) {
             return Vec::new();
         }
         let mut unreadable = Vec::new();
         let mut read = BTreeMap::new();
         for (name, setup) in &self.setups {
-            let around = Around {
-                home: &self.home,
+            let around = SetupContext {
+                operator_namespace: &self.operator_namespace,
                 namespaces: &self.namespaces,
-                nodes: self.nodes.get(name),
+                node_capacity: self.nodes.get(name),
             };
-            let before = self.read.get(name);
+            let before = self.rules.get(name);
             let now = match self.guard.read(&setup.metadata, || setup::read(setup, around)) {
                 Ok(now) => now,
                 Err(panic) => {
                     let now = setup::unreadable(setup, &panic);
-                    if before.and_then(|before| before.mistake.as_ref()) != now.mistake.as_ref() {
+                    if before.and_then(|before| before.problem.as_ref()) != now.problem.as_ref() {
                         unreadable.push((name.clone(), panic));
                     }
                     now
@@ -89,11 +89,11 @@ impl<G: Guard> Ledger<G> {
             }
             read.insert(name.clone(), now);
         }
-        for gone in self.read.keys().filter(|name| !read.contains_key(name)) {
-            self.scheduler.remove_setup(gone);
+        for deleted in self.rules.keys().filter(|name| !read.contains_key(name)) {
+            self.scheduler.remove_setup(deleted);
         }
-        self.read = read;
-        self.reread = true;
+        self.rules = read;
+        self.was_reread = true;
         unreadable
     }
 
@@ -103,7 +103,7 @@ impl<G: Guard> Ledger<G> {
     }
 
     /// A setup as the scheduler has it.
-    pub fn read(&self, name: &SetupName) -> Option<&Setup> {
-        self.read.get(name)
+    pub fn setup_rules(&self, name: &SetupName) -> Option<&Setup> {
+        self.rules.get(name)
     }
 }

@@ -39,7 +39,7 @@ fn job(name: &str, version: u64, status: Value) -> FluxJob {
 }
 
 /// The status of a job that has the only node.
-fn with_room() -> Value {
+fn with_quota() -> Value {
     let admission = json!({ "queue": "n/default", "size": 1, "resources": { "nodes": "1" },
         "time": "2026-01-01T00:00:01Z" });
     json!({ "admission": admission })
@@ -51,40 +51,40 @@ fn put(ledger: &mut Ledger, name: &str, version: u64, status: Value) {
 
 /// The jobs that are admitted now, each with the resource version that was decided on.
 fn admitted(ledger: &mut Ledger) -> Vec<(String, u64)> {
-    let name = |admitted: Admitted| (admitted.admit.name.to_string(), admitted.version);
+    let name = |admitted: AdmissionWrite| (admitted.admit.name.to_string(), admitted.version);
     ledger.cycle(NOW).admit.into_iter().map(name).collect()
 }
 
 #[test]
-fn q8_an_admission_that_is_refused_is_taken_back_when_the_watch_shows_why() {
+fn q8_a_refused_admission_is_reverted_when_the_watch_shows_why() {
     let mut ledger = ledger();
     put(&mut ledger, "a", 1, json!({}));
     assert_eq!(admitted(&mut ledger), [("a".to_owned(), 1)]);
-    ledger.refused(&"a".into());
+    ledger.admission_refused(&"a".into());
     assert_eq!(admitted(&mut ledger), [], "it was tried again with the same version");
     put(&mut ledger, "a", 2, json!({}));
     assert_eq!(admitted(&mut ledger), [("a".to_owned(), 2)]);
     // The watch may be faster than the answer.
     put(&mut ledger, "a", 3, json!({}));
     assert_eq!(admitted(&mut ledger), []);
-    ledger.refused(&"a".into());
+    ledger.admission_refused(&"a".into());
     assert_eq!(admitted(&mut ledger), [("a".to_owned(), 3)]);
 }
 
 #[test]
-fn q8_a_refusal_of_what_was_written_all_the_same_takes_nothing_back() {
+fn q8_a_refusal_after_a_successful_write_reverts_nothing() {
     let mut ledger = ledger();
     put(&mut ledger, "a", 1, json!({}));
     admitted(&mut ledger);
     // The first attempt succeeded and its response was lost; the second is refused.
-    ledger.refused(&"a".into());
-    put(&mut ledger, "a", 2, with_room());
+    ledger.admission_refused(&"a".into());
+    put(&mut ledger, "a", 2, with_quota());
     put(&mut ledger, "b", 3, json!({}));
     assert_eq!(admitted(&mut ledger), []);
 }
 
 #[test]
-fn q16_an_eviction_that_the_api_server_did_not_take_is_decided_again() {
+fn q16_an_eviction_that_the_api_server_refused_is_decided_again() {
     let spec = json!({ "quota": { "nodes": "1" }, "stopPolicy": "HoldAndDrain" });
     let (mut ledger, _) = with_setups(&[("q", &[], spec)]);
     put(&mut ledger, "a", 1, admitted_by("q"));
@@ -93,56 +93,56 @@ fn q16_an_eviction_that_the_api_server_did_not_take_is_decided_again() {
     };
     assert_eq!(evicted(&mut ledger), [1]);
     assert_eq!(evicted(&mut ledger), [0_u64; 0]);
-    assert!(!ledger.record_unchanged(&"a".into(), 1));
+    assert!(!ledger.record_write_failed(&"a".into(), 1));
     assert_eq!(evicted(&mut ledger), [0_u64; 0], "it was tried again with the same version");
     put(&mut ledger, "a", 2, admitted_by("q"));
     assert_eq!(evicted(&mut ledger), [2]);
     // The watch may be faster than the answer.
     put(&mut ledger, "a", 3, admitted_by("q"));
-    assert!(ledger.record_unchanged(&"a".into(), 2));
+    assert!(ledger.record_write_failed(&"a".into(), 2));
     assert_eq!(evicted(&mut ledger), [3]);
 }
 
 #[test]
-fn q13_room_is_given_on_as_soon_as_a_job_has_ended() {
+fn q13_quota_is_granted_again_as_soon_as_a_job_has_finished() {
     let mut ledger = ledger();
-    put(&mut ledger, "a", 1, with_room());
+    put(&mut ledger, "a", 1, with_quota());
     put(&mut ledger, "b", 2, json!({}));
     assert_eq!(admitted(&mut ledger), []);
-    let mut ended = with_room();
-    ended["finishTime"] = json!("2026-01-01T00:00:09Z");
-    put(&mut ledger, "a", 3, ended);
+    let mut finished = with_quota();
+    finished["finishTime"] = json!("2026-01-01T00:00:09Z");
+    put(&mut ledger, "a", 3, finished);
     let admit = ledger.cycle(NOW).admit;
     assert_eq!(&*admit[0].admit.name, "b");
-    assert_eq!(admit[0].freed, Some(NOW), "the time at which quota became free is not known");
+    assert_eq!(admit[0].freed_at, Some(NOW), "the time at which quota became free is not known");
 }
 
 #[test]
-fn what_has_finished_is_counted_once_and_only_if_it_was_known_before() {
+fn a_finished_job_is_counted_once_and_only_if_it_was_known_before() {
     let mut ledger = ledger();
-    put(&mut ledger, "a", 1, with_room());
-    let mut status = with_room();
+    put(&mut ledger, "a", 1, with_quota());
+    let mut status = with_quota();
     status["finishTime"] = json!("2026-01-01T00:00:09Z");
     let finished = |name: &str| job(name, 2, status.clone());
     let queue = SetupName::new("n", "default");
-    assert_eq!(ledger.put_job(&finished("a"), None, NOW), Change::Finished(Some(queue)));
-    assert_eq!(ledger.put_job(&finished("a"), None, NOW), Change::None);
-    assert_eq!(ledger.put_job(&finished("before"), None, NOW), Change::None);
+    assert_eq!(ledger.put_job(&finished("a"), None, NOW), LedgerChange::Finished(Some(queue)));
+    assert_eq!(ledger.put_job(&finished("a"), None, NOW), LedgerChange::None);
+    assert_eq!(ledger.put_job(&finished("before"), None, NOW), LedgerChange::None);
 }
 
 #[test]
-fn q29_what_is_older_than_a_record_does_not_undo_it() {
+fn q29_an_older_object_does_not_undo_a_record() {
     let mut ledger = ledger();
-    put(&mut ledger, "a", 5, with_room());
+    put(&mut ledger, "a", 5, with_quota());
     put(&mut ledger, "a", 4, json!({}));
     put(&mut ledger, "b", 6, json!({}));
     assert_eq!(admitted(&mut ledger), []);
 }
 
 #[test]
-fn what_went_unseen_is_forgotten_when_all_is_listed_again() {
+fn objects_deleted_unobserved_are_removed_when_all_are_listed_again() {
     let mut ledger = ledger();
-    put(&mut ledger, "a", 1, with_room());
+    put(&mut ledger, "a", 1, with_quota());
     put(&mut ledger, "b", 2, json!({}));
     ledger.retain(Kind::FluxJob, &["b".into()].into(), NOW);
     assert_eq!(admitted(&mut ledger), [("b".to_owned(), 2)]);
@@ -150,21 +150,21 @@ fn what_went_unseen_is_forgotten_when_all_is_listed_again() {
     put(&mut ledger, "c", 3, json!({}));
     admitted(&mut ledger);
     let why = ledger.job(&"c".into(), None, NOW).unwrap().waiting.unwrap();
-    assert_eq!(why.reason, flux_operator_queue::Reason::NoQueue);
+    assert_eq!(why.reason, flux_operator_queue::WaitReason::NoQueue);
 }
 
 #[test]
-fn a_mistake_is_told_and_takes_no_room() {
+fn a_refused_job_is_reported_and_uses_no_quota() {
     let mut ledger = ledger();
     let mut bad = job("bad", 1, json!({}));
     bad.spec.priority_class_name = "none".into();
     ledger.put_job(&bad, None, NOW);
     assert_eq!(admitted(&mut ledger), []);
-    let standing = |ledger: &Ledger| ledger.job(&"bad".into(), None, NOW).unwrap().standing;
-    assert!(matches!(standing(&ledger), Standing::Mistaken(_)));
-    ledger.put_class("none", Some(7));
+    let stage = |ledger: &Ledger| ledger.job(&"bad".into(), None, NOW).unwrap().eligibility;
+    assert!(matches!(stage(&ledger), Eligibility::Refused(_)));
+    ledger.put_priority_class("none", Some(7));
     ledger.put_job(&bad, None, NOW);
-    assert_eq!(standing(&ledger), Standing::Queued);
+    assert_eq!(stage(&ledger), Eligibility::Queued);
     assert_eq!(admitted(&mut ledger).len(), 1);
 }
 
@@ -196,9 +196,9 @@ fn with_setups(setups: &[(&str, &[&str], Value)]) -> (Ledger, Vec<FluxSetup>) {
 fn step(ledger: &Ledger, setup: &FluxSetup) -> Option<Step> {
     let facts = ledger.setup(&setup_name(setup)).unwrap();
     let now = k8s_openapi::jiff::Timestamp::from_millisecond(NOW).unwrap();
-    let SetupFacts { read, usage, running } = &facts;
-    let queue = Some(setup::SetupUse { read, usage, running: *running });
-    setup::decide(setup::SetupSeen { setup, queue, now }).steps.into_iter().next()
+    let SetupQueueState { rules: read, usage, running } = &facts;
+    let queue = Some(setup::QueuedSetup { rules: read, usage, running: *running });
+    setup::decide(setup::ObservedSetup { setup, queue, now }).steps.into_iter().next()
 }
 
 /// The setups that are deleted when all are idle.
@@ -212,33 +212,33 @@ fn deleted(setups: &[(&str, &[&str], Value)]) -> Vec<String> {
 fn reconciled(ledger: &Ledger, job: &FluxJob) -> Value {
     let recorded = job.status.as_ref().and_then(|it| it.admission.as_ref()?.queue.parse().ok());
     let facts = ledger.job(&uid_of(job), recorded.as_ref(), NOW).unwrap();
-    let seen = crate::queueing::job::JobSeen {
+    let observed = crate::queueing::job::ObservedJob {
         job,
         minicluster: None,
-        has_unseen_cluster: false,
+        has_unobserved_cluster: false,
         setup: facts.setup.as_ref().map(|setup| &setup.spec),
         record: facts.record.as_ref(),
-        mistake: facts.standing.mistake(),
+        refusal: facts.eligibility.refusal(),
         waiting: facts.waiting.as_ref(),
         evicted: facts.evicted,
         runs_jobs: true,
         jitter: 0.0,
         now: k8s_openapi::jiff::Timestamp::from_millisecond(NOW).unwrap(),
     };
-    let decision = crate::queueing::job::decide(seen);
+    let decision = crate::queueing::job::decide(observed);
     let conclusion = decision.conclude(&Outcome::all(&decision.steps));
     serde_json::to_value(conclusion.status).unwrap()
 }
 
 /// The status of a job that has one node of a setup.
 fn admitted_by(setup: &str) -> Value {
-    let mut status = with_room();
+    let mut status = with_quota();
     status["admission"]["queue"] = json!(format!("n/{setup}"));
     status
 }
 
 #[test]
-fn q19_quota_in_use_is_counted_when_replaces_is_taken_out_again() {
+fn q19_quota_in_use_is_counted_when_replaces_is_removed() {
     let one = || json!({ "quota": { "nodes": "1" } });
     let (mut ledger, setups) = with_setups(&[("old", &[], one()), ("new", &["old"], one())]);
     put(&mut ledger, "a", 1, admitted_by("old"));
@@ -308,7 +308,7 @@ fn q19_setups_that_replace_each_other_or_themselves_stay() {
 }
 
 #[test]
-fn q19_a_setup_with_a_conflict_or_a_mistake_deletes_nobody() {
+fn q19_a_setup_with_a_conflict_or_a_problem_deletes_no_other() {
     let spec = || json!({ "quota": { "nodes": "1" } });
     let conflict = [
         ("old", &[][..], spec()),
@@ -350,12 +350,12 @@ fn panicking() -> Ledger<Panicking> {
 }
 
 #[test]
-fn a_job_that_panics_when_it_is_read_is_reported_once_and_takes_nothing() {
+fn a_job_that_panics_when_it_is_read_is_reported_once_and_uses_no_quota() {
     let mut ledger = panicking();
     let change = ledger.put_job(&job("panics", 1, json!({})), None, NOW);
-    assert_eq!(change, Change::Unreadable(workload::unreadable("it panics").message),);
-    assert_eq!(ledger.put_job(&job("panics", 2, json!({})), None, NOW), Change::None);
-    assert!(matches!(ledger.standing(&"panics".into()), Some(Standing::Unreadable(_))));
+    assert_eq!(change, LedgerChange::Unreadable(workload::unreadable("it panics").message),);
+    assert_eq!(ledger.put_job(&job("panics", 2, json!({})), None, NOW), LedgerChange::None);
+    assert!(matches!(ledger.eligibility(&"panics".into()), Some(Eligibility::Unreadable(_))));
     ledger.put_job(&job("a", 3, json!({})), None, NOW);
     assert_eq!(ledger.cycle(NOW).admit.len(), 1);
 }
@@ -363,17 +363,17 @@ fn a_job_that_panics_when_it_is_read_is_reported_once_and_takes_nothing() {
 #[test]
 fn quota_of_a_job_that_panics_when_it_is_read_is_counted_until_it_has_finished() {
     let mut ledger = panicking();
-    ledger.put_job(&job("panics", 1, with_room()), None, NOW);
+    ledger.put_job(&job("panics", 1, with_quota()), None, NOW);
     ledger.put_job(&job("a", 2, json!({})), None, NOW);
     assert!(ledger.cycle(NOW).admit.is_empty(), "the only node is in use");
-    let mut finished = with_room();
+    let mut finished = with_quota();
     finished["finishTime"] = json!("2026-01-01T00:00:09Z");
     ledger.put_job(&job("panics", 3, finished), None, NOW);
     assert_eq!(ledger.cycle(NOW).admit.len(), 1);
 }
 
 #[test]
-fn a_job_that_becomes_mistaken_while_it_is_admitted_counts_until_the_write_is_refused() {
+fn a_job_that_becomes_invalid_while_it_is_admitted_counts_until_the_write_is_refused() {
     let mut ledger = ledger();
     put(&mut ledger, "a", 1, json!({}));
     assert_eq!(admitted(&mut ledger).len(), 1);
@@ -382,6 +382,6 @@ fn a_job_that_becomes_mistaken_while_it_is_admitted_counts_until_the_write_is_re
     ledger.put_job(&mistaken, None, NOW);
     put(&mut ledger, "b", 3, json!({}));
     assert_eq!(admitted(&mut ledger), [], "the write may still arrive");
-    ledger.refused(&"a".into());
+    ledger.admission_refused(&"a".into());
     assert_eq!(admitted(&mut ledger), [("b".to_owned(), 3)]);
 }

@@ -8,30 +8,30 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{INDEX, Lead, Objects, World};
+use super::{INDEX, Objects, PodState, World};
 
 impl World {
     /// Runs Kubernetes' own controllers.
     pub fn control(&mut self) {
-        if self.there.minicluster.is_none() {
+        if self.stored.minicluster.is_none() {
             // The garbage collector.
-            (self.there, self.work) = (Objects::default(), None);
+            (self.stored, self.work) = (Objects::default(), None);
         }
-        self.there.pods.retain(|_, pod| pod.metadata.deletion_timestamp.is_none());
-        let Some(mut job) = self.there.job.clone() else { return };
+        self.stored.pods.retain(|_, pod| pod.metadata.deletion_timestamp.is_none());
+        let Some(mut job) = self.stored.job.clone() else { return };
         self.run(&mut job);
-        if self.there.job.as_ref() != Some(&job) {
+        if self.stored.job.as_ref() != Some(&job) {
             job.metadata.resource_version = Some(self.next_version());
-            self.there.job = Some(job);
+            self.stored.job = Some(job);
         }
     }
 
     fn run(&mut self, job: &mut Job) {
         let mut status = serde_json::to_value(&job.status).unwrap();
         let spec = job.spec.clone().unwrap();
-        let pods = &mut self.there.pods;
-        let ended = has(&status, "Complete") || has(&status, "Failed");
-        if ended {
+        let pods = &mut self.stored.pods;
+        let finished = has(&status, "Complete") || has(&status, "Failed");
+        if finished {
             pods.retain(|_, pod| pod.annotations().get(INDEX).is_none_or(|index| index == "0"));
             return;
         }
@@ -50,7 +50,7 @@ impl World {
             for index in 0..count {
                 self.start_pod(job, index);
             }
-            if let Lead::Ended(code) = self.lead {
+            if let PodState::Ended(code) = self.lead {
                 let condition = condition(if code == 0 { "Complete" } else { "Failed" });
                 merge(&mut status, &json!({ "conditions": [condition] }));
                 let version = self.next_version();
@@ -84,10 +84,10 @@ impl World {
                 "ownerReferences": [owner],
                 "creationTimestamp": self.now.to_string(),
             } });
-            self.there.pods.insert(name, serde_json::from_value(pod).unwrap());
+            self.stored.pods.insert(name, serde_json::from_value(pod).unwrap());
         }
         let (now, version) = (self.now, self.version + 1);
-        if let Lead::Is(phase) = self.lead {
+        if let PodState::Is(phase) = self.lead {
             let pod = self.pod_of_index(index).expect("made above");
             let status = serde_json::from_value(pod_status(pod, phase, now)).unwrap();
             if pod.status != status {
@@ -100,7 +100,7 @@ impl World {
 
     pub(super) fn pod_of_index(&mut self, index: usize) -> Option<&mut Pod> {
         let index = index.to_string();
-        self.there.pods.values_mut().find(|pod| pod.annotations().get(INDEX) == Some(&index))
+        self.stored.pods.values_mut().find(|pod| pod.annotations().get(INDEX) == Some(&index))
     }
 }
 

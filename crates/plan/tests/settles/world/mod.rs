@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use flux_operator_api::MiniCluster;
 use flux_operator_flux::IdSet;
 use flux_operator_plan::{FailureKind, LastReport};
-use flux_operator_queue::{Reason, Waiting};
-use flux_operator_testkit::{merge, smallest};
+use flux_operator_queue::{WaitReason, WaitStatus};
+use flux_operator_testkit::{merge, smallest_minicluster};
 use flux_operator_wire::{Drain, Drained, InstanceState};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
@@ -28,7 +28,7 @@ const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// The state of the pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Lead {
+pub enum PodState {
     /// They have reached this: `Pending`, `Running`, or `Ready`.
     Is(&'static str),
     /// The lead's command finished with this exit code.
@@ -49,7 +49,7 @@ struct Objects {
 /// The whole state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
-    there: Objects,
+    stored: Objects,
     /// What the watches show, while they lag behind.
     shown: Option<Objects>,
     /// The MiniCluster as its watch shows it, while that one alone lags behind.
@@ -57,16 +57,16 @@ pub struct World {
     /// The operator has written something that the watches do not show yet.
     expects: bool,
     /// The index of the step that fails in the next reconciliation with steps, and how.
-    failing: Option<(usize, FailureKind)>,
+    next_failure: Option<(usize, FailureKind)>,
     /// Whether a status is refused if it was computed from another version of the object.
     strict: bool,
     /// What the lead was asked to do.
     work: Option<Drain>,
     /// Why it waits in its queue.
-    waiting: Option<Waiting>,
+    waiting: Option<WaitStatus>,
     /// The last report, and the uid of the pod that sent it.
     report: Option<(String, LastReport)>,
-    lead: Lead,
+    lead: PodState,
     jobs_made: u32,
     pods_made: u32,
     version: u64,
@@ -76,30 +76,30 @@ pub struct World {
 
 impl World {
     /// More rounds than any history needs to settle.
-    pub const LONG: usize = 12;
+    pub const MAX_ROUNDS: usize = 12;
 
     pub fn new(spec: &Value) -> World {
         World::named("fs", spec)
     }
 
     pub fn named(name: &str, spec: &Value) -> World {
-        let mut minicluster = smallest(name);
+        let mut minicluster = smallest_minicluster(name);
         let metadata = json!({ "namespace": "hpc", "uid": "0000-1111", "generation": 1,
             "resourceVersion": "1" });
         merge(&mut minicluster, &json!({ "metadata": metadata, "spec": spec }));
-        assert_eq!(flux_operator_api::validate::schema_and_rules(&minicluster), []);
+        assert_eq!(flux_operator_api::validate::check_schema_and_rules(&minicluster), []);
         let start = "2026-01-01T00:00:00Z".parse().unwrap();
         World {
-            there: Objects { minicluster: Some(minicluster), ..Objects::default() },
+            stored: Objects { minicluster: Some(minicluster), ..Objects::default() },
             shown: None,
             shown_minicluster: None,
             expects: false,
-            failing: None,
+            next_failure: None,
             strict: true,
             work: None,
             waiting: None,
             report: None,
-            lead: Lead::Is("Pending"),
+            lead: PodState::Is("Pending"),
             jobs_made: 0,
             pods_made: 0,
             version: 1,
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// A reconciliation, and then the controllers. Returns whether anything has changed.
-    pub fn turn(&mut self) -> bool {
+    pub fn round(&mut self) -> bool {
         let before = self.clone();
         self.reconcile();
         self.control();
@@ -124,9 +124,9 @@ impl World {
     /// Repeats rounds until nothing changes any more. The watches catch up.
     pub fn settle(&mut self) {
         self.catch_up();
-        self.failing = None;
-        for _ in 0..World::LONG {
-            if !self.turn() {
+        self.next_failure = None;
+        for _ in 0..World::MAX_ROUNDS {
+            if !self.round() {
                 return;
             }
         }
@@ -134,10 +134,10 @@ impl World {
     }
 
     /// The state without what depends on the number of writes.
-    pub fn essence(&self) -> World {
+    pub fn without_versions(&self) -> World {
         let mut world = World { version: 0, expects: false, ..self.clone() };
         let Objects { minicluster, has_keys: _, config_map, services, job, pods } =
-            &mut world.there;
+            &mut world.stored;
         if let Some(minicluster) = minicluster {
             minicluster["metadata"]["resourceVersion"] = Value::Null;
         }
@@ -153,45 +153,45 @@ impl World {
 
     /// Changes the spec, unless the API server refuses the change.
     pub fn change(&mut self, patch: &Value) {
-        let Some(minicluster) = &self.there.minicluster else { return };
+        let Some(minicluster) = &self.stored.minicluster else { return };
         let mut changed = minicluster.clone();
         merge(&mut changed["spec"], patch);
         if changed["spec"] != minicluster["spec"]
-            && flux_operator_api::validate::schema_and_rules(&changed).is_empty()
+            && flux_operator_api::validate::check_schema_and_rules(&changed).is_empty()
         {
             let generation = changed["metadata"]["generation"].as_i64().unwrap();
             changed["metadata"]["generation"] = (generation + 1).into();
             changed["metadata"]["resourceVersion"] = self.next_version().into();
-            self.there.minicluster = Some(changed);
+            self.stored.minicluster = Some(changed);
         }
     }
 
-    pub fn lead(&mut self, lead: Lead) {
+    pub fn set_pods(&mut self, lead: PodState) {
         self.lead = lead;
         self.control();
     }
 
     pub fn lose_lead(&mut self) {
         let Some(name) = self.pod_of_index(0).map(|pod| pod.name_any()) else { return };
-        self.there.pods.remove(&name);
+        self.stored.pods.remove(&name);
         let version = self.next_version();
-        let Some(job) = &mut self.there.job else { return };
+        let Some(job) = &mut self.stored.job else { return };
         job.metadata.resource_version = Some(version);
         let status = job.status.get_or_insert_default();
         status.failed = Some(status.failed.unwrap_or_default() + 1);
     }
 
     /// The lead reports how many brokers are online, and the result of its work.
-    pub fn reports(&mut self, busy: bool) {
+    pub fn send_report(&mut self, busy: bool) {
         let ready = |pod: &Pod| {
             let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
             conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
         };
-        let online = self.there.pods.values().filter(|pod| ready(pod)).count();
+        let online = self.stored.pods.values().filter(|pod| ready(pod)).count();
         let online = IdSet::first_n(u32::try_from(online).unwrap());
-        let drained = self.work.clone().map(|asked| {
-            let busy = if busy { asked.ranks.clone() } else { Default::default() };
-            Drained { asked, busy }
+        let drained = self.work.clone().map(|requested| {
+            let busy = if busy { requested.ranks.clone() } else { Default::default() };
+            Drained { asked: requested, busy }
         });
         let received = self.now;
         let Some(lead) = self.pod_of_index(0).filter(|lead| ready(lead)) else { return };
@@ -208,13 +208,13 @@ impl World {
     /// From now on the watches show nothing new.
     pub fn stall(&mut self) {
         if self.shown.is_none() {
-            self.shown = Some(self.there.clone());
+            self.shown = Some(self.stored.clone());
         }
     }
 
     /// From now on the watch of MiniClusters shows nothing new; the others do.
     pub fn stall_minicluster(&mut self) {
-        self.shown_minicluster.clone_from(&self.there.minicluster);
+        self.shown_minicluster.clone_from(&self.stored.minicluster);
     }
 
     /// The watches show the stored state.
@@ -224,7 +224,7 @@ impl World {
 
     /// A step of the next reconciliation with steps fails.
     pub fn fail(&mut self, step: usize, failure: FailureKind) {
-        self.failing = Some((step, failure));
+        self.next_failure = Some((step, failure));
     }
 
     pub fn pass_time(&mut self, seconds: i64) {
@@ -234,20 +234,20 @@ impl World {
     /// The queue writes a status by a merge patch.
     pub fn write_status(&mut self, patch: &Value) {
         let version = self.next_version();
-        if let Some(minicluster) = &mut self.there.minicluster {
+        if let Some(minicluster) = &mut self.stored.minicluster {
             merge(&mut minicluster["status"], patch);
             minicluster["metadata"]["resourceVersion"] = version.into();
         }
     }
 
     /// The queue says why it waits.
-    pub fn wait(&mut self, reason: Reason) {
-        self.waiting = Some(Waiting { queue: None, position: None, reason });
+    pub fn wait(&mut self, reason: WaitReason) {
+        self.waiting = Some(WaitStatus { queue: None, position: None, reason });
     }
 
     /// The queue evicts the cluster, if it is admitted.
-    pub fn take_room(&mut self) {
-        let status = self.there.minicluster.as_ref().map(|minicluster| &minicluster["status"]);
+    pub fn evict(&mut self) {
+        let status = self.stored.minicluster.as_ref().map(|minicluster| &minicluster["status"]);
         if status.is_some_and(|status| status["admission"].is_object()) {
             self.write_status(&json!({ "admission": { "leaving": "OverQuota" } }));
         }
@@ -265,9 +265,9 @@ impl World {
 
     /// The names of all objects, and the host names of pods.
     pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.there.services.keys().cloned().collect();
-        names.extend(self.there.config_map.iter().map(|map| map.name_any()));
-        if let Some(job) = &self.there.job {
+        let mut names: Vec<String> = self.stored.services.keys().cloned().collect();
+        names.extend(self.stored.config_map.iter().map(|map| map.name_any()));
+        if let Some(job) = &self.stored.job {
             let size = job.spec.as_ref().unwrap().completions.unwrap();
             names.push(format!("{}-{}", job.name_any(), size - 1));
             let pod = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
@@ -279,19 +279,19 @@ impl World {
     }
 
     pub fn pods(&self) -> usize {
-        self.there.pods.len()
+        self.stored.pods.len()
     }
 
     pub fn is_suspended(&self) -> bool {
-        self.there.job.as_ref().unwrap().spec.as_ref().unwrap().suspend == Some(true)
+        self.stored.job.as_ref().unwrap().spec.as_ref().unwrap().suspend == Some(true)
     }
 
     pub fn status(&self) -> &Value {
-        &self.there.minicluster.as_ref().unwrap()["status"]
+        &self.stored.minicluster.as_ref().unwrap()["status"]
     }
 
     pub fn condition(&self, kind: &str) -> Condition {
-        let minicluster = self.there.minicluster.clone().unwrap();
+        let minicluster = self.stored.minicluster.clone().unwrap();
         let minicluster: MiniCluster = serde_json::from_value(minicluster).unwrap();
         let conditions = minicluster.status.unwrap().conditions;
         conditions.into_iter().find(|condition| condition.type_ == kind).unwrap()

@@ -6,8 +6,8 @@ use flux_operator_api::MiniCluster;
 use flux_operator_plan::kubernetes::{CLUSTER_LABEL, DeliveryMethod, Settings};
 use flux_operator_plan::queueing::merge_patch;
 use flux_operator_plan::{
-    Answer, Failure, FailureKind, Hold, Object, Outcome, Reply, Seen, Step, Subject, TargetKind,
-    decide, queries,
+    Blocker, Failure, FailureKind, Object, Observed, Outcome, QueryAnswer, QueryReply, Step,
+    Subject, TargetKind, decide, queries,
 };
 use flux_operator_testkit::merge;
 use k8s_openapi::jiff::Timestamp;
@@ -27,9 +27,9 @@ pub struct Reconciliation {
 
 /// What the operator would decide now.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decided {
+pub struct DecidedCluster {
     pub steps: Vec<Step>,
-    pub hold: Option<Hold>,
+    pub blocker: Option<Blocker>,
     /// When it would reconcile again, if all steps are applied.
     pub requeue_at: Option<Timestamp>,
 }
@@ -42,13 +42,13 @@ impl World {
             self.catch_up();
         }
         let Some(minicluster) = self.parsed() else { return Reconciliation::default() };
-        let seen = self.asked(&minicluster);
-        let decision = decide(&minicluster, &seen, &settings());
+        let observed = self.observe(&minicluster);
+        let decision = decide(&minicluster, &observed, &settings());
         self.work.clone_from(&decision.lead_work);
         let outcome = self.apply(&decision.steps);
         let conclusion = decision.conclude(&outcome);
         let events = conclusion.events.iter();
-        let events = events.map(|it| format!("{} {} {}", it.good, it.reason, it.note));
+        let events = events.map(|it| format!("{} {} {}", it.is_normal, it.reason, it.note));
         let failure = outcome.failure.filter(|failure| !failure.kind.is_transient());
         let said = json!({
             "steps": decision.steps.iter().map(shown).collect::<Vec<_>>(),
@@ -60,9 +60,9 @@ impl World {
             "again": conclusion.requeue_at.map(|again| again.to_string()),
         });
         let before = minicluster.status.clone().unwrap_or_default();
-        let ended = decision.steps.iter().take(outcome.done).any(Step::is_of_self);
+        let finished = decision.steps.iter().take(outcome.done).any(Step::changes_self);
         let patch = conclusion.status.and_then(|status| merge_patch(&before, &status));
-        if let Some(patch) = patch.filter(|_| !ended) {
+        if let Some(patch) = patch.filter(|_| !finished) {
             self.write_own_status(&minicluster, &patch);
         }
         Reconciliation { steps: decision.steps, said }
@@ -70,12 +70,12 @@ impl World {
 
     /// Applies steps until one fails.
     fn apply(&mut self, steps: &[Step]) -> Outcome {
-        let failing = self.failing.take_if(|_| !steps.is_empty());
+        let failing = self.next_failure.take_if(|_| !steps.is_empty());
         for (done, step) in steps.iter().enumerate() {
             let fails = failing.filter(|(at, _)| *at == done).map(|(_, how)| how);
             let result = match fails.filter(|how| can_fail(step, *how)) {
-                None => self.take(step),
-                Some(FailureKind::Unknown) => self.take(step).and(Err(FailureKind::Unknown)),
+                None => self.apply_step(step),
+                Some(FailureKind::Unknown) => self.apply_step(step).and(Err(FailureKind::Unknown)),
                 Some(how) => Err(how),
             };
             match result {
@@ -92,40 +92,42 @@ impl World {
     /// Applies these steps, and then the operator crashes.
     pub fn crash_after(&mut self, steps: &[Step]) {
         for step in steps {
-            let _ = self.take(step);
+            let _ = self.apply_step(step);
         }
         self.catch_up();
     }
 
     /// What the operator would decide now.
-    pub fn decided(&self) -> Decided {
-        let Some(minicluster) = self.parsed() else { return Decided::default() };
-        let seen = self.asked(&minicluster);
-        let decision = decide(&minicluster, &seen, &settings());
+    pub fn decided(&self) -> DecidedCluster {
+        let Some(minicluster) = self.parsed() else { return DecidedCluster::default() };
+        let observed = self.observe(&minicluster);
+        let decision = decide(&minicluster, &observed, &settings());
         let conclusion = decision.conclude(&Outcome::all(&decision.steps));
-        Decided {
-            hold: decision.hold().cloned(),
+        DecidedCluster {
+            blocker: decision.blocker().cloned(),
             steps: decision.steps,
             requeue_at: conclusion.requeue_at,
         }
     }
 
     /// What the watches show, and the API server's answers to queries.
-    fn asked(&self, minicluster: &MiniCluster) -> Seen {
-        let mut seen = self.seen();
-        for query in queries(minicluster, &seen) {
-            let uid = self.there.minicluster.as_ref().map(|it| &it["metadata"]["uid"]);
+    fn observe(&self, minicluster: &MiniCluster) -> Observed {
+        let mut observed = self.watched_state();
+        for query in queries(minicluster, &observed) {
+            let uid = self.stored.minicluster.as_ref().map(|it| &it["metadata"]["uid"]);
             let reply = match query.subject {
-                Subject::Itself if uid.and_then(Value::as_str) != minicluster.uid().as_deref() => {
-                    Reply::Gone
+                Subject::MiniCluster
+                    if uid.and_then(Value::as_str) != minicluster.uid().as_deref() =>
+                {
+                    QueryReply::Deleted
                 }
-                Subject::Itself | Subject::Namespace | Subject::Keys => Reply::Exists,
-                Subject::Job { .. } | Subject::Pod { .. } => Reply::Events(Vec::new()),
+                Subject::MiniCluster | Subject::Namespace | Subject::Keys => QueryReply::Exists,
+                Subject::Job { .. } | Subject::Pod { .. } => QueryReply::Events(Vec::new()),
             };
-            let answer = Answer::new(minicluster, query, Some(reply), self.now);
-            seen.answers.push(answer);
+            let answer = QueryAnswer::new(minicluster, query, Some(reply), self.now);
+            observed.answers.push(answer);
         }
-        seen
+        observed
     }
 
     fn parsed(&self) -> Option<MiniCluster> {
@@ -134,11 +136,11 @@ impl World {
     }
 
     fn view(&self) -> &Objects {
-        self.shown.as_ref().unwrap_or(&self.there)
+        self.shown.as_ref().unwrap_or(&self.stored)
     }
 
     /// What the watches show: only objects with the label.
-    fn seen(&self) -> Seen {
+    fn watched_state(&self) -> Observed {
         let view = self.view();
         let services = view.services.values().filter(|service| is_labelled(*service));
         let report = self.report.as_ref().filter(|(uid, _)| {
@@ -146,7 +148,7 @@ impl World {
                 pod.uid().as_ref() == Some(uid) && pod.metadata.deletion_timestamp.is_none()
             })
         });
-        Seen {
+        Observed {
             job: view.job.clone().map(Arc::new),
             pods: view.pods.values().cloned().map(Arc::new).collect(),
             config_map: view.config_map.clone().filter(is_labelled).map(Arc::new),
@@ -154,19 +156,19 @@ impl World {
             report: report.map(|(_, report)| report.clone()),
             waiting: self.waiting.clone(),
             watching_since: self.start,
-            ..Seen::nothing(self.now)
+            ..Observed::empty(self.now)
         }
     }
 
     fn write_own_status(&mut self, computed_from: &MiniCluster, patch: &Value) {
-        let Some(there) = &self.there.minicluster else { return };
+        let Some(there) = &self.stored.minicluster else { return };
         let version = there["metadata"]["resourceVersion"].as_str();
         if self.strict && version != computed_from.metadata.resource_version.as_deref() {
             return;
         }
         self.expects = true;
         let version = self.next_version();
-        if let Some(minicluster) = &mut self.there.minicluster {
+        if let Some(minicluster) = &mut self.stored.minicluster {
             merge(&mut minicluster["status"], patch);
             minicluster["metadata"]["resourceVersion"] = version.into();
         }

@@ -16,21 +16,21 @@ impl World {
     }
 
     /// Applies a step. One that Kubernetes would never accept fails the test.
-    pub(super) fn take(&mut self, step: &Step) -> Result<(), FailureKind> {
+    pub(super) fn apply_step(&mut self, step: &Step) -> Result<(), FailureKind> {
         match step {
-            Step::CreateKeys(_) => self.there.has_keys = true,
+            Step::CreateKeys(_) => self.stored.has_keys = true,
             Step::Create(Object::Job(job)) => self.create_job(job),
             Step::Create(Object::Pod(pod)) => {
                 let name = pod.name_any();
-                if !self.there.pods.contains_key(&name) {
+                if !self.stored.pods.contains_key(&name) {
                     let pod = self.written(None, (**pod).clone(), &name);
-                    self.there.pods.insert(name, pod);
+                    self.stored.pods.insert(name, pod);
                 }
             }
             Step::CreateOrApply(object) | Step::Apply { object, .. } => self.apply_object(object),
             Step::Patch { target, patch } => return self.patch(target, patch),
             Step::Delete(target) => self.delete(target),
-            Step::DeleteSelf => self.there.minicluster = None,
+            Step::DeleteSelf => self.stored.minicluster = None,
             Step::Create(_) | Step::PatchSelf(_) => panic!("{step:?} is not for a MiniCluster"),
         }
         Ok(())
@@ -39,16 +39,16 @@ impl World {
     fn apply_object(&mut self, object: &Object) {
         match object {
             Object::ConfigMap(map) => {
-                let before = self.there.config_map.take();
+                let before = self.stored.config_map.take();
                 let map = applied(before.as_ref(), &**map);
-                self.there.config_map = Some(self.written(before.as_ref(), map, "map"));
+                self.stored.config_map = Some(self.written(before.as_ref(), map, "map"));
             }
             Object::Service(service) => {
                 let name = service.name_any();
-                let before = self.there.services.remove(&name);
+                let before = self.stored.services.remove(&name);
                 let service = applied(before.as_ref(), &**service);
                 let service = self.written(before.as_ref(), service, &name);
-                self.there.services.insert(name, service);
+                self.stored.services.insert(name, service);
             }
             other => panic!("{other:?} is never applied"),
         }
@@ -57,8 +57,8 @@ impl World {
     /// Changes the object that was observed, and no other with its name.
     fn patch(&mut self, target: &Target, patch: &Value) -> Result<(), FailureKind> {
         let there = match target.kind {
-            TargetKind::Job => self.there.job.as_ref().map(ResourceExt::uid),
-            _ => self.there.pods.get(&target.name).map(ResourceExt::uid),
+            TargetKind::Job => self.stored.job.as_ref().map(ResourceExt::uid),
+            _ => self.stored.pods.get(&target.name).map(ResourceExt::uid),
         };
         if there.is_some_and(|there| there != target.uid) {
             return Ok(());
@@ -68,7 +68,7 @@ impl World {
             TargetKind::Pod => {
                 let version = self.next_version();
                 // One that was deleted needs no label.
-                if let Some(pod) = self.there.pods.get_mut(&target.name) {
+                if let Some(pod) = self.stored.pods.get_mut(&target.name) {
                     let label = patch["metadata"]["labels"]["job-index"].as_str().unwrap();
                     pod.labels_mut().insert("job-index".into(), label.to_owned());
                     pod.metadata.resource_version = Some(version);
@@ -84,13 +84,13 @@ impl World {
         assert!(target.uid.is_some(), "what is deleted was observed");
         let is_meant = |uid: Option<String>| uid == target.uid;
         match target.kind {
-            TargetKind::Job if self.there.job.as_ref().is_some_and(|it| is_meant(it.uid())) => {
+            TargetKind::Job if self.stored.job.as_ref().is_some_and(|it| is_meant(it.uid())) => {
                 self.delete_job();
             }
             TargetKind::Service => {
-                let there = self.there.services.get(&target.name);
+                let there = self.stored.services.get(&target.name);
                 if there.is_some_and(|it| is_meant(it.uid())) {
-                    self.there.services.remove(&target.name);
+                    self.stored.services.remove(&target.name);
                 }
             }
             TargetKind::Job => {}
@@ -114,18 +114,18 @@ impl World {
     }
 
     fn create_job(&mut self, job: &Job) {
-        assert!(self.there.has_keys || job_names_secret(job), "a Job before its keys");
-        assert!(self.there.config_map.is_some(), "a Job before its ConfigMap");
-        assert!(!self.there.services.is_empty(), "a Job before its Service");
+        assert!(self.stored.has_keys || job_names_secret(job), "a Job before its keys");
+        assert!(self.stored.config_map.is_some(), "a Job before its ConfigMap");
+        assert!(!self.stored.services.is_empty(), "a Job before its Service");
         // One that exists stays as it is.
-        if self.there.job.is_none() {
+        if self.stored.job.is_none() {
             self.jobs_made += 1;
             let mut job = job.clone();
             job.metadata.uid = Some(format!("job-{}", self.jobs_made));
             job.metadata.resource_version = Some(self.next_version());
             let spec = job.spec.as_mut().unwrap();
             spec.suspend.get_or_insert(false);
-            self.there.job = Some(job);
+            self.stored.job = Some(job);
         }
     }
 
@@ -134,7 +134,7 @@ impl World {
         for field in patch["spec"].as_object().into_iter().flatten().map(|(name, _)| name) {
             assert!(changeable.contains(&field.as_str()), "spec.{field} of a Job is immutable");
         }
-        let Some(job) = &self.there.job else { return Ok(()) };
+        let Some(job) = &self.stored.job else { return Ok(()) };
         let computed_from = patch["metadata"]["resourceVersion"].as_str();
         if computed_from.is_some() && computed_from != job.metadata.resource_version.as_deref() {
             return Err(FailureKind::Conflict);
@@ -148,49 +148,49 @@ impl World {
         let patched: Job = serde_json::from_value(value).unwrap();
         let spec = patched.spec.as_ref().unwrap();
         assert_eq!(spec.parallelism, spec.completions, "an elastic Job takes both together");
-        let before = self.there.job.take();
-        self.there.job = Some(self.written(before.as_ref(), patched, "job"));
+        let before = self.stored.job.take();
+        self.stored.job = Some(self.written(before.as_ref(), patched, "job"));
         Ok(())
     }
 
     /// Deletes in the background: its pods still exist for a while.
     fn delete_job(&mut self) {
         let now = self.now;
-        self.there.job = None;
+        self.stored.job = None;
         let version = self.next_version();
         let of_job = |pod: &&mut _| ResourceExt::annotations(*pod).contains_key(INDEX);
-        for pod in self.there.pods.values_mut().filter(of_job) {
+        for pod in self.stored.pods.values_mut().filter(of_job) {
             pod.metadata.deletion_timestamp = Some(Time(now));
             pod.metadata.resource_version = Some(version.clone());
         }
     }
 
     /// A user deletes an object.
-    pub fn lose(&mut self, kind: &str) {
+    pub fn delete_by_user(&mut self, kind: &str) {
         match kind {
-            "ConfigMap" => self.there.config_map = None,
-            "Service" => self.there.services.clear(),
+            "ConfigMap" => self.stored.config_map = None,
+            "Service" => self.stored.services.clear(),
             "Job" => self.delete_job(),
-            "MiniCluster" => self.there.minicluster = None,
+            "MiniCluster" => self.stored.minicluster = None,
             other => panic!("no {other} to lose"),
         }
     }
 
     /// A user changes an object.
-    pub fn spoil(&mut self, kind: &str) {
+    pub fn change_by_user(&mut self, kind: &str) {
         let version = self.next_version();
         match kind {
             "ConfigMap" => {
                 let theirs = [("boot.json", "{}"), ("theirs", "1")];
                 let theirs = theirs.map(|(key, value)| (key.to_owned(), value.to_owned()));
-                if let Some(map) = &mut self.there.config_map {
+                if let Some(map) = &mut self.stored.config_map {
                     map.data.get_or_insert_default().extend(theirs);
                     map.metadata.resource_version = Some(version);
                 }
             }
             "Service" => {
                 let port = json!({ "port": 8080, "name": "theirs" });
-                for service in self.there.services.values_mut() {
+                for service in self.stored.services.values_mut() {
                     let spec = service.spec.get_or_insert_default();
                     spec.selector = None;
                     spec.ports = Some(vec![serde_json::from_value(port.clone()).unwrap()]);
@@ -198,10 +198,10 @@ impl World {
                 }
             }
             "labels" => {
-                if let Some(map) = &mut self.there.config_map {
+                if let Some(map) = &mut self.stored.config_map {
                     map.labels_mut().clear();
                 }
-                for service in self.there.services.values_mut() {
+                for service in self.stored.services.values_mut() {
                     service.labels_mut().clear();
                 }
             }

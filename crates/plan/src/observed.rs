@@ -1,0 +1,165 @@
+//! What was observed of a MiniCluster's objects: the input of every decision.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use flux_operator_api::MiniCluster;
+use flux_operator_queue::WaitStatus;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+use crate::last_report::LastReport;
+use crate::query::QueryAnswer;
+
+/// Where Kubernetes keeps the index of a Job's pod.
+pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// What was observed, and when.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The Job, if there is one that is not being deleted.
+    pub job: Option<Arc<Job>>,
+    /// The Job's pods, and the pod of the services.
+    pub pods: Vec<Arc<Pod>>,
+    /// The ConfigMap with the boot plan.
+    pub config_map: Option<Arc<ConfigMap>>,
+    /// Services that belong to the MiniCluster.
+    pub services: Vec<Arc<Service>>,
+    /// The lead's last report, as long as the pod that sent it exists.
+    pub report: Option<LastReport>,
+    /// Since when the operator accepts reports.
+    pub watching_since: Timestamp,
+    /// A report could not be verified, because the Secret with its key was deleted.
+    pub keys_lost: bool,
+    /// Why it waits in its queue, if it does.
+    pub waiting: Option<WaitStatus>,
+    /// Why its queue cannot read it, if it cannot.
+    pub unreadable: Option<String>,
+    /// The API server's answers to [`queries`](crate::queries()).
+    pub answers: Vec<QueryAnswer>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl Observed {
+    /// Nothing but the time.
+    pub fn empty(now: Timestamp) -> Observed {
+        Observed {
+            job: None,
+            pods: Vec::new(),
+            config_map: None,
+            services: Vec::new(),
+            report: None,
+            watching_since: now,
+            keys_lost: false,
+            waiting: None,
+            unreadable: None,
+            answers: Vec::new(),
+            now,
+        }
+    }
+
+    /// The pods of the Job. Those of a Job that it has replaced, or of a MiniCluster
+    /// that was deleted and created again, have the same labels for a while.
+    pub(crate) fn job_pods(&self) -> impl Iterator<Item = &Pod> {
+        pods_of(self.job.as_deref(), &self.pods)
+    }
+}
+
+/// The address of a MiniCluster's lead, once its pod has one. `job` and `pods` are those
+/// of its name, which may belong to a former MiniCluster of that name.
+pub fn lead_address(minicluster: &MiniCluster, job: &Job, pods: &[Arc<Pod>]) -> Option<IpAddr> {
+    let uid = minicluster.metadata.uid.as_deref()?;
+    job.owner_references().iter().find(|owner| owner.uid == uid)?;
+    let lead = pods_of(Some(job), pods).find(|pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        is_lead(pod) && !is_terminating(pod) && !matches!(phase, Some("Succeeded" | "Failed"))
+    })?;
+    lead.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
+}
+
+fn pods_of<'a>(job: Option<&Job>, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = &'a Pod> {
+    let uid = job.and_then(Job::uid);
+    pods.iter().map(Arc::as_ref).filter(move |pod| {
+        let mut owners = pod.owner_references().iter();
+        index(pod).is_some() && owners.any(|owner| Some(&owner.uid) == uid.as_ref())
+    })
+}
+
+/// A pod's index in its Job. It is not its rank: the ranks of a Job need not start at 0.
+pub(crate) fn index(pod: &Pod) -> Option<&str> {
+    pod.annotations().get(INDEX).map(String::as_str)
+}
+
+/// The index of the lead's pod.
+pub(crate) const LEAD_INDEX: &str = "0";
+
+/// Whether a pod is the lead's.
+pub(crate) fn is_lead(pod: &Pod) -> bool {
+    index(pod) == Some(LEAD_INDEX)
+}
+
+/// Whether a pod is being deleted.
+pub(crate) fn is_terminating(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_testkit::{merge, smallest_minicluster};
+    use serde_json::{Value, json};
+
+    fn minicluster(uid: &str) -> MiniCluster {
+        let mut manifest = smallest_minicluster("fs");
+        merge(&mut manifest, &json!({ "metadata": { "uid": uid } }));
+        serde_json::from_value(manifest).unwrap()
+    }
+
+    fn job(uid: &str, owner: &str) -> Job {
+        let owner = json!({ "apiVersion": "a", "kind": "b", "name": "fs", "uid": owner });
+        let metadata = json!({ "name": "fs", "uid": uid, "ownerReferences": [owner] });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    fn pod(job: &str, index: &str, ip: &str, patch: &Value) -> Arc<Pod> {
+        let owner = json!({ "apiVersion": "a", "kind": "b", "name": "fs", "uid": job });
+        let mut pod = json!({
+            "metadata": { "annotations": { INDEX: index }, "ownerReferences": [owner] },
+            "status": { "phase": "Running", "podIP": ip },
+        });
+        merge(&mut pod, patch);
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn the_lead_is_not_that_of_a_former_cluster_of_the_same_name() {
+        let older = pod("older job", "0", "10.0.0.1", &json!({}));
+        let worker = pod("job", "1", "10.0.0.2", &json!({}));
+        let lead = pod("job", "0", "10.0.0.3", &json!({}));
+        let (fs, created) = (minicluster("uid"), job("job", "uid"));
+        let find = |pods: &[&Arc<Pod>]| {
+            let pods: Vec<_> = pods.iter().map(|pod| Arc::clone(pod)).collect();
+            lead_address(&fs, &created, &pods)
+        };
+        assert_eq!(find(&[&older, &worker]), None);
+        assert_eq!(find(&[&older, &worker, &lead]), Some([10, 0, 0, 3].into()));
+        let pods = [Arc::clone(&older)];
+        assert_eq!(lead_address(&fs, &job("older job", "older"), &pods), None);
+    }
+
+    #[test]
+    fn a_terminating_or_finished_lead_has_no_address() {
+        let (fs, created) = (minicluster("uid"), job("job", "uid"));
+        for patch in [
+            json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }),
+            json!({ "status": { "phase": "Failed" } }),
+            json!({ "status": { "podIP": null } }),
+        ] {
+            let pods = [pod("job", "0", "10.0.0.3", &patch)];
+            assert_eq!(lead_address(&fs, &created, &pods), None, "{patch}");
+        }
+    }
+}

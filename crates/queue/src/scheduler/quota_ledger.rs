@@ -1,0 +1,121 @@
+//! The quota of a setup, its usage and its reservations: whether a job fits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::namespace::Namespace;
+use crate::job_class::Shape;
+use crate::order::SortKey;
+use crate::resource_sum::ResourceSum;
+use crate::{Millis, Resources, Setup, WaitReason};
+
+/// The quota of a setup and its usage.
+#[derive(Debug)]
+pub(super) struct QuotaLedger {
+    pub(super) setup: Setup,
+    /// What admitted jobs use.
+    pub(super) used: ResourceSum,
+    /// Reservations since the last cycle, in the order of their jobs.
+    pub(super) reservations: Vec<Reservation>,
+}
+
+/// Quota that is reserved for a job that does not fit.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    pub(super) key: SortKey,
+    pub(super) name: Arc<str>,
+    pub(super) overtake_policy: OvertakePolicy,
+}
+
+/// Which of the jobs behind a reservation may still be admitted.
+#[derive(Debug)]
+pub(super) enum OvertakePolicy {
+    Never,
+    /// Those that fit beside what is `taken`, reserved quota included, or finish by then.
+    IfFits {
+        taken: ResourceSum,
+        finish_by: Option<Millis>,
+    },
+}
+
+impl OvertakePolicy {
+    /// Whether a job of this shape finishes before the reserved quota is needed.
+    fn finishes_in_time(ends_by: Option<Millis>, shape: &Shape, now: Millis) -> bool {
+        match (ends_by, shape.max_runtime) {
+            (Some(ends_by), Some(runtime)) => now.saturating_add(runtime) <= ends_by,
+            _ => false,
+        }
+    }
+}
+
+impl QuotaLedger {
+    pub(super) fn new(setup: Setup) -> QuotaLedger {
+        QuotaLedger { setup, used: ResourceSum::default(), reservations: Vec::new() }
+    }
+
+    /// The size at which a job of this shape can be admitted at this position of the order.
+    ///
+    /// Obstacles that more quota of this queue cannot remove are reported first: such a job
+    /// blocks no other.
+    ///
+    /// # Errors
+    /// Why it cannot be admitted.
+    pub(super) fn admissible_size(
+        &self,
+        shape: &Shape,
+        key: &SortKey,
+        namespaces: &HashMap<Arc<str>, Namespace>,
+        now: Millis,
+    ) -> Result<u32, WaitReason> {
+        let QuotaLedger { setup, used, reservations: kept } = self;
+        let (least, mut most) = shape.sizes(setup);
+        if let Some(max_size) = setup.max_size {
+            if least > max_size {
+                return Err(WaitReason::TooLarge { size: least, max_size });
+            }
+            most = most.min(max_size);
+        }
+        let nothing = ResourceSum::default();
+        most = shape.largest_fit(&setup.quota, &nothing, (least, most)).map_err(|missing| {
+            WaitReason::ExceedsQuota {
+                resource: missing.resource,
+                requested: missing.needed,
+                quota: missing.free,
+            }
+        })?;
+        if let Some(namespace) = shape.namespace.as_ref().and_then(|name| namespaces.get(name)) {
+            most = namespace.admissible_size(shape, (least, most))?;
+        }
+        most = shape.largest_fit(&setup.quota, used, (least, most)).map_err(|missing| {
+            WaitReason::WaitingForQuota { missing: missing.amount(), resource: missing.resource }
+        })?;
+        for Reservation { name, overtake_policy: lets_pass, .. } in
+            kept.iter().take_while(|kept| kept.key < *key)
+        {
+            let behind = || WaitReason::BehindOthers { job: name.clone() };
+            match lets_pass {
+                OvertakePolicy::Never => return Err(behind()),
+                OvertakePolicy::IfFits { finish_by: ends_by, .. }
+                    if OvertakePolicy::finishes_in_time(*ends_by, shape, now) => {}
+                OvertakePolicy::IfFits { taken, .. } => {
+                    most = shape
+                        .largest_fit(&setup.quota, taken, (least, most))
+                        .map_err(|_| behind())?;
+                }
+            }
+        }
+        Ok(most)
+    }
+
+    /// Counts the quota that a job of this shape was granted.
+    pub(super) fn charge(&mut self, shape: &Shape, resources: &Resources, now: Millis) {
+        self.used.add(resources);
+        for Reservation { overtake_policy: lets_pass, .. } in &mut self.reservations {
+            if let OvertakePolicy::IfFits { taken, finish_by: ends_by } = lets_pass
+                && !OvertakePolicy::finishes_in_time(*ends_by, shape, now)
+            {
+                taken.add(resources);
+            }
+        }
+    }
+}

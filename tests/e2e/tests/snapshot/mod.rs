@@ -1,0 +1,210 @@
+//! A snapshot of all objects of a MiniCluster in a namespace, without what differs from run to run,
+//! and the number of objects of each kind that were ever created.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result};
+use flux_operator_tests_e2e::{TestNamespace, index_of};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use kube::api::{ListParams, LogParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+/// The label of the objects of clusters.
+const LABEL: &str = "flux-framework.org/minicluster";
+
+/// Counts all objects of a MiniCluster that ever existed, by kind.
+pub struct ObjectCounter {
+    uids: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
+    _watches: JoinSet<()>,
+}
+
+impl ObjectCounter {
+    /// Starts counting.
+    pub fn start(stage: &TestNamespace, name: &str) -> ObjectCounter {
+        let mut census = ObjectCounter { uids: Arc::default(), _watches: JoinSet::new() };
+        census.count::<Job>(stage, name);
+        census.count::<Pod>(stage, name);
+        census.count::<Secret>(stage, name);
+        census
+    }
+
+    fn count<K>(&mut self, stage: &TestNamespace, name: &str)
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Send + 'static,
+        K: std::fmt::Debug + DeserializeOwned,
+    {
+        let api: Api<PartialObjectMeta<K>> =
+            Api::namespaced(stage.client.clone(), &stage.namespace);
+        let all = watcher(api, watcher::Config::default().labels(&format!("{LABEL}={name}")));
+        let uids = self.uids.clone();
+        self._watches.spawn(all.default_backoff().applied_objects().into_stream().for_each(
+            move |object| {
+                if let Some(uid) = object.ok().and_then(|object| object.uid()) {
+                    let mut uids = uids.lock().expect("no holder of this lock panics");
+                    uids.entry(K::kind(&()).into_owned()).or_default().insert(uid);
+                }
+                std::future::ready(())
+            },
+        ));
+    }
+
+    /// The number of objects of each kind that ever existed.
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let uids = self.uids.lock().expect("no holder of this lock panics");
+        uids.iter().map(|(kind, uids)| (kind.clone(), uids.len())).collect()
+    }
+}
+
+/// A snapshot of the MiniCluster and all objects with its label. `None` while Kubernetes itself is
+/// still changing them.
+pub async fn take_snapshot(
+    stage: &TestNamespace,
+    name: &str,
+    census: &ObjectCounter,
+) -> Result<Option<Value>> {
+    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    if jobs.list(&ListParams::default()).await?.iter().any(is_changing) {
+        return Ok(None);
+    }
+    let (names, pods) = pods(stage).await?;
+    if pods.iter().any(|pod| pod["goes"] == true) {
+        return Ok(None);
+    }
+    let mut objects = Vec::new();
+    objects.extend(all::<Secret>(stage).await?);
+    objects.extend(all::<ConfigMap>(stage).await?);
+    objects.extend(all::<Service>(stage).await?);
+    objects.extend(all::<Job>(stage).await?);
+    let minicluster = stage.miniclusters().get_opt(name).await?;
+    if minicluster.is_none() && objects.is_empty() && pods.is_empty() {
+        // How many there were depends on when it was deleted.
+        return Ok(Some(empty_snapshot()));
+    }
+    let uid = minicluster.as_ref().and_then(|minicluster| minicluster.uid());
+    let mut objects = serde_json::to_value((minicluster, objects))?;
+    scrub(&mut objects);
+    let mut text = objects.to_string();
+    // Messages contain names of pods.
+    let own = names.into_iter().chain(uid).chain([stage.namespace.clone(), stage.report_url()?]);
+    for own in own {
+        text = text.replace(&own, "<own>");
+    }
+    let objects: Value = serde_json::from_str(&text).context("the snapshot is not valid JSON")?;
+    Ok(Some(json!({ "objects": objects, "pods": pods, "made": census.counts() })))
+}
+
+/// Whether a Job is waiting for its pods to become ready, to terminate, or to be counted.
+fn is_changing(job: &Job) -> bool {
+    let status = job.status.clone().unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    let holds = |kind: &str| conditions.iter().any(|c| c.type_ == kind && c.status == "True");
+    let ends = holds("SuccessCriteriaMet") || holds("FailureTarget");
+    let finished = holds("Complete") || holds("Failed");
+    status.active.unwrap_or_default() != status.ready.unwrap_or_default()
+        || status.terminating.unwrap_or_default() > 0
+        || ends != finished
+}
+
+/// The difference of two snapshots, line by line.
+pub fn difference(expected: &Value, observed: &Value) -> String {
+    let (expected, observed) = (format!("{expected:#}"), format!("{observed:#}"));
+    let without = |lines: &str, others: &str, mark: &str| {
+        let others: BTreeSet<&str> = others.lines().collect();
+        let lines = lines.lines().filter(|line| !others.contains(line));
+        lines.map(|line| format!("{mark} {line}\n")).collect::<String>()
+    };
+    without(&expected, &observed, "-") + &without(&observed, &expected, "+")
+}
+
+/// The snapshot of an empty namespace.
+pub fn empty_snapshot() -> Value {
+    json!("nothing")
+}
+
+async fn all<K>(stage: &TestNamespace) -> Result<Vec<Value>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let list = api.list(&ListParams::default().labels(LABEL)).await?;
+    list.items.iter().map(|item| Ok(serde_json::to_value(item)?)).collect()
+}
+
+/// The names of the pods, and their state.
+async fn pods(stage: &TestNamespace) -> Result<(Vec<String>, Vec<Value>)> {
+    let (mut names, mut pods) = (Vec::new(), Vec::new());
+    for pod in stage.pod_api().list(&ListParams::default().labels(LABEL)).await?.items {
+        let status = pod.status.clone().unwrap_or_default();
+        let phase = status.phase.unwrap_or_default();
+        let goes = pod.metadata.deletion_timestamp.is_some();
+        let finished = ["Succeeded", "Failed"].contains(&phase.as_str()) && !goes;
+        let ran = if finished { Some(count_runs(stage, &pod).await?) } else { None };
+        let restarts = status.container_statuses.iter().flatten().map(|c| c.restart_count);
+        pods.push(json!({
+            "index": index_of(&pod),
+            "label": pod.labels().get("job-index"),
+            "lost before": pod.annotations().get("batch.kubernetes.io/job-index-failure-count"),
+            "phase": phase,
+            "goes": goes,
+            "restarts": restarts.sum::<i32>(),
+            "ran": ran,
+        }));
+        names.push(pod.name_any());
+    }
+    pods.sort_by_key(Value::to_string);
+    Ok((names, pods))
+}
+
+/// How often the command of a terminated pod printed that it ran.
+async fn count_runs(stage: &TestNamespace, pod: &Pod) -> Result<usize> {
+    let log = stage.pod_api().logs(&pod.name_any(), &LogParams::default()).await?;
+    Ok(log.lines().filter(|line| *line == "ran").count())
+}
+
+/// Removes what differs in every run: identities, times, keys. Generations stay, because they count
+/// changes.
+pub fn scrub(value: &mut Value) {
+    let own = [
+        "finishTime",
+        "time",
+        "since",
+        "until",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "managedFields",
+        "lastTransitionTime",
+        "lastProbeTime",
+        "startTime",
+        "completionTime",
+        "controller-uid",
+        "batch.kubernetes.io/controller-uid",
+    ];
+    match value {
+        Value::Object(map) => {
+            map.retain(|name, _| !own.contains(&name.as_str()));
+            for (name, value) in map.iter_mut() {
+                match (name.as_str(), &value) {
+                    ("curve.cert" | "report.key", Value::String(_)) => *value = "<key>".into(),
+                    _ => scrub(value),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(scrub),
+        _ => {}
+    }
+}
