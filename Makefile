@@ -88,8 +88,7 @@ forget-tests:
 	@rm -f $(TEST_LOG)
 
 test-unit: ## Run unit and property tests: no cluster, no root
-	$(CARGO) test $(RECORD)
-	$(if $(FLUX_ROOT),$(CARGO) test -p flux-operator-flux --test real_flux -- --ignored $(RECORD))
+	$(CARGO) test $(if $(FLUX_ROOT),-- --include-ignored) </dev/null $(RECORD)
 
 static: ## Build the programs that run in any image, linked statically: operator, agent, fluxlet
 	$(STATIC) -p flux-operator -p flux-operator-agent -p flux-operator-fluxlet

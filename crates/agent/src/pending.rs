@@ -4,6 +4,7 @@
 //! jobs that are new in the list are read from Flux's key-value store.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
 use flux_operator_wire::{PendingJob, PendingPage};
 use serde::Deserialize;
@@ -13,6 +14,12 @@ use crate::flux_command::FluxCommand;
 
 /// The maximum number of jobs listed: those that the scheduler considers first.
 const MAX_JOBS: &str = "1000";
+
+/// An unchanged list is reported again after this time: the operator may have been restarted.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long the attributes of one list may take: reports wait for it.
+const ATTRIBUTES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many jobspecs are read with one command.
 const JOBSPECS_PER_COMMAND: usize = 64;
@@ -26,7 +33,8 @@ pub struct PendingJobs {
     attributes: HashMap<u64, Attributes>,
     /// The number of lists reported so far.
     list: u64,
-    reported: Option<Vec<PendingJob>>,
+    /// The list as it was last reported, and when.
+    reported: Option<(Vec<PendingJob>, Instant)>,
 }
 
 impl PendingJobs {
@@ -35,13 +43,17 @@ impl PendingJobs {
         PendingJobs { command, attributes: HashMap::new(), list: 0, reported: None }
     }
 
-    /// The pages of the list; none if it has not changed since it was last reported.
+    /// The pages of the list; none if it was reported lately and has not changed since.
     pub fn changed_pages(&mut self) -> Vec<PendingPage> {
-        let Some(jobs) = self.list_jobs().filter(|jobs| self.reported.as_ref() != Some(jobs))
-        else {
+        let Some(jobs) = self.list_jobs() else { return Vec::new() };
+        let is_known = self
+            .reported
+            .as_ref()
+            .is_some_and(|(before, at)| *before == jobs && at.elapsed() < REPEAT_INTERVAL);
+        if is_known {
             return Vec::new();
-        };
-        self.reported = Some(jobs.clone());
+        }
+        self.reported = Some((jobs.clone(), Instant::now()));
         self.list += 1;
         PendingPage::split(self.list, jobs)
     }
@@ -58,8 +70,9 @@ impl PendingJobs {
         let mut known = std::mem::take(&mut self.attributes);
         let unknown: Vec<u64> =
             listed.iter().map(|job| job.id).filter(|id| !known.contains_key(id)).collect();
+        let deadline = Instant::now() + ATTRIBUTES_TIMEOUT;
         for ids in unknown.chunks(JOBSPECS_PER_COMMAND) {
-            known.extend(self.query_attributes(ids));
+            known.extend(self.query_attributes(ids, deadline));
         }
         known.retain(|id, _| listed.iter().any(|job| job.id == *id));
         self.attributes = known;
@@ -67,7 +80,11 @@ impl PendingJobs {
         Some(listed.into_iter().map(|job| job.into_pending(attributes(job.id))).collect())
     }
 
-    fn query_attributes(&self, ids: &[u64]) -> Vec<(u64, Attributes)> {
+    /// Reads attributes until the deadline. Those that are missing are read with the next list.
+    fn query_attributes(&self, ids: &[u64], deadline: Instant) -> Vec<(u64, Attributes)> {
+        if Instant::now() >= deadline {
+            return Vec::new();
+        }
         let keys: Vec<String> = ids.iter().map(|id| jobspec_key(*id)).collect();
         let words: Vec<&str> =
             ["kvs", "get"].into_iter().chain(keys.iter().map(String::as_str)).collect();
@@ -76,7 +93,9 @@ impl PendingJobs {
                 ids.iter().copied().zip(text.lines().map(system_attributes)).collect()
             }
             // One of the jobs is gone, so the whole command failed: ask for each alone.
-            (None, [_, _, ..]) => ids.iter().flat_map(|id| self.query_attributes(&[*id])).collect(),
+            (None, [_, _, ..]) => {
+                ids.iter().flat_map(|id| self.query_attributes(&[*id], deadline)).collect()
+            }
             (None, _) => Vec::new(),
         }
     }

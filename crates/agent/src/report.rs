@@ -51,7 +51,11 @@ pub fn start(
     };
     let started = layout.program_started();
     let duties = WorkHandler::new(command.clone(), rank.plan.broker.archive.is_some());
-    let mut instance = InstanceProbe { command, started, broker_output, first_job: String::new() };
+    let first_job = match rank.plan.broker.archive.is_some() {
+        true => FirstJob::AfterRestored(None),
+        false => FirstJob::Expected,
+    };
+    let mut instance = InstanceProbe { command, started, broker_output, first_job };
     thread::spawn(move || report_forever(&mut instance, operator, duties));
 }
 
@@ -60,7 +64,53 @@ struct InstanceProbe {
     command: FluxCommand,
     started: PathBuf,
     broker_output: Tail,
-    first_job: String,
+    first_job: FirstJob,
+}
+
+/// The first job that the program submits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum FirstJob {
+    /// It will be the only job of the instance.
+    Expected,
+    /// It will be the one after those that were restored from an archive: the last of these, and
+    /// how many there are, as observed before the program started.
+    AfterRestored(Option<(String, u32)>),
+    /// Its ID.
+    Known(String),
+}
+
+impl FirstJob {
+    /// The state after the instance was observed to have this many jobs. `last` queries the ID of
+    /// the last one.
+    fn observe(self, count: u32, started: bool, last: impl FnOnce() -> String) -> FirstJob {
+        match self {
+            FirstJob::Expected if count == 1 => match last() {
+                id if id.is_empty() => FirstJob::Expected,
+                id => FirstJob::Known(id),
+            },
+            FirstJob::AfterRestored(_) if !started => {
+                FirstJob::AfterRestored(Some((last(), count)))
+            }
+            FirstJob::AfterRestored(Some((before, restored)))
+                if count == restored.saturating_add(1) =>
+            {
+                match last() {
+                    id if id.is_empty() || id == before => {
+                        FirstJob::AfterRestored(Some((before, restored)))
+                    }
+                    id => FirstJob::Known(id),
+                }
+            }
+            other => other,
+        }
+    }
+
+    fn id(&self) -> String {
+        match self {
+            FirstJob::Known(id) => id.clone(),
+            FirstJob::Expected | FirstJob::AfterRestored(_) => String::new(),
+        }
+    }
 }
 
 fn report_forever(
@@ -121,15 +171,19 @@ impl InstanceProbe {
     fn probe(&mut self) -> InstanceState {
         let overlay = self.command.query(&["overlay", "status", "--no-pretty"]);
         let jobs = self.command.query(&["job", "stats"]).and_then(|text| parse_job_stats(&text));
-        if self.first_job.is_empty() && jobs.is_some_and(|jobs| total(jobs) == 1) {
-            let last = self.command.query(&["job", "last"]).unwrap_or_default();
-            self.first_job = last.trim().to_owned();
+        let started = self.started.exists();
+        if let Some(count) = jobs.map(total) {
+            let last = || {
+                let id = self.command.query(&["job", "last"]).unwrap_or_default();
+                id.trim().to_owned()
+            };
+            self.first_job = self.first_job.clone().observe(count, started, last);
         }
         InstanceState {
             online: overlay.map(|text| drain::parse_online(&text)),
-            program_started: self.started.exists(),
+            program_started: started,
             jobs,
-            first_job: self.first_job.clone(),
+            first_job: self.first_job.id(),
             ..InstanceState::default()
         }
     }
@@ -185,6 +239,22 @@ fn parse_job_stats(stats: &str) -> Option<JobCounts> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_job_is_the_programs_own_and_not_a_restored_one() {
+        let observe = |job: FirstJob, count, started, last: &str| {
+            job.observe(count, started, || last.to_owned())
+        };
+        let fresh = observe(FirstJob::Expected, 0, true, "");
+        assert_eq!(observe(fresh.clone(), 1, true, "f1"), FirstJob::Known("f1".into()));
+        assert_eq!(observe(fresh, 2, true, "f2").id(), "", "which was first is not known");
+        let restored = observe(FirstJob::AfterRestored(None), 1, false, "old");
+        let restored = observe(restored, 1, true, "old");
+        assert_eq!(restored.id(), "");
+        assert_eq!(observe(restored, 2, true, "new").id(), "new");
+        let late = observe(FirstJob::AfterRestored(None), 3, true, "any");
+        assert_eq!(late.id(), "", "the program started before the instance was observed");
+    }
 
     #[test]
     fn jobs_are_counted_from_flux_job_stats() {

@@ -124,6 +124,27 @@ impl HostList {
         None
     }
 
+    /// At most `count` hosts from `start` on. Takes time linear in the number of runs.
+    pub fn slice(&self, start: usize, count: usize) -> Self {
+        let (mut skip, mut left) = (start as u64, count as u64);
+        let mut slice = Self::new();
+        for run in &self.runs {
+            if skip >= run.len() {
+                skip -= run.len();
+                continue;
+            }
+            if left == 0 {
+                break;
+            }
+            let length = left.min(run.len() - skip);
+            slice.runs.push(run.slice(skip, length));
+            slice.length += usize::try_from(length).unwrap_or(usize::MAX);
+            left -= length;
+            skip = 0;
+        }
+        slice
+    }
+
     /// The first index of `host`: its rank. Takes time linear in the number of runs.
     pub fn find(&self, host: &str) -> Option<usize> {
         let mut before = 0;

@@ -58,7 +58,7 @@ fn start(
     let ReplicaContext { client, leadership, health, metrics } = common;
     let mut tasks = Tasks::default();
     let (changed, changes) = mpsc::unbounded_channel();
-    let reports = Reports::new(changed.clone());
+    let reports = Reports::new(changed.clone(), leadership.clone());
     let (miniclusters, writer) = SyncedStore::new();
     let queue_options = queue::Options {
         // An operator that watches one namespace reads its FluxSetups there.

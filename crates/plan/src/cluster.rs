@@ -264,7 +264,7 @@ mod tests {
         merge(&mut manifest, &json!({ "spec": spec }));
         let valid = Valid::check(serde_json::from_value(manifest).unwrap()).unwrap();
         // The rank table of a running cluster is the one it was started with.
-        let booted = valid.clone().resized(1, Some(4));
+        let booted = valid.clone().resized(|spec| (spec.size, spec.max_size) = (1, Some(4)));
         let policies = [valid, booted].map(|valid| {
             let config = Cluster::of(&valid).unwrap().config;
             config.queue_manager.unwrap().queue_policy.unwrap()

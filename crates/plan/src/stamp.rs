@@ -1,6 +1,7 @@
 //! The annotations of a Job about its creation: the spec and the
 //! build it was created from, and how many hosts its brokers were started with.
 
+use flux_operator_api::minicluster::BurstingCluster;
 use flux_operator_api::{MiniCluster, MiniClusterSpec};
 use flux_operator_wire::Resources;
 use k8s_openapi::api::batch::v1::Job;
@@ -13,6 +14,7 @@ use crate::rank_table::{RankTable, RankTableError};
 const SPEC_ANNOTATION: &str = "flux-framework.org/spec";
 const VERSION_ANNOTATION: &str = "flux-framework.org/version";
 const RANKS_ANNOTATION: &str = "flux-framework.org/ranks";
+const POOL_SIZE_ANNOTATION: &str = "flux-framework.org/pool-size";
 
 /// Fields that may change at any time: the operator reads them in every reconciliation, or
 /// they can change in an existing Job.
@@ -34,11 +36,16 @@ const DEPTH: usize = 2;
 
 /// Adds the annotations to a Job that is about to be created.
 pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>) {
-    let fingerprint = fingerprint(&rendering.minicluster.spec);
+    let spec = &rendering.minicluster.spec;
+    let fingerprint = fingerprint(spec);
     let annotations = job.annotations_mut();
     annotations.insert(SPEC_ANNOTATION.into(), fingerprint.to_text());
     annotations.insert(VERSION_ANNOTATION.into(), this_version());
     annotations.insert(RANKS_ANNOTATION.into(), rendering.cluster.ranks.max_size().to_string());
+    let bursting = spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
+    if bursting.is_some_and(|bursting| bursting.clusters.iter().any(|pool| pool.size == 0)) {
+        annotations.insert(POOL_SIZE_ANNOTATION.into(), spec.size.to_string());
+    }
 }
 
 /// This program's release and build. Builds of one release may write different objects, and an
@@ -60,9 +67,36 @@ pub(crate) fn is_this_build(job: &Job) -> bool {
     job.annotations().get(VERSION_ANNOTATION).is_some_and(|version| *version == this_version())
 }
 
-/// The number of hosts of its own that the cluster was started with, or may grow to.
-pub(crate) fn booted_ranks(job: &Job) -> Option<i32> {
-    job.annotations().get(RANKS_ANNOTATION)?.parse().ok()
+/// The sizes that the rank table of a cluster was made from when it was started. The spec may have
+/// changed since: the table has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BootedSizes {
+    /// The number of hosts of its own.
+    pub(crate) own: i32,
+    /// The size of pools that do not set one. An earlier build did not note it.
+    pool: Option<i32>,
+}
+
+impl BootedSizes {
+    /// The sizes that are noted on a Job.
+    pub(crate) fn of(job: &Job) -> Option<BootedSizes> {
+        let number = |name| job.annotations().get(name)?.parse().ok();
+        Some(BootedSizes { own: number(RANKS_ANNOTATION)?, pool: number(POOL_SIZE_ANNOTATION) })
+    }
+
+    /// Replaces the sizes of a spec.
+    pub(crate) fn restore(self, spec: &mut MiniClusterSpec) {
+        spec.max_size = Some(self.own);
+        spec.size = spec.size.min(self.own);
+        for pool in pools(spec).iter_mut().filter(|pool| pool.size == 0) {
+            pool.size = self.pool.unwrap_or_default();
+        }
+    }
+}
+
+fn pools(spec: &mut MiniClusterSpec) -> &mut [BurstingCluster] {
+    let bursting = spec.flux.as_mut().and_then(|flux| flux.bursting.as_mut());
+    bursting.map_or(&mut [], |bursting| &mut bursting.clusters)
 }
 
 /// The rank table that the brokers were started with.
@@ -71,7 +105,9 @@ pub(crate) fn booted_rank_table(
     job: Option<&Job>,
 ) -> Result<RankTable, RankTableError> {
     let mut spec = minicluster.spec.clone();
-    spec.max_size = job.and_then(booted_ranks).max(spec.max_size);
+    if let Some(booted) = job.and_then(BootedSizes::of) {
+        booted.restore(&mut spec);
+    }
     RankTable::of(&minicluster.name_any(), &spec, Resources::default())
 }
 

@@ -21,6 +21,7 @@ use crate::status::{finished_at, readiness};
 use crate::step::{FIELD_MANAGER, Object, Step, Target, TargetKind};
 use crate::time::seconds_after;
 use crate::valid::Valid;
+use crate::stamp::BootedSizes;
 use crate::{drift, stamp};
 
 /// Why a spec is not applied as it is, although it is valid.
@@ -100,15 +101,16 @@ pub(crate) struct Plan {
 /// fixed at boot, and a replaced pod must get the same hosts. In a queue
 /// it has no more nodes than it was granted.
 pub(crate) fn with_booted_hosts(minicluster: Valid, observed: &Observed) -> Valid {
-    let (mut size, mut max_size) = (minicluster.spec.size, minicluster.spec.max_size);
-    if let Some(ranks) = observed.job.as_deref().and_then(stamp::booted_ranks) {
-        max_size = Some(ranks.max(max_size.unwrap_or_default()));
-        size = size.min(ranks);
-    }
-    if let Some(granted) = granted_nodes(&minicluster) {
-        size = size.min(granted);
-    }
-    minicluster.resized(size, max_size)
+    let booted = observed.job.as_deref().and_then(BootedSizes::of);
+    let granted = granted_nodes(&minicluster);
+    minicluster.resized(|spec| {
+        if let Some(booted) = booted {
+            booted.restore(spec);
+        }
+        if let Some(granted) = granted {
+            spec.size = spec.size.min(granted);
+        }
+    })
 }
 
 /// Computes the plan. `rendering` is that of the MiniCluster [`with_booted_hosts`], `asked` is
@@ -169,7 +171,7 @@ fn maintain(
     // A queue may have granted fewer nodes than requested, and it starts with those.
     let size = granted_nodes(requested)
         .map_or(requested.spec.size, |granted| requested.spec.size.min(granted));
-    let ranks = stamp::booted_ranks(job).filter(|ranks| size > *ranks);
+    let ranks = BootedSizes::of(job).map(|booted| booted.own).filter(|ranks| size > *ranks);
     if (!changed.is_empty() || ranks.is_some()) && !has_started(observed, job) {
         return Plan { steps: vec![delete(job)], ..Plan::default() };
     }

@@ -2,7 +2,7 @@
 
 use flux_operator_api::minicluster::{Container, Flux, StorageVolume};
 use flux_operator_api::validate::{self, Problem, Validate};
-use flux_operator_api::{MiniCluster, Reason};
+use flux_operator_api::{MiniCluster, MiniClusterSpec, Reason};
 
 use crate::kubernetes::has_kueue_label;
 
@@ -110,12 +110,17 @@ impl Valid {
         self.has_spare_ranks
     }
 
-    /// The same with other sizes. They come from annotations and statuses, so they are clamped
-    /// to what the schema allows.
-    pub(crate) fn resized(mut self, size: i32, max_size: Option<i32>) -> Self {
+    /// The same with sizes changed by `resize`. They come from annotations and statuses, so they
+    /// are clamped to what the schema allows.
+    pub(crate) fn resized(mut self, resize: impl FnOnce(&mut MiniClusterSpec)) -> Self {
         let spec = &mut self.minicluster.spec;
-        spec.size = size.clamp(1, MAX_HOSTS);
-        spec.max_size = max_size.map(|most| most.clamp(0, MAX_HOSTS));
+        resize(spec);
+        spec.size = spec.size.clamp(1, MAX_HOSTS);
+        spec.max_size = spec.max_size.map(|most| most.clamp(0, MAX_HOSTS));
+        let bursting = spec.flux.as_mut().and_then(|flux| flux.bursting.as_mut());
+        for pool in bursting.into_iter().flat_map(|bursting| &mut bursting.clusters) {
+            pool.size = pool.size.clamp(0, MAX_HOSTS);
+        }
         self
     }
 }

@@ -118,6 +118,7 @@ impl Endpoint {
             ("401", "No token, or one that the cluster does not accept"),
             ("403", "The caller has no permission to get the object"),
             ("404", "The object does not exist"),
+            ("503", "This replica of the operator cannot answer: try again"),
         ] {
             responses.insert(code.into(), content(description, schema::<ErrorResponse>(generator)));
         }

@@ -50,6 +50,15 @@ impl Run {
         self.numbers.map_or(1, |numbers| numbers.len())
     }
 
+    /// The `length` hosts from `offset` on, which must be hosts of the run.
+    pub(super) fn slice(&self, offset: u64, length: u64) -> Self {
+        let numbers = self.numbers.map(|numbers| {
+            let low = numbers.low + offset;
+            Numbers::new(low, low + length.saturating_sub(1), numbers.width)
+        });
+        Self { prefix: self.prefix.clone(), numbers, suffix: self.suffix.clone() }
+    }
+
     /// The name of the host at `offset`, which must be less than `len`.
     pub(super) fn name(&self, offset: u64) -> String {
         match self.numbers {

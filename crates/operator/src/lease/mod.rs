@@ -16,6 +16,7 @@ mod decision;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 
 pub(crate) use candidate::Candidate;
@@ -69,6 +70,8 @@ struct LeadershipState {
     /// The address of the leader, if it is another replica and has published it.
     leader: Option<SocketAddr>,
     term: Term,
+    /// When this replica last became leader; `None` for one that always is.
+    since: Option<Timestamp>,
     is_stopping: bool,
     is_closed: bool,
 }
@@ -145,6 +148,11 @@ impl Leadership {
         self.wait_for_state(|standing| standing.term > term).await;
     }
 
+    /// When this replica last became leader, if there is an election.
+    pub(crate) fn leader_since(&self) -> Option<Timestamp> {
+        self.0.borrow().since
+    }
+
     /// The address of the leader, if it is another replica.
     pub(crate) fn leader(&self) -> Option<SocketAddr> {
         self.0.borrow().leader
@@ -173,6 +181,7 @@ impl Leadership {
                 until: held,
                 leader,
                 term: if begins { standing.term.next() } else { standing.term },
+                since: if begins { Some(Timestamp::now()) } else { standing.since },
                 ..*standing
             };
             let before = std::mem::replace(standing, now);

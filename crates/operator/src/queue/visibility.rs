@@ -10,10 +10,11 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use flux_operator_api::view::{
-    Cluster, ErrorResponse, InstanceJobs, JobExplanation, QueueList, WaitingJobs,
+    Cluster, ErrorResponse, JobExplanation, QueueList, WaitingJobs,
 };
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::view::{self, QueueView, TentativeAdmissions, of_job};
@@ -101,6 +102,7 @@ pub(crate) async fn why(
         return Err(not_found("FluxJob", &namespace, &name));
     };
     let why = QueueView::new(&server.queues.ledger(), &NOTHING_ABOUT_TO_START, now())
+        .for_namespace(&namespace)
         .explain(&uid_of(&*job));
     // A job that is not in one of our queues is described by its own status.
     let own = || job.unpack().ok().map(|job| of_job(&job));
@@ -124,10 +126,13 @@ pub(crate) async fn cluster_jobs(
     State(server): State<ServerState>,
     Path((namespace, name)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Json<InstanceJobs>, HttpError> {
+) -> Result<impl IntoResponse, HttpError> {
     let minicluster = find_cluster(&server, &headers, &namespace, &name).await?;
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
-    Ok(Json(view::instance_jobs(server.reports.pending(uid))))
+    let jobs = server.reports.pending(uid);
+    let items = jobs.as_ref().map(|jobs| jobs.join(",")).unwrap_or_default();
+    let body = format!(r#"{{"listed":{},"items":[{items}]}}"#, jobs.is_some());
+    Ok(([(CONTENT_TYPE, "application/json")], body))
 }
 
 async fn find_cluster(
@@ -137,6 +142,11 @@ async fn find_cluster(
     name: &str,
 ) -> Result<MiniCluster, HttpError> {
     authorize::<MiniCluster>(server, headers, namespace, name).await?;
+    if !server.leadership.is_leader() {
+        // Agents report to the leader only.
+        let message = "this replica does not lead, and only the leader knows: try again";
+        return Err(HttpError(StatusCode::SERVICE_UNAVAILABLE, message.into()));
+    }
     let stored = server.stores.miniclusters.get(&ObjectRef::new(name).within(namespace));
     let readable = stored.and_then(|stored| stored.0.as_ref().ok().cloned());
     readable.ok_or_else(|| not_found("MiniCluster", namespace, name))

@@ -49,7 +49,7 @@ pub(super) fn server(leadership: Leadership, client: Client) -> ServerState {
             config_maps: Index::new(),
             services: Index::new(),
         },
-        reports: Reports::new(tokio::sync::mpsc::unbounded_channel().0),
+        reports: Reports::new(tokio::sync::mpsc::unbounded_channel().0, leadership.clone()),
         leadership,
         health: Health::default(),
         metrics,

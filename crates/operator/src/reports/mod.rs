@@ -25,6 +25,7 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::lease::Leadership;
 use crate::lock::lock;
 use crate::stores::GuardedMiniCluster;
 use crate::watches::ChangeSender;
@@ -43,8 +44,10 @@ pub(crate) struct Reports {
     changed: ChangeSender,
     /// Notified on every change of a pod, for agents that wait for an address.
     pods_changed: watch::Sender<()>,
-    /// Since when reports have been received.
-    since: Timestamp,
+    /// Only the leader receives reports.
+    leadership: Leadership,
+    /// When this process started.
+    started: Timestamp,
 }
 
 /// How often to check for outdated reports.
@@ -80,14 +83,14 @@ struct StoredReport {
 
 impl Reports {
     /// No reports yet. MiniClusters whose status may have changed are sent to `changed`.
-    pub(crate) fn new(changed: ChangeSender) -> Reports {
-        let (pods_moved, since) = (watch::channel(()).0, Timestamp::now());
+    pub(crate) fn new(changed: ChangeSender, leadership: Leadership) -> Reports {
         Reports {
             clusters: Arc::default(),
             nonces: Arc::default(),
             changed,
-            pods_changed: pods_moved,
-            since,
+            pods_changed: watch::channel(()).0,
+            leadership,
+            started: Timestamp::now(),
         }
     }
 
@@ -124,9 +127,10 @@ impl Reports {
         self.lock().get(uid).is_some_and(|cluster| cluster.lost_key)
     }
 
-    /// Since when reports have been received.
+    /// Since when reports have been received: a replica that stood by for a day has none when it
+    /// becomes leader.
     pub(crate) fn since(&self) -> Timestamp {
-        self.since
+        self.leadership.leader_since().map_or(self.started, |since| since.max(self.started))
     }
 
     /// Wakes agents that wait for an address.

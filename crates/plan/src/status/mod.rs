@@ -204,7 +204,7 @@ impl Online {
     }
 }
 
-/// The Flux job id of the command, if the command is a single job. Once known, it does not change.
+/// The Flux job id of the command, if the command is a single job: that of its last run.
 fn command_job(minicluster: &MiniCluster, observed: &Observed, before: &str) -> String {
     let spec = &minicluster.spec;
     let mode = runner(&spec.containers).map(|runner| Mode::of(spec, runner));

@@ -1,7 +1,7 @@
 //! A cluster as its lead reports it.
 
 use flux_operator_api::MiniCluster;
-use flux_operator_api::view::{Cluster, InstanceJob, InstanceJobs, JobCounts, SlotRange};
+use flux_operator_api::view::{Cluster, InstanceJob, JobCounts, SlotRange};
 use flux_operator_flux::{HostList, IdSet};
 use flux_operator_wire::PendingJob;
 use kube::ResourceExt;
@@ -41,11 +41,8 @@ pub fn cluster(minicluster: &MiniCluster, observed: &Observed) -> Cluster {
 
 fn slot_view(slots: &rank_table::SlotRange, hosts: &HostList, online: Option<&IdSet>) -> SlotRange {
     let ranks = slots.ranks();
-    let mut names = HostList::new();
-    for host in ranks.iter().filter_map(|rank| hosts.nth(usize::try_from(rank).ok()?)) {
-        // The names come from a valid host list, so each is valid.
-        let _ = names.push(&host);
-    }
+    let index = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let names = hosts.slice(index(slots.first_rank), index(slots.count));
     let (owner, pool) = match &slots.owner {
         SlotOwner::Job => ("Job", ""),
         SlotOwner::Pool(name) => ("Pool", name.as_str()),
@@ -60,14 +57,8 @@ fn slot_view(slots: &rank_table::SlotRange, hosts: &HostList, online: Option<&Id
     }
 }
 
-/// The jobs that wait in an instance, as its lead has listed them.
-pub fn instance_jobs(listed: Option<Vec<PendingJob>>) -> InstanceJobs {
-    let items = listed.iter().flatten().map(|job| InstanceJob {
-        id: job.id,
-        nodes: job.nodes,
-        tasks: job.tasks,
-        submitted: job.submitted,
-        attributes: job.attributes.clone(),
-    });
-    InstanceJobs { items: items.collect(), listed: listed.is_some() }
+/// A job that waits in an instance, as its lead has listed it.
+pub fn instance_job(job: PendingJob) -> InstanceJob {
+    let PendingJob { id, nodes, tasks, submitted, attributes } = job;
+    InstanceJob { id, nodes, tasks, submitted, attributes }
 }

@@ -88,15 +88,24 @@ impl<G: Guard> QueueView<'_, G> {
             (end.is_none(), end, admission.at, job.uid.clone())
         });
         let mut freed: i64 = 0;
-        let mut named = Vec::new();
+        let (mut named, mut unnamed) = (Vec::new(), 0_u32);
         for (job, admission) in holders {
             if freed >= missing {
                 break;
             }
             freed = freed.saturating_add(admission.resources.amount(resource));
+            if !self.may_name(&job.namespace) {
+                unnamed += 1;
+                continue;
+            }
             let amount = resource.describe(admission.resources.amount(resource));
             let end = end(job, admission).map(|end| format!(" by {}", time(end)));
             named.push(format!("{} ({amount}{})", job.name, end.unwrap_or_default()));
+        }
+        match unnamed {
+            0 => {}
+            1 => named.push("a job of another namespace".into()),
+            _ => named.push(format!("{unnamed} jobs of other namespaces")),
         }
         // All of them together would not be enough.
         if freed < missing { Vec::new() } else { named }

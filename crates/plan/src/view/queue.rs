@@ -17,6 +17,8 @@ pub struct QueueView<'a, G = Unguarded> {
     ledger: &'a Ledger<G>,
     tentative: &'a TentativeAdmissions,
     now: Millis,
+    /// The only namespace whose jobs are named, if not all are.
+    namespace: Option<&'a str>,
 }
 
 /// Admissions that a ledger has decided and that are not applied.
@@ -70,7 +72,17 @@ impl<'a, G: Guard> QueueView<'a, G> {
         about_to_start: &'a TentativeAdmissions,
         now: Millis,
     ) -> Self {
-        QueueView { ledger, tentative: about_to_start, now }
+        QueueView { ledger, tentative: about_to_start, now, namespace: None }
+    }
+
+    /// The same for a user of one namespace: jobs of others are counted, and not named.
+    pub fn for_namespace(self, namespace: &'a str) -> Self {
+        QueueView { namespace: Some(namespace), ..self }
+    }
+
+    /// Whether the user may learn the name of a job of this namespace.
+    pub(super) fn may_name(&self, namespace: &str) -> bool {
+        self.namespace.is_none_or(|own| own == namespace)
     }
 
     /// The view of a queue.

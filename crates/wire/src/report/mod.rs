@@ -6,7 +6,8 @@ mod pending;
 use std::net::IpAddr;
 
 use flux_operator_flux::IdSet;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 pub use pending::{PendingJob, PendingPage};
 
@@ -88,7 +89,9 @@ pub struct Drained {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reply {
-    /// What the agent should do.
+    /// What the agent should do. Work of a kind that the agent does not know is skipped: the operator may be of
+    /// another build.
+    #[serde(deserialize_with = "known_work")]
     pub work: Vec<Work>,
     /// The nonce for the next report.
     pub nonce: String,
@@ -107,6 +110,11 @@ pub enum Work {
     Drain(Drain),
     /// List the pending jobs, as [`Report::Pending`].
     ListPending,
+}
+
+fn known_work<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Work>, D::Error> {
+    let work: Vec<Value> = Deserialize::deserialize(from)?;
+    Ok(work.into_iter().filter_map(|work| serde_json::from_value(work).ok()).collect())
 }
 
 impl Report {

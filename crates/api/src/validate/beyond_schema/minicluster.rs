@@ -32,7 +32,7 @@ pub fn check(minicluster: &MiniCluster) -> Vec<Problem> {
         check_labels(&pod.node_selector, "spec.pod.nodeSelector", &mut problems);
     }
     if let Some(flux) = &spec.flux {
-        check_flux(flux, spec.size, &mut problems);
+        check_flux(flux, spec, &mut problems);
     }
     problems
 }
@@ -102,7 +102,7 @@ fn check_container(container: &Container, path: &str, problems: &mut Vec<Problem
     }
 }
 
-fn check_flux(flux: &Flux, size: i32, problems: &mut Vec<Problem>) {
+fn check_flux(flux: &Flux, spec: &MiniClusterSpec, problems: &mut Vec<Problem>) {
     for name in flux.environment.keys().filter(|name| !is_variable_name(name)) {
         problems.push(Problem::new(
             "spec.flux.environment",
@@ -120,11 +120,22 @@ fn check_flux(flux: &Flux, size: i32, problems: &mut Vec<Problem>) {
         problems.push(Problem::new("spec.flux.curveCert", chain(&error)));
     }
     let Some(bursting) = &flux.bursting else { return };
-    if let Err(error) = bursting.hostlist.parse::<HostList>() {
-        problems.push(Problem::new("spec.flux.bursting.hostlist", chain(&error)));
+    let path = "spec.flux.bursting.hostlist";
+    let own = spec.max_size.unwrap_or_default().max(spec.size);
+    match bursting.hostlist.parse::<HostList>() {
+        Err(error) => problems.push(Problem::new(path, chain(&error))),
+        Ok(hosts) => {
+            let count = i32::try_from(hosts.len()).unwrap_or(i32::MAX);
+            if !bursting.hostlist.is_empty() && count < own {
+                let message = format!(
+                    "has {count} hosts, and the cluster itself needs {own}: list its own hosts first"
+                );
+                problems.push(Problem::new(path, message));
+            }
+        }
     }
     for (index, cluster) in bursting.clusters.iter().enumerate() {
-        let hosts = if cluster.size > 0 { cluster.size } else { size };
+        let hosts = if cluster.size > 0 { cluster.size } else { spec.size };
         let longest = cluster.name.len() + 1 + hosts.saturating_sub(1).to_string().len();
         if longest > 63 {
             problems.push(Problem::new(
