@@ -79,7 +79,7 @@ else ifneq ($(LEVEL),node)
 	@echo "skipped: tests/e2e, which need a real node: run as root"
 endif
 
-# Everything that tests print, for the summary of those that were skipped.
+# Everything that tests print; `make test` lists the skipped ones from it.
 TEST_LOG = $(TARGET)/tests.log
 RECORD = | tee -a $(TEST_LOG)
 .PHONY: forget-tests
@@ -138,7 +138,7 @@ image: build ## Write the operator's image, from scratch, to target/image/flux-o
 
 .PHONY: image-there
 ifdef ON_TESTBED
-# The samples' image contains fluxlet, unless it contains a real Flux.
+# The samples' image contains fluxlet, or a real Flux if FLUX_ROOT is set.
 image-there: SAMPLES_FLUX = $(if $(FLUX_ROOT),,-p flux-operator-fluxlet)
 image-there: testbed-up image
 	$(BIN)/testbed image import --name $(TESTBED_NAME) $(TARGET)/image/flux-operator.tar
@@ -164,7 +164,7 @@ run: build image-there ## Run the operator on this machine instead (REPORT_URL= 
 	$(if $(ON_TESTBED),KUBECONFIG=$(ON_TESTBED)) $(BIN)/flux-operator run $(if $(IMAGE),--agent-image $(IMAGE)) \
 		$(addprefix --report-url ,$(or $(REPORT_URL),$(TESTBED_REPORT_URL)))
 
-# Pods of the testbed reach this machine where its API server is.
+# Pods of the testbed reach this machine at the address of the testbed's API server.
 TESTBED_REPORT_URL = $(if $(ON_TESTBED),$(shell sed -n 's|.*"server": "https\(.*\):.*|http\1:8080|p' $(ON_TESTBED)))
 
 # What `make apply` and `make job` create, in the namespace of the kubeconfig's context.

@@ -10,7 +10,7 @@ show() {
     "$@"
 }
 
-echo "1. A manifest runs to completion, and its output is the command's."
+echo "1. A manifest runs to completion, and prints the output of its command."
 show "$program" local run -f "$here/local.yaml" || exit 1
 
 echo

@@ -45,12 +45,12 @@ pub(crate) struct BenchTestbed {
 impl BenchTestbed {
     /// Starts a fresh testbed with these CRDs, two namespaces and an account.
     pub(crate) async fn up(
-        contestant: &str,
+        operator: &str,
         wanted: Requirements,
         crds: &[Value],
     ) -> Result<BenchTestbed> {
         let layout = Layout::discover();
-        let name: TestbedName = format!("bench-{contestant}").parse()?;
+        let name: TestbedName = format!("bench-{operator}").parse()?;
         let program = std::env::current_exe().context("failed to find this program")?;
         // Remains of an earlier run are removed first.
         down(&layout, &name)?;
@@ -132,7 +132,8 @@ impl BenchTestbed {
             Level::ApiServer | Level::ControlPlane => "127.0.0.1".to_owned(),
             Level::Node => self.testbed.slot().host_address().to_string(),
         };
-        // No other program knows the port, so it stays free until the operator listens on it.
+        // The kernel chose a free port. Another program is unlikely to take it before the operator
+        // listens on it.
         let port = TcpListener::bind((address.as_str(), 0))?.local_addr()?.port();
         Ok(vec![
             ("KUBECONFIG", self.operator_kubeconfig().display().to_string()),

@@ -2,8 +2,8 @@
 //! time for a single MiniCluster.
 //!
 //! ```text
-//! contestant ──► bed (a fresh testbed) ──► throughput │ bringup ──► summary ──► limits
-//!                                             queue ─────────────┘
+//! under_test ──► bench_testbed ──► throughput │ bringup ──► summary ──► limits
+//!                                     queue ─────────────┘
 //! ```
 //!
 //! An operator is just a shell command, so any operator can be compared with ours. Machines differ
@@ -83,7 +83,7 @@ enum Command {
 #[derive(clap::Args)]
 struct BenchArguments {
     #[command(flatten)]
-    contestants: under_test::Options,
+    operators: under_test::Options,
 
     /// Write all measurements as JSON
     #[arg(long, value_name = "FILE")]
@@ -138,7 +138,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(parts: &Selection, common: &BenchArguments) -> Result<ExitCode> {
+fn run(selection: &Selection, common: &BenchArguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -146,7 +146,7 @@ fn run(parts: &Selection, common: &BenchArguments) -> Result<ExitCode> {
     let figures = runtime.block_on(async {
         // An interrupt drops everything that was started, which stops it.
         tokio::select! {
-            figures = measure(parts, &common.contestants) => figures,
+            figures = measure(selection, &common.operators) => figures,
             _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
         }
     })?;

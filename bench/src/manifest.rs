@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::under_test::{documents, our_program};
 
 /// The placeholder for the cluster's name in a template.
-const TEMPLATE: &str = "bench-template";
+const PLACEHOLDER: &str = "bench-template";
 
 /// A MiniCluster for any operator: only fields that all operators have.
 pub(crate) fn minicluster(name: &str, namespace: &str, size: u32, command: &str) -> Value {
@@ -53,15 +53,15 @@ pub(crate) async fn create(client: &Client, manifest: &Value) -> Result<DynamicO
 /// to be created without an operator.
 #[derive(Clone)]
 pub(crate) struct RenderedObjects {
-    objects: String,
+    json: String,
 }
 
 impl RenderedObjects {
     /// Renders once, so that a bare client only spends time on creating objects.
     pub(crate) fn render(manifest: &Value) -> Result<RenderedObjects> {
         let mut manifest = manifest.clone();
-        manifest["metadata"]["name"] = TEMPLATE.into();
-        // As the operator does on a current cluster; offline, the program cannot know.
+        manifest["metadata"]["name"] = PLACEHOLDER.into();
+        // As the operator does on a current Kubernetes. `render` is offline and cannot know that.
         manifest["spec"]["flux"]["container"]["delivery"] = "imageVolume".into();
         let mut child = Command::new(our_program()?)
             .args(["render", "--agent-image", AGENT_IMAGE, "--filename", "-"])
@@ -69,13 +69,13 @@ impl RenderedObjects {
             .stdout(Stdio::piped())
             .spawn()
             .context("failed to start flux-operator render")?;
-        let mut input = child.stdin.take().context("it has an input")?;
+        let mut input = child.stdin.take().context("flux-operator render has no standard input")?;
         input.write_all(manifest.to_string().as_bytes())?;
         drop(input);
         let output = child.wait_with_output()?;
         ensure!(output.status.success(), "flux-operator render refused the manifest");
         let objects = documents(&String::from_utf8(output.stdout)?)?;
-        Ok(RenderedObjects { objects: serde_json::to_string(&objects)? })
+        Ok(RenderedObjects { json: serde_json::to_string(&objects)? })
     }
 
     /// The objects of a MiniCluster as the operator creates them, the Job last.
@@ -94,7 +94,7 @@ impl RenderedObjects {
 
     /// The objects of a cluster without a MiniCluster.
     pub(crate) fn without_owner(&self, name: &str, namespace: &str) -> Result<Vec<Value>> {
-        let mut objects: Vec<Value> = serde_json::from_str(&self.objects.replace(TEMPLATE, name))?;
+        let mut objects: Vec<Value> = serde_json::from_str(&self.json.replace(PLACEHOLDER, name))?;
         for object in &mut objects {
             object["metadata"]["namespace"] = namespace.into();
         }
@@ -107,7 +107,7 @@ impl RenderedObjects {
 pub(crate) async fn create_all(client: &Client, objects: &[Value]) -> Result<()> {
     for object in objects {
         let object: DynamicObject = serde_json::from_value(object.clone())?;
-        let types = object.types.clone().context("an object has a kind")?;
+        let types = object.types.clone().context("an object has no kind")?;
         let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
         let namespace = object.namespace().unwrap_or_default();
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);

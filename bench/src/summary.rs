@@ -47,7 +47,7 @@ impl Samples {
         (count > 0).then(|| self.values.iter().sum::<f64>() / count as f64)
     }
 
-    /// The smallest value that is not below this fraction of all.
+    /// The smallest value for which at least this fraction of all values is not larger.
     pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
         let mut sorted = self.values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -65,12 +65,12 @@ impl Samples {
         std::iter::once(self.mean()).chain(quantiles).map(text).collect::<Vec<_>>().join(" / ")
     }
 
-    /// `median (worst)`, or a dash, if smaller is better.
+    /// `median (worst)` where smaller is better; a dash if there is no value.
     pub(crate) fn text(&self, decimals: usize) -> String {
         self.format_with(self.worst(), decimals)
     }
 
-    /// `median (worst)`, or a dash, if larger is better.
+    /// `median (worst)` where larger is better; a dash if there is no value.
     pub(crate) fn rate_text(&self, decimals: usize) -> String {
         self.format_with(self.values.iter().copied().min_by(f64::total_cmp), decimals)
     }

@@ -26,7 +26,7 @@ use crate::under_test::{OperatorUnderTest, RunningOperator};
 use crate::usage::Usage;
 use crate::waiting::{named, time_of_count, time_of_first, within};
 
-/// The number of single MiniClusters, one after the other, before all at once.
+/// The number of MiniClusters that are created one after the other, before many at once.
 const SINGLES: usize = 20;
 /// How long an operator may still write after the last pod was created.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 200)]
     count: usize,
 
-    /// Number of pods of each
+    /// Number of pods of each MiniCluster
     #[arg(long, default_value_t = 2)]
     size: u32,
 
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 16)]
     concurrency: usize,
 
-    /// Number of rounds, in which all are measured alternately
+    /// Number of rounds; each round measures the bare client and every operator once
     #[arg(id = "throughput_rounds", long = "throughput-rounds", default_value_t = 1)]
     rounds: usize,
 
@@ -101,7 +101,7 @@ struct SettledFigures {
     idle_cpu_seconds: f64,
 }
 
-/// Measures all alternately.
+/// Measures the bare client and all operators alternately.
 pub(crate) async fn measure(options: &Options, operators: &[OperatorUnderTest]) -> Result<Figures> {
     let mut figures = Figures {
         count: options.count,
@@ -137,7 +137,7 @@ async fn measure_ceiling(
         let owner = create(client, &manifest).await?;
         create_all(client, &bare.objects(&owner)?).await
     };
-    // With the operator's account, which uses the same queues of the API server.
+    // The operator's account, because its requests wait in the same queues of the API server.
     let client = bed.operator_client().await?;
     for number in 0..=SINGLES {
         let seconds = measure_single(options, &client, number, &create_one).await?;
@@ -214,8 +214,8 @@ async fn measure_single(
     Ok((exists? - started).as_secs_f64())
 }
 
-/// Creates everything, with this many concurrent requests, and returns Jobs per second from the
-/// first request to the last Job.
+/// Creates all MiniClusters, with `concurrency` requests at a time. Returns the Jobs per second,
+/// from the first request to the last Job.
 async fn measure_all_at_once(
     options: &Options,
     client: &Client,
@@ -237,8 +237,8 @@ async fn measure_all_at_once(
     Ok(options.count as f64 / (last? - started).as_secs_f64())
 }
 
-/// Waits until the operator should have settled, then observes it while idle. Returns the period in
-/// which it should be idle.
+/// Waits until the operator should have settled, then observes it while idle. Returns the start and
+/// the end of the idle period, and the figures; their requests are counted later.
 async fn settle(
     options: &Options,
     bed: &BenchTestbed,

@@ -51,10 +51,10 @@ pub(crate) async fn time_of_first<K: Watchable>(
 
 /// The time at which this many different objects had been observed.
 pub(crate) async fn time_of_count<K: Watchable>(api: Api<K>, count: usize) -> Result<Instant> {
-    let mut seen = BTreeSet::new();
+    let mut names = BTreeSet::new();
     time_of_first(api, watcher::Config::default(), |object| {
-        seen.insert(object.name_any());
-        seen.len() >= count
+        names.insert(object.name_any());
+        names.len() >= count
     })
     .await
 }
@@ -64,7 +64,7 @@ pub(crate) async fn time_without_pods(api: Api<Pod>, config: watcher::Config) ->
     let mut left = BTreeSet::new();
     let mut changes = watcher(api, config).boxed();
     while let Some(change) = changes.try_next().await? {
-        let ends = match change {
+        let may_be_empty = match change {
             watcher::Event::Init => {
                 left.clear();
                 false
@@ -79,7 +79,7 @@ pub(crate) async fn time_without_pods(api: Api<Pod>, config: watcher::Config) ->
             }
             watcher::Event::InitDone => true,
         };
-        if ends && left.is_empty() {
+        if may_be_empty && left.is_empty() {
             return Ok(Instant::now());
         }
     }

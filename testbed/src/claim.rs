@@ -95,7 +95,7 @@ impl RunDirectory {
             }
             let directory = self.of_slot(slot);
             files::create_directory(&directory).map_err(ClaimError::File)?;
-            // The previous holder is gone.
+            // The previous holder has exited.
             let path = self.lock_of(slot);
             lock.set_len(0).map_err(failed("empty", &path)).map_err(ClaimError::File)?;
             return Ok(Claim { slot, lock });
@@ -125,7 +125,7 @@ impl RunDirectory {
                 self.sweep(slot);
                 // Removed while locked: a process that has opened the file notices that it was
                 // removed.
-                let _gone_already = fs::remove_file(&lock_file);
+                let _already_removed = fs::remove_file(&lock_file);
             }
         }
         // Fails if the directory contains files of another testbed, as intended.

@@ -111,7 +111,7 @@ impl ControlListener {
         Ok(ControlListener(listener))
     }
 
-    /// Waits up to `limit` for a request.
+    /// Waits up to `limit`, which must be less than a second, for a request.
     pub(crate) fn next(&self, limit: Duration) -> Option<PendingRequest> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
@@ -149,7 +149,7 @@ fn respond(mut stream: UnixStream, result: Result<(), String>) {
         Err(message) => message.replace('\n', " "),
     };
     // The client may have disconnected; that is not an error.
-    let _gone = writeln!(stream, "{line}");
+    let _disconnected = writeln!(stream, "{line}");
 }
 
 #[cfg(test)]

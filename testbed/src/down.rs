@@ -99,8 +99,8 @@ pub(crate) fn wait_until_released(
     home: &TestbedDirectory,
     limit: Duration,
 ) -> bool {
-    let limit = Instant::now() + limit;
-    while Instant::now() < limit {
+    let deadline = Instant::now() + limit;
+    while Instant::now() < deadline {
         if run.find(home).is_none() {
             return true;
         }

@@ -93,9 +93,9 @@ impl Image {
             .file(&busybox, "/bin/busybox", 0o755)
             .content(users, "/etc/passwd", 0o644)
             .content("root:x:0:\nflux:x:1000:\n", "/etc/group", 0o644)
-            .folder("/tmp", 0o1777)
-            .folder("/var/tmp", 0o1777)
-            .folder("/root", 0o700)
+            .directory("/tmp", 0o1777)
+            .directory("/var/tmp", 0o1777)
+            .directory("/root", 0o700)
             .command(["/bin/sh"]);
         for applet in applets.lines().filter(|applet| *applet != "busybox") {
             image = image.link("busybox", &format!("/bin/{applet}"));
@@ -105,8 +105,8 @@ impl Image {
 
     /// Adds a file of this machine, without its time, so that the same program gives the same
     /// image.
-    pub fn file(self, source: &Path, place: &str, mode: u32) -> Image {
-        self.entry(place, ImageEntry::File { source: source.to_owned(), mode, modified: 0 })
+    pub fn file(self, source: &Path, path: &str, mode: u32) -> Image {
+        self.entry(path, ImageEntry::File { source: source.to_owned(), mode, modified: 0 })
     }
 
     /// Adds a file with this content.
@@ -115,11 +115,11 @@ impl Image {
     }
 
     /// Adds a directory. Parent directories are added automatically.
-    pub fn folder(self, place: &str, mode: u32) -> Image {
+    pub fn directory(self, place: &str, mode: u32) -> Image {
         self.entry(place, ImageEntry::Directory { mode })
     }
 
-    /// Adds a symbolic link at `place`.
+    /// Adds a symbolic link to `target`.
     pub fn link(self, target: &str, place: &str) -> Image {
         self.entry(place, ImageEntry::Link { target: target.into() })
     }

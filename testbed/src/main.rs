@@ -106,10 +106,10 @@ struct ImageOptions {
     /// Start with a shell and the usual small programs
     #[arg(long)]
     busybox: bool,
-    /// A file or directory to add, as SOURCE:PLACE
+    /// A file or directory to add, as SOURCE:PATH
     #[arg(long, value_parser = pair)]
     add: Vec<(String, String)>,
-    /// A symbolic link to add, as TARGET:PLACE
+    /// A symbolic link to add, as TARGET:PATH
     #[arg(long, value_parser = pair)]
     link: Vec<(String, String)>,
     /// Entrypoint of a container, one argument each
@@ -191,7 +191,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 /// Prints a line. Unlike `println` it ignores a closed output, as with `| head -1`: the current
 /// operation must be completed.
 fn print_line(line: &str) {
-    let _nobody_reads = writeln!(std::io::stdout(), "{line}");
+    let _no_reader = writeln!(std::io::stdout(), "{line}");
 }
 
 /// A path, quoted for a shell.

@@ -29,7 +29,7 @@ pub(crate) fn create(slot: Slot) -> Result<(), CommandError> {
 /// Removes the host's end of a link that outlived its namespace. Usually the kernel removes it,
 /// after a while.
 pub(crate) fn remove_link(slot: Slot) {
-    let _usually_gone =
+    let _usually_missing =
         command::run(Command::new("ip").args(["link", "delete", &slot.link_name()]));
 }
 

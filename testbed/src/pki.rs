@@ -67,7 +67,7 @@ pub(crate) fn create(home: &TestbedDirectory, slot: Slot) -> Result<(), PkiError
     write_pair(home, "ca", &authority.pem(), &authority_key)?;
     let issuer = Issuer::new(parameters, authority_key);
 
-    for identity in identities(slot) {
+    for identity in certificate_requests(slot) {
         let key = KeyPair::generate().map_err(failed(&identity.name))?;
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name = distinguished_name(&identity.name, identity.organization);
@@ -89,7 +89,7 @@ pub(crate) fn create(home: &TestbedDirectory, slot: Slot) -> Result<(), PkiError
         .map_err(PkiError::File)
 }
 
-fn identities(slot: Slot) -> Vec<CertificateRequest> {
+fn certificate_requests(slot: Slot) -> Vec<CertificateRequest> {
     let client = |file, name: &str, organization| CertificateRequest {
         file,
         name: name.to_owned(),
@@ -185,7 +185,8 @@ mod tests {
     #[test]
     fn the_api_servers_certificate_has_all_its_addresses() {
         let slot = Slot::new(2).unwrap();
-        let server = identities(slot).into_iter().find(|each| each.file == "apiserver").unwrap();
+        let server =
+            certificate_requests(slot).into_iter().find(|each| each.file == "apiserver").unwrap();
         for address in ["127.0.0.1", "10.213.2.1", "10.215.32.1"] {
             assert!(server.hosts.contains(&SanType::IpAddress(address.parse().unwrap())));
         }

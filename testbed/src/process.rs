@@ -49,7 +49,7 @@ pub(crate) fn kill_all_others() {
     for process in processes {
         let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
         if let Some(pid) = pid.filter(|pid| *pid != 1).and_then(Pid::from_raw) {
-            let _gone = kill_process(pid, Signal::KILL);
+            let _already_exited = kill_process(pid, Signal::KILL);
         }
     }
 }

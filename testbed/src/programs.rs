@@ -125,7 +125,7 @@ pub fn build(
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("go");
     let go = command::find("go").ok_or(BuildError::NoGo)?;
     let version = command::run(Command::new(&go).arg("version"))
-        .map_err(|source| BuildError::Go { module: "anything", source })?;
+        .map_err(|source| BuildError::Go { module: "the programs", source })?;
     let bin = layout.bin();
     files::create_directory(&bin).map_err(BuildError::File)?;
 

@@ -42,8 +42,8 @@ pub struct SupervisorArguments {
 }
 
 /// Runs a testbed until it is asked to stop or something fails.
-pub fn supervise(supervision: SupervisorArguments) -> ExitCode {
-    let SupervisorArguments { base, home, sockets, slot, level, audit, contained } = supervision;
+pub fn supervise(arguments: SupervisorArguments) -> ExitCode {
+    let SupervisorArguments { base, home, sockets, slot, level, audit, contained } = arguments;
     // A contained supervisor changes mounts and kills processes; it must never do so on the
     // machine.
     let is_first = std::process::id() == 1;
@@ -62,8 +62,8 @@ pub fn supervise(supervision: SupervisorArguments) -> ExitCode {
     };
     let mut supervisor = match Supervisor::new(settings, contained) {
         Ok(supervisor) => supervisor,
-        Err(end) => {
-            eprintln!("{}", chain(&end));
+        Err(reason) => {
+            eprintln!("{}", chain(&reason));
             return ExitCode::FAILURE;
         }
     };

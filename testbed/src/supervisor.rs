@@ -85,9 +85,9 @@ impl Supervisor {
         let listener = ControlListener::bind(&socket)
             .map_err(failed("listen at", &socket))
             .map_err(StopReason::File)?;
-        let asked = Arc::new(AtomicBool::new(false));
+        let stop_requested = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-            signal_hook::flag::register(signal, Arc::clone(&asked))
+            signal_hook::flag::register(signal, Arc::clone(&stop_requested))
                 .map_err(failed("handle signals of", settings.home.path()))
                 .map_err(StopReason::File)?;
         }
@@ -100,7 +100,7 @@ impl Supervisor {
             contained,
             running: Vec::new(),
             listener,
-            stop_requested: asked,
+            stop_requested,
             started: Instant::now(),
         };
         supervisor.write_state()?;
@@ -137,20 +137,20 @@ impl Supervisor {
             .expect("only components that were started are waited for")
             .clone();
         let limit = Instant::now() + READY_LIMIT;
-        let mut open = component.ready.as_slice();
-        while let Some((first, rest)) = open.split_first() {
+        let mut remaining = component.ready.as_slice();
+        while let Some((first, rest)) = remaining.split_first() {
             self.check(true)?;
             if probe::succeeds(first, &self.settings) {
-                open = rest;
+                remaining = rest;
             } else if Instant::now() > limit {
                 return Err(StopReason::NotReady { component: component.name });
             } else if let Some(pending) = self.listener.next(TICK) {
-                let asked_to_end = pending.request == ControlRequest::Shutdown;
-                pending.answer(match asked_to_end {
+                let is_shutdown = pending.request == ControlRequest::Shutdown;
+                pending.answer(match is_shutdown {
                     true => Ok(()),
                     false => Err("the testbed is still starting".to_owned()),
                 });
-                if asked_to_end {
+                if is_shutdown {
                     return Err(StopReason::Requested);
                 }
             }
@@ -183,7 +183,7 @@ impl Supervisor {
 
     /// Kills all components and every container. Nothing of a testbed is kept, so there is no grace
     /// period.
-    pub(crate) fn kill_everything(&mut self, end: &StopReason) {
+    pub(crate) fn kill_everything(&mut self, reason: &StopReason) {
         for pid in self.running.iter_mut().filter_map(|each| each.pid.take()) {
             // It may just have exited.
             let _gone = kill_process(pid, Signal::KILL);
@@ -200,7 +200,7 @@ impl Supervisor {
         }
         // What cannot be removed now is removed when the slot is claimed next.
         let _left = files::remove_tree(&self.settings.sockets);
-        self.state.phase = match end {
+        self.state.phase = match reason {
             StopReason::Requested | StopReason::DirectoryRemoved => Phase::Stopped,
             failure => Phase::Failed { message: chain(failure), log: self.log_about(failure) },
         };

@@ -78,7 +78,7 @@ pub fn up(
     let run = RunDirectory::of_this_user();
     loop {
         let lock = lock(layout).map_err(UpError::File)?;
-        let starts = match run.find(&home).map(|_| TestbedState::read(&home)) {
+        let started_now = match run.find(&home).map(|_| TestbedState::read(&home)) {
             None => {
                 prepare(layout, wanted.level, report)?;
                 start(layout, &home, &run, wanted, program)?;
@@ -94,13 +94,13 @@ pub fn up(
             }
         };
         drop(lock);
-        let result = wait_until_ready(&home, &run, starts, report);
+        let result = wait_until_ready(&home, &run, started_now, report);
         if result.is_err() {
             // The logs are kept, and the message names them.
             down::wait_until_released(&run, &home, Duration::from_secs(2));
             run.sweep_free_slots();
         }
-        return result.map(|()| (home, starts));
+        return result.map(|()| (home, started_now));
     }
 }
 

@@ -94,14 +94,14 @@ fn is_running(pid: &str) -> bool {
 
 #[test]
 fn a_component_that_exits_at_once_is_reported_with_its_log() {
-    let scene = TestDirectory::new("ends", "echo no luck today; exit 3");
-    let mut supervisor = scene.supervise();
+    let directory = TestDirectory::new("ends", "echo no luck today; exit 3");
+    let mut supervisor = directory.supervise();
     assert!(!supervisor.wait().unwrap().success());
-    let failed = &scene.state()["phase"]["failed"];
+    let failed = &directory.state()["phase"]["failed"];
     assert_eq!(failed["message"], "etcd exited (exit status 3)");
     let log = fs::read_to_string(failed["log"].as_str().unwrap()).unwrap();
     assert_eq!(log, "no luck today\n");
-    assert!(!scene.base.join("sockets").exists());
+    assert!(!directory.base.join("sockets").exists());
 }
 
 #[test]

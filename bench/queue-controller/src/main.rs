@@ -1,6 +1,6 @@
-//! Only our queues, as Kueue's own test runs only its scheduler: they admit jobs, and the benchmark
-//! simulates their execution. This is a separate program, so that its memory is only that of the
-//! queues.
+//! Runs only our queues, as Kueue's own test runs only its scheduler: they admit jobs, and the
+//! benchmark simulates the execution of the jobs. This is a separate program, so that its memory
+//! is only that of the queues.
 
 use std::net::SocketAddr;
 
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
     runtime.block_on(async {
         let client = Client::try_default().await.context("failed to find the cluster")?;
         let listener = TcpListener::bind(options.bind).await.context("failed to listen")?;
-        let finished = run_queue(client, queue, Some(listener), std::future::pending()).await;
-        finished.context("the queues stopped")
+        let stopped = run_queue(client, queue, Some(listener), std::future::pending()).await;
+        stopped.context("the queues stopped")
     })
 }

@@ -65,12 +65,13 @@ impl OperatorFigures {
 }
 
 impl Figures {
-    /// The share that is neither the pods' nor Flux's.
+    /// The seconds until the lead is done that neither the pods nor Flux account for.
     fn own_share(&self, operator: &OperatorFigures) -> Option<f64> {
         Some(operator.lead_done.median()? - self.bare_job.median()? - self.flux_alone.median()?)
     }
 
-    /// All measurements by name, including ratios to the floor and to other operators.
+    /// All measurements by name, including ratios to the floor (a bare Job plus Flux alone) and to
+    /// other operators.
     pub(crate) fn measures(&self) -> Measures {
         let mut measures = Measures::new();
         let floor =

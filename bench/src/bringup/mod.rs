@@ -1,9 +1,9 @@
 //! One MiniCluster at a time on a real node: how long until it has finished, and until it is
 //! deleted.
 //!
-//! For comparison, a bare Job with the same pods that runs `true`, and Flux alone: the rest is the
-//! share of operator and agent. Each operator has its own testbed, and they are measured
-//! alternately.
+//! For comparison, it also measures a bare Job with the same pods that runs `true`, and Flux alone.
+//! What remains is the share of operator and agent. Each operator has its own testbed, and the
+//! operators are measured alternately.
 
 mod figures;
 
@@ -42,7 +42,7 @@ const NODE: Requirements = Requirements { level: Level::Node, audit: false };
 #[derive(clap::Args)]
 #[group(id = "bringup")]
 pub(crate) struct Options {
-    /// Number of rounds, in which all are measured alternately
+    /// Number of rounds; each round measures every operator once
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 
@@ -50,8 +50,8 @@ pub(crate) struct Options {
     #[arg(id = "bringup_size", long = "bringup-size", default_value_t = 4)]
     size: u32,
 
-    /// Deliver Flux in a view image, for user images without Flux. Needs FLUX_ROOT; without it this
-    /// is always the case
+    /// Deliver Flux in a view image, to a user image without Flux. Only with FLUX_ROOT; without it,
+    /// Flux is always delivered in a view image
     #[arg(long)]
     view: bool,
 }
@@ -67,7 +67,7 @@ impl Options {
     }
 }
 
-/// Measures all alternately.
+/// Measures all operators alternately, and a bare Job and Flux alone in every round.
 pub(crate) async fn measure(options: &Options, operators: &[OperatorUnderTest]) -> Result<Figures> {
     let mut figures = Figures {
         size: options.size,
@@ -136,14 +136,16 @@ async fn one_round(
         None => figures.silent = true,
     }
     let name = format!("stop-{round}");
-    // A command that signals when it runs, needs no quotes, and exits when it is killed.
+    // The connection shows that the command runs. `nc` needs no quotes, and exits when it is
+    // killed.
     let listener = TcpListener::bind((host, 0)).await?;
     let address = listener.local_addr()?;
     let command = format!("nc {} {}", address.ip(), address.port());
     create(client, &options.minicluster(&name, &command)).await?;
-    let calls = within(LIMIT, "the command runs", accept_all(&listener, options.size)).await?;
+    let connections =
+        within(LIMIT, "the command runs", accept_all(&listener, options.size)).await?;
     figures.delete.add(delete(client, &name).await?);
-    drop(calls);
+    drop(connections);
     // One after the other without a pause, as users do when they try things out: DNS still has the
     // address of the deleted lead.
     for (name, samples) in [
@@ -167,16 +169,16 @@ struct RunTimes {
 }
 
 /// Runs `hostname` in a MiniCluster with this name, and deletes it.
-async fn run(options: &Options, client: &Client, name: &str, talks: bool) -> Result<RunTimes> {
+async fn run(options: &Options, client: &Client, name: &str, reports: bool) -> Result<RunTimes> {
     let manifest = options.minicluster(name, "hostname");
     let started = Instant::now();
-    let (seen, created) =
-        tokio::join!(wait_for_completion(client, name, talks), create(client, &manifest));
+    let (times, created) =
+        tokio::join!(wait_for_completion(client, name, reports), create(client, &manifest));
     created?;
-    let (lead, job, word) = seen?;
+    let (lead, job, reported) = times?;
     delete(client, name).await?;
     let since = |moment: Instant| (moment - started).as_secs_f64();
-    Ok(RunTimes { lead: since(lead), job: since(job), reported: word.map(since) })
+    Ok(RunTimes { lead: since(lead), job: since(job), reported: reported.map(since) })
 }
 
 /// The time, in seconds, from deleting the lead's pod of an interactive cluster until the cluster
@@ -186,7 +188,7 @@ async fn lead_lost(options: &Options, client: &Client, name: &str) -> Result<f64
     manifest["spec"]["interactive"] = true.into();
     create(client, &manifest).await?;
     let ready = time_of_first(miniclusters(client, NAMESPACE), named(name), |found| {
-        is_true(found, "Ready")
+        has_true_condition(found, "Ready")
     });
     within(LIMIT, "the cluster is Ready", ready).await?;
     let seconds = lose_lead(client, name).await?;
@@ -202,7 +204,7 @@ async fn lose_lead(client: &Client, name: &str) -> Result<f64> {
     let lead = lead.context("there is no lead")?.metadata.name.unwrap_or_default();
     let mut was_unready = false;
     let back = time_of_first(miniclusters(client, NAMESPACE), named(name), |found| {
-        let ready = is_true(found, "Ready");
+        let ready = has_true_condition(found, "Ready");
         was_unready |= !ready;
         was_unready && ready
     });
@@ -327,14 +329,16 @@ fn index(pod: &Pod) -> Option<&str> {
     annotations.get("batch.kubernetes.io/job-completion-index").map(String::as_str)
 }
 
-fn statuses(pod: &Pod) -> impl Iterator<Item = &k8s_openapi::api::core::v1::ContainerState> {
+fn container_states(
+    pod: &Pod,
+) -> impl Iterator<Item = &k8s_openapi::api::core::v1::ContainerState> {
     let status = pod.status.iter();
     let containers = status.filter_map(|status| status.container_statuses.as_ref()).flatten();
     containers.filter_map(|container| container.state.as_ref())
 }
 
 fn is_lead_terminated(pod: &Pod) -> bool {
-    index(pod) == Some("0") && statuses(pod).any(|state| state.terminated.is_some())
+    index(pod) == Some("0") && container_states(pod).any(|state| state.terminated.is_some())
 }
 
 fn is_complete(job: &Job) -> bool {
@@ -345,10 +349,10 @@ fn is_complete(job: &Job) -> bool {
 }
 
 fn is_reported_finished(minicluster: &DynamicObject) -> bool {
-    is_true(minicluster, "JobFinished")
+    has_true_condition(minicluster, "JobFinished")
 }
 
-fn is_true(minicluster: &DynamicObject, condition: &str) -> bool {
+fn has_true_condition(minicluster: &DynamicObject, condition: &str) -> bool {
     let conditions = minicluster.data["status"]["conditions"].as_array();
     conditions
         .into_iter()

@@ -83,9 +83,9 @@ impl Observations {
         classes
     }
 
-    /// The used core-seconds as reported in the setups' statuses, by Kueue's formula: the sum over
-    /// the intervals between two statuses, divided by the quota and the time between the first and
-    /// the last.
+    /// The fraction of the quota in use, as the setups' statuses report it. It follows Kueue's
+    /// formula: the used core-seconds, summed over the intervals between two statuses, divided by
+    /// the quota and by the time between the first and the last status.
     pub(crate) fn reported_usage(&self, quota: f64) -> Option<f64> {
         let usage = lock(&self.usage);
         let moments = usage.values().flatten().map(|(at, _)| *at);
@@ -100,7 +100,7 @@ impl Observations {
 }
 
 /// Executes admitted jobs until the future is dropped.
-pub(crate) async fn execute(client: Client, seen: Arc<Observations>) -> Result<()> {
+pub(crate) async fn execute(client: Client, observations: Arc<Observations>) -> Result<()> {
     let kind = ApiResource::erase::<FluxJob>(&());
     let jobs: Api<PartialJob> = Api::all_with(client.clone(), &kind);
     let mut changes = watcher(jobs, watcher::Config::default()).applied_objects().boxed();
@@ -110,24 +110,24 @@ pub(crate) async fn execute(client: Client, seen: Arc<Observations>) -> Result<(
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         let now = Instant::now();
         let runs = {
-            let mut lives = lock(&seen.jobs);
+            let mut lives = lock(&observations.jobs);
             let key = (class, format!("{namespace}/{name}"));
             let life = lives.entry(key).or_insert(JobTimes {
                 created: now,
                 admitted: None,
                 finished: None,
             });
-            let is_over = status.contains_key("finishTime");
-            if is_over && life.finished.is_none() {
+            let is_finished = status.contains_key("finishTime");
+            if is_finished && life.finished.is_none() {
                 life.finished = Some(now);
-                *lock(&seen.finished) += 1;
-                seen.changed.notify_waiters();
+                *lock(&observations.finished) += 1;
+                observations.changed.notify_waiters();
             }
             let starts = status.contains_key("admission") && life.admitted.is_none();
             if starts {
                 life.admitted = Some(now);
             }
-            starts && !is_over
+            starts && !is_finished
         };
         if runs {
             let runtime = job.annotations().get(RUNTIME).context("a job without a runtime")?;
@@ -179,15 +179,15 @@ pub(crate) async fn watch_setups(client: Client, seen: Arc<Observations>) -> Res
         .boxed();
     while let Some(setup) = changes.try_next().await? {
         let Some(status) = &setup.status else { continue };
-        let cores = status.used.get("cpu").map_or(0.0, |cpu| cores(&cpu.0));
+        let cores = status.used.get("cpu").map_or(0.0, |cpu| parse_cores(&cpu.0));
         let name = format!("{}/{}", setup.namespace().unwrap_or_default(), setup.name_any());
         lock(&seen.usage).entry(name).or_default().push((Instant::now(), cores));
     }
-    bail!("the watch of setups ended ({})", FluxSetup::kind(&()))
+    bail!("the watch of setups ended")
 }
 
 /// Parses a number of cores, in whole cores or in thousandths.
-fn cores(text: &str) -> f64 {
+fn parse_cores(text: &str) -> f64 {
     match text.strip_suffix('m') {
         Some(thousandths) => thousandths.parse::<f64>().unwrap_or_default() / 1000.0,
         None => text.parse().unwrap_or_default(),
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn cores_are_whole_or_in_thousandths() {
-        assert_eq!((cores("2"), cores("500m")), (2.0, 0.5));
+        assert_eq!((parse_cores("2"), parse_cores("500m")), (2.0, 0.5));
     }
 
     #[tokio::test]

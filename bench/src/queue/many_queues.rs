@@ -47,7 +47,7 @@ struct Simulation {
 pub(super) fn measure() -> Figures {
     let load = LARGE_SCALE;
     eprintln!("queue, in memory: {} jobs wait in {} queues", load.jobs(), load.queues);
-    let mut crowd = Simulation {
+    let mut simulation = Simulation {
         load,
         scheduler: with_setups(&load, &DEFAULT),
         jobs: Vec::new(),
@@ -59,32 +59,32 @@ pub(super) fn measure() -> Figures {
     };
     for queue in 0..load.queues {
         for (class, kind) in load.classes.iter().enumerate() {
-            (0..kind.count).for_each(|_| crowd.submit(queue, class));
+            (0..kind.count).for_each(|_| simulation.submit(queue, class));
         }
     }
-    let first_cycle_milliseconds = crowd.cycle();
+    let first_cycle_milliseconds = simulation.cycle();
     let (mut bursts, mut singles) = (Samples::default(), Samples::default());
     for _ in 0..BURSTS {
-        for _ in 0..crowd.running.len() {
-            crowd.replace_one();
+        for _ in 0..simulation.running.len() {
+            simulation.replace_one();
         }
-        bursts.add(crowd.cycle());
+        bursts.add(simulation.cycle());
     }
     for _ in 0..SINGLES {
-        crowd.replace_one();
-        singles.add(crowd.cycle());
+        simulation.replace_one();
+        singles.add(simulation.cycle());
     }
-    while !crowd.running.is_empty() {
-        for number in std::mem::take(&mut crowd.running) {
-            crowd.finish(number);
+    while !simulation.running.is_empty() {
+        for number in std::mem::take(&mut simulation.running) {
+            simulation.finish(number);
         }
-        crowd.cycle();
+        simulation.cycle();
     }
     Figures {
         queues: load.queues,
         waiting: load.jobs(),
-        admitted: crowd.admitted,
-        cpu_seconds: crowd.cpu.as_secs_f64(),
+        admitted: simulation.admitted,
+        cpu_seconds: simulation.cpu.as_secs_f64(),
         first_cycle_milliseconds,
         burst_milliseconds: bursts,
         single_milliseconds: singles,

@@ -27,17 +27,17 @@ pub(super) struct QueueConfig {
 
 /// The defaults of a FluxSetup.
 pub(super) const DEFAULT: QueueConfig =
-    rules("best effort", Strategy::BestEffort, Duration::from_secs(300), false);
+    queue_config("best effort", Strategy::BestEffort, Duration::from_secs(300), false);
 
 /// Jobs specify their runtime only for backfill.
 const CONFIGS: [QueueConfig; 4] = [
     DEFAULT,
-    rules("patience 1 s", Strategy::BestEffort, Duration::from_secs(1), false),
-    rules("strict", Strategy::Strict, Duration::ZERO, false),
-    rules("backfill", Strategy::Backfill, Duration::ZERO, true),
+    queue_config("patience 1 s", Strategy::BestEffort, Duration::from_secs(1), false),
+    queue_config("strict", Strategy::Strict, Duration::ZERO, false),
+    queue_config("backfill", Strategy::Backfill, Duration::ZERO, true),
 ];
 
-const fn rules(
+const fn queue_config(
     name: &'static str,
     strategy: Strategy,
     patience: Duration,
@@ -84,30 +84,30 @@ pub(super) fn measure(load: &Load) -> Figures {
     }
 }
 
-fn run(load: &Load, rules: &QueueConfig) -> LoadRun {
-    eprintln!("queue, in memory: {}, {}", load.name, rules.name);
+fn run(load: &Load, config: &QueueConfig) -> LoadRun {
+    eprintln!("queue, in memory: {}, {}", load.name, config.name);
     let arrivals = load.arrivals();
-    let mut scheduler = with_setups(load, rules);
+    let mut scheduler = with_setups(load, config);
     let mut admission_seconds: BTreeMap<&'static str, Samples> = BTreeMap::new();
     let mut cycle_milliseconds = Samples::default();
-    let (mut cpu, mut looked, mut now) = (Duration::ZERO, 0, 0);
-    let (mut come, mut jobs) = (0, Vec::with_capacity(arrivals.len()));
+    let (mut cpu, mut considered, mut now) = (Duration::ZERO, 0, 0);
+    let (mut arrived, mut jobs) = (0, Vec::with_capacity(arrivals.len()));
     let mut ends: BinaryHeap<Reverse<(Millis, usize)>> = BinaryHeap::new();
     loop {
         let next_end = ends.peek().map(|Reverse((end, _))| *end);
-        let next_arrival = arrivals.get(come).map(|arrival| milliseconds(arrival.at));
+        let next_arrival = arrivals.get(arrived).map(|arrival| milliseconds(arrival.at));
         let Some(next) = next_end.into_iter().chain(next_arrival).min() else { break };
         now = next;
         let mut reported: Vec<Workload> = Vec::new();
-        while let Some(arrival) = arrivals.get(come)
+        while let Some(arrival) = arrivals.get(arrived)
             && milliseconds(arrival.at) == now
         {
             let mut job = job(load, arrival.queue, arrival.class, jobs.len(), now);
             let runtime = milliseconds(load.classes[arrival.class].runtime);
-            job.max_runtime = rules.runtimes.then_some(runtime);
+            job.max_runtime = config.runtimes.then_some(runtime);
             reported.push(job.clone());
             jobs.push((arrival.class, job));
-            come += 1;
+            arrived += 1;
         }
         while let Some(Reverse((end, number))) = ends.peek().copied()
             && end == now
@@ -121,7 +121,7 @@ fn run(load: &Load, rules: &QueueConfig) -> LoadRun {
         let took = thread_cpu_time() - begin;
         cycle_milliseconds.add(1000.0 * took.as_secs_f64());
         cpu += took;
-        looked += cycle.considered;
+        considered += cycle.considered;
         let mut confirmed = Vec::with_capacity(cycle.admit.len());
         for admit in cycle.admit {
             let number = number_of(&admit.uid);
@@ -139,13 +139,13 @@ fn run(load: &Load, rules: &QueueConfig) -> LoadRun {
     let wall_seconds = now as f64 / 1000.0;
     let cores = load.queues as f64 * load.quota as f64;
     LoadRun {
-        rules: rules.name,
+        rules: config.name,
         wall_seconds,
         true_use: load.cpu_seconds() / (cores * wall_seconds),
         admission_seconds,
         cpu_seconds: cpu.as_secs_f64(),
         cycle_milliseconds,
-        looked,
+        looked: considered,
     }
 }
 

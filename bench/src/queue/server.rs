@@ -51,7 +51,7 @@ const KUEUE: [KueueResult; 2] = [
         wall: 430.0,
         cpu: 106.0,
         mebibytes: 598.0,
-        told_use: 0.605,
+        reported_use: 0.605,
         admission: [("large", 28.7), ("medium", 106.7), ("small", 238.0)],
     },
     KueueResult {
@@ -59,7 +59,7 @@ const KUEUE: [KueueResult; 2] = [
         wall: 409.0,
         cpu: 97.0,
         mebibytes: 400.5,
-        told_use: 0.765,
+        reported_use: 0.765,
         admission: [("large", 29.4), ("medium", 106.6), ("small", 226.0)],
     },
 ];
@@ -69,7 +69,7 @@ struct KueueResult {
     wall: f64,
     cpu: f64,
     mebibytes: f64,
-    told_use: f64,
+    reported_use: f64,
     admission: [(&'static str, f64); 3],
 }
 
@@ -148,8 +148,8 @@ fn waits(lives: &[JobTimes]) -> Samples {
     samples
 }
 
-/// Creates setups, then jobs at their times, and waits until all have finished. Returns when the
-/// first jobs were due.
+/// Creates the setups, then each job at its time, and waits until all jobs have finished. Returns
+/// the time at which the load started.
 async fn run(load: &Load, client: &Client, seen: &Arc<Observations>) -> Result<Instant> {
     for queue in 0..load.queues {
         create_setup(client, load, queue).await?;
@@ -321,7 +321,11 @@ impl Figures {
         row("wall, s".into(), text(self.wall_seconds, 1), kueue.map(|it| text(it.wall, 0)));
         row("usage: work over quota and wall time".into(), text(self.true_use, 3), None);
         let reported = self.told_use.map_or("-".into(), |reported| text(reported, 3));
-        row("usage as reported in statuses".into(), reported, kueue.map(|it| text(it.told_use, 3)));
+        row(
+            "usage as reported in statuses".into(),
+            reported,
+            kueue.map(|it| text(it.reported_use, 3)),
+        );
         for (class, waits) in &self.admission {
             let theirs = kueue.and_then(|it| it.admission.iter().find(|(name, _)| name == class));
             row(
@@ -349,7 +353,7 @@ impl Figures {
             format!("{rate} writes per second, burst {}", 2 * rate)
         });
         let title = format!(
-            "queue, {} jobs of the load {:?} with an API server, one resource, no lending; {rate}",
+            "queue, {} jobs of load {:?} with an API server, one resource, no borrowing; {rate}",
             self.jobs, self.load
         );
         table(&title, &rows)

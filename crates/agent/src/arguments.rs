@@ -71,7 +71,7 @@ pub struct RunArguments {
 #[derive(Debug, PartialEq, Eq)]
 pub struct StageArguments {
     /// The shared arguments.
-    pub place: CommonArguments,
+    pub common: CommonArguments,
     /// Process ID of the outer agent.
     pub agent: i32,
 }
@@ -206,7 +206,7 @@ impl RawArguments {
             option::PRIVATE => self.private = Some(parser.value()?.string()?),
             option::INDEX => self.index = Some(parser.value()?.parse()?),
             option::FLUX => self.flux = Some(parser.value()?.string()?),
-            option::ENDING => self.termination = Some(parser.value()?.string()?),
+            option::TERMINATION => self.termination = Some(parser.value()?.string()?),
             option::READY => self.ready = Some(parser.value()?.string()?),
             option::NAME => self.name = Some(parser.value()?.string()?),
             option::STOP_ON_EOF => self.stop_on_eof = true,
@@ -276,7 +276,7 @@ impl RawArguments {
 
     fn stage(&self, job_index: Option<&str>) -> Result<StageArguments, ArgumentsError> {
         let agent = self.agent.ok_or(ArgumentsError::Missing { what: AGENT })?;
-        Ok(StageArguments { place: self.common(job_index)?, agent })
+        Ok(StageArguments { common: self.common(job_index)?, agent })
     }
 }
 
@@ -326,7 +326,7 @@ mod tests {
         let Ok(Command::Broker(stage)) = parse(words.iter().map(OsString::from), None) else {
             panic!()
         };
-        assert_eq!(stage, StageArguments { place: run.common, agent: 7 });
+        assert_eq!(stage, StageArguments { common: run.common, agent: 7 });
     }
 
     #[test]

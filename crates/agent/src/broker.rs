@@ -83,7 +83,7 @@ impl BrokerStageError {
 
 /// Runs the broker until it has exited and is not restarted.
 pub fn run(stage: &StageArguments) -> ExitCode {
-    let notices = Layout::new(&stage.place.root).notices();
+    let notices = Layout::new(&stage.common.root).notices();
     match BrokerStage::new(stage) {
         Ok(mut broker) => ExitCode::from(broker.run()),
         Err(error) => {
@@ -98,7 +98,7 @@ struct BrokerStage<'a> {
     stage: &'a StageArguments,
     rank: RankPlan,
     layout: Layout,
-    launch: BrokerLauncher,
+    launcher: BrokerLauncher,
     events: Receiver<Event>,
     sender: Sender<Event>,
 }
@@ -106,10 +106,10 @@ struct BrokerStage<'a> {
 impl<'a> BrokerStage<'a> {
     fn new(stage: &'a StageArguments) -> Result<BrokerStage<'a>, BrokerStageError> {
         let rank =
-            RankPlan::read(&stage.place).map_err(|source| BrokerStageError::Rank { source })?;
-        let layout = Layout::new(&stage.place.root);
+            RankPlan::read(&stage.common).map_err(|source| BrokerStageError::Rank { source })?;
+        let layout = Layout::new(&stage.common.root);
         // Only now, because a hook may have installed it.
-        let name = stage.place.flux.as_deref().unwrap_or("flux");
+        let name = stage.common.flux.as_deref().unwrap_or("flux");
         let flux = search_path::find_program(name, std::env::var_os("PATH").as_deref())
             .map_err(|source| BrokerStageError::FluxMissing { source })?;
         let program = match rank.is_lead() {
@@ -125,7 +125,7 @@ impl<'a> BrokerStage<'a> {
         signals::on_stop(move || signalled.send(Event::Stop).is_ok())
             .map_err(|source| BrokerStageError::Signals { source })?;
         watch_agent(stage.agent, &sender);
-        Ok(BrokerStage { stage, rank, layout, launch, events, sender })
+        Ok(BrokerStage { stage, rank, layout, launcher: launch, events, sender })
     }
 
     fn run(&mut self) -> u8 {
@@ -146,19 +146,21 @@ impl<'a> BrokerStage<'a> {
         let Some(broker) = self.start_broker() else { return 1 };
         if self.rank.plan.report.is_some() {
             report::start(
-                &self.stage.place,
+                &self.stage.common,
                 &self.rank,
                 &self.layout,
                 self.flux_command(),
                 broker.tail(),
             );
         }
-        let BrokerOutcome::Exited(end) = self.wait_for_broker(&broker) else { return EXIT_SIGTERM };
+        let BrokerOutcome::Exited(exit) = self.wait_for_broker(&broker) else {
+            return EXIT_SIGTERM;
+        };
         if self.rank.plan.logging.timed {
             program::print_wall_time("fluxstart", start.elapsed());
         }
-        self.notify_exited(&broker, end);
-        end.code
+        self.notify_exited(&broker, exit);
+        exit.code
     }
 
     fn run_worker(&mut self) -> u8 {
@@ -217,7 +219,7 @@ impl<'a> BrokerStage<'a> {
             (None, endpoint::EndpointHost::Name(name)) => {
                 let search = lead_search::start(
                     &name,
-                    &self.stage.place,
+                    &self.stage.common,
                     &self.rank,
                     SilentAddress::UseAfterTimeout,
                     found,
@@ -261,10 +263,10 @@ impl<'a> BrokerStage<'a> {
     /// Starts the broker. `None` if that failed, which has been reported to the agent.
     fn start_broker(&self) -> Option<BrokerProcess> {
         let sender = self.sender.clone();
-        let finished = move |end| {
+        let on_exit = move |end| {
             let _ = sender.send(Event::BrokerExited(end));
         };
-        match self.launch.start(&self.rank, &self.layout, finished) {
+        match self.launcher.start(&self.rank, &self.layout, on_exit) {
             Ok(broker) => {
                 let process = broker.process.as_raw_nonzero().get();
                 self.notify(&Notice::BrokerStarted { process });
@@ -377,11 +379,11 @@ impl<'a> BrokerStage<'a> {
             return;
         };
         let Some(lead) = lead else { return };
-        let (place, rank) = (self.stage.place.clone(), self.rank.clone());
+        let (common, rank) = (self.stage.common.clone(), self.rank.clone());
         let (running, sender) = (Arc::clone(running), self.sender.clone());
         thread::spawn(move || {
             let find =
-                |found| lead_search::start(&name, &place, &rank, SilentAddress::Ignore, found);
+                |found| lead_search::start(&name, &common, &rank, SilentAddress::Ignore, found);
             if let Some(address) = lead_watch::watch(lead, &running, find) {
                 let _ = sender.send(Event::LeadMoved(address));
             }
@@ -393,7 +395,7 @@ impl<'a> BrokerStage<'a> {
             true => self.layout.socket(),
             false => self.layout.default_socket(self.rank.number),
         };
-        FluxCommand { flux: self.launch.flux.clone(), uri: local_uri(&socket) }
+        FluxCommand { flux: self.launcher.flux.clone(), uri: local_uri(&socket) }
     }
 
     fn notify_exited(&self, broker: &BrokerProcess, end: BrokerExit) {
@@ -416,7 +418,7 @@ impl<'a> BrokerStage<'a> {
 fn program_command(stage: &StageArguments) -> io::Result<Vec<String>> {
     let program = own_program::path()?.to_string_lossy().into_owned();
     let own = [program, "program".to_owned(), arguments::AGENT.to_owned(), stage.agent.to_string()];
-    Ok(own.into_iter().chain(stage.place.to_arguments()).collect())
+    Ok(own.into_iter().chain(stage.common.to_arguments()).collect())
 }
 
 /// Detects that the agent was killed. In a pod everything is killed with the first process, but

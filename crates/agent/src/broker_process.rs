@@ -34,7 +34,7 @@ pub struct BrokerExit {
 }
 
 impl BrokerProcess {
-    /// Starts `flux` with these arguments and this variable; `ended` is called when it has
+    /// Starts `flux` with these arguments and this variable; `on_exit` is called when it has
     /// exited. Its standard error is forwarded.
     pub fn start(
         flux: &Path,
@@ -56,15 +56,15 @@ impl BrokerProcess {
             });
         }
         thread::spawn(move || {
-            let end = child.wait().map_or(BrokerExit { code: u8::MAX, killed: true }, exit_of);
+            let exit = child.wait().map_or(BrokerExit { code: u8::MAX, killed: true }, exit_of);
             // With a timeout: a process that outlives the broker may keep the stream open.
             let _ = all_passed.recv_timeout(OUTPUT_TIMEOUT);
-            on_exit(end);
+            on_exit(exit);
         });
         Ok(BrokerProcess { process, tail })
     }
 
-    /// The end of its standard error, which keeps growing.
+    /// The end of its standard error. It follows what the broker still writes.
     pub fn tail(&self) -> Tail {
         self.tail.clone()
     }
@@ -86,17 +86,17 @@ mod tests {
     fn run(script: &str) -> (BrokerExit, String) {
         let (sender, receiver) = mpsc::channel();
         let words = ["-c".to_owned(), script.to_owned()];
-        let finished = move |end| sender.send(end).unwrap();
-        let broker = BrokerProcess::start(Path::new("/bin/sh"), &words, None, finished).unwrap();
+        let on_exit = move |end| sender.send(end).unwrap();
+        let broker = BrokerProcess::start(Path::new("/bin/sh"), &words, None, on_exit).unwrap();
         let end = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
         (end, broker.last_output())
     }
 
     #[test]
     fn the_exit_code_and_the_last_output_are_known() {
-        let (end, words) = run("echo one >&2; echo two >&2; exit 3");
+        let (end, output) = run("echo one >&2; echo two >&2; exit 3");
         assert_eq!(end, BrokerExit { code: 3, killed: false });
-        assert_eq!(words, "one\ntwo");
+        assert_eq!(output, "one\ntwo");
     }
 
     #[test]

@@ -49,7 +49,8 @@ impl Drainer {
         self.applied = self.apply_ranks(&drain.ranks).then(|| drain.clone());
     }
 
-    /// The request that has been applied, while the operator waits for jobs.
+    /// The request that has been applied, and the ranks where jobs still run. `None` if the
+    /// operator does not wait for them.
     pub fn status(&mut self) -> Option<Drained> {
         let asked = self.applied.clone().filter(|drain| !drain.since.is_empty())?;
         if self.idle.as_ref() == Some(&asked) {
@@ -78,10 +79,10 @@ impl Drainer {
         }
         let Some(mut known) = self.query_drained() else { return false };
         let (missing, back) = (leaving.difference(&known.all), known.ours.difference(ranks));
-        let tell = |words: &[&str]| self.command.run(words);
+        let run = |words: &[&str]| self.command.run(words);
         let done = (missing.is_empty()
-            || tell(&["resource", "drain", &missing.to_string(), DRAIN_REASON]))
-            && (back.is_empty() || tell(&["resource", "undrain", &back.to_string()]));
+            || run(&["resource", "drain", &missing.to_string(), DRAIN_REASON]))
+            && (back.is_empty() || run(&["resource", "undrain", &back.to_string()]));
         known.all = known.all.union(&missing).difference(&back);
         known.ours = known.ours.union(&missing).difference(&back);
         self.drained = done.then_some(known);
@@ -100,7 +101,7 @@ pub fn parse_online(overlay: &str) -> IdSet {
     let online = lines.filter(|(_, state)| {
         state.trim().parse::<OverlayStatus>().is_ok_and(|state| state.is_online())
     });
-    online.filter_map(|(who, _)| who.split_whitespace().next()?.parse::<u32>().ok()).collect()
+    online.filter_map(|(node, _)| node.split_whitespace().next()?.parse::<u32>().ok()).collect()
 }
 
 /// Parses lines such as `draining 2-3 the cluster shrinks`; the state has a star if the ranks
@@ -142,7 +143,7 @@ mod tests {
     fn fake_flux(directory: &Path) -> FluxCommand {
         let flux = directory.join("flux");
         let script = "#!/bin/sh\ncd \"${0%/*}\"\ncase \"$*\" in\n\
-            overlay*) cat overlay;;\n*-o*) echo look >>log; cat drained;;\n\
+            overlay*) cat overlay;;\n*-o*) echo query >>log; cat drained;;\n\
             *) echo \"$@\" >>log;;\nesac\n";
         crate::files::write(&flux, script, 0o755).unwrap();
         FluxCommand { flux, uri: "local:///x".into() }
@@ -182,33 +183,33 @@ mod tests {
     #[test]
     fn ranks_are_drained_until_idle_and_undrained_when_needed_again() {
         let directory = tempfile::tempdir().unwrap();
-        let reported = FakeFluxFiles(directory.path().to_owned());
-        let mut drains = Drainer::new(fake_flux(directory.path()), false);
+        let files = FakeFluxFiles(directory.path().to_owned());
+        let mut drainer = Drainer::new(fake_flux(directory.path()), false);
         let all = "0 t-0: full\n1 t-1: full\n2 t-2: full\n";
-        reported.set_output(all, "");
+        files.set_output(all, "");
         // Without a change no command is run.
-        drains.apply(&drain("", ""));
-        drains.apply(&drain("3-7", ""));
-        assert_eq!(reported.take_log(), [""; 0]);
-        assert_eq!(drains.status(), None);
-        drains.apply(&drain("1-7", "now"));
-        drains.apply(&drain("1-7", "now"));
-        assert_eq!(reported.take_log(), ["look", "resource drain 1-2 the cluster shrinks"]);
-        reported.set_output(all, "draining 2 the cluster shrinks\ndrained 1 the cluster shrinks\n");
+        drainer.apply(&drain("", ""));
+        drainer.apply(&drain("3-7", ""));
+        assert_eq!(files.take_log(), [""; 0]);
+        assert_eq!(drainer.status(), None);
+        drainer.apply(&drain("1-7", "now"));
+        drainer.apply(&drain("1-7", "now"));
+        assert_eq!(files.take_log(), ["query", "resource drain 1-2 the cluster shrinks"]);
+        files.set_output(all, "draining 2 the cluster shrinks\ndrained 1 the cluster shrinks\n");
         let expected = |busy| Some(Drained { asked: drain("1-7", "now"), busy: set(busy) });
-        assert_eq!(drains.status(), expected("2"));
-        reported.set_output(all, "drained 1-2 the cluster shrinks\n");
-        assert_eq!(drains.status(), expected(""));
+        assert_eq!(drainer.status(), expected("2"));
+        files.set_output(all, "drained 1-2 the cluster shrinks\n");
+        assert_eq!(drainer.status(), expected(""));
         // Once idle, Flux is not asked again.
-        reported.take_log();
-        assert_eq!(drains.status(), expected(""));
+        files.take_log();
+        assert_eq!(drainer.status(), expected(""));
         // The ranks are offline, and rank 1 is needed again.
-        reported.set_output("0 t-0: full\n", "drained* 1-2 the cluster shrinks\n");
-        drains.apply(&drain("1-7", ""));
-        assert_eq!(reported.take_log(), [""; 0]);
-        drains.apply(&drain("2-7", ""));
-        assert_eq!(reported.take_log(), ["look", "resource undrain 1"]);
-        assert_eq!(drains.status(), None);
+        files.set_output("0 t-0: full\n", "drained* 1-2 the cluster shrinks\n");
+        drainer.apply(&drain("1-7", ""));
+        assert_eq!(files.take_log(), [""; 0]);
+        drainer.apply(&drain("2-7", ""));
+        assert_eq!(files.take_log(), ["query", "resource undrain 1"]);
+        assert_eq!(drainer.status(), None);
     }
 
     #[test]
@@ -220,7 +221,7 @@ mod tests {
         drains.apply(&drain("1", "now"));
         assert!(drains.status().is_some_and(|drained| drained.busy.is_empty()));
         drains.apply(&drain("", ""));
-        assert_eq!(reported.take_log(), ["look", "look"]);
+        assert_eq!(reported.take_log(), ["query", "query"]);
     }
 
     #[test]

@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(changes["FLUX_OUTPUT_DIR"], "/tmp/fluxout");
         assert_eq!(changes["PYTHONUNBUFFERED"], "1");
         let given = changed(&plan(), None, &[("PYTHONUNBUFFERED", "")]);
-        assert!(!given.contains_key("PYTHONUNBUFFERED"), "the user's own counts");
+        assert!(!given.contains_key("PYTHONUNBUFFERED"), "the user's own value is kept");
         assert_eq!(changes["fluxsocket"], "local:///r/config/run/flux/local");
     }
 

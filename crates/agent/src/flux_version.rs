@@ -108,10 +108,9 @@ mod tests {
 
     #[test]
     fn another_broker_is_not_contacted() {
-        let question = version_command(Path::new("flux"));
-        let removed =
-            question.get_envs().any(|(name, value)| name == "FLUX_URI" && value.is_none());
-        assert!(removed, "{question:?}");
+        let command = version_command(Path::new("flux"));
+        let removed = command.get_envs().any(|(name, value)| name == "FLUX_URI" && value.is_none());
+        assert!(removed, "{command:?}");
         let found = supported("echo commands: 0.88.0-59-g4a5e79f");
         assert_eq!(found.unwrap(), Some(Version::new(0, 88, 0)));
     }

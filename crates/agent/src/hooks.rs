@@ -92,10 +92,10 @@ pub fn quote(word: &str) -> String {
 }
 
 /// The lines that run the hook `name`.
-pub fn source_lines(directory: &Path, name: &str, silence: &str) -> String {
+pub fn source_lines(directory: &Path, name: &str, redirection: &str) -> String {
     let current = quote(text(&directory.join(CURRENT)));
     let file = quote(text(&directory.join(name)));
-    format!("printf %s {name} >{current}\n. {file}{silence}\n")
+    format!("printf %s {name} >{current}\n. {file}{redirection}\n")
 }
 
 /// The lines that make a shell strict. Not every plain shell supports `pipefail`.
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn no_hooks_need_no_shell() {
+    fn a_rank_without_hooks_needs_no_shell() {
         let mut plan = plan();
         plan.hooks.worker_pre = "true".into();
         plan.hooks.init = " \n".into();

@@ -1,4 +1,4 @@
-//! Starts brokers: with which `flux`, arguments and variables.
+//! Starts brokers, with their `flux`, arguments and variables.
 
 use std::io;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ impl BrokerLauncher {
         BrokerLauncher { version: VersionQuery::start(&flux), flux, program }
     }
 
-    /// Starts a broker; `ended` is called when it has exited.
+    /// Starts a broker; `on_exit` is called when it has exited.
     pub fn start(
         &self,
         rank: &RankPlan,

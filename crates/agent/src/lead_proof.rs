@@ -46,14 +46,14 @@ pub enum ProbeResult {
 impl LeadProof {
     /// The proof for the cluster of `plan`. `None` where agents have no port to answer on, or
     /// where clusters have no UID.
-    pub fn read(place: &CommonArguments, plan: &BootPlan, leads: bool) -> Option<LeadProof> {
+    pub fn read(common: &CommonArguments, plan: &BootPlan, leads: bool) -> Option<LeadProof> {
         if plan.uid.is_empty() || plan.ready_port == 0 {
             return None;
         }
         let job = std::env::var(variable::JOB_UID).unwrap_or_default();
         let run = RunId { cluster: plan.uid.clone(), job };
         // The same key as for reports. All agents have it, or none.
-        let key = plan.report.as_ref().and_then(|_| secrets::read_report_key(&place.secrets).ok());
+        let key = plan.report.as_ref().and_then(|_| secrets::read_report_key(&common.secrets).ok());
         Some(LeadProof { run, key, leads: Arc::new(AtomicBool::new(leads)) })
     }
 

@@ -38,8 +38,9 @@ const QUERY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration
 /// machine only a packet.
 const PROBE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(250));
 
-/// How long the operator's address is probed before the operator is queried again: a lead that
-/// pulls its image has an address for minutes, and a thousand workers may wait for it.
+/// How long an address from the operator is probed before the operator is queried again. The lead
+/// has an address while it still pulls its image, which takes minutes, and a thousand workers may
+/// wait for it.
 const PROBE_DURATION: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
 /// An address that has not answered for this long is used anyway: where a network policy blocks
@@ -48,7 +49,8 @@ const PROBE_DURATION: Backoff = Backoff::new(Duration::from_secs(1), Duration::f
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What to do with an address from DNS whose agent does not answer. The operator's reply is
-/// sealed and specific to this Job, so its address is always used after [`SILENCE_TIMEOUT`].
+/// sealed and specific to this Job, so an address from there is always used after
+/// [`SILENCE_TIMEOUT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SilentAddress {
     /// Use it after [`SILENCE_TIMEOUT`].
@@ -78,21 +80,21 @@ impl LeadSearch {
 /// once or twice.
 pub fn start(
     name: &str,
-    place: &CommonArguments,
+    common: &CommonArguments,
     rank: &RankPlan,
     if_silent: SilentAddress,
     found: impl Fn(IpAddr) + Send + Sync + 'static,
 ) -> LeadSearch {
-    let finished = Arc::new(AtomicBool::new(false));
+    let cancelled = Arc::new(AtomicBool::new(false));
     let search = SourceSearch {
-        cancelled: Arc::clone(&finished),
-        proof: LeadProof::read(place, &rank.plan, false),
+        cancelled: Arc::clone(&cancelled),
+        proof: LeadProof::read(common, &rank.plan, false),
         port: rank.plan.ready_port,
         if_silent,
         silent_since: HashMap::new(),
         found: Arc::new(found),
     };
-    let operator = rank.plan.report.as_ref().and_then(|target| OperatorClient::new(place, target));
+    let operator = rank.plan.report.as_ref().and_then(|target| OperatorClient::new(common, target));
     if let Some(operator) = operator {
         let mut search =
             SourceSearch { if_silent: SilentAddress::UseAfterTimeout, ..search.clone() };
@@ -100,7 +102,7 @@ pub fn start(
     }
     let (name, mut search) = (name.to_owned(), search);
     thread::spawn(move || search.search_dns(&name));
-    LeadSearch(finished)
+    LeadSearch(cancelled)
 }
 
 /// The part of a search that uses one source.

@@ -49,7 +49,7 @@ fn watch_with(
             // Both sources may answer; the first answer is enough.
             let _ = sender.send(address);
         }));
-        // The lead may be gone for long, and may come back at the same address.
+        // The lead may be missing for a long time, and may come back at the same address.
         let found = loop {
             match receiver.recv_timeout(interval) {
                 Ok(address) => break Some(address),
@@ -84,17 +84,17 @@ mod tests {
 
     #[test]
     fn a_moved_lead_is_found_at_its_new_address() {
-        let asked = Arc::new(AtomicU32::new(0));
+        let searches = Arc::new(AtomicU32::new(0));
         let running = AtomicBool::new(true);
         // The first search finds it at the configured address.
         let find = |found: Box<dyn Fn(IpAddr) + Send + Sync>| {
-            let times = asked.fetch_add(1, Ordering::Relaxed);
+            let times = searches.fetch_add(1, Ordering::Relaxed);
             found(IpAddr::from([10, 0, 0, if times == 0 { 1 } else { 2 }]));
             LeadSearch::cancelled()
         };
         let moved = watch_with(lead(), &running, &|| Some(false), FAST, find);
         assert_eq!(moved, Some([10, 0, 0, 2].into()));
-        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        assert_eq!(searches.load(Ordering::Relaxed), 2);
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
             running.store(looks.fetch_add(1, Ordering::Relaxed) < 20, Ordering::Relaxed);
             Some(true)
         };
-        let find = |_: Box<dyn Fn(IpAddr) + Send + Sync>| panic!("it is looked for");
+        let find = |_: Box<dyn Fn(IpAddr) + Send + Sync>| panic!("the lead is searched for");
         assert_eq!(watch_with(lead(), &running, &connected, FAST, find), None);
         assert_eq!(watch_with(lead(), &AtomicBool::new(true), &|| None, FAST, find), None);
     }

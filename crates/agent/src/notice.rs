@@ -68,7 +68,7 @@ pub fn listen(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }
 
-/// Reads notices until `wanted` returns false. Invalid lines are skipped: any process in the
+/// Reads notices until `handle` returns false. Invalid lines are skipped: any process in the
 /// container can write to the pipe.
 pub fn read(pipe: File, mut handle: impl FnMut(Notice) -> bool) {
     let mut lines = BufReader::new(pipe);

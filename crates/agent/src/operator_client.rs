@@ -68,8 +68,8 @@ pub enum ExchangeError {
 impl OperatorClient {
     /// Creates a client for the plan's target. Without a key it prints a message and returns
     /// `None`.
-    pub fn new(place: &CommonArguments, target: &ReportTarget) -> Option<OperatorClient> {
-        match secrets::read_report_key(&place.secrets) {
+    pub fn new(common: &CommonArguments, target: &ReportTarget) -> Option<OperatorClient> {
+        match secrets::read_report_key(&common.secrets) {
             Ok(key) => {
                 let pod = std::env::var(variable::POD_UID).unwrap_or_default();
                 Some(OperatorClient::with_key(target, pod, key))
@@ -230,8 +230,11 @@ mod tests {
         let mut operator = operator(&target);
         assert_eq!(operator.exchange(&Report::LeadWanted, LIMIT).unwrap().nonce, "two");
         assert_eq!(operator.exchange(&Report::LeadWanted, LIMIT).unwrap().nonce, "three");
-        let asked = asked.join().unwrap();
-        assert_eq!((asked[0].len(), &asked[1..]), (32, &["one".to_owned(), "two".to_owned()][..]));
+        let nonces = asked.join().unwrap();
+        assert_eq!(
+            (nonces[0].len(), &nonces[1..]),
+            (32, &["one".to_owned(), "two".to_owned()][..])
+        );
     }
 
     #[test]
@@ -249,7 +252,7 @@ mod tests {
         assert!(matches!(failed, Err(ExchangeError::Rejected { status: 503 })));
         let asked = asked.join().unwrap();
         assert_eq!((asked[1].as_str(), asked[3].as_str()), ("one", "three"));
-        assert_ne!(asked[0], asked[2], "an own nonce is used once too");
+        assert_ne!(asked[0], asked[2], "a nonce of our own is used only once too");
     }
 
     /// The response of a replica that redirects to the leader.
@@ -282,8 +285,8 @@ mod tests {
     #[test]
     fn a_lost_leader_is_searched_for_again() {
         // Nothing listens there any more.
-        let deleted = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-        let (target, _) = serve(vec![follower(&deleted.to_string()), answers(200, "one")]);
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let (target, _) = serve(vec![follower(&closed.to_string()), answers(200, "one")]);
         let mut operator = operator(&target);
         let failed = operator.exchange(&Report::LeadWanted, LIMIT);
         assert!(matches!(failed, Err(ExchangeError::Http { .. })));

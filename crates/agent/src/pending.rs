@@ -92,7 +92,7 @@ impl PendingJobs {
             (Some(text), _) => {
                 ids.iter().copied().zip(text.lines().map(system_attributes)).collect()
             }
-            // One of the jobs is gone, so the whole command failed: ask for each alone.
+            // One of the jobs no longer exists, so the whole command failed: query them one by one.
             (None, [_, _, ..]) => {
                 ids.iter().flat_map(|id| self.query_attributes(&[*id], deadline)).collect()
             }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(pages.len(), 1);
         assert_eq!(pages[0].jobs, std::slice::from_ref(&job));
         assert_eq!(pending.changed_pages(), [], "nothing has changed");
-        // The second job is gone before its jobspec is read.
+        // The second job no longer exists when its jobspec is read.
         write("list", &format!("{first}\n{second}\nnonsense\n"));
         let pages = pending.changed_pages();
         assert_eq!((pages[0].list, pages[0].total), (2, 2));

@@ -139,9 +139,9 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = Pid::from_child(&child);
         assert!(descendants(rustix::process::getpid()).contains(&process));
-        let held = open_pidfd(process).unwrap();
+        let pidfd = open_pidfd(process).unwrap();
         signal(&[process], Signal::KILL);
-        wait_for_exit(&held);
+        wait_for_exit(&pidfd);
         assert_eq!(exit_code(child.wait().unwrap()), 137);
     }
 }

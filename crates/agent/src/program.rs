@@ -32,8 +32,8 @@ const NOT_EXECUTABLE: u8 = 126;
 
 /// Executes the program.
 pub fn run(stage: &StageArguments) -> ExitCode {
-    let layout = Layout::new(&stage.place.root);
-    let rank = match RankPlan::read(&stage.place) {
+    let layout = Layout::new(&stage.common.root);
+    let rank = match RankPlan::read(&stage.common) {
         Ok(rank) => rank,
         Err(error) => {
             log(&error_chain(&error));

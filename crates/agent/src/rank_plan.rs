@@ -75,9 +75,9 @@ pub enum RankPlanError {
 
 impl RankPlan {
     /// Reads the boot plan, and finds the agent's rank in it.
-    pub fn read(place: &CommonArguments) -> Result<RankPlan, RankPlanError> {
-        let plan = read_plan(&place.plan)?;
-        let rank = u64::from(plan.first_rank) + u64::from(place.index);
+    pub fn read(common: &CommonArguments) -> Result<RankPlan, RankPlanError> {
+        let plan = read_plan(&common.plan)?;
+        let rank = u64::from(plan.first_rank) + u64::from(common.index);
         let host = usize::try_from(rank).ok().and_then(|rank| plan.hosts.nth(rank));
         match (host, u32::try_from(rank)) {
             (Some(host), Ok(number)) => {

@@ -29,7 +29,8 @@ impl Readiness {
             Notice::ProgramStarted if leads => Ok(()),
             Notice::Online if !leads => Ok(()),
             Notice::BrokerRestarting { .. } => Err("the broker exited and will be restarted"),
-            Notice::BrokerExited { .. } | Notice::ShutdownRequested => Err("the broker exited"),
+            Notice::BrokerExited { .. } => Err("the broker exited"),
+            Notice::ShutdownRequested => Err("the instance is shutting down"),
             Notice::Failed { .. } => Err("the broker cannot be started"),
             Notice::Online | Notice::ProgramStarted | Notice::Flushed => return,
         };
@@ -53,7 +54,7 @@ mod tests {
     #[test]
     fn the_lead_is_ready_with_its_program_and_a_worker_when_online() {
         let started = Notice::BrokerStarted { process: 1 };
-        let finished = Notice::BrokerExited { code: 0, killed: false, last_output: String::new() };
+        let exited = Notice::BrokerExited { code: 0, killed: false, last_output: String::new() };
         for (leads, ready) in [(true, Notice::ProgramStarted), (false, Notice::Online)] {
             let readiness = Readiness::default();
             let other = if leads { Notice::Online } else { Notice::ProgramStarted };
@@ -67,7 +68,7 @@ mod tests {
                 (&Notice::BrokerRestarting { code: 1 }, 503),
                 (&started, 503),
                 (&ready, 200),
-                (&finished, 503),
+                (&exited, 503),
             ] {
                 readiness.record(notice, leads);
                 let response = readiness.response();

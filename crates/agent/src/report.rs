@@ -36,27 +36,27 @@ const MAX_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// The maximum length of an error: one line of a broker's log.
 const MAX_ERROR_BYTES: usize = 512;
 
-/// Starts to report, for as long as the process lives. `said` is the end of the broker's
+/// Starts to report, for as long as the process lives. `broker_output` is the end of the broker's
 /// standard error.
 pub fn start(
-    place: &CommonArguments,
+    common: &CommonArguments,
     rank: &RankPlan,
     layout: &Layout,
     command: FluxCommand,
     broker_output: Tail,
 ) {
     let target = rank.plan.report.as_ref();
-    let Some(operator) = target.and_then(|target| OperatorClient::new(place, target)) else {
+    let Some(operator) = target.and_then(|target| OperatorClient::new(common, target)) else {
         return;
     };
     let started = layout.program_started();
-    let duties = WorkHandler::new(command.clone(), rank.plan.broker.archive.is_some());
+    let work_handler = WorkHandler::new(command.clone(), rank.plan.broker.archive.is_some());
     let first_job = match rank.plan.broker.archive.is_some() {
         true => FirstJob::AfterRestored(None),
         false => FirstJob::Expected,
     };
     let mut instance = InstanceProbe { command, started, broker_output, first_job };
-    thread::spawn(move || report_forever(&mut instance, operator, duties));
+    thread::spawn(move || report_forever(&mut instance, operator, work_handler));
 }
 
 /// Queries the state of the instance.

@@ -94,13 +94,13 @@ pub fn run(arguments: &RunArguments) -> ExitCode {
     if arguments.stop_on_eof {
         supervisor.stop_on_eof();
     }
-    let finished = boot(arguments, &mut supervisor).unwrap_or_else(|error| AgentExit {
+    let exit = boot(arguments, &mut supervisor).unwrap_or_else(|error| AgentExit {
         termination: termination::failed(error.reason(), &error),
         can_restart: false,
     });
     supervisor.kill_remaining();
-    termination::write(&finished.termination, &arguments.termination);
-    ExitCode::from(termination::exit_code(&finished.termination, finished.can_restart))
+    termination::write(&exit.termination, &arguments.termination);
+    ExitCode::from(termination::exit_code(&exit.termination, exit.can_restart))
 }
 
 fn boot(arguments: &RunArguments, supervisor: &mut Supervisor) -> Result<AgentExit, PrepareError> {
@@ -112,9 +112,9 @@ fn boot(arguments: &RunArguments, supervisor: &mut Supervisor) -> Result<AgentEx
     serve_probes(rank.plan.ready_port, readiness.clone(), proof.clone());
     let failures = check_restarts(&rank)?;
     // Without a Job nothing is restarted.
-    let comes_back =
+    let can_restart =
         rank.is_lead() && !arguments.stop_on_eof && failures < u64::from(rank.plan.restart_limit);
-    let finished = |termination| Ok(AgentExit { termination, can_restart: comes_back });
+    let exit_with = |termination| Ok(AgentExit { termination, can_restart });
     configure(&rank, &layout, arguments)?;
     let pipe = layout.notices();
     let opened = notice::listen(&pipe);
@@ -127,13 +127,13 @@ fn boot(arguments: &RunArguments, supervisor: &mut Supervisor) -> Result<AgentEx
         program: PathBuf::from(command.get_program()),
         source,
     })?;
-    let mut seen = StageState::default();
+    let mut state = StageState::default();
     let waited = supervisor.wait(child, &mut |notice| {
         readiness.record(&notice, rank.is_lead());
         if let (Notice::ProgramStarted, Some(ready)) = (&notice, &arguments.ready) {
             report_ready(ready);
         }
-        seen.record(notice);
+        state.record(notice);
     });
     let WaitOutcome::Exited(code) = waited else {
         // Workers that start now belong to the next lead.
@@ -143,28 +143,28 @@ fn boot(arguments: &RunArguments, supervisor: &mut Supervisor) -> Result<AgentEx
         let comes_back = rank.is_lead()
             && !arguments.stop_on_eof
             && failures < u64::from(rank.plan.restart_limit);
-        let lost = seen.broker.filter(|_| comes_back).and_then(Pid::from_raw);
+        let lost = state.broker.filter(|_| comes_back).and_then(Pid::from_raw);
         supervisor.stop(lost, grace);
-        return finished(termination::stopped());
+        return exit_with(termination::stopped());
     };
     mark_complete(&layout);
     let hook = Hooks::for_rank(&rank).and_then(|_| hooks::current_hook(&layout.hooks()));
     let child = ChildExit { code, hook: hook.as_deref(), strict: rank.plan.logging.strict };
     if rank.is_lead() {
-        return finished(seen.lead_termination(child));
+        return exit_with(state.lead_termination(child));
     }
-    if let Some(termination) = seen.worker_termination(child) {
-        return finished(termination);
+    if let Some(termination) = state.worker_termination(child) {
+        return exit_with(termination);
     }
     if arguments.stop_on_eof {
         // Without a Job a worker may complete, so there is nothing to wait for.
-        return finished(worker_termination_without_job(&seen));
+        return exit_with(worker_termination_without_job(&state));
     }
     // An index that exits with 0 is never restarted, so a lead that is restarted would wait
     // for it forever.
     supervisor.wait_for_stop();
     supervisor.stop(None, grace);
-    finished(termination::stopped())
+    exit_with(termination::stopped())
 }
 
 /// Writes a line to the file of a process that waits until the cluster is ready.

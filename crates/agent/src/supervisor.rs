@@ -60,10 +60,10 @@ impl Supervisor {
         let (sender, events) = mpsc::channel();
         let signalled = sender.clone();
         signals::on_stop(move || signalled.send(Event::Stop).is_ok())?;
-        let mut finished = Signals::new([SIGCHLD])?;
+        let mut child_signals = Signals::new([SIGCHLD])?;
         let signalled = sender.clone();
         thread::spawn(move || {
-            for _ in finished.forever() {
+            for _ in child_signals.forever() {
                 if signalled.send(Event::ChildExited).is_err() {
                     return;
                 }
@@ -100,7 +100,7 @@ impl Supervisor {
         command.spawn().map(|child| Pid::from_child(&child))
     }
 
-    /// Waits until `child` exits or a signal to stop is received. `seen` is called with every
+    /// Waits until `child` exits or a signal to stop is received. `on_notice` is called with every
     /// notice that was sent until then.
     pub fn wait(&mut self, child: Pid, on_notice: &mut dyn FnMut(Notice)) -> WaitOutcome {
         loop {
@@ -127,11 +127,11 @@ impl Supervisor {
         }
     }
 
-    /// Stops all descendants, with SIGTERM and, after `grace`, with SIGKILL. `lost` is killed at
-    /// once.
+    /// Stops all descendants, with SIGTERM and, after `grace`, with SIGKILL. `kill_first` is killed
+    /// at once.
     pub fn stop(&mut self, kill_first: Option<Pid>, grace: Duration) {
-        if let Some(lost) = kill_first {
-            processes::signal(&[lost], Signal::KILL);
+        if let Some(process) = kill_first {
+            processes::signal(&[process], Signal::KILL);
             processes::signal(&processes::descendants(rustix::process::getpid()), Signal::TERM);
         } else {
             // Only the process group: a broker stops its own children itself. This process
@@ -173,7 +173,7 @@ impl Supervisor {
     }
 
     /// Receives the notices that were sent before a child exited with `code`.
-    fn flush(&mut self, code: u8, seen: &mut dyn FnMut(Notice)) -> WaitOutcome {
+    fn flush(&mut self, code: u8, on_notice: &mut dyn FnMut(Notice)) -> WaitOutcome {
         let Some(notices) = &self.notices else { return WaitOutcome::Exited(code) };
         notice::send(notices, &Notice::Flushed);
         let deadline = Instant::now() + FLUSH_LIMIT;
@@ -181,7 +181,7 @@ impl Supervisor {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
                 Ok(Event::Notice(Notice::Flushed)) | Err(_) => return WaitOutcome::Exited(code),
-                Ok(Event::Notice(notice)) => seen(notice),
+                Ok(Event::Notice(notice)) => on_notice(notice),
                 Ok(Event::Stop) => return WaitOutcome::Stop,
                 Ok(Event::ChildExited) => while matches!(processes::reap(), Reaped::Exited(_)) {},
             }

@@ -62,9 +62,9 @@ mod tests {
     fn everything_is_forwarded_and_the_end_is_kept() {
         let lines: String = (0..1000).map(|number| format!("line {number}\n")).collect();
         let tail = Tail::default();
-        let mut passed = Vec::new();
-        tail.forward(lines.as_bytes(), &mut passed);
-        assert_eq!(passed, lines.as_bytes());
+        let mut forwarded = Vec::new();
+        tail.forward(lines.as_bytes(), &mut forwarded);
+        assert_eq!(forwarded, lines.as_bytes());
         let text = tail.text();
         assert!(text.len() <= KEPT_BYTES && text.len() > KEPT_BYTES / 2);
         assert!(text.starts_with("line ") && text.ends_with("line 999"), "{text}");

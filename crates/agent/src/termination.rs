@@ -80,8 +80,8 @@ impl StageState {
                 message,
             };
         }
-        // A broker whose program was signalled to shut down exits with 1, whatever that
-        // program's exit code was; here that was requested.
+        // A broker that shuts down while its program runs exits with 1, whatever the program's
+        // exit code is. A shutdown that was requested is not a failure.
         if code != 0 && !self.shutdown_requested {
             return Termination {
                 exit_code: code,
@@ -157,7 +157,7 @@ pub fn failed(reason: TerminationReason, error: &dyn Error) -> Termination {
     Termination { exit_code: 1, reason, message: error_chain(error) }
 }
 
-/// The agent's exit code for a termination message. `comes_back`: the Job may restart the lead.
+/// The agent's exit code for a termination message. `can_restart`: the Job may restart the lead.
 /// Only a lead that was lost is restarted: a broker that failed to start would fail again.
 pub fn exit_code(termination: &Termination, can_restart: bool) -> u8 {
     match termination.reason {
@@ -219,9 +219,9 @@ mod tests {
     }
 
     fn state_after(notices: &[Notice]) -> StageState {
-        let mut seen = StageState::default();
-        notices.iter().cloned().for_each(|notice| seen.record(notice));
-        seen
+        let mut state = StageState::default();
+        notices.iter().cloned().for_each(|notice| state.record(notice));
+        state
     }
 
     fn broker_exited(code: u8) -> Notice {

@@ -13,7 +13,7 @@ use flux_operator_wire::{BootPlan, FluxHome};
 
 use crate::layout::Layout;
 
-/// Replaces the plan's directory by the one that contains `bin`, if it is below it.
+/// Replaces the plan's directory by the one below it that contains `bin`, if there is one.
 pub fn resolve(plan: &mut BootPlan) {
     if let FluxHome::View(named) = &mut plan.flux
         && let Some(view) = find_view(Path::new(named))

@@ -23,33 +23,33 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The delay between two attempts while the operator does not answer.
 const UNREACHABLE_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Polls for work, and sends new work to `news` until the receiver is dropped.
+/// Polls for work, and sends new work to `sender` until the receiver is dropped.
 pub fn poll_forever(mut operator: OperatorClient, sender: &Sender<Vec<Work>>) {
     let mut known = Vec::new();
-    let mut alone = UNREACHABLE_BACKOFF;
+    let mut unreachable = UNREACHABLE_BACKOFF;
     loop {
         let report = Report::WorkWanted { known: known.clone() };
         match operator.exchange(&report, LONG_POLL_TIMEOUT) {
             Ok(reply) if reply.work != known => {
-                alone.reset();
+                unreachable.reset();
                 known.clone_from(&reply.work);
                 if sender.send(reply.work).is_err() {
                     return;
                 }
             }
             Ok(_) => {
-                alone.reset();
+                unreachable.reset();
                 thread::sleep(POLL_INTERVAL);
             }
             // The operator will come back; `known` then tells it what has been received.
-            Err(_) => thread::sleep(alone.next_delay()),
+            Err(_) => thread::sleep(unreachable.next_delay()),
         }
     }
 }
 
 /// Applies the operator's work, and collects its results.
 pub struct WorkHandler {
-    drains: Drainer,
+    drainer: Drainer,
     pending: PendingJobs,
     lists_pending: bool,
 }
@@ -58,7 +58,7 @@ impl WorkHandler {
     /// Creates it without work.
     pub fn new(command: FluxCommand, restored: bool) -> WorkHandler {
         let drains = Drainer::new(command.clone(), restored);
-        WorkHandler { drains, pending: PendingJobs::new(command), lists_pending: false }
+        WorkHandler { drainer: drains, pending: PendingJobs::new(command), lists_pending: false }
     }
 
     /// Applies work. The operator sends it repeatedly; work that has been applied is skipped.
@@ -69,7 +69,7 @@ impl WorkHandler {
         }
         for work in work {
             match work {
-                Work::Drain(drain) => self.drains.apply(drain),
+                Work::Drain(drain) => self.drainer.apply(drain),
                 Work::Lead(_) | Work::ListPending => {}
             }
         }
@@ -77,7 +77,7 @@ impl WorkHandler {
 
     /// The state of draining, for a report.
     pub fn drained(&mut self) -> Option<Drained> {
-        self.drains.status()
+        self.drainer.status()
     }
 
     /// The pages of pending jobs to report, if requested and changed.

@@ -104,7 +104,7 @@ fn a_broker_that_exits_before_the_program_reports_its_output() {
     assert!(termination.message.len() > "the broker exited with 1 before the program: ".len());
     assert!(
         lead.output().contains(termination.message.lines().last().unwrap()),
-        "passed on as well"
+        "the broker's output is forwarded too"
     );
 }
 

@@ -41,7 +41,7 @@ fn the_lead_reports_what_only_flux_knows() {
     assert!(run(&["flux", "run", "true"]));
     let finished = Some(JobCounts { pending: 0, running: 0, inactive: 1 });
     let known = || operator.reports().iter().any(|report| report.jobs == finished);
-    // Not every stand-in has `flux job stats`.
+    // fluxlet has no `flux job stats`.
     if run(&["flux", "job", "stats"]) {
         eventually("the job is known", known);
     }
@@ -51,9 +51,9 @@ fn the_lead_reports_what_only_flux_knows() {
         Command::new(&connect).args(["flux", "submit", "-N2", "sleep", "inf"]).output().unwrap();
     assert!(job.status.success());
     operator.set_work(vec![Work::ListPending]);
-    // A stand-in keeps no jobspecs.
+    // fluxlet has no `flux kvs`, so the attributes of a job are unknown.
     let has_kvs = run(&["flux", "kvs", "ls"]);
-    // Not every stand-in has `flux job list`.
+    // Skipped if this Flux does not accept these options.
     if run(&["flux", "job", "list", "--states=pending", "--count=1000"]) {
         assert!(run(&["flux", "submit", "-N2", "--setattr=burstable", "true"]));
         eventually("the job is listed", || {
@@ -91,10 +91,10 @@ fn ranks_are_drained_and_undrained_on_request_of_the_operator() {
     let asked = Drain { ranks: "1-2".parse().unwrap(), since: "now".into() };
     operator.set_work(vec![Work::Drain(asked.clone())]);
     let last = || operator.reports().last().and_then(|report| report.drained.clone());
-    let says = |busy: &str| Some(Drained { asked: asked.clone(), busy: busy.parse().unwrap() });
-    eventually("the ranks are busy", || last() == says("1-2"));
+    let drained = |busy: &str| Some(Drained { asked: asked.clone(), busy: busy.parse().unwrap() });
+    eventually("the ranks are busy", || last() == drained("1-2"));
     std::fs::write(go, "").unwrap();
-    eventually("the ranks are idle", || last() == says(""));
+    eventually("the ranks are idle", || last() == drained(""));
     for job in jobs {
         run(&format!("flux job attach {}", job.trim()));
     }
@@ -118,6 +118,11 @@ fn forged_replies_have_no_effect() {
     let asked = operator.request_count();
     operator.start_forging();
     eventually("the lead has received forged replies", || operator.request_count() >= asked + 12);
+    operator.stop_forging();
+    let before = operator.reports().len();
+    eventually("the lead reports again", || operator.reports().len() > before);
+    // Each forged reply orders rank 0 to be drained.
+    assert!(operator.reports().iter().all(|report| report.drained.is_none()));
     assert!(lead.is_running());
     std::fs::write(go, "").unwrap();
     assert_eq!(lead.wait(), 5, "{}", lead.output());

@@ -3,18 +3,18 @@
 /// The conditions of a MiniCluster, all present from the first reconciliation.
 ///
 /// The last five have the Go operator's names, kept because tools wait for
-/// them. Here each is true only when its name is.
+/// them. Here each is true only while what its name says is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionType {
     /// The manifest is valid and can be run.
     Accepted,
-    /// A queue has granted quota.
+    /// A queue has granted quota, or the MiniCluster is not in a queue.
     Admitted,
     /// Enough brokers are online to run jobs.
     Ready,
-    /// The command is running.
+    /// The command is running, or the cluster is interactive and accepts jobs.
     Running,
-    /// The command has finished: true with exit code 0, false with any other.
+    /// The command has finished: true with exit code 0, false otherwise. Unknown before that.
     Succeeded,
     /// Alias of the Go operator: the MiniCluster was created.
     JobRequested,

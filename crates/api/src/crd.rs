@@ -45,9 +45,9 @@ fn tidy(crd: CustomResourceDefinition) -> CustomResourceDefinition {
     serde_json::from_value(value).expect("dropping keywords keeps a CRD a CRD")
 }
 
-/// Makes no field nullable. The API server removes nulls from such fields
-/// before it stores an object, so `command:` without a value means
-/// unset, and no reader ever sees a null.
+/// Removes `nullable` from all fields. The API server removes nulls from fields that are not
+/// nullable before it stores an object, so `command:` without a value means unset, and no
+/// reader ever sees a null.
 fn drop_nullable(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -108,9 +108,8 @@ mod tests {
         }
     }
 
-    /// Collects fields without a description. A type none of whose fields has a
-    /// description is a Kubernetes type, if its path is one of [`KUBERNETES_TYPES`]:
-    /// our own types describe every field.
+    /// Collects the paths of fields without a description. Kubernetes' own types, at the paths
+    /// of [`KUBERNETES_TYPES`], are skipped: none of their fields has one.
     fn collect_undescribed(schema: &Value, path: &str, missing: &mut Vec<String>) {
         let inner = [schema, &schema["items"], &schema["additionalProperties"]];
         for properties in inner.iter().filter_map(|s| s["properties"].as_object()) {

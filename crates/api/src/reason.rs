@@ -223,7 +223,7 @@ mod tests {
             let acts = reason.needs_user() || reason.is_retried();
             // A pod that is evicted from a drained node is expected.
             let excused = *reason == Reason::Evicted;
-            assert!(!nothing || !acts || excused, "{reason} is not nothing to do about");
+            assert!(!nothing || !acts || excused, "{reason} requires an action");
             assert!(!reason.is_starting() || reason.is_progress(), "{reason}");
         }
     }

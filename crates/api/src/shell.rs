@@ -83,7 +83,7 @@ struct Scanner<'a> {
     /// There are words after a line break.
     is_multiline: bool,
     operator: Option<char>,
-    /// The last character is an operator of the shell: `>`, `<`, `|` or `&`.
+    /// The last character, if it is an operator of the shell, such as `>`, `<`, `|` or `&`.
     last_operator: Option<char>,
     background: bool,
 }
@@ -256,10 +256,10 @@ impl<'a> Scanner<'a> {
             || next == '&' && self.rest.peek() == Some(&'>');
         if !redirects {
             self.operator.get_or_insert(next);
-            // Neither `&&` nor `|&`.
-            let is_double =
+            // `&&` and `|&` do not run a command in the background.
+            let is_and_or_pipe =
                 self.rest.peek() == Some(&'&') || matches!(self.last_operator, Some('&' | '|'));
-            self.background |= next == '&' && !is_double;
+            self.background |= next == '&' && !is_and_or_pipe;
         }
         self.push(next);
         self.in_word = false;
@@ -323,7 +323,7 @@ mod tests {
             ("hostname &&\necho done", Operator('&')),
             ("hostname\n| wc", Operator('|')),
             ("(a\nb)", Operator('(')),
-            // A continued line is a line of its own here too.
+            // A line that continues another after a backslash counts as a line too.
             ("hostname; \\\n echo done", Operator(';')),
             ("hostname && \\\n echo done", Operator('&')),
             // An escaped character does not redirect.

@@ -74,7 +74,7 @@ const OUTLOOKS: [(Outlook, &str); 6] = [
     (Outlook::WaitsForQuota, "it waits in its queue and is admitted without your help."),
     (
         Outlook::WaitsForCapacity,
-        "its pods wait for nodes or for a ResourceQuota. They start when others finish, or when you add some.",
+        "its pods wait for nodes or for a ResourceQuota. They start when other pods finish, or when you add nodes or raise the quota.",
     ),
     (Outlook::Retried, "something failed, and the operator or Kubernetes tries again by itself."),
     (
@@ -99,29 +99,29 @@ fn heading(topic: Topic) -> (&'static str, &'static str) {
     match topic {
         Topic::Manifest => (
             "The manifest: `Accepted`",
-            "Of a MiniCluster or a FluxJob: whether it can be run as it is written.",
+            "Whether a MiniCluster or a FluxJob can be run as it is written.",
         ),
         Topic::Admission => (
             "The quota: `Admitted`",
-            "Of a MiniCluster or a FluxJob: whether a queue has granted what it asks for. One that waits at a FluxSetup \
-             which is not active has [that FluxSetup's reason](#the-queue-active).",
+            "Whether a queue has granted what a MiniCluster or a FluxJob asks for. If its FluxSetup is not active, it has \
+             [the FluxSetup's reason](#the-queue-active).",
         ),
         Topic::Readiness => (
             "The brokers: `Ready`",
-            "Of a MiniCluster, and of a FluxJob what its MiniCluster reports. If a cluster is ready with a reason other than \
-             `Quorum`, look into it.",
+            "Whether enough brokers of a MiniCluster are online. A FluxJob shows what its MiniCluster reports. A ready cluster \
+             with a reason other than `Quorum` needs attention.",
         ),
         Topic::Command => (
             "The command: `Running`",
-            "Of a MiniCluster or a FluxJob: whether the command has started.",
+            "Whether the command of a MiniCluster or a FluxJob has started.",
         ),
         Topic::Finish => (
             "The result: `Succeeded`",
-            "Of a MiniCluster or a FluxJob: whether the command finished with exit code 0, and if not, why not.",
+            "Whether the command of a MiniCluster or a FluxJob finished with exit code 0, and if not, why not.",
         ),
         Topic::Queue => (
             "The queue: `Active`",
-            "Of a FluxSetup: whether it admits jobs. `needs you` means the owner of the FluxSetup; its jobs wait.",
+            "Whether a FluxSetup admits jobs. `needs you` means the owner of the FluxSetup; its jobs wait.",
         ),
     }
 }

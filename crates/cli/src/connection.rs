@@ -1,4 +1,4 @@
-//! Which cluster to connect to, and through which proxy. Both are chosen as kubectl chooses them.
+//! Which Kubernetes cluster to connect to, and through which proxy. Both as kubectl chooses them.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,14 +12,15 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 /// Loads the configuration from a kubeconfig: `file`, or else the one that kubectl would use. In a
 /// pod without kubeconfig, uses the pod's service account.
 pub(crate) async fn load_config(file: Option<&Path>, context: Option<&str>) -> Result<Config> {
-    let (mut config, named) = match from_kubeconfig(file, context).await {
+    let (mut config, proxy_of_kubeconfig) = match from_kubeconfig(file, context).await {
         Err(error) if file.is_none() && context.is_none() => {
             return Config::incluster().map_err(|no_pod| anyhow!("{error}; {no_pod}"));
         }
         outcome => outcome?,
     };
     // kube chooses a proxy too, but applies NO_PROXY to the proxy instead of to the server.
-    config.proxy_url = choose_proxy(&config.cluster_url, named, |name| std::env::var(name).ok())?;
+    config.proxy_url =
+        choose_proxy(&config.cluster_url, proxy_of_kubeconfig, |name| std::env::var(name).ok())?;
     Ok(config)
 }
 
@@ -63,12 +64,12 @@ fn choose_proxy(
         let names = [name.to_uppercase(), name.to_lowercase()];
         names.iter().filter_map(|name| variable(name)).find(|value| !value.is_empty())
     };
-    let of_environment = || match server.scheme_str() {
+    let from_environment = || match server.scheme_str() {
         _ if is_local(server) || is_exempt(server, &set("NO_PROXY").unwrap_or_default()) => None,
         Some("http") => set("HTTP_PROXY"),
         _ => set("HTTPS_PROXY"),
     };
-    let Some(url) = named.or_else(of_environment) else { return Ok(None) };
+    let Some(url) = named.or_else(from_environment) else { return Ok(None) };
     let with_scheme = if url.contains("://") { url } else { format!("http://{url}") };
     // The URL itself is not shown: it may contain a password.
     let parsed: Uri = with_scheme.parse().map_err(|error| invalid_proxy(&error))?;
@@ -101,14 +102,14 @@ fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
     others.intercept(server).is_none()
 }
 
-/// The entry without wildcard and port; None if it has another port than the server.
+/// The entry without wildcard and port; None if its port is not the server's.
 fn strip_port<'a>(server: &Uri, entry: &'a str) -> Option<&'a str> {
     let entry = entry.strip_prefix('*').unwrap_or(entry);
-    let usual = if server.scheme_str() == Some("http") { 80 } else { 443 };
+    let default_port = if server.scheme_str() == Some("http") { 80 } else { 443 };
     match entry.rsplit_once(':') {
         // Several colons mean an IPv6 address.
         Some((host, port)) if !host.contains(':') => {
-            (port.parse() == Ok(server.port_u16().unwrap_or(usual))).then_some(host)
+            (port.parse() == Ok(server.port_u16().unwrap_or(default_port))).then_some(host)
         }
         _ => Some(entry),
     }

@@ -1,8 +1,7 @@
 //! The image with the operator and the agent.
 //!
 //! There is no registry that every build could name. The publisher of an image sets its name with
-//! `FLUX_OPERATOR_DEFAULT_IMAGE` when the program is built; without it, the user has to name an
-//! image.
+//! `FLUX_OPERATOR_DEFAULT_IMAGE` at build time; without it, the user has to name an image.
 
 use anyhow::{Context, Result};
 

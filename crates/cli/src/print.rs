@@ -1,8 +1,8 @@
 //! Printing, for every command of the program.
 //!
-//! `println!` panics when its reader is gone, as `head` is once it has read enough. Here a closed
-//! standard output is an error like any other, so that a command can still clean up, and
-//! [`failure`] exits silently. A message to a closed standard error is dropped.
+//! `println!` panics when standard output is closed, as by `head` once it has read enough. Here a
+//! closed standard output is an error like any other, so that a command can still clean up, and
+//! [`failure`] does not print it. A message to a closed standard error is dropped.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 use anyhow::{Error, Result};
 
-/// The exit code of a program whose reader is gone: what shells report for a program that was
-/// killed by SIGPIPE (signal 13).
+/// The exit code of a program whose standard output was closed: what shells report for a program
+/// that was killed by SIGPIPE (signal 13).
 const BROKEN_PIPE_CODE: u8 = 128 + 13;
 
 /// Standard output is closed.
@@ -31,7 +31,7 @@ pub(crate) fn output(text: impl AsRef<[u8]>) -> Result<()> {
 /// Writes a line to standard error.
 pub(crate) fn message(line: impl Display) {
     // In one piece, so that lines of several programs do not mix.
-    let _nobody_reads = io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _closed = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Converts an error of writing to a standard stream.
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn a_closed_output_is_not_reported() {
-        let left = write_error(ErrorKind::BrokenPipe.into()).context("while listing");
-        assert_eq!(failure("error", &left), ExitCode::from(141));
+        let closed = write_error(ErrorKind::BrokenPipe.into()).context("while listing");
+        assert_eq!(failure("error", &closed), ExitCode::from(141));
         assert_eq!(
             failure("error", &write_error(ErrorKind::StorageFull.into())),
             ExitCode::FAILURE

@@ -61,7 +61,7 @@ impl RenderSettings {
         Ok(self.settings(image, report_url))
     }
 
-    /// Without access to a cluster, agent and Flux are copied, which works everywhere.
+    /// The agent and Flux are copied by an init container, which works in every cluster.
     fn settings(&self, agent_image: String, report_url: Option<String>) -> Settings {
         let (cluster_domain, delivery) = (self.cluster_domain.clone(), DeliveryMethod::Init);
         Settings { agent_image, cluster_domain, delivery, report_url }
@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let settings = arguments.settings.offline();
     let keys = Keys { certificate: certificate(arguments.certificate.as_deref())?, report: None };
     // Everything is computed before anything is printed: the reader may apply what it gets.
-    let mut shown = String::new();
+    let mut text = String::new();
     for document in &manifest.documents {
         let problems = validate::check_document(document);
         if !problems.is_empty() {
@@ -89,8 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         let mut minicluster =
             validate::read_minicluster(&document.value).context("failed to read the manifest")?;
-        // Compute what the operator would do for a new MiniCluster, even if this one is running or
-        // finished.
+        // Compute what the operator would do for a new MiniCluster, whatever the state of this one.
         minicluster.status = None;
         minicluster.metadata.deletion_timestamp = None;
         let observed = Observed::empty(Timestamp::UNIX_EPOCH);
@@ -99,10 +98,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             bail!("{name}: {refusal}");
         }
         for step in &decision.steps {
-            shown.push_str(&render_step(step, &keys)?);
+            text.push_str(&render_step(step, &keys)?);
         }
     }
-    print::output(shown)?;
+    print::output(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -34,8 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     leader_elect: bool,
 
-    /// Address of this replica, to which other replicas redirect agents while this one is the
-    /// leader.
+    /// Address of this replica. Other replicas redirect agents to it while this one is the leader.
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<IpAddr>,
 
@@ -61,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("failed to start the runtime")?;
-    let finished = runtime.block_on(async {
+    let result = runtime.block_on(async {
         // The message already contains all causes.
         let no_cluster = |error| {
             anyhow!("failed to find a cluster: {error}\nhint: set KUBECONFIG to a kubeconfig file")
@@ -88,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     });
     // A hanging thread must not keep the process from exiting.
     runtime.shutdown_background();
-    finished.map(|()| ExitCode::SUCCESS)
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 /// Listens on an address. `[::]` falls back to IPv4 on machines without IPv6.

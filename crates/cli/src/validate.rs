@@ -87,21 +87,22 @@ fn refusal(document: &Document) -> Option<String> {
             let job = validate::read::<FluxJob>(&document.value).ok()?;
             // Whether the PriorityClass exists is only known in a cluster.
             let class_value = (!job.spec.priority_class_name.is_empty()).then_some(0);
-            let beside = JobContext { minicluster: None, class_value };
-            workload::of_job(&job, beside).err().map(|mistake| mistake.message)
+            let context = JobContext { minicluster: None, class_value };
+            workload::of_job(&job, context).err().map(|mistake| mistake.message)
         }
         Some(FluxSetup::KIND) => {
             let mut setup = validate::read::<FluxSetup>(&document.value).ok()?;
             // Treated as one in the operator's namespace, which may serve other namespaces.
-            let home = setup.metadata.namespace.get_or_insert_with(|| "default".into()).clone();
+            let operator_namespace =
+                setup.metadata.namespace.get_or_insert_with(|| "default".into()).clone();
             // The capacity of nodes is only known in a cluster.
             let nodes = Some(&Resources::default());
-            let around = setup::SetupContext {
-                operator_namespace: &home,
+            let context = setup::SetupContext {
+                operator_namespace: &operator_namespace,
                 namespaces: &BTreeMap::new(),
                 node_capacity: nodes,
             };
-            setup::read(&setup, around).problem.map(|mistake| mistake.message)
+            setup::read(&setup, context).problem.map(|mistake| mistake.message)
         }
         _ => None,
     }

@@ -19,10 +19,10 @@ fn a_build_without_a_default_image_requires_one() {
         return;
     }
     for (words, option) in [(&["manifests"][..], "--image"), (&["run"], "--agent-image")] {
-        let requested = command(words).output().unwrap();
-        let errors = String::from_utf8(requested.stderr).unwrap();
-        assert_eq!(requested.status.code(), Some(1), "{words:?}: {errors}");
-        assert_eq!(requested.stdout, b"", "{words:?}");
+        let result = command(words).output().unwrap();
+        let errors = String::from_utf8(result.stderr).unwrap();
+        assert_eq!(result.status.code(), Some(1), "{words:?}: {errors}");
+        assert_eq!(result.stdout, b"", "{words:?}");
         let hint = format!("hint: give {option} IMAGE or set FLUX_OPERATOR_IMAGE");
         assert!(errors.contains(&hint), "{words:?}: {errors}");
     }

@@ -145,9 +145,9 @@ fn objects_that_the_operator_would_refuse_are_errors() {
     ];
     for (manifest, expected) in cases {
         let result = validate_input(manifest.as_bytes());
-        let said = errors(&result);
-        assert_eq!(result.status.success(), expected.is_none(), "{manifest}: {said}");
-        assert!(said.contains(expected.unwrap_or_default()), "{manifest}: {said}");
+        let errors = errors(&result);
+        assert_eq!(result.status.success(), expected.is_none(), "{manifest}: {errors}");
+        assert!(errors.contains(expected.unwrap_or_default()), "{manifest}: {errors}");
     }
 }
 

@@ -77,7 +77,7 @@ impl JobStatus {
     pub fn new(state: JobState, result: Option<JobResult>) -> Option<Self> {
         match state {
             JobState::Inactive => result.map(Self::Inactive),
-            living => Some(Self::Active(living)),
+            active => Some(Self::Active(active)),
         }
     }
 

@@ -41,7 +41,7 @@ fn a_broker_with_another_certificate_does_not_join() {
     let mut intruder = flux.start(&theirs, "fs-1", &[]);
     let wait = ["-Sbroker.quorum=2", "-Sbroker.quorum-warn=2s", "true"];
     let mut lead = flux.start(&ours, "fs-0", &wait);
-    // The lead exits, and this with it, if the other broker joins after all.
+    // If the other broker joins after all, the lead exits and its output ends.
     let mut lines = BufReader::new(lead.stderr.take().unwrap()).lines().map_while(Result::ok);
     let waiting = lines.find(|line| line.contains("quorum delayed: waiting for fs-1"));
     for broker in [&mut intruder, &mut lead] {

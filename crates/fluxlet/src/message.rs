@@ -23,14 +23,14 @@ pub const PROTOCOL: u32 = 1;
 pub enum Message {
     /// The first message of the broker that connects.
     Hello(Hello),
-    /// The lead admits the broker.
+    /// The lead accepts the broker.
     Welcome(Welcome),
     /// The lead rejects the broker.
     Refused { reason: String },
     /// The lead shuts the broker down, or a worker announces that it leaves.
     Shutdown,
-    /// An order to the broker that runs the tasks.
-    Task(TaskOrder),
+    /// A request to the broker that runs the tasks.
+    Task(TaskRequest),
     /// A report of that broker.
     Report(Report),
     /// A request of a client of the sending broker.
@@ -53,7 +53,7 @@ pub struct Hello {
     pub unfit: Option<String>,
 }
 
-/// What the lead sends to a broker that it admits.
+/// What the lead sends to a broker that it accepts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
     pub size: u32,
@@ -76,12 +76,12 @@ pub enum Stream {
     Error,
 }
 
-/// An order of the lead about tasks.
+/// A request of the lead about tasks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum TaskOrder {
+pub enum TaskRequest {
     Launch(Box<Launch>),
     Signal {
-        run: TaskOwner,
+        owner: TaskOwner,
         signal: i32,
     },
     /// Standard input for all tasks; empty data closes it.
@@ -185,7 +185,8 @@ pub enum Request {
         id: JobId,
         data: Bytes,
     },
-    /// The jobs with these IDs, or all in these states (by number), newest first within a state.
+    /// The jobs with these IDs, or all in these states (by number): pending jobs by priority, then
+    /// running and inactive ones, latest first.
     List {
         ids: Vec<JobId>,
         states: u64,
@@ -224,7 +225,7 @@ pub enum Request {
     Undrain {
         targets: String,
     },
-    Queue(QueueOrder),
+    Queue(QueueChange),
     QueueStatus,
     /// Waits until no job is running; with `pending`, until no job is active.
     Idle {
@@ -260,7 +261,7 @@ pub enum Urgency {
 
 /// A change of the queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum QueueOrder {
+pub enum QueueChange {
     Start,
     Stop(Option<String>),
     Enable,

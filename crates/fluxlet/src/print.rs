@@ -22,7 +22,7 @@ pub fn output(text: Arguments<'_>) {
 }
 
 pub fn message(text: Arguments<'_>) {
-    let _nobody_reads = std::io::stderr().write_fmt(text);
+    let _no_reader = std::io::stderr().write_fmt(text);
 }
 
 macro_rules! print {

@@ -1,7 +1,7 @@
 //! fluxlet prints what Flux prints.
 //!
 //! Each file in `conformance/` is a session with an instance of four slots fs-[0-3] of two cores,
-//! of which three are online: commands with their output and exit exit_code, as printed by a real Flux
+//! of which three are online: commands with their output and exit code, as printed by a real Flux
 //! 0.88. The same tests run with a real Flux if `FLUX_ROOT` is set, so the expected output is known
 //! to be right. `FLUX_RECORD=1` rewrites the files from the actual output.
 //!

@@ -20,8 +20,8 @@ const UNDER_TEST: UnderTest = UnderTest::Fluxlet;
 #[test]
 fn a_closed_pipe_stops_a_command_without_a_message() {
     for words in [&["version"][..], &["help"], &["submit", "--dry-run", "true"]] {
-        let nobody_reads = std::io::pipe().unwrap().1;
-        let output = command().args(words).stdout(nobody_reads).output().unwrap();
+        let closed_pipe = std::io::pipe().unwrap().1;
+        let output = command().args(words).stdout(closed_pipe).output().unwrap();
         assert_eq!(output.stderr, b"", "{words:?}");
         // The exit code that shells show for a program killed by SIGPIPE.
         assert_eq!(output.status.code(), Some(141), "{words:?}");
@@ -125,7 +125,7 @@ fn a_killed_worker_leaves_no_processes_and_may_rejoin() {
     let output = cluster.flux(&["job", "attach", &cluster.text(&["job", "last"])]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("node failure on fs-2 (rank 2)"), "{error}");
-    cluster.wait_until("all tasks are gone", || !support::is_running(&marker));
+    cluster.wait_until("all tasks have exited", || !support::is_running(&marker));
     cluster.start_worker(2);
     cluster.wait_for(2, true);
     assert_eq!(cluster.text(&["run", "-N3", "echo", "hi"]), "hi\nhi\nhi");
@@ -145,7 +145,7 @@ fn workers_exit_when_the_lead_is_killed() {
         let log = fs::read_to_string(cluster.path(&format!("log{rank}"))).unwrap();
         assert!(log.contains("lost the connection to the lead broker"), "{log}");
     }
-    cluster.wait_until("all tasks are gone", || !support::is_running(&mark));
+    cluster.wait_until("all tasks have exited", || !support::is_running(&mark));
     // The same brokers again, in any order: leftovers of the old ones do not interfere.
     cluster.start_worker(2);
     cluster.start(2);
@@ -170,7 +170,7 @@ fn an_instance_shuts_down_on_a_signal_and_on_request() {
         for rank in [1, 2] {
             assert_eq!(exit_code(cluster.brokers[rank].take().unwrap().wait()), 0);
         }
-        cluster.wait_until("all tasks are gone", || !support::is_running(&mark));
+        cluster.wait_until("all tasks have exited", || !support::is_running(&mark));
     }
 }
 

@@ -54,7 +54,8 @@ impl InstallSettings {
     }
 
     /// The name of a cluster-scoped object: `operator-<name>` for an installation in
-    /// `operator-system`. Two installations never share one.
+    /// `operator-system`. Installations in `a` and in `a-system` would have the same names; all
+    /// others have different ones.
     fn cluster_scoped_name(&self, name: &str) -> String {
         let prefix = self.namespace.strip_suffix("-system").unwrap_or(&self.namespace);
         format!("{prefix}-{name}")

@@ -45,8 +45,8 @@ fn manager_rules() -> Vec<PolicyRule> {
         // MiniClusters are watched, labelled, and deleted when their time to live is over; they are
         // created for FluxJobs that a queue has admitted.
         rule(FLUX, &["miniclusters"], &["create", "get", "list", "watch", "patch", "delete"]),
-        // Watched; deleted when their time to live is over or they were replaced. A FluxSetup is
-        // patched with a finalizer while jobs have quota of it.
+        // Watched; deleted when their time to live is over or they were replaced. A FluxSetup gets
+        // a finalizer while jobs use its quota.
         rule(FLUX, &["fluxjobs"], &["list", "watch", "delete"]),
         rule(FLUX, &["fluxsetups"], &["list", "watch", "patch", "delete"]),
         // A reconciliation replaces the whole status; admission records, and the status of an
@@ -56,17 +56,16 @@ fn manager_rules() -> Vec<PolicyRule> {
             &["miniclusters/status", "fluxjobs/status", "fluxsetups/status"],
             &["patch", "update"],
         ),
-        // Our objects have owner references that block the deletion of the owner. With the
-        // admission plugin OwnerReferencesPermissionEnforcement this requires the following
-        // permission.
+        // Our objects have owner references that block the deletion of the owner. The admission
+        // plugin OwnerReferencesPermissionEnforcement allows that only with this permission.
         rule(FLUX, &["miniclusters/finalizers", "fluxjobs/finalizers"], &["update"]),
         // What the namespace's ResourceQuota leaves for a job.
         rule("", &["resourcequotas"], &["list", "watch"]),
         // Created once; afterwards size and suspension are patched. Deleted to be replaced, and
         // with a namespace that is being deleted.
         rule("batch", &["jobs"], &["create", "get", "list", "watch", "patch", "delete"]),
-        // The boot plan and the names of pods: applied (create and patch), watched for drift,
-        // deleted when they are no longer in the plan.
+        // The boot plan, and the Services for the host names of pods: applied (create and patch),
+        // watched for drift, deleted when they are no longer in the plan.
         rule(
             "",
             &["configmaps", "services"],
@@ -78,7 +77,7 @@ fn manager_rules() -> Vec<PolicyRule> {
         // Watched for addresses and exit codes; their index becomes a label; a pod for services is
         // created and deleted.
         rule("", &["pods"], &["create", "list", "watch", "patch", "delete"]),
-        // Whether a namespace is being deleted, when the pods of a cluster in it are.
+        // When pods of a cluster are being deleted: whether their namespace is being deleted too.
         rule("", &["namespaces"], &["get"]),
         // Events for users.
         rule("events.k8s.io", &["events"], &["create", "patch"]),
@@ -87,16 +86,16 @@ fn manager_rules() -> Vec<PolicyRule> {
     ]
 }
 
-/// Whether nodes can mount images decides how agent and Flux are delivered to pods. Nodes are
-/// cluster-scoped, so this is a separate role, which can be omitted.
+/// How the agent and Flux are delivered to pods depends on whether nodes can mount images. Nodes
+/// are cluster-scoped, so this is a separate role, which can be omitted.
 fn node_reader_rules() -> Vec<PolicyRule> {
     vec![rule("", &["nodes"], &["list"])]
 }
 
 /// Cluster-scoped objects that queues need: the labels of namespaces for selectors, the values of
 /// PriorityClasses, the capacity of nodes, and reviews of the tokens of callers. This is a separate
-/// role, which can be omitted: then a queue serves only its own namespace, and priorities are
-/// numbers.
+/// role, which can be omitted: then a queue serves only its own namespace, and jobs cannot use
+/// PriorityClasses, only numbers.
 fn queue_reader_rules() -> Vec<PolicyRule> {
     vec![
         rule("", &["namespaces", "nodes"], &["list", "watch"]),

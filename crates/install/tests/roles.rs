@@ -37,8 +37,8 @@ fn no_role_has_a_wildcard_or_access_into_pods() {
             let all =
                 ["apiGroups", "resources", "verbs"].map(|field| strings(&rule, field)).concat();
             assert!(!all.iter().any(|word| word.contains('*')), "{rule}");
-            let into = ["pods/exec", "pods/attach", "pods/portforward", "pods/log"];
-            assert!(!all.iter().any(|word| into.contains(&word.as_str())), "{rule}");
+            let into_pods = ["pods/exec", "pods/attach", "pods/portforward", "pods/log"];
+            assert!(!all.iter().any(|word| into_pods.contains(&word.as_str())), "{rule}");
             let grants = ["bind", "escalate", "impersonate"];
             assert!(!all.iter().any(|word| grants.contains(&word.as_str())), "{rule}");
         }
@@ -71,10 +71,10 @@ fn the_lease_is_only_in_the_operators_own_namespace() {
 fn an_operator_for_one_namespace_has_no_permissions_beyond_it() {
     let objects = operator_objects(&settings(Some("team")));
     assert_eq!(kinds(&objects, "ClusterRoleBinding").count(), 0);
-    let mut places: Vec<_> =
+    let mut namespaces: Vec<_> =
         kinds(&objects, "RoleBinding").map(|binding| &binding["metadata"]["namespace"]).collect();
-    places.sort_by_key(|place| place.to_string());
-    assert_eq!(places, ["operator-system", "team"]);
+    namespaces.sort_by_key(|place| place.to_string());
+    assert_eq!(namespaces, ["operator-system", "team"]);
     let deployment = kinds(&objects, "Deployment").next().expect("a Deployment");
     assert!(deployment.to_string().contains("--namespace=team"), "{deployment}");
 }

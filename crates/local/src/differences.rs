@@ -49,8 +49,8 @@ mod tests {
                 "volumes": {"data": {"path": "/data", "claimName": "data"}}}]}"#,
         )
         .unwrap();
-        let said = differences(&spec, &spec.containers[0]);
-        assert_eq!(said.len(), 3, "{said:?}");
+        let notes = differences(&spec, &spec.containers[0]);
+        assert_eq!(notes.len(), 3, "{notes:?}");
         let spec: MiniClusterSpec = serde_json::from_str(r#"{"containers": [{}]}"#).unwrap();
         assert_eq!(differences(&spec, &spec.containers[0]), Vec::<String>::new());
     }

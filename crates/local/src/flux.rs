@@ -9,7 +9,7 @@ use flux_operator_flux::{Version, VersionTooOld};
 /// The programs that a local cluster runs.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The agent's program. It is run through a link, because it acts by its name.
+    /// The agent's program. It is run through a link, whose name selects what the program does.
     pub agent: PathBuf,
     /// The Flux to run.
     pub flux: FluxProgram,

@@ -23,7 +23,7 @@ pub struct Instance {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Process ID of the supervisor. Earlier builds wrote it under this name.
+    /// Process ID of the supervisor. The key is `front`, as earlier builds wrote it.
     #[serde(rename = "front")]
     pub supervisor: u32,
     /// Number of brokers.
@@ -183,9 +183,9 @@ impl Instance {
         let path = self.state.join("lock");
         let failed = |source| InstanceError::File { path: path.clone(), source };
         let lock = OpenOptions::new().write(true).open(&path).map_err(failed)?;
-        if let Some(front) = i32::try_from(record.supervisor).ok().and_then(Pid::from_raw) {
+        if let Some(supervisor) = i32::try_from(record.supervisor).ok().and_then(Pid::from_raw) {
             // It may have exited meanwhile; the lock shows that.
-            let _ = kill_process(front, Signal::TERM);
+            let _ = kill_process(supervisor, Signal::TERM);
         }
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
         self.remove();

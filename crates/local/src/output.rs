@@ -20,14 +20,14 @@ pub(crate) struct OutputForwarder {
 impl OutputForwarder {
     /// Forwards a process's standard output and standard error to this program's own.
     pub(crate) fn spawn(child: &mut Child, name: &str) -> OutputForwarder {
-        let (done_sender, reported) = mpsc::channel();
+        let (done_sender, done) = mpsc::channel();
         if let Some(output) = child.stdout.take() {
             forward(output, name.to_owned(), done_sender.clone(), std::io::stdout);
         }
         if let Some(errors) = child.stderr.take() {
             forward(errors, name.to_owned(), done_sender, std::io::stderr);
         }
-        OutputForwarder { done: reported }
+        OutputForwarder { done }
     }
 
     /// Waits until everything has been forwarded.
@@ -48,7 +48,7 @@ where
         let mut line = Vec::new();
         while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
             // In one write, so that lines of several clusters do not mix. An error means that
-            // our reader is gone, which must not stop the command.
+            // the reader has closed our output, which must not stop the command.
             let _ = to().write_all(&prefixed(&name, &line));
             line.clear();
         }

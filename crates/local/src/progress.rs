@@ -60,7 +60,7 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
-        // The cluster keeps running even if our reader is gone.
+        // The cluster keeps running even if standard error is closed.
         let write = || drop(writeln!(std::io::stderr(), "{text}"));
         match &self.spinner {
             Some(spinner) if !spinner.is_finished() => spinner.suspend(write),

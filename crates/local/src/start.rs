@@ -75,29 +75,30 @@ pub(crate) fn start(
         redirect(&mut command, instance, rank, &output)?;
         children.push(command.spawn().map_err(|source| StartError::Agent { rank, source })?);
     }
-    let lines = match output {
+    let forwarder = match output {
         Output::Prefixed(name) => Some(OutputForwarder::spawn(&mut children[0], &name)),
         Output::Inherited | Output::Logged => None,
     };
-    Ok(Agents { children, ready, forwarder: lines })
+    Ok(Agents { children, ready, forwarder })
 }
 
 fn write_files(instance: &Instance, request: &RunRequest) -> Result<(), StartError> {
     let key = SecretKey::from_os().map_err(|_| StartError::Key)?;
     let metadata = Metadata::new("flux-operator").map_err(|_| StartError::Key)?;
     let certificate = Certificate::new(key, metadata).to_secret_text();
-    let place = RunLocation::Machine {
+    let location = RunLocation::Machine {
         socket: instance.lead_socket().display().to_string(),
         output_directory: instance.output_directory().display().to_string(),
     };
-    let plan = boot_plan(&request.cluster, &place);
+    let plan = boot_plan(&request.cluster, &location);
     let plan = serde_json::to_vec_pretty(&plan).expect("a boot plan is JSON");
     write_private(&instance.keys_directory().join(file::CERTIFICATE), certificate.as_bytes())
         .map_err(StartError::File)?;
     write_private(&instance.boot_plan_file(), &plan).map_err(StartError::File)
 }
 
-/// Paths of the programs. Some are links to one program that acts by the name it is called by.
+/// Paths of the programs. Some are links to one program, which selects what to do by the name it is
+/// called by.
 struct ProgramPaths {
     agent: PathBuf,
     flux: PathBuf,
@@ -122,10 +123,10 @@ fn agent_command(
     instance: &Instance,
     request: &RunRequest,
     programs: &Programs,
-    names: &ProgramPaths,
+    paths: &ProgramPaths,
     rank: u32,
 ) -> Command {
-    let mut agent = Command::new(&names.agent);
+    let mut agent = Command::new(&paths.agent);
     agent
         .arg(command::RUN)
         .arg(option::PLAN)
@@ -137,8 +138,8 @@ fn agent_command(
         .arg(option::INDEX)
         .arg(rank.to_string())
         .arg(option::FLUX)
-        .arg(&names.flux)
-        .arg(option::ENDING)
+        .arg(&paths.flux)
+        .arg(option::TERMINATION)
         .arg(instance.termination_file(rank))
         .arg(option::STOP_ON_EOF);
     if rank == 0 {

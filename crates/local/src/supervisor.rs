@@ -81,8 +81,8 @@ pub fn run(
         progress.note(note);
     }
     // Before anything exists that would have to be cleaned up.
-    let ears = EventChannel::with_signals()?;
-    run_instance(&instance, request, programs, progress, Output::Inherited, ears, |_| {})
+    let channel = EventChannel::with_signals()?;
+    run_instance(&instance, request, programs, progress, Output::Inherited, channel, |_| {})
 }
 
 /// Runs one of several clusters of this program, as [`run`] does. Each line of its output is
@@ -121,7 +121,7 @@ fn run_instance(
     mut on_ready: impl FnMut(&Record),
 ) -> Result<u8, SupervisorError> {
     let EventChannel { sender, events } = ears;
-    let _held = instance.acquire().map_err(SupervisorError::Instance)?;
+    let _lock = instance.acquire().map_err(SupervisorError::Instance)?;
     let _files = RemoveOnDrop { instance };
     let size = request.cluster.ranks.size;
     progress.done(&format!("{} brokers of {}", size, programs.flux.describe()));
@@ -200,7 +200,7 @@ impl Drop for RemoveOnDrop<'_> {
     }
 }
 
-/// Calls `tell` for each signal that asks this program to exit, for as long as it returns true.
+/// Calls `notify` for each signal that asks this program to exit, for as long as it returns true.
 pub(crate) fn watch_signals(notify: impl Fn(i32) -> bool + Send + 'static) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     thread::spawn(move || signals.forever().find(|signal| !notify(*signal)));
@@ -231,7 +231,7 @@ fn stop_workers(mut workers: Vec<Child>, events: &Receiver<Event>) {
         drop(worker.stdin.take());
     }
     let deadline = Instant::now() + EXIT_TIMEOUT;
-    let (sender, finished) = mpsc::channel();
+    let (sender, exited) = mpsc::channel();
     let pids: Vec<Pid> = workers.iter().map(Pid::from_child).collect();
     let count = workers.len();
     thread::spawn(move || {
@@ -242,11 +242,11 @@ fn stop_workers(mut workers: Vec<Child>, events: &Receiver<Event>) {
     });
     for _ in 0..count {
         let left = deadline.saturating_duration_since(Instant::now());
-        if finished.recv_timeout(left).is_err() {
+        if exited.recv_timeout(left).is_err() {
             for pid in &pids {
                 let _ = kill_process(*pid, Signal::KILL);
             }
-            let _ = finished.recv_timeout(EXIT_TIMEOUT);
+            let _ = exited.recv_timeout(EXIT_TIMEOUT);
         }
     }
     // Signals that arrived meanwhile need no further action.

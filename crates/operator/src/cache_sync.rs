@@ -25,24 +25,24 @@ struct ListProgress {
 }
 
 impl SyncState {
-    /// Nothing is listed yet.
+    /// The state of a watch that has listed nothing yet.
     pub(crate) fn new() -> SyncState {
         SyncState(watch::Sender::default())
     }
 
-    /// A list starts.
+    /// Records that a list starts in this term.
     pub(crate) fn begin_list(&self, term: Term) {
         self.0.send_modify(|progress| progress.listing = term);
     }
 
-    /// The list is complete.
+    /// Records that the list is complete.
     pub(crate) fn finish_list(&self) {
         self.0.send_modify(|progress| {
             progress.listed = progress.listed.max(Some(progress.listing));
         });
     }
 
-    /// There will be no list, so waiting tasks continue.
+    /// Records that there will be no list, so that waiting tasks continue.
     pub(crate) fn skip(&self) {
         self.0.send_modify(|progress| progress.listed = Some(Term::LAST));
     }
@@ -124,16 +124,16 @@ mod tests {
 
     #[tokio::test]
     async fn all_waiting_tasks_are_woken() {
-        let (watched, _writer) = SyncedStore::<Pod>::new();
+        let (store, _writer) = SyncedStore::<Pod>::new();
         let waiting: Vec<_> = (0..3)
             .map(|_| {
-                let watched = watched.clone();
+                let watched = store.clone();
                 tokio::spawn(async move { watched.wait_until_synced(Term::default()).await })
             })
             .collect();
         tokio::task::yield_now().await;
-        watched.record(&Event::Init);
-        watched.record(&Event::InitDone);
+        store.record(&Event::Init);
+        store.record(&Event::InitDone);
         for task in waiting {
             task.await.unwrap();
         }
@@ -141,16 +141,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_from_an_earlier_term_does_not_count() {
-        let filled = SyncState::new();
+        let sync = SyncState::new();
         let (before, term) = (Term::default(), Term::LAST);
-        filled.begin_list(before);
-        filled.finish_list();
-        filled.wait_until_synced(before).await;
-        assert!(filled.has_synced());
-        filled.begin_list(term);
-        assert!(filled.has_synced(), "earlier lists remain readable meanwhile");
-        assert!(filled.wait_until_synced(term).now_or_never().is_none());
-        filled.finish_list();
-        filled.wait_until_synced(term).await;
+        sync.begin_list(before);
+        sync.finish_list();
+        sync.wait_until_synced(before).await;
+        assert!(sync.has_synced());
+        sync.begin_list(term);
+        assert!(sync.has_synced(), "earlier lists remain readable meanwhile");
+        assert!(sync.wait_until_synced(term).now_or_never().is_none());
+        sync.finish_list();
+        sync.wait_until_synced(term).await;
     }
 }

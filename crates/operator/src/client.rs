@@ -27,9 +27,9 @@ pub(crate) struct RequestTimeouts {
 ///
 /// A write must finish before another replica can become leader: `object` is less than the 5 s
 /// between the time at which a leader gives up and the time at which its Lease expires. It also
-/// leaves time for two attempts to renew the Lease. A page of a list has up to 500 objects, some
-/// MB, and takes a second on a machine with two busy cores; the API server itself gives up after 60
-/// s.
+/// leaves time for two attempts to renew the Lease. A page of a list has up to 500 objects, a few
+/// MB, and takes a second on a machine with two busy cores; the API server itself gives up after
+/// 60 seconds.
 pub(crate) const REQUEST_TIMEOUTS: RequestTimeouts = RequestTimeouts {
     object: Duration::from_secs(4),
     list: Duration::from_secs(20),
@@ -93,9 +93,9 @@ async fn send_with_timeout(
         "list" => limits.list,
         _ => limits.object,
     };
-    let until = Instant::now() + limit;
+    let deadline = Instant::now() + limit;
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let answer = async {
+    let response = async {
         let response = client.send(request).await?;
         if kind == "watch" {
             return Ok(response);
@@ -104,7 +104,7 @@ async fn send_with_timeout(
         let (head, body) = response.into_parts();
         Ok(Response::from_parts(head, Body::from(body.collect_bytes().await?)))
     };
-    match timeout_at(until, answer).await {
+    match timeout_at(deadline, response).await {
         Ok(answer) => answer,
         Err(_) => Err(kube::Error::Service(RequestTimedOut { method, path, limit }.into())),
     }
@@ -115,8 +115,7 @@ pub(crate) fn is_outcome_unknown(error: &kube::Error) -> bool {
     match error {
         // Rejected before it was sent.
         kube::Error::Service(error) if error.is::<crate::gate::NotLeading>() => false,
-        // The server may have started to execute the request before it responded with its own
-        // error.
+        // The server may have executed part of the request before it responded with an error.
         kube::Error::Api(status) => status.code >= 500 || status.code == 429,
         _ => true,
     }

@@ -3,7 +3,7 @@
 //! Any pod in the Kubernetes cluster can connect, so a connection is not trusted until an agent's
 //! seal has been verified on it. Until then it is *unverified*: the limit for these is low, they
 //! are closed after seconds, and when there are too many the oldest is closed. An agent sends its
-//! request with the connection and is served long before its connection is the oldest.
+//! request as soon as it is connected, and is served long before its connection is the oldest.
 //!
 //! A connection whose seal was verified can be kept open as a *long poll* until there is a response
 //! to send. When there are too many long polls, further requests are answered at once, and their
@@ -23,20 +23,19 @@ use tokio::time::Instant;
 
 use crate::lock::lock;
 
-/// The maximum number of unverified connections. A well-behaved connection is unverified for some
-/// milliseconds.
+/// The maximum number of unverified connections. A well-behaved one is verified in milliseconds.
 const MAX_UNVERIFIED: usize = 256;
 
 /// The maximum number of unverified connections from one address. A pod has an address of its own
-/// and needs two. The agents of a whole network may share one address: long polls do not count, and
-/// an agent whose connection was closed reconnects within a second.
+/// and needs two. It is also enough if the agents of a whole network share one address: long polls
+/// do not count, and an agent whose connection was closed reconnects within a second.
 pub(crate) const MAX_UNVERIFIED_PER_PEER: usize = 128;
 
 /// The maximum number of long polls: one for each lead, and one for each worker that waits for its
 /// lead's address. An agent above the limit costs a request per second, not memory.
 const MAX_LONG_POLLS: usize = 2048;
 
-/// The maximum number of long polls of one MiniCluster: a quarter, which leaves the rest to others.
+/// The maximum number of long polls of one MiniCluster: a quarter of all, so that others get some.
 const MAX_LONG_POLLS_PER_CLUSTER: usize = 512;
 
 /// All open connections. Cheap to clone.
@@ -60,7 +59,7 @@ struct Unverified {
     close: Arc<Notify>,
 }
 
-/// The limit because of which a connection was closed.
+/// The limit that caused a connection to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionLimit {
     /// The limit of its address.
@@ -81,20 +80,20 @@ impl ConnectionLimit {
 impl Connections {
     /// An empty table. Half of the files that this process may open are left for other uses.
     pub(crate) fn new(max_files: usize) -> Connections {
-        let max_held = (max_files / 2).saturating_sub(MAX_UNVERIFIED).min(MAX_LONG_POLLS);
-        Connections { table: Arc::default(), max_long_polls: max_held }
+        let max_long_polls = (max_files / 2).saturating_sub(MAX_UNVERIFIED).min(MAX_LONG_POLLS);
+        Connections { table: Arc::default(), max_long_polls }
     }
 
-    /// Adds a connection from this address, which has `limit` to send its request. Also returns the
-    /// limit because of which another connection was closed, if one was.
+    /// Adds a connection from this address, whose request must arrive within `limit`. If another
+    /// connection was closed for it, also returns which limit was reached.
     pub(crate) fn admit(
         &self,
         address: IpAddr,
-        limit: Duration,
+        timeout: Duration,
     ) -> (ConnectionGuard, Option<ConnectionLimit>) {
         let (peer, close) = (address.to_canonical(), Arc::new(Notify::new()));
         let mut table = self.lock();
-        let surplus = table.find_excess(peer).map(|(id, surplus)| {
+        let reached_limit = table.find_excess(peer).map(|(id, surplus)| {
             if let Some(closed) = table.unverified.remove(&id) {
                 closed.close.notify_one();
             }
@@ -103,16 +102,16 @@ impl Connections {
         let id = table.next_id;
         table.next_id += 1;
         table.unverified.insert(id, Unverified { peer, close: Arc::clone(&close) });
-        let until = watch::Sender::new(Instant::now() + limit);
+        let until = watch::Sender::new(Instant::now() + timeout);
         (
             ConnectionGuard {
                 id,
                 connections: self.clone(),
                 close,
-                until,
+                deadline: until,
                 long_poll_of: Mutex::default(),
             },
-            surplus,
+            reached_limit,
         )
     }
 
@@ -124,7 +123,7 @@ impl Connections {
 impl ConnectionTable {
     /// The connection to close so that one more from this peer can be accepted, if one has to be.
     fn find_excess(&self, peer: IpAddr) -> Option<(u64, ConnectionLimit)> {
-        let of_peer = || self.unverified.iter().filter(|(_, asking)| asking.peer == peer);
+        let of_peer = || self.unverified.iter().filter(|(_, connection)| connection.peer == peer);
         if of_peer().count() >= ConnectionLimit::PerPeer.limit() {
             return of_peer().next().map(|(id, _)| (*id, ConnectionLimit::PerPeer));
         }
@@ -139,7 +138,7 @@ pub(crate) struct ConnectionGuard {
     id: u64,
     connections: Connections,
     close: Arc<Notify>,
-    until: watch::Sender<Instant>,
+    deadline: watch::Sender<Instant>,
     /// The MiniCluster whose long poll this is.
     long_poll_of: Mutex<Option<String>>,
 }
@@ -149,41 +148,41 @@ pub(crate) struct ConnectionGuard {
 pub(crate) enum CloseReason {
     /// Another connection took its place.
     LimitReached,
-    /// Its time is over.
+    /// Its deadline has passed.
     TimedOut,
 }
 
 impl ConnectionGuard {
     /// Resets the deadline of the connection to `limit` from now.
     pub(crate) fn reset_deadline(&self, limit: Duration) {
-        self.until.send_replace(Instant::now() + limit);
+        self.deadline.send_replace(Instant::now() + limit);
     }
 
     /// Makes the connection, whose request was sealed with the key of this MiniCluster, a long poll
-    /// until it is closed. Returns false if there are too many long polls, or more than `most` of
+    /// until it is closed. Returns false if there are already too many long polls, or `most` of
     /// this MiniCluster.
-    pub(crate) fn start_long_poll(&self, cluster_uid: &str, most: usize) -> bool {
-        let mut held = lock(&self.long_poll_of);
-        if held.is_some() {
+    pub(crate) fn start_long_poll(&self, cluster_uid: &str, max_of_cluster: usize) -> bool {
+        let mut long_poll_of = lock(&self.long_poll_of);
+        if long_poll_of.is_some() {
             return true;
         }
         let mut table = self.connections.lock();
         let of_cluster = table.long_polls.get(cluster_uid).copied().unwrap_or_default();
         let total: usize = table.long_polls.values().sum();
-        if of_cluster >= most.min(MAX_LONG_POLLS_PER_CLUSTER)
+        if of_cluster >= max_of_cluster.min(MAX_LONG_POLLS_PER_CLUSTER)
             || total >= self.connections.max_long_polls
         {
             return false;
         }
         table.unverified.remove(&self.id);
         table.long_polls.insert(cluster_uid.to_owned(), of_cluster + 1);
-        *held = Some(cluster_uid.to_owned());
+        *long_poll_of = Some(cluster_uid.to_owned());
         true
     }
 
     /// Waits until the connection has to be closed.
     pub(crate) async fn wait_until_closed(&self) -> CloseReason {
-        let mut until = self.until.subscribe();
+        let mut until = self.deadline.subscribe();
         loop {
             let limit = *until.borrow_and_update();
             tokio::select! {
@@ -247,15 +246,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_times_out_at_its_last_deadline() {
-        let (slot, _) = connections().admit(address(1), LIMIT);
+        let (connection, _) = connections().admit(address(1), LIMIT);
         let start = Instant::now();
         let steps = async {
             tokio::time::sleep(LIMIT / 2).await;
-            slot.reset_deadline(10 * LIMIT);
+            connection.reset_deadline(10 * LIMIT);
             tokio::time::sleep(2 * LIMIT).await;
-            slot.reset_deadline(LIMIT);
+            connection.reset_deadline(LIMIT);
         };
-        let (closed, ()) = tokio::join!(slot.wait_until_closed(), steps);
+        let (closed, ()) = tokio::join!(connection.wait_until_closed(), steps);
         assert_eq!((closed, start.elapsed()), (CloseReason::TimedOut, LIMIT / 2 + 3 * LIMIT));
     }
 

@@ -50,12 +50,12 @@ pub async fn run(client: Client, listener: TcpListener, options: Options) -> Res
 
 /// Starts all tasks. Each waits on its own until this replica is the leader.
 fn start(
-    common: &ReplicaContext,
-    for_all: Client,
+    context: &ReplicaContext,
+    shared_client: Client,
     listener: TcpListener,
     options: Options,
 ) -> Tasks {
-    let ReplicaContext { client, leadership, health, metrics } = common;
+    let ReplicaContext { client, leadership, health, metrics } = context;
     let mut tasks = Tasks::default();
     let (changed, changes) = mpsc::unbounded_channel();
     let reports = Reports::new(changed.clone(), leadership.clone());
@@ -70,13 +70,13 @@ fn start(
         run_jobs: true,
         rate: options.rate,
     };
-    let start = queue::PreparedQueues::new(
+    let prepared = queue::PreparedQueues::new(
         &queue_options.operator_namespace,
         miniclusters.clone(),
         changed.clone(),
         metrics,
     );
-    let queues = start.queues.clone();
+    let queues = prepared.queues.clone();
     let namespace = options.namespace.as_deref();
     let store = miniclusters.clone();
     let stores = watches::start(
@@ -89,17 +89,17 @@ fn start(
         &reports,
     );
     let memory: Arc<Memory> = Arc::default();
-    let forgotten = memory.clone();
-    let (take, mut requested) = (queues.clone(), ReconcileSelector::default());
+    let memory_of_watch = memory.clone();
+    let (queues_of_watch, mut selector) = (queues.clone(), ReconcileSelector::default());
     let watch = watches::miniclusters(
         client.clone(),
         options.namespace.clone(),
         leadership.clone(),
         (miniclusters, writer),
         move |event| {
-            take.apply_minicluster_event(event);
-            forget_deleted(&forgotten, event, &store);
-            for reference in requested.select(event, &store) {
+            queues_of_watch.apply_minicluster_event(event);
+            forget_deleted(&memory_of_watch, event, &store);
+            for reference in selector.select(event, &store) {
                 // The receiver is dropped only while the operator stops; a lost change does not
                 // matter then.
                 let _ = changed.send(reference);
@@ -107,10 +107,10 @@ fn start(
         },
     );
     tasks.spawn("watch of MiniClusters", watch);
-    start.run(&mut tasks, &queue_options, common);
+    prepared.run(&mut tasks, &queue_options, context);
     tasks.spawn("age of reports", reports.clone().watch_age());
-    let served = ServerState {
-        client: for_all,
+    let server_state = ServerState {
+        client: shared_client,
         stores: stores.clone(),
         reports: reports.clone(),
         leadership: leadership.clone(),
@@ -118,7 +118,7 @@ fn start(
         metrics: metrics.clone(),
         queues: queues.clone(),
     };
-    tasks.spawn("HTTP server", serve(listener, served));
+    tasks.spawn("HTTP server", serve(listener, server_state));
     let kind = MiniClusterKind {
         settings: options.settings,
         stores: stores.clone(),
@@ -127,9 +127,9 @@ fn start(
         metrics: metrics.clone(),
         memory: memory.clone(),
     };
-    let reconciler = Reconciler::new(kind, common, memory);
+    let reconciler = Reconciler::new(kind, context, memory);
     let store = (*stores.miniclusters).clone();
-    let filled = async move |term| stores.wait_until_synced(term).await;
-    tasks.spawn("MiniClusters", reconciler.run(store, changes, MINICLUSTERS, filled));
+    let wait_until_synced = async move |term| stores.wait_until_synced(term).await;
+    tasks.spawn("MiniClusters", reconciler.run(store, changes, MINICLUSTERS, wait_until_synced));
     tasks
 }

@@ -1,4 +1,4 @@
-//! Determines how agent and Flux are delivered to a cluster's pods.
+//! Determines how the agent and Flux are delivered to a cluster's pods.
 
 use flux_operator_plan::kubernetes::{DeliveryMethod, NodeVersions, decide_delivery};
 use k8s_openapi::api::core::v1::Node;

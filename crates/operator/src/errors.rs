@@ -8,7 +8,7 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
-        let said = match error.downcast_ref::<kube::Error>() {
+        let message = match error.downcast_ref::<kube::Error>() {
             Some(kube::Error::Api(status)) => Some(status.message.clone()),
             // This variant only wraps its cause.
             Some(kube::Error::Service(cause)) => {
@@ -17,8 +17,8 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
             }
             _ => None,
         };
-        next = if said.is_some() { None } else { error.source() };
-        let part = said.unwrap_or_else(|| error.to_string());
+        next = if message.is_some() { None } else { error.source() };
+        let part = message.unwrap_or_else(|| error.to_string());
         // Transparent errors repeat their cause.
         if parts.last() != Some(&part) {
             parts.push(part);

@@ -6,8 +6,8 @@
 //!                   (bounded time)                               (request timeout)
 //! ```
 //!
-//! The kubelet kills the pod 10 s after it asked it to stop. The time limits here and the one of
-//! the release add up to 9 s.
+//! The kubelet kills the pod 10 s after asking it to stop. The time limits here and that of the
+//! release add up to 9 s.
 
 use std::time::Duration;
 
@@ -63,8 +63,8 @@ mod tests {
             Replica { leadership, health, gate, actions: Arc::default() }
         }
 
-        fn record(&self, words: impl Into<String>) {
-            self.actions.lock().unwrap().push(words.into());
+        fn record(&self, action: impl Into<String>) {
+            self.actions.lock().unwrap().push(action.into());
         }
 
         /// Decides once a second, and writes each decision, which takes three seconds.
@@ -86,7 +86,7 @@ mod tests {
         async fn release(&self) -> Vec<String> {
             wind_down(&self.leadership, &self.health).await;
             self.record("released");
-            // Leaves time for actions that come too late.
+            // Leaves time for actions that would come too late.
             tokio::time::sleep(Duration::from_secs(60)).await;
             self.actions.lock().unwrap().clone()
         }
@@ -97,8 +97,8 @@ mod tests {
         let replica = Replica::new();
         tokio::spawn(replica.clone().schedule());
         tokio::time::sleep(Duration::from_millis(2500)).await;
-        let said = replica.release().await;
-        assert_eq!(said, ["stopped deciding", "wrote 0", "wrote 1", "released"]);
+        let actions = replica.release().await;
+        assert_eq!(actions, ["stopped deciding", "wrote 0", "wrote 1", "released"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ pub(crate) struct Health(Arc<HealthState>);
 
 #[derive(Default)]
 struct HealthState {
-    slots: Mutex<WorkTable>,
+    table: Mutex<WorkTable>,
     finished: Notify,
 }
 
@@ -44,7 +44,7 @@ struct WorkItem {
 #[must_use = "the work is considered finished when this is dropped"]
 pub(crate) struct WorkGuard {
     health: Health,
-    slot: usize,
+    entry: usize,
 }
 
 impl Health {
@@ -57,7 +57,7 @@ impl Health {
     #[cfg(test)]
     pub(crate) fn begin_long_ago(&self, name: &'static str) -> WorkGuard {
         let since =
-            Instant::now().checked_sub(STUCK_AFTER * 2).expect("the machine is up for longer");
+            Instant::now().checked_sub(STUCK_AFTER * 2).expect("the machine has been up longer");
         self.begin_at(name, since)
     }
 
@@ -74,7 +74,7 @@ impl Health {
                 slots.all.len() - 1
             }
         };
-        WorkGuard { health: self.clone(), slot }
+        WorkGuard { health: self.clone(), entry: slot }
     }
 
     /// Describes the oldest work that hangs, if there is any.
@@ -97,11 +97,11 @@ impl Health {
     }
 
     /// Waits until none of the running work matches `counts`, which is called with its name.
-    pub(crate) async fn wait_until_none(&self, counts: impl Fn(&str) -> bool) {
+    pub(crate) async fn wait_until_none(&self, is_counted: impl Fn(&str) -> bool) {
         loop {
             // Subscribed before the check, so that no notification is missed.
             let finished = self.0.finished.notified();
-            if !self.lock().all.iter().flatten().any(|work| counts(work.name)) {
+            if !self.lock().all.iter().flatten().any(|work| is_counted(work.name)) {
                 return;
             }
             finished.await;
@@ -109,15 +109,15 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkTable> {
-        lock(&self.0.slots)
+        lock(&self.0.table)
     }
 }
 
 impl Drop for WorkGuard {
     fn drop(&mut self) {
         let mut slots = self.health.lock();
-        slots.all[self.slot] = None;
-        slots.free.push(self.slot);
+        slots.all[self.entry] = None;
+        slots.free.push(self.entry);
         drop(slots);
         self.health.0.finished.notify_waiters();
     }
@@ -140,8 +140,8 @@ mod tests {
             None,
             "it may still finish"
         );
-        let said = health.describe_stuck_work_at(begun + STUCK_AFTER * 2).unwrap();
-        assert!(said.contains("\"FluxJob\" has been running for 240 s"), "{said}");
+        let text = health.describe_stuck_work_at(begun + STUCK_AFTER * 2).unwrap();
+        assert!(text.contains("\"FluxJob\" has been running for 240 s"), "{text}");
         drop(hung);
         let said = health.describe_stuck_work_at(begun + STUCK_AFTER * 2).unwrap();
         assert!(said.contains("MiniCluster"), "{said}");

@@ -1,5 +1,5 @@
-//! Objects of one kind, indexed by their owner, usually a MiniCluster, and kept up to date by a
-//! watch.
+//! Objects of one kind, kept up to date by a watch and indexed by their owner, usually a
+//! MiniCluster.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -46,7 +46,8 @@ impl<K: ResourceExt> Index<K> {
         Index { inner: Arc::new(Mutex::new(inner)), sync: SyncState::new(), owners }
     }
 
-    /// Nothing will be listed, because the operator lacks the permission.
+    /// Records that nothing will be listed: the operator lacks the permission, or does not watch
+    /// this kind.
     pub(crate) fn skip_sync(&self) {
         self.sync.skip();
     }
@@ -73,7 +74,7 @@ impl<K: ResourceExt> Index<K> {
     }
 
     /// Applies an event of the watch, and calls `changed` for each owner whose objects changed. The
-    /// index is filled once all of them have been reported.
+    /// index counts as synced only after all these calls.
     pub(crate) fn apply_event(&self, event: Event<K>, changed: impl FnMut(&OwnerKey)) {
         let is_complete = matches!(event, Event::InitDone);
         self.apply(event).iter().for_each(changed);
@@ -94,8 +95,8 @@ impl<K: ResourceExt> Index<K> {
                 Vec::new()
             }
             Event::InitDone => {
-                let coming = std::mem::take(&mut inner.incoming);
-                let before = std::mem::replace(&mut inner.by_owner, coming);
+                let incoming = std::mem::take(&mut inner.incoming);
+                let before = std::mem::replace(&mut inner.by_owner, incoming);
                 let mut owners: Vec<OwnerKey> =
                     inner.by_owner.keys().chain(before.keys()).cloned().collect();
                 owners.sort();
@@ -137,7 +138,7 @@ fn insert<K: ResourceExt>(
 }
 
 /// The owners of an object: the MiniCluster in its label, and the MiniClusters in its owner
-/// references if several share it.
+/// references, of which a shared object has several.
 fn owners<K: ResourceExt>(object: &K) -> Vec<OwnerKey> {
     let namespace = object.namespace().unwrap_or_default();
     let labelled = object.labels().get(CLUSTER_LABEL).filter(|name| !name.is_empty()).into_iter();
@@ -168,7 +169,7 @@ mod tests {
         index.owned_by(&owner(cluster)).iter().map(|pod| pod.name_any()).collect()
     }
 
-    fn take(index: &Index<Pod>, event: Event<Pod>) -> Vec<OwnerKey> {
+    fn apply(index: &Index<Pod>, event: Event<Pod>) -> Vec<OwnerKey> {
         let mut changed = Vec::new();
         index.apply_event(event, |owner| changed.push(owner.clone()));
         changed
@@ -177,15 +178,15 @@ mod tests {
     #[test]
     fn a_list_replaces_everything_at_once_and_changes_follow() {
         let index = Index::new();
-        assert_eq!(take(&index, Event::Apply(pod("old", "a"))), [owner("a")]);
-        take(&index, Event::Init);
-        take(&index, Event::InitApply(pod("b-0", "b")));
+        assert_eq!(apply(&index, Event::Apply(pod("old", "a"))), [owner("a")]);
+        apply(&index, Event::Init);
+        apply(&index, Event::InitApply(pod("b-0", "b")));
         assert_eq!(names(&index, "a"), ["old"], "a list that is not complete changes nothing");
-        assert_eq!(take(&index, Event::InitDone), [owner("a"), owner("b")]);
+        assert_eq!(apply(&index, Event::InitDone), [owner("a"), owner("b")]);
         assert_eq!(names(&index, "a"), [""; 0]);
-        take(&index, Event::Apply(pod("b-1", "b")));
+        apply(&index, Event::Apply(pod("b-1", "b")));
         assert_eq!(names(&index, "b"), ["b-0", "b-1"]);
-        assert_eq!(take(&index, Event::Delete(pod("b-0", "b"))), [owner("b")]);
+        assert_eq!(apply(&index, Event::Delete(pod("b-0", "b"))), [owner("b")]);
         assert_eq!(names(&index, "b"), ["b-1"]);
     }
 
@@ -195,15 +196,15 @@ mod tests {
         let metadata = json!({ "name": "shared", "namespace": "n", "ownerReferences": [reference("a"), reference("b")] });
         let shared: Pod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
         let index = Index::new();
-        assert_eq!(take(&index, Event::Apply(shared)), [owner("a"), owner("b")]);
+        assert_eq!(apply(&index, Event::Apply(shared)), [owner("a"), owner("b")]);
         assert_eq!(names(&index, "b"), ["shared"]);
     }
 
     #[test]
     fn the_index_has_synced_once_all_owners_were_reported() {
         let index = Index::new();
-        take(&index, Event::Init);
-        take(&index, Event::InitApply(pod("b-0", "b")));
+        apply(&index, Event::Init);
+        apply(&index, Event::InitApply(pod("b-0", "b")));
         let mut reported = 0;
         index.apply_event(Event::InitDone, |_| {
             assert!(!index.has_synced(), "a decision could be made without it");

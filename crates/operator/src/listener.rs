@@ -59,8 +59,8 @@ const MAX_BODY: usize = 64 * 1024;
 /// The delay after a failed accept, for example when there are too many open files.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves until the future is dropped. Handlers get the [`ConnectionGuard`] of their connection as an
-/// extension.
+/// Serves until the future is dropped. Handlers get the [`ConnectionGuard`] of their connection as
+/// an extension of the request.
 pub(crate) async fn serve(listener: TcpListener, router: Router, metrics: Metrics) {
     serve_within(CONNECTION_TIMEOUTS, listener, router, metrics).await;
 }
@@ -82,8 +82,8 @@ async fn serve_within(
                 continue;
             }
         };
-        let (slot, surplus) = connections.admit(address.ip(), limits.request);
-        match surplus {
+        let (slot, reached_limit) = connections.admit(address.ip(), limits.request);
+        match reached_limit {
             Some(ConnectionLimit::PerPeer) => metrics.count_closed_connection("peer-limit"),
             Some(ConnectionLimit::Total) => metrics.count_closed_connection("total-limit"),
             None => {}
@@ -122,11 +122,12 @@ fn is_client_error(kind: ErrorKind) -> bool {
 /// Serves one connection. Returns why it was closed early, if it was.
 async fn serve_connection(
     stream: TcpStream,
-    slot: Arc<ConnectionGuard>,
+    connection: Arc<ConnectionGuard>,
     limits: ConnectionTimeouts,
     router: Router,
 ) -> Option<CloseReason> {
-    let service = service_fn(|request| respond(request, Arc::clone(&slot), limits, router.clone()));
+    let service =
+        service_fn(|request| respond(request, Arc::clone(&connection), limits, router.clone()));
     let served = http1::Builder::new()
         .keep_alive(false)
         .max_buf_size(MAX_HEAD)
@@ -135,7 +136,7 @@ async fn serve_connection(
     tokio::select! {
         // An error here concerns only the client.
         _ = served => None,
-        closed = slot.wait_until_closed() => Some(closed),
+        closed = connection.wait_until_closed() => Some(closed),
     }
 }
 

@@ -7,7 +7,7 @@ use flux_operator_api::{MiniCluster, MiniClusterStatus};
 use flux_operator_plan::kubernetes::{Settings, secret_name};
 use flux_operator_plan::status::undecodable;
 use flux_operator_plan::{
-    Decision, MiniClusterFacts, Observed, Query, QueryAnswer, QueryReply, Subject, decide, queries,
+    Decision, MiniClusterFacts, Observed, Query, QueryAnswer, ServerReply, Subject, decide, queries,
 };
 use flux_operator_wire::Drain;
 use k8s_openapi::api::core::v1::{Event, Secret};
@@ -53,7 +53,7 @@ impl ReconciledKind for MiniClusterKind {
         let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
         let mut observed = self.stores.observe(minicluster, &self.reports, now);
         observed.answers = self.memory.answers(uid);
-        observed.unreadable = self.queues.unreadable_reason(minicluster);
+        observed.read_panic = self.queues.unreadable_reason(minicluster);
         observed.waiting = self.queues.waiting_reason(minicluster, now);
         Some(observed)
     }
@@ -63,7 +63,7 @@ impl ReconciledKind for MiniClusterKind {
             let reply = execute_query(client, minicluster, &query).await.unwrap_or_else(|error| {
                 let (cluster, error) = (minicluster.name_any(), chain(&error));
                 let namespace = minicluster.namespace();
-                tracing::warn!(cluster, namespace, error, "failed to query for a MiniCluster");
+                tracing::warn!(cluster, namespace, error, "failed to query the API server");
                 None
             });
             let answer = QueryAnswer::new(minicluster, query, reply, observed.now);
@@ -117,27 +117,27 @@ async fn execute_query(
     client: &Client,
     minicluster: &MiniCluster,
     query: &Query,
-) -> Result<Option<QueryReply>, kube::Error> {
+) -> Result<Option<ServerReply>, kube::Error> {
     let namespace = minicluster.namespace().unwrap_or_default();
-    let deleted = |is_gone| Some(if is_gone { QueryReply::Deleted } else { QueryReply::Exists });
+    let deleted = |is_gone| Some(if is_gone { ServerReply::Deleted } else { ServerReply::Exists });
     Ok(match &query.subject {
         Subject::MiniCluster => {
             let miniclusters: Api<MiniCluster> = Api::namespaced(client.clone(), &namespace);
             let found = miniclusters.get_metadata_opt(&minicluster.name_any()).await?;
-            let is_it = found.is_some_and(|found| {
+            let is_same = found.is_some_and(|found| {
                 found.metadata.uid == minicluster.metadata.uid
                     && found.metadata.deletion_timestamp.is_none()
             });
-            deleted(!is_it)
+            deleted(!is_same)
         }
         Subject::Namespace => deleted(is_terminating(client, &namespace).await?),
-        Subject::Job { uid } => Some(QueryReply::Events(warnings(client, &namespace, uid).await?)),
+        Subject::Job { uid } => Some(ServerReply::Events(warnings(client, &namespace, uid).await?)),
         Subject::Keys => {
             let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
             deleted(secrets.get_metadata_opt(&secret_name(minicluster)).await?.is_none())
         }
         Subject::Pod { uid, .. } => {
-            Some(QueryReply::Events(warnings(client, &namespace, uid).await?))
+            Some(ServerReply::Events(warnings(client, &namespace, uid).await?))
         }
     })
 }

@@ -1,4 +1,4 @@
-//! Runs one replica, both while it is the leader and while it waits to be, and stops it in order.
+//! Runs one replica, both as leader and on standby, and stops it in an orderly way.
 
 use std::pin::pin;
 
@@ -20,7 +20,7 @@ pub enum RunError {
     Lost(LeaseLost),
     /// A task of the operator has exited.
     #[error(transparent)]
-    TaskEnded(TaskExited),
+    TaskExited(TaskExited),
 }
 
 /// What all reconcilers share. Cheap to clone.
@@ -51,19 +51,18 @@ pub(crate) async fn run_replica(
     start: impl FnOnce(&ReplicaContext, Client) -> Tasks,
 ) -> Result<(), RunError> {
     let metrics = Metrics::new();
-    let for_all = shared_client(client.clone(), metrics.clone(), REQUEST_TIMEOUTS);
+    let shared = shared_client(client.clone(), metrics.clone(), REQUEST_TIMEOUTS);
     let (mut candidate, leadership) = match &election {
         Some(election) => {
-            let (candidate, leadership) =
-                Candidate::new(for_all.clone(), election, metrics.clone());
+            let (candidate, leadership) = Candidate::new(shared.clone(), election, metrics.clone());
             (Some(candidate), leadership)
         }
         None => (None, Leadership::always()),
     };
     metrics.set_leader(leadership.is_leader());
-    let common = ReplicaContext::new(client, leadership.clone(), metrics);
-    let mut tasks = start(&common, for_all);
-    let finished = {
+    let context = ReplicaContext::new(client, leadership.clone(), metrics);
+    let mut tasks = start(&context, shared);
+    let exited = {
         let mut lost = pin!(async {
             match &mut candidate {
                 Some(candidate) => candidate.campaign().await,
@@ -85,12 +84,11 @@ pub(crate) async fn run_replica(
         tokio::select! {
             () = async {
                 if finished.is_some() {
-                    // Writes that are cut off now could still be executed after the Lease was
-                    // released.
-                    finish_writes(&leadership, &common.health).await;
+                    // Writes that are cut off now could be executed after the Lease is released.
+                    finish_writes(&leadership, &context.health).await;
                     tasks.cancel();
                 } else {
-                    wind_down(&leadership, &common.health).await;
+                    wind_down(&leadership, &context.health).await;
                 }
             } => {}
             lost = lost => return give_up(lost),
@@ -101,5 +99,5 @@ pub(crate) async fn run_replica(
     if let Some(candidate) = &mut candidate {
         candidate.release().await;
     }
-    finished.map_or(Ok(()), |finished| Err(RunError::TaskEnded(finished)))
+    exited.map_or(Ok(()), |finished| Err(RunError::TaskExited(finished)))
 }

@@ -19,8 +19,8 @@ use crate::lease::Term;
 use crate::reconciler::WrittenObject;
 use crate::reports::Reports;
 
-/// A MiniCluster, or the error if it cannot be deserialized: an invalid object must not stop the
-/// rest.
+/// A MiniCluster, or the error if it cannot be deserialized. An invalid object must not affect
+/// other objects.
 pub(crate) type GuardedMiniCluster = DeserializeGuard<MiniCluster>;
 
 /// All watched objects. Cheap to clone.
@@ -72,7 +72,7 @@ impl Stores {
             keys_lost: reports
                 .has_lost_key(minicluster.metadata.uid.as_deref().unwrap_or_default()),
             waiting: None,
-            unreadable: None,
+            read_panic: None,
             answers: Vec::new(),
             now,
         }

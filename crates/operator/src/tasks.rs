@@ -71,9 +71,9 @@ thread_local! {
     static LAST_PANIC: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Installs a panic hook that prints nothing and remembers the location, for the code that catches
-/// the panic to report: an object whose reconciliation panics is retried again and again. For a
-/// program in which every panic is caught or ends the program with its message.
+/// Installs a panic hook that prints nothing and remembers the location, so that the code that
+/// catches the panic can report it. Otherwise an object whose reconciliation panics would print a
+/// message at every retry. For a program that catches every panic, or exits with its message.
 pub fn report_panics_where_caught() {
     std::panic::set_hook(Box::new(|panic| {
         LAST_PANIC.set(panic.location().map(ToString::to_string));
@@ -114,7 +114,7 @@ mod tests {
         let mut tasks = Tasks::default();
         tasks.spawn("scheduler", std::future::pending());
         tasks.spawn("watch of Jobs", async {});
-        let finished = tasks.wait_for_exit().await;
-        assert_eq!(finished, TaskExited::Returned { name: "watch of Jobs" });
+        let exited = tasks.wait_for_exit().await;
+        assert_eq!(exited, TaskExited::Returned { name: "watch of Jobs" });
     }
 }

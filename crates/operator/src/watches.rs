@@ -33,11 +33,11 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// ended. A connection without data for 5 s longer is dead, and the watch continues on another one,
 /// so a dead connection is detected within 15 s. Only a response of the API server itself proves
 /// that it is alive: TCP keepalive is also answered by the kernel of a machine whose API server
-/// hangs, and by a proxy whose backend is gone. With ten watches this costs each replica one
+/// hangs, and by a proxy whose backend is down. With ten watches this costs each replica one
 /// request per second, on connections that are already open.
 const WATCH_SECONDS: u32 = 10;
 
-/// Receives the names of MiniClusters whose objects have changed.
+/// Sends the names of MiniClusters whose objects have changed to the reconciler.
 pub(crate) type ChangeSender = UnboundedSender<ObjectRef<GuardedMiniCluster>>;
 
 /// The configuration of all watches.
@@ -62,15 +62,15 @@ pub(crate) fn start(
         config_maps: Index::new(),
         services: Index::new(),
     };
-    let moved = reports.clone();
-    let from = OwnedWatch { client, namespace, leadership, changed };
-    tasks.spawn("watch of Jobs", from.run(&stores.jobs, prune_job, || {}));
+    let reports_of_watch = reports.clone();
+    let owned = OwnedWatch { client, namespace, leadership, changed };
+    tasks.spawn("watch of Jobs", owned.run(&stores.jobs, prune_job, || {}));
     tasks.spawn(
         "watch of pods",
-        from.run(&stores.pods, prune_pod, move || moved.notify_pods_changed()),
+        owned.run(&stores.pods, prune_pod, move || reports_of_watch.notify_pods_changed()),
     );
-    tasks.spawn("watch of ConfigMaps", from.run(&stores.config_maps, prune, || {}));
-    tasks.spawn("watch of Services", from.run(&stores.services, prune, || {}));
+    tasks.spawn("watch of ConfigMaps", owned.run(&stores.config_maps, prune, || {}));
+    tasks.spawn("watch of Services", owned.run(&stores.services, prune, || {}));
     stores
 }
 
@@ -80,7 +80,7 @@ pub(crate) async fn miniclusters(
     namespace: Option<String>,
     leadership: Leadership,
     (store, writer): (SyncedStore<GuardedMiniCluster>, Writer<GuardedMiniCluster>),
-    mut take: impl FnMut(&Event<GuardedMiniCluster>),
+    mut apply: impl FnMut(&Event<GuardedMiniCluster>),
 ) {
     let begin = || watcher(api(&client, namespace.as_deref()), config()).default_backoff();
     let mut events = restart_in_each_term(leadership, store.sync_state(), begin)
@@ -90,7 +90,7 @@ pub(crate) async fn miniclusters(
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
-                take(&event);
+                apply(&event);
                 store.record(&event);
             }
             Err(error) => tracing::warn!(%error, kind = "MiniCluster", "a watch failed"),
@@ -102,11 +102,11 @@ pub(crate) async fn miniclusters(
 /// once the leader is known, so that a replica that is leader from the start lists only once.
 pub(crate) fn restart_in_each_term<S: Stream + Send>(
     leadership: Leadership,
-    filled: SyncState,
+    sync: SyncState,
     begin: impl Fn() -> S + Send,
 ) -> impl Stream<Item = S::Item> + Send {
     let watch: Option<(Term, Pin<Box<S>>)> = None;
-    stream::unfold((watch, leadership, filled, begin), |state| async {
+    stream::unfold((watch, leadership, sync, begin), |state| async {
         let (mut watch, leadership, filled, begin) = state;
         loop {
             let (term, mut events) = match watch.take() {
@@ -176,7 +176,7 @@ impl OwnedWatch<'_> {
         &self,
         index: &Index<K>,
         prune: fn(&mut K),
-        then: T,
+        on_event: T,
     ) -> impl Future<Output = ()> + Send + use<K, T>
     where
         T: Fn() + Send + 'static,
@@ -200,7 +200,7 @@ impl OwnedWatch<'_> {
                         // not matter then.
                         let _ = changed.send(reference(owner));
                     });
-                    then();
+                    on_event();
                 }
                 Err(error) => tracing::warn!(%error, kind = %K::kind(&()), "a watch failed"),
             }

@@ -11,10 +11,10 @@ use crate::program::{flags, lines, option_flags, prefix};
 /// The batch of a runner.
 pub(crate) fn batch(spec: &MiniClusterSpec, runner: &Container) -> Batch {
     let mut options = flags(spec);
-    // A directory that is writable, unlike the working directory may be.
+    // This directory is writable; the working directory may not be.
     options.push("--output=\"$FLUX_OUTPUT_DIR/flux-{{id}}.out\"".into());
     if spec.logging.as_ref().is_some_and(|logging| logging.quiet) {
-        // It prints the job's id. `--quiet` exists only since Flux 0.58.
+        // `flux batch` prints the job's id, and has `--quiet` only since Flux 0.58.
         options.push(">/dev/null".into());
     }
     // Last, so that the user's options take precedence.
@@ -27,8 +27,8 @@ pub(crate) fn batch(spec: &MiniClusterSpec, runner: &Container) -> Batch {
     }
 }
 
-/// Submits every line, waits for all jobs, and fails if one of them did. Numbers are
-/// those of the lines from 0, including empty ones, as with the Go operator.
+/// Submits every line, waits for all jobs, and fails if one of them did. Output files are
+/// numbered by line, from 0 and including empty lines, as with the Go operator.
 fn script(text: &str) -> String {
     let mut script = "failed=0\n".to_owned();
     for (number, line) in text.lines().enumerate() {

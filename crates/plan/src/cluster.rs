@@ -45,7 +45,7 @@ pub struct Cluster {
     pub logging: wire::Logging,
     /// How often the lead may be restarted.
     pub restart_limit: u32,
-    /// Seconds that everything below an agent has to exit.
+    /// Seconds that an agent's child processes have to exit.
     pub grace_seconds: u32,
     /// A worker's broker is not restarted.
     pub complete_workers: bool,
@@ -237,8 +237,8 @@ fn resources(flux: &Flux, runner: &Container) -> Resources {
     }
 }
 
-/// A second run of a user's command must be requested; an interactive cluster may be
-/// restarted without.
+/// A second run of a user's command must be requested; an interactive cluster may be restarted
+/// without a request.
 fn restart_limit(spec: &flux_operator_api::MiniClusterSpec, mode: Mode) -> u32 {
     let requested = spec.restart.as_ref().and_then(|restart| restart.limit).or(spec.backoff_limit);
     match (requested.and_then(|limit| u32::try_from(limit).ok()), mode) {

@@ -49,17 +49,13 @@ pub fn decide<'a>(
     observed: &'a Observed,
     settings: &Settings,
 ) -> Decision<MiniClusterFacts<'a>> {
-    let (verdict, steps, lead_work) = match evaluate(minicluster, observed, settings) {
+    let (evaluation, steps, lead_work) = match evaluate(minicluster, observed, settings) {
         Ok(Plan { steps, blocker, drain, shrinking, requeue_at }) => {
             (Evaluation::Planned { blocker, shrinking, requeue_at }, steps, drain)
         }
         Err(verdict) => (verdict, Vec::new(), None),
     };
-    Decision {
-        steps,
-        lead_work,
-        facts: MiniClusterFacts { minicluster, observed, evaluation: verdict },
-    }
+    Decision { steps, lead_work, facts: MiniClusterFacts { minicluster, observed, evaluation } }
 }
 
 fn evaluate(
@@ -70,9 +66,9 @@ fn evaluate(
     if minicluster.metadata.deletion_timestamp.is_some() || observed.is_deleted() {
         return Err(Evaluation::Deleted);
     }
-    if let Some(message) = &observed.unreadable {
+    if let Some(message) = &observed.read_panic {
         let problem = Problem { path: "spec".into(), message: message.clone() };
-        let reason = RefusalReason::Unreadable;
+        let reason = RefusalReason::OperatorError;
         return Err(Evaluation::Refused(Refusal { reason, problems: vec![problem] }));
     }
     let valid = Valid::check(minicluster.clone()).map_err(Evaluation::Refused)?;
@@ -106,10 +102,10 @@ impl Conclude for MiniClusterFacts<'_> {
     type Status = MiniClusterStatus;
 
     fn conclude(&self, steps: &[Step], outcome: &Outcome) -> Conclusion<MiniClusterStatus> {
-        let MiniClusterFacts { minicluster, observed, evaluation: verdict } = self;
+        let MiniClusterFacts { minicluster, observed, evaluation } = self;
         let done = steps.iter().take(outcome.done);
         let failure = reportable_failure(outcome);
-        let mut reported = status::ReconcileSummary {
+        let mut summary = status::ReconcileSummary {
             failure: failure.map(|failure| ReportedFailure {
                 reason: match failure.kind {
                     FailureKind::NotOurs => Reason::NotOurs,
@@ -125,19 +121,19 @@ impl Conclude for MiniClusterFacts<'_> {
             ..status::ReconcileSummary::default()
         };
         let mut requeue_at = None;
-        match verdict {
+        match evaluation {
             Evaluation::Deleted => return Conclusion::empty(),
-            Evaluation::Refused(refusal) => reported.refusal = Some(refusal),
+            Evaluation::Refused(refusal) => summary.refusal = Some(refusal),
             Evaluation::InvalidHosts(message) => {
-                reported.failure = Some(ReportedFailure { reason: Reason::ApplyFailed, message });
+                summary.failure = Some(ReportedFailure { reason: Reason::ApplyFailed, message });
             }
             Evaluation::Planned { blocker, shrinking, requeue_at: planned } => {
-                (reported.blocker, reported.shrinking) = (blocker.as_ref(), shrinking.as_ref());
+                (summary.blocker, summary.shrinking) = (blocker.as_ref(), shrinking.as_ref());
                 requeue_at = *planned;
             }
         }
         let before = minicluster.status.as_ref();
-        let status = status(minicluster, observed, &reported);
+        let status = status(minicluster, observed, &summary);
         Conclusion {
             urgency: urgency(before, &status),
             events: new_events(before.map_or(&[], |before| &before.conditions), &status.conditions),

@@ -1,5 +1,5 @@
-//! Whether an existing object is as wanted. Only what we set is compared:
-//! others may add to it.
+//! Whether an existing object is as wanted. Only what we set is compared: other clients may
+//! add to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ pub(crate) fn config_map_matches(found: &ConfigMap, wanted: &ConfigMap) -> bool 
     metadata_matches(&found.metadata, &wanted.metadata) && contains_all(&found.data, &wanted.data)
 }
 
-/// Whether a Service has the wanted selector, ports and name.
+/// Whether a Service has the wanted labels, owner, selector, address and ports.
 pub(crate) fn service_matches(found: &Service, wanted: &Service) -> bool {
     let (Some(have), Some(want)) = (&found.spec, &wanted.spec) else { return false };
     let ports = |ports: &Option<Vec<ServicePort>>| -> BTreeSet<(i32, Option<String>)> {

@@ -1,4 +1,4 @@
-//! Which fields of a spec an object was created from, short enough for an annotation.
+//! From which values of a spec's fields an object was created, short enough for an annotation.
 //!
 //! A Job's template cannot change, so a change of the spec must be detected and
 //! reported by field. The annotation has a hash for every field that went into the Job. The

@@ -2,20 +2,21 @@
 
 use flux_operator_api::MiniClusterSpec;
 
-/// Seconds between SIGTERM and SIGKILL for everything below an agent. Users delete clusters
-/// and wait for that; a Flux instance without jobs stops a little sooner.
+/// Seconds between SIGTERM and SIGKILL for an agent's child processes. Users who delete a
+/// cluster wait for this; a Flux instance without jobs stops a little sooner.
 const GRACE_SECONDS: u32 = 1;
 
 /// The same if Flux writes an archive when it stops.
 const ARCHIVE_GRACE_SECONDS: u32 = 25;
 
-/// How many seconds before the kubelet an agent kills, so that it can still report.
+/// How many seconds before the kubelet's SIGKILL an agent kills its child processes, so that it
+/// can still report.
 const REPORT_MARGIN_SECONDS: i64 = 2;
 
-/// Seconds that a pod has by default. The difference is a margin for slow machines.
+/// Seconds that a pod has by default. It is more than [`GRACE_SECONDS`] for slow machines.
 const POD_GRACE_SECONDS: i64 = 5;
 
-/// Seconds that everything below an agent has: nearly as long as the user gives the pod.
+/// Seconds that an agent's child processes have: nearly as many as the user gives the pod.
 pub(crate) fn agent_seconds(spec: &MiniClusterSpec) -> u32 {
     match user_seconds(spec) {
         Some(seconds) => u32::try_from(seconds.saturating_sub(REPORT_MARGIN_SECONDS))

@@ -7,14 +7,14 @@ use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use crate::kubernetes::belongs_to_kueue;
-use crate::ready_timeout::{GIVEN_BACK_ANNOTATION, ReadyTimeout};
+use crate::ready_timeout::{RELEASED_AT_ANNOTATION, ReadyTimeout};
 use crate::resize::{DRAINING_ANNOTATION, Resize};
 
 /// A merge patch that changes `current` to `wanted`, or `None` if they do not differ.
 pub(crate) fn job_change(
     current: &Job,
     wanted: &Job,
-    patience: ReadyTimeout,
+    timeout: ReadyTimeout,
     resize: &Resize,
     now: Timestamp,
 ) -> Option<Value> {
@@ -37,15 +37,15 @@ pub(crate) fn job_change(
             noted.then(|| annotations.insert(DRAINING_ANNOTATION.into(), Value::Null)).flatten()
         }
     };
-    match patience {
+    match timeout {
         ReadyTimeout::Release => {
-            annotations.insert(GIVEN_BACK_ANNOTATION.into(), now.to_string().into())
+            annotations.insert(RELEASED_AT_ANNOTATION.into(), now.to_string().into())
         }
-        ReadyTimeout::Retry => annotations.insert(GIVEN_BACK_ANNOTATION.into(), Value::Null),
+        ReadyTimeout::Retry => annotations.insert(RELEASED_AT_ANNOTATION.into(), Value::Null),
         ReadyTimeout::NotApplicable | ReadyTimeout::Until(_) | ReadyTimeout::BackingOff(_) => None,
     };
-    let rests = matches!(patience, ReadyTimeout::Release | ReadyTimeout::BackingOff(_));
-    let suspend = is_suspended(want) || rests;
+    let releases_nodes = matches!(timeout, ReadyTimeout::Release | ReadyTimeout::BackingOff(_));
+    let suspend = is_suspended(want) || releases_nodes;
     if is_suspended(have) != suspend && !belongs_to_kueue(wanted) {
         spec.insert("suspend".into(), suspend.into());
     }
@@ -59,7 +59,7 @@ pub(crate) fn job_change(
             metadata.insert(name.into(), entries.into());
         }
     }
-    if let (ReadyTimeout::Release, Some(version)) = (patience, current.resource_version()) {
+    if let (ReadyTimeout::Release, Some(version)) = (timeout, current.resource_version()) {
         // If the lead has become ready since, it has changed the Job's status: its command
         // must not be stopped because of an older observation.
         metadata.insert("resourceVersion".into(), version.into());
@@ -84,9 +84,9 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn change(current: Value, wanted: Value, patience: ReadyTimeout) -> Option<Value> {
+    fn change(current: Value, wanted: Value, timeout: ReadyTimeout) -> Option<Value> {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        job_change(&job(current), &job(wanted), patience, &Resize::Keep, now)
+        job_change(&job(current), &job(wanted), timeout, &Resize::Keep, now)
     }
 
     fn spec(value: Value) -> Value {
@@ -144,7 +144,7 @@ mod tests {
     fn releasing_nodes_suspends_with_a_note_and_a_retry_undoes_both() {
         let running = spec(json!({}));
         let patch = json!({
-            "metadata": { "annotations": { GIVEN_BACK_ANNOTATION: "2026-01-01T00:00:00Z" } },
+            "metadata": { "annotations": { RELEASED_AT_ANNOTATION: "2026-01-01T00:00:00Z" } },
             "spec": { "suspend": true },
         });
         assert_eq!(change(running.clone(), running.clone(), ReadyTimeout::Release), Some(patch));
@@ -152,7 +152,7 @@ mod tests {
         let until = ReadyTimeout::BackingOff("2026-01-01T00:01:00Z".parse().unwrap());
         assert_eq!(change(resting.clone(), running.clone(), until), None);
         let patch = json!({
-            "metadata": { "annotations": { GIVEN_BACK_ANNOTATION: null } },
+            "metadata": { "annotations": { RELEASED_AT_ANNOTATION: null } },
             "spec": { "suspend": false },
         });
         assert_eq!(change(resting, running, ReadyTimeout::Retry), Some(patch));

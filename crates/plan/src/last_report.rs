@@ -56,7 +56,7 @@ pub fn needs_reconciliation(
 mod tests {
     use super::*;
     use flux_operator_flux::IdSet;
-    use flux_operator_wire::JobCounts;
+    use flux_operator_wire::{Drained, JobCounts};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
@@ -85,6 +85,8 @@ mod tests {
             InstanceState { online: Some(IdSet::first_n(1)), ..state.clone() },
             InstanceState { program_started: false, ..state.clone() },
             InstanceState { last_error: "e".into(), ..state.clone() },
+            InstanceState { first_job: "f1".into(), ..state.clone() },
+            InstanceState { drained: Some(Drained::default()), ..state.clone() },
         ] {
             assert!(needs_reconciliation(Some(&before), &other, at(10)), "{other:?}");
         }

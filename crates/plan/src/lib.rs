@@ -58,7 +58,7 @@ pub use decide::{MiniClusterFacts, decide};
 pub use decision::{Conclude, Conclusion, Decision, Failure, FailureKind, Outcome};
 pub use last_report::{LastReport, needs_reconciliation};
 pub use observed::{Observed, lead_address};
-pub use query::{Query, QueryAnswer, QueryReply, Subject, queries};
+pub use query::{Query, QueryAnswer, ServerReply, Subject, queries};
 pub use rank_table::{RankTable, RankTableError};
 pub use resize::Shrinking;
 pub use step::{FIELD_MANAGER, Object, Step, Target, TargetKind};

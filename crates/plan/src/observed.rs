@@ -14,12 +14,13 @@ use crate::last_report::LastReport;
 use crate::query::QueryAnswer;
 
 /// Where Kubernetes keeps the index of a Job's pod.
-pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+pub(crate) const INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
 
 /// What was observed, and when.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// The Job, if there is one that is not being deleted.
+    /// The Job with the MiniCluster's name, if there is one. It may be terminating, or have
+    /// another owner.
     pub job: Option<Arc<Job>>,
     /// The Job's pods, and the pod of the services.
     pub pods: Vec<Arc<Pod>>,
@@ -35,8 +36,8 @@ pub struct Observed {
     pub keys_lost: bool,
     /// Why it waits in its queue, if it does.
     pub waiting: Option<WaitStatus>,
-    /// Why its queue cannot read it, if it cannot.
-    pub unreadable: Option<String>,
+    /// The message of a panic while it was read for its queue, if there was one.
+    pub read_panic: Option<String>,
     /// The API server's answers to [`queries`](crate::queries()).
     pub answers: Vec<QueryAnswer>,
     /// The time.
@@ -55,7 +56,7 @@ impl Observed {
             watching_since: now,
             keys_lost: false,
             waiting: None,
-            unreadable: None,
+            read_panic: None,
             answers: Vec::new(),
             now,
         }
@@ -90,7 +91,7 @@ fn pods_of<'a>(job: Option<&Job>, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = 
 
 /// A pod's index in its Job. It is not its rank: the ranks of a Job need not start at 0.
 pub(crate) fn index(pod: &Pod) -> Option<&str> {
-    pod.annotations().get(INDEX).map(String::as_str)
+    pod.annotations().get(INDEX_ANNOTATION).map(String::as_str)
 }
 
 /// The index of the lead's pod.
@@ -127,7 +128,7 @@ mod tests {
     fn pod(job: &str, index: &str, ip: &str, patch: &Value) -> Arc<Pod> {
         let owner = json!({ "apiVersion": "a", "kind": "b", "name": "fs", "uid": job });
         let mut pod = json!({
-            "metadata": { "annotations": { INDEX: index }, "ownerReferences": [owner] },
+            "metadata": { "annotations": { INDEX_ANNOTATION: index }, "ownerReferences": [owner] },
             "status": { "phase": "Running", "podIP": ip },
         });
         merge(&mut pod, patch);

@@ -13,8 +13,9 @@ use flux_operator_wire::Program;
 use crate::batch::batch;
 use crate::cluster::Mode;
 
-/// Where the agent writes `commands.script`, as users of the Go operator know it.
-const SCRIPT: &str = "/bin/bash /tmp/custom-entrypoint.sh";
+/// Runs `commands.script` from the file to which the agent writes it, which has the Go
+/// operator's path.
+const SCRIPT_COMMAND: &str = "/bin/bash /tmp/custom-entrypoint.sh";
 
 /// The program of a cluster.
 pub(crate) fn program(spec: &MiniClusterSpec, runner: &Container, mode: Mode) -> Program {
@@ -48,21 +49,21 @@ pub(crate) fn program(spec: &MiniClusterSpec, runner: &Container, mode: Mode) ->
 /// The user's command: its text, or the script.
 fn command(runner: &Container) -> String {
     match has_script(runner) {
-        true => SCRIPT.to_owned(),
+        true => SCRIPT_COMMAND.to_owned(),
         false => join_lines(&runner.command),
     }
 }
 
 /// The same for a batch, where each line is a job.
 pub(crate) fn lines(runner: &Container) -> &str {
-    if has_script(runner) { SCRIPT } else { runner.command.trim_end() }
+    if has_script(runner) { SCRIPT_COMMAND } else { runner.command.trim_end() }
 }
 
 fn has_script(runner: &Container) -> bool {
     runner.commands.as_ref().is_some_and(|commands| !commands.script.is_empty())
 }
 
-/// The prefix of the command that is run beside the lead's broker.
+/// The user's words before the command, such as a wrapper program.
 pub(crate) fn prefix(runner: &Container) -> String {
     runner.commands.as_ref().map(|commands| join_lines(&commands.prefix)).unwrap_or_default()
 }
@@ -104,8 +105,8 @@ pub(crate) fn option_flags(flux: Option<&Flux>) -> String {
     flux.map(|flux| join_lines(&flux.option_flags)).unwrap_or_default()
 }
 
-/// How many nodes and tasks, by the Go operator's rule: fewer tasks than nodes
-/// leave the nodes to Flux.
+/// How many nodes and tasks, by the Go operator's rule: with fewer tasks than nodes, Flux
+/// chooses the nodes.
 fn node_flags(spec: &MiniClusterSpec) -> Vec<String> {
     let (size, tasks) = (spec.size, spec.tasks);
     match tasks {
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn interactive_and_nothing_to_run_stay_up() {
+    fn a_cluster_without_a_command_to_run_stays_up() {
         assert_eq!(of(json!({ "containers": [{}] })), Program::Stay);
         let program = of(json!({ "interactive": true, "containers": [{ "command": "lmp" }] }));
         assert_eq!(program, Program::Stay);

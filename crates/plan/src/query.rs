@@ -2,7 +2,7 @@
 //!
 //! Only the Job's Events show that Kubernetes refuses to create a pod, and only the
 //! pod's own that its volumes cannot be mounted. The operator does not watch Events or Secrets
-//! for that: there are too many Events, and most Secrets are none of its business.
+//! for that: there are too many Events, and it must not be able to list users' Secrets.
 
 use flux_operator_api::{MiniCluster, Reason};
 use k8s_openapi::api::batch::v1::Job;
@@ -21,7 +21,7 @@ const CREATION_SECONDS: i64 = 3;
 /// Seconds after scheduling by which a pod has its volumes; measured: below 2 s.
 const MOUNTING_SECONDS: i64 = 5;
 
-/// How often a query is repeated: trouble is reported within 10 s.
+/// How often a query is repeated, so that trouble is reported within 10 s.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(8);
 
 /// The subject of a query.
@@ -63,7 +63,7 @@ pub struct Query {
 
 /// The API server's reply.
 #[derive(Clone, Debug)]
-pub enum QueryReply {
+pub enum ServerReply {
     /// The object exists, and is not being deleted.
     Exists,
     /// The object does not exist, or is being deleted.
@@ -86,16 +86,16 @@ impl QueryAnswer {
     pub fn new(
         minicluster: &MiniCluster,
         query: Query,
-        reply: Option<QueryReply>,
+        reply: Option<ServerReply>,
         now: Timestamp,
     ) -> QueryAnswer {
         let Query { subject, since, .. } = query;
         let trouble = match (&reply, &subject) {
-            (Some(QueryReply::Deleted), Subject::Keys) => Some(keys_lost(minicluster)),
-            (Some(QueryReply::Events(events)), Subject::Job { .. }) => {
+            (Some(ServerReply::Deleted), Subject::Keys) => Some(keys_lost(minicluster)),
+            (Some(ServerReply::Events(events)), Subject::Job { .. }) => {
                 creation_trouble(events, since)
             }
-            (Some(QueryReply::Events(events)), Subject::Pod { name, .. }) => {
+            (Some(ServerReply::Events(events)), Subject::Pod { name, .. }) => {
                 start_trouble(name, events)
             }
             _ => None,
@@ -103,13 +103,13 @@ impl QueryAnswer {
         QueryAnswer {
             subject,
             at: now,
-            is_deleted: matches!(reply, Some(QueryReply::Deleted)),
+            is_deleted: matches!(reply, Some(ServerReply::Deleted)),
             trouble,
         }
     }
 }
 
-/// The queries that must be made before deciding: seldom any.
+/// The queries that must be made before deciding; usually none.
 pub fn queries(minicluster: &MiniCluster, observed: &Observed) -> Vec<Query> {
     if minicluster.metadata.deletion_timestamp.is_some() {
         // Kubernetes deletes what it owns.
@@ -118,10 +118,10 @@ pub fn queries(minicluster: &MiniCluster, observed: &Observed) -> Vec<Query> {
     let at_once = |subject| Query { subject, since: observed.now, not_before: observed.now };
     let itself = may_be_deleted(minicluster, observed).then(|| at_once(Subject::MiniCluster));
     let namespace = may_lose_its_namespace(observed).then(|| at_once(Subject::Namespace));
-    let worries = open_queries(observed)
+    let due = open_queries(observed)
         .into_iter()
         .filter(|query| next_due(query, observed) <= observed.now);
-    itself.into_iter().chain(namespace).chain(worries).collect()
+    itself.into_iter().chain(namespace).chain(due).collect()
 }
 
 /// When to make the next query, if there is one to make.
@@ -132,9 +132,9 @@ pub(crate) fn next_query(observed: &Observed) -> Option<Timestamp> {
 impl Observed {
     /// Answers that may be of use the next time: those to queries that would be repeated.
     pub fn lasting_answers(&self) -> Vec<QueryAnswer> {
-        let worries = open_queries(self);
+        let open = open_queries(self);
         let lasts =
-            |answer: &&QueryAnswer| worries.iter().any(|query| query.subject == answer.subject);
+            |answer: &&QueryAnswer| open.iter().any(|query| query.subject == answer.subject);
         self.answers.iter().filter(lasts).cloned().collect()
     }
 
@@ -198,9 +198,9 @@ fn next_due(query: &Query, observed: &Observed) -> Timestamp {
 /// Why pods are refused, according to the Events of their Job.
 fn creation_trouble(events: &[Event], since: Timestamp) -> Option<Trouble> {
     let event = latest(events, &["FailedCreate"]).filter(|event| time(event) >= Some(since))?;
-    let said = event.message.as_deref()?;
+    let message = event.message.as_deref()?;
     // Each attempt has another pod name in its message, which would be a change each time.
-    let why = said.split_once("is forbidden: ").map_or(said, |(_, why)| why);
+    let why = message.split_once("is forbidden: ").map_or(message, |(_, why)| why);
     Some(if why.starts_with("exceeded quota") {
         Trouble::new(
             Reason::QuotaExceeded,
@@ -219,8 +219,8 @@ fn start_trouble(pod: &str, events: &[Event]) -> Option<Trouble> {
     let known = [Reason::FailedMount, Reason::FailedAttachVolume, Reason::FailedCreatePodSandBox];
     let event = latest(events, &known.map(Reason::as_str))?;
     let reason = known.into_iter().find(|known| event.reason.as_deref() == Some(known.as_str()))?;
-    let said = event.message.as_deref().unwrap_or_default();
-    Some(Trouble::new(reason, format!("pod {pod:?} does not start: {said}")))
+    let message = event.message.as_deref().unwrap_or_default();
+    Some(Trouble::new(reason, format!("pod {pod:?} does not start: {message}")))
 }
 
 /// The Secret with the cluster's keys was deleted.
@@ -269,10 +269,11 @@ fn query_stuck_pod(observed: &Observed) -> Vec<Query> {
         .job_pods()
         .filter(|pod| !has_finished(pod) && !is_terminating(pod))
         .filter_map(|pod| {
-            let holds = |kind| condition(pod, kind).filter(|condition| condition.status == "True");
-            let placed = holds("PodScheduled")?.last_transition_time.as_ref()?.0;
+            let find_true =
+                |kind| condition(pod, kind).filter(|condition| condition.status == "True");
+            let placed = find_true("PodScheduled")?.last_transition_time.as_ref()?.0;
             let mounted =
-                holds("PodReadyToStartContainers").is_some() || phase(pod) != Some("Pending");
+                find_true("PodReadyToStartContainers").is_some() || phase(pod) != Some("Pending");
             (!mounted).then_some((placed, pod))
         });
     let Some((placed, pod)) = stuck.min_by_key(|(placed, _)| *placed) else { return Vec::new() };
@@ -295,7 +296,7 @@ fn latest<'a>(events: &'a [Event], reasons: &[&str]) -> Option<&'a Event> {
     events.iter().filter(known).max_by_key(|event| time(event))
 }
 
-/// When an Event last happened; which field has the time depends on its writer.
+/// When an Event was last observed. Which field has the time depends on the client that wrote it.
 fn time(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let times = [
@@ -336,7 +337,7 @@ mod tests {
             "metadata": {
                 "name": format!("fs-{index}"), "uid": format!("p{index}"),
                 "creationTimestamp": after(1).to_string(),
-                "annotations": { crate::observed::INDEX: index.to_string() },
+                "annotations": { crate::observed::INDEX_ANNOTATION: index.to_string() },
                 "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "j" }],
             },
             "status": status,

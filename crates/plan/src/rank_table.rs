@@ -1,10 +1,9 @@
 //! The rank table: every host that an instance may ever have, in rank order.
 //!
-//! It is fixed at boot, because a Flux instance never grows beyond the hosts
-//! it was started with (rule F1 of Flux: late brokers may fill ranks that are
-//! listed but down). So it has `maxSize` hosts of the cluster itself, then
-//! those of clusters that may join later. Host list, broker configuration and resources are
-//! computed from it everywhere.
+//! It is fixed at boot, because a Flux instance never grows beyond the hosts it was started
+//! with; brokers may only join later at ranks that are listed. So it has `maxSize` hosts of
+//! the cluster itself, then those of clusters that may join later. Host list, broker
+//! configuration and resources are always computed from it.
 
 use flux_operator_api::MiniClusterSpec;
 use flux_operator_flux::{HostList, HostListError, IdSet};

@@ -20,7 +20,7 @@ use crate::status::Readiness;
 use crate::time::seconds_after;
 
 /// The annotation of the Job with the time at which the nodes were released.
-pub(crate) const GIVEN_BACK_ANNOTATION: &str = "flux-framework.org/given-back";
+pub(crate) const RELEASED_AT_ANNOTATION: &str = "flux-framework.org/given-back";
 
 /// The shortest time, in seconds, between releasing nodes and trying again: others need it to
 /// use them.
@@ -52,10 +52,10 @@ pub(crate) fn ready_timeout(
         // Kueue releases nodes itself, and only Kueue may suspend its Jobs.
         return ReadyTimeout::NotApplicable;
     }
-    let rested =
+    let back_off_end =
         released_at(job).map(|since| seconds_after(since, back_off_seconds(minicluster, since)));
     let limit = minicluster.spec.ready_timeout_seconds.filter(|seconds| *seconds > 0);
-    match (rested, limit) {
+    match (back_off_end, limit) {
         (Some(until), Some(_)) if now < until => return ReadyTimeout::BackingOff(until),
         (Some(_), _) => return ReadyTimeout::Retry,
         (None, _) => {}
@@ -73,7 +73,7 @@ pub(crate) fn ready_timeout(
 
 /// When the nodes were released, if they are.
 pub(crate) fn released_at(job: &Job) -> Option<Timestamp> {
-    job.annotations().get(GIVEN_BACK_ANNOTATION)?.parse().ok()
+    job.annotations().get(RELEASED_AT_ANNOTATION)?.parse().ok()
 }
 
 /// Whether a Job is suspended, or still has its start time from before: Kubernetes
@@ -85,8 +85,8 @@ fn is_suspended(job: &Job) -> bool {
         || conditions.any(|condition| condition.type_ == "Suspended" && condition.status == "True")
 }
 
-/// Between [`MIN_BACK_OFF_SECONDS`] and three times as long, by the cluster's uid and the time:
-/// two clusters that collide again by coincidence do not do so forever.
+/// Between [`MIN_BACK_OFF_SECONDS`] and three times as long, derived from the cluster's uid and
+/// the time. Two clusters with the same back-off are unlikely to have the same one next time.
 fn back_off_seconds(minicluster: &MiniCluster, since: Timestamp) -> i64 {
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
     let digest = Sha256::digest(format!("{uid} {since}"));
@@ -154,15 +154,22 @@ mod tests {
 
     #[test]
     fn it_retries_after_a_back_off_and_at_once_without_a_limit() {
-        let rests = job(json!({ "metadata": { "annotations": { GIVEN_BACK_ANNOTATION: START } } }));
+        let backing_off =
+            job(json!({ "metadata": { "annotations": { RELEASED_AT_ANNOTATION: START } } }));
         let limited = minicluster(json!({}));
         assert!(matches!(
-            ready_timeout(&limited, &rests, NEVER_READY, after(9)),
+            ready_timeout(&limited, &backing_off, NEVER_READY, after(9)),
             ReadyTimeout::BackingOff(_)
         ));
-        assert_eq!(ready_timeout(&limited, &rests, NEVER_READY, after(30)), ReadyTimeout::Retry);
+        assert_eq!(
+            ready_timeout(&limited, &backing_off, NEVER_READY, after(30)),
+            ReadyTimeout::Retry
+        );
         let unlimited = minicluster(json!({ "spec": { "readyTimeoutSeconds": null } }));
-        assert_eq!(ready_timeout(&unlimited, &rests, NEVER_READY, after(1)), ReadyTimeout::Retry);
+        assert_eq!(
+            ready_timeout(&unlimited, &backing_off, NEVER_READY, after(1)),
+            ReadyTimeout::Retry
+        );
     }
 
     #[test]
@@ -199,7 +206,7 @@ mod tests {
             |seconds| ready_timeout(&minicluster(json!({})), &job(json!({})), lead, after(seconds));
         assert_eq!(ask(310), ReadyTimeout::Until(after(360)));
         assert_eq!(ask(360), ReadyTimeout::Release);
-        // Before the Job was resumed, it was another run.
+        // What was observed before the Job was resumed belongs to an earlier run.
         let earlier = Readiness { unready_since: Some(after(-300)), ..NEVER_READY };
         let ask = ready_timeout(&minicluster(json!({})), &job(json!({})), earlier, after(1));
         assert_eq!(ask, ReadyTimeout::Until(after(60)));

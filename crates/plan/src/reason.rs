@@ -1,5 +1,5 @@
-//! The conditions' reasons for those of other crates: the queue, which knows no conditions, and
-//! the agent.
+//! Maps the reasons of the queue and of the agent, which know no conditions, to the reasons of
+//! conditions.
 
 use flux_operator_api::Reason;
 use flux_operator_queue as queue;
@@ -39,7 +39,7 @@ pub fn of_inactive(reason: InactiveReason) -> Reason {
             SetupProblem::BadSelector => Reason::BadSelector,
             SetupProblem::SelectorNotHere => Reason::SelectorNotHere,
             SetupProblem::NodesUnknown => Reason::NodesUnknown,
-            SetupProblem::Unreadable => Reason::OperatorError,
+            SetupProblem::Panicked => Reason::OperatorError,
         },
     }
 }
@@ -52,8 +52,8 @@ pub(crate) fn of_eviction(reason: EvictionReason) -> Reason {
     }
 }
 
-/// How an agent has exited.
-pub(crate) fn of_ending(reason: TerminationReason) -> Reason {
+/// Why an agent exited.
+pub(crate) fn of_termination(reason: TerminationReason) -> Reason {
     match reason {
         TerminationReason::Completed => Reason::Completed,
         TerminationReason::CommandFailed => Reason::CommandFailed,
@@ -82,7 +82,7 @@ mod tests {
             SetupProblem::BadSelector,
             SetupProblem::SelectorNotHere,
             SetupProblem::NodesUnknown,
-            SetupProblem::Unreadable,
+            SetupProblem::Panicked,
         ];
         let own = [
             InactiveReason::Replaced,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agents_reason_is_the_conditions() {
+    fn an_agents_reason_has_the_same_name_in_a_condition() {
         for termination in [
             TerminationReason::Completed,
             TerminationReason::CommandFailed,
@@ -112,7 +112,7 @@ mod tests {
             TerminationReason::RestartLimit,
             TerminationReason::Stopped,
         ] {
-            let reason = of_ending(termination);
+            let reason = of_termination(termination);
             assert_eq!(reason.as_str(), termination.as_str());
             assert!(reason.topics().contains(&Topic::Finish), "{reason}");
         }

@@ -1,4 +1,4 @@
-//! Following `spec.size`: growing at once, shrinking when no job is lost by it.
+//! Following `spec.size`: the cluster grows at once, and shrinks when no job is lost by it.
 //!
 //! The highest ranks are removed. First Flux drains them, so that no new job starts on them;
 //! when the jobs that run there have finished, or after [`LIMIT`], the Job is made smaller.
@@ -22,10 +22,10 @@ pub(crate) const DRAINING_ANNOTATION: &str = "flux-framework.org/draining";
 
 /// How long to wait for jobs on ranks that are to be removed, in seconds: as long as
 /// most autoscalers wait before they remove a node.
-const LIMIT: i64 = 300;
+const DRAIN_TIMEOUT_SECONDS: i64 = 300;
 
-/// Seconds within which a lead that reports at all has reported: it tries every
-/// 30 seconds while the operator is not reachable.
+/// Seconds after which a lead that has not reported is treated as absent: while the operator is
+/// not reachable, a lead retries every 30 seconds.
 const FIRST_REPORT_SECONDS: i64 = 40;
 
 /// What to do about the Job's size.
@@ -71,15 +71,18 @@ impl std::fmt::Display for Shrinking {
         match (forced, busy) {
             (false, None) => write!(f, "draining ranks {ranks}: waiting for the lead"),
             (false, Some(busy)) => {
-                write!(f, "draining ranks {ranks}: waiting for jobs on {busy}, at most {LIMIT} s")
+                write!(
+                    f,
+                    "draining ranks {ranks}: waiting for jobs on {busy}, at most {DRAIN_TIMEOUT_SECONDS} s"
+                )
             }
             (true, None) => write!(
                 f,
-                "ranks {ranks} were removed although the lead did not report them as drained within {LIMIT} s"
+                "ranks {ranks} were removed although the lead did not report them as drained within {DRAIN_TIMEOUT_SECONDS} s"
             ),
             (true, Some(busy)) => write!(
                 f,
-                "ranks {ranks} were removed although jobs still ran on {busy} after {LIMIT} s"
+                "ranks {ranks} were removed although jobs still ran on {busy} after {DRAIN_TIMEOUT_SECONDS} s"
             ),
         }
     }
@@ -125,15 +128,15 @@ pub(crate) fn resize(job: &Job, want: u32, lead: LeadState<'_>, now: Timestamp) 
     let have = count(spec.and_then(|spec| spec.completions));
     let since = draining_since(job);
     if want >= have {
-        let right = want == have && count(spec.and_then(|spec| spec.parallelism)) == want;
-        return match (right, since) {
+        let has_right_size = want == have && count(spec.and_then(|spec| spec.parallelism)) == want;
+        return match (has_right_size, since) {
             (true, None) => Resize::Keep,
             (true, Some(_)) => Resize::Cancel,
             (false, _) => Resize::Apply,
         };
     }
     let ranks = IdSet::first_n(have).difference(&IdSet::first_n(want));
-    let until = seconds_after(since.unwrap_or(now), LIMIT);
+    let until = seconds_after(since.unwrap_or(now), DRAIN_TIMEOUT_SECONDS);
     let drained = match lead {
         LeadState::Absent => return Resize::Apply,
         LeadState::Expected(_) => None,
@@ -142,12 +145,12 @@ pub(crate) fn resize(job: &Job, want: u32, lead: LeadState<'_>, now: Timestamp) 
         }
     };
     let busy = drained.map(|drained| intersection(&drained.busy, &ranks));
-    let waits = Shrinking { ranks, busy, until, forced: false };
+    let shrinking = Shrinking { ranks, busy, until, forced: false };
     match since {
-        None => Resize::Begin(waits),
-        Some(_) if waits.busy.as_ref().is_some_and(IdSet::is_empty) => Resize::Apply,
-        Some(_) if now >= until => Resize::Force(Shrinking { forced: true, ..waits }),
-        Some(_) => Resize::Wait(waits),
+        None => Resize::Begin(shrinking),
+        Some(_) if shrinking.busy.as_ref().is_some_and(IdSet::is_empty) => Resize::Apply,
+        Some(_) if now >= until => Resize::Force(Shrinking { forced: true, ..shrinking }),
+        Some(_) => Resize::Wait(shrinking),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The annotations of a Job about its creation: the spec and the
-//! build it was created from, and how many hosts its brokers were started with.
+//! The annotations of a Job about its creation: the spec and the build it was created from, and
+//! how many hosts its brokers were started with.
 
 use flux_operator_api::minicluster::BurstingCluster;
 use flux_operator_api::{MiniCluster, MiniClusterSpec};
@@ -130,5 +130,23 @@ mod tests {
             "queue": "a",
         }));
         assert_eq!(before.differences(&after), [""; 0]);
+    }
+
+    #[test]
+    fn the_table_is_the_one_that_the_cluster_was_started_with() {
+        let pools = json!({ "bursting": { "clusters": [{}, { "name": "gke", "size": 1 }] } });
+        let table = |spec: serde_json::Value| {
+            let mut spec = spec;
+            (spec["containers"], spec["flux"]) = (json!([{}]), pools.clone());
+            let annotations = json!({ RANKS_ANNOTATION: "4", POOL_SIZE_ANNOTATION: "2" });
+            let job = json!({ "metadata": { "annotations": annotations } });
+            let minicluster = MiniCluster::new("fs", serde_json::from_value(spec).unwrap());
+            let job = serde_json::from_value(job).unwrap();
+            booted_rank_table(&minicluster, Some(&job)).unwrap().hosts.to_string()
+        };
+        let booted = "fs-[0-3],burst-0-[0-1],gke-0";
+        assert_eq!(table(json!({ "size": 2, "maxSize": 4 })), booted);
+        assert_eq!(table(json!({ "size": 3, "maxSize": 8 })), booted, "maxSize was raised");
+        assert_eq!(table(json!({ "size": 8 })), booted, "it was scaled beyond its hosts");
     }
 }

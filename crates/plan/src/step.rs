@@ -1,4 +1,4 @@
-//! One change of an object. The executor has no choices left.
+//! One change of an object. A step leaves no choice to the code that applies it.
 
 use flux_operator_api::MiniCluster;
 use k8s_openapi::api::batch::v1::Job;
@@ -20,7 +20,7 @@ pub enum Step {
     /// immutable, and a MiniCluster is reconciled by itself.
     Create(Object),
     /// Create an object, which costs the API server less than applying it. One that exists
-    /// and was just not observed yet is corrected.
+    /// but was not observed yet is corrected.
     CreateOrApply(Object),
     /// Create or correct an object.
     Apply {
@@ -93,7 +93,7 @@ pub struct Target {
     pub kind: TargetKind,
     /// Its name.
     pub name: String,
-    /// Its uid: an object that got the same name since is not meant.
+    /// Its uid, so that a newer object with the same name is left alone.
     pub uid: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 //! Every step that brings a MiniCluster's objects to its spec. Same arguments, same
-//! plan; a settled cluster has no steps, and a crash after any of them heals,
-//! because the next plan starts from what exists.
+//! plan. A settled cluster has no steps. After a crash between two steps the next plan
+//! starts from what exists, and reaches the same state.
 
 use flux_operator_api::{MiniCluster, Reason};
 use flux_operator_wire::Drain;
@@ -17,11 +17,11 @@ use crate::observed::{LEAD_INDEX, Observed, is_lead, is_terminating};
 use crate::queueing::{granted_nodes, is_waiting};
 use crate::ready_timeout::{ReadyTimeout, ready_timeout};
 use crate::resize::{Resize, Shrinking, lead_state, resize};
+use crate::stamp::BootedSizes;
 use crate::status::{finished_at, readiness};
 use crate::step::{FIELD_MANAGER, Object, Step, Target, TargetKind};
 use crate::time::seconds_after;
 use crate::valid::Valid;
-use crate::stamp::BootedSizes;
 use crate::{drift, stamp};
 
 /// Why a spec is not applied as it is, although it is valid.
@@ -98,8 +98,8 @@ pub(crate) struct Plan {
 }
 
 /// The MiniCluster with the hosts its brokers were started with: the rank table is
-/// fixed at boot, and a replaced pod must get the same hosts. In a queue
-/// it has no more nodes than it was granted.
+/// fixed at boot, and a replaced pod must get the same hosts. In a queue it has no
+/// more nodes than it was granted.
 pub(crate) fn with_booted_hosts(minicluster: Valid, observed: &Observed) -> Valid {
     let booted = observed.job.as_deref().and_then(BootedSizes::of);
     let granted = granted_nodes(&minicluster);
@@ -113,15 +113,15 @@ pub(crate) fn with_booted_hosts(minicluster: Valid, observed: &Observed) -> Vali
     })
 }
 
-/// Computes the plan. `rendering` is that of the MiniCluster [`with_booted_hosts`], `asked` is
-/// what the user has written.
+/// Computes the plan. `rendering` is that of the MiniCluster [`with_booted_hosts`],
+/// `requested` is the MiniCluster as the user wrote it.
 pub(crate) fn plan(
     requested: &MiniCluster,
     rendering: &Rendering<'_>,
     observed: &Observed,
 ) -> Plan {
     if let Some(since) = finished_at(requested) {
-        // If the Job was deleted after it finished, it is not run again: that must be requested.
+        // A finished cluster is not run again, even if its Job was deleted.
         return clean_up(requested, since, observed.now);
     }
     match observed.job.as_deref() {
@@ -175,8 +175,8 @@ fn maintain(
     if (!changed.is_empty() || ranks.is_some()) && !has_started(observed, job) {
         return Plan { steps: vec![delete(job)], ..Plan::default() };
     }
-    let patience = ready_timeout(requested, job, readiness(requested, observed), observed.now);
-    // The Job was created from another spec; only what may change of it follows this one.
+    let timeout = ready_timeout(requested, job, readiness(requested, observed), observed.now);
+    // If the Job was created from another spec, only its mutable fields follow this one.
     let mut steps = match changed.is_empty() {
         true => supporting_objects(rendering, observed, stamp::is_this_build(job)),
         false => Vec::new(),
@@ -197,7 +197,7 @@ fn maintain(
         true => Resize::Keep,
         false => resize(job, hosts.size, lead, observed.now),
     };
-    let change = job_change(job, &wanted, patience, &resize, observed.now);
+    let change = job_change(job, &wanted, timeout, &resize, observed.now);
     steps.extend(
         change.map(|patch| Step::Patch { target: Target::of(TargetKind::Job, job), patch }),
     );
@@ -207,7 +207,7 @@ fn maintain(
         blocker: immutable.or(too_large).or(exceeds_grant),
         drain: Some(resize.lead_work(job, hosts, observed.now)),
         shrinking: resize.shrinking().cloned(),
-        requeue_at: match patience {
+        requeue_at: match timeout {
             ReadyTimeout::Until(until) | ReadyTimeout::BackingOff(until) => Some(until),
             ReadyTimeout::NotApplicable | ReadyTimeout::Release | ReadyTimeout::Retry => {
                 resize.requeue_at(lead)
@@ -220,7 +220,7 @@ fn maintain(
 fn supporting_objects(
     rendering: &Rendering<'_>,
     observed: &Observed,
-    same_version: bool,
+    is_this_build: bool,
 ) -> Vec<Step> {
     let mut steps = Vec::new();
     let map = kubernetes::config_map(rendering);
@@ -228,7 +228,7 @@ fn supporting_objects(
     let map = Object::ConfigMap(Box::new(map));
     match same {
         None => steps.push(Step::CreateOrApply(map)),
-        Some(false) if same_version => {
+        Some(false) if is_this_build => {
             steps.push(Step::Apply { object: map, manager: FIELD_MANAGER.into() });
         }
         Some(_) => {}
@@ -250,7 +250,7 @@ fn supporting_objects(
     let pod = pod.filter(|_| !is_waiting(rendering.minicluster));
     // A terminating one is waited for; only then can the next one be created.
     let pod = pod
-        .filter(|pod| !observed.pods.iter().any(|observed| observed.name_any() == pod.name_any()));
+        .filter(|pod| !observed.pods.iter().any(|existing| existing.name_any() == pod.name_any()));
     steps.extend(pod.map(|pod| Step::Create(Object::Pod(Box::new(pod)))));
     let unwanted = observed.services.iter().filter(|found| {
         is_controlled(found.owner_references(), rendering.minicluster)
@@ -272,8 +272,8 @@ fn services(rendering: &Rendering<'_>) -> Vec<(Service, String)> {
     std::iter::once((kubernetes::cluster_service(rendering), manager)).chain(of_sidecars).collect()
 }
 
-/// The lead's label that users of the Go operator select by. Kubernetes has the
-/// index under another name.
+/// Adds the label by which users of the Go operator select the lead. Kubernetes' own label
+/// with the index has another name.
 fn label_lead(observed: &Observed) -> Option<Step> {
     let lead = observed.job_pods().find(|pod| {
         is_lead(pod) && !is_terminating(pod) && !pod.labels().contains_key("job-index")
@@ -284,9 +284,9 @@ fn label_lead(observed: &Observed) -> Option<Step> {
 
 /// `cleanup` and `ttlSecondsAfterFinished`.
 fn clean_up(requested: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan {
-    let stays =
+    let expiry =
         requested.spec.ttl_seconds_after_finished.map(|seconds| seconds_after(since, seconds));
-    let until = if requested.spec.cleanup { Some(since) } else { stays };
+    let until = if requested.spec.cleanup { Some(since) } else { expiry };
     match until {
         Some(until) if now >= until => Plan { steps: vec![Step::DeleteSelf], ..Plan::default() },
         until => Plan { requeue_at: until, ..Plan::default() },

@@ -2,7 +2,7 @@
 //!
 //! A time in an annotation, a spec or a status is whatever a user has written there, up to
 //! the largest `Timestamp`. `Timestamp + SignedDuration` panics beyond it, and would do so
-//! again in every reconciliation. So times are added here, with saturation.
+//! again in every reconciliation. The functions here saturate instead.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 

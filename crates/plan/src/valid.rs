@@ -39,7 +39,7 @@ pub enum RefusalReason {
     /// It names a queue of ours and one of Kueue.
     TwoQueues,
     /// Reading it for its queue failed because of a defect of the operator.
-    Unreadable,
+    OperatorError,
 }
 
 impl From<RefusalReason> for Reason {
@@ -48,7 +48,7 @@ impl From<RefusalReason> for Reason {
             RefusalReason::Invalid => Reason::Invalid,
             RefusalReason::NotYetSupported => Reason::NotYetSupported,
             RefusalReason::TwoQueues => Reason::TwoQueues,
-            RefusalReason::Unreadable => Reason::OperatorError,
+            RefusalReason::OperatorError => Reason::OperatorError,
         }
     }
 }
@@ -62,8 +62,8 @@ impl std::fmt::Display for Refusal {
 
 impl Valid {
     /// Checks everything: an object that is stored may have been stored under another schema
-    /// than ours. Measured on a busy machine: 0.1 ms for a small
-    /// object and 0.5 ms for a large one.
+    /// than ours. Measured on a busy machine: 0.1 ms for a small object and 0.5 ms for a large
+    /// one.
     pub fn check(minicluster: MiniCluster) -> Result<Self, Refusal> {
         refuse(RefusalReason::Invalid, validate::check_stored(&minicluster))?;
         Valid::check_supported(minicluster)

@@ -1,5 +1,5 @@
-//! The objects of a few MiniClusters, each for one situation. A
-//! reviewer reads the change of a plan in the snapshots.
+//! The objects of a few MiniClusters, each for one situation. The snapshots show a reviewer how
+//! a change affects them.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -159,7 +159,7 @@ fn a_shared_service_of_two_clusters_differs_only_in_the_owner() {
 }
 
 #[test]
-fn a_job_with_a_queue_of_kueues_belongs_to_it() {
+fn a_job_with_kueues_label_belongs_to_kueue() {
     let queue = json!({ "spec": { "jobLabels": { "kueue.x-k8s.io/queue-name": "team" } } });
     render(queue, |rendering| assert!(kubernetes::belongs_to_kueue(&kubernetes::job(rendering))));
     let other = json!({ "spec": { "jobLabels": { "team": "a" } } });

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use flux_operator_plan::{
-    Blocker, Object, Observed, Outcome, QueryAnswer, QueryReply, Step, Subject, Target, TargetKind,
-    decide, queries,
+    Blocker, Object, Observed, Outcome, QueryAnswer, ServerReply, Step, Subject, Target,
+    TargetKind, decide, queries,
 };
 use flux_operator_testkit::{merge, smallest_minicluster};
 use k8s_openapi::api::batch::v1::Job;
@@ -20,7 +20,7 @@ const NOW: &str = "2026-01-01T00:01:00Z";
 
 #[test]
 fn everything_is_created_and_the_job_last() {
-    let plan = steps_of(&minicluster(json!({})), &observed_nothing());
+    let plan = test_decision(&minicluster(json!({})), &observed_nothing());
     let kinds: Vec<&str> = plan.steps.iter().map(kind).collect();
     assert_eq!(kinds, ["keys", "config map", "service", "job"]);
 }
@@ -28,14 +28,14 @@ fn everything_is_created_and_the_job_last() {
 #[test]
 fn a_secret_of_the_user_is_not_created() {
     let flux = json!({ "spec": { "flux": { "curveCertSecret": "mine" } } });
-    let plan = steps_of(&minicluster(flux), &observed_nothing());
+    let plan = test_decision(&minicluster(flux), &observed_nothing());
     assert_eq!(plan.steps.first().map(kind), Some("config map"));
 }
 
 #[test]
 fn a_settled_cluster_is_left_alone() {
     let minicluster = minicluster(json!({}));
-    assert_eq!(steps_of(&minicluster, &settled(&minicluster)).steps, []);
+    assert_eq!(test_decision(&minicluster, &settled(&minicluster)).steps, []);
 }
 
 #[test]
@@ -46,12 +46,12 @@ fn services_and_sidecars_have_objects_of_their_own() {
         "services": [{ "name": "db", "image": "redis" }],
         "network": { "headlessName": "shared" },
     } }));
-    let steps = steps_of(&minicluster, &observed_nothing()).steps;
+    let steps = test_decision(&minicluster, &observed_nothing()).steps;
     let kinds: Vec<&str> = steps.iter().map(kind).collect();
     assert_eq!(kinds, ["keys", "config map", "service", "service", "pod", "job"]);
     let managers: Vec<&str> = steps.iter().filter_map(manager).collect();
-    assert_eq!(managers, ["flux-operator-fs"], "what is shared is applied, by each as itself");
-    assert_eq!(steps_of(&minicluster, &settled(&minicluster)).steps, []);
+    assert_eq!(managers, ["flux-operator-fs"], "each cluster applies what is shared");
+    assert_eq!(test_decision(&minicluster, &settled(&minicluster)).steps, []);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn services_wait_for_quota_with_their_cluster() {
     let spec = json!({ "queue": "batch", "services": [{ "name": "db", "image": "redis" }] });
     let waiting = minicluster(json!({ "spec": spec }));
     let kinds = |minicluster: &MiniCluster| -> Vec<&str> {
-        steps_of(minicluster, &observed_nothing()).steps.iter().map(kind).collect()
+        test_decision(minicluster, &observed_nothing()).steps.iter().map(kind).collect()
     };
     assert_eq!(kinds(&waiting), ["keys", "config map", "service", "job"]);
     let admission = json!({ "admission": { "queue": "hpc/batch", "size": 1 } });
@@ -79,8 +79,8 @@ fn changes_by_another_client_are_corrected() {
     map.data.as_mut().unwrap().insert("boot.json".into(), "{}".into());
     observed.config_map = Some(Arc::new(map));
     observed.services.clear();
-    let kinds: Vec<Step> = steps_of(&minicluster, &observed).steps;
-    assert_eq!(kinds.iter().map(kind).collect::<Vec<_>>(), ["config map", "service"]);
+    let steps: Vec<Step> = test_decision(&minicluster, &observed).steps;
+    assert_eq!(steps.iter().map(kind).collect::<Vec<_>>(), ["config map", "service"]);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn objects_of_another_build_are_not_rewritten() {
         let mut map = (**observed.config_map.as_ref().unwrap()).clone();
         map.data.as_mut().unwrap().insert("boot.json".into(), "{}".into());
         observed.config_map = Some(Arc::new(map));
-        assert_eq!(steps_of(&minicluster, &observed).steps, [], "{version}");
+        assert_eq!(test_decision(&minicluster, &observed).steps, [], "{version}");
     }
 }
 
@@ -107,15 +107,15 @@ fn a_change_before_the_start_replaces_the_job_and_after_it_is_refused_with_its_f
     let before = minicluster(json!({}));
     let after = minicluster(json!({ "spec": { "containers": [{ "image": "other" }] } }));
     let mut observed = settled(&before);
-    assert_eq!(steps_of(&after, &observed).steps, [delete_job()]);
+    assert_eq!(test_decision(&after, &observed).steps, [delete_job()]);
     observed.pods = vec![pod("fs-0-x", json!({ "status": { "phase": "Running" } }))];
     let fields = vec!["spec.containers[0].image".to_owned()];
-    let plan = steps_of(&after, &observed);
+    let plan = test_decision(&after, &observed);
     assert_eq!(plan.steps.iter().map(kind).collect::<Vec<_>>(), ["label"]);
     assert_eq!(plan.blocker, Some(Blocker::Immutable(fields.clone())));
     let mut suspended = after;
     suspended.spec.suspend = true;
-    let plan = steps_of(&suspended, &observed);
+    let plan = test_decision(&suspended, &observed);
     assert_eq!(plan.steps.iter().map(kind).collect::<Vec<_>>(), ["patch job", "label"]);
     assert_eq!(plan.blocker, Some(Blocker::Immutable(fields)), "it can still be stopped");
 }
@@ -125,16 +125,16 @@ fn a_terminating_job_is_waited_for_and_one_of_another_owner_is_left_alone() {
     let minicluster = minicluster(json!({}));
     let mut observed = settled(&minicluster);
     change_job(&mut observed, json!({ "metadata": { "deletionTimestamp": NOW } }));
-    assert_eq!(steps_of(&minicluster, &observed).steps, []);
+    assert_eq!(test_decision(&minicluster, &observed).steps, []);
     let mut observed = settled(&minicluster);
     change_job(&mut observed, json!({ "metadata": { "ownerReferences": null } }));
-    let plan = steps_of(&minicluster, &observed);
+    let plan = test_decision(&minicluster, &observed);
     assert_eq!((plan.steps.len(), plan.blocker), (0, Some(Blocker::NotOurs)));
     // A Job of a former MiniCluster of this name is deleted with it.
     let owner = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
         "name": "fs", "uid": "before" });
     change_job(&mut observed, json!({ "metadata": { "ownerReferences": [owner] } }));
-    let plan = steps_of(&minicluster, &observed);
+    let plan = test_decision(&minicluster, &observed);
     assert_eq!((plan.steps.len(), plan.blocker), (0, None));
 }
 
@@ -144,11 +144,11 @@ fn a_job_in_a_namespace_that_is_being_deleted_is_deleted() {
     let mut observed = settled(&minicluster);
     assert_eq!(queries(&minicluster, &observed), []);
     observed.pods = vec![pod("fs-0-x", json!({ "metadata": { "deletionTimestamp": NOW } }))];
-    assert_eq!(ask(&minicluster, &mut observed, QueryReply::Deleted), [Subject::Namespace]);
-    assert_eq!(steps_of(&minicluster, &observed).steps, [delete_job()]);
+    assert_eq!(ask(&minicluster, &mut observed, ServerReply::Deleted), [Subject::Namespace]);
+    assert_eq!(test_decision(&minicluster, &observed).steps, [delete_job()]);
     observed.answers.clear();
-    ask(&minicluster, &mut observed, QueryReply::Exists);
-    assert_eq!(steps_of(&minicluster, &observed).steps, []);
+    ask(&minicluster, &mut observed, ServerReply::Exists);
+    assert_eq!(test_decision(&minicluster, &observed).steps, []);
 }
 
 /// The Job may have been deleted with its owner, while the watch of MiniClusters lags behind.
@@ -159,12 +159,12 @@ fn a_deleted_job_is_created_again_only_for_an_owner_that_exists() {
         "lastTransitionTime": "2026-01-01T00:00:00Z" }] } });
     let running = minicluster(status);
     let mut observed = observed_nothing();
-    assert_eq!(ask(&running, &mut observed, QueryReply::Deleted), [Subject::MiniCluster]);
-    let decided = steps_of(&running, &observed);
+    assert_eq!(ask(&running, &mut observed, ServerReply::Deleted), [Subject::MiniCluster]);
+    let decided = test_decision(&running, &observed);
     assert_eq!((decided.steps, decided.status), (vec![], false));
     observed.answers.clear();
-    ask(&running, &mut observed, QueryReply::Exists);
-    assert_eq!(steps_of(&running, &observed).steps.last().map(kind), Some("job"));
+    ask(&running, &mut observed, ServerReply::Exists);
+    assert_eq!(test_decision(&running, &observed).steps.last().map(kind), Some("job"));
     assert_eq!(
         queries(&minicluster(json!({})), &observed_nothing()),
         [],
@@ -173,7 +173,7 @@ fn a_deleted_job_is_created_again_only_for_an_owner_that_exists() {
 }
 
 /// Makes all queries, and answers each with this reply.
-fn ask(minicluster: &MiniCluster, observed: &mut Observed, reply: QueryReply) -> Vec<Subject> {
+fn ask(minicluster: &MiniCluster, observed: &mut Observed, reply: ServerReply) -> Vec<Subject> {
     let queries = queries(minicluster, observed);
     let subjects = queries.iter().map(|query| query.subject.clone()).collect();
     let answer = |query| QueryAnswer::new(minicluster, query, Some(reply.clone()), observed.now);
@@ -189,9 +189,9 @@ fn the_lead_gets_the_label_that_users_select_by() {
     observed.pods = vec![pod("fs-0-x", json!({}))];
     let patch = json!({ "metadata": { "labels": { "job-index": "0" } } });
     let target = Target { kind: TargetKind::Pod, name: "fs-0-x".into(), uid: None };
-    assert_eq!(steps_of(&minicluster, &observed).steps, [Step::Patch { target, patch }]);
+    assert_eq!(test_decision(&minicluster, &observed).steps, [Step::Patch { target, patch }]);
     observed.pods = vec![pod("fs-0-x", json!({ "metadata": { "labels": { "job-index": "0" } } }))];
-    assert_eq!(steps_of(&minicluster, &observed).steps, []);
+    assert_eq!(test_decision(&minicluster, &observed).steps, []);
 }
 
 #[test]
@@ -202,13 +202,13 @@ fn hosts_are_those_the_cluster_was_started_with() {
     let running = json!({ "metadata": { "labels": labels }, "status": { "phase": "Running" } });
     observed.pods = vec![pod("fs-0-x", running)];
     let less = minicluster(json!({ "spec": { "size": 2 } }));
-    let steps = steps_of(&less, &observed).steps;
+    let steps = test_decision(&less, &observed).steps;
     let kinds: Vec<&str> = steps.iter().map(kind).collect();
     assert_eq!(kinds, ["config map", "patch job"]);
     let Step::Apply { object: Object::ConfigMap(map), .. } = &steps[0] else { panic!() };
     assert!(map.data.as_ref().unwrap()["boot.json"].contains("fs-[0-3]"));
     let more = minicluster(json!({ "spec": { "size": 5 } }));
-    let plan = steps_of(&more, &observed);
+    let plan = test_decision(&more, &observed);
     assert_eq!(
         (plan.steps.len(), plan.blocker),
         (0, Some(Blocker::TooLarge { size: 5, ranks: 4 }))
@@ -217,22 +217,22 @@ fn hosts_are_those_the_cluster_was_started_with() {
 
 #[test]
 fn a_finished_cluster_is_not_created_again() {
-    let decided = steps_of(&finished(json!({})), &observed_nothing());
+    let decided = test_decision(&finished(json!({})), &observed_nothing());
     assert_eq!((decided.steps, decided.requeue_at), (vec![], None));
 }
 
 #[test]
 fn a_finished_cluster_is_deleted_if_requested() {
     let cleanup = finished(json!({ "spec": { "cleanup": true } }));
-    assert_eq!(steps_of(&cleanup, &observed_nothing()).steps, [Step::DeleteSelf]);
+    assert_eq!(test_decision(&cleanup, &observed_nothing()).steps, [Step::DeleteSelf]);
     let stays = finished(json!({ "spec": { "ttlSecondsAfterFinished": 61 } }));
-    let plan = steps_of(&stays, &observed_nothing());
+    let plan = test_decision(&stays, &observed_nothing());
     assert_eq!(
         (plan.steps.len(), plan.requeue_at),
         (0, Some("2026-01-01T00:01:01Z".parse().unwrap()))
     );
     let leaves = finished(json!({ "spec": { "ttlSecondsAfterFinished": 60 } }));
-    assert_eq!(steps_of(&leaves, &observed_nothing()).steps, [Step::DeleteSelf]);
+    assert_eq!(test_decision(&leaves, &observed_nothing()).steps, [Step::DeleteSelf]);
 }
 
 fn minicluster(patch: Value) -> MiniCluster {
@@ -258,7 +258,7 @@ fn observed_nothing() -> Observed {
 /// The observed state after every step for a MiniCluster has been applied.
 fn settled(minicluster: &MiniCluster) -> Observed {
     let mut observed = observed_nothing();
-    for step in steps_of(minicluster, &observed).steps {
+    for step in test_decision(minicluster, &observed).steps {
         match step {
             Step::Create(object) | Step::CreateOrApply(object) | Step::Apply { object, .. } => {
                 match object {
@@ -305,7 +305,7 @@ struct TestDecision {
     status: bool,
 }
 
-fn steps_of(minicluster: &MiniCluster, observed: &Observed) -> TestDecision {
+fn test_decision(minicluster: &MiniCluster, observed: &Observed) -> TestDecision {
     let settings = Settings {
         agent_image: "example.org/flux-operator:1".into(),
         cluster_domain: "cluster.local".into(),

@@ -13,7 +13,7 @@ impl From<&str> for Uid {
     }
 }
 
-/// A setup.
+/// The namespace and name of a setup.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetupName {
     /// Its namespace.
@@ -52,9 +52,10 @@ pub struct ParseSetupNameError;
 /// The queue that a workload names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueueName {
-    /// None: the only one that serves its namespace, or the one called `default` there.
+    /// No queue is named: the only setup that serves the workload's namespace is used, or the one
+    /// called `default` in that namespace.
     Unspecified,
-    /// The setup of this name in its own namespace, otherwise in the operator's.
+    /// The setup of this name in the workload's namespace, otherwise in the operator's.
     Named(Arc<str>),
     /// This setup.
     Qualified(SetupName),

@@ -1,4 +1,4 @@
-//! The order of the jobs that wait, with the position of each.
+//! The order of the waiting jobs, and the position of each.
 
 use std::cmp::Reverse;
 
@@ -41,12 +41,12 @@ impl SortedKeys {
             self.chunks.push(Vec::new());
         }
         let number = self.chunk_of(&key).min(self.chunks.len() - 1);
-        let piece = &mut self.chunks[number];
-        let Err(at) = piece.binary_search(&key) else { return };
-        piece.insert(at, key);
+        let chunk = &mut self.chunks[number];
+        let Err(at) = chunk.binary_search(&key) else { return };
+        chunk.insert(at, key);
         self.length += 1;
-        if piece.len() > MAX_CHUNK {
-            let rest = piece.split_off(MAX_CHUNK / 2);
+        if chunk.len() > MAX_CHUNK {
+            let rest = chunk.split_off(MAX_CHUNK / 2);
             self.chunks.insert(number + 1, rest);
         }
     }

@@ -6,9 +6,8 @@ use crate::{Resource, Resources};
 
 /// A sum of amounts that are added and later subtracted again.
 ///
-/// Its numbers are wide enough for any number of jobs. A sum that saturated at the largest
-/// amount would be too small after a subtraction, and the same quota would be granted
-/// twice.
+/// Its numbers are wide enough for any number of jobs. A sum that saturated at the largest amount
+/// would be too small after a subtraction, and the same quota would be granted twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourceSum(BTreeMap<Resource, i128>);
 

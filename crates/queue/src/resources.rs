@@ -17,7 +17,7 @@ pub enum Resource {
     Memory,
     /// GPUs of any vendor.
     Gpus,
-    /// Another resource of the cluster, by its full name; in thousandths.
+    /// Another resource of the Kubernetes cluster, by its full name; in thousandths.
     Other(Arc<str>),
 }
 
@@ -271,7 +271,7 @@ mod tests {
             nodes_and_cpu(4, 500).first_excess(&nodes_and_cpu(2, 0)),
             Some((Resource::Nodes, 2))
         );
-        // None of a resource that is overused is not too much.
+        // A job that uses none of an overused resource still fits.
         assert!(nodes_and_cpu(4, 0).fits(&Resources::of([(Resource::Cpu, -500)])));
     }
 }

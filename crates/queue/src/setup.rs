@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{Millis, Resources, SetupName};
 
-/// The order in which jobs are admitted: always by priority, then by age.
+/// Which jobs may overtake a job that does not fit. The order is always by priority, then by age.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
     /// Later jobs may overtake a job that does not fit, until its patience ends.
@@ -66,7 +66,7 @@ pub struct Setup {
     pub default_size: u32,
     /// Namespaces it serves besides its own.
     pub serves: ServedNamespaces,
-    /// The order in which jobs are admitted.
+    /// Which jobs may overtake a job that does not fit.
     pub strategy: Strategy,
     /// How long later jobs may overtake a waiting job that does not fit (best effort).
     pub patience: Millis,
@@ -93,8 +93,8 @@ pub struct Inactive {
 
 impl Inactive {
     /// A setup whose rules cannot be used.
-    pub fn unusable(mistake: SetupProblem, message: impl Into<String>) -> Inactive {
-        Inactive { reason: InactiveReason::Unusable(mistake), message: message.into() }
+    pub fn unusable(problem: SetupProblem, message: impl Into<String>) -> Inactive {
+        Inactive { reason: InactiveReason::Unusable(problem), message: message.into() }
     }
 }
 
@@ -129,8 +129,8 @@ pub enum SetupProblem {
     SelectorNotHere,
     /// Its quota is taken from the nodes, which are not known.
     NodesUnknown,
-    /// Reading them failed because of a defect of the caller.
-    Unreadable,
+    /// Reading them failed because of a bug in the caller.
+    Panicked,
 }
 
 /// The usage of a setup.

@@ -81,7 +81,7 @@ pub(crate) fn wait_reason(scheduler: &Scheduler, uid: &str, now: Millis) -> Wait
 
 /// A job that a setup admitted at a time, as it was written.
 pub(crate) fn with_quota(job: Workload, setup: &str, at: Millis) -> Workload {
-    let size = job.size.expect("a test says the size");
+    let size = job.size.expect("the job has a size");
     let resources = job.per_node.times(size);
     let queue = setup.parse().expect("a test names namespace/name");
     Workload { admission: Some(Admission { queue, size, resources, at }), ..job }

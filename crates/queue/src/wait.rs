@@ -19,7 +19,7 @@ pub struct WaitStatus {
 /// Why a job waits. The `Display` implementation is for users: what is missing, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// It has not been considered yet: the next cycle does so.
+    /// It has not been considered yet: the next cycle considers it.
     Pending,
     /// Its user has suspended it.
     Suspended,
@@ -85,7 +85,7 @@ impl fmt::Display for WaitReason {
                 f.write_str("it is suspended: set suspend to false to queue it")
             }
             WaitReason::NoQueue => f.write_str(
-                "no FluxSetup serves its namespace: create one there, or let one of the \
+                "no FluxSetup serves its namespace: create one there, or let one in the \
                  operator's namespace select it",
             ),
             WaitReason::UnknownQueue(name) => write!(
@@ -109,10 +109,10 @@ impl fmt::Display for WaitReason {
                 "it requests {}, but its queue allows at most {max_size} per job: lower the size",
                 Resource::Nodes.describe(i64::from(*size))
             ),
-            WaitReason::ExceedsQuota { resource, requested: asked, quota } => write!(
+            WaitReason::ExceedsQuota { resource, requested, quota } => write!(
                 f,
                 "it requests {}, but the whole quota is {}: lower the request, or raise the quota",
-                resource.describe(*asked),
+                resource.describe(*requested),
                 resource.to_quantity(*quota)
             ),
             WaitReason::WaitingForQuota { resource, missing } => {

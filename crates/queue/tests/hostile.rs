@@ -20,7 +20,7 @@ enum Transition {
     Removed(usize),
     Undone(usize),
     Setup(Box<Setup>),
-    NamespaceRoom(Resources),
+    NamespaceQuota(Resources),
     Cycle(Millis),
 }
 
@@ -32,8 +32,8 @@ struct CheckedScheduler {
 }
 
 impl CheckedScheduler {
-    fn apply(&mut self, happening: Transition) {
-        match happening {
+    fn apply(&mut self, transition: Transition) {
+        match transition {
             Transition::Put(job) => {
                 if job.admission.is_some() || job.finished {
                     self.decided.remove(&job.uid);
@@ -51,7 +51,7 @@ impl CheckedScheduler {
                 self.scheduler.undo(&uid(number));
             }
             Transition::Setup(setup) => self.scheduler.put_setup(*setup),
-            Transition::NamespaceRoom(left) => {
+            Transition::NamespaceQuota(left) => {
                 let left = [("quota".into(), left)].into();
                 self.scheduler.put_namespace_quota("a", NamespaceQuota { remaining: left });
             }
@@ -180,7 +180,7 @@ fn transition() -> impl Strategy<Value = Transition> {
         2 => (0..6_usize).prop_map(Transition::Removed),
         1 => (0..6_usize).prop_map(Transition::Undone),
         2 => setup().prop_map(|setup| Transition::Setup(Box::new(setup))),
-        1 => resources().prop_map(Transition::NamespaceRoom),
+        1 => resources().prop_map(Transition::NamespaceQuota),
         4 => number().prop_map(Transition::Cycle),
     ]
 }
@@ -195,17 +195,17 @@ proptest! {
     fn no_number_makes_the_scheduler_panic_or_count_wrongly(
         first in setup(), history in prop::collection::vec(transition(), 1..32),
     ) {
-        let mut counted = CheckedScheduler {
+        let mut checked = CheckedScheduler {
             scheduler: Scheduler::new("operator"),
             jobs: BTreeMap::new(),
             decided: BTreeMap::new(),
         };
-        counted.apply(Transition::Setup(Box::new(first)));
+        checked.apply(Transition::Setup(Box::new(first)));
         for happening in history {
-            counted.apply(happening);
-            counted.check();
+            checked.apply(happening);
+            checked.check();
         }
-        (0..6).for_each(|number| counted.apply(Transition::Removed(number)));
-        prop_assert!(counted.scheduler.usage(&queue()).unwrap().used.is_empty());
+        (0..6).for_each(|number| checked.apply(Transition::Removed(number)));
+        prop_assert!(checked.scheduler.usage(&queue()).unwrap().used.is_empty());
     }
 }

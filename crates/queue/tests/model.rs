@@ -23,7 +23,7 @@ const HISTORIES: u32 = 2000;
 /// The length of the longest of them.
 const LONGEST: usize = 48;
 
-/// A transition. A number selects one of the objects that it can happen to.
+/// A transition. A number selects one of the objects to which it can apply.
 #[derive(Clone, Debug)]
 enum Transition {
     Created(JobRequest),
@@ -38,7 +38,7 @@ enum Transition {
     LosesQuota(usize, Millis),
     Setup(Box<Setup>),
     /// A setup replaces no other any more.
-    ReplacesTakenOut(usize),
+    ReplacesCleared(usize),
     /// A user deletes a setup, and the operator's finalizer keeps it as long as necessary.
     SetupDeleted(usize),
     /// A setup is removed, whether or not it is needed.
@@ -100,10 +100,10 @@ impl JobRequest {
 impl Transition {
     fn apply(self, world: &mut World, number: usize) {
         match self {
-            Transition::Created(wish) => {
+            Transition::Created(request) => {
                 // As in Kubernetes, in whole seconds.
                 let since = world.now / 1000 * 1000;
-                world.record(wish.job(&format!("{:03}", number * 37 % 101), since));
+                world.record(request.job(&format!("{:03}", number * 37 % 101), since));
             }
             Transition::Changed(which, wish) => {
                 let waits = |job: &Workload| job.admission.is_none() && !job.finished;
@@ -154,7 +154,7 @@ impl Transition {
                     setup.terminating || before.is_some_and(|before| before.terminating);
                 world.put_setup(Setup { created, terminating, ..*setup });
             }
-            Transition::ReplacesTakenOut(which) => {
+            Transition::ReplacesCleared(which) => {
                 if let Some(setup) = select_setup(world, which, |setup| !setup.replaces.is_empty())
                 {
                     world.put_setup(Setup { replaces: Vec::new(), ..setup });
@@ -251,7 +251,7 @@ fn setup() -> impl Strategy<Value = Setup> {
         4 => Just(Vec::new()),
         3 => prop::collection::vec(select(names.clone()), 1..3),
     ];
-    let mistake = prop::bool::weighted(0.1);
+    let is_unusable = prop::bool::weighted(0.1);
     let serves = select(vec![
         ServedNamespaces::All,
         ServedNamespaces::All,
@@ -262,7 +262,7 @@ fn setup() -> impl Strategy<Value = Setup> {
     let over_quota = select(vec![OverQuota::Drain, OverQuota::Evict]);
     let sizes = (prop::option::weighted(0.2, 1..6_u32), 1..4_u32);
     let limits = (0..9_i64, prop::option::of(0..4_i64), sizes);
-    let rules = (order, stop, over_quota, prop::bool::weighted(0.1), mistake);
+    let rules = (order, stop, over_quota, prop::bool::weighted(0.1), is_unusable);
     (select(names), limits, rules, serves, replaces).prop_map(
         |(name, (nodes, gpus, (max_size, default_size)), rules, serves, replaces)| {
             let ((strategy, patience), stop, over_quota, terminating, mistake) = rules;
@@ -295,13 +295,13 @@ fn order() -> impl Strategy<Value = Vec<usize>> {
 /// How setups are removed: by deletion with a finalizer, or by force.
 #[derive(Clone, Copy, Debug)]
 enum Removal {
-    Kept,
+    WithFinalizer,
     Forced,
 }
 
 fn transition(removal: Removal) -> impl Strategy<Value = Transition> {
     let removed = move |which| match removal {
-        Removal::Kept => Transition::SetupDeleted(which),
+        Removal::WithFinalizer => Transition::SetupDeleted(which),
         Removal::Forced => Transition::SetupRemoved(which),
     };
     prop_oneof![
@@ -314,7 +314,7 @@ fn transition(removal: Removal) -> impl Strategy<Value = Transition> {
         2 => (any::<usize>(), 0..3000_i64).prop_map(|(which, time)| Transition::LosesQuota(which, time)),
         4 => setup().prop_map(|setup| Transition::Setup(Box::new(setup))),
         1 => any::<usize>().prop_map(removed),
-        2 => any::<usize>().prop_map(Transition::ReplacesTakenOut),
+        2 => any::<usize>().prop_map(Transition::ReplacesCleared),
         3 => Just(Transition::SetupsReconciled),
         3 => any::<usize>().prop_map(Transition::Rewritten),
         1 => (select(vec!["a", "b"]), prop::option::of(0..8_i64))
@@ -332,8 +332,8 @@ fn history(removal: Removal) -> impl Strategy<Value = Vec<Transition>> {
 
 fn replay(history: Vec<Transition>) -> World {
     let mut world = World::new();
-    for (number, happening) in history.into_iter().enumerate() {
-        happening.apply(&mut world, number);
+    for (number, transition) in history.into_iter().enumerate() {
+        transition.apply(&mut world, number);
         world.check();
     }
     world
@@ -354,7 +354,7 @@ proptest! {
 
     #[test]
     fn q19_quota_in_use_is_counted_whatever_happens_to_the_setups(
-        history in history(Removal::Kept),
+        history in history(Removal::WithFinalizer),
     ) {
         replay(history).run_to_completion();
     }

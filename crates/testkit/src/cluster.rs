@@ -20,8 +20,7 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, Config, Resource, ResourceExt};
 use serde_json::Value;
 
-/// A generous timeout, because machines are slow and noisy; a healthy cluster needs a small part of
-/// it.
+/// A generous timeout, because machines are slow and noisy; a healthy cluster needs much less.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A client for the cluster under test.
@@ -135,12 +134,12 @@ pub async fn with_timeout<F: Future>(future: F) -> Result<F::Output> {
 }
 
 /// The first item of a watch for which `found` returns `Some`.
-pub async fn first_match<S, T, E, R>(stream: S, found: impl FnMut(T) -> Option<R>) -> Result<R>
+pub async fn first_match<S, T, E, R>(stream: S, matcher: impl FnMut(T) -> Option<R>) -> Result<R>
 where
     S: Stream<Item = Result<T, E>>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    let mut found = found;
+    let mut found = matcher;
     let mut matching = stream
         .map_err(anyhow::Error::from)
         .try_filter_map(|item| std::future::ready(Ok(found(item))))

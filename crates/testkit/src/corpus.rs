@@ -1,4 +1,4 @@
-//! Manifests that the Go operator accepts, each with the objects that it made of it.
+//! Manifests that the Go operator accepts, each with the objects that it created for it.
 //!
 //! Our own are in `corpus/`. Manifests of users, in a folder of the same layout, are tested too
 //! where `CORPUS` names such a folder or one is next to the project.
@@ -19,20 +19,20 @@ pub struct CorpusManifest {
 }
 
 /// Every manifest: our own, and those of users.
-pub fn examples() -> Vec<CorpusManifest> {
-    let mut examples = own();
-    examples.extend(of_users());
-    examples
+pub fn manifests() -> Vec<CorpusManifest> {
+    let mut manifests = own_manifests();
+    manifests.extend(user_manifests());
+    manifests
 }
 
 /// Our own manifests. Together they set every field of the Go operator's MiniCluster.
-pub fn own() -> Vec<CorpusManifest> {
+pub fn own_manifests() -> Vec<CorpusManifest> {
     read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus"))
 }
 
-/// Manifests of users. Without a folder of them there are none, and a line on the output says so.
-pub fn of_users() -> Vec<CorpusManifest> {
-    let folder = folder_of_users();
+/// Manifests of users. If there is no folder of them, prints that and returns none.
+pub fn user_manifests() -> Vec<CorpusManifest> {
+    let folder = user_folder();
     if !folder.join("manifests").is_dir() {
         println!("only our own manifests: there is no corpus at {}", folder.display());
         return Vec::new();
@@ -40,24 +40,24 @@ pub fn of_users() -> Vec<CorpusManifest> {
     read(&folder)
 }
 
-/// Whether the manifests of users are not the usual ones, but those that `CORPUS` names.
+/// Whether `CORPUS` names the folder with the manifests of users.
 pub fn is_custom() -> bool {
     std::env::var_os("CORPUS").is_some()
 }
 
-fn folder_of_users() -> PathBuf {
+fn user_folder() -> PathBuf {
     match std::env::var_os("CORPUS") {
         Some(folder) => folder.into(),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus"),
     }
 }
 
-/// Reads a folder: `manifests/`, `rendered/` with files of the same names, and the table in
-/// `README.md`.
+/// Reads a folder: `manifests/`, `rendered/` with files of the same names, and `README.md` with the
+/// table.
 fn read(folder: &Path) -> Vec<CorpusManifest> {
     let index = std::fs::read_to_string(folder.join("README.md")).expect("a corpus has a README");
     let files = std::fs::read_dir(folder.join("manifests")).expect("a corpus has manifests");
-    let mut examples: Vec<CorpusManifest> = files
+    let mut manifests: Vec<CorpusManifest> = files
         .map(|file| file.expect("the folder can be listed").path())
         .map(|path| {
             let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
@@ -69,8 +69,8 @@ fn read(folder: &Path) -> Vec<CorpusManifest> {
             CorpusManifest { name, text, strict, rendered }
         })
         .collect();
-    examples.sort_by(|a, b| a.name.cmp(&b.name));
-    examples
+    manifests.sort_by(|a, b| a.name.cmp(&b.name));
+    manifests
 }
 
 /// Reads the README's table, in which a cell is `strict` or `lenient`. A manifest that the table

@@ -25,7 +25,7 @@ pub const OPERATOR_IMAGE: &str = "flux-operator.test/flux-operator:1";
 const VIEW_IMAGE: &str = "flux-operator.test/view:1";
 /// An image with a real Flux.
 const FLUX_IMAGE: &str = "flux-operator.test/flux:1";
-/// A view image with a real Flux, and an image with what else that needs.
+/// A view image with a real Flux, and an image with everything else that it needs.
 pub const REAL_VIEW: ViewImages =
     ViewImages { view: "flux-operator.test/real-view:1", runner: "flux-operator.test/base:1" };
 
@@ -63,8 +63,8 @@ pub fn import_operator() -> Result<()> {
 
 /// Changes a manifest to use the Flux in the test images, unless it specifies where Flux is.
 pub fn with_flux(manifest: &mut Value) {
-    let said = &manifest["spec"]["flux"]["container"];
-    if said["image"].is_string() || said["disable"].is_boolean() {
+    let container = &manifest["spec"]["flux"]["container"];
+    if container["image"].is_string() || container["disable"].is_boolean() {
         return;
     }
     let real = flux_root().is_some();
@@ -96,9 +96,9 @@ pub fn import_view_to(testbed: &Testbed, root: &Path) -> Result<()> {
 }
 
 /// Imports an image with the real Flux, and a program of this machine at `place`, into the testbed.
-pub fn with_program(program: &Path, place: &str) -> Result<&'static str> {
+pub fn with_program(program: &Path, path: &str) -> Result<&'static str> {
     let root = flux_root().context("FLUX_ROOT is not set")?;
-    let image = real_flux(PROGRAM_IMAGE, &root)?.file(program, place, 0o755);
+    let image = real_flux(PROGRAM_IMAGE, &root)?.file(program, path, 0o755);
     import_image(&testbed()?, with_libraries(image, &[program.to_owned()])?)?;
     Ok(PROGRAM_IMAGE)
 }
@@ -167,13 +167,12 @@ fn runner_base(root: &Path) -> Result<Image> {
 /// The path of our Flux in a view.
 const SOFTWARE: &str = "/opt/software/flux";
 
-/// A statically linked program, built by `make static`. It is searched in the directories of
-/// `STATIC_PROGRAMS`, which are separated as in `PATH`; without the variable, in Cargo's target
-/// directory.
+/// A statically linked program, built by `make static`. It is searched for in the directories of
+/// `STATIC_PROGRAMS`, separated as in `PATH`, or in Cargo's target directory if that is not set.
 pub fn static_program(name: &str) -> Result<PathBuf> {
     let target = || {
-        let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, PathBuf::from)
+        let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from)
     };
     let folders: Vec<PathBuf> = match std::env::var_os("STATIC_PROGRAMS") {
         Some(folders) => std::env::split_paths(&folders).collect(),
@@ -223,13 +222,13 @@ fn with_libraries(mut image: Image, programs: &[PathBuf]) -> Result<Image> {
 /// Files below a directory that may link libraries: programs and shared objects.
 fn linked_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut waiting = vec![folder.to_owned()];
-    while let Some(folder) = waiting.pop() {
+    let mut to_visit = vec![folder.to_owned()];
+    while let Some(folder) = to_visit.pop() {
         for entry in std::fs::read_dir(&folder)? {
             let entry = entry?;
             let kind = entry.file_type()?;
             if kind.is_dir() {
-                waiting.push(entry.path());
+                to_visit.push(entry.path());
             } else if kind.is_file() && is_linked(&entry.path())? {
                 found.push(entry.path());
             }

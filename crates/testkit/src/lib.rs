@@ -51,8 +51,8 @@ pub fn smallest_of(kind: &str, name: &str) -> Value {
     object
 }
 
-/// Changes `target` by a JSON merge patch (RFC 7386): maps are merged, null
-/// removes, everything else replaces.
+/// Changes `target` by a JSON merge patch (RFC 7386): maps are merged, null removes a field, and
+/// everything else replaces it.
 pub fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = patch.clone();

@@ -7,13 +7,13 @@ use flux_operator_testkit::corpus;
 #[test]
 fn invalid_manifests_are_refused_with_their_field() {
     let cases = bad::refused_by_schema().into_iter().chain(bad::refused_beyond_schema());
-    for InvalidManifest { name, field, message: says, manifest: value } in cases {
+    for InvalidManifest { name, field, message, manifest: value } in cases {
         let document = manifest::Document { number: 1, value };
         let problems: Vec<String> =
             validate::check_document(&document).iter().map(ToString::to_string).collect();
         let problems = problems.join("\n");
         assert!(problems.contains(&field), "{name}: {problems:?}");
-        assert!(problems.contains(says.as_deref().unwrap_or_default()), "{name}: {problems:?}");
+        assert!(problems.contains(message.as_deref().unwrap_or_default()), "{name}: {problems:?}");
     }
 }
 
@@ -25,7 +25,7 @@ fn q35_our_own_examples_are_valid() {
     let files = [folder, &inner].map(|folder| std::fs::read_dir(folder).unwrap());
     for file in files.into_iter().flatten() {
         let file = file.unwrap().path();
-        if file.extension().is_none_or(|termination| termination != "yaml") {
+        if file.extension().is_none_or(|extension| extension != "yaml") {
             continue;
         }
         let manifest = manifest::read(&std::fs::read(&file).unwrap()).unwrap();
@@ -59,7 +59,7 @@ fn manifests_in_the_documentation_are_valid() {
 
 #[test]
 fn the_corpus_is_valid() {
-    for example in corpus::examples() {
+    for example in corpus::manifests() {
         let manifest = manifest::read(example.text.as_bytes()).unwrap();
         for document in &manifest.documents {
             assert_eq!(validate::check_document(document), Vec::new(), "{}", example.name);

@@ -2,7 +2,7 @@
 //!
 //! The operator (in pods) or the local runner (in processes) gives every agent
 //! of a cluster the same [`BootPlan`]; each agent finds its own part by its
-//! index. An agent returns an exit code and an [`Termination`], and, where there is
+//! index. An agent returns an exit code and a [`Termination`], and, where there is
 //! an operator, sends it [`Report`]s that are [`seal`]ed with the cluster's key.
 //!
 //! This crate is the contract between two programs that are built separately:

@@ -44,7 +44,7 @@ pub mod command {
     pub const SIDECAR: &str = "sidecar";
     /// Copies the program.
     pub const COPY: &str = "copy";
-    /// Copies the view of Flux.
+    /// Copies the Flux view.
     pub const COPY_VIEW: &str = "copy-view";
 }
 
@@ -62,8 +62,8 @@ pub mod option {
     pub const INDEX: &str = "--index";
     /// The `flux` to use.
     pub const FLUX: &str = "--flux";
-    /// The file to write the [`Ending`](crate::Ending) to.
-    pub const ENDING: &str = "--ending";
+    /// The file to write the [`Termination`](crate::Termination) to.
+    pub const TERMINATION: &str = "--ending";
     /// The file to write a line to when the program starts.
     pub const READY: &str = "--ready";
     /// Stop at the end of standard input.

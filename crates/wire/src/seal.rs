@@ -47,7 +47,7 @@ pub enum Message<'a> {
         /// Its body.
         body: &'a [u8],
     },
-    /// Without a direction: where there is only one, and for agents of the first build.
+    /// Without a direction: where messages go only one way, and for agents of the first build.
     Plain(&'a [u8]),
 }
 

@@ -188,7 +188,7 @@ mod tests {
             .file(Path::new("/bin/sh"), "/usr/bin/program", 0o755)
             .link("program", "/usr/bin/alias")
             .link("/usr/bin/program", "/init")
-            .folder("/tmp", 0o1777)
+            .directory("/tmp", 0o1777)
             .entrypoint(["/init"])
             .user("1000")
     }

@@ -74,7 +74,7 @@ pub async fn delete_cluster_scoped(client: &Client, objects: &[Value]) -> Result
 }
 
 fn dynamic(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
-    let types = object.types.as_ref().context("an object has a kind")?;
+    let types = object.types.as_ref().context("an object has no kind")?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
     Ok(match object.namespace() {
         Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),

@@ -23,7 +23,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Installs an operator for the stage's namespace only, because other tests have operators of
+    /// Installs an operator for the test's namespace only, because other tests have operators of
     /// their own, and waits until its pods are ready.
     pub async fn namespaced(stage: &TestNamespace, replicas: u16) -> Result<Installation> {
         Installation::start(stage, Some(stage.namespace.clone()), replicas).await

@@ -60,9 +60,9 @@ impl Drop for RunningOperator {
 pub async fn with_operator<T>(
     test: impl AsyncFnOnce(&mut TestNamespace) -> Result<T>,
 ) -> Result<T> {
-    without_operator(async |stage| {
-        stage.start_operator().await?;
-        test(stage).await
+    without_operator(async |namespace| {
+        namespace.start_operator().await?;
+        test(namespace).await
     })
     .await
 }
@@ -193,7 +193,7 @@ impl TestNamespace {
             self.wait_for_condition(name, kind, |condition| condition.reason == reason).await;
         let found = found
             .with_context(|| format!("{name} never had reason {reason} of {}", kind.as_str()))?;
-        Ok(condition(&found, kind).context("it was just there")?.clone())
+        Ok(condition(&found, kind).context("the condition is missing")?.clone())
     }
 
     async fn wait_for_condition(

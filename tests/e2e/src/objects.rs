@@ -54,7 +54,7 @@ impl TestNamespace {
     /// Waits until an object is deleted.
     pub async fn wait_until_deleted<K: NamespacedKind>(&self, name: &str) -> Result<()> {
         let deleted = await_condition(self.api::<K>(), name, |object: Option<&K>| object.is_none());
-        with_timeout(deleted).await.with_context(|| format!("{name} is still there"))??;
+        with_timeout(deleted).await.with_context(|| format!("{name} still exists"))??;
         Ok(())
     }
 

@@ -30,7 +30,7 @@ pub struct PluginOutput {
 }
 
 impl Plugin {
-    /// The plugin for a stage.
+    /// The plugin for a test namespace.
     pub fn new(stage: &TestNamespace) -> Result<Plugin> {
         let folder = tempfile::tempdir()?;
         std::os::unix::fs::symlink(program()?, folder.path().join("kubectl-minicluster"))?;
@@ -56,7 +56,7 @@ impl Plugin {
     pub async fn run_with_input(&self, words: &[&str], input: &str) -> Result<PluginOutput> {
         let mut command = self.command(words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut stdin = child.stdin.take().context("it was piped")?;
+        let mut stdin = child.stdin.take().context("the plugin has no standard input")?;
         stdin.write_all(input.as_bytes()).await?;
         drop(stdin);
         Ok(plugin_output(with_timeout(child.wait_with_output()).await??))

@@ -112,10 +112,10 @@ impl Proxy {
     }
 
     /// Injects a fault from now on, and starts counting writes.
-    pub fn inject(&self, trouble: Fault) {
+    pub fn inject(&self, fault: Fault) {
         self.traffic.send_modify(|traffic| {
             traffic.writes = 0;
-            traffic.fault = trouble;
+            traffic.fault = fault;
         });
     }
 
@@ -191,13 +191,13 @@ enum ResponseAction {
     DropAndCut,
 }
 
-async fn handle(State(between): State<Arc<ProxyState>>, request: Request) -> Response {
-    if between.traffic.borrow().is_cut {
+async fn handle(State(state): State<Arc<ProxyState>>, request: Request) -> Response {
+    if state.traffic.borrow().is_cut {
         return std::future::pending().await;
     }
-    let (answer, late) = (between.record(&request), between.delay_of(&request));
+    let (answer, late) = (state.record(&request), state.delay_of(&request));
     // In a separate task, because a sent request is executed even if the sender is cancelled.
-    let forwarding = between.clone();
+    let forwarding = state.clone();
     let forwarded = tokio::spawn(async move { forwarding.forward(request, late).await });
     let forwarded = match forwarded.await.map_err(anyhow::Error::from).flatten() {
         Ok(response) => response,
@@ -207,7 +207,7 @@ async fn handle(State(between): State<Arc<ProxyState>>, request: Request) -> Res
         ResponseAction::Deliver => forwarded,
         ResponseAction::Drop => StatusCode::GATEWAY_TIMEOUT.into_response(),
         ResponseAction::DropAndCut => {
-            between.traffic.send_modify(|traffic| traffic.is_cut = true);
+            state.traffic.send_modify(|traffic| traffic.is_cut = true);
             std::future::pending().await
         }
     }
@@ -216,7 +216,7 @@ async fn handle(State(between): State<Arc<ProxyState>>, request: Request) -> Res
 impl ProxyState {
     fn record(&self, request: &Request) -> ResponseAction {
         let query = request.uri().query().unwrap_or_default();
-        let mut answer = ResponseAction::Deliver;
+        let mut action = ResponseAction::Deliver;
         self.traffic.send_if_modified(|traffic| {
             if is_watch(query) {
                 traffic.watches += 1;
@@ -231,7 +231,7 @@ impl ProxyState {
                 return true;
             }
             traffic.writes += 1;
-            answer = match &traffic.fault {
+            action = match &traffic.fault {
                 Fault::CutAfter(last) if traffic.writes >= *last => ResponseAction::DropAndCut,
                 Fault::Lossy if traffic.writes % 2 == 1 => ResponseAction::Drop,
                 Fault::None
@@ -242,7 +242,7 @@ impl ProxyState {
             };
             true
         });
-        answer
+        action
     }
 
     /// How long to delay a request.
@@ -283,7 +283,7 @@ impl ProxyState {
 
     /// Forwards a request to the API server. The response is streamed, because a watch does not
     /// end.
-    async fn forward(&self, request: Request, late: Duration) -> Result<Response> {
+    async fn forward(&self, request: Request, delay: Duration) -> Result<Response> {
         let silenced = self.traffic.borrow().stalls;
         let (head, body) = request.into_parts();
         let is_watch = is_watch(head.uri.query().unwrap_or_default());
@@ -297,19 +297,19 @@ impl ProxyState {
             }
         }
         let body = to_bytes(body, usize::MAX).await?;
-        tokio::time::sleep(late).await;
+        tokio::time::sleep(delay).await;
         if write.is_some() {
             self.change_concurrently(&target).await?;
         }
         let lease = is_lease(&target).then(|| is_released(&body));
         let request = request.body(kube::client::Body::from(body))?;
         let (head, body) = self.client.send(request).await?.into_parts();
-        let landed = write.and_then(|method| match lease {
+        let executed = write.and_then(|method| match lease {
             None => Some(format!("{method} {target}")),
             Some(true) => Some(RELEASED.to_owned()),
             Some(false) => None,
         });
-        if let Some(landed) = landed {
+        if let Some(landed) = executed {
             self.traffic.send_modify(|traffic| traffic.executed.push(landed));
         }
         let mut response = Response::builder().status(head.status);
@@ -319,8 +319,8 @@ impl ProxyState {
         if !is_watch {
             return Ok(response.body(Body::new(body))?);
         }
-        let shown = (Body::new(body).into_data_stream(), self.traffic.subscribe());
-        let shown = stream::unfold(shown, move |(mut shown, mut traffic)| async move {
+        let events = (Body::new(body).into_data_stream(), self.traffic.subscribe());
+        let shown = stream::unfold(events, move |(mut shown, mut traffic)| async move {
             let is_silenced =
                 async { traffic.wait_for(|traffic| traffic.stalls > silenced).await.map(drop) };
             let next = tokio::select! {

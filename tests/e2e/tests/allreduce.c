@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 /* MPI_Finalize of MPICH before 4.2 may hang over TCP: a process that flushes waits for another
- * to answer, which waits in PMI and answers nobody (pmodels/mpich#6596). */
+ * to answer, which waits in PMI and does not answer (pmodels/mpich#6596). */
 __attribute__((unused)) static void leave(int signal)
 {
     (void)signal;

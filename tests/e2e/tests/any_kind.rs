@@ -242,12 +242,13 @@ async fn with_greetings(test: impl AsyncFnOnce(&GreetingNamespace) -> Result<()>
     let crd = crd()?;
     let forced = PatchParams::apply("flux-operator-tests").force();
     crds.patch(&crd.name_any(), &forced, &Patch::Apply(&crd)).await?;
-    let is_there = conditions::is_crd_established();
-    with_timeout(await_condition(crds, &crd.name_any(), is_there)).await??;
+    let is_established = conditions::is_crd_established();
+    with_timeout(await_condition(crds, &crd.name_any(), is_established)).await??;
     in_namespace(&client, async |namespace| {
-        let place = GreetingNamespace { client: client.clone(), namespace: namespace.to_owned() };
-        test(&place).await?;
-        place.remove_finalizers().await
+        let greetings =
+            GreetingNamespace { client: client.clone(), namespace: namespace.to_owned() };
+        test(&greetings).await?;
+        greetings.remove_finalizers().await
     })
     .await
 }
@@ -283,7 +284,7 @@ impl GreetingNamespace {
         };
         let found = with_timeout(await_condition(greetings, name, is_found)).await;
         let found = found.with_context(|| format!("{name} never had the status"))??;
-        Ok(found.context("it is gone")?.data["status"].clone())
+        Ok(found.context("it was deleted")?.data["status"].clone())
     }
 
     async fn maps(&self, name: &str) -> Result<usize> {
@@ -371,7 +372,7 @@ async fn a_concurrent_change_is_kept_and_the_status_is_written_again() -> Result
         ensure!(busy.annotations()["by"] == "another", "it was overwritten");
         proxy.wait_until_idle().await?;
         let statuses = proxy.requests().into_iter().filter(|it| it.ends_with("busy/status"));
-        ensure!(statuses.count() == 3, "one each, and one again: {:?}", proxy.requests());
+        ensure!(statuses.count() == 3, "one write each, one retry: {:?}", proxy.requests());
         drop(running);
         Ok(())
     })
@@ -385,12 +386,12 @@ async fn a_panic_affects_only_its_object_and_is_reported_in_its_status() -> Resu
         let mut running = place.run(place.client.clone());
         let status =
             place.wait_for_status("unlucky", |status| status["conditions"][0].is_object()).await?;
-        let reported = &status["conditions"][0];
+        let condition = &status["conditions"][0];
         ensure!(
-            reported["status"] == "False" && reported["reason"] == "OperatorError",
-            "{reported}"
+            condition["status"] == "False" && condition["reason"] == "OperatorError",
+            "{condition}"
         );
-        ensure!(reported["message"].to_string().contains("thirteen is too many"), "{reported}");
+        ensure!(condition["message"].to_string().contains("thirteen is too many"), "{condition}");
         place.create("lucky", &json!(1)).await?;
         place.wait_for_status("lucky", is_accepted).await?;
         ensure!(running.try_join_next().is_none(), "the process exited");
@@ -460,8 +461,8 @@ async fn a_new_leader_takes_over() -> Result<()> {
         );
         next.spawn(waits);
         ensure!(stop.send(()).is_ok());
-        let finished = with_timeout(running.join_next()).await?;
-        finished.context("it ran")???;
+        let exited = with_timeout(running.join_next()).await?;
+        exited.context("the first replica was not running")???;
         ensure!(
             first.executed_writes().last().is_some_and(|last| last == RELEASED),
             "{:?}",

@@ -12,10 +12,10 @@ async fn a_flux_without_archive_support_reports_it_and_runs_the_command() -> Res
     with_operator(async |stage| {
         // The node is this machine.
         let folder = NodeDirectory::new(&stage.namespace)?;
-        let said = run(stage, &folder.0, "first", "flux run --job-name=remembered true").await?;
-        let keeps = flux_root().is_some();
-        assert_eq!(said.contains("fluxlet does not support archives"), !keeps, "{said}");
-        assert_eq!(folder.0.join("state.tgz").is_file(), keeps, "{said}");
+        let log = run(stage, &folder.0, "first", "flux run --job-name=remembered true").await?;
+        let has_archives = flux_root().is_some();
+        assert_eq!(log.contains("fluxlet does not support archives"), !has_archives, "{log}");
+        assert_eq!(folder.0.join("state.tgz").is_file(), has_archives, "{log}");
         Ok(())
     })
     .await

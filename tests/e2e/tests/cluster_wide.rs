@@ -18,13 +18,13 @@ async fn q18_q20_q22_a_queue_for_other_namespaces_with_quota_from_nodes_and_prio
 -> Result<()> {
     without_operator(async |stage| {
         let install = Installation::cluster_wide(stage).await?;
-        let outcome = serves(stage, &install.settings.namespace).await;
+        let outcome = check_shared_queue(stage, &install.settings.namespace).await;
         install.uninstall(outcome).await
     })
     .await
 }
 
-async fn serves(stage: &TestNamespace, home: &str) -> Result<()> {
+async fn check_shared_queue(stage: &TestNamespace, home: &str) -> Result<()> {
     let setups: Api<FluxSetup> = Api::namespaced(stage.client.clone(), home);
     let setup = serde_json::from_value(json!({
         "apiVersion": "flux-framework.org/v1alpha2", "kind": "FluxSetup",

@@ -129,11 +129,11 @@ async fn a_finished_cluster_is_cleaned_up() -> Result<()> {
 
 /// Runs the scenario without faults, and then with a crash of the operator after each write.
 async fn assert_survives_crashes(scenario: Scenario) -> Result<()> {
-    let peaceful = run(&scenario, Fault::None, None).await?;
-    ensure!(peaceful.writes > 0, "the operator has written nothing");
-    let troubles = (1..=peaceful.writes).map(Fault::CutAfter).chain([Fault::Lossy]);
+    let undisturbed = run(&scenario, Fault::None, None).await?;
+    ensure!(undisturbed.writes > 0, "the operator has written nothing");
+    let troubles = (1..=undisturbed.writes).map(Fault::CutAfter).chain([Fault::Lossy]);
     let runs = join_all(troubles.map(async |trouble| {
-        let outcome = run(&scenario, trouble.clone(), Some(&peaceful.picture)).await;
+        let outcome = run(&scenario, trouble.clone(), Some(&undisturbed.snapshot)).await;
         (trouble, outcome)
     }))
     .await;
@@ -147,13 +147,13 @@ async fn assert_survives_crashes(scenario: Scenario) -> Result<()> {
     }
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
     // Changes that coincide are written once, so a run may have one write less.
-    ensure!(2 * crashes > peaceful.writes, "{crashes} crashes at {} writes", peaceful.writes);
+    ensure!(2 * crashes > undisturbed.writes, "{crashes} crashes at {} writes", undisturbed.writes);
     Ok(())
 }
 
 /// The result of a run.
 struct RunResult {
-    picture: Value,
+    snapshot: Value,
     writes: usize,
     crashed: bool,
 }
@@ -162,7 +162,7 @@ struct RunResult {
 async fn run(scenario: &Scenario, trouble: Fault, expected: Option<&Value>) -> Result<RunResult> {
     let _permit = AT_ONCE.acquire().await?;
     without_operator(async |stage| {
-        let census = ObjectCounter::start(stage, NAME);
+        let counter = ObjectCounter::start(stage, NAME);
         let mut proxy = Proxy::start(stage.client.clone()).await?;
         stage.start_operator_with(proxy.client()?).await?;
         if scenario.then.is_none() {
@@ -189,12 +189,12 @@ async fn run(scenario: &Scenario, trouble: Fault, expected: Option<&Value>) -> R
                     proxy = Proxy::start(stage.client.clone()).await?;
                     stage.start_operator_with(proxy.client()?).await?;
                 }
-                picture = wait_for_end(scenario, stage, &proxy, &census, expected, crashed) => {
+                picture = wait_for_end(scenario, stage, &proxy, &counter, expected, crashed) => {
                     break picture?;
                 }
             }
         };
-        Ok(RunResult { picture, writes: proxy.writes(), crashed })
+        Ok(RunResult { snapshot: picture, writes: proxy.writes(), crashed })
     })
     .await
 }

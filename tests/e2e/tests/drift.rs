@@ -31,7 +31,7 @@ async fn changes_and_deletions_by_others_are_reverted_while_the_cluster_runs() -
             .await?;
 
         let service: Service = stage.api().get("kept").await?;
-        let right = service.spec.clone().context("a Service has a spec")?.selector;
+        let right = service.spec.clone().context("the Service has no spec")?.selector;
         let elsewhere = json!({ "spec": { "selector": { "job-name": "elsewhere" } } });
         stage.edit::<Service>("kept", elsewhere).await?;
         let selects = move |service: &Service| {

@@ -74,7 +74,7 @@ async fn a_cluster_shrinks_once_the_jobs_on_removed_ranks_have_finished() -> Res
     .await
 }
 
-/// Also with Fluxion, whose `fcfs` policy would fail it at once.
+/// Also with Fluxion, whose `fcfs` policy would fail such a job at once.
 #[tokio::test]
 async fn a_job_larger_than_the_cluster_runs_once_the_cluster_has_grown() -> Result<()> {
     with_operator(async |stage| {
@@ -129,8 +129,8 @@ async fn invalid_sizes_are_refused_or_reported() -> Result<()> {
         assert!(refused.to_string().contains("minSize must be at most size"), "{refused}");
         // Its brokers were configured for two hosts.
         scale(stage, "bounds", 3)?;
-        let held = stage.wait_for_status("bounds", ConditionType::Accepted, "False").await?;
-        let accepted = condition(&held, ConditionType::Accepted).context("no condition")?;
+        let rejected = stage.wait_for_status("bounds", ConditionType::Accepted, "False").await?;
+        let accepted = condition(&rejected, ConditionType::Accepted).context("no condition")?;
         assert_eq!(accepted.reason, "TooLarge");
         scale(stage, "bounds", 2)?;
         stage.wait_for_status("bounds", ConditionType::Accepted, "True").await?;
@@ -196,12 +196,12 @@ async fn wait_for_minicluster(
     stage: &TestNamespace,
     name: &str,
     what: &str,
-    is: impl Fn(&MiniCluster) -> bool,
+    wanted: impl Fn(&MiniCluster) -> bool,
 ) -> Result<()> {
     let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut last = None;
     let found = first_match(watcher(stage.miniclusters(), one).applied_objects(), |minicluster| {
-        let found = is(&minicluster).then_some(());
+        let found = wanted(&minicluster).then_some(());
         last = minicluster.status;
         found
     });

@@ -41,8 +41,8 @@ async fn no_admission_is_executed_after_the_lease_was_released() -> Result<()> {
 
         queue.create_queue(NODES).await?;
         first.wait_for_traffic(|asked, _| admissions(asked) > 0).await?;
-        let finished = leader.stop().await?;
-        ensure!(finished.success(), "it exited with {finished}");
+        let status = leader.stop().await?;
+        ensure!(status.success(), "it exited with {status}");
         // Requests that were sent are executed, even late.
         first.wait_for_traffic(|asked, landed| admissions(asked) == admissions(landed)).await?;
         let landed = first.executed_writes();

@@ -29,21 +29,21 @@ async fn the_keys_are_only_in_the_secret() -> Result<()> {
         let key = line.and_then(|line| line.split('"').nth(1)).context("there is no key")?;
         let report_key = String::from_utf8(data["report.key"].0.clone())?;
 
-        let mut observed = all::<ConfigMap>(stage).await? + &all::<Job>(stage).await?;
-        observed +=
+        let mut searched = all::<ConfigMap>(stage).await? + &all::<Job>(stage).await?;
+        searched +=
             &(all::<Event>(stage).await? + &all::<k8s_openapi::api::core::v1::Pod>(stage).await?);
-        observed += &serde_json::to_string(&stage.miniclusters().get("secret").await?)?;
+        searched += &serde_json::to_string(&stage.miniclusters().get("secret").await?)?;
         for pod in stage.pods("secret").await? {
-            observed += &stage.pod_api().logs(&pod.name_any(), &LogParams::default()).await?;
+            searched += &stage.pod_api().logs(&pod.name_any(), &LogParams::default()).await?;
         }
         let processes =
             "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; true";
         for index in 0..2 {
-            observed += &stage.exec("secret", index, processes).await?;
+            searched += &stage.exec("secret", index, processes).await?;
         }
-        assert!(observed.contains("flux-operator-agent"), "nothing was searched");
-        assert!(!observed.contains(key), "the certificate's key was leaked");
-        assert!(!observed.contains(&report_key), "the report key was leaked");
+        assert!(searched.contains("flux-operator-agent"), "nothing was searched");
+        assert!(!searched.contains(key), "the certificate's key was leaked");
+        assert!(!searched.contains(&report_key), "the report key was leaked");
         Ok(())
     })
     .await

@@ -71,7 +71,7 @@ async fn an_invalid_field_is_named_and_nothing_is_created() -> Result<()> {
         let plugin = Plugin::new(stage)?;
         let file = plugin.folder.path().join("wrong.yaml");
         std::fs::write(&file, manifest("wrong", json!({ "size": 0, "sizes": 1 })).to_string())?;
-        let file = file.to_str().context("a path is text")?;
+        let file = file.to_str().context("the path is not UTF-8")?;
         let ran = plugin.run(&["create", "-f", file]).await?;
         assert_eq!(ran.code, Some(1));
         assert!(ran.errors.contains("wrong.yaml: spec.size: is 0"), "{}", ran.errors);
@@ -165,20 +165,20 @@ async fn the_log_continues_with_the_next_lead_and_an_interrupt_leaves_the_cluste
         });
         let mut create = plugin.command(&["create", "-f", "-"]);
         let mut create = create.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut input = create.stdin.take().context("it was piped")?;
+        let mut input = create.stdin.take().context("the program has no standard input")?;
         input.write_all(manifest("again", spec).to_string().as_bytes()).await?;
         drop(input);
-        let mut lines = BufReader::new(create.stdout.take().context("it was piped")?).lines();
+        let mut lines = BufReader::new(create.stdout.take().context("no standard output")?).lines();
         assert_eq!(with_timeout(lines.next_line()).await??.as_deref(), Some("begun"));
         let lead = stage.pod("again", 0).await?.name_any();
         stage.pod_api().delete(&lead, &DeleteParams::default()).await?;
         assert_eq!(with_timeout(lines.next_line()).await??.as_deref(), Some("begun"));
 
-        let id = create.id().context("it is running")?.to_string();
+        let id = create.id().context("the program has already exited")?.to_string();
         ensure!(Command::new("kill").args(["-INT", &id]).status().await?.success());
-        let finished = with_timeout(create.wait_with_output()).await??;
-        assert_eq!(finished.status.code(), Some(130));
-        assert!(text(&finished.stderr).contains(" delete again`"), "{}", text(&finished.stderr));
+        let output = with_timeout(create.wait_with_output()).await??;
+        assert_eq!(output.status.code(), Some(130));
+        assert!(text(&output.stderr).contains(" delete again`"), "{}", text(&output.stderr));
         let left = stage.miniclusters().get("again").await?;
         assert_eq!(left.metadata.deletion_timestamp, None);
         Ok(())

@@ -30,7 +30,7 @@ async fn the_reason_why_a_pod_does_not_start_is_reported() -> Result<()> {
         let volume =
             json!({ "volumes": { "data": { "path": "/data", "secretName": "no-volume" } } });
         // Name, spec, reason, and text that the message must contain.
-        let troubles = [
+        let cases = [
             ("image", with(json!({ "image": MISSING_IMAGE })), "ErrImagePull", MISSING_IMAGE),
             (
                 "aside",
@@ -53,10 +53,10 @@ async fn the_reason_why_a_pod_does_not_start_is_reported() -> Result<()> {
             ("env", with(secret), "CreateContainerConfigError", "\"no-secret\" not found"),
             ("volume", with(volume), "FailedMount", "\"no-volume\" not found"),
         ];
-        for (name, spec, _, _) in &troubles {
+        for (name, spec, _, _) in &cases {
             stage.create(name, spec.clone()).await?;
         }
-        try_join_all(troubles.iter().map(async |(name, _, reason, named)| {
+        try_join_all(cases.iter().map(async |(name, _, reason, named)| {
             let ready = stage.wait_for_reason(name, ConditionType::Ready, reason).await?;
             assert_eq!(ready.status, "False", "{name}");
             assert!(ready.message.contains(named), "{name}: {}", ready.message);
@@ -64,7 +64,7 @@ async fn the_reason_why_a_pod_does_not_start_is_reported() -> Result<()> {
         }))
         .await?;
         let waits = stage.miniclusters().get("room").await?;
-        let waits = condition(&waits, ConditionType::JobWaitingForResources).context("none")?;
+        let waits = condition(&waits, ConditionType::JobWaitingForResources).context("missing")?;
         assert_eq!((waits.status.as_str(), waits.reason.as_str()), ("True", "Unschedulable"));
         stage.wait_for_event("ErrImagePull").await
     })

@@ -41,10 +41,10 @@ async fn an_unresponsive_node_is_reported_until_it_is_back() -> Result<()> {
 /// The condition of the MiniCluster once Kubernetes considers its node lost.
 async fn wait_until_lost(stage: &TestNamespace, node: &str) -> Result<Condition> {
     wait_for_node_ready(stage, node, false).await?;
-    // A worker may be given up before the lead, and until then the cluster is ready.
+    // A worker may be considered lost before the lead, and until then the cluster is ready.
     let lost = stage.wait_for_status("alone", ConditionType::Ready, "False").await?;
     stage.wait_for_event("NodeLost").await?;
-    Ok(condition(&lost, ConditionType::Ready).context("it was just there")?.clone())
+    Ok(condition(&lost, ConditionType::Ready).context("the condition is missing")?.clone())
 }
 
 /// Waits until Kubernetes considers a node ready, or not ready.

@@ -47,28 +47,28 @@ async fn join(stage: &TestNamespace, index: u32) -> Result<()> {
     let name = format!("cloud-{index}");
     let maps: Api<ConfigMap> = Api::namespaced(stage.client.clone(), &stage.namespace);
     let map = maps.get("lender-entrypoint").await?;
-    let mut plan: Value = serde_json::from_str(&map.data.context("a plan")?["boot.json"])?;
+    let mut plan: Value = serde_json::from_str(&map.data.context("no data")?["boot.json"])?;
     plan["firstRank"] = 2.into();
     let plan = json!({ "metadata": { "name": name }, "data": { "boot.json": plan.to_string() } });
     maps.create(&PostParams::default(), &serde_json::from_value(plan)?).await?;
 
     let worker = stage.pod("lender", 1).await?;
     let job =
-        worker.metadata.labels.as_ref().context("labels")?["batch.kubernetes.io/controller-uid"]
+        worker.metadata.labels.as_ref().context("no labels")?["batch.kubernetes.io/controller-uid"]
             .clone();
-    let mut spec = serde_json::to_value(worker.spec.context("a spec")?)?;
+    let mut spec = serde_json::to_value(worker.spec.context("the pod has no spec")?)?;
     spec["hostname"] = name.clone().into();
     spec["restartPolicy"] = "Never".into();
-    for volume in spec["volumes"].as_array_mut().context("volumes")? {
+    for volume in spec["volumes"].as_array_mut().context("the pod has no volumes")? {
         if volume["configMap"]["name"] == "lender-entrypoint" {
             volume["configMap"]["name"] = name.clone().into();
         }
     }
     // What a Job sets for its pods is set explicitly for this one.
-    let reported = [("JOB_COMPLETION_INDEX", index.to_string()), ("FLUX_OPERATOR_JOB_UID", job)];
-    let variables = spec["containers"][0]["env"].as_array_mut().context("variables")?;
-    variables.retain(|it| reported.iter().all(|(name, _)| it["name"] != *name));
-    variables.extend(reported.map(|(name, value)| json!({ "name": name, "value": value })));
+    let set_by_job = [("JOB_COMPLETION_INDEX", index.to_string()), ("FLUX_OPERATOR_JOB_UID", job)];
+    let variables = spec["containers"][0]["env"].as_array_mut().context("no variables")?;
+    variables.retain(|it| set_by_job.iter().all(|(name, _)| it["name"] != *name));
+    variables.extend(set_by_job.map(|(name, value)| json!({ "name": name, "value": value })));
     let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec }))?;
     stage.pod_api().create(&PostParams::default(), &pod).await?;
     Ok(())

@@ -112,11 +112,11 @@ async fn q19_a_setup_that_replaces_another_takes_over_its_jobs() -> Result<()> {
         let alone = json!({ "quota": { "nodes": "1" }, "replaces": null });
         stage.patch_spec::<FluxSetup>("new", alone).await?;
         // The watch of jobs may be ahead of that of setups.
-        let is_seen = |setup: &FluxSetup| {
+        let is_observed = |setup: &FluxSetup| {
             let observed = setup.status.as_ref().and_then(|status| status.observed_generation);
             observed == setup.metadata.generation
         };
-        stage.wait_for_setup("new", is_seen).await?;
+        stage.wait_for_setup("new", is_observed).await?;
         stage.submit("next", "hostname", json!({})).await?;
         let next = stage.wait_for_job("next", |status| status.reason == "WaitingForQuota").await?;
         assert_eq!(next.admission, None);

@@ -26,8 +26,8 @@ async fn q7_an_unknown_queue_or_an_exceeded_quota_is_reported_at_once() -> Resul
         for (name, reason) in
             [("lost", "UnknownQueue"), ("beyond", "ExceedsMaxQuota"), ("huge", "TooLarge")]
         {
-            let reported = stage.wait_for_job(name, |status| status.reason == reason).await?;
-            assert_eq!(reported.phase, "Waiting");
+            let status = stage.wait_for_job(name, |status| status.reason == reason).await?;
+            assert_eq!(status.phase, "Waiting");
             stage.wait_for_event(reason).await.with_context(|| format!("no Event {reason}"))?;
         }
         stage.submit("good", "hostname", json!({ "size": 2 })).await?;
@@ -51,10 +51,10 @@ async fn q19_only_one_of_two_setups_that_replace_the_same_one_wins() -> Result<(
         stage.create_setup("one", spec.clone()).await?;
         stage.create_setup("two", spec).await?;
         stage.wait_until_deleted::<FluxSetup>("old").await?;
-        let reported = |it: &FluxSetup| active(it).is_some_and(|it| it.status != "Unknown");
+        let has_condition = |it: &FluxSetup| active(it).is_some_and(|it| it.status != "Unknown");
         let mut reasons = Vec::new();
         for name in ["one", "two"] {
-            let setup = stage.wait_for_setup(name, reported).await?;
+            let setup = stage.wait_for_setup(name, has_condition).await?;
             reasons.extend(active(&setup).map(|condition| condition.reason.clone()));
         }
         reasons.sort();

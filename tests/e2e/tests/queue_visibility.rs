@@ -37,9 +37,9 @@ async fn q7_positions_and_reasons_are_visible_to_users_who_may_read_them() -> Re
         apply(&stage.client, &[role, binding]).await?;
 
         let pending = format!("/v1/queues/{namespace}/default/pending");
-        let (status, reported) = get(stage, &pending, Some(&reader)).await?;
-        assert_eq!((status, &reported["total"]), (200, &json!(2)), "{reported}");
-        let order: Vec<&Value> = reported["items"].as_array().into_iter().flatten().collect();
+        let (status, body) = get(stage, &pending, Some(&reader)).await?;
+        assert_eq!((status, &body["total"]), (200, &json!(2)), "{body}");
+        let order: Vec<&Value> = body["items"].as_array().into_iter().flatten().collect();
         assert_eq!((&order[0]["name"], &order[0]["position"]), (&json!("c"), &json!(0)));
         assert_eq!((&order[1]["name"], &order[1]["position"]), (&json!("b"), &json!(1)));
         let (_, part) = get(stage, &format!("{pending}?limit=1&offset=1"), Some(&reader)).await?;
@@ -60,8 +60,8 @@ async fn q7_positions_and_reasons_are_visible_to_users_who_may_read_them() -> Re
         assert_eq!(get(stage, &why, Some(&stranger)).await?.0, 403);
         let (status, none) = get(stage, "/v1/queues", Some(&stranger)).await?;
         assert_eq!((status, &none["items"]), (200, &json!([])));
-        let deleted = format!("/v1/queues/{namespace}/gone/pending");
-        assert_eq!(get(stage, &deleted, Some(&reader)).await?.0, 404);
+        let missing = format!("/v1/queues/{namespace}/gone/pending");
+        assert_eq!(get(stage, &missing, Some(&reader)).await?.0, 404);
 
         let (_, metrics) = get_text(stage, "/metrics", None).await?;
         for line in [
@@ -96,7 +96,7 @@ async fn a_cluster_is_shown_with_its_ranks_and_the_jobs_that_wait_in_it() -> Res
         apply(&stage.client, &[role, binding]).await?;
 
         let path = format!("/v1/namespaces/{namespace}/miniclusters/mc");
-        let shown = until(stage, &path, &reader, |it| it["slots"][0]["online"] == "0").await?;
+        let shown = poll_until(stage, &path, &reader, |it| it["slots"][0]["online"] == "0").await?;
         let slots = |index: usize, field: &str| shown["slots"][index][field].clone();
         assert_eq!((slots(0, "owner"), slots(0, "ranks")), (json!("Job"), json!("0")), "{shown}");
         assert_eq!((slots(1, "pool"), slots(1, "ranks")), (json!("cloud"), json!("1-2")), "{shown}");
@@ -105,7 +105,7 @@ async fn a_cluster_is_shown_with_its_ranks_and_the_jobs_that_wait_in_it() -> Res
         let flux = ". /mnt/flux/flux-view.sh && flux proxy $fluxsocket flux";
         stage.exec("mc", 0, &format!("{flux} submit -N2 hostname")).await?;
         let jobs = format!("{path}/jobs");
-        let listed = until(stage, &jobs, &reader, |it| it["items"][0]["nodes"] == 2).await?;
+        let listed = poll_until(stage, &jobs, &reader, |it| it["items"][0]["nodes"] == 2).await?;
         assert_eq!(listed["listed"], true, "{listed}");
         assert_eq!(get(stage, &jobs, None).await?.0, 401);
         let deleted = format!("/v1/namespaces/{namespace}/miniclusters/gone");
@@ -115,8 +115,8 @@ async fn a_cluster_is_shown_with_its_ranks_and_the_jobs_that_wait_in_it() -> Res
     .await
 }
 
-/// Asks until the answer is as wanted.
-async fn until(
+/// Requests a path until the response satisfies `wanted`.
+async fn poll_until(
     stage: &TestNamespace,
     path: &str,
     token: &str,
@@ -135,7 +135,7 @@ async fn until(
     with_timeout(answers)
         .await
         .and_then(|it| it)
-        .with_context(|| format!("{path}: not as wanted"))?;
+        .with_context(|| format!("{path} never returned what was expected"))?;
     Ok(last)
 }
 
@@ -158,7 +158,7 @@ async fn get(stage: &TestNamespace, path: &str, token: Option<&str>) -> Result<(
 /// Sends one plain request to the operator, and reads until the connection is closed.
 async fn get_text(stage: &TestNamespace, path: &str, token: Option<&str>) -> Result<(u16, String)> {
     let url = stage.report_url()?;
-    let address = url.strip_prefix("http://").context("an address")?;
+    let address = url.strip_prefix("http://").context("the URL is not HTTP")?;
     let mut connection = TcpStream::connect(address).await?;
     let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
     let request = format!("GET {path} HTTP/1.0\r\nHost: operator\r\n{token}\r\n");

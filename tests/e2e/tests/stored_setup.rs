@@ -25,20 +25,20 @@ async fn q19_a_stored_setup_that_replaces_itself_is_kept_reported_and_can_be_del
 
         // A stored object can be changed, and the operator can write its status.
         stage.patch_spec::<FluxSetup>("own", json!({ "patienceSeconds": 7 })).await?;
-        let reported = |setup: &FluxSetup| {
+        let is_reported = |setup: &FluxSetup| {
             let status = setup.status.clone().unwrap_or_default();
             let generation = status.observed_generation == setup.metadata.generation;
             generation && setup.spec.patience_seconds == Some(7) && !status.conditions.is_empty()
         };
-        let own = stage.wait_for_setup("own", reported).await?;
+        let own = stage.wait_for_setup("own", is_reported).await?;
         assert_eq!(own.uid(), stored.uid());
         let active = &own.status.context("no status")?.conditions[0];
         assert_eq!((active.status.as_str(), active.reason.as_str()), ("False", "Conflict"));
         assert!(active.message.contains("it replaces itself"), "{}", active.message);
 
-        let still_there = stage.setups().get("old").await?;
-        assert_eq!(still_there.uid(), old.uid());
-        assert_eq!(still_there.metadata.deletion_timestamp, None);
+        let kept = stage.setups().get("old").await?;
+        assert_eq!(kept.uid(), old.uid());
+        assert_eq!(kept.metadata.deletion_timestamp, None);
         stage.delete_and_wait::<FluxSetup>("own").await?;
         Ok(())
     })
@@ -50,7 +50,7 @@ async fn store(stage: &TestNamespace, spec: Value) -> Result<FluxSetup> {
     let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
     let mut lax = serde_json::to_value(crd::fluxsetup())?;
     let schema = lax.pointer_mut("/spec/versions/0/schema/openAPIV3Schema");
-    let schema = schema.and_then(Value::as_object_mut).context("a schema is a map")?;
+    let schema = schema.and_then(Value::as_object_mut).context("the schema is not a map")?;
     schema.remove("x-kubernetes-validations").context("there is no rule about names")?;
     let parameters = PatchParams::apply("flux-operator-tests").force();
     crds.patch(&FluxSetup::crd().name_any(), &parameters, &Patch::Apply(&lax)).await?;

@@ -106,10 +106,10 @@ async fn store<K: CustomKind>(
     let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
     let mut lax = serde_json::to_value(K::crd())?;
     let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
-    let spec = lax.pointer_mut(schema).context("the schema has a spec")?;
+    let spec = lax.pointer_mut(schema).context("the schema has no spec")?;
     allow(&mut spec["properties"][field]);
     // The validation rules would not allow it either.
-    spec.as_object_mut().context("a schema is a map")?.remove("x-kubernetes-validations");
+    spec.as_object_mut().context("the schema is not a map")?.remove("x-kubernetes-validations");
     let parameters = PatchParams::apply("flux-operator-tests").force();
     crds.patch(&K::crd().name_any(), &parameters, &Patch::Apply(&lax)).await?;
     manifest["spec"][field] = value.clone();
@@ -137,14 +137,14 @@ async fn assert_reported_and_delete<K: CustomKind>(
     [kind, reason, word]: [&str; 3],
 ) -> Result<()> {
     let objects = untyped::<K>(stage);
-    let is_told = |object: Option<&DynamicObject>| {
+    let is_reported = |object: Option<&DynamicObject>| {
         object.and_then(|object| condition(object, kind)).is_some_and(|it| it["status"] == "False")
     };
-    let bad = with_timeout(await_condition(objects.clone(), name, is_told)).await??;
-    let bad = bad.context("it is gone")?;
-    let reported = condition(&bad, kind).context("no condition")?;
-    assert_eq!(reported["reason"], reason);
-    let message = reported["message"].as_str().unwrap_or_default();
+    let bad = with_timeout(await_condition(objects.clone(), name, is_reported)).await??;
+    let bad = bad.context("it was deleted")?;
+    let found = condition(&bad, kind).context("no condition")?;
+    assert_eq!(found["reason"], reason);
+    let message = found["message"].as_str().unwrap_or_default();
     assert!(message.contains(word), "{message}");
     objects.delete(name, &DeleteParams::default()).await?;
     Ok(())

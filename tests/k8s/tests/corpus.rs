@@ -11,7 +11,7 @@ const REFUSED: &[(&str, &str)] = &[];
 
 #[tokio::test]
 async fn the_corpus_is_accepted_by_strict_decoding_and_offline() -> Result<()> {
-    let examples = corpus::examples();
+    let examples = corpus::manifests();
     let client = client().await?;
     install_crds(&client).await?;
     let mut wrong = Vec::new();

@@ -15,9 +15,9 @@ use tempfile::TempDir;
 #[tokio::test]
 async fn apply_failed_is_waited_for_and_not_ours_is_not() -> Result<()> {
     let refused = ["ApplyFailed", "NotOurs"].map(|reason| ("Accepted", reason));
-    let reported = create("taken", &refused).await?;
-    assert!(reported.contains("error: taken was refused: said of NotOurs"), "{reported}");
-    assert!(reported.contains(&format!("hint: {}", Reason::NotOurs.remedy())), "{reported}");
+    let printed = create("taken", &refused).await?;
+    assert!(printed.contains("error: taken was refused: said of NotOurs"), "{printed}");
+    assert!(printed.contains(&format!("hint: {}", Reason::NotOurs.remedy())), "{printed}");
     Ok(())
 }
 
@@ -62,7 +62,7 @@ async fn create_with(name: &str, flags: &[&str], reasons: &[(&str, &str)]) -> Re
         let api: Api<MiniCluster> = Api::namespaced(client.clone(), namespace);
         let folder = tempfile::tempdir()?;
         let mut plugin = plugin(&folder, namespace, name, flags)?;
-        let errors = plugin.stderr.take().context("it is piped")?;
+        let errors = plugin.stderr.take().context("the plugin has no standard error")?;
         let mut lines = BufReader::new(errors).lines();
         let mut shown = "waiting for the operator".to_owned();
         for (kind, reason) in reasons {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 async fn rendered_objects_are_accepted_by_strict_decoding() -> Result<()> {
     let client = client().await?;
     let mut manifests = vec![wide()];
-    for example in corpus::examples() {
+    for example in corpus::manifests() {
         let documents = manifest::read(example.text.as_bytes())?.documents;
         manifests.extend(documents.into_iter().map(|document| document.value));
     }
@@ -107,7 +107,7 @@ fn is_not_yet_supported(minicluster: &MiniCluster) -> bool {
     refusal.is_some_and(|refusal| refusal.reason == RefusalReason::NotYetSupported)
 }
 
-fn render<T>(minicluster: MiniCluster, look: impl FnOnce(&Rendering<'_>) -> T) -> Result<T> {
+fn render<T>(minicluster: MiniCluster, with: impl FnOnce(&Rendering<'_>) -> T) -> Result<T> {
     let valid = Valid::check(minicluster).map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
     let cluster = Cluster::of(&valid)?;
     let settings = Settings {
@@ -116,7 +116,7 @@ fn render<T>(minicluster: MiniCluster, look: impl FnOnce(&Rendering<'_>) -> T) -
         delivery: flux_operator_plan::kubernetes::DeliveryMethod::ImageVolume,
         report_url: None,
     };
-    Ok(look(&Rendering { minicluster: &valid, cluster: &cluster, settings: &settings }))
+    Ok(with(&Rendering { minicluster: &valid, cluster: &cluster, settings: &settings }))
 }
 
 /// Asks the API server to create an object, without storing it.

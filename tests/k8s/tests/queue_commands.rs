@@ -18,15 +18,15 @@ use tempfile::TempDir;
 
 #[tokio::test]
 async fn q33_queue_and_why_show_positions_and_missing_resources() -> Result<()> {
-    with_queue(async |stage| {
-        let namespace = &stage.namespace;
-        let listed = stage.run(&["queue"])?;
+    with_queue(async |queue| {
+        let namespace = &queue.namespace;
+        let listed = queue.run(&["queue"])?;
         assert_eq!(listed.code, Some(0), "{}", listed.errors);
         let rows: Vec<Vec<&str>> =
             listed.output.lines().map(|line| line.split_whitespace().collect()).collect();
-        let queue =
+        let row =
             [namespace.as_str(), "main", "BestEffortFIFO", "2/4", "nodes", "2", "1", "Active"];
-        assert_eq!(rows[1], queue, "{}", listed.output);
+        assert_eq!(rows[1], row, "{}", listed.output);
         let (main, wide) = (format!("{namespace}/main"), "WaitingForQuota");
         assert_eq!(
             rows[4][..7],
@@ -36,7 +36,7 @@ async fn q33_queue_and_why_show_positions_and_missing_resources() -> Result<()> 
         );
         assert_eq!(rows[5][..3], ["1", namespace, "larger"], "{}", listed.output);
 
-        let why = stage.run(&["why", "larger"])?.output;
+        let why = queue.run(&["why", "larger"])?.output;
         for words in [
             ": Waiting\n",
             "asks for  4 nodes",
@@ -46,11 +46,11 @@ async fn q33_queue_and_why_show_positions_and_missing_resources() -> Result<()> 
         ] {
             assert!(why.contains(words), "{words}: {why}");
         }
-        let why = stage.run(&["why", "runs"])?.output;
+        let why = queue.run(&["why", "runs"])?.output;
         assert!(why.contains(&format!("{main} granted 2 nodes at ")), "{why}");
-        let report: Value = serde_json::from_str(&stage.run(&["queue", "-o", "json"])?.output)?;
+        let report: Value = serde_json::from_str(&queue.run(&["queue", "-o", "json"])?.output)?;
         assert_eq!(report["pending"][0]["name"], "large");
-        let missing = stage.run(&["queue", "mian"])?;
+        let missing = queue.run(&["queue", "mian"])?;
         assert!(missing.errors.contains("hint: did you mean \"main\"?"), "{}", missing.errors);
         Ok(())
     })
@@ -83,7 +83,7 @@ async fn q33_queues_and_jobs_are_stopped_and_resumed() -> Result<()> {
     with_queue(async |stage| {
         let policy =
             async || anyhow::Ok(stage.api::<FluxSetup>().get("main").await?.spec.stop_policy);
-        for (words, expected, said) in [
+        for (words, expected, message) in [
             (&["stop", "main"][..], StopPolicy::Hold, " stopped: "),
             (&["stop", "main"], StopPolicy::Hold, " unchanged: "),
             (&["stop", "fs/main", "--drain"], StopPolicy::HoldAndDrain, " stopped: "),
@@ -92,7 +92,7 @@ async fn q33_queues_and_jobs_are_stopped_and_resumed() -> Result<()> {
         ] {
             let ran = stage.run(words)?;
             assert_eq!((ran.code, policy().await?), (Some(0), expected), "{}", ran.errors);
-            assert!(ran.output.contains(said), "{words:?}: {}", ran.output);
+            assert!(ran.output.contains(message), "{words:?}: {}", ran.output);
         }
         let suspended =
             async || anyhow::Ok(stage.api::<FluxJob>().get("large").await?.spec.suspend);
@@ -107,8 +107,8 @@ async fn q33_queues_and_jobs_are_stopped_and_resumed() -> Result<()> {
         let both = stage.run(&["stop", "main"])?;
         assert_eq!(both.code, Some(1));
         assert!(both.errors.contains("hint: write fs/main or fj/main"), "{}", both.errors);
-        let nobody = stage.run(&["stop", "lage"])?;
-        assert!(nobody.errors.contains("did you mean \"large\""), "{}", nobody.errors);
+        let unknown = stage.run(&["stop", "lage"])?;
+        assert!(unknown.errors.contains("did you mean \"large\""), "{}", unknown.errors);
         Ok(())
     })
     .await
@@ -249,7 +249,7 @@ impl QueueNamespace {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        child.stdin.take().context("it was piped")?.write_all(input.as_bytes())?;
+        child.stdin.take().context("no standard input")?.write_all(input.as_bytes())?;
         let output = child.wait_with_output()?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (code, errors) = (output.status.code(), text(&output.stderr));

@@ -28,10 +28,10 @@ async fn server_and_offline_check_name_the_field_of_every_invalid_manifest() -> 
             validate::check_schema_and_rules(&manifest).iter().map(ToString::to_string).collect();
         let offline = offline.join("\n");
         let server = refusal(&client, &manifest).await?.unwrap_or_default();
-        for (who, answer) in [("server", &server), ("offline", &offline)] {
+        for (source, answer) in [("server", &server), ("offline", &offline)] {
             let expected = message.as_deref().unwrap_or_default();
             if !answer.contains(&field) || !answer.contains(expected) {
-                wrong.push(format!("{name}: the {who} message is {answer:?}"));
+                wrong.push(format!("{name}: the {source} message is {answer:?}"));
             }
         }
     }
@@ -45,9 +45,9 @@ async fn every_cel_rule_has_an_invalid_manifest() -> Result<()> {
     crd::all().iter().for_each(|crd| collect_rules(&crd::schema(crd), &mut messages));
     let said: Vec<String> =
         bad::refused_by_schema().into_iter().filter_map(|bad| bad.message).collect();
-    let untried: Vec<&String> =
+    let untested: Vec<&String> =
         messages.iter().filter(|message| !said.iter().any(|says| message.contains(says))).collect();
-    assert!(untried.is_empty(), "rules without an invalid manifest: {untried:#?}");
+    assert!(untested.is_empty(), "rules without an invalid manifest: {untested:#?}");
     assert!(messages.len() > 20, "only {} rules found", messages.len());
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Resolves names without the C library: a statically linked program must not
-//! load its name service modules.
+//! load the library's name service modules.
 //!
 //! It does only what the C library does for names in a pod: `/etc/hosts` first,
 //! then the servers of `/etc/resolv.conf` over UDP, with its search domains. A

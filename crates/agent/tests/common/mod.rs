@@ -246,7 +246,7 @@ impl Agent {
             }
         }
         self.child.wait().unwrap();
-        eventually("all processes are gone", || self.processes().is_empty());
+        eventually("all processes have exited", || self.processes().is_empty());
     }
 
     /// Its termination message.
@@ -278,10 +278,10 @@ impl Agent {
     }
 
     /// The descendant of the agent whose command line contains this text.
-    pub fn find(&self, words: &str) -> Option<Pid> {
+    pub fn find(&self, text: &str) -> Option<Pid> {
         self.processes().into_iter().find(|process| {
             let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
+            String::from_utf8_lossy(&line).replace('\0', " ").contains(text)
         })
     }
 
@@ -316,7 +316,7 @@ impl Drop for Agent {
     }
 }
 
-/// Waits until `happened`.
+/// Waits until `happened` returns true.
 pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !happened() {

@@ -78,6 +78,11 @@ impl FakeOperator {
         self.state.lock().unwrap().forges = true;
     }
 
+    /// From now on replies are genuine again.
+    pub fn stop_forging(&self) {
+        self.state.lock().unwrap().forges = false;
+    }
+
     /// The lead's reports.
     pub fn reports(&self) -> Vec<InstanceState> {
         self.state.lock().unwrap().reports.clone()
@@ -155,8 +160,8 @@ impl FakeOperator {
         let mut state = self.state.lock().unwrap();
         state.issued += 1;
         let drain = Work::Drain(Drain { ranks: "0".parse().unwrap(), since: String::new() });
-        let orders = Reply { work: vec![drain], ..Reply::default() };
-        let body = serde_json::to_vec(&orders).ok()?;
+        let reply = Reply { work: vec![drain], ..Reply::default() };
+        let body = serde_json::to_vec(&reply).ok()?;
         let answer = Message::Answer { status: 200, body: &body };
         let seal = |exchange, message| report_key().seal(exchange, message);
         match state.issued % 6 {

@@ -1,4 +1,4 @@
-//! FluxJob: a MiniCluster that waits for quota in a queue.
+//! FluxJob: a command that runs on its own MiniCluster once a queue has granted quota.
 
 mod spec;
 mod status;

@@ -126,8 +126,8 @@ pub struct FluxJobSpec {
     #[schemars(length(max = 253))]
     pub priority_class_name: String,
 
-    /// Longest time in seconds that the job may run after it was admitted. With it the
-    /// job can be backfilled. Unset or 0: no limit.
+    /// Longest time in seconds that the job may run after it was admitted. Only jobs with
+    /// this limit can be backfilled. Unset or 0: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_runtime_seconds: Option<i64>,
@@ -137,12 +137,12 @@ pub struct FluxJobSpec {
     #[serde(default, skip_serializing_if = "is_unset")]
     pub suspend: bool,
 
-    /// Keep the MiniCluster after the command has finished, for its logs. Its pods are
-    /// deleted and its quota is free.
+    /// Keep the MiniCluster after the command has finished, for its logs. Its quota is
+    /// released.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub keep_cluster: bool,
 
-    /// Seconds after the job has finished at which it is deleted. Unset: the setup's
+    /// Delete the job this many seconds after it has finished. Unset: the setup's
     /// retentionSeconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]

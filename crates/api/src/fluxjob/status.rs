@@ -71,8 +71,8 @@ pub struct FluxJobStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Quota that a queue has granted. It is written once, in one request, and counts
-/// as used until the job has finished.
+/// Quota that a queue has granted. It is written in one request, and counts as used until the
+/// job has finished or was evicted.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Admission {
@@ -92,7 +92,8 @@ pub struct Admission {
     #[schemars(schema_with = "time")]
     pub time: Option<Time>,
 
-    /// Why the job is evicted, in one word. The quota counts until its MiniCluster is deleted.
+    /// Why the job is being evicted, in one word. The quota counts until its MiniCluster is
+    /// deleted.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub leaving: String,
 }

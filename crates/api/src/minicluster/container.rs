@@ -29,7 +29,8 @@ use crate::unset::is_unset;
         .field_path(".existingVolumes")
 )]
 pub struct Container {
-    /// Image of the container. Unset: the Go operator's default image.
+    /// Image of the container. Unset: `ghcr.io/rse-ops/accounting:app-latest`, as with the Go
+    /// operator.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 1024))]
     pub image: String,
@@ -40,9 +41,9 @@ pub struct Container {
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// The command, as it would be typed at a shell prompt. Of the runner it is the job; if it
-    /// is empty the cluster stays up. The lines of the runner's command are joined to one,
-    /// unless it is a batch. Of another container it is a script.
+    /// The command, as it would be typed at a shell prompt. The runner's command is the job; if
+    /// it is empty, the cluster stays up. Its lines are joined to one, unless it is a batch. The
+    /// command of any other container is a script.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 131_072))]
     pub command: String,
@@ -81,7 +82,7 @@ pub struct Container {
     #[schemars(extend("maxProperties" = 1024))]
     pub environment: BTreeMap<String, String>,
 
-    /// Environment variables whose value is a key of a Secret.
+    /// Environment variables whose values come from keys of Secrets.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 256))]
     pub secrets: BTreeMap<String, SecretKey>,
@@ -108,7 +109,7 @@ pub struct Container {
     #[serde(default, skip_serializing_if = "is_unset")]
     pub run_flux: bool,
 
-    /// A sidecar that runs the image's own entrypoint, without a start script.
+    /// Run the image's own entrypoint, without a start script. For sidecars only.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub no_wrap_entrypoint: bool,
 
@@ -117,7 +118,7 @@ pub struct Container {
     #[schemars(extend("maxProperties" = 64))]
     pub volumes: BTreeMap<String, Volume>,
 
-    /// Volumes to mount, by name; the name of volumes in v1alpha1.
+    /// Volumes to mount, by name; the old name of volumes, from v1alpha1.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(extend("maxProperties" = 64))]
     pub existing_volumes: BTreeMap<String, Volume>,

@@ -38,7 +38,7 @@ pub struct Flux {
     #[schemars(length(max = 63))]
     pub arch: String,
 
-    /// The command that submits the command. Unset: `flux submit`.
+    /// How the command is submitted. Unset: `flux submit`.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 4096))]
     pub submit_command: String,
@@ -171,7 +171,7 @@ pub struct FluxContainer {
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// Image that contains Flux. Unset: the view for Ubuntu.
+    /// Image that contains Flux. Unset: the Go operator's default, a view for Ubuntu.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 1024))]
     pub image: String,
@@ -216,8 +216,8 @@ pub struct FluxContainer {
 #[serde(rename_all = "camelCase")]
 pub struct Scheduler {
     /// Policy of Fluxion's queue. Unset: fcfs, or easy if maxSize or bursting register
-    /// hosts that may be down. With fcfs, Fluxion fails a job that is larger than the hosts
-    /// that are up; with the other policies the job waits.
+    /// hosts that may be down. With fcfs, Fluxion fails a job that needs more hosts than are
+    /// up; with the other policies the job waits.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub queue_policy: QueuePolicy,
 

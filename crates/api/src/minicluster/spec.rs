@@ -139,7 +139,7 @@ pub struct MiniClusterSpec {
     #[schemars(range(min = 0, max = 100_000))]
     pub min_size: Option<i32>,
 
-    /// Total number of tasks of the command. 0: one per node, given as nodes only.
+    /// Total number of tasks of the command. 0: one per node (`-N` without `-n`).
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 100_000_000))]
     pub tasks: i32,
@@ -182,8 +182,8 @@ pub struct MiniClusterSpec {
     #[serde(default, skip_serializing_if = "is_unset")]
     pub cleanup: bool,
 
-    /// Seconds after the cluster has finished at which the MiniCluster is deleted. 0 deletes
-    /// it at once; unset keeps it.
+    /// Delete the MiniCluster this many seconds after it has finished. 0 deletes it at once;
+    /// unset keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
@@ -221,8 +221,8 @@ pub struct MiniClusterSpec {
     pub suspend: bool,
 
     /// The FluxSetup in whose queue to wait before anything runs: `name` in this namespace
-    /// or in the operator's, or `namespace/name`. A running cluster stops until it is
-    /// admitted. Unset: it does not wait.
+    /// or in the operator's, or `namespace/name`. If it is set while the cluster runs, the
+    /// cluster stops until it is admitted. Unset: it does not wait.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 317), regex(pattern = crate::fluxsetup::QUEUE_NAME_PATTERN))]
     pub queue: String,
@@ -320,7 +320,7 @@ fn one() -> i32 {
     1
 }
 
-/// The Go operator's default: a year less half a day.
+/// The Go operator's default: a year less ten hours.
 fn default_deadline() -> i64 {
     31_500_000
 }

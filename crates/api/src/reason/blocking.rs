@@ -25,8 +25,8 @@ pub fn blocking_condition(conditions: &[Condition]) -> Option<BlockingCondition<
     if is_true(ConditionType::Running) || is_true(ConditionType::JobFinished) {
         return None;
     }
-    let on_the_way = [ConditionType::Accepted, ConditionType::Admitted, ConditionType::Ready];
-    on_the_way.into_iter().find_map(|kind| {
+    let before_running = [ConditionType::Accepted, ConditionType::Admitted, ConditionType::Ready];
+    before_running.into_iter().find_map(|kind| {
         let condition = find(kind).filter(|condition| condition.status == "False")?;
         let reason = AnyReason::read(&condition.reason).known();
         let is_blocked = match (kind, reason) {
@@ -63,9 +63,9 @@ mod tests {
             assert_eq!(accepted.is_some(), reason.needs_user(), "{reason}");
             for kind in ["Admitted", "Ready"] {
                 assert_eq!(blocking_reason(&[[kind, "True", word]]), None, "{reason}");
-                let waits =
+                let blocked =
                     blocking_reason(&[["Accepted", "True", "Accepted"], [kind, "False", word]]);
-                assert_eq!(waits.is_some(), reason.needs_job_owner(), "{reason}");
+                assert_eq!(blocked.is_some(), reason.needs_job_owner(), "{reason}");
             }
         }
     }
@@ -79,10 +79,10 @@ mod tests {
     #[test]
     fn a_job_is_waited_for_while_its_queue_is_what_must_change() {
         let accepted = ["Accepted", "True", "Accepted"];
-        let waits = |reason| blocking_reason(&[accepted, ["Admitted", "False", reason]]);
-        assert_eq!(waits("UnknownQueue"), Some("UnknownQueue".into()));
+        let blocked_by = |reason| blocking_reason(&[accepted, ["Admitted", "False", reason]]);
+        assert_eq!(blocked_by("UnknownQueue"), Some("UnknownQueue".into()));
         for queue in ["Stopped", "Conflict", "Invalid", "NotYetSupported", "WaitingForQuota"] {
-            assert_eq!(waits(queue), None, "{queue}");
+            assert_eq!(blocked_by(queue), None, "{queue}");
         }
     }
 

@@ -58,7 +58,7 @@ reasons! {
         "The manifest is valid, but this version of the operator cannot do what a field asks for.",
         "Remove the field that the message names.";
     Unreadable: NeedsUser, [Manifest, Queue],
-        "The stored object cannot be decoded, so the operator does nothing about it.",
+        "The stored object cannot be decoded, so the operator ignores it.",
         "Apply a manifest that is valid under the installed CRD.";
     TwoQueues: NeedsUser, [Manifest],
         "The manifest names a FluxSetup and a queue of Kueue.",
@@ -79,10 +79,10 @@ reasons! {
         "A field was changed that is fixed once the cluster has started; the cluster keeps the old value.",
         "Change the field back, or delete the object and create it again.";
     TooLarge: NeedsUser, [Manifest, Admission],
-        "The size is above a limit: the hosts the MiniCluster was started with, or the largest job of the FluxSetup.",
+        "The size is above a limit: the number of hosts the MiniCluster was started with, or `maxSize` of the FluxSetup.",
         "Lower the size. To grow a MiniCluster later, set `spec.maxSize` before it starts.";
     NoRoom: NeedsUser, [Manifest, Admission],
-        "The MiniCluster asks for more nodes than its queue has granted, and keeps those it has; or a FluxJob has no quota.",
+        "The MiniCluster asks for more nodes than its queue has granted, and keeps those it has. Or a FluxJob has finished without quota.",
         "Suspend the MiniCluster and resume it, so that it waits for quota for all of its nodes.";
     ApplyFailed: Retried, [Manifest],
         "The API server did not accept a change to an object of the MiniCluster.",
@@ -117,23 +117,23 @@ reasons! {
         "A ResourceQuota of its namespace leaves too little.",
         "Wait for other pods of the namespace to finish, or raise the ResourceQuota.";
     BackingOff: WaitsForQuota, [Admission],
-        "It lost its quota and is kept out of the queue for a while.",
-        "Nothing: it queues again when the time is over.";
+        "It lost its quota and stays out of the queue for a back-off.",
+        "Nothing: it waits in its queue again after the back-off.";
     OverQuota: WaitsForQuota, [Admission],
-        "The quota of its queue was lowered, and its nodes are taken back.",
+        "The quota of its queue was lowered, and its nodes are released.",
         "Nothing: it waits in its queue again. Its command starts from the beginning.";
     QueueStopped: WaitsForQuota, [Admission],
-        "Its queue was stopped and drained, and its nodes are taken back.",
+        "Its queue was stopped and drained, and its nodes are released.",
         "Resume the queue: `kubectl minicluster resume fs/QUEUE`. It then waits for quota again.";
     NotReady: WaitsForQuota, [Admission],
-        "Too few brokers were online within `readyTimeoutSeconds`, and its nodes are taken back.",
+        "Too few brokers were online within `readyTimeoutSeconds`, and its nodes are released.",
         "Nothing: it waits in its queue again. If it repeats, read why its pods did not start, or raise the limit.";
     Changed: WaitsForQuota, [Admission],
         "The FluxJob was changed after it was admitted and now asks for more than it was granted.",
         "Nothing: it keeps its place and waits for quota for what it asks for now.";
     NoQueue: NeedsUser, [Admission],
         "No FluxSetup serves the namespace.",
-        "Create a FluxSetup in the namespace, or let one of the operator's namespace select it.";
+        "Create a FluxSetup in the namespace, or let one in the operator's namespace select it.";
     UnknownQueue: NeedsUser, [Admission],
         "The FluxSetup that `spec.queue` names does not exist.",
         "Name an existing FluxSetup in `spec.queue`, or create it. `kubectl minicluster queue` lists them.";
@@ -182,11 +182,11 @@ reasons! {
         "A ResourceQuota of the namespace is used up, and pods are refused.",
         "Wait for other pods of the namespace to finish, or raise the ResourceQuota.";
     ReadyTimeout: WaitsForCapacity, [Readiness],
-        "Too few brokers were online within `spec.readyTimeoutSeconds`, and the nodes were given back.",
+        "Too few brokers were online within `spec.readyTimeoutSeconds`, and the nodes were released.",
         "Nothing: it tries again after 10 to 30 seconds. If it repeats, raise the limit or lower the size.";
     SchedulingGated: Retried, [Readiness],
         "A scheduling gate of another program keeps a pod from being scheduled.",
-        "Find the program that has set the gate by its name in the pod's `spec.schedulingGates`.";
+        "Find the program that has set the gate: the pod's `spec.schedulingGates` has the gate's name.";
     ErrImagePull: Retried, [Readiness],
         "An image cannot be pulled.",
         "Check the name of the image and `imagePullSecret`. The node tries again.";
@@ -286,7 +286,7 @@ reasons! {
         "Correct what the message names, such as the command or the image.";
     DeadlineExceeded: Final, [Finish],
         "The cluster did not finish within `spec.deadlineSeconds`.",
-        "Raise `spec.deadlineSeconds` (of a FluxJob `spec.maxRuntimeSeconds`), or give the command less to do.";
+        "Raise `spec.deadlineSeconds` (for a FluxJob, `spec.maxRuntimeSeconds`), or give the command less to do.";
     JobFailed: Final, [Finish],
         "The Job failed, and Kubernetes gives no reason.",
         "Read its events: `kubectl describe job NAME`.";
@@ -314,8 +314,8 @@ reasons! {
         "The FluxSetup admits jobs.",
         "Nothing.";
     Stopped: NeedsUser, [Queue, Finish],
-        "The FluxSetup is stopped. Of a MiniCluster: its agent was stopped before the command finished.",
-        "Set `stopPolicy` to None, or run `kubectl minicluster resume fs/QUEUE`. Create a MiniCluster again.";
+        "The FluxSetup is stopped. For a MiniCluster: its agent was stopped before the command finished.",
+        "Set `stopPolicy` to None, or run `kubectl minicluster resume fs/QUEUE`. For a MiniCluster: delete it and create it again.";
     Terminating: NeedsUser, [Queue],
         "The FluxSetup is being deleted and admits no more jobs. It is deleted when no job has quota from it.",
         "Name another FluxSetup in `spec.queue` of jobs that wait.";

@@ -1,6 +1,6 @@
 //! Types and limits of a structural schema, as the API server checks them.
 //!
-//! A structural schema is a small part of JSON Schema (no references, no
+//! A structural schema is a small subset of JSON Schema (no references, no
 //! alternatives but int-or-string), so this check is short, and its messages are
 //! our own, with the path that `kubectl` would show.
 

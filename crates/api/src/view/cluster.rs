@@ -19,7 +19,7 @@ pub struct Cluster {
     pub ready: String,
     /// Brokers online that do not belong to its own Job.
     pub joined: i32,
-    /// Its ranks, grouped by whose brokers they are for.
+    /// Its ranks, grouped by owner.
     pub slots: Vec<SlotRange>,
     /// Number of jobs in its instance; unset before the first report of its lead.
     #[serde(skip_serializing_if = "Option::is_none", default)]

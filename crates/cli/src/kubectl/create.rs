@@ -30,8 +30,8 @@ pub(super) struct Arguments {
     #[command(flatten)]
     flags: Option<manifest::Flags>,
 
-    /// The command and its arguments, passed on unchanged. Without a command the MiniCluster stays
-    /// up.
+    /// The command and its arguments, passed on unchanged. Without a command, the MiniCluster
+    /// stays up.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 
@@ -81,16 +81,16 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
         return Ok(ExitCode::SUCCESS);
     }
     let name = created.name_any();
-    let observed = tokio::select! {
+    let outcome = tokio::select! {
         observed = wait_and_print(&session, &created) => observed.map(Ok),
         code = wait_for_signal() => code.map(Err),
     };
     if arguments.rm {
         delete::request_deletion(&session, &name).await?;
-    } else if !matches!(observed, Ok(Ok(_))) {
+    } else if !matches!(outcome, Ok(Ok(_))) {
         print_still_running(&session, &name);
     }
-    Ok(match observed? {
+    Ok(match outcome? {
         Ok(outcome) => report_outcome(&session, &name, outcome, arguments.rm),
         Err(code) => ExitCode::from(code),
     })
@@ -107,14 +107,14 @@ async fn wait_and_print(session: &Session, created: &MiniCluster) -> Result<Clus
     };
     let mut progress = Progress::of(&name);
     let mut printer = LogPrinter::new(source, progress.spinner_clearer());
-    let finished = tokio::select! {
+    let reached = tokio::select! {
         finished = wait(session, created, &mut progress) => finished?,
         failure = printer.follow() => match failure? {},
     };
-    if !matches!(finished, ClusterOutcome::Ready) {
+    if !matches!(reached, ClusterOutcome::Ready) {
         printer.print_rest().await?;
     }
-    Ok(finished)
+    Ok(reached)
 }
 
 async fn wait(
@@ -142,8 +142,8 @@ async fn wait(
     finished.await
 }
 
-/// Prints the outcome, and returns the exit code. Prints no hints about a MiniCluster that was
-/// `removed`.
+/// Prints the outcome, and returns the exit code. If the MiniCluster was `removed`, prints no hints
+/// about it.
 fn report_outcome(
     session: &Session,
     name: &str,

@@ -54,8 +54,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     }
 }
 
-/// Requests the deletion of a MiniCluster. Returns its uid, or `None` if there is no such
-/// MiniCluster.
+/// Requests the deletion of a MiniCluster. Returns its uid, or `None` if it does not exist.
 pub(super) async fn request_deletion(session: &Session, name: &str) -> Result<Option<String>> {
     let minicluster = match session.miniclusters().get_opt(name).await {
         Ok(Some(minicluster)) => minicluster,

@@ -27,9 +27,9 @@ impl ExecPod {
     pub(super) async fn find(session: &Session, name: &str, rank: u32) -> Result<ExecPod> {
         let minicluster = session.minicluster(name).await?;
         logs::check_rank(&minicluster, rank)?;
-        if let Some(how) = not_ready_reason(&minicluster) {
+        if let Some(reason) = not_ready_reason(&minicluster) {
             let logs = session.command(&format!("logs -f {name}"));
-            bail!("{name} is not ready: {how}\nhint: follow its log with `{logs}`");
+            bail!("{name} is not ready: {reason}\nhint: follow its log with `{logs}`");
         }
         let of_rank = ListParams::default().labels(&pods::rank_selector(name, rank));
         let pod = match session.pods().list(&of_rank).await {
@@ -37,9 +37,10 @@ impl ExecPod {
             Err(error) => return Err(session.explain(error, "failed to list the pods").await),
         };
         let Some(pod) = pod.filter(|pod| pods::is_running(pod, name)) else {
-            bail!("rank {rank} of {name} is not running now\nhint: try again, or choose another");
+            bail!("rank {rank} of {name} is not running now\nhint: try again, or on another rank");
         };
-        let mount = mount_path(&minicluster).context("this version cannot read its manifest")?;
+        let mount =
+            mount_path(&minicluster).context("its manifest is not valid for this version")?;
         Ok(ExecPod { pod: pod.name_any(), container: name.into(), mount })
     }
 }
@@ -48,19 +49,19 @@ impl ExecPod {
 /// have one. Returns its exit code.
 pub(super) async fn exec(
     session: &Session,
-    place: &ExecPod,
+    pod: &ExecPod,
     words: &[String],
     input: bool,
 ) -> Result<ExitCode> {
     let terminal = input && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let parameters = AttachParams::default()
-        .container(&place.container)
+        .container(&pod.container)
         .stdin(input)
         .stdout(true)
         // A terminal has only one output stream.
         .stderr(!terminal)
         .tty(terminal);
-    let mut process = match session.pods().exec(&place.pod, words, &parameters).await {
+    let mut process = match session.pods().exec(&pod.pod, words, &parameters).await {
         Ok(process) => process,
         Err(error) => {
             return Err(session.explain(error, "failed to start a program in the pod").await);
@@ -87,7 +88,7 @@ pub(super) async fn exec(
 fn copy_input(process: &mut AttachedProcess) {
     let Some(mut to) = process.stdin() else { return };
     tokio::spawn(async move {
-        let _program_ended = copy(&mut stdin(), &mut to).await;
+        let _program_exited = copy(&mut stdin(), &mut to).await;
         let _program_ended = to.shutdown().await;
     });
 }

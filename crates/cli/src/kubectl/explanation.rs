@@ -54,13 +54,13 @@ impl fmt::Display for Explanation<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::view::tests::{admitted, decided, job, objects, setup};
+    use super::super::view::tests::{admitted, job, objects, setup, snapshot};
     use super::*;
     use flux_operator_plan::view::of_job;
     use serde_json::{Value, json};
 
     fn explained(manifests: &[Value], name: &str) -> String {
-        Explanation(&decided(manifests).view().explain(&name.into()).unwrap()).to_string()
+        Explanation(&snapshot(manifests).view().explain(&name.into()).unwrap()).to_string()
     }
 
     #[test]
@@ -82,6 +82,12 @@ FluxJob team/asked: Waiting
   freed by  limited (2 nodes by 2026-01-01 00:11:00 UTC), endless (2 nodes)
 ";
         assert_eq!(explained(&jobs, "asked"), expected);
+        let queues = snapshot(&jobs);
+        let freed_by = |namespace| {
+            queues.view().for_namespace(namespace).explain(&"asked".into()).unwrap().freed_by
+        };
+        assert_eq!(freed_by("team").len(), 2);
+        assert_eq!(freed_by("other"), ["2 jobs of other namespaces"]);
         let quota = explained(&jobs, "endless");
         assert!(quota.starts_with("FluxJob team/endless: Admitted\n"), "{quota}");
         assert!(quota.contains("team/main granted 2 nodes at 2026-01-01 00:01:00 UTC"), "{quota}");
@@ -122,7 +128,7 @@ FluxJob team/asked: Waiting
 
     #[test]
     fn a_job_that_fits_would_be_admitted() {
-        let decided = decided(&[setup(2), job("a", json!({ "size": 2 }))]);
+        let decided = snapshot(&[setup(2), job("a", json!({ "size": 2 }))]);
         assert_eq!(decided.view().explain(&"a".into()).unwrap().state, AdmissionState::Admissible);
     }
 

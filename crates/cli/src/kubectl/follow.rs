@@ -2,8 +2,8 @@
 //! containers and replaced pods.
 //!
 //! Lines are requested with timestamps, so that an interrupted log continues where it stopped; the
-//! timestamps are not printed. [`LogPrinter`] knows all that was printed, so that a dropped `follow`
-//! loses nothing.
+//! timestamps are not printed. [`LogPrinter`] remembers what was printed, so that nothing is lost
+//! when `follow` is dropped.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -38,7 +38,7 @@ pub(super) struct LogSource {
 /// Prints a log, and remembers what it has printed.
 pub(super) struct LogPrinter<F: Fn()> {
     source: LogSource,
-    before: F,
+    before_line: F,
     run: Option<ContainerRun>,
     position: LogPosition,
     last_complaint: String,
@@ -47,8 +47,8 @@ pub(super) struct LogPrinter<F: Fn()> {
 impl<F: Fn()> LogPrinter<F> {
     /// Nothing is printed yet. `before` is called before each line.
     pub(super) fn new(source: LogSource, before: F) -> LogPrinter<F> {
-        let (place, complaint) = (LogPosition::default(), String::new());
-        LogPrinter { source, before, run: None, position: place, last_complaint: complaint }
+        let (position, last_complaint) = (LogPosition::default(), String::new());
+        LogPrinter { source, before_line: before, run: None, position, last_complaint }
     }
 
     /// Prints every run of the container until the future is dropped.
@@ -87,8 +87,7 @@ impl<F: Fn()> LogPrinter<F> {
     async fn follow_run(&mut self, run: ContainerRun) -> Result<()> {
         loop {
             self.print(&run, true).await?;
-            // The log also ends when the connection is lost: check whether the container has
-            // terminated.
+            // The log also ends when the connection is lost: check the state of the container.
             let pod = self.source.pods.get_opt(&run.pod).await;
             let now =
                 pod.map(|pod| pod.and_then(|pod| ContainerRun::of(&pod, &self.source.container)));
@@ -132,7 +131,7 @@ impl<F: Fn()> LogPrinter<F> {
                 // An incomplete line, which may have been cut off; it is sent again in full.
                 LogLine::New(_, text) if follow && !text.ends_with(b"\n") => {}
                 LogLine::New(time, text) => {
-                    (self.before)();
+                    (self.before_line)();
                     print::output(text)?;
                     self.position.record(time);
                 }
@@ -148,7 +147,7 @@ impl<F: Fn()> LogPrinter<F> {
     fn complain(&mut self, text: &[u8]) {
         let text = String::from_utf8_lossy(text).trim_end().to_owned();
         if self.last_complaint != text {
-            (self.before)();
+            (self.before_line)();
             print::message(format_args!("note: failed to follow the log: {text}"));
             self.last_complaint = text;
         }
@@ -167,21 +166,21 @@ struct LogPosition {
 }
 
 impl LogPosition {
-    /// The next lines may include lines that were already printed.
+    /// Prepares for lines of which the first were already printed.
     fn resume(&mut self) {
         self.to_skip = self.last.is_some().then_some(self.count_at_last);
     }
 
-    /// Classifies a line. Only a resumed log repeats lines; otherwise a clock that jumps back hides
-    /// nothing.
+    /// Classifies a line. Only a resumed log repeats lines, so that otherwise no line is hidden
+    /// when the clock jumps back.
     fn classify<'a>(&mut self, line: &'a [u8]) -> LogLine<'a> {
         let Some((time, text)) = split_time(line) else { return LogLine::KubeletMessage(line) };
-        if let (Some(again), Some(last)) = (&mut self.to_skip, self.last) {
+        if let (Some(left), Some(last)) = (&mut self.to_skip, self.last) {
             if time < last {
                 return LogLine::Printed;
             }
-            if time == last && *again > 0 {
-                *again -= 1;
+            if time == last && *left > 0 {
+                *left -= 1;
                 return LogLine::Printed;
             }
             self.to_skip = None;
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_cut_off_goes_on_where_it_stopped() {
+    fn a_log_that_was_cut_off_continues_where_it_stopped() {
         // Lines of the same time on both sides of the cut.
         let lines = [line(1, "a"), line(2, "b"), line(2, "c"), line(2, "d"), line(3, "e")];
         for cut in 0..=lines.len() {

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn listed() -> Vec<MiniCluster> {
-        let conditions = json!({ "Ready": ["False", "Unschedulable", "no room"] });
+        let conditions = json!({ "Ready": ["False", "Unschedulable", "no nodes"] });
         let status = json!({ "phase": "Pending", "ready": "0/2", "conditions": conditions });
         let mut waiting = minicluster(json!({ "containers": [{ "image": "busybox" }] }), status);
         waiting.metadata.namespace = Some("team".into());
@@ -150,7 +150,7 @@ mod tests {
         let expected =
             ["NAMESPACE", "NAME", "STATUS", "READY", "EXIT", "AGE", "JOINED", "IMAGE", "REASON"];
         assert_eq!(header, expected);
-        assert!(text.contains("busybox   Unschedulable: no room"), "{text}");
+        assert!(text.contains("busybox   Unschedulable: no nodes"), "{text}");
         assert!(text.lines().nth(1).unwrap().starts_with("team "), "{text}");
     }
 

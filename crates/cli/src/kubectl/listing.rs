@@ -44,8 +44,8 @@ async fn list_objects(session: &Session) -> kube::Result<ListedObjects> {
     let setups = list_permitted::<FluxSetup>(session).await?;
     let jobs = list_permitted::<FluxJob>(session).await?;
     let miniclusters = list_permitted::<MiniCluster>(session).await?;
-    // Cluster-scoped, so not all users may list them. Without them a selector matches nothing
-    // except `{}`, and a PriorityClass has no value.
+    // Cluster-scoped, so not all users may list them. Without them, only the selector `{}` matches
+    // anything, and a PriorityClass has no value.
     let namespaces = empty_if_forbidden(list::<Namespace>(session.all()).await)?.items;
     let classes = empty_if_forbidden(list::<PriorityClass>(session.all()).await)?.items;
     let quotas = empty_if_forbidden(list_permitted::<ResourceQuota>(session).await)?.items;
@@ -89,8 +89,7 @@ where
     }
 }
 
-/// Lists objects. Objects that cannot be decoded, such as those stored by another version, are left
-/// out.
+/// Lists objects, except those that cannot be decoded, such as objects stored by another version.
 pub(super) async fn list<K>(api: Api<DeserializeGuard<K>>) -> kube::Result<Listed<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -112,11 +111,11 @@ fn warn_undecodable<K: Resource<DynamicType = ()>>(object: &InvalidObject) {
     let kind = K::kind(&());
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let namespace = object.metadata.namespace.as_deref();
-    let place = namespace.map(|namespace| format!(" in {namespace:?}")).unwrap_or_default();
+    let location = namespace.map(|namespace| format!(" in {namespace:?}")).unwrap_or_default();
     // The error quotes the object, which may be another user's.
     let error = object.error.escape_debug();
     print::message(format_args!(
-        "warning: {kind} {name:?}{place} is left out because it cannot be decoded: {error}"
+        "warning: {kind} {name:?}{location} is left out because it cannot be decoded: {error}"
     ));
 }
 

@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn there_is_one_task_per_broker_and_arguments_are_unchanged() {
-        let made =
+        let minicluster =
             parse_flags(&["fs", "--image", "a", "--size", "3", "--", "echo", "a  b", ""]).unwrap();
-        assert_eq!((made.spec.size, made.spec.tasks), (3, 3));
-        assert_eq!(made.spec.containers[0].args, ["echo", "a  b", ""]);
-        assert!(made.spec.containers[0].command.is_empty());
+        assert_eq!((minicluster.spec.size, minicluster.spec.tasks), (3, 3));
+        assert_eq!(minicluster.spec.containers[0].args, ["echo", "a  b", ""]);
+        assert!(minicluster.spec.containers[0].command.is_empty());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `kubectl minicluster`: MiniClusters from the command line. One file per command.
 //!
 //! Plain functions over a MiniCluster and its pods (`manifest`, `outcome`, `pods`, `table`,
-//! `words`) and over queues (`view`, `explanation`) decide what to show, run and return; the
-//! commands query the API server and execute. They wait by watches.
+//! `pod_commands`) and over queues (`view`, `explanation`) decide what to show, run and return; the
+//! commands query the API server and act. To wait, they watch objects.
 
 mod create;
 mod delete;

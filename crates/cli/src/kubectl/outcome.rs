@@ -19,7 +19,7 @@ pub(super) enum ClusterOutcome {
     Blocked(FailureCause),
     /// Its command exited with this code.
     Exited(i32, String),
-    /// It failed, but not with an exit code of its command.
+    /// It failed, without an exit code of its command.
     Failed(FailureCause),
 }
 
@@ -120,17 +120,17 @@ fn condition(status: &MiniClusterStatus, kind: ConditionType) -> Option<&Conditi
     status.conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }
 
-/// Why it is not ready and has not succeeded: how it failed, or the first condition on the way to a
-/// running command that is not True.
+/// Why it is not ready and has not succeeded: how it failed, or the first of the conditions
+/// Accepted, Admitted and Ready that is not True.
 pub(super) fn waiting_reason(status: &MiniClusterStatus) -> Option<String> {
     let finished = condition(status, ConditionType::Succeeded).filter(|c| c.status != "Unknown");
-    let way = [ConditionType::Accepted, ConditionType::Admitted, ConditionType::Ready];
-    let mut way = way.into_iter().filter_map(|kind| condition(status, kind));
-    let held = match finished {
+    let required = [ConditionType::Accepted, ConditionType::Admitted, ConditionType::Ready];
+    let mut way = required.into_iter().filter_map(|kind| condition(status, kind));
+    let blocking = match finished {
         Some(finished) => Some(finished).filter(|condition| condition.status != "True"),
         None => way.find(|condition| condition.status != "True"),
     }?;
-    Some(describe(held))
+    Some(describe(blocking))
 }
 
 #[cfg(test)]
@@ -262,8 +262,11 @@ pub(super) mod tests {
     #[test]
     fn a_cluster_without_a_command_is_up_when_it_is_ready() {
         let ready = json!({ "conditions": { "Ready": ["True", "Quorum", ""] } });
-        let stays = minicluster(json!({ "containers": [{}] }), ready.clone());
-        assert_eq!((outcome(&stays), not_ready_reason(&stays)), (ClusterOutcome::Ready, None));
+        let interactive = minicluster(json!({ "containers": [{}] }), ready.clone());
+        assert_eq!(
+            (outcome(&interactive), not_ready_reason(&interactive)),
+            (ClusterOutcome::Ready, None)
+        );
         assert_eq!(outcome(&minicluster(command(), ready)), ClusterOutcome::InProgress);
     }
 

@@ -1,5 +1,4 @@
-//! The commands that are executed in a pod. Arguments are passed on unchanged: no shell interprets
-//! them.
+//! The commands that are executed in a pod. Arguments are passed on unchanged, not through a shell.
 
 /// The agent's script that connects to the instance: without arguments it opens a shell, with
 /// arguments it executes that program. It is run by `sh`, so that it also works on a mount without

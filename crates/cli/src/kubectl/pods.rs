@@ -38,7 +38,7 @@ impl ContainerRun {
         let status = container_status(pod, container)?;
         let state = status.state.as_ref()?;
         // Between two runs, this is the previous one.
-        let (restarts, finished) = match (&state.running, &state.terminated) {
+        let (restarts, terminated) = match (&state.running, &state.terminated) {
             (Some(_), _) => (status.restart_count, false),
             (None, Some(_)) => (status.restart_count, true),
             (None, None) => {
@@ -47,7 +47,7 @@ impl ContainerRun {
             }
         };
         let (uid, created) = (pod.uid(), pod.creation_timestamp());
-        Some(ContainerRun { pod: pod.name_any(), uid, created, restarts, terminated: finished })
+        Some(ContainerRun { pod: pod.name_any(), uid, created, restarts, terminated })
     }
 
     /// Whether this is the same run as `other`, terminated or not.

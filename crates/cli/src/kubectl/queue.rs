@@ -53,11 +53,11 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
         }
     };
     let now = Timestamp::now();
-    let decided = QueueSnapshot::compute(&objects, &arguments.operator.operator_namespace, now);
-    let view = decided.view();
+    let snapshot = QueueSnapshot::compute(&objects, &arguments.operator.operator_namespace, now);
+    let view = snapshot.view();
     let namespace = (!arguments.all_namespaces).then_some(session.namespace.as_str());
-    let report = view.queues(namespace, arguments.name.as_deref());
-    if let (Some(name), true) = (&arguments.name, report.queues.is_empty()) {
+    let overview = view.queues(namespace, arguments.name.as_deref());
+    if let (Some(name), true) = (&arguments.name, overview.queues.is_empty()) {
         let all = view.queues(namespace, None);
         let names: Vec<String> = all.queues.into_iter().map(|queue| queue.name).collect();
         return Err(session.not_found("FluxSetup", name, &names));
@@ -66,11 +66,11 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
         print::message(format_args!("note: {}", missing.explanation()));
     }
     let text = match arguments.output {
-        Some(Output::Json) => serde_json::to_string_pretty(&report)? + "\n",
+        Some(Output::Json) => serde_json::to_string_pretty(&overview)? + "\n",
         Some(Output::Yaml) => {
-            serde_saphyr::to_string(&report).context("failed to write the queues as YAML")?
+            serde_saphyr::to_string(&overview).context("failed to write the queues as YAML")?
         }
-        None | Some(Output::Wide) if report.queues.is_empty() && report.pending.is_empty() => {
+        None | Some(Output::Wide) if overview.queues.is_empty() && overview.pending.is_empty() => {
             match arguments.all_namespaces {
                 true => print::message("No queues found."),
                 false => print::message(format_args!(
@@ -80,7 +80,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
             }
             return Ok(ExitCode::SUCCESS);
         }
-        wide => tables(&report, wide.is_some(), now),
+        wide => tables(&overview, wide.is_some(), now),
     };
     print::output(text)?;
     Ok(ExitCode::SUCCESS)
@@ -159,13 +159,13 @@ fn pending_row(job: &WaitingJob, wide: bool, now: Timestamp) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::view::tests::{admitted, decided, job, now, setup};
+    use super::super::view::tests::{admitted, job, now, setup, snapshot};
     use super::*;
     use serde_json::json;
 
     #[test]
     fn q33_queues_show_their_usage_and_jobs_their_position() {
-        let decided = decided(&[
+        let decided = snapshot(&[
             setup(4),
             admitted("first", 2, json!({})),
             admitted("second", 2, json!({})),
@@ -190,7 +190,7 @@ POSITION   NAMESPACE   JOB      QUEUE       PRIORITY   SIZE   REASON            
     fn a_stopped_queue_is_shown_as_stopped() {
         let mut stopped = setup(4);
         stopped["spec"]["stopPolicy"] = "Hold".into();
-        let decided = decided(&[stopped, job("a", json!({}))]);
+        let decided = snapshot(&[stopped, job("a", json!({}))]);
         let report = decided.view().queues(None, Some("main"));
         assert_ne!(report.queues[0].reason, "Active");
         assert!(!report.queues[0].message.is_empty());
@@ -199,7 +199,7 @@ POSITION   NAMESPACE   JOB      QUEUE       PRIORITY   SIZE   REASON            
 
     #[test]
     fn queues_of_other_namespaces_are_shown_when_asked_for() {
-        let decided = decided(&[setup(4)]);
+        let decided = snapshot(&[setup(4)]);
         let queues = |namespace| decided.view().queues(namespace, None).queues.len();
         assert_eq!((queues(Some("other")), queues(None)), (0, 1));
     }

@@ -22,9 +22,9 @@ pub(super) struct Session {
 impl Session {
     /// Connects as kubectl would.
     pub(super) async fn open(connection: &Connection) -> Result<Session> {
-        // The message already contains all causes.
         let Connection { namespace, context, kubeconfig } = connection;
         let config = connection::load_config(kubeconfig.as_deref(), context.as_deref());
+        // The message already contains all causes.
         let config = config.await.map_err(|error| {
             let hint = match context {
                 Some(_) => "`kubectl config get-contexts` lists the contexts",
@@ -32,10 +32,10 @@ impl Session {
             };
             anyhow!("failed to find a cluster: {error}\nhint: {hint}")
         })?;
-        let named = namespace.is_some();
+        let is_explicit = namespace.is_some();
         let namespace = namespace.clone().unwrap_or(config.default_namespace.clone());
         let client = Client::try_from(config).context("failed to create a client")?;
-        Ok(Session { client, namespace, is_explicit: named })
+        Ok(Session { client, namespace, is_explicit })
     }
 
     /// Switches to the namespace of a manifest, if it has one.
@@ -122,12 +122,12 @@ impl Session {
         anyhow!("there is no {what} {name:?} in {namespace}\nhint: {}", suggest_names(name, names))
     }
 
-    /// An error of the API server, with a hint what to do.
+    /// An error of the API server, with a hint about what to do.
     pub(super) async fn explain(&self, error: kube::Error, what: &str) -> anyhow::Error {
         let hint = match &error {
             kube::Error::Api(status) if status.code == 404 && !self.serves_our_kinds().await => {
                 return anyhow!(
-                    "this cluster does not have the CRDs of MiniClusters, FluxJobs and FluxSetups\n\
+                    "the Kubernetes cluster lacks CRDs of MiniClusters, FluxJobs or FluxSetups\n\
                      hint: install them with `flux-operator crd | kubectl apply -f -`"
                 );
             }
@@ -139,7 +139,7 @@ impl Session {
                 _ => return with_server_message(what, error),
             },
             kube::Error::Service(_) | kube::Error::HyperError(_) => {
-                "check that the API server, and its proxy if any, is running: try `kubectl version`"
+                "check that the API server and any proxy are running: try `kubectl version`"
             }
             _ => return with_server_message(what, error),
         };
@@ -170,20 +170,21 @@ fn with_server_message(what: &str, error: kube::Error) -> anyhow::Error {
 /// Suggests similar names.
 fn suggest_names(name: &str, names: &[String]) -> String {
     /// The maximum number of suggestions.
-    const SHOWN: usize = 3;
+    const MAX_SUGGESTIONS: usize = 3;
     // Chosen by hand: a short name with one wrong or missing letter is above it.
-    const ALIKE: f64 = 0.75;
+    const MIN_SIMILARITY: f64 = 0.75;
     let mut alike: Vec<(f64, &String)> =
         names.iter().map(|known| (strsim::jaro_winkler(name, known), known)).collect();
-    alike.retain(|(likeness, _)| *likeness >= ALIKE);
+    alike.retain(|(likeness, _)| *likeness >= MIN_SIMILARITY);
     alike.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     let quoted = |names: Vec<&String>| {
-        let names: Vec<String> = names.into_iter().take(SHOWN).map(|n| format!("{n:?}")).collect();
+        let names: Vec<String> =
+            names.into_iter().take(MAX_SUGGESTIONS).map(|n| format!("{n:?}")).collect();
         names.join(" or ")
     };
     match (names.len(), alike.is_empty()) {
         (0, _) => "there are none in this namespace; choose another namespace with -n".into(),
-        (1..=SHOWN, true) => format!("there is {}", quoted(names.iter().collect())),
+        (1..=MAX_SUGGESTIONS, true) => format!("there is {}", quoted(names.iter().collect())),
         (_, true) => "`kubectl minicluster list` lists all".into(),
         (_, false) => {
             format!("did you mean {}?", quoted(alike.into_iter().map(|(_, name)| name).collect()))

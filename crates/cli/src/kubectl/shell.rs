@@ -21,6 +21,6 @@ pub(super) struct Arguments {
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
-    let place = ExecPod::find(session, &arguments.name, arguments.rank).await?;
-    exec(session, &place, &pod_commands::shell(&place.mount), true).await
+    let pod = ExecPod::find(session, &arguments.name, arguments.rank).await?;
+    exec(session, &pod, &pod_commands::shell(&pod.mount), true).await
 }

@@ -20,8 +20,8 @@ use crate::print;
 /// Stop queues, jobs or MiniClusters.
 ///
 /// A stopped queue admits no more jobs; its admitted jobs keep running, unless --drain is given. A
-/// stopped job or MiniCluster releases its nodes; when it is resumed, its command starts from the
-/// beginning.
+/// stopped job or MiniCluster releases its nodes. When it is resumed, its command starts again from
+/// the beginning.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Names of queues (fs/NAME), jobs (fj/NAME) or MiniClusters (mc/NAME). The kind may be omitted
@@ -52,8 +52,8 @@ enum StopAction {
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
-    let wish = if arguments.drain { StopAction::Drain } else { StopAction::Stop };
-    apply_to_all(session, &arguments.name, wish).await
+    let action = if arguments.drain { StopAction::Drain } else { StopAction::Stop };
+    apply_to_all(session, &arguments.name, action).await
 }
 
 pub(super) async fn resume(session: &Session, arguments: &ResumeArguments) -> Result<ExitCode> {
@@ -93,8 +93,8 @@ where
 {
     let name = object.name_any();
     if let Some(patch) = change.patch {
-        let (api, how) = (session.api::<K>(), PatchParams::default());
-        if let Err(error) = api.patch(&name, &how, &Patch::Merge(patch)).await {
+        let (api, parameters) = (session.api::<K>(), PatchParams::default());
+        if let Err(error) = api.patch(&name, &parameters, &Patch::Merge(patch)).await {
             return Err(session.explain(error, &format!("failed to change {name:?}")).await);
         }
     }
@@ -105,7 +105,7 @@ where
 fn change_setup(setup: &FluxSetup, wish: StopAction) -> StopChange {
     let status = setup.status.clone().unwrap_or_default();
     let (pending, admitted) = (status.pending_workloads, status.admitted_workloads);
-    let (policy, said) = match wish {
+    let (policy, message) = match wish {
         StopAction::Stop => (
             StopPolicy::Hold,
             format!("stopped: it admits no more jobs; jobs that keep running: {admitted}"),
@@ -119,7 +119,7 @@ fn change_setup(setup: &FluxSetup, wish: StopAction) -> StopChange {
     if setup.spec.stop_policy == policy {
         return unchanged(wish);
     }
-    StopChange { patch: Some(json!({ "spec": { "stopPolicy": policy } })), message: said }
+    StopChange { patch: Some(json!({ "spec": { "stopPolicy": policy } })), message }
 }
 
 fn change_job(job: &FluxJob, wish: StopAction) -> Result<StopChange> {

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::session::Session;
 
-/// A kind that can precede a name, before a slash.
+/// A kind that can precede a name, as in `fs/NAME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectKind {
     Setup,
@@ -88,7 +88,7 @@ pub(super) async fn find(
     let mut found = Vec::new();
     let mut refused = None;
     for kind in &requested {
-        let looked = match kind {
+        let result = match kind {
             ObjectKind::Setup => {
                 get(session, &target.name).await.map(|it| it.map(FoundObject::Setup))
             }
@@ -97,7 +97,7 @@ pub(super) async fn find(
                 get(session, &target.name).await.map(|it| it.map(FoundObject::MiniCluster))
             }
         };
-        match looked {
+        match result {
             Ok(looked) => found.extend(looked),
             // A user who may not get queues can still mean a job.
             Err(error) => refused = Some(error),
@@ -124,7 +124,7 @@ where
 fn choose(mut found: Vec<FoundObject>, name: &str) -> Result<Option<FoundObject>> {
     if found.iter().any(|it| it.kind() == ObjectKind::Job) {
         found.retain(
-            |it| !matches!(it, FoundObject::MiniCluster(made) if owning_job(made).is_some()),
+            |it| !matches!(it, FoundObject::MiniCluster(minicluster) if owning_job(minicluster).is_some()),
         );
     }
     if let [_, _, ..] = found.as_slice() {

@@ -26,7 +26,7 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         // A closed terminal need not be restored.
-        let _gone = tcsetattr(stdin(), OptionalActions::Flush, &self.before);
+        let _closed = tcsetattr(stdin(), OptionalActions::Flush, &self.before);
     }
 }
 

@@ -1,5 +1,4 @@
-//! The state of queues, computed here with the same ledger and from the same objects as in the
-//! operator.
+//! The state of queues, computed with the operator's ledger and from the same objects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -54,16 +53,20 @@ impl Missing {
 /// The state of all queues at one moment, as the operator would compute it.
 pub(super) struct QueueSnapshot {
     ledger: Ledger,
-    about_to_start: TentativeAdmissions,
+    tentative_admissions: TentativeAdmissions,
     now: Millis,
 }
 
 impl QueueSnapshot {
     /// Puts all objects into a ledger, and runs one scheduler cycle. Setups in `home` may serve
     /// other namespaces.
-    pub(super) fn compute(objects: &ListedObjects, home: &str, now: Timestamp) -> QueueSnapshot {
+    pub(super) fn compute(
+        objects: &ListedObjects,
+        operator_namespace: &str,
+        now: Timestamp,
+    ) -> QueueSnapshot {
         let now = now.as_millisecond();
-        let mut ledger = Ledger::new(home);
+        let mut ledger = Ledger::new(operator_namespace);
         for (name, labels) in &objects.namespaces {
             ledger.put_namespace(name, Some(labels.clone()));
         }
@@ -86,12 +89,12 @@ impl QueueSnapshot {
             ledger.put_job(job, named.get(&key(&job.metadata)).copied(), now);
         }
         let about_to_start = TentativeAdmissions::decide(&mut ledger, now);
-        QueueSnapshot { ledger, about_to_start, now }
+        QueueSnapshot { ledger, tentative_admissions: about_to_start, now }
     }
 
     /// The view of the queues.
     pub(super) fn view(&self) -> QueueView<'_> {
-        QueueView::new(&self.ledger, &self.about_to_start, self.now)
+        QueueView::new(&self.ledger, &self.tentative_admissions, self.now)
     }
 }
 
@@ -113,8 +116,8 @@ fn key(metadata: &ObjectMeta) -> (Option<&String>, Option<&String>) {
 
 /// The capacity of nodes. Only the operator computes it; its result is in the status.
 fn node_capacity(objects: &ListedObjects) -> HashMap<SetupName, Resources> {
-    let asking = objects.setups.iter().filter(|setup| setup.spec.quota_from_nodes.is_some());
-    let counted = asking.filter_map(|setup| {
+    let from_nodes = objects.setups.iter().filter(|setup| setup.spec.quota_from_nodes.is_some());
+    let counted = from_nodes.filter_map(|setup| {
         let capacity = setup.status.as_ref().and_then(|status| amounts(&status.room).ok())?;
         Some((setup_name(&**setup), capacity))
     });
@@ -150,7 +153,7 @@ pub(super) mod tests {
         objects
     }
 
-    pub(in crate::kubectl) fn decided(manifests: &[Value]) -> QueueSnapshot {
+    pub(in crate::kubectl) fn snapshot(manifests: &[Value]) -> QueueSnapshot {
         QueueSnapshot::compute(&objects(manifests), "operator-system", now())
     }
 
@@ -192,7 +195,7 @@ pub(super) mod tests {
     #[test]
     fn a_job_about_to_be_admitted_still_waits() {
         let jobs = [setup(3), admitted("a", 2, json!({})), job("b", json!({ "size": 1 }))];
-        let decided = decided(&jobs);
+        let decided = snapshot(&jobs);
         let view = decided.view();
         let queue = SetupName::new("team", "main");
         let usage = view.usage(&queue);
@@ -222,7 +225,7 @@ pub(super) mod tests {
     fn the_capacity_of_nodes_is_read_from_the_status() {
         let mut setup = object("FluxSetup", "main", json!({ "quotaFromNodes": {} }));
         setup["status"] = json!({ "room": { "nodes": "2", "cpu": "4" } });
-        let decided = decided(&[setup, job("a", json!({ "size": 3 }))]);
+        let decided = snapshot(&[setup, job("a", json!({ "size": 3 }))]);
         let view = decided.view();
         let AdmissionStatus::Waiting(waiting) = view.admission_status(&"a".into()) else {
             panic!("it has quota")

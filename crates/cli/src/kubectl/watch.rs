@@ -23,24 +23,24 @@ pub(super) enum WatchedState {
 pub(super) async fn watch_minicluster<R>(
     api: Api<MiniCluster>,
     which: &MiniCluster,
-    mut found: impl FnMut(WatchedState) -> Option<R>,
+    mut inspect: impl FnMut(WatchedState) -> Option<R>,
 ) -> Result<R> {
     let one = watcher::Config::default().fields(&format!("metadata.name={}", which.name_any()));
-    // An interrupted watch does not report a deletion; but then the next list lacks the object.
+    // An interrupted watch does not report a deletion, but the object is missing in the next list.
     let mut listed = false;
     watch_until(api, one, |event| match event {
         Event::Init => {
             listed = false;
             None
         }
-        Event::InitDone if !listed => found(WatchedState::Deleted(None)),
+        Event::InitDone if !listed => inspect(WatchedState::Deleted(None)),
         Event::InitDone => None,
         Event::Apply(now) | Event::InitApply(now) if now.uid() == which.uid() => {
             listed = true;
-            found(WatchedState::Current(now))
+            inspect(WatchedState::Current(now))
         }
         Event::Delete(last) if last.uid() == which.uid() => {
-            found(WatchedState::Deleted(Some(last)))
+            inspect(WatchedState::Deleted(Some(last)))
         }
         Event::Apply(_) | Event::InitApply(_) | Event::Delete(_) => None,
     })

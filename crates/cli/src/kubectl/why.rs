@@ -22,7 +22,7 @@ use super::view::{ListedObjects, Missing, QueueSnapshot};
 use crate::{input, print};
 
 /// Show why a job waits: its queue, its position, what is missing and which jobs would free it. For
-/// a job that has quota, show which queue gave it when, and the state of its cluster.
+/// a job that has quota, show which queue granted it and when, and the state of its cluster.
 ///
 /// With --dry-run, check whether a job that does not exist yet would be admitted now. The exit code
 /// is 0 if it would be, otherwise 1.
@@ -67,7 +67,7 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
 
 async fn explain(session: &Session, name: &Target, arguments: &Arguments) -> Result<ExitCode> {
     let found = find(session, name, &[ObjectKind::Job, ObjectKind::MiniCluster]).await?;
-    let (mut reported, uid, conditions) = match found {
+    let (mut explanation, uid, conditions) = match found {
         FoundObject::Job(job) => {
             let status = job.status.clone().unwrap_or_default();
             (of_job(&job), uid_of(&*job), status.conditions)
@@ -77,35 +77,35 @@ async fn explain(session: &Session, name: &Target, arguments: &Arguments) -> Res
             (of_minicluster(&minicluster), uid_of(&*minicluster), status.conditions)
         }
         FoundObject::Setup(setup) => {
-            let look = session.command(&format!("queue {}", setup.name_any()));
-            bail!("{:?} is a queue\nhint: show it with `{look}`", setup.name_any());
+            let command = session.command(&format!("queue {}", setup.name_any()));
+            bail!("{:?} is a queue\nhint: show it with `{command}`", setup.name_any());
         }
     };
     let now = Timestamp::now();
-    if reported.state != AdmissionState::Ended {
+    if explanation.state != AdmissionState::Ended {
         match list_all(session).await? {
             Listing::Objects(objects) => {
-                let decided =
+                let snapshot =
                     QueueSnapshot::compute(&objects, &arguments.operator.operator_namespace, now);
-                match decided.view().explain(&uid) {
+                match snapshot.view().explain(&uid) {
                     Some(computed) if objects.missing.is_none() || is_certain(&computed) => {
-                        reported = computed;
+                        explanation = computed;
                     }
                     Some(_) => {
                         let why = objects.missing.map(Missing::explanation).unwrap_or_default();
-                        reported.notes.push(format!("{why}: this is the last reported status"));
+                        explanation.notes.push(format!("{why}: this is the last reported status"));
                     }
                     None => {}
                 }
             }
             Listing::Forbidden(_) => {
                 let note = "you may not list queues and jobs: this is the last reported status";
-                reported.notes.push(note.into());
+                explanation.notes.push(note.into());
             }
         }
     }
-    add_cluster(&mut reported, &conditions);
-    print_why(&reported, arguments.output)?;
+    add_cluster(&mut explanation, &conditions);
+    print_why(&explanation, arguments.output)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -131,11 +131,11 @@ fn read(file: &std::path::Path) -> Result<ProposedJob> {
 
 async fn dry_run(
     session: Session,
-    requested: ProposedJob,
+    proposed: ProposedJob,
     arguments: &Arguments,
 ) -> Result<ExitCode> {
     let mut session = session;
-    let metadata = match &requested {
+    let metadata = match &proposed {
         ProposedJob::Job(job) => &job.metadata,
         ProposedJob::MiniCluster(minicluster) => &minicluster.metadata,
     };
@@ -147,7 +147,7 @@ async fn dry_run(
         }
     };
     let now = Timestamp::now();
-    add_job(&mut objects, requested, &session.namespace, now);
+    add_job(&mut objects, proposed, &session.namespace, now);
     let decided = QueueSnapshot::compute(&objects, &arguments.operator.operator_namespace, now);
     let why = decided.view().explain(&DRY_RUN_UID.into());
     let mut why = why.context("it does not name a queue, so it needs no admission")?;

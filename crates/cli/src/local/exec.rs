@@ -22,9 +22,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let instance = home()?.instance(&arguments.name);
     let record = instance.record()?;
-    let beside = record.flux.parent().map(PathBuf::from).unwrap_or_default();
+    let flux_directory = record.flux.parent().map(PathBuf::from).unwrap_or_default();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = [instance.programs_directory(), beside]
+    let path = [instance.programs_directory(), flux_directory]
         .into_iter()
         .chain(std::env::split_paths(&path).collect::<Vec<_>>());
     // Replaces this process, so that exit code and signals are the command's own.

@@ -43,7 +43,7 @@ fn a_missing_cluster_or_context_is_an_error_with_a_hint() {
 #[test]
 fn a_cluster_without_our_crds_is_an_error_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
-    let server = format!("http://{}", server::serve(server::NOTHING));
+    let server = format!("http://{}", server::serve(server::NOT_FOUND));
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig(&server, "")).unwrap();
     for words in [&["list"][..], &["logs", "any"], &["delete", "any"]] {
         let ran = plugin(&folder, words);
@@ -58,8 +58,8 @@ fn a_list_exits_silently_when_its_output_is_closed() {
     let server = format!("http://{}", server::serve(server::ONE_MINICLUSTER));
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig(&server, "")).unwrap();
     for words in [&["list"][..], &["list", "-o", "json"], &["list", "-o", "name"]] {
-        let nobody_reads = std::io::pipe().unwrap().1;
-        let ran = command(&folder, words).stdout(nobody_reads).output().unwrap();
+        let closed_pipe = std::io::pipe().unwrap().1;
+        let ran = command(&folder, words).stdout(closed_pipe).output().unwrap();
         assert_eq!(errors(&ran), "", "{words:?}");
         // The exit code that shells report for a program killed by SIGPIPE.
         assert_eq!(ran.status.code(), Some(141), "{words:?}");

@@ -13,13 +13,13 @@ const UNRESOLVABLE_HOST: &str = "api.cluster.invalid";
 
 #[test]
 fn a_cluster_is_reached_through_the_proxy_of_its_kubeconfig() {
-    let (proxy, requested) = http_proxy(serve(ONE_MINICLUSTER));
+    let (proxy, targets) = http_proxy(serve(ONE_MINICLUSTER));
     let config = kubeconfig(
         &format!("http://{UNRESOLVABLE_HOST}:80"),
         &format!(", proxy-url: 'http://{proxy}'"),
     );
     assert_eq!(list(&config, &[]), Ok("minicluster.flux-framework.org/fs\n".into()));
-    assert_eq!(requested.recv().unwrap(), format!("{UNRESOLVABLE_HOST}:80"));
+    assert_eq!(targets.recv().unwrap(), format!("{UNRESOLVABLE_HOST}:80"));
 }
 
 #[test]
@@ -90,10 +90,10 @@ fn list(kubeconfig: &str, environment: &[(&str, &str)]) -> Result<String, String
 fn request_head(kubeconfig: &str) -> Vec<String> {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", server.local_addr().unwrap());
-    let requested = thread::spawn(move || read_head(&server.accept().unwrap().0));
+    let request = thread::spawn(move || read_head(&server.accept().unwrap().0));
     let unanswered = list(&kubeconfig.replace("SERVER", &address), &[]);
     assert!(unanswered.is_err(), "{unanswered:?}");
-    requested.join().unwrap().iter().map(|line| lowercase_name(line)).collect()
+    request.join().unwrap().iter().map(|line| lowercase_name(line)).collect()
 }
 
 fn lowercase_name(line: &str) -> String {
@@ -145,9 +145,9 @@ fn proxy(
         for client in listener.incoming() {
             let client = client.unwrap();
             sender.send(handshake(&client)).unwrap();
-            let behind = TcpStream::connect(server).unwrap();
-            forward(client.try_clone().unwrap(), behind.try_clone().unwrap());
-            forward(behind, client);
+            let upstream = TcpStream::connect(server).unwrap();
+            forward(client.try_clone().unwrap(), upstream.try_clone().unwrap());
+            forward(upstream, client);
         }
     });
     (address, requested)
@@ -155,7 +155,7 @@ fn proxy(
 
 fn forward(mut from: TcpStream, mut to: TcpStream) {
     thread::spawn(move || {
-        let _one_of_them_left = std::io::copy(&mut from, &mut to);
+        let _one_side_closed = std::io::copy(&mut from, &mut to);
         let _one_of_them_left = to.shutdown(std::net::Shutdown::Write);
     });
 }

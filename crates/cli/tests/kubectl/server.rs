@@ -3,15 +3,16 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// Responds to every request with a list of one MiniCluster.
+/// A response: the list of one MiniCluster.
 pub(crate) const ONE_MINICLUSTER: &str = r#"200 OK
 Content-Type: application/json
 
 {"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniClusterList", "metadata": {}, "items": [
   {"metadata": {"name": "fs"}, "spec": {"size": 1, "containers": [{"image": "busybox"}]}}]}"#;
 
-/// The response of a server that does not have the kind.
-pub(crate) const NOTHING: &str = "404 Not Found\nContent-Type: text/plain\n\n404 page not found\n";
+/// The response of an API server that does not serve the kind.
+pub(crate) const NOT_FOUND: &str =
+    "404 Not Found\nContent-Type: text/plain\n\n404 page not found\n";
 
 /// Serves the same response (status, headers, an empty line, body) to every request.
 pub(crate) fn serve(answer: &'static str) -> SocketAddr {

@@ -18,7 +18,7 @@ fn a_command_runs_on_four_nodes_and_its_output_is_unchanged() {
     let result = home.run(
         json!({ "size": 4, "tasks": 4, "containers": [{ "command": "echo $FLUX_TASK_RANK" }] }),
     );
-    // The shell on the lead expands it first, as at a prompt; tasks see it quoted.
+    // The lead's shell expands the variable, as at a prompt. Quoted, as below, the tasks expand it.
     assert_eq!(result.status.code(), Some(0), "{}", errors(&result));
     let command = "sh -c 'echo $FLUX_TASK_RANK'";
     let result = home.run(json!({ "size": 4, "tasks": 4, "containers": [{ "command": command }] }));
@@ -163,10 +163,10 @@ fn two_clusters_with_the_same_name_run_side_by_side() {
 fn an_interrupt_stops_everything_with_exit_code_130() {
     let home = TestHome::new();
     let manifest = home.manifest("stop", long_running());
-    let mut front = home.start(&manifest);
-    front.wait_for("command starts");
-    rustix::process::kill_process(front.pid(), rustix::process::Signal::INT).unwrap();
-    assert_eq!(front.child.wait().unwrap().code(), Some(130));
+    let mut supervisor = home.start(&manifest);
+    supervisor.wait_for("command starts");
+    rustix::process::kill_process(supervisor.pid(), rustix::process::Signal::INT).unwrap();
+    assert_eq!(supervisor.child.wait().unwrap().code(), Some(130));
     home.wait_until_nothing_left();
 }
 
@@ -249,8 +249,8 @@ fn an_old_flux_is_rejected_before_a_broker_starts() {
         );
         assert_eq!(errors(&result), refused);
     }
-    let requested = std::fs::read_to_string(format!("{flux}.log")).unwrap();
-    assert!(requested.lines().all(|line| line.ends_with("/flux version")), "{requested}");
+    let calls = std::fs::read_to_string(format!("{flux}.log")).unwrap();
+    assert!(calls.lines().all(|line| line.ends_with("/flux version")), "{calls}");
     home.wait_until_nothing_left();
 }
 
@@ -276,17 +276,17 @@ fn the_key_does_not_appear_in_output_arguments_or_logs() {
     let certificate = std::fs::read_to_string(state.join("keys/curve.cert")).unwrap();
     let key = certificate.lines().find(|line| line.contains("secret-key")).unwrap();
     let key = key.split('"').nth(1).unwrap();
-    let mut seen = std::fs::read_to_string(state.join("boot.json")).unwrap();
+    let mut text = std::fs::read_to_string(state.join("boot.json")).unwrap();
     for rank in 0..2 {
-        seen += &std::fs::read_to_string(state.join(format!("rank-{rank}.log"))).unwrap();
+        text += &std::fs::read_to_string(state.join(format!("rank-{rank}.log"))).unwrap();
     }
     for process in home.processes() {
         for file in ["cmdline", "environ"] {
             let bytes = std::fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
-            seen += &String::from_utf8_lossy(&bytes);
+            text += &String::from_utf8_lossy(&bytes);
         }
     }
-    assert!(!seen.contains(key), "the key was leaked");
+    assert!(!text.contains(key), "the key was leaked");
     assert!(home.program(&["local", "down", "secret"]).status().unwrap().success());
     home.wait_until_nothing_left();
 }

@@ -13,16 +13,16 @@ fn q40_three_jobs_with_quota_for_two() {
         job("b", json!({ "command": wait_for_file(&home, "end-b") })),
         job("c", json!({ "command": "true" })),
     ];
-    let mut front = home.start(&home.objects(&objects));
-    let waits = front.wait_for("job c waits");
+    let mut supervisor = home.start(&home.objects(&objects));
+    let waits = supervisor.wait_for("job c waits");
     assert!(waits.ends_with("job c waits: missing 1 node; position 0"), "{waits}");
     home.file("end-b", "");
-    front.wait_for("job b finished with exit code 0");
-    front.wait_for("job c is admitted by team with 1 node");
-    front.wait_for("job c finished with exit code 0");
+    supervisor.wait_for("job b finished with exit code 0");
+    supervisor.wait_for("job c is admitted by team with 1 node");
+    supervisor.wait_for("job c finished with exit code 0");
     home.file("end-a", "");
-    front.wait_for("job a finished with exit code 0");
-    assert_eq!(front.child.wait().unwrap().code(), Some(0));
+    supervisor.wait_for("job a finished with exit code 0");
+    assert_eq!(supervisor.child.wait().unwrap().code(), Some(0));
     home.wait_until_nothing_left();
 }
 

@@ -36,7 +36,7 @@ pub struct Keygen<'a> {
 /// Why metadata is not valid. Does not contain it, because it may come from a damaged secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
-    /// A key that is empty or contains other characters.
+    /// A key that is empty, or has characters other than letters, digits, `-` and `.`.
     #[error("certificate metadata has a key that is not letters, digits, '-' and '.'")]
     Key,
     /// A value with quotes, newlines, underscores or other characters that Flux does not accept.
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn keygen_notes_only_what_is_given() {
+    fn keygen_adds_only_what_is_given() {
         let keygen = Keygen { hostname: Some("fs-0"), userid: Some(1000), ..Keygen::default() };
         let metadata = Metadata::new("demo").unwrap().with_keygen(&keygen).unwrap();
         let entries: Vec<_> = metadata.iter().collect();

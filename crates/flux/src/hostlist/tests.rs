@@ -11,6 +11,20 @@ fn hosts(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_slice_has_the_hosts_that_an_iterator_would_have() {
+    for text in ["", "a", "fs-[0-9]", "n[08-11]-e,x,fs-[0-3],y[1-2]", "a-[1,3,5-9]"] {
+        let list: HostList = text.parse().unwrap();
+        for (start, count) in [(0, 0), (0, 3), (2, 4), (3, 100), (50, 1), (1, usize::MAX)] {
+            let slice = list.slice(start, count);
+            let expected: Vec<String> = list.iter().skip(start).take(count).collect();
+            assert_eq!(slice.iter().collect::<Vec<_>>(), expected, "{text} {start} {count}");
+            assert_eq!(slice.len(), expected.len());
+            assert_eq!(slice.to_string().parse::<HostList>().unwrap().len(), slice.len());
+        }
+    }
+}
+
+#[test]
 fn expands_the_vectors_of_rfc_29() {
     for (text, expanded) in [
         ("", ""),

@@ -1,8 +1,8 @@
 //! Determines a broker's rank, the hosts of all ranks, and how to reach the lead.
 //!
-//! There are three methods, as in Flux: the `[bootstrap]` table, `flux start -s`, which starts
-//! several brokers on this host, or as a task of a job, where the brokers find each other through
-//! the instance that runs the job. Otherwise a broker is an instance of size 1.
+//! There are three methods, as in Flux: from the `[bootstrap]` table; by `flux start -s`, which
+//! starts several brokers on this host; or as a task of a job, where the brokers find each other
+//! through the instance that runs the job. Otherwise a broker is an instance of size 1.
 
 use std::env;
 

@@ -44,7 +44,7 @@ impl Clients {
         if let (Some(replies), Ok(frame)) =
             (self.0.get(&channel), frame::encode(&TaggedMessage { tag, body: reply }))
         {
-            let _client_gone = replies.send(frame);
+            let _client_disconnected = replies.send(frame);
         }
     }
 }

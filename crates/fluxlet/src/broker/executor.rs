@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::task::{self, TaskSpec};
 use crate::bytes::Bytes;
-use crate::message::{Launch, Report, Stream, TaskOrder, TaskOwner};
+use crate::message::{Launch, Report, Stream, TaskOwner, TaskRequest};
 
 /// Sends a report. Called from many threads. It blocks while the receiver is too slow, which slows
 /// down a task that prints more than can be sent.
@@ -52,11 +52,11 @@ impl Executor {
         Self { report, host, environment, rundir, running: Arc::default() }
     }
 
-    pub fn execute(&self, order: TaskOrder) {
+    pub fn execute(&self, order: TaskRequest) {
         match order {
-            TaskOrder::Launch(launch) => self.launch(*launch),
-            TaskOrder::Signal { run, signal } => self.signal(run, signal),
-            TaskOrder::Input { run, data } => {
+            TaskRequest::Launch(launch) => self.launch(*launch),
+            TaskRequest::Signal { owner: run, signal } => self.signal(run, signal),
+            TaskRequest::Input { run, data } => {
                 let mut running = self.lock();
                 let Some(entry) = running.get_mut(&run) else { return };
                 if data.0.is_empty() {
@@ -65,8 +65,8 @@ impl Executor {
                 // A task that has exited does not read any more.
                 entry.inputs.retain(|input| input.send(data.0.clone()).is_ok());
             }
-            TaskOrder::Write { run, stream, data } => self.write(run, stream, &data),
-            TaskOrder::Close { run } => {
+            TaskRequest::Write { run, stream, data } => self.write(run, stream, &data),
+            TaskRequest::Close { run } => {
                 self.lock().remove(&run);
                 (self.report)(Report::Closed { run });
             }
@@ -82,7 +82,7 @@ impl Executor {
     pub fn signal_all(&self, signal: Signal) {
         for running in self.lock().values() {
             for group in running.groups.values() {
-                let _already_gone = kill_process_group(*group, signal);
+                let _already_exited = kill_process_group(*group, signal);
             }
         }
     }
@@ -191,7 +191,7 @@ impl Executor {
             return;
         }
         if let Some(directory) = entry.directory.take() {
-            let _was_never_made = std::fs::remove_dir_all(directory);
+            let _was_never_created = std::fs::remove_dir_all(directory);
         }
         if entry.files.iter().all(Option::is_none) {
             running.remove(&run);

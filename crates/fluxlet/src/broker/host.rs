@@ -121,7 +121,7 @@ impl BrokerHost {
 impl Drop for BrokerHost {
     /// Removes what was created here.
     fn drop(&mut self) {
-        let _already_gone = std::fs::remove_file(&self.socket);
+        let _already_removed = std::fs::remove_file(&self.socket);
         if self.cleanup {
             let _already_gone = std::fs::remove_dir_all(&self.rundir);
         }

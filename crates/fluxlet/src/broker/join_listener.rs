@@ -30,11 +30,11 @@ pub fn listen(broker: &mut Broker, configuration: &serde_json::Value) -> Result<
 
 /// The address at which other machines reach this listener: a lead that listens on all addresses
 /// still has to publish one for nested brokers.
-fn reachable_address(listens: IpAddr) -> Option<IpAddr> {
-    if !listens.is_unspecified() {
-        return Some(listens);
+fn reachable_address(bound: IpAddr) -> Option<IpAddr> {
+    if !bound.is_unspecified() {
+        return Some(bound);
     }
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     let mut addresses = interfaces.iter().filter(|one| !one.is_loopback()).map(|one| one.ip());
-    addresses.find(|address| address.is_ipv4() == listens.is_ipv4() || address.is_ipv4())
+    addresses.find(|address| address.is_ipv4() == bound.is_ipv4() || address.is_ipv4())
 }

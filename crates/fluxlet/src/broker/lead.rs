@@ -22,11 +22,12 @@ use super::program::{self, RunningProgram};
 use super::{Broker, BrokerError, host, join_listener, resources};
 use crate::frame;
 use crate::instance::{Action, Input, Instance, InstanceSettings, Origin};
-use crate::message::{Hello, Message, PROTOCOL, Refusal, RefusalKind, Reply, Request, TaskOrder};
+use crate::message::{Hello, Message, PROTOCOL, Refusal, RefusalKind, Reply, Request, TaskRequest};
 use crate::time::now;
 
-/// How long jobs and the program have to exit, and then how long the workers have.
+/// How long jobs and the program have to exit.
 const EXIT_GRACE: Duration = Duration::from_millis(1000);
+/// How long the workers then have to disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 struct LeadState {
@@ -231,7 +232,9 @@ impl LeadState {
             Message::Request { channel, tag, request } => {
                 self.request(Origin { rank, channel }, tag, request);
             }
-            Message::Gone { channel } => self.input(Input::ClientGone(Origin { rank, channel })),
+            Message::Gone { channel } => {
+                self.input(Input::ClientDisconnected(Origin { rank, channel }))
+            }
             Message::Shutdown => {
                 self.leaving.push(connection);
                 self.remove_worker(rank, connection, "it was stopped");
@@ -250,7 +253,7 @@ impl LeadState {
             ClientEvent::Opened { channel, replies } => self.clients.insert(channel, replies),
             ClientEvent::Closed { channel } => {
                 self.clients.remove(channel);
-                self.input(Input::ClientGone(Origin { rank: 0, channel }));
+                self.input(Input::ClientDisconnected(Origin { rank: 0, channel }));
             }
             ClientEvent::Request { channel, tag, request } => {
                 self.request(Origin { rank: 0, channel }, tag, request);
@@ -333,7 +336,7 @@ impl LeadState {
         self.executor.kill_all();
         for (_, messages) in self.links.values() {
             if let Ok(frame) = frame::encode(&Message::Shutdown) {
-                let _gone_already = messages.send(frame);
+                let _already_disconnected = messages.send(frame);
             }
         }
         let until = Instant::now() + DISCONNECT_TIMEOUT;
@@ -375,7 +378,7 @@ impl LeadState {
         self.send(origin.rank, &Message::Reply { channel: origin.channel, tag, reply });
     }
 
-    fn order(&self, rank: u32, order: TaskOrder) {
+    fn order(&self, rank: u32, order: TaskRequest) {
         if rank == 0 {
             return self.executor.execute(order);
         }

@@ -24,7 +24,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many handshakes may be in progress. Brokers that are rejected try again.
 const MAX_HANDSHAKES: usize = 256;
 
-/// What the lead needs to admit brokers.
+/// What the lead needs to accept brokers.
 pub struct JoinAcceptor {
     pub key: SharedKey,
     pub hosts: Vec<String>,
@@ -33,7 +33,7 @@ pub struct JoinAcceptor {
     pub log: Log,
 }
 
-/// Why a broker was not admitted.
+/// Why a broker was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error("failed to reach the lead")]
@@ -57,7 +57,7 @@ pub struct Link {
     pub address: Option<std::net::IpAddr>,
 }
 
-/// Admits brokers for as long as the process lives.
+/// Accepts brokers for as long as the process lives.
 pub fn serve(listener: Listener, acceptor: JoinAcceptor) {
     let acceptor = Arc::new(acceptor);
     let busy = Arc::new(AtomicUsize::new(0));
@@ -78,7 +78,7 @@ pub fn serve(listener: Listener, acceptor: JoinAcceptor) {
             }
             let (acceptor, busy) = (acceptor.clone(), busy.clone());
             thread::spawn(move || {
-                let admitted = admit(socket, &acceptor);
+                let admitted = accept_broker(socket, &acceptor);
                 busy.fetch_sub(1, Ordering::SeqCst);
                 match admitted {
                     Ok((hello, reader, writer)) => {
@@ -97,7 +97,7 @@ pub fn serve(listener: Listener, acceptor: JoinAcceptor) {
 }
 
 /// Performs the handshake with a broker, and checks its rank and host.
-fn admit(
+fn accept_broker(
     socket: Socket,
     acceptor: &JoinAcceptor,
 ) -> Result<(Hello, secure::Reader, secure::Writer), JoinError> {
@@ -125,9 +125,9 @@ fn check_hello(hello: &Hello, hosts: &[String]) -> Result<(), String> {
     }
     match hosts.get(*rank as usize) {
         None | Some(_) if *rank == 0 => Err(format!("{hostname} claims rank {rank}")),
-        None => Err(format!("{hostname} claims rank {rank}, but there are {}", hosts.len())),
+        None => Err(format!("{hostname} claims rank {rank} of {}", hosts.len())),
         Some(host) if host != hostname => {
-            Err(format!("{hostname} (rank {rank}) is {host} here, mismatched config?"))
+            Err(format!("{hostname} claims rank {rank}, which is {host}: mismatched config?"))
         }
         Some(_) => Ok(()),
     }

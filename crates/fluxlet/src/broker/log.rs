@@ -27,8 +27,8 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn new(rank: u32, shown: i32) -> Self {
-        Self { rank, stderr_level: shown, lines: Arc::default() }
+    pub fn new(rank: u32, stderr_level: i32) -> Self {
+        Self { rank, stderr_level, lines: Arc::default() }
     }
 
     pub fn add(&self, level: Level, text: &str) {

@@ -12,7 +12,7 @@ use crate::message::Request;
 use crate::secure::SharedKey;
 use crate::socket::{self, Listener};
 
-/// The task that this broker is, from its environment.
+/// The task of the enclosing instance that runs this broker, as described by its environment.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ParentTask {
     uri: String,
@@ -103,11 +103,11 @@ pub fn boot(task: &ParentTask, hostname: &str) -> Result<Boot, NestedError> {
     let key = "lead".to_owned();
     if rank > 0 {
         let text = parent.text(Request::Get { id, key }).map_err(failed)?;
-        let meeting: LeadContact =
+        let contact: LeadContact =
             serde_json::from_str(&text).map_err(|_| NestedError::UnexpectedReply)?;
-        let certificate = flux_operator_flux::Certificate::parse(&meeting.certificate)
+        let certificate = flux_operator_flux::Certificate::parse(&contact.certificate)
             .map_err(|_| NestedError::UnexpectedReply)?;
-        let (lead, key) = (Some(meeting.endpoint), Some(SharedKey::new(&certificate)));
+        let (lead, key) = (Some(contact.endpoint), Some(SharedKey::new(&certificate)));
         let nested = Some(nested);
         return Ok(Boot { method: "job", rank, hosts, listen: None, lead, key, nested });
     }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_those_of_r() {
+    fn rank_resources_are_those_of_r() {
         let text = r#"{"version": 1, "execution": {"R_lite": [{"rank": "1-2", "children": {"core": "0-1"}}, {"rank": "2", "children": {"core": "3", "gpu": "0"}}], "nodelist": ["a", "b"]}}"#;
         let shares = rank_resources(&ResourceSet::parse(text).unwrap());
         let texts: Vec<String> =

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::loop_event::LoopEvent;
 
-/// Variables of the task that a nested broker is. Its program is not a task.
+/// The variables that Flux sets for a task. A nested broker is a task, but its program is not.
 const TASK_VARIABLES: [&str; 9] = [
     "FLUX_JOB_ID",
     "FLUX_JOB_ID_PATH",

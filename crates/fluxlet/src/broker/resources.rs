@@ -94,8 +94,9 @@ fn apply_r(resources: &ResourceSet, nodes: &mut [Node]) -> Result<(), ResourcesE
     }
 }
 
-/// Why this host does not match its slot, unless that is not to be verified: Flux drains a broker
-/// whose host has another name than its slot, unless `noverify` is set in its own configuration.
+/// Why this host does not match its slot; `None` if it does, or if that is not verified. Flux
+/// drains a broker whose host name is not that of its slot, unless its own configuration sets
+/// `noverify`.
 pub fn host_mismatch(resource: Option<&ResourceTable>, slot: &str, rank: u32) -> Option<String> {
     let skip = resource.is_some_and(|resource| {
         let ignores = resource.other.get("verify").and_then(|verify| verify.get("hostname"));

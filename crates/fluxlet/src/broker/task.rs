@@ -75,7 +75,7 @@ pub fn spawn(task: &TaskSpec) -> Result<RunningTask, SpawnFailure> {
 }
 
 impl RunningTask {
-    /// Forwards output until end of file, and returns the wait status. `ended` is called when the
+    /// Forwards output until end of file, and returns the wait status. `on_exit` is called when the
     /// process has exited but its process ID cannot be reused yet.
     pub fn wait(mut self, output: impl Fn(Stream, Bytes) + Sync, on_exit: impl Fn()) -> i32 {
         drop(self.input.take());
@@ -182,7 +182,7 @@ fn spawn_input_writer(mut stdin: std::process::ChildStdin) -> Sender<Vec<u8>> {
 
 /// Reads a stream to its end. Whole lines are forwarded at once; an incomplete line is buffered
 /// until its newline or a full chunk.
-fn forward_output(mut stream: impl Read, pass: impl Fn(Bytes)) {
+fn forward_output(mut stream: impl Read, forward: impl Fn(Bytes)) {
     let mut buffer = vec![0; MAX_CHUNK];
     let mut filled = 0;
     loop {
@@ -197,12 +197,12 @@ fn forward_output(mut stream: impl Read, pass: impl Fn(Bytes)) {
             None if filled == MAX_CHUNK => MAX_CHUNK,
             None => continue,
         };
-        pass(Bytes(buffer[..end].to_vec()));
+        forward(Bytes(buffer[..end].to_vec()));
         buffer.copy_within(end..filled, 0);
         filled -= end;
     }
     if filled > 0 {
-        pass(Bytes(buffer[..filled].to_vec()));
+        forward(Bytes(buffer[..filled].to_vec()));
     }
 }
 

@@ -33,8 +33,8 @@ struct WorkerState {
 
 /// Runs the broker until the lead shuts it down or is lost.
 pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
-    let mut early = Vec::new();
-    let Some(link) = join(&broker, &mut early)? else { return Ok(0) };
+    let mut early_events = Vec::new();
+    let Some(link) = join(&broker, &mut early_events)? else { return Ok(0) };
     if let Some(address) = link.address {
         broker.attributes.set("fluxlet.address", address.to_string());
     }
@@ -43,7 +43,7 @@ pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
     let messages = link.messages.clone();
     let report = move |report| {
         if let Ok(frame) = frame::encode(&Message::Report(report)) {
-            let _lead_is_gone = messages.send(frame);
+            let _lead_is_lost = messages.send(frame);
         }
     };
     let executor = Executor::new(
@@ -54,14 +54,14 @@ pub fn run(mut broker: Broker) -> Result<u8, BrokerError> {
     );
     let mut worker =
         WorkerState { broker, clients: Clients::default(), lead: link.messages, executor };
-    for event in early {
+    for event in early_events {
         worker.handle_client(event);
     }
     worker.run()
 }
 
-/// Tries until the lead is reached. Events of clients are kept in `early` meanwhile; a signal stops
-/// the broker.
+/// Retries until the lead is reached. Events of clients are kept in `early_events` meanwhile; a
+/// signal stops the broker.
 fn join(broker: &Broker, early_events: &mut Vec<ClientEvent>) -> Result<Option<Link>, BrokerError> {
     let lead = broker.boot.lead.as_deref().unwrap_or_default();
     let key = broker

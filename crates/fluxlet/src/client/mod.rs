@@ -102,7 +102,7 @@ impl Client {
         Ok((message.tag, message.body))
     }
 
-    /// Sends a request and calls `take` with each reply until the last one.
+    /// Sends a request and calls `handle` with each reply until the last one.
     pub fn for_each_reply(
         &mut self,
         request: Request,

@@ -16,13 +16,13 @@ use crate::message::{Event, RefusalKind, Reply, Request, Stream};
 pub struct PrintStyle {
     /// Prefix lines with the rank of their task.
     pub label: bool,
-    /// From 2 on, print events too.
+    /// If 2 or more, print events too.
     pub verbose: usize,
     /// Prefix lines with the ID of the job, and omit times.
     pub multiple_jobs: bool,
 }
 
-/// The result of a job.
+/// A job whose events and output are printed, and its result.
 #[derive(Clone, Debug, Default)]
 pub struct AttachedJob {
     pub submitted: f64,
@@ -112,7 +112,7 @@ impl AttachedJob {
             // Labels belong to lines, and lines of different tasks do not continue each other.
             *start = label.is_some() || line.ends_with(b"\n");
         }
-        let _nobody_reads = match stream {
+        let _no_reader = match stream {
             Stream::Out => {
                 let mut out = io::stdout().lock();
                 out.write_all(&text).and_then(|()| out.flush())
@@ -128,10 +128,10 @@ pub fn attach(
     id: JobId,
     style: PrintStyle,
 ) -> Result<AttachedJob, ClientError> {
-    let mut termination = AttachedJob::default();
+    let mut job = AttachedJob::default();
     let request = Request::Watch { id, output: true, follow: true };
-    client.for_each_reply(request, |reply| termination.print_reply(id, &reply, style))?;
-    Ok(termination)
+    client.for_each_reply(request, |reply| job.print_reply(id, &reply, style))?;
+    Ok(job)
 }
 
 /// Starts a thread that forwards standard input to the job.

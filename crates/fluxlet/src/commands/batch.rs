@@ -12,7 +12,7 @@ const DEFAULT_OUTPUT: &str = "flux-{{id}}.out";
 
 pub fn main(arguments: &[OsString]) -> CommandResult {
     let options = job_options::parse(JobCommand::Batch, arguments)?;
-    let shape_first = job_options::submission(JobCommand::Batch, &options, Vec::new(), "")?;
+    let checked = job_options::submission(JobCommand::Batch, &options, Vec::new(), "")?;
     let (script, words, name) = if options.has("wrap") {
         let words: Vec<String> = options.positional();
         let script = format!("#!/bin/sh\n{}\n", words.join(" "));
@@ -23,7 +23,7 @@ pub fn main(arguments: &[OsString]) -> CommandResult {
     };
     let mut command = vec![Bytes::from("flux"), Bytes::from("broker"), Bytes::from("{script}")];
     command.extend(words.iter().map(|word| Bytes::from(word.as_os_str())));
-    let mut submission = shape_first;
+    let mut submission = checked;
     submission.command = command;
     submission.name = options.get("job-name").unwrap_or(&name).to_owned();
     submission.script = Some(Bytes(script));

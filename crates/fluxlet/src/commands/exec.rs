@@ -85,7 +85,7 @@ fn print(rank: u32, stream: Stream, data: &Bytes, label: bool) {
         }
         text.extend_from_slice(line);
     }
-    let _nobody_reads = match stream {
+    let _no_reader = match stream {
         Stream::Out => {
             let mut out = io::stdout().lock();
             out.write_all(&text).and_then(|()| out.flush())

@@ -87,7 +87,7 @@ pub fn failed(error: &ClientError) -> CommandFailure {
     CommandFailure::client("flux-job", error)
 }
 
-/// The argument at `index` and the job ID that it is.
+/// The argument at `index`, as text and as a job ID.
 pub fn parse_id(
     options: &ParsedArguments,
     index: usize,
@@ -108,14 +108,14 @@ fn attach_command(options: &ParsedArguments) -> CommandResult {
         forward_input(&super::uri(), id).map_err(|error| failed(&error))?;
     }
     let style = PrintStyle { label: options.has("label-io"), verbose, multiple_jobs: false };
-    let termination = attach(&mut client, id, style).map_err(|error| match error.refusal() {
+    let job = attach(&mut client, id, style).map_err(|error| match error.refusal() {
         Some(_) => fail(format!("Failed to attach to {word}: No such job")),
         None => failed(&error),
     })?;
-    if let Some(text) = termination.task_message() {
+    if let Some(text) = job.task_message() {
         eprintln!("flux-job: {text}");
     }
-    Ok(termination.code())
+    Ok(job.code())
 }
 
 /// Waits for jobs; the largest exit code is the result.

@@ -64,7 +64,7 @@ const FLAGS: [Flag; 50] = [
     flag(None, "conf"),
 ];
 
-/// The command; they differ in their messages and in what a slot is.
+/// The command. The commands differ in their messages and in what a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobCommand {
     Run,

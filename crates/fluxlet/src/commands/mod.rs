@@ -51,7 +51,7 @@ impl CommandFailure {
         Self::new(format!("{command}: {error}\nTry `{command} --help' for more information."))
     }
 
-    /// The message of Python's argparse about it.
+    /// The message of Python's argparse about an unknown option.
     pub fn argparse(usage: &str, command: &str, error: &OptionError) -> Self {
         let reason = match error {
             OptionError::Unknown { option } => format!("unrecognized arguments: {option}"),
@@ -111,7 +111,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         ))),
     };
     // Some output may still be in the buffer.
-    let _nobody_reads = io::stdout().flush();
+    let _no_reader = io::stdout().flush();
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{CommandFailure, CommandResult, connect};
 use crate::client::{Client, ClientError};
-use crate::message::{QueueOrder, QueueStatus, Reply, Request, SchedulingStopped};
+use crate::message::{QueueChange, QueueStatus, Reply, Request, SchedulingStopped};
 use crate::options::{Flag, ParsedArguments, Syntax, flag, switch};
 
 const FLAGS: [Flag; 9] = [
@@ -34,11 +34,11 @@ pub fn main(arguments: &[OsString]) -> CommandResult {
     let command = command.to_string_lossy();
     let message = options.get("message").map(str::to_owned);
     let order = match command.as_ref() {
-        "start" => QueueOrder::Start,
-        "stop" => QueueOrder::Stop(message),
-        "enable" => QueueOrder::Enable,
+        "start" => QueueChange::Start,
+        "stop" => QueueChange::Stop(message),
+        "enable" => QueueChange::Enable,
         "disable" => {
-            QueueOrder::Disable(message.unwrap_or_else(|| "disabled by administrator".to_owned()))
+            QueueChange::Disable(message.unwrap_or_else(|| "disabled by administrator".to_owned()))
         }
         "status" => return status(&options),
         "list" => return list(&options),

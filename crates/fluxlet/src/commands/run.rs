@@ -22,9 +22,9 @@ pub fn main(arguments: &[OsString]) -> CommandResult {
     }
     forward_input(&super::uri(), id).map_err(|error| failed(&error))?;
     let style = PrintStyle { label: options.has("label-io"), verbose, multiple_jobs: false };
-    let termination = attach(&mut client, id, style).map_err(|error| failed(&error))?;
-    if let Some(text) = termination.task_message() {
+    let job = attach(&mut client, id, style).map_err(|error| failed(&error))?;
+    if let Some(text) = job.task_message() {
         eprintln!("flux-job: {text}");
     }
-    Ok(termination.code())
+    Ok(job.code())
 }

@@ -97,12 +97,12 @@ fn wait_for_jobs(
     let mut open = watched.len();
     while open > 0 {
         let (tag, reply) = client.receive()?;
-        let Some((id, termination)) = watched.get_mut(&tag) else { continue };
+        let Some((id, job)) = watched.get_mut(&tag) else { continue };
         match reply {
             Reply::Done => open -= 1,
             Reply::Error(refusal) => return Err(ClientError::Refused(refusal)),
             reply => {
-                show(*id, termination, &reply, style, verbose);
+                show(*id, job, &reply, style, verbose);
             }
         }
     }

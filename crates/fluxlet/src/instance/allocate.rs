@@ -23,8 +23,8 @@ pub struct NodeAllocation {
 /// Allocates resources for a job of this `shape` from `nodes`, which are ascending by rank. `None`
 /// if the job has to wait. The error is Flux's message if it can never run.
 pub fn allocate(shape: &Shape, nodes: &[Node]) -> Result<Option<Vec<NodeAllocation>>, String> {
-    let now = fit(shape, nodes, Node::is_usable);
-    if now.is_none() {
+    let allocation = fit(shape, nodes, Node::is_usable);
+    if allocation.is_none() {
         let mut all: Vec<Node> = nodes.to_vec();
         for node in &mut all {
             node.used_cores = IdSet::new();
@@ -34,7 +34,7 @@ pub fn allocate(shape: &Shape, nodes: &[Node]) -> Result<Option<Vec<NodeAllocati
             return Err(explain_unsatisfiable(shape, nodes));
         }
     }
-    Ok(now)
+    Ok(allocation)
 }
 
 fn fit(
@@ -58,7 +58,7 @@ fn whole_nodes(count: u32, shape: &Shape, nodes: &[&Node]) -> Option<Vec<NodeAll
     let fits = |node: &&&Node| node.is_idle() && node.gpus.len() >= gpus;
     let chosen = nodes.iter().filter(fits).take(count as usize);
     let shares: Vec<NodeAllocation> = chosen
-        .map(|node| share(node, node.cores.clone(), node.gpus.clone(), shape.slots))
+        .map(|node| node_allocation(node, node.cores.clone(), node.gpus.clone(), shape.slots))
         .collect();
     (shares.len() == count as usize).then_some(shares)
 }
@@ -100,10 +100,10 @@ fn free_slots(node: &Node, shape: &Shape) -> u64 {
 fn take_slots(node: &Node, shape: &Shape, slots: u32) -> NodeAllocation {
     let cores = take_first(&node.free_cores(), u64::from(slots) * u64::from(shape.cores.max(1)));
     let gpus = take_first(&node.free_gpus(), u64::from(slots) * u64::from(shape.gpus));
-    share(node, cores, gpus, slots)
+    node_allocation(node, cores, gpus, slots)
 }
 
-fn share(node: &Node, cores: IdSet, gpus: IdSet, tasks: u32) -> NodeAllocation {
+fn node_allocation(node: &Node, cores: IdSet, gpus: IdSet, tasks: u32) -> NodeAllocation {
     NodeAllocation { rank: node.rank, host: node.host.clone(), cores, gpus, tasks }
 }
 

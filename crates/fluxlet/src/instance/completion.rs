@@ -7,7 +7,7 @@ use super::job::{Exception, Job};
 use super::lifecycle::owned;
 use super::{Action, Instance};
 use crate::bytes::Bytes;
-use crate::message::{Reply, Report, TaskOrder, TaskOwner};
+use crate::message::{Reply, Report, TaskOwner, TaskRequest};
 
 /// How long tasks may take to exit after SIGTERM: Flux's `kill-timeout`.
 const KILL_TIMEOUT: f64 = 5.0;
@@ -44,7 +44,7 @@ impl Instance {
         match first.filter(|rank| has_files && self.nodes[*rank as usize].is_online()) {
             Some(rank) if !job.closing => {
                 job.closing = true;
-                self.order(rank, TaskOrder::Close { run: TaskOwner::Job(id) });
+                self.order(rank, TaskRequest::Close { run: TaskOwner::Job(id) });
             }
             _ => self.finish(id),
         }
@@ -139,7 +139,7 @@ impl Instance {
     pub(super) fn signal(&mut self, id: JobId, signal: i32) {
         let Some(job) = self.jobs.get(&id) else { return };
         for rank in job.ranks().iter() {
-            self.order(rank, TaskOrder::Signal { run: TaskOwner::Job(id), signal });
+            self.order(rank, TaskRequest::Signal { owner: TaskOwner::Job(id), signal });
         }
     }
 
@@ -168,9 +168,9 @@ impl Instance {
     /// Marks the tasks of a job on this rank as exited, because they cannot report any more.
     pub(super) fn abandon_tasks(&mut self, id: JobId, rank: u32) {
         let Some(job) = self.jobs.get(&id) else { return };
-        let finished: Vec<u32> =
+        let lost: Vec<u32> =
             job.running.iter().filter(|(_, at)| **at == rank).map(|(task, _)| *task).collect();
-        for task in finished {
+        for task in lost {
             self.task_exited(id, task, 1);
         }
     }

@@ -6,7 +6,7 @@ use flux_operator_flux::IdSet;
 
 use super::{Instance, Origin};
 use crate::bytes::Bytes;
-use crate::message::{Launch, RefusalKind, Reply, Report, TaskOrder, TaskOwner};
+use crate::message::{Launch, RefusalKind, Reply, Report, TaskOwner, TaskRequest};
 
 /// A command that is running on some brokers.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Instance {
                 files: [None, None],
                 script: None,
             };
-            self.order(rank, TaskOrder::Launch(Box::new(launch)));
+            self.order(rank, TaskRequest::Launch(Box::new(launch)));
         }
         if exec.ranks.is_empty() {
             return self.reply(origin, tag, Reply::Done);
@@ -92,7 +92,7 @@ impl Instance {
         }
     }
 
-    /// Ends the commands on a lost broker.
+    /// Fails the commands on a lost broker.
     pub(super) fn fail_lost_execs(&mut self, rank: u32) {
         let lost: Vec<u64> = self
             .execs
@@ -111,8 +111,8 @@ impl Instance {
     }
 
     /// Kills the commands of clients that have disconnected.
-    pub(super) fn abandon_execs(&mut self, deleted: impl Fn(Origin) -> bool) {
-        let abandoned = self.execs.iter().filter(|(_, exec)| deleted(exec.origin));
+    pub(super) fn abandon_execs(&mut self, is_disconnected: impl Fn(Origin) -> bool) {
+        let abandoned = self.execs.iter().filter(|(_, exec)| is_disconnected(exec.origin));
         let abandoned: Vec<u64> = abandoned.map(|(number, _)| *number).collect();
         abandoned.into_iter().for_each(|number| self.kill_exec(number));
     }
@@ -126,7 +126,7 @@ impl Instance {
         let Some(exec) = self.execs.remove(&number) else { return };
         for rank in exec.ranks {
             let signal = rustix::process::Signal::KILL.as_raw();
-            self.order(rank, TaskOrder::Signal { run: TaskOwner::Exec(number), signal });
+            self.order(rank, TaskRequest::Signal { owner: TaskOwner::Exec(number), signal });
         }
     }
 

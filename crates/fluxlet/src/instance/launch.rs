@@ -1,12 +1,12 @@
-//! Builds the launch orders for the hosts of a job.
+//! Builds what each broker of a job has to launch.
 
 use super::job::Job;
 use crate::bytes::Bytes;
 use crate::message::{Launch, Reply, TaskOwner};
 use crate::submission::fill_template;
 
-/// The launch order for each rank of a job.
-pub(super) fn launch_orders(job: &Job, path: &str) -> Vec<(u32, Launch)> {
+/// What each rank of a job has to launch.
+pub(super) fn launches(job: &Job, path: &str) -> Vec<(u32, Launch)> {
     let submission = &job.submission;
     let id = job.id;
     let total: u32 = job.allocation.iter().map(|share| share.tasks).sum();

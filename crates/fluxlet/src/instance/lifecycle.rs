@@ -4,10 +4,10 @@ use flux_operator_flux::{JobId, JobState};
 use serde_json::{Value, json};
 
 use super::job::Job;
-use super::launch::{launch_orders, redirection_notices};
+use super::launch::{launches, redirection_notices};
 use super::{Action, Instance, Origin, allocate};
 use crate::bytes::Bytes;
-use crate::message::{RefusalKind, Reply, Report, Stream, TaskOrder, TaskOwner};
+use crate::message::{RefusalKind, Reply, Report, Stream, TaskOwner, TaskRequest};
 use crate::submission::Submission;
 
 impl Instance {
@@ -87,7 +87,7 @@ impl Instance {
             Job::event(now, "alloc", owned([("annotations", summary)])),
             Job::event(now, "start", Vec::new()),
         ];
-        let launches = launch_orders(job, &self.settings.path);
+        let launches = launches(job, &self.settings.path);
         let input = std::mem::take(&mut job.early_input);
         let mut task = 0;
         for (rank, launch) in &launches {
@@ -99,7 +99,7 @@ impl Instance {
         self.running.insert(id);
         self.publish(id, events);
         for (rank, launch) in launches {
-            self.order(rank, TaskOrder::Launch(Box::new(launch)));
+            self.order(rank, TaskRequest::Launch(Box::new(launch)));
         }
         for data in input {
             self.send_input(id, data);
@@ -117,7 +117,7 @@ impl Instance {
             return;
         }
         for rank in job.ranks().iter() {
-            let order = TaskOrder::Input { run: TaskOwner::Job(id), data: data.clone() };
+            let order = TaskRequest::Input { run: TaskOwner::Job(id), data: data.clone() };
             self.order(rank, order);
         }
     }
@@ -176,7 +176,7 @@ impl Instance {
         if file.is_some() {
             let data = if job.submission.label { labelled(task, &data) } else { data };
             let Some(first) = job.allocation.first().map(|share| share.rank) else { return };
-            return self.order(first, TaskOrder::Write { run: TaskOwner::Job(id), stream, data });
+            return self.order(first, TaskRequest::Write { run: TaskOwner::Job(id), stream, data });
         }
         self.publish(id, [Reply::Output { task, stream, data }]);
     }

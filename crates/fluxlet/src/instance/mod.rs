@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use flux_operator_flux::{JobId, JobState};
 
 use crate::message::{
-    Hello, Refusal, RefusalKind, Reply, Report, Request, SchedulingStopped, TaskOrder,
+    Hello, Refusal, RefusalKind, Reply, Report, Request, SchedulingStopped, TaskRequest,
 };
 use job::Job;
 use node::{BrokerPresence, Node};
@@ -51,7 +51,7 @@ pub enum Input {
         tag: u64,
         request: Request,
     },
-    ClientGone(Origin),
+    ClientDisconnected(Origin),
     Report {
         rank: u32,
         report: Report,
@@ -64,7 +64,7 @@ pub enum Input {
 #[derive(Debug)]
 pub enum Action {
     Reply { origin: Origin, tag: u64, reply: Reply },
-    Order { rank: u32, order: TaskOrder },
+    Order { rank: u32, order: TaskRequest },
     Log(String),
 }
 
@@ -132,7 +132,7 @@ impl Instance {
             Input::NodeUp(hello) => self.node_up(hello),
             Input::NodeDown { rank, orderly } => self.node_down(rank, orderly),
             Input::Request { origin, tag, request } => self.request(origin, tag, request),
-            Input::ClientGone(origin) => self.forget_clients(|other| other == origin),
+            Input::ClientDisconnected(origin) => self.forget_clients(|other| other == origin),
             Input::Report { rank, report } => self.handle_report(rank, report),
             Input::Tick => {}
         }
@@ -252,7 +252,7 @@ impl Instance {
         self.reply(origin, tag, Reply::Error(Refusal { kind, text: text.into() }));
     }
 
-    fn order(&mut self, rank: u32, order: TaskOrder) {
+    fn order(&mut self, rank: u32, order: TaskRequest) {
         self.actions.push(Action::Order { rank, order });
     }
 }

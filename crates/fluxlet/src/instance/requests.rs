@@ -8,7 +8,7 @@ use super::node::BrokerPresence;
 use super::{Instance, Job, Origin};
 use crate::bytes::Bytes;
 use crate::message::{
-    OverlayNode, QueueOrder, QueueStatus, RefusalKind, Reply, Request, SchedulingStopped,
+    OverlayNode, QueueChange, QueueStatus, RefusalKind, Reply, Request, SchedulingStopped,
     UptimeStatus, Urgency,
 };
 
@@ -50,7 +50,7 @@ impl Instance {
                 self.drain(origin, tag, &targets, reason, force);
             }
             Request::Undrain { targets } => self.undrain(origin, tag, &targets),
-            Request::Queue(order) => self.queue_order(origin, tag, order),
+            Request::Queue(order) => self.change_queue(origin, tag, order),
             Request::QueueStatus => self.queue_status(origin, tag),
             Request::Idle { pending } => self.idle_waiters.push((pending, origin, tag)),
             Request::Exec { ranks, exclude, command, directory, environment } => {
@@ -256,12 +256,12 @@ impl Instance {
         self.reply(origin, tag, Reply::Done);
     }
 
-    fn queue_order(&mut self, origin: Origin, tag: u64, order: QueueOrder) {
+    fn change_queue(&mut self, origin: Origin, tag: u64, order: QueueChange) {
         match order {
-            QueueOrder::Start => self.stopped = None,
-            QueueOrder::Stop(reason) => self.stopped = Some(SchedulingStopped { reason }),
-            QueueOrder::Enable => self.disabled = None,
-            QueueOrder::Disable(reason) => self.disabled = Some(reason),
+            QueueChange::Start => self.stopped = None,
+            QueueChange::Stop(reason) => self.stopped = Some(SchedulingStopped { reason }),
+            QueueChange::Enable => self.disabled = None,
+            QueueChange::Disable(reason) => self.disabled = Some(reason),
         }
         self.queue_status(origin, tag);
     }

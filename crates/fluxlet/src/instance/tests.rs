@@ -5,7 +5,7 @@ use flux_operator_flux::{IdSet, JobId, JobResult, JobState};
 use super::node::Node;
 use super::{Action, Input, Instance, InstanceSettings, Origin};
 use crate::bytes::Bytes;
-use crate::message::{Hello, PROTOCOL, Reply, Report, Request, TaskOrder, TaskOwner, Urgency};
+use crate::message::{Hello, PROTOCOL, Reply, Report, Request, TaskOwner, TaskRequest, Urgency};
 use crate::submission::{Shape, Submission};
 
 const CLIENT: Origin = Origin { rank: 0, channel: 1 };
@@ -14,7 +14,7 @@ const CLIENT: Origin = Origin { rank: 0, channel: 1 };
 struct TestInstance {
     instance: Instance,
     now: f64,
-    orders: Vec<(u32, TaskOrder)>,
+    orders: Vec<(u32, TaskRequest)>,
     replies: Vec<(u64, Reply)>,
     tag: u64,
 }
@@ -94,7 +94,7 @@ impl TestInstance {
 
     fn launched(&self) -> Vec<(u32, Vec<u32>)> {
         let launches = self.orders.iter().filter_map(|(rank, order)| match order {
-            TaskOrder::Launch(launch) => Some((*rank, launch.tasks.clone())),
+            TaskRequest::Launch(launch) => Some((*rank, launch.tasks.clone())),
             _ => None,
         });
         launches.collect()
@@ -102,7 +102,7 @@ impl TestInstance {
 
     fn signals(&self) -> Vec<(u32, i32)> {
         let signals = self.orders.iter().filter_map(|(rank, order)| match order {
-            TaskOrder::Signal { signal, .. } => Some((*rank, *signal)),
+            TaskRequest::Signal { signal, .. } => Some((*rank, *signal)),
             _ => None,
         });
         signals.collect()
@@ -118,16 +118,16 @@ fn inactive(result: JobResult) -> (JobState, Option<JobResult>) {
 
 #[test]
 fn a_job_runs_and_completes() {
-    let mut world = TestInstance::new(2, 2);
-    let id = world.submit(|job| (job.shape.nodes, job.shape.slots) = (Some(2), 2));
-    assert_eq!(world.launched(), [(0, vec![0, 1]), (1, vec![2, 3])]);
+    let mut test = TestInstance::new(2, 2);
+    let id = test.submit(|job| (job.shape.nodes, job.shape.slots) = (Some(2), 2));
+    assert_eq!(test.launched(), [(0, vec![0, 1]), (1, vec![2, 3])]);
     let watch = Request::Watch { id, output: true, follow: true };
-    assert!(!world.request(watch).iter().any(|reply| matches!(reply, Reply::Done)));
-    world.exit_tasks(id, 0);
-    assert_eq!(world.state(id), inactive(JobResult::Completed));
-    let last = &world.replies.last().unwrap().1;
+    assert!(!test.request(watch).iter().any(|reply| matches!(reply, Reply::Done)));
+    test.exit_tasks(id, 0);
+    assert_eq!(test.state(id), inactive(JobResult::Completed));
+    let last = &test.replies.last().unwrap().1;
     assert!(matches!(last, Reply::Done), "{last:?}");
-    let names: Vec<&str> = world.instance.jobs[&id]
+    let names: Vec<&str> = test.instance.jobs[&id]
         .history
         .iter()
         .filter_map(|reply| match reply {
@@ -234,7 +234,7 @@ fn output_files_are_closed_before_the_job_finishes() {
     let id = world.submit(|job| job.files = [Some("o.{{id}}".to_owned()), None]);
     world.exit_tasks(id, 0);
     assert_eq!(world.state(id), RUN);
-    assert!(matches!(world.orders.last(), Some((0, TaskOrder::Close { .. }))));
+    assert!(matches!(world.orders.last(), Some((0, TaskRequest::Close { .. }))));
     world.input(Input::Report { rank: 0, report: Report::Closed { run: TaskOwner::Job(id) } });
     assert_eq!(world.state(id), inactive(JobResult::Completed));
 }

@@ -23,10 +23,10 @@ const HELPERS: &str = "running() { rm -f started; \
     flux submit \"$@\" sh -c 'touch started; exec sleep 300'; \
     until test -e started; do sleep 0.01; done; }";
 
-/// Which Flux the tests of a file run. Each file says it as its constant `UNDER_TEST`.
+/// Which Flux the tests of a file run. Each file sets it in its constant `UNDER_TEST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnderTest {
-    /// fluxlet, always: the tests are about itself.
+    /// Always fluxlet: the tests are about fluxlet itself.
     Fluxlet,
     /// The Flux that is installed under `FLUX_ROOT`; fluxlet without it.
     AnyFlux,
@@ -85,7 +85,7 @@ impl Process {
 
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
-        let _already_gone = rustix::process::kill_process(pid, signal);
+        let _already_exited = rustix::process::kill_process(pid, signal);
     }
 
     /// Waits until the process exits.
@@ -212,29 +212,29 @@ impl Cluster {
     }
 
     /// Waits until a broker is online, or offline.
-    pub fn wait_for(&self, rank: u32, there: bool) {
+    pub fn wait_for(&self, rank: u32, online: bool) {
         let wanted = |line: &str| {
             let mut words = line.split_whitespace();
             words.any(|word| word == rank.to_string()) && line.contains(&format!("fs-{rank}: "))
         };
         let up = ["full", "partial", "degraded"];
-        self.wait_until(&format!("fs-{rank} online: {there}"), || {
+        self.wait_until(&format!("fs-{rank} online: {online}"), || {
             let output = self.flux(&["overlay", "status"]);
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             let status =
                 text.lines().find(|line| wanted(line)).and_then(|line| line.split(": ").nth(1));
-            status.is_some_and(|status| up.contains(&status) == there)
+            status.is_some_and(|status| up.contains(&status) == online)
         });
         // In a real Flux the scheduler is informed a little later.
         self.wait_until("the scheduler knows", || {
             let output = self.flux(&["resource", "list", "-s", "down", "-no", "{ranks}"]);
             let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
             let down: flux_operator_flux::IdSet = text.parse().unwrap_or_default();
-            output.status.success() && down.contains(rank) != there
+            output.status.success() && down.contains(rank) != online
         });
     }
 
-    /// Polls until `holds` returns true.
+    /// Polls until `condition` returns true.
     pub fn wait_until(&self, what: &str, mut condition: impl FnMut() -> bool) {
         let until = Instant::now() + TEST_TIMEOUT;
         while Instant::now() < until {
@@ -243,7 +243,7 @@ impl Cluster {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        panic!("waited in vain until {what}\n{}", self.logs());
+        panic!("timed out waiting until {what}\n{}", self.logs());
     }
 
     /// The logs of all brokers.

@@ -97,7 +97,7 @@ impl JobBatch {
         self.ledger.put_namespace(&job.namespace().unwrap_or_default(), Some(BTreeMap::new()));
         self.ledger.put_job(&job, None, now);
         match self.ledger.eligibility(&uid) {
-            Some(Eligibility::Refused(mistake) | Eligibility::Unreadable(mistake)) => {
+            Some(Eligibility::Refused(mistake) | Eligibility::Panicked(mistake)) => {
                 let (kind, message) = ("FluxJob", mistake.message.clone());
                 Err(JobBatchError::Invalid { kind, name, message })
             }
@@ -148,7 +148,7 @@ impl QueuedObject {
         match self {
             QueuedObject::Job(job) => {
                 let mut made = minicluster_at(&job, setup, size.try_into().unwrap_or(i32::MAX));
-                // The user did not set it, so no note that it is not used is needed.
+                // The user did not set this image, so a note about it would only confuse.
                 let containers = made.spec.containers.iter_mut();
                 containers.filter(|c| c.image == DEFAULT_IMAGE).for_each(|c| c.image.clear());
                 made
@@ -158,7 +158,8 @@ impl QueuedObject {
     }
 }
 
-/// The setups without what has no meaning on one machine; one without limits if there is none.
+/// The setups, without the fields that have no meaning on one machine. If there is no setup, one
+/// without limits.
 fn prepare_setups(
     setups: Vec<FluxSetup>,
     now: Timestamp,

@@ -2,9 +2,9 @@
 //! admitted job runs as a cluster of processes.
 //!
 //! ```text
-//! Batch ──put──► the ledger of plan ──cycle──► admit ──► a thread that supervises the job
-//!                      ▲                                     │ ready, finished
-//!                      └─────────────── remove ◄─────────────┘
+//! JobBatch ──put──► the ledger of plan ──cycle──► admit ──► a thread that supervises the job
+//!                         ▲                                     │ ready, finished
+//!                         └─────────────── remove ◄─────────────┘
 //! ```
 
 mod batch;
@@ -169,8 +169,8 @@ impl BatchRun {
 
     /// Waits for the next event; `None` at a deadline or when the ledger is due again.
     fn next_event(&self, events: &Receiver<Event>, wake: Option<Millis>) -> Option<Event> {
-        let ends = self.running.values().filter_map(|running| running.deadline);
-        match ends.chain(wake).min() {
+        let deadlines = self.running.values().filter_map(|running| running.deadline);
+        match deadlines.chain(wake).min() {
             None => events.recv().ok(),
             Some(then) => {
                 let left = Duration::from_millis((then - now()).max(0).unsigned_abs());

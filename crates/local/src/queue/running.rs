@@ -40,15 +40,15 @@ impl RunningJob {
         // The queue prints progress; the rest of the output is the command's.
         request.silence();
         let notes = request.notes.clone();
-        let ears = EventChannel::new();
-        let voice = ears.sender();
+        let channel = EventChannel::new();
+        let sender_to_job = channel.sender();
         let (home, programs, uid) = (home.clone(), programs.clone(), admit.uid.clone());
         thread::spawn(move || {
             let ready = |_: &_| {
                 // There is no receiver any more when the program exits.
                 let _ = sender.send(Event::Ready(uid.clone()));
             };
-            let finished = run_prefixed(&home, &request, &programs, ears, ready);
+            let finished = run_prefixed(&home, &request, &programs, channel, ready);
             let finished = finished.map_err(|error| error_chain(&error));
             let _ = sender.send(Event::Finished(uid, finished));
         });
@@ -57,7 +57,7 @@ impl RunningJob {
             deadline,
             timed_out: false,
             notes,
-            events: voice,
+            events: sender_to_job,
         })
     }
 

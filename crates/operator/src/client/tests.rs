@@ -36,8 +36,8 @@ impl Server {
         let pieces = pieces.to_vec();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let requested = Arc::new(AtomicUsize::new(0));
-        let count = requested.clone();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = requests.clone();
         // The task is cancelled with the test's runtime.
         tokio::spawn(async move {
             loop {
@@ -56,7 +56,7 @@ impl Server {
             }
         });
         let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
-        Server { client, requests: requested }
+        Server { client, requests }
     }
 
     fn config_maps(&self) -> Api<ConfigMap> {
@@ -70,8 +70,8 @@ async fn patch(api: &Api<ConfigMap>) -> Result<ConfigMap, kube::Error> {
 
 /// Fails a test that would otherwise hang.
 async fn within_30_s<T>(future: impl Future<Output = T>) -> T {
-    let soon = tokio::time::timeout(Duration::from_secs(30), future).await;
-    soon.expect("a request has no time limit")
+    let outcome = tokio::time::timeout(Duration::from_secs(30), future).await;
+    outcome.expect("a request has no time limit")
 }
 
 const AT_ONCE: Duration = Duration::ZERO;

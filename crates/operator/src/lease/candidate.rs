@@ -20,8 +20,7 @@ use super::{Election, Leadership, parse_address};
 use crate::errors::chain;
 use crate::metrics::Metrics;
 
-/// Why this replica is no longer the leader. The process must exit, because another replica may
-/// write.
+/// Why this replica is no longer the leader. The process must exit: another replica may write.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseLost {
     /// Another replica is the holder.
@@ -83,8 +82,8 @@ impl Candidate {
         }
     }
 
-    /// Releases the Lease if we hold it, so that another replica need not wait for it to expire. No
-    /// work may be running any more.
+    /// Releases the Lease if we hold it, so that another replica need not wait for it to expire.
+    /// All work must have finished before.
     pub(crate) async fn release(&mut self) {
         self.leadership.close();
         self.metrics.set_leader(false);
@@ -163,7 +162,7 @@ impl Candidate {
             Ok(written) => {
                 self.observed = written.spec.map(|spec| ObservedLease::observe(None, spec, now));
                 if self.renewed.replace(now).is_none() {
-                    tracing::info!(identity = self.identity, "leads");
+                    tracing::info!(identity = self.identity, "became leader");
                 }
                 self.publish();
                 Ok(now + RETRY_PERIOD)
@@ -191,7 +190,7 @@ impl Candidate {
         }
     }
 
-    /// Publishes whether this replica is the leader, and otherwise who is.
+    /// Publishes whether this replica is the leader, and if not, the address of the leader.
     fn publish(&self) {
         let holder = self.observed.as_ref().and_then(ObservedLease::holder);
         let held = self.renewed.filter(|_| holder == Some(&self.identity));
@@ -201,7 +200,7 @@ impl Candidate {
     }
 }
 
-/// Waits until the Lease has another holder than `known`. Errors of the watch are ignored: the
+/// Waits until the Lease has a holder other than `known`. Errors of the watch are ignored: the
 /// watch is restarted, and the next attempt does not depend on it.
 async fn wait_for_other_holder(
     changes: &mut (impl Stream<Item = watcher::Result<Option<Lease>>> + Unpin),

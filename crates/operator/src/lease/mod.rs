@@ -35,8 +35,8 @@ pub struct Election {
 
 /// The identity of a replica: its name, and the address where agents reach it, if known.
 ///
-/// It is written into the Lease as `name_address`, so that every replica can refer agents to the
-/// leader.
+/// It is written into the Lease as `name_address`, so that all replicas can redirect agents to the
+/// leader's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its name, usually that of its pod.
@@ -65,7 +65,7 @@ struct LeadershipState {
     /// Whether the Lease has been read.
     is_known: bool,
     is_leader: bool,
-    /// When the leader must have stopped, unless the Lease is renewed first.
+    /// When this replica stops being the leader, unless it renews the Lease before.
     until: Option<Instant>,
     /// The address of the leader, if it is another replica and has published it.
     leader: Option<SocketAddr>,
@@ -90,7 +90,7 @@ impl Term {
     }
 }
 
-/// Whether this replica is the leader, and otherwise who is. Cheap to clone.
+/// Whether this replica is the leader, and if not, the address of the leader. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Leadership(watch::Sender<LeadershipState>);
 
@@ -124,8 +124,8 @@ impl Leadership {
     /// Whether this replica may write. A leader whose Lease was not renewed in time may not, even
     /// if the process was suspended and nothing in it has noticed yet.
     pub(crate) fn is_leader(&self) -> bool {
-        let standing = self.0.borrow();
-        standing.is_leader && standing.until.is_none_or(|until| Instant::now() < until)
+        let state = self.0.borrow();
+        state.is_leader && state.until.is_none_or(|until| Instant::now() < until)
     }
 
     /// Whether this replica may start new work: it is the leader and is not stopping.
@@ -190,9 +190,9 @@ impl Leadership {
         });
     }
 
-    async fn wait_for_state(&self, found: impl FnMut(&LeadershipState) -> bool) -> Term {
+    async fn wait_for_state(&self, is_reached: impl FnMut(&LeadershipState) -> bool) -> Term {
         let mut standing = self.0.subscribe();
-        let term = standing.wait_for(found).await.map(|standing| standing.term);
+        let term = standing.wait_for(is_reached).await.map(|standing| standing.term);
         match term {
             Ok(term) => term,
             // We own the sender, so the channel is open.

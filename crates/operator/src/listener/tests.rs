@@ -24,8 +24,8 @@ const SHORT: Duration = Duration::from_millis(300);
 const NO_TIMEOUTS: ConnectionTimeouts =
     ConnectionTimeouts { request: NEVER, answer: NEVER, send: NEVER };
 
-/// Serves `/healthz`, `/echo`, `/large`, and `/held`, a long poll that takes much longer than
-/// `SHORT_TIMEOUTS`.
+/// Serves `/healthz`, `/echo`, `/large`, and `/held`, a long poll that takes five times as long as
+/// the timeout [`SHORT`].
 async fn start_server(limits: ConnectionTimeouts) -> (SocketAddr, Metrics) {
     let held = async |Extension(slot): Extension<Arc<ConnectionGuard>>| {
         assert!(slot.start_long_poll("uid", 9));
@@ -216,7 +216,7 @@ fn unfinished_heads_take_little_memory() {
             stream
         };
         let all = futures::future::join_all((0..330).map(attack));
-        // Without limits no connection is ever closed; measure then as well.
+        // Without limits no connection is ever closed; measure in that case as well.
         let open = timeout(2 * CONNECTION_TIMEOUTS.request, all).await;
         let grown = resident_kilobytes(child.id()).saturating_sub(before);
         assert!(grown < 40_000, "the server has grown by {grown} kB");

@@ -1,7 +1,7 @@
 //! The operator's Prometheus metrics, for `/metrics`.
 //!
-//! One method per event; names and labels are defined only here. Label values are bounded: never
-//! the name of a user's object, except of queues, which administrators create.
+//! One method per event; names and labels are defined only here. Label values are bounded: they are
+//! never names of users' objects, only of queues, which administrators create.
 
 mod bring_up;
 mod queue;
@@ -26,8 +26,8 @@ pub(crate) use requests::verb;
 /// creates a cluster some tens of milliseconds, one with a slow API server seconds.
 const RECONCILE_SECONDS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 
-/// Buckets, in seconds, from creation to quorum: 3 if images and nodes are there, minutes if images
-/// are pulled or nodes are created. Kubernetes' creation times have whole seconds.
+/// Buckets, in seconds, from creation to Ready: 3 s if images and nodes are there, minutes if
+/// images are pulled or nodes are created. Kubernetes' creation times are in whole seconds.
 const BRING_UP_SECONDS: [f64; 11] = [1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 30.0, 60.0, 300.0, 900.0];
 
 /// All metrics. Cheap to clone.
@@ -87,10 +87,10 @@ struct BuildLabels {
 
 impl Metrics {
     pub(crate) fn new() -> Metrics {
-        let passes = Family::default();
-        let pass_seconds = Histogram::new(RECONCILE_SECONDS);
+        let reconciles = Family::default();
+        let reconcile_seconds = Histogram::new(RECONCILE_SECONDS);
         let failures = Family::default();
-        let passes_running = Gauge::default();
+        let reconciles_running = Gauge::default();
         let miniclusters = Family::default();
         let bring_up_seconds = Histogram::new(BRING_UP_SECONDS);
         let leader = Gauge::default();
@@ -98,8 +98,12 @@ impl Metrics {
         let requests = Family::default();
         let closed_connections = Family::default();
         let mut registry = Registry::with_prefix("flux_operator");
-        registry.register("reconciles", "Reconciliations, by kind and result", passes.clone());
-        registry.register("reconcile_seconds", "Time of a reconciliation", pass_seconds.clone());
+        registry.register("reconciles", "Reconciliations, by kind and result", reconciles.clone());
+        registry.register(
+            "reconcile_seconds",
+            "Time of a reconciliation",
+            reconcile_seconds.clone(),
+        );
         registry.register(
             "reconcile_errors",
             "Reconciliations that failed, by kind and reason",
@@ -108,7 +112,7 @@ impl Metrics {
         registry.register(
             "reconciles_running",
             "Reconciliations that are running",
-            passes_running.clone(),
+            reconciles_running.clone(),
         );
         registry.register("miniclusters", "MiniClusters by phase", miniclusters.clone());
         registry.register(
@@ -134,10 +138,10 @@ impl Metrics {
         let queue = QueueMetrics::register(&mut registry);
         Metrics {
             registry: Arc::new(registry),
-            reconciles: passes,
-            reconcile_seconds: pass_seconds,
+            reconciles,
+            reconcile_seconds,
             failures,
-            reconciles_running: passes_running,
+            reconciles_running,
             miniclusters,
             bring_up_seconds,
             leader,
@@ -186,7 +190,7 @@ impl Metrics {
         self.reports.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
-    /// Counts a client's connection that was closed before its response.
+    /// Counts a client's connection that was closed before its response was complete.
     pub(crate) fn count_closed_connection(&self, reason: &'static str) {
         self.closed_connections.get_or_create(&ReasonLabels { reason }).inc();
     }

@@ -38,7 +38,7 @@ pub(crate) struct QueueMetrics {
     finished: Family<QueueLabels, Counter>,
     evicted: Family<EvictedLabels, Counter>,
     waits: WaitTimes,
-    figures: QueueGauges,
+    gauges: QueueGauges,
 }
 
 /// A histogram for each queue.
@@ -135,11 +135,11 @@ impl QueueMetrics {
                 admitted_until_ready: times(),
                 execution: times(),
             },
-            figures: QueueGauges::default(),
+            gauges: QueueGauges::default(),
         };
         metrics.register_counters(registry);
         metrics.waits.register(registry);
-        metrics.figures.register(registry);
+        metrics.gauges.register(registry);
         metrics
     }
 
@@ -209,8 +209,8 @@ impl QueueMetrics {
     }
 
     /// Records the durations of a job that has reached another milestone.
-    pub(crate) fn record_durations(&self, queue: &SetupName, stations: JobDurations) {
-        let JobDurations { created_to_ready, admitted_to_ready, started_to_finished } = stations;
+    pub(crate) fn record_durations(&self, queue: &SetupName, durations: JobDurations) {
+        let JobDurations { created_to_ready, admitted_to_ready, started_to_finished } = durations;
         let labels = queue_labels(queue);
         for (times, duration) in [
             (&self.waits.ready, created_to_ready),
@@ -225,8 +225,8 @@ impl QueueMetrics {
 
     /// Sets the gauges to the current state of the queues.
     pub(super) fn set_gauges(&self, queues: impl Iterator<Item = QueueFigures>) {
-        self.figures.clear();
-        queues.for_each(|queue| self.figures.show(&queue));
+        self.gauges.clear();
+        queues.for_each(|queue| self.gauges.set(&queue));
     }
 }
 
@@ -289,7 +289,7 @@ impl QueueGauges {
         self.pending_resources.clear();
     }
 
-    fn show(&self, queue: &QueueFigures) {
+    fn set(&self, queue: &QueueFigures) {
         let labels = queue_labels(&queue.name);
         let status = |status| StatusLabels { cluster_queue: labels.cluster_queue.clone(), status };
         for (word, counts) in [("active", queue.active), ("inadmissible", !queue.active)] {
@@ -318,7 +318,7 @@ impl QueueGauges {
     }
 }
 
-/// CPU and other extended resources are counted in thousandths.
+/// Converts an amount to base units: CPU and [`Resource::Other`] are counted in thousandths.
 fn to_base_unit(resource: &Resource, amount: i64) -> f64 {
     let thousandths = matches!(resource, Resource::Cpu | Resource::Other(_));
     if thousandths { amount as f64 / 1000.0 } else { amount as f64 }

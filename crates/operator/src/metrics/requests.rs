@@ -14,7 +14,7 @@ impl Metrics {
     }
 }
 
-/// The RBAC verb of a request.
+/// The RBAC verb of a request, except that server-side apply is `apply` and not `patch`.
 pub(crate) fn verb(request: &Request<Body>) -> &'static str {
     let has_name = || has_name(request.uri().path());
     let query = request.uri().query().unwrap_or_default();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_map_to_rbac_verbs() {
+    fn methods_map_to_verbs() {
         let jobs = "/apis/batch/v1/namespaces/a/jobs";
         let job = "/apis/batch/v1/namespaces/a/jobs/b";
         for (method, path, kind, expected) in [

@@ -21,12 +21,12 @@ impl Caller {
         client: &Client,
         headers: &HeaderMap,
     ) -> Result<Caller, HttpError> {
-        let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = shown.and_then(|shown| shown.strip_prefix("Bearer ")).unwrap_or_default();
+        let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = header.and_then(|shown| shown.strip_prefix("Bearer ")).unwrap_or_default();
         if token.is_empty() {
             return Err(HttpError(
                 StatusCode::UNAUTHORIZED,
-                "send a token of this cluster in the header Authorization: Bearer TOKEN".into(),
+                "send a token of this Kubernetes cluster: Authorization: Bearer TOKEN".into(),
             ));
         }
         let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
@@ -38,7 +38,7 @@ impl Caller {
         match (status.authenticated, status.user) {
             (Some(true), Some(user)) => Ok(Caller(user)),
             _ => {
-                let message = "this token is not valid in this cluster: get a new one";
+                let message = "the token is not valid in this Kubernetes cluster: get a new one";
                 Err(HttpError(StatusCode::UNAUTHORIZED, message.into()))
             }
         }

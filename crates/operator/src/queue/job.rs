@@ -28,20 +28,20 @@ pub(super) struct FluxJobKind {
     pub(super) queues: Queues,
     pub(super) metrics: Metrics,
     /// Whether this operator runs admitted jobs, instead of another controller.
-    pub(super) make_miniclusters: bool,
+    pub(super) runs_jobs: bool,
 }
 
 /// The observed state of a job.
 pub(super) struct JobObservation {
     minicluster: Option<Arc<GuardedMiniCluster>>,
-    has_unseen_cluster: bool,
+    has_unobserved_cluster: bool,
     facts: JobQueueState,
     jitter: f64,
     now: Timestamp,
 }
 
 impl JobObservation {
-    /// The MiniCluster with the job's name, whoever owns it.
+    /// The MiniCluster with the job's name, whatever its owner.
     fn minicluster(&self) -> Option<&MiniCluster> {
         self.minicluster.as_deref().and_then(|named| named.0.as_ref().ok())
     }
@@ -61,7 +61,7 @@ impl ReconciledKind for FluxJobKind {
         stored.unpack().map(Cow::Owned)
     }
 
-    /// Returns None for a job that the ledger does not know yet; it is reconciled once it does.
+    /// Returns None for a job that is not in the ledger yet; it is reconciled once it is.
     fn observe(&self, job: &FluxJob, now: Timestamp) -> Option<JobObservation> {
         let recorded = job.status.as_ref().and_then(recorded_queue);
         let facts = {
@@ -70,7 +70,13 @@ impl ReconciledKind for FluxJobKind {
         };
         let minicluster = self.queues.minicluster_named_like(job);
         let has_unseen_cluster = false;
-        Some(JobObservation { minicluster, has_unseen_cluster, facts, jitter: jitter(), now })
+        Some(JobObservation {
+            minicluster,
+            has_unobserved_cluster: has_unseen_cluster,
+            facts,
+            jitter: jitter(),
+            now,
+        })
     }
 
     async fn query(&self, client: &Client, job: &FluxJob, observed: &mut JobObservation) {
@@ -82,14 +88,14 @@ impl ReconciledKind for FluxJobKind {
         match miniclusters.get_metadata_opt(&job.name_any()).await {
             Ok(found) => {
                 let owners = found.iter().flat_map(|found| found.owner_references());
-                observed.has_unseen_cluster =
+                observed.has_unobserved_cluster =
                     owners.into_iter().any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref());
             }
             Err(error) => {
                 let (job, error) = (job.name_any(), chain(&error));
                 tracing::warn!(job, namespace, error, "failed to read a job's MiniCluster");
                 // The job keeps its quota until the API server can be queried.
-                observed.has_unseen_cluster = true;
+                observed.has_unobserved_cluster = true;
             }
         }
     }
@@ -99,17 +105,23 @@ impl ReconciledKind for FluxJobKind {
         job: &'a FluxJob,
         observed: &'a JobObservation,
     ) -> Decision<FluxJobFacts<'a>> {
-        let JobObservation { minicluster: _, has_unseen_cluster, facts, jitter, now } = observed;
+        let JobObservation {
+            minicluster: _,
+            has_unobserved_cluster: has_unseen_cluster,
+            facts,
+            jitter,
+            now,
+        } = observed;
         decide(ObservedJob {
             job,
             minicluster: observed.minicluster(),
             has_unobserved_cluster: *has_unseen_cluster,
             setup: facts.setup.as_ref().map(|setup| &setup.spec),
-            record: facts.record.as_ref(),
+            recorded_setup: facts.record.as_ref(),
             refusal: facts.eligibility.refusal(),
             waiting: facts.waiting.as_ref(),
             evicted: facts.evicted,
-            runs_jobs: self.make_miniclusters,
+            runs_jobs: self.runs_jobs,
             jitter: *jitter,
             now: *now,
         })

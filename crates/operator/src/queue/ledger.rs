@@ -16,7 +16,7 @@ use crate::metrics::QueueMetrics;
 use crate::tasks::panic_message;
 
 pub(crate) use flux_operator_plan::queueing::ledger::{
-    AdmissionWrite, CycleActions, Eligibility, EvictionWrite, JobQueueState, RenameWrite,
+    AdmissionWrite, CycleActions, Eligibility, EvictionWrite, JobQueueState, RecordRewrite,
     setup_name, uid_of,
 };
 
@@ -42,11 +42,11 @@ impl DerefMut for OperatorLedger {
 
 impl OperatorLedger {
     /// An empty ledger; `home` is the operator's namespace.
-    pub(crate) fn new(home: &str, metrics: QueueMetrics) -> OperatorLedger {
-        OperatorLedger { inner: ledger::Ledger::guarded(home, CatchPanics), metrics }
+    pub(crate) fn new(operator_namespace: &str, metrics: QueueMetrics) -> OperatorLedger {
+        OperatorLedger { inner: ledger::Ledger::guarded(operator_namespace, CatchPanics), metrics }
     }
 
-    /// Adds or updates a job, and the MiniCluster with its name, whoever owns that.
+    /// Adds or updates a job, and the MiniCluster with its name, whatever its owner.
     pub(crate) fn put_job(&mut self, job: &FluxJob, minicluster: Option<&MiniCluster>) {
         let change = self.inner.put_job(job, minicluster, now());
         self.record("FluxJob", &job.metadata, change);
@@ -64,11 +64,11 @@ impl OperatorLedger {
     }
 
     /// Removes all objects of this kind except these.
-    pub(crate) fn retain(&mut self, kind: Kind, left: &HashSet<Uid>) {
-        self.inner.retain(kind, left, now());
+    pub(crate) fn retain(&mut self, kind: Kind, existing: &HashSet<Uid>) {
+        self.inner.retain(kind, existing, now());
     }
 
-    /// Runs a scheduler cycle. Admissions count from now on.
+    /// Runs a scheduler cycle. The admissions it decides use quota at once.
     pub(crate) fn cycle(&mut self, now: Millis) -> CycleActions {
         for (setup, panic) in self.inner.read_setups() {
             tracing::error!(%setup, panic, "failed to read a FluxSetup");
@@ -86,7 +86,7 @@ impl OperatorLedger {
         match change {
             LedgerChange::None => {}
             LedgerChange::Finished(queue) => self.metrics.count_finished(queue.as_ref()),
-            LedgerChange::Unreadable(panic) => {
+            LedgerChange::Panicked(panic) => {
                 let (namespace, name) = (&object.namespace, &object.name);
                 tracing::error!(kind, namespace, name, panic, "failed to read an object");
             }

@@ -74,7 +74,7 @@ pub struct Options {
 /// The queues before their tasks are started: the shared state, and what the tasks need.
 pub(crate) struct PreparedQueues {
     pub(crate) queues: Queues,
-    changes: mpsc::UnboundedReceiver<ObjectRef<PackedJob>>,
+    changed_jobs: mpsc::UnboundedReceiver<ObjectRef<PackedJob>>,
     changed_setups: mpsc::UnboundedReceiver<ObjectRef<GuardedSetup>>,
     jobs: Writer<PackedJob>,
     setups: Writer<GuardedSetup>,
@@ -84,7 +84,7 @@ impl PreparedQueues {
     /// Empty queues. The caller watches MiniClusters, passes the events to
     /// [`Queues::apply_minicluster_event`], and reconciles `changed_miniclusters`.
     pub(crate) fn new(
-        home: &str,
+        operator_namespace: &str,
         miniclusters: SyncedStore<GuardedMiniCluster>,
         changed_miniclusters: ChangeSender,
         metrics: &Metrics,
@@ -98,16 +98,17 @@ impl PreparedQueues {
         };
         let (job_store, jobs) = SyncedStore::new();
         let (setup_store, setups) = SyncedStore::new();
-        let queues = Queues::new(home, job_store, setup_store, miniclusters, changed, metrics);
-        PreparedQueues { queues, changes, changed_setups, jobs, setups }
+        let queues =
+            Queues::new(operator_namespace, job_store, setup_store, miniclusters, changed, metrics);
+        PreparedQueues { queues, changed_jobs: changes, changed_setups, jobs, setups }
     }
 
     /// Starts all tasks of the queues in `tasks`.
     pub(crate) fn run(self, tasks: &mut Tasks, options: &Options, common: &ReplicaContext) {
-        let PreparedQueues { queues, changes, changed_setups, jobs, setups } = self;
+        let PreparedQueues { queues, changed_jobs: changes, changed_setups, jobs, setups } = self;
         let ReplicaContext { client, leadership, health, metrics } = common;
         let namespace = options.namespace.as_deref();
-        let pace = Arc::new(RateLimiter::new(options.rate));
+        let rate_limiter = Arc::new(RateLimiter::new(options.rate));
         watches::start(tasks, client, namespace, leadership, &queues, jobs, setups);
         if options.namespace.is_none() {
             tasks.spawn("quota from nodes", nodes::watch_capacity(queues.clone(), client.clone()));
@@ -121,23 +122,27 @@ impl PreparedQueues {
             queues: queues.clone(),
             leadership: leadership.clone(),
             health: health.clone(),
-            pace: pace.clone(),
+            rate_limiter: rate_limiter.clone(),
             metrics: metrics.clone(),
             backoff: Backoff::default(),
         };
         tasks.spawn("writer of admissions", writer::write_all(to_write, Arc::new(writer)));
         let stale = setups::request_stale(queues.clone(), leadership.clone());
         tasks.spawn("stale FluxSetups", stale);
-        let kind = setups::FluxSetupKind { queues: queues.clone(), pace: pace.clone() };
+        let kind =
+            setups::FluxSetupKind { queues: queues.clone(), rate_limiter: rate_limiter.clone() };
         let setups = Reconciler::new(kind, common, queues.setup_memory.clone());
         let (to, store) = (queues.clone(), (*queues.setups).clone());
-        let filled = async move |term| to.wait_until_synced(term).await;
-        tasks.spawn("FluxSetups", setups.run(store, changed_setups, SETUPS, filled));
-        tasks.spawn("turns of waiting FluxJobs", status_turns::grant_turns(queues.clone(), pace));
+        let wait_until_synced = async move |term| to.wait_until_synced(term).await;
+        tasks.spawn("FluxSetups", setups.run(store, changed_setups, SETUPS, wait_until_synced));
+        tasks.spawn(
+            "turns of waiting FluxJobs",
+            status_turns::grant_turns(queues.clone(), rate_limiter),
+        );
         let kind = job::FluxJobKind {
             queues: queues.clone(),
             metrics: metrics.clone(),
-            make_miniclusters: options.run_jobs,
+            runs_jobs: options.run_jobs,
         };
         let jobs = Reconciler::new(kind, common, queues.job_memory.clone());
         let store = (*queues.jobs).clone();
@@ -158,29 +163,29 @@ pub async fn run_queue(
     let (miniclusters, writer) = SyncedStore::new();
     // Another controller reconciles MiniClusters.
     let (changed_miniclusters, _) = mpsc::unbounded_channel();
-    let start = PreparedQueues::new(
+    let prepared = PreparedQueues::new(
         &options.operator_namespace,
         miniclusters.clone(),
         changed_miniclusters,
         &common.metrics,
     );
-    let queues = start.queues.clone();
+    let queues = prepared.queues.clone();
     let mut tasks = Tasks::default();
-    let take = queues.clone();
+    let watched_queues = queues.clone();
     let watch = crate::watches::miniclusters(
         common.client.clone(),
         options.namespace.clone(),
         common.leadership.clone(),
         (miniclusters, writer),
-        move |event| take.apply_minicluster_event(event),
+        move |event| watched_queues.apply_minicluster_event(event),
     );
     tasks.spawn("watch of MiniClusters", watch);
-    start.run(&mut tasks, &options, &common);
+    prepared.run(&mut tasks, &options, &common);
     if let Some(listener) = listener {
         tasks.spawn("metrics", serve_metrics(listener, common.metrics, queues));
     }
     tokio::select! {
         () = stop => Ok(()),
-        finished = tasks.wait_for_exit() => Err(finished),
+        exited = tasks.wait_for_exit() => Err(exited),
     }
 }

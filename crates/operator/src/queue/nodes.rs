@@ -37,20 +37,20 @@ pub(super) async fn watch_capacity(queues: Queues, client: Client) {
 }
 
 async fn update_capacity(queues: &Queues, client: &Client) {
-    let (nodes, shown_nodes) = watch(Api::<Node>::all(client.clone()), prune_node);
-    let (pods, shown_pods) = watch(Api::<Pod>::all(client.clone()), prune_pod);
-    let mut shown = stream::select(shown_nodes.boxed(), shown_pods.boxed());
-    let mut due = tokio::time::interval(INTERVAL);
-    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (nodes, node_changes) = watch(Api::<Node>::all(client.clone()), prune_node);
+    let (pods, pod_changes) = watch(Api::<Pod>::all(client.clone()), prune_pod);
+    let mut changes = stream::select(node_changes.boxed(), pod_changes.boxed());
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut changed = false;
     loop {
         tokio::select! {
-            Some(()) = shown.next() => changed = true,
-            _ = due.tick(), if changed => {
+            Some(()) = changes.next() => changed = true,
+            _ = ticks.tick(), if changed => {
                 changed = false;
                 if nodes.has_synced() && pods.has_synced() {
-                    let rooms = capacities(queues, &nodes, &pods);
-                    queues.ledger().put_node_capacity(rooms);
+                    let capacities = capacities(queues, &nodes, &pods);
+                    queues.ledger().put_node_capacity(capacities);
                     queues.wake_scheduler();
                 }
             }
@@ -64,12 +64,12 @@ where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync,
 {
     let (watched, writer) = SyncedStore::new();
-    let shown = watcher(api, config()).default_backoff().modify(prune);
-    let note = watched.clone();
-    let events = shown.reflect(writer).filter_map(move |event| {
+    let events = watcher(api, config()).default_backoff().modify(prune);
+    let store = watched.clone();
+    let events = events.reflect(writer).filter_map(move |event| {
         let reported = match event {
             Ok(event) => {
-                note.record(&event);
+                store.record(&event);
                 (!matches!(event, Event::Init | Event::InitApply(_))).then_some(())
             }
             Err(error) => {
@@ -90,7 +90,7 @@ fn capacities(
     pods: &SyncedStore<Pod>,
 ) -> HashMap<SetupName, Resources> {
     let (nodes, pods) = (nodes.state(), pods.state());
-    let places: Vec<Option<SetupName>> = pods
+    let queues_of_pods: Vec<Option<SetupName>> = pods
         .iter()
         .map(|pod| {
             let cluster = pod.labels().get(CLUSTER_LABEL)?;
@@ -98,19 +98,21 @@ fn capacities(
         })
         .collect();
     let ledger = queues.ledger();
-    let asking = ledger.setups().filter_map(|(name, setup)| {
+    let setups = ledger.setups().filter_map(|(name, setup)| {
         setup.spec.quota_from_nodes.as_ref().map(|quota| (name, &quota.node_selector))
     });
     let capacity = |(name, labels): (&SetupName, _)| {
         let is_own = |place: &SetupName| {
             place == name || ledger.scheduler().is_designated_successor(name, place)
         };
-        let others =
-            pods.iter().zip(&places).filter(|(_, place)| !place.as_ref().is_some_and(is_own));
+        let others = pods
+            .iter()
+            .zip(&queues_of_pods)
+            .filter(|(_, place)| !place.as_ref().is_some_and(is_own));
         let others = others.map(|(pod, _)| &**pod);
         (name.clone(), node_capacity(labels, nodes.iter().map(|node| &**node), others))
     };
-    asking.map(capacity).collect()
+    setups.map(capacity).collect()
 }
 
 /// Keeps only what determines a node's capacity and whether it accepts pods.

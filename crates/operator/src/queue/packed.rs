@@ -1,5 +1,5 @@
-//! FluxJobs as they are kept in memory. Of thousands of jobs nearly all wait or are finished, and
-//! are seldom read: serialized, a small job takes less than half the memory of the object.
+//! FluxJobs as they are kept in memory. Of thousands of jobs nearly all are waiting or finished,
+//! and seldom read: a small job takes less than half the memory if it is kept serialized.
 
 use std::borrow::Cow;
 
@@ -44,7 +44,7 @@ impl PackedJob {
     /// Packs a job.
     pub(crate) fn from_job(job: &GuardedJob) -> PackedJob {
         let mut metadata = job.meta().clone();
-        let name = ObjectMeta {
+        let key = ObjectMeta {
             name: metadata.name.take(),
             namespace: metadata.namespace.take(),
             uid: metadata.uid.take(),
@@ -59,7 +59,7 @@ impl PackedJob {
             },
             Err(invalid) => Packed::Invalid(Box::new(invalid.clone())),
         };
-        PackedJob { key: name, packed }
+        PackedJob { key, packed }
     }
 
     /// Deserializes the job.
@@ -158,8 +158,8 @@ mod tests {
         let packed = PackedJob::from_job(&job);
         assert_eq!(packed.meta().name.as_deref(), Some("lammps"));
         assert!(packed.is_finished());
-        let opened = serde_json::to_value(packed.unpack().unwrap()).unwrap();
-        assert_eq!(opened, serde_json::to_value(job.0.unwrap()).unwrap());
+        let unpacked = serde_json::to_value(packed.unpack().unwrap()).unwrap();
+        assert_eq!(unpacked, serde_json::to_value(job.0.unwrap()).unwrap());
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! The state that the tasks of the queues share: the caches, the ledger, and the objects to
-//! reconcile.
+//! The state that the tasks of the queues share: caches, ledger, and the objects to reconcile.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -72,7 +71,7 @@ pub(crate) struct Queues {
 impl Queues {
     /// Empty queues.
     pub(crate) fn new(
-        home: &str,
+        operator_namespace: &str,
         jobs: SyncedStore<PackedJob>,
         setups: SyncedStore<GuardedSetup>,
         miniclusters: SyncedStore<GuardedMiniCluster>,
@@ -86,7 +85,10 @@ impl Queues {
             quotas: Index::keyed_by(by_namespace),
             namespaces: Index::keyed_by(by_name),
             classes: Index::keyed_by(by_name),
-            ledger: Arc::new(Mutex::new(OperatorLedger::new(home, metrics.queue().clone()))),
+            ledger: Arc::new(Mutex::new(OperatorLedger::new(
+                operator_namespace,
+                metrics.queue().clone(),
+            ))),
             wake: Arc::default(),
             changed,
             stale: StaleObjects::default(),
@@ -124,8 +126,7 @@ impl Queues {
 
     /// Requests the reconciliation of a job.
     pub(crate) fn request_job(&self, namespace: &str, name: &str) {
-        // The receiver is dropped only while the operator stops; a lost request does not matter
-        // then.
+        // The receiver is dropped only while the operator stops; then the request does not matter.
         let _ = self.changed.jobs.send(ObjectRef::new(name).within(namespace));
     }
 
@@ -153,16 +154,16 @@ impl Queues {
         let _ = self.changed.setups.send(setup);
     }
 
-    /// The MiniCluster with the job's name, whoever owns it.
+    /// The MiniCluster with the job's name, whatever its owner.
     pub(crate) fn minicluster_named_like(&self, job: &FluxJob) -> Option<Arc<GuardedMiniCluster>> {
         let namespace = job.namespace().unwrap_or_default();
         self.miniclusters.get(&ObjectRef::new(&job.name_any()).within(&namespace))
     }
 
-    /// Why the scheduler cannot read a MiniCluster, if so.
+    /// Why the scheduler cannot read a MiniCluster, if it cannot.
     pub(crate) fn unreadable_reason(&self, minicluster: &MiniCluster) -> Option<String> {
         match self.ledger().eligibility(&uid_of(minicluster))? {
-            Eligibility::Unreadable(mistake) => Some(mistake.message.clone()),
+            Eligibility::Panicked(mistake) => Some(mistake.message.clone()),
             Eligibility::Queued | Eligibility::Refused(_) | Eligibility::ManagedElsewhere => None,
         }
     }
@@ -223,25 +224,26 @@ impl Queues {
             Event::InitDone => {
                 let mut ledger = self.ledger();
                 let all = self.setups.state();
-                let left: HashSet<SetupName> = all.iter().map(|it| setup_name(&**it)).collect();
+                let existing: HashSet<SetupName> = all.iter().map(|it| setup_name(&**it)).collect();
                 for setup in all.iter().filter_map(|setup| setup.0.as_ref().ok()) {
                     ledger.put_setup(setup);
                 }
-                ledger.retain_setups(&left);
+                ledger.retain_setups(&existing);
                 drop(ledger);
                 let uids: HashSet<&str> =
                     all.iter().filter_map(|setup| setup.meta().uid.as_deref()).collect();
                 self.setup_memory.retain(|uid| uids.contains(uid));
                 self.stale.mark_all_jobs();
-                left.into_iter().for_each(|name| self.stale.mark_setup(name));
+                existing.into_iter().for_each(|name| self.stale.mark_setup(name));
             }
             Event::Apply(setup) => {
                 // Immediately, before the setup admits a job.
                 if setup.0.as_ref().is_ok_and(needs_finalizer) {
                     self.request_setup(ObjectRef::from_obj(setup));
                 }
-                let counts = setup.0.as_ref().map_or(true, |setup| self.ledger().put_setup(setup));
-                if counts {
+                let affects_jobs =
+                    setup.0.as_ref().map_or(true, |setup| self.ledger().put_setup(setup));
+                if affects_jobs {
                     self.stale.mark_all_jobs();
                 }
                 self.stale.mark_setup(setup_name(setup));
@@ -252,12 +254,13 @@ impl Queues {
                 self.stale.mark_all_jobs();
             }
         }
-        let wanted = self.ledger().setups().any(|(_, it)| it.spec.quota_from_nodes.is_some());
-        self.needs_nodes.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
+        let needs_nodes = self.ledger().setups().any(|(_, it)| it.spec.quota_from_nodes.is_some());
+        self.needs_nodes
+            .send_if_modified(|before| std::mem::replace(before, needs_nodes) != needs_nodes);
         self.wake_scheduler();
     }
 
-    /// Puts all objects into the ledger again.
+    /// Puts all MiniClusters and jobs into the ledger again.
     pub(super) fn put_all(&self) {
         self.put_all_miniclusters();
         self.put_all_jobs();
@@ -274,7 +277,8 @@ impl Queues {
         }
     }
 
-    /// Puts all jobs into the ledger again, because something they are read with has changed.
+    /// Puts all jobs of the store into the ledger, removes all others from it, and requests the
+    /// reconciliation of every job.
     fn put_all_jobs(&self) {
         for job in self.jobs.state() {
             self.put_job(&ObjectRef::from_obj(&*job));

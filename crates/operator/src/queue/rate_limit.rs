@@ -15,7 +15,7 @@ pub struct WriteRate {
     pub burst: u32,
 }
 
-/// The rate of status writes that no other write depends on. Users who need the answer at once use
+/// The rate of status writes that no other write depends on. Users who need the status at once use
 /// the HTTP endpoint or the command line; writing it for thousands of jobs would cost the API
 /// server more than admitting them.
 const LOW_PRIORITY_RATE: WriteRate = WriteRate { per_second: 10.0, burst: 100 };
@@ -63,16 +63,16 @@ impl RateLimiter {
     }
 
     /// Waits until a low-priority write is allowed.
-    pub(crate) async fn acquire_low_priority(&self, events: LowPriorityWrite) {
-        while !self.try_acquire_low_priority(events) {
-            tokio::time::sleep(self.bucket_of(events).interval).await;
+    pub(crate) async fn acquire_low_priority(&self, write: LowPriorityWrite) {
+        while !self.try_acquire_low_priority(write) {
+            tokio::time::sleep(self.bucket_of(write).interval).await;
         }
     }
 
     /// Whether a low-priority write is allowed now without delaying an admission; if so, counts it.
     pub(crate) fn try_acquire_low_priority(&self, events: LowPriorityWrite) -> bool {
         let now = Instant::now();
-        // Half of the saved burst stays for admissions that arrive in a moment.
+        // Half of the saved burst is kept for admissions that arrive soon.
         let spare = |writes: &Bucket| writes.try_take_keeping(now, writes.slack / 2);
         self.bucket_of(events).try_take_keeping(now, Duration::ZERO)
             && self.writes.as_ref().is_none_or(spare)
@@ -167,10 +167,10 @@ mod tests {
     #[test]
     fn low_priority_writes_are_limited_even_without_a_configured_rate() {
         let pace = RateLimiter::new(None);
-        let reported = (0..1000)
+        let allowed = (0..1000)
             .filter(|_| pace.try_acquire_low_priority(LowPriorityWrite::WaitingJob))
             .count();
-        assert!((100..1000).contains(&reported), "{reported}");
+        assert!((100..1000).contains(&allowed), "{allowed}");
         assert!(
             pace.try_acquire_low_priority(LowPriorityWrite::Setup),
             "each kind has its own bucket"

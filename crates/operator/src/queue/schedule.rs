@@ -8,7 +8,7 @@ use flux_operator_queue::{Kind, Millis};
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::ledger::{CycleActions, EvictionWrite, RenameWrite};
+use super::ledger::{CycleActions, EvictionWrite, RecordRewrite};
 use super::queues::Queues;
 use super::writer::DecisionWrite;
 use crate::health::Health;
@@ -22,7 +22,7 @@ pub(super) async fn schedule(
     writes: UnboundedSender<DecisionWrite>,
 ) {
     queues.wait_until_synced(leadership.wait_until_leader().await).await;
-    // Each kind was read before the others were known.
+    // Each kind was put into the ledger while the others may have been incomplete.
     queues.put_all();
     queues.stale.mark_all_jobs();
     loop {
@@ -32,7 +32,7 @@ pub(super) async fn schedule(
             drop(under_way);
             return std::future::pending().await;
         }
-        let CycleActions { admit, evict, rename, changed, wake_at: wake } =
+        let CycleActions { admit, evict, rewrite: rename, changed, wake_at } =
             queues.ledger().cycle(now());
         let mut to_write: Vec<DecisionWrite> =
             admit.into_iter().map(DecisionWrite::Admit).collect();
@@ -46,24 +46,23 @@ pub(super) async fn schedule(
                 }
             }
         }
-        for RenameWrite { uid, kind, namespace, name, version, queue } in rename {
+        for RecordRewrite { uid, kind, namespace, name, version, queue } in rename {
             match kind {
                 // Reconciling the job rewrites the record together with the rest of the status.
                 Kind::FluxJob => queues.request_job(&namespace, &name),
                 Kind::MiniCluster => {
-                    let change = admission::rename_patch(version, &queue);
+                    let change = admission::record_queue_patch(version, &queue);
                     to_write.push(DecisionWrite::Change { uid, namespace, name, version, change });
                 }
             }
         }
         for write in to_write {
-            // The receiver is dropped only while the operator stops; a lost write does not matter
-            // then.
+            // The receiver is dropped only while the operator stops; the write is not needed then.
             let _ = writes.send(write);
         }
         changed.into_iter().for_each(|setup| queues.stale.mark_setup(setup));
         drop(under_way);
-        let wait = wake
+        let wait = wake_at
             .map(|wake| Duration::from_millis(wake.saturating_sub(now()).max(0).unsigned_abs()));
         tokio::select! {
             () = queues.wait_for_wake() => {}

@@ -1,5 +1,5 @@
-//! The reconciler's [`ReconciledKind`] for FluxSetups. The status of a setup changes with every job, so a
-//! setup is reconciled at most once a second.
+//! The reconciler's [`ReconciledKind`] for FluxSetups. The status of a setup changes with every
+//! job, so a setup is reconciled at most once a second.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Gives the reconciler access to FluxSetups.
 pub(super) struct FluxSetupKind {
     pub(super) queues: Queues,
-    pub(super) pace: Arc<RateLimiter>,
+    pub(super) rate_limiter: Arc<RateLimiter>,
 }
 
 /// The observed state of a setup.
@@ -57,10 +57,9 @@ impl ReconciledKind for FluxSetupKind {
         setup: &'a FluxSetup,
         observed: &'a SetupObservation,
     ) -> Decision<FluxSetupFacts<'a>> {
-        let queue =
-            observed.queue.as_ref().map(|SetupQueueState { rules: read, usage, running }| {
-                QueuedSetup { rules: read, usage, running: *running }
-            });
+        let queue = observed.queue.as_ref().map(|SetupQueueState { rules, usage, running }| {
+            QueuedSetup { rules, usage, running: *running }
+        });
         decide(ObservedSetup { setup, queue, now: observed.now })
     }
 
@@ -70,7 +69,7 @@ impl ReconciledKind for FluxSetupKind {
     }
 
     fn status_turn(&self, _: &FluxSetup) -> WriteTime {
-        if self.pace.try_acquire_low_priority(LowPriorityWrite::Setup) {
+        if self.rate_limiter.try_acquire_low_priority(LowPriorityWrite::Setup) {
             WriteTime::Now
         } else {
             WriteTime::After(INTERVAL)
@@ -83,16 +82,16 @@ impl ReconciledKind for FluxSetupKind {
 }
 
 /// Requests, once a second, the reconciliation of setups whose status has changed, and of all jobs
-/// if that affects them.
+/// if something has changed that may affect any job.
 pub(super) async fn request_stale(queues: Queues, leadership: Leadership) {
     let term = leadership.wait_until_leader().await;
     queues.wait_until_synced(term).await;
     loop {
-        let what = queues.stale.take().await;
-        if what.all_jobs {
+        let stale = queues.stale.take().await;
+        if stale.all_jobs {
             queues.request_all_jobs();
         }
-        for name in what.setups {
+        for name in stale.setups {
             queues.request_setup(ObjectRef::new(&name.name).within(&name.namespace));
         }
         tokio::time::sleep(INTERVAL).await;

@@ -31,16 +31,16 @@ enum TurnState {
 }
 
 impl StatusTurns {
-    /// Whether it is this job's turn, which ends its turn. If it is not, the job is added to the
-    /// queue and will be reconciled when its turn comes.
+    /// Whether it is this job's turn; if so, the turn is used up. Otherwise the job is added to the
+    /// queue, and is reconciled when its turn comes.
     pub(super) fn take_turn(&self, uid: &Uid) -> bool {
-        let mut line = self.lock();
-        match line.turns.get(uid) {
-            Some(TurnState::Granted) => line.turns.remove(uid).is_some(),
+        let mut queue = self.lock();
+        match queue.turns.get(uid) {
+            Some(TurnState::Granted) => queue.turns.remove(uid).is_some(),
             Some(TurnState::Waiting) => false,
             None => {
-                line.turns.insert(uid.clone(), TurnState::Waiting);
-                line.order.push_back(uid.clone());
+                queue.turns.insert(uid.clone(), TurnState::Waiting);
+                queue.order.push_back(uid.clone());
                 self.notify.notify_one();
                 false
             }
@@ -84,15 +84,15 @@ impl StatusTurns {
 }
 
 /// Grants turns forever, at the rate of low-priority writes.
-pub(super) async fn grant_turns(queues: Queues, pace: Arc<RateLimiter>) {
+pub(super) async fn grant_turns(queues: Queues, rate_limiter: Arc<RateLimiter>) {
     loop {
         let uid = queues.status_turns.pop_first().await;
-        let waits = queues.ledger().waiting_job_name(&uid);
-        let Some((namespace, name)) = waits else {
+        let job = queues.ledger().waiting_job_name(&uid);
+        let Some((namespace, name)) = job else {
             queues.status_turns.forget(&uid);
             continue;
         };
-        pace.acquire_low_priority(LowPriorityWrite::WaitingJob).await;
+        rate_limiter.acquire_low_priority(LowPriorityWrite::WaitingJob).await;
         queues.status_turns.grant_turn(&uid);
         queues.request_job(&namespace, &name);
     }
@@ -104,19 +104,19 @@ mod tests {
 
     #[tokio::test]
     async fn each_job_gets_one_turn_in_order() {
-        let pending = StatusTurns::default();
+        let turns = StatusTurns::default();
         let uids = ["a", "b"].map(Uid::from);
         for uid in uids.iter().chain(&uids) {
-            assert!(!pending.take_turn(uid));
+            assert!(!turns.take_turn(uid));
         }
         for uid in &uids {
-            assert_eq!(pending.pop_first().await, *uid);
-            pending.grant_turn(uid);
-            assert!(pending.take_turn(uid));
+            assert_eq!(turns.pop_first().await, *uid);
+            turns.grant_turn(uid);
+            assert!(turns.take_turn(uid));
         }
-        assert_eq!(pending.pop(), None);
-        assert!(!pending.take_turn(&uids[0]), "a turn is used up");
-        assert_eq!(pending.pop_first().await, uids[0]);
+        assert_eq!(turns.pop(), None);
+        assert!(!turns.take_turn(&uids[0]), "a turn is used up");
+        assert_eq!(turns.pop_first().await, uids[0]);
     }
 
     #[tokio::test]

@@ -13,9 +13,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use flux_operator_api::view::{
-    Cluster, ErrorResponse, JobExplanation, QueueList, WaitingJobs,
-};
+use flux_operator_api::view::{Cluster, ErrorResponse, JobExplanation, QueueList, WaitingJobs};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::view::{self, QueueView, TentativeAdmissions, of_job};
 use flux_operator_queue::SetupName;
@@ -61,7 +59,7 @@ pub(crate) async fn queues(
     for name in names {
         if caller.can_get::<FluxSetup>(&server.client, &name.namespace, &name.name).await? {
             items.extend(
-                QueueView::new(&server.queues.ledger(), &NOTHING_ABOUT_TO_START, now())
+                QueueView::new(&server.queues.ledger(), &NO_TENTATIVE_ADMISSIONS, now())
                     .queue(&name),
             );
         }
@@ -73,7 +71,7 @@ pub(crate) async fn queues(
 pub(crate) async fn pending(
     State(server): State<ServerState>,
     Path((namespace, name)): Path<(String, String)>,
-    Query(part): Query<PageQuery>,
+    Query(page): Query<PageQuery>,
     headers: HeaderMap,
 ) -> Result<Json<WaitingJobs>, HttpError> {
     authorize::<FluxSetup>(&server, &headers, &namespace, &name).await?;
@@ -82,10 +80,10 @@ pub(crate) async fn pending(
     if ledger.setup_rules(&queue).is_none() {
         return Err(not_found("FluxSetup", &namespace, &name));
     }
-    let limit = part.limit.unwrap_or(MAX_JOBS).min(MAX_JOBS);
-    Ok(Json(QueueView::new(&ledger, &NOTHING_ABOUT_TO_START, now()).waiting_jobs(
+    let limit = page.limit.unwrap_or(MAX_JOBS).min(MAX_JOBS);
+    Ok(Json(QueueView::new(&ledger, &NO_TENTATIVE_ADMISSIONS, now()).waiting_jobs(
         &queue,
-        part.offset,
+        page.offset,
         limit,
     )))
 }
@@ -101,7 +99,7 @@ pub(crate) async fn why(
     let Some(job) = server.queues.jobs.get(&reference) else {
         return Err(not_found("FluxJob", &namespace, &name));
     };
-    let why = QueueView::new(&server.queues.ledger(), &NOTHING_ABOUT_TO_START, now())
+    let why = QueueView::new(&server.queues.ledger(), &NO_TENTATIVE_ADMISSIONS, now())
         .for_namespace(&namespace)
         .explain(&uid_of(&*job));
     // A job that is not in one of our queues is described by its own status.
@@ -153,7 +151,7 @@ async fn find_cluster(
 }
 
 /// The operator's ledger already contains its own decisions.
-static NOTHING_ABOUT_TO_START: TentativeAdmissions = TentativeAdmissions::none();
+static NO_TENTATIVE_ADMISSIONS: TentativeAdmissions = TentativeAdmissions::none();
 
 /// Checks that the caller may get this object. A caller without permission does not even learn
 /// whether the object exists.

@@ -1,5 +1,5 @@
 //! The watches of the queue besides those of MiniClusters. Cluster-scoped kinds are watched only if
-//! the operator serves all namespaces; without permission for them it runs without.
+//! the operator serves all namespaces. Without permission to watch them, it runs without them.
 
 use flux_operator_plan::queueing::namespace_quota;
 use futures::{Stream, StreamExt};
@@ -30,19 +30,19 @@ pub(super) fn start(
     mut jobs: Writer<PackedJob>,
     setups: Writer<GuardedSetup>,
 ) {
-    let shown =
+    let events =
         watch_all(api::<GuardedJob>(client, namespace), leadership, queues.jobs.sync_state());
-    let to = queues.clone();
+    let shared = queues.clone();
     tasks.spawn(
         "watch of FluxJobs",
         apply_events(
             "FluxJob",
-            shown.modify(prune_job),
+            events.modify(prune_job),
             move |event| {
                 let packed = pack_event(&event);
                 jobs.apply_watcher_event(&packed);
-                to.apply_job_event(&event);
-                to.jobs.record(&packed);
+                shared.apply_job_event(&event);
+                shared.jobs.record(&packed);
             },
             || {},
         ),
@@ -121,19 +121,19 @@ pub(super) fn start(
 fn watch_all<K>(
     api: Api<K>,
     leadership: &Leadership,
-    filled: SyncState,
+    sync: SyncState,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static
 where
     K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let begin = move || watch(api.clone(), config()).default_backoff();
-    restart_in_each_term(leadership.clone(), filled, begin)
+    restart_in_each_term(leadership.clone(), sync, begin)
 }
 
 /// Keeps an index up to date, and calls `changed` for each owner whose objects changed.
 fn update_index<K>(
     kind: &'static str,
-    shown: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+    events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
     index: &Index<K>,
     queues: &Queues,
     changed: fn(&Queues, &OwnerKey),
@@ -141,35 +141,35 @@ fn update_index<K>(
 where
     K: ResourceExt + Send + Sync + 'static,
 {
-    let (index, queues, unseen) = (index.clone(), queues.clone(), index.clone());
-    let take = move |event| {
-        let mut happened = false;
+    let (index, queues, skipped) = (index.clone(), queues.clone(), index.clone());
+    let apply = move |event| {
+        let mut has_changed = false;
         index.apply_event(event, |owner| {
             changed(&queues, owner);
-            happened = true;
+            has_changed = true;
         });
-        if happened {
+        if has_changed {
             queues.wake_scheduler();
         }
     };
-    apply_events(kind, shown, take, move || unseen.skip_sync())
+    apply_events(kind, events, apply, move || skipped.skip_sync())
 }
 
 /// Applies all events of a watch; calls `forbidden` if the operator lacks the permission.
 async fn apply_events<K>(
     kind: &'static str,
     shown: impl Stream<Item = watcher::Result<Event<K>>>,
-    mut take: impl FnMut(Event<K>),
-    forbidden: impl Fn(),
+    mut apply: impl FnMut(Event<K>),
+    on_forbidden: impl Fn(),
 ) {
     let mut shown = std::pin::pin!(shown);
     while let Some(event) = shown.next().await {
         match event {
-            Ok(event) => take(event),
+            Ok(event) => apply(event),
             Err(error) => {
                 tracing::warn!(%error, kind, "a watch failed");
                 if is_forbidden(&error) {
-                    forbidden();
+                    on_forbidden();
                 }
             }
         }
@@ -186,8 +186,8 @@ fn is_forbidden(error: &watcher::Error) -> bool {
     answer.code == 403
 }
 
-/// Of a finished job, keeps only that it has finished and how long to keep it: most jobs are
-/// finished most of the time.
+/// Of a finished job, keeps only that it has finished and how long to keep it. Usually most of the
+/// jobs have finished.
 fn prune_job(job: &mut GuardedJob) {
     prune(job);
     let Ok(job) = &mut job.0 else { return };
@@ -218,5 +218,5 @@ pub(super) fn by_name<K: ResourceExt>(object: &K) -> Vec<OwnerKey> {
     vec![(String::new(), object.name_any())]
 }
 
-/// Namespaces, of which only the metadata is read.
+/// A Namespace of which only the metadata is read.
 pub(crate) type NamespaceMetadata = PartialObjectMeta<Namespace>;

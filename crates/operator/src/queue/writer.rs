@@ -38,7 +38,7 @@ pub(super) struct DecisionWriter {
     pub(super) queues: Queues,
     pub(super) leadership: Leadership,
     pub(super) health: Health,
-    pub(super) pace: Arc<RateLimiter>,
+    pub(super) rate_limiter: Arc<RateLimiter>,
     pub(super) metrics: Metrics,
     pub(super) backoff: Backoff<Uid>,
 }
@@ -47,12 +47,12 @@ pub(super) struct DecisionWriter {
 pub(super) enum DecisionWrite {
     /// A job gets quota.
     Admit(AdmissionWrite),
-    /// The record of a MiniCluster that names a queue itself changes: it loses its quota, or its
-    /// record names the setup that has replaced its own.
+    /// A change of the admission record of a MiniCluster that names a queue itself: the MiniCluster
+    /// loses its quota, or the record has to name the setup that replaced its own.
     Change { uid: Uid, namespace: Arc<str>, name: Arc<str>, version: u64, change: Value },
 }
 
-/// Writes all decisions, in order as far as the API server preserves it.
+/// Writes all decisions. They are started in order, and several are written at the same time.
 pub(super) async fn write_all(
     mut to_write: UnboundedReceiver<DecisionWrite>,
     writer: Arc<DecisionWriter>,
@@ -61,11 +61,11 @@ pub(super) async fn write_all(
     let mut writes = JoinSet::new();
     while let Some(write) = to_write.recv().await {
         let slot = WritePermit::acquire(&in_flight).await;
-        writer.pace.acquire().await;
+        writer.rate_limiter.acquire().await;
         let writer = writer.clone();
         writes.spawn(async move { writer.write(write, slot).await });
         while let Some(written) = writes.try_join_next() {
-            // The ledger may be half changed.
+            // `write` did not catch the panic, so the ledger may be half changed.
             if let Err(Ok(panic)) = written.map_err(|error| error.try_into_panic()) {
                 resume_unwind(panic);
             }
@@ -80,8 +80,11 @@ struct WritePermit {
 }
 
 impl WritePermit {
-    async fn acquire(of: &Arc<Semaphore>) -> WritePermit {
-        WritePermit { semaphore: of.clone(), permit: of.clone().acquire_owned().await.ok() }
+    async fn acquire(semaphore: &Arc<Semaphore>) -> WritePermit {
+        WritePermit {
+            semaphore: semaphore.clone(),
+            permit: semaphore.clone().acquire_owned().await.ok(),
+        }
     }
 
     /// Waits, and lets others write meanwhile: writes that keep failing must not block all others.
@@ -106,7 +109,7 @@ enum WriteResult {
 impl DecisionWriter {
     /// Writes one decision. A panic affects only that object: the decision is reverted, and made
     /// again after a delay.
-    async fn write(&self, write: DecisionWrite, mut slot: WritePermit) {
+    async fn write(&self, write: DecisionWrite, mut permit: WritePermit) {
         let (what, uid, version) = match &write {
             DecisionWrite::Admit(AdmissionWrite { admit, version, .. }) => {
                 (format!("{}/{}", admit.namespace, admit.name), admit.uid.clone(), *version)
@@ -117,20 +120,20 @@ impl DecisionWriter {
         };
         let written = async {
             match write {
-                DecisionWrite::Admit(admitted) => self.admit(admitted, &mut slot).await,
+                DecisionWrite::Admit(admitted) => self.admit(admitted, &mut permit).await,
                 DecisionWrite::Change { uid, namespace, name, version, change } => {
-                    self.change(&uid, (&namespace, &name), version, &change, &mut slot).await;
+                    self.change(&uid, (&namespace, &name), version, &change, &mut permit).await;
                 }
             }
         };
         let Err(panic) = AssertUnwindSafe(written).catch_unwind().await else { return };
         tracing::error!(object = what, panic = panic_message(&*panic), "a write panicked");
-        self.revert(&uid, &mut slot).await;
+        self.revert(&uid, &mut permit).await;
         self.queues.ledger().record_write_failed(&uid, version);
     }
 
     async fn admit(&self, admitted: AdmissionWrite, slot: &mut WritePermit) {
-        let AdmissionWrite { admit, version, since, freed_at: freed } = admitted;
+        let AdmissionWrite { admit, version, since, freed_at } = admitted;
         let Some(record) = self.record(&admit, version) else {
             // The job was deleted, and the watch is about to report it.
             return self.mark_outdated(&admit.uid);
@@ -142,7 +145,7 @@ impl DecisionWriter {
                 WriteResult::Written => {
                     self.backoff.reset(&admit.uid);
                     let waited = elapsed(since);
-                    let freed = freed.map(elapsed);
+                    let freed = freed_at.map(elapsed);
                     self.metrics.queue().record_admission(&admit.admission.queue, waited, freed);
                     return;
                 }
@@ -190,15 +193,16 @@ impl DecisionWriter {
         self.backoff.reset(uid);
     }
 
-    /// Reverts an admission that could not be written, after a delay. It keeps its quota meanwhile;
-    /// otherwise it would be admitted again at once.
+    /// Reverts an admission that could not be written, after a delay. The job keeps its quota
+    /// meanwhile; otherwise it would be admitted again at once.
     async fn revert(&self, uid: &Uid, slot: &mut WritePermit) {
         slot.pause(self.backoff.next(uid.clone())).await;
         self.queues.ledger().revert_admission(uid);
         self.queues.wake_scheduler();
     }
 
-    /// The job is considered again when the watch delivers what has changed.
+    /// Drops an outdated admission. The job is considered again when the watch delivers what has
+    /// changed.
     fn mark_outdated(&self, uid: &Uid) {
         self.backoff.reset(uid);
         self.queues.ledger().admission_refused(uid);
@@ -300,14 +304,14 @@ mod tests {
             queues,
             leadership: Leadership::always(),
             health: Health::default(),
-            pace: Arc::new(RateLimiter::new(None)),
+            rate_limiter: Arc::new(RateLimiter::new(None)),
             metrics,
             backoff: Backoff::default(),
         };
         (writer, admitted, sent)
     }
 
-    async fn slot() -> WritePermit {
+    async fn permit() -> WritePermit {
         WritePermit::acquire(&Arc::new(Semaphore::new(1))).await
     }
 
@@ -315,22 +319,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_paused_write_releases_its_permit() {
         let one = Arc::new(Semaphore::new(1));
-        let mut waits = WritePermit::acquire(&one).await;
+        let mut permit = WritePermit::acquire(&one).await;
         assert!(one.try_acquire().is_err());
-        let pause = waits.pause(Duration::from_secs(60));
+        let pause = permit.pause(Duration::from_secs(60));
         let other = async { WritePermit::acquire(&one).await.permit.is_some() };
         let began = tokio::time::Instant::now();
         let ((), (other, at)) =
             tokio::join!(pause, async { (other.await, tokio::time::Instant::now()) });
         assert!(other && at == began, "it had to wait");
-        assert!(waits.permit.is_some());
+        assert!(permit.permit.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_admission_whose_write_panics_is_decided_again() {
         let (writer, admitted, sent) = writer();
         assert!(writer.queues.ledger().cycle(now()).admit.is_empty(), "it is being written");
-        writer.write(DecisionWrite::Admit(admitted), slot().await).await;
+        writer.write(DecisionWrite::Admit(admitted), permit().await).await;
         assert_eq!(sent.load(Ordering::SeqCst), 1);
         assert_eq!(writer.queues.ledger().cycle(now()).admit.len(), 1);
     }
@@ -339,7 +343,7 @@ mod tests {
     async fn an_unsent_admission_is_dropped_when_the_replica_stops() {
         let (writer, admitted, sent) = writer();
         writer.leadership.stop_deciding();
-        writer.write(DecisionWrite::Admit(admitted), slot().await).await;
+        writer.write(DecisionWrite::Admit(admitted), permit().await).await;
         assert_eq!(sent.load(Ordering::SeqCst), 0);
     }
 }

@@ -15,8 +15,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A kind of object that is reconciled. What to do is decided in [`decide`](Kind::decide), which is
-/// pure; the other methods give access to state.
+/// A kind of object that is reconciled. What to do is decided in
+/// [`decide`](ReconciledKind::decide), which is pure; the other methods give access to state.
 pub trait ReconciledKind: Send + Sync + 'static {
     /// The stored form of an object: the object, or the error if it cannot be deserialized. Its
     /// metadata has at least the name and the uid.

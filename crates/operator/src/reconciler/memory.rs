@@ -11,10 +11,10 @@ use crate::backoff::delay;
 use crate::lock::lock;
 
 /// How long to wait for the watch to deliver our own write. If it does not, another client has
-/// undone the write or the watch is disconnected; then the cached state counts.
+/// undone the write or the watch is disconnected; then the cached state is used as it is.
 const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a transient failure is retried at the shortest interval: for 5 s.
+/// How many times a transient failure is retried at the shortest interval: for 5 s in total.
 const QUICK_RETRIES: u32 = 20;
 
 /// Entries by the uids of objects.
@@ -54,8 +54,8 @@ impl Memory {
     }
 
     /// Forgets all objects except these.
-    pub(crate) fn retain(&self, is_left: impl Fn(&str) -> bool) {
-        self.lock().retain(|uid, _| is_left(uid));
+    pub(crate) fn retain(&self, exists: impl Fn(&str) -> bool) {
+        self.lock().retain(|uid, _| exists(uid));
     }
 
     /// Remembers a write until a watch delivers it.
@@ -71,22 +71,24 @@ impl Memory {
 
     /// How long to wait for undelivered writes, if there are any. `shown` returns the resource
     /// version that a watch has delivered for an object.
-    pub(super) fn wait_for_own_writes(
+    pub(super) fn own_write_wait(
         &self,
         uid: &str,
-        shown: impl Fn(&WrittenObject) -> Option<String>,
+        observed_version: impl Fn(&WrittenObject) -> Option<String>,
     ) -> Option<Duration> {
         // `shown` reads other stores, so it is not called under the lock.
         let expected: Vec<WrittenObject> = {
             let entries = self.lock();
             entries.get(uid)?.expected.iter().map(|(written, _)| written.clone()).collect()
         };
-        let shown: Vec<WrittenObject> =
-            expected.into_iter().filter(|it| is_delivered(shown(it).as_deref(), it)).collect();
+        let delivered: Vec<WrittenObject> = expected
+            .into_iter()
+            .filter(|it| is_delivered(observed_version(it).as_deref(), it))
+            .collect();
         self.update(uid, |entry| {
             entry
                 .expected
-                .retain(|(it, at)| at.elapsed() < OWN_WRITE_TIMEOUT && !shown.contains(it));
+                .retain(|(it, at)| at.elapsed() < OWN_WRITE_TIMEOUT && !delivered.contains(it));
             entry
                 .expected
                 .iter()
@@ -206,7 +208,7 @@ mod tests {
         let memory = Memory::default();
         let shown = |version: Option<&str>| {
             let version = version.map(str::to_owned);
-            memory.wait_for_own_writes("u", |_| version.clone()).is_none()
+            memory.own_write_wait("u", |_| version.clone()).is_none()
         };
         assert!(shown(None), "nothing was written");
         memory.expect("u", written("9"));
@@ -243,7 +245,7 @@ mod tests {
         memory.expect("settled", written("1"));
         memory.back_off("settled");
         memory.defer("settled", Duration::from_secs(9));
-        memory.wait_for_own_writes("settled", |_| Some("1".into()));
+        memory.own_write_wait("settled", |_| Some("1".into()));
         memory.reset_failures("settled");
         memory.clear_deferred("settled");
         memory.back_off("gone");

@@ -6,10 +6,10 @@
 //!          back off, or requeue ◄── write Events ◄── write the status ◄──┘
 //! ```
 //!
-//! A [`ReconciledKind`] defines how its objects are stored, observed and decided on; everything else is here.
-//! A reconciliation does not depend on what triggered it, may be cut off after any `await`, and
-//! writes nothing if nothing has to change. A panic affects only its object: it is logged, reported
-//! in the object's condition, and the object is retried with backoff.
+//! A [`ReconciledKind`] defines how its objects are stored, observed and decided on; everything
+//! else is here. A reconciliation does not depend on what triggered it, may be cut off after any
+//! `await`, and writes nothing if nothing has to change. A panic affects only its object: it is
+//! logged, reported in the object's condition, and the object is retried with backoff.
 
 mod apply;
 mod kind;
@@ -75,7 +75,7 @@ impl ReconcileError {
 /// Reconciles the objects of one kind.
 pub(crate) struct Reconciler<K> {
     kind: K,
-    common: ReplicaContext,
+    context: ReplicaContext,
     recorder: Recorder,
     memory: Arc<Memory>,
 }
@@ -83,25 +83,25 @@ pub(crate) struct Reconciler<K> {
 impl<K: ReconciledKind> Reconciler<K> {
     pub(crate) fn new(kind: K, common: &ReplicaContext, memory: Arc<Memory>) -> Reconciler<K> {
         let recorder = Recorder::new(common.client.clone(), Reporter::from("flux-operator"));
-        Reconciler { kind, common: common.clone(), recorder, memory }
+        Reconciler { kind, context: common.clone(), recorder, memory }
     }
 
     /// Reconciles an object if this replica is the leader. A new leader reconciles all objects.
     pub(crate) async fn reconcile(&self, stored: &K::Stored) -> Result<Action, ReconcileError> {
-        let _under_way = self.common.health.begin(K::NAME);
-        if !self.common.leadership.can_start_work() {
+        let _under_way = self.context.health.begin(K::NAME);
+        if !self.context.leadership.can_start_work() {
             return Ok(Action::await_change());
         }
-        let _running = self.common.metrics.start_reconcile();
+        let _running = self.context.metrics.start_reconcile();
         let begun = Instant::now();
         let result = AssertUnwindSafe(self.reconcile_stored(stored)).catch_unwind().await;
         let result = match result {
             Ok(result) => result,
             Err(panic) => Err(self.report_panic(stored, panic_message(&*panic)).await),
         };
-        self.common.metrics.record_reconcile(K::NAME, begun.elapsed(), result.is_ok());
+        self.context.metrics.record_reconcile(K::NAME, begun.elapsed(), result.is_ok());
         if let Err(error) = &result {
-            self.common.metrics.record_failure(K::NAME, error.reason());
+            self.context.metrics.record_failure(K::NAME, error.reason());
         }
         result
     }
@@ -125,13 +125,12 @@ impl<K: ReconciledKind> Reconciler<K> {
         };
         let metadata = object.meta();
         let uid = metadata.uid.as_deref().unwrap_or_default();
-        let shown = |written: &WrittenObject| match written.is_version_of(&*object) {
+        let observed_version = |written: &WrittenObject| match written.is_version_of(&*object) {
             true => metadata.resource_version.clone(),
             false => self.kind.observed_version(&object, written),
         };
-        if let Some(wait) = self.memory.wait_for_own_writes(uid, shown) {
-            // The watch triggers the next reconciliation; this requeue is for a watch that is
-            // disconnected.
+        if let Some(wait) = self.memory.own_write_wait(uid, observed_version) {
+            // The watch triggers the next reconciliation; the requeue is for a disconnected watch.
             return Ok(Action::requeue(wait));
         }
         let now = Timestamp::now();
@@ -139,7 +138,7 @@ impl<K: ReconciledKind> Reconciler<K> {
             // The watch triggers the next reconciliation once more is known.
             return Ok(Action::await_change());
         };
-        self.kind.query(&self.common.client, &object, &mut observed).await;
+        self.kind.query(&self.context.client, &object, &mut observed).await;
         let decision = self.kind.decide(&object, &observed);
         self.kind.assign(&object, decision.lead_work.as_ref());
         let result = self.apply(&object, &decision).await;
@@ -159,8 +158,8 @@ impl<K: ReconciledKind> Reconciler<K> {
             return Ok(Action::requeue(self.memory.back_off_transient(uid)));
         }
         self.memory.reset_failures(uid);
-        let until = conclusion.requeue_at.map(|until| {
-            let left = until.duration_since(now);
+        let until = conclusion.requeue_at.map(|requeue_delay| {
+            let left = requeue_delay.duration_since(now);
             Duration::try_from(left).unwrap_or_default() + REQUEUE_MARGIN
         });
         Ok(match [deferred, until].into_iter().flatten().min() {
@@ -178,10 +177,10 @@ impl<K: ReconciledKind> Reconciler<K> {
     ) -> Option<(Outcome, &'static str)> {
         let uid = object.meta().uid.as_deref().unwrap_or_default();
         for (done, step) in decision.steps.iter().enumerate() {
-            if !self.common.leadership.is_leader() {
+            if !self.context.leadership.is_leader() {
                 return None;
             }
-            match apply::apply(&self.common.client, object, step).await {
+            match apply::apply(&self.context.client, object, step).await {
                 Ok(written) => {
                     written.into_iter().for_each(|it| self.memory.expect(uid, it));
                     if step.changes_self() {
@@ -207,7 +206,7 @@ impl<K: ReconciledKind> Reconciler<K> {
     ) -> Result<Option<Duration>, ReconcileError> {
         let uid = object.meta().uid.as_deref().unwrap_or_default();
         let Some(status) = &conclusion.status else { return Ok(None) };
-        let turn = match conclusion.urgency {
+        let write_time = match conclusion.urgency {
             Urgency::None => {
                 self.memory.clear_deferred(uid);
                 return Ok(None);
@@ -216,15 +215,15 @@ impl<K: ReconciledKind> Reconciler<K> {
             Urgency::Soon => self.memory.defer(uid, COALESCE_DELAY),
             Urgency::Later => self.kind.status_turn(object),
         };
-        match turn {
+        match write_time {
             WriteTime::Now => {}
             WriteTime::After(wait) => return Ok(Some(wait)),
             WriteTime::WhenRequested => return Ok(None),
         }
-        if !self.common.leadership.is_leader() {
+        if !self.context.leadership.is_leader() {
             return Ok(None);
         }
-        match write::write_status(&self.common.client, object, status).await {
+        match write::write_status(&self.context.client, object, status).await {
             Ok(StatusResult::Written(written)) => {
                 self.memory.clear_deferred(uid);
                 self.memory.expect(uid, written);
@@ -233,8 +232,7 @@ impl<K: ReconciledKind> Reconciler<K> {
                 write::write_events(&self.recorder, &about, &conclusion.events).await;
                 Ok(None)
             }
-            // The object has changed or is deleted; the watch delivers that and triggers the next
-            // reconciliation.
+            // The object has changed or is deleted; the watch triggers the next reconciliation.
             Ok(StatusResult::Outdated) => Ok(None),
             Err(error) => Err(ReconcileError::Status(error)),
         }
@@ -254,7 +252,7 @@ impl<K: ReconciledKind> Reconciler<K> {
             tracing::warn!(kind, name, namespace, error, "failed to deserialize an object");
             let status = K::unreadable_status(invalid, Timestamp::now());
             let written =
-                write::patch_own_status::<K::Object>(&self.common.client, metadata, status);
+                write::patch_own_status::<K::Object>(&self.context.client, metadata, status);
             if let StatusResult::Written(_) = written.await.map_err(ReconcileError::Status)? {
                 self.memory.set_reported(uid, metadata.generation);
             }
@@ -283,7 +281,7 @@ impl<K: ReconciledKind> Reconciler<K> {
                 let (metadata, now) = (object.meta(), Timestamp::now());
                 let status = operator_error(K::CONDITION, metadata, &message, before, now);
                 let written =
-                    write::patch_own_status::<K::Object>(&self.common.client, metadata, status);
+                    write::patch_own_status::<K::Object>(&self.context.client, metadata, status);
                 match written.await {
                     Ok(StatusResult::Written(_)) => self.memory.set_reported(&uid, generation),
                     // The watch delivers what has changed, and the panic is reported then.

@@ -39,13 +39,13 @@ impl<K: ReconciledKind> Reconciler<K> {
         self,
         store: Store<K::Stored>,
         mut changes: UnboundedReceiver<ObjectRef<K::Stored>>,
-        pacing: RunLimits,
-        filled: impl AsyncFn(Term),
+        limits: RunLimits,
+        wait_until_synced: impl AsyncFn(Term),
     ) {
-        let term = discard_until(self.common.leadership.wait_until_leader(), &mut changes).await;
+        let term = discard_until(self.context.leadership.wait_until_leader(), &mut changes).await;
         // A decision from an incomplete list would create objects a second time.
-        filled(term).await;
-        let RunLimits { concurrency, debounce } = pacing;
+        wait_until_synced(term).await;
+        let RunLimits { concurrency, debounce } = limits;
         // Only the watches trigger reconciliations: they send the names of changed objects.
         Controller::for_stream(stream::pending(), store)
             .with_config(Config::default().concurrency(concurrency).debounce(debounce))
@@ -143,21 +143,21 @@ where
         Event::Delete(object) => memory.forget(object.meta().uid.as_deref().unwrap_or_default()),
         Event::InitDone => {
             let all = store.state();
-            let left: HashSet<&str> =
+            let existing: HashSet<&str> =
                 all.iter().filter_map(|object| object.meta().uid.as_deref()).collect();
-            memory.retain(|uid| left.contains(uid));
+            memory.retain(|uid| existing.contains(uid));
         }
         Event::Apply(_) | Event::Init | Event::InitApply(_) => {}
     }
 }
 
-/// Waits for `found`. Changes received meanwhile are discarded: a new leader reconciles everything
-/// first.
+/// Waits for `found`, and discards the changes received meanwhile: a new leader first reconciles
+/// all objects.
 async fn discard_until<T, K>(
-    found: impl Future<Output = T>,
+    condition: impl Future<Output = T>,
     changes: &mut UnboundedReceiver<K>,
 ) -> T {
-    let mut found = pin!(found);
+    let mut found = pin!(condition);
     loop {
         tokio::select! {
             found = &mut found => return found,

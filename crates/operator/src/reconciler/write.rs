@@ -35,8 +35,8 @@ struct PartialMetadata {
     resource_version: Option<String>,
 }
 
-/// Replaces the status of an object, if the object is unchanged since the status was computed. For
-/// the API server this costs two thirds of a patch.
+/// Replaces the status of an object, if the object is unchanged since the status was computed. This
+/// costs the API server two thirds of what a patch costs.
 pub(super) async fn write_status<K>(
     client: &Client,
     object: &K,
@@ -46,7 +46,7 @@ where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
     let ObjectMeta { name, namespace, uid, resource_version, .. } = object.meta();
-    let changed = json!({
+    let object_with_status = json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
         "metadata": { "name": name, "namespace": namespace, "uid": uid,
@@ -55,7 +55,10 @@ where
     });
     let namespace = object.namespace().unwrap_or_default();
     let name = object.name_any();
-    status_result::<K>(&name, replace_status::<K>(client, &namespace, &name, &changed).await)
+    status_result::<K>(
+        &name,
+        replace_status::<K>(client, &namespace, &name, &object_with_status).await,
+    )
 }
 
 /// Changes the status of exactly this version of an object, which need not be deserializable.
@@ -130,12 +133,12 @@ pub(super) async fn write_events(
     about: &ObjectReference,
     events: &[NewEvent],
 ) {
-    for events in events {
+    for new in events {
         let event = Event {
-            type_: if events.is_normal { EventType::Normal } else { EventType::Warning },
-            reason: events.reason.clone(),
-            note: Some(events.note.clone()),
-            action: events.condition.into(),
+            type_: if new.is_normal { EventType::Normal } else { EventType::Warning },
+            reason: new.reason.clone(),
+            note: Some(new.note.clone()),
+            action: new.condition.into(),
             secondary: None,
         };
         // A lost Event must not fail the reconciliation: the status has the same information.

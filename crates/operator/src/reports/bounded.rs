@@ -23,7 +23,7 @@ pub(super) fn bounded(state: InstanceState) -> InstanceState {
     last_error.truncate(last_error.floor_char_boundary(MAX_ERROR));
     last_error.shrink_to_fit();
     InstanceState {
-        // The number of ranks is kept, if not which ones.
+        // Keeps how many ranks are online, although not which.
         online: online.map(|ranks| if is_long(&ranks) { first_n(ranks.len()) } else { ranks }),
         program_started,
         jobs,
@@ -39,8 +39,7 @@ fn bounded_drain(drained: Drained) -> Option<Drained> {
     if since.len() > MAX_TIME || is_long(&ranks) {
         return None;
     }
-    // Widened to the whole range: waiting for an idle rank is safe, not waiting for a busy rank is
-    // not.
+    // Widened to the whole range: it is safe to wait for an idle rank, not to ignore a busy one.
     let busy = if is_long(&busy) { span(&busy) } else { busy };
     Some(Drained { asked: Drain { ranks, since }, busy })
 }

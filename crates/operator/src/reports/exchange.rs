@@ -86,12 +86,12 @@ pub(super) enum SealCheck {
 
 impl Reports {
     /// Checks a request. The check uses up the nonce, whatever the result.
-    pub(super) fn check(&self, key: &SealKey, speaker: &AgentHeaders, body: &[u8]) -> SealCheck {
-        if !speaker.is_sealed_with(key, body) {
+    pub(super) fn check(&self, key: &SealKey, agent: &AgentHeaders, body: &[u8]) -> SealCheck {
+        if !agent.is_sealed_with(key, body) {
             return SealCheck::Invalid;
         }
-        match self.nonces().take(&speaker.cluster_uid, &speaker.pod_uid) {
-            Some(given) if given == speaker.nonce => SealCheck::Valid,
+        match self.nonces().take(&agent.cluster_uid, &agent.pod_uid) {
+            Some(given) if given == agent.nonce => SealCheck::Valid,
             _ => SealCheck::StaleNonce,
         }
     }
@@ -106,12 +106,16 @@ impl Reports {
         getrandom::fill(&mut bytes).ok()?;
         let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let AgentHeaders { cluster_uid, pod_uid, .. } = speaker;
-        self.nonces().issue(cluster_uid, pod_uid, &nonce, nonces::max_agents(minicluster));
+        self.nonces().issue(
+            cluster_uid,
+            pod_uid,
+            &nonce,
+            nonces::max_concurrent_requests(minicluster),
+        );
         Some(nonce)
     }
 
-    /// Stores a report of a lead, and requests a reconciliation if the report has a relevant
-    /// change.
+    /// Stores a report of a lead, and requests a reconciliation if it has a relevant change.
     pub(super) fn store(
         &self,
         minicluster: &MiniCluster,
@@ -141,8 +145,7 @@ impl Reports {
     }
 
     fn request_reconciliation(&self, minicluster: &MiniCluster) {
-        // The receiver is dropped only while the operator stops; a lost request does not matter
-        // then.
+        // The receiver is dropped only while the operator stops; then the request does not matter.
         let _ = self.changed.send(object_ref(minicluster));
     }
 
@@ -153,14 +156,14 @@ impl Reports {
 
     /// The lock that a task holds while it reads the cluster's key.
     pub(super) fn key_lookup(&self, uid: &str) -> KeyLookup {
-        self.lock().entry(uid.to_owned()).or_default().look_up.clone()
+        self.lock().entry(uid.to_owned()).or_default().lookup.clone()
     }
 
     /// Caches a cluster's key, and forgets clusters that are not in `there`.
-    pub(super) fn cache_key(&self, uid: &str, key: SealKey, there: &HashSet<String>) {
-        self.nonces().retain(there);
+    pub(super) fn cache_key(&self, uid: &str, key: SealKey, existing: &HashSet<String>) {
+        self.nonces().retain(existing);
         let mut clusters = self.lock();
-        clusters.retain(|uid, _| there.contains(uid));
+        clusters.retain(|uid, _| existing.contains(uid));
         let cluster = clusters.entry(uid.to_owned()).or_default();
         cluster.key = Some(key);
         cluster.lost_key = false;

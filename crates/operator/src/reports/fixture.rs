@@ -23,10 +23,10 @@ pub(super) fn key() -> SealKey {
 
 /// A replica that has cached the cluster's key, and has no API server.
 pub(super) fn server_with_key(leadership: Leadership) -> ServerState {
-    let nobody = tower::service_fn(async |_: Request<Body>| {
+    let unreachable = tower::service_fn(async |_: Request<Body>| {
         Err::<Response<Body>, _>(std::io::Error::other("there is no API server"))
     });
-    let server = server(leadership, Client::new(nobody, "default"));
+    let server = server(leadership, Client::new(unreachable, "default"));
     server.reports.cache_key("uid", key(), &std::iter::once("uid".to_owned()).collect());
     server
 }

@@ -79,8 +79,8 @@ mod tests {
     /// A replica, and the number of times it has queried the API server for the key, which exists
     /// from the second query on. Every response takes a second.
     fn counting_server() -> (ServerState, Arc<AtomicUsize>) {
-        let requested = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&requested);
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
         let api = tower::service_fn(move |_: Request<Body>| {
             let before = count.fetch_add(1, Ordering::Relaxed);
             async move {
@@ -100,7 +100,7 @@ mod tests {
                 Response::builder().status(status).body(body)
             }
         });
-        (server(Leadership::always(), kube::Client::new(api, "default")), requested)
+        (server(Leadership::always(), kube::Client::new(api, "default")), requests)
     }
 
     #[tokio::test(start_paused = true)]

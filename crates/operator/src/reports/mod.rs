@@ -1,8 +1,8 @@
 //! Reports from agents: authentication, the last report of each cluster, and responses.
 //!
-//! A report affects only the status of the cluster whose key sealed it. Every response has a nonce
-//! that the next request must echo, so that no request can be replayed; a restarted operator or
-//! agent just gets a new nonce.
+//! A report affects only the status of the cluster whose key sealed it. Every sealed response has a
+//! nonce that the next request must echo, so that no request can be replayed. After a restart of
+//! the operator or the agent, the agent gets a new nonce.
 
 mod bounded;
 mod exchange;
@@ -40,7 +40,7 @@ pub(crate) use server::report;
 pub(crate) struct Reports {
     clusters: Arc<Mutex<HashMap<String, ClusterReports>>>,
     nonces: Arc<Mutex<Nonces>>,
-    /// Receives the MiniClusters whose status may have changed.
+    /// Where MiniClusters whose status may have changed are sent to be reconciled.
     changed: ChangeSender,
     /// Notified on every change of a pod, for agents that wait for an address.
     pods_changed: watch::Sender<()>,
@@ -62,7 +62,7 @@ struct ClusterReports {
     /// Whether the Secret with the key is missing.
     lost_key: bool,
     /// Locked while the key is looked up; contains the time of the last failed lookup.
-    look_up: KeyLookup,
+    lookup: KeyLookup,
     last: Option<StoredReport>,
     /// The desired state that the lead maintains.
     desired: watch::Sender<DesiredWork>,
@@ -97,8 +97,8 @@ impl Reports {
     /// The last report of the lead of the cluster with this uid, and the uid of its pod.
     pub(crate) fn last(&self, uid: &str) -> Option<(String, LastReport)> {
         let clusters = self.lock();
-        let said = clusters.get(uid)?.last.as_ref()?;
-        Some((said.pod.clone(), said.report.clone()))
+        let last = clusters.get(uid)?.last.as_ref()?;
+        Some((last.pod.clone(), last.report.clone()))
     }
 
     /// Requests a reconciliation of every cluster whose last report becomes too old to be shown,
@@ -144,5 +144,40 @@ impl Reports {
 
     fn nonces(&self) -> MutexGuard<'_, Nonces> {
         lock(&self.nonces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_wire::InstanceState;
+    use k8s_openapi::jiff::SignedDuration;
+
+    #[test]
+    fn a_replica_that_becomes_leader_has_received_no_reports_before() {
+        let leadership = Leadership::unknown();
+        let reports = Reports::new(tokio::sync::mpsc::unbounded_channel().0, leadership.clone());
+        let before = reports.since();
+        assert_eq!(reports.since(), before);
+        leadership.acquire();
+        assert!(reports.since() > before);
+    }
+
+    #[test]
+    fn a_cluster_is_reconciled_once_when_its_report_becomes_old() {
+        let (changed, mut reconciled) = tokio::sync::mpsc::unbounded_channel();
+        let reports = Reports::new(changed, Leadership::always());
+        let received = Timestamp::now();
+        let report = LastReport { state: InstanceState::default(), received };
+        let minicluster = ObjectRef::new("fs").within("hpc");
+        let last = StoredReport { pod: "p".into(), report, minicluster, is_marked_old: false };
+        reports.lock().entry("uid".into()).or_default().last = Some(last);
+        let after = |seconds| received + SignedDuration::from_secs(seconds);
+        reports.mark_old(after(10));
+        assert!(reconciled.try_recv().is_err(), "it is not old yet");
+        reports.mark_old(after(60));
+        assert_eq!(reconciled.try_recv().unwrap().name, "fs");
+        reports.mark_old(after(120));
+        assert!(reconciled.try_recv().is_err(), "once is enough");
     }
 }

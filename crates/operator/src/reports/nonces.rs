@@ -24,11 +24,11 @@ pub(super) struct Nonces {
 }
 
 impl Nonces {
-    /// Stores a nonce, which replaces the pod's last one. If a cluster has more than `most`, its
-    /// others are forgotten: most of those belong to pods that were replaced.
-    pub(super) fn issue(&mut self, cluster_uid: &str, pod_uid: &str, nonce: &str, most: usize) {
+    /// Stores a nonce, which replaces the pod's last one. If the cluster already has `most` nonces
+    /// of other pods, those are forgotten: nearly all belong to pods that were replaced.
+    pub(super) fn issue(&mut self, cluster_uid: &str, pod_uid: &str, nonce: &str, max: usize) {
         let pods = self.clusters.entry(cluster_uid.to_owned()).or_default();
-        if pods.len() >= most && !pods.contains_key(pod_uid) {
+        if pods.len() >= max && !pods.contains_key(pod_uid) {
             self.count -= pods.len();
             pods.clear();
         }
@@ -49,8 +49,8 @@ impl Nonces {
     }
 
     /// Forgets clusters that are not in `there`.
-    pub(super) fn retain(&mut self, there: &HashSet<String>) {
-        self.clusters.retain(|uid, _| there.contains(uid));
+    pub(super) fn retain(&mut self, existing: &HashSet<String>) {
+        self.clusters.retain(|uid, _| existing.contains(uid));
         self.count = self.clusters.values().map(HashMap::len).sum();
     }
 
@@ -64,8 +64,8 @@ impl Nonces {
 }
 
 /// The number of requests that the agents of a cluster can make at the same time: one per pod, two
-/// for the lead, and some for pods that are being replaced.
-pub(super) fn max_agents(minicluster: &MiniCluster) -> usize {
+/// for the lead, and about as many again for pods that are being replaced.
+pub(super) fn max_concurrent_requests(minicluster: &MiniCluster) -> usize {
     let spec = &minicluster.spec;
     let size = spec.max_size.unwrap_or_default().max(spec.size);
     let size = usize::try_from(size).unwrap_or_default();
@@ -76,7 +76,7 @@ pub(super) fn max_agents(minicluster: &MiniCluster) -> usize {
 mod tests {
     use super::*;
 
-    fn given(nonces: &Nonces, cluster: &str) -> usize {
+    fn count(nonces: &Nonces, cluster: &str) -> usize {
         nonces.clusters.get(cluster).map_or(0, HashMap::len)
     }
 
@@ -98,7 +98,7 @@ mod tests {
         nonces.issue("honest", "pod", "1", 9);
         for pod in 0..10_000 {
             nonces.issue("hostile", &pod.to_string(), "1", 20);
-            assert!(given(&nonces, "hostile") <= 20);
+            assert!(count(&nonces, "hostile") <= 20);
         }
         assert_eq!(nonces.take("honest", "pod").as_deref(), Some("1"));
     }
@@ -124,7 +124,7 @@ mod tests {
         let most = |size, max_size| {
             let mut minicluster = MiniCluster::new("a", Default::default());
             (minicluster.spec.size, minicluster.spec.max_size) = (size, max_size);
-            max_agents(&minicluster)
+            max_concurrent_requests(&minicluster)
         };
         assert_eq!(most(1, None), 18);
         assert_eq!(most(1, Some(10)), 36);

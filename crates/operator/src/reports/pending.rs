@@ -62,7 +62,8 @@ impl PendingList {
         complete.fold(incoming, |sum, job| sum.saturating_add(job.len()))
     }
 
-    /// Adds a page. A page that does not follow the last one is ignored.
+    /// Adds a page. A page with offset 0 starts a new list; any other page that does not follow the
+    /// last one is ignored.
     fn add_page(&mut self, page: PendingPage) {
         let PendingPage { list: number, offset, total, jobs } = page;
         let follows =

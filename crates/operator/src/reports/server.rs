@@ -16,7 +16,7 @@ use flux_operator_wire::{Reply, Report, Work};
 use k8s_openapi::jiff::Timestamp;
 
 use super::exchange::{AgentHeaders, SealCheck};
-use super::nonces::max_agents;
+use super::nonces::max_concurrent_requests;
 use super::work;
 use crate::connections::ConnectionGuard;
 use crate::http::ServerState;
@@ -30,7 +30,7 @@ const MAX_LONG_POLL_BODY: usize = 2048;
 
 pub(crate) async fn report(
     State(server): State<ServerState>,
-    Extension(slot): Extension<Arc<ConnectionGuard>>,
+    Extension(connection): Extension<Arc<ConnectionGuard>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
@@ -46,7 +46,7 @@ pub(crate) async fn report(
     };
     let Some(key) = server.key(minicluster, &speaker.cluster_uid).await else {
         metrics.count_report("no-key");
-        return (StatusCode::SERVICE_UNAVAILABLE, "the cluster has no key").into_response();
+        return (StatusCode::SERVICE_UNAVAILABLE, "cannot read the cluster's key").into_response();
     };
     match server.reports.check(&key, &speaker, &body) {
         SealCheck::Invalid => {
@@ -64,17 +64,20 @@ pub(crate) async fn report(
             server.reply(StatusCode::UNAUTHORIZED, minicluster, &key, &speaker, reply)
         }
         SealCheck::Valid => {
-            let Ok(said) = Report::parse(&body) else {
+            let Ok(report) = Report::parse(&body) else {
                 metrics.count_report("malformed");
-                return (StatusCode::BAD_REQUEST, "not a report").into_response();
+                return (StatusCode::BAD_REQUEST, "the body is not a valid report").into_response();
             };
             metrics.count_report("heard");
-            let may_hold = body.len() <= MAX_LONG_POLL_BODY;
+            let is_small = body.len() <= MAX_LONG_POLL_BODY;
             // The request may be kept open for long: only what is needed stays in memory.
             drop((headers, body));
-            let hold =
-                || may_hold && slot.start_long_poll(&speaker.cluster_uid, max_agents(minicluster));
-            let work = server.work(minicluster, &speaker, said, hold).await;
+            let hold = || {
+                is_small
+                    && connection
+                        .start_long_poll(&speaker.cluster_uid, max_concurrent_requests(minicluster))
+            };
+            let work = server.work(minicluster, &speaker, report, hold).await;
             let reply = Reply { work, ..Reply::default() };
             server.reply(StatusCode::OK, minicluster, &key, &speaker, reply)
         }
@@ -88,15 +91,15 @@ impl ServerState {
         status: StatusCode,
         minicluster: &MiniCluster,
         key: &SealKey,
-        speaker: &AgentHeaders,
+        agent: &AgentHeaders,
         reply: Reply,
     ) -> Response {
-        let Some(nonce) = self.reports.issue_nonce(minicluster, speaker) else {
+        let Some(nonce) = self.reports.issue_nonce(minicluster, agent) else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
         let reply = Reply { nonce, ..reply };
         let body = serde_json::to_vec(&reply).expect("a reply can be serialized");
-        let seal = speaker.seal_response(key, status.as_u16(), &body);
+        let seal = agent.seal_response(key, status.as_u16(), &body);
         (status, [(header::SEAL, seal)], body).into_response()
     }
 
@@ -123,9 +126,9 @@ impl ServerState {
         minicluster: &MiniCluster,
         speaker: &AgentHeaders,
         said: Report,
-        hold: impl FnOnce() -> bool,
+        may_wait: impl FnOnce() -> bool,
     ) -> Vec<Work> {
-        let patience = |longest| if hold() { longest } else { Duration::ZERO };
+        let patience = |longest| if may_wait() { longest } else { Duration::ZERO };
         let (uid, lists) = (&speaker.cluster_uid, speaker.is_directed());
         match said {
             Report::LeadWanted => {
@@ -146,13 +149,13 @@ impl ServerState {
 
     /// The lead's address, waiting up to `patience` until it has one.
     async fn wait_for_lead(&self, minicluster: &MiniCluster, patience: Duration) -> Option<IpAddr> {
-        let mut moved = self.reports.pods_changed.subscribe();
+        let mut pods_changed = self.reports.pods_changed.subscribe();
         let found = async {
             loop {
                 if let Some(address) = self.stores.lead_address(minicluster) {
                     return Some(address);
                 }
-                moved.changed().await.ok()?;
+                pods_changed.changed().await.ok()?;
             }
         };
         tokio::time::timeout(patience, found).await.ok().flatten()
@@ -195,8 +198,7 @@ mod tests {
     }
 
     impl TestRequest<'_> {
-        /// Sends the request. Returns the status, and the reply if its seal is valid for this
-        /// request.
+        /// Sends the request. Returns the status, and the reply if it is sealed for this request.
         async fn send(
             &self,
             server: &ServerState,
@@ -238,7 +240,7 @@ mod tests {
         connections.admit([127, 0, 0, 1].into(), Duration::from_secs(600)).0
     }
 
-    fn new_slot() -> ConnectionGuard {
+    fn new_connection() -> ConnectionGuard {
         slot(&Connections::new(10_000))
     }
 
@@ -246,18 +248,18 @@ mod tests {
     async fn a_replica_that_is_not_leader_redirects_agents_to_the_leader() {
         let leader = "10.0.0.1:8080";
         let server = server_with_key(Leadership::elsewhere(leader.parse().unwrap()));
-        let (status, reply) = TestRequest::default().send(&server, new_slot()).await;
+        let (status, reply) = TestRequest::default().send(&server, new_connection()).await;
         assert_eq!(status, StatusCode::MISDIRECTED_REQUEST);
         assert_eq!(reply.unwrap().leader.as_deref(), Some(leader));
         let stranger = TestRequest { key: SealKey::from_bytes([8; 32]), ..TestRequest::default() };
-        let (status, reply) = stranger.send(&server, new_slot()).await;
+        let (status, reply) = stranger.send(&server, new_connection()).await;
         assert_eq!((status, reply), (StatusCode::FORBIDDEN, None), "the leader was revealed");
     }
 
     #[tokio::test]
     async fn the_leader_issues_a_nonce_to_an_agent_without_one() {
         let server = server_with_key(Leadership::always());
-        let (status, reply) = TestRequest::default().send(&server, new_slot()).await;
+        let (status, reply) = TestRequest::default().send(&server, new_connection()).await;
         let reply = reply.unwrap();
         assert_eq!((status, reply.leader), (StatusCode::UNAUTHORIZED, None));
         assert!(!reply.nonce.is_empty());
@@ -273,10 +275,10 @@ mod tests {
                 first_build,
                 ..TestRequest::default()
             };
-            let (_, reply) = ask().send(&server, new_slot()).await;
+            let (_, reply) = ask().send(&server, new_connection()).await;
             let nonce = reply.unwrap().nonce;
             let (status, reply) =
-                TestRequest { nonce: &nonce, ..ask() }.send(&server, new_slot()).await;
+                TestRequest { nonce: &nonce, ..ask() }.send(&server, new_connection()).await;
             assert_eq!(status, StatusCode::OK);
             assert!(reply.is_some(), "sealed in the form of the request");
             let (pod, last) = server.reports.last("uid").unwrap();
@@ -292,7 +294,7 @@ mod tests {
             TestRequest { pod: &long, ..TestRequest::default() },
             TestRequest { nonce: &long, ..TestRequest::default() },
         ] {
-            let (status, reply) = ask.send(&server, new_slot()).await;
+            let (status, reply) = ask.send(&server, new_connection()).await;
             assert_eq!((status, reply), (StatusCode::BAD_REQUEST, None));
         }
     }

@@ -22,10 +22,11 @@ pub(super) struct DesiredWork {
 }
 
 impl DesiredWork {
-    /// As work for an agent; agents of the first build do not support lists.
-    fn work(&self, lists: bool) -> Vec<Work> {
+    /// The work for an agent; `lists` is whether the agent can list jobs, which agents of the first
+    /// build cannot.
+    fn work(&self, can_list: bool) -> Vec<Work> {
         let drain = self.drain.clone().map(Work::Drain);
-        let pending = (self.pending && lists).then_some(Work::ListPending);
+        let pending = (self.pending && can_list).then_some(Work::ListPending);
         drain.into_iter().chain(pending).collect()
     }
 }
@@ -55,8 +56,9 @@ impl Reports {
         lists: bool,
         patience: Duration,
     ) -> Vec<Work> {
-        let mut wanted = self.subscribe_work(uid);
-        let other = wanted.wait_for(|wanted| wanted.drain.is_some() && wanted.work(lists) != known);
+        let mut desired = self.subscribe_work(uid);
+        let other =
+            desired.wait_for(|wanted| wanted.drain.is_some() && wanted.work(lists) != known);
         match tokio::time::timeout(patience, other).await {
             Ok(Ok(wanted)) => wanted.work(lists),
             // No change, or the cluster was deleted.
@@ -72,8 +74,8 @@ impl Reports {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flux_operator_wire::PendingPage;
     use crate::lease::Leadership;
+    use flux_operator_wire::PendingPage;
     use tokio::sync::mpsc;
 
     fn drain(ranks: &str) -> Option<Drain> {
@@ -94,8 +96,8 @@ mod tests {
         reports.set_drain("uid", drain("2"));
         let known = reports.work("uid", true);
         assert_eq!(known, work(&drain("2")));
-        let reported = reports.wait_for_other_work("uid", &[], true, WORK_POLL_TIMEOUT).await;
-        assert_eq!(reported, known);
+        let answer = reports.wait_for_other_work("uid", &[], true, WORK_POLL_TIMEOUT).await;
+        assert_eq!(answer, known);
         let change = async {
             reports.set_drain("other", drain("7"));
             reports.set_drain("uid", drain("2"));

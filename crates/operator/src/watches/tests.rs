@@ -14,18 +14,18 @@ type Queries = Arc<Mutex<Vec<(Instant, String)>>>;
 
 /// A client of an empty API server whose watches never send an event, and the received queries.
 fn silent_api_server() -> (Client, Queries) {
-    let requested = Queries::default();
-    let notes = requested.clone();
+    let queries = Queries::default();
+    let log = queries.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let body = match query.contains("watch=true") {
             true => axum::body::Body::from_stream(stream::pending::<Result<String, axum::Error>>()),
             false => r#"{ "metadata": { "resourceVersion": "1" }, "items": [] }"#.into(),
         };
-        notes.lock().unwrap().push((Instant::now(), query));
+        log.lock().unwrap().push((Instant::now(), query));
         async move { Ok::<_, kube::Error>(Response::new(body)) }
     });
-    (Client::new(service, "default"), requested)
+    (Client::new(service, "default"), queries)
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,7 +50,7 @@ async fn a_replica_lists_again_when_it_becomes_leader() {
     let lists =
         || requested.lock().unwrap().iter().filter(|it| !it.1.contains("watch=true")).count();
     let index = Index::<Pod>::new();
-    let watch = follow(&client, &leadership, &index);
+    let watch = watch_pods(&client, &leadership, &index);
     let mut watch = std::pin::pin!(watch);
     for _ in 0..9 {
         assert!(watch.as_mut().now_or_never().is_none());
@@ -73,7 +73,7 @@ async fn a_replica_that_is_leader_from_the_start_lists_only_once() {
     let leadership = Leadership::unknown();
     let (client, requested) = silent_api_server();
     let index = Index::<Pod>::new();
-    let mut watch = std::pin::pin!(follow(&client, &leadership, &index));
+    let mut watch = std::pin::pin!(watch_pods(&client, &leadership, &index));
     assert!(watch.as_mut().now_or_never().is_none());
     assert!(requested.lock().unwrap().is_empty());
     leadership.acquire();
@@ -86,7 +86,7 @@ async fn a_replica_that_is_leader_from_the_start_lists_only_once() {
     assert_eq!(requested.iter().filter(|it| !it.1.contains("watch=true")).count(), 1);
 }
 
-fn follow(
+fn watch_pods(
     client: &Client,
     leadership: &Leadership,
     index: &Index<Pod>,
@@ -109,7 +109,7 @@ fn minicluster(name: &str, version: &str) -> GuardedMiniCluster {
 #[test]
 fn changes_in_a_paged_list_are_reconciled_once_the_store_contains_them() {
     let (store, mut writer) = SyncedStore::<GuardedMiniCluster>::new();
-    let mut requested = ReconcileSelector::default();
+    let mut selector = ReconcileSelector::default();
     // The version in the store at the time each MiniCluster is reconciled.
     let mut reconciled: Vec<(String, Option<String>)> = Vec::new();
     let events = [
@@ -123,7 +123,7 @@ fn changes_in_a_paged_list_are_reconciled_once_the_store_contains_them() {
     ];
     for event in events {
         writer.apply_watcher_event(&event);
-        for reference in requested.select(&event, &store) {
+        for reference in selector.select(&event, &store) {
             let version = store.get(&reference).and_then(|found| found.resource_version());
             reconciled.push((reference.name, version));
         }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use super::labels::{self, HEADLESS_LABEL};
 use super::{Rendering, sidecar_service};
 use crate::boot::BROKER_PORT;
-use crate::observed::{INDEX, LEAD_INDEX};
+use crate::observed::{INDEX_ANNOTATION, LEAD_INDEX};
 
 /// The Service of a cluster: headless, or with `minimalService` one address for
 /// the lead. A Service that may be shared has each cluster that uses it as a plain owner,
@@ -44,7 +44,7 @@ fn headless(rendering: &Rendering<'_>) -> ServiceSpec {
 /// Selects by the label that Kubernetes puts on a Job's pods. The Go operator
 /// selects by `job-index`, which it has to add to each pod later.
 fn minimal(rendering: &Rendering<'_>) -> ServiceSpec {
-    let selector = [("job-name", rendering.name()), (INDEX, LEAD_INDEX)];
+    let selector = [("job-name", rendering.name()), (INDEX_ANNOTATION, LEAD_INDEX)];
     ServiceSpec {
         ports: Some(vec![ServicePort {
             name: Some("broker".into()),

@@ -85,8 +85,8 @@ pub(super) fn sidecar(rendering: &Rendering<'_>, container: &UserContainer) -> C
     result
 }
 
-/// A word of a container's command that is passed on unchanged: Kubernetes expands
-/// `$(NAME)` in it as a variable, and `$$` to one `$`.
+/// Escapes a word of a container's command, so that it is passed on unchanged: Kubernetes
+/// would expand `$(NAME)` as a variable, and replaces `$$` by `$`.
 pub(super) fn verbatim(word: &str) -> String {
     word.replace('$', "$$")
 }
@@ -126,9 +126,9 @@ fn ports(container: &UserContainer) -> Vec<ContainerPort> {
     container.ports.iter().map(port).collect()
 }
 
-/// The ports of brokers and agents, with the user's own. On the node's
-/// network each can be used once per node, and a scheduler that knows them keeps
-/// pods apart; on a network of the pod's own they need not be declared.
+/// The ports of brokers and agents, with the user's own. On the node's network each can be
+/// used once per node, and the scheduler places pods that declare them on different nodes. On
+/// the pod's own network they need not be declared.
 fn host_ports(mut ports: Vec<ContainerPort>) -> Vec<ContainerPort> {
     for number in [BROKER_PORT, AGENT_PORT].map(i32::from) {
         if !ports.iter().any(|port| port.container_port == number) {
@@ -203,10 +203,10 @@ fn downward(container: &UserContainer) -> Vec<EnvVar> {
 }
 
 /// Probed every second, because users wait for readiness. A node that is busy with
-/// the cluster's own jobs may be slow to answer: a probe has 5 s, and only
-/// six failures in a row count. So an agent that answers "not ready" counts as unready after 6 s,
-/// and one that does not answer after 30 s. Nothing is cut off meanwhile: names of pods that are
-/// not ready are published too.
+/// the cluster's own jobs may be slow to answer: a probe has 5 s, and only six failures in a
+/// row count. So an agent that answers "not ready" counts as unready after 6 s, and one that
+/// does not answer after 30 s. An unready pod stays reachable: the Service publishes its name
+/// all the same.
 fn readiness() -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {

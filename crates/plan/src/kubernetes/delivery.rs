@@ -1,9 +1,8 @@
 //! How the agent and Flux are delivered to the pods.
 //!
-//! With image volumes nothing is copied. If a cluster cannot mount images, two
-//! init containers copy: one the agent, the other, by the agent, the view. Either
-//! way everything is at the same paths, those it was built for, and no image
-//! needs a shell.
+//! With image volumes nothing is copied. If a cluster cannot mount images, two init
+//! containers copy: the first copies the agent, and in the second the agent copies the view.
+//! Either way everything is at the paths it was built for, and no image needs a shell.
 
 use flux_operator_api::minicluster::Delivery;
 use flux_operator_wire::names::command;

@@ -1,6 +1,6 @@
 //! The Indexed Job that runs the pods, and the policies by which it finishes.
 //!
-//! A pod finishes only when all its containers have exited, so only the runner decides.
+//! Sidecars are init containers, so a pod finishes when its runner exits.
 //! The Job is complete when its lead (index 0) is, and Kubernetes then deletes
 //! the workers. A worker never finishes by itself: an index that completed is never
 //! started again, and a restarted lead would wait for it forever.

@@ -17,8 +17,7 @@ pub(super) const HEADLESS_LABEL: &str = "flux-framework.org/headless-name";
 /// The label by which Kueue recognizes a Job that waits in one of its queues.
 const KUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 
-/// Whether a Job belongs to Kueue. Only Kueue may then suspend and resume
-/// it.
+/// Whether a Job belongs to Kueue. Only Kueue may then suspend and resume it.
 pub fn belongs_to_kueue(job: &Job) -> bool {
     job.metadata.labels.as_ref().is_some_and(has_kueue_label)
 }
@@ -79,8 +78,8 @@ pub(super) fn of_services_pod(rendering: &Rendering<'_>) -> BTreeMap<String, Str
     labels
 }
 
-/// The user's labels, then those that users of the Go operator select by, then
-/// ours. The operator's labels take precedence.
+/// The user's labels, those that users of the Go operator select by, and ours. Of labels with
+/// the same key, the later of these takes precedence.
 fn of_any_pod(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
     let name = rendering.name();
     let namespace = rendering.minicluster.metadata.namespace.as_deref().unwrap_or("default");

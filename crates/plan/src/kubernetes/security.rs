@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::{
     Capabilities, Container, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
 
-/// User and group if the manifest sets none: the first ids
-/// that most images assign to users.
+/// User and group if the manifest sets none: the first id that most images assign to users.
 const USER: i64 = 1000;
 
 /// The only capability that the standard allows a container to add.

@@ -11,10 +11,9 @@ use super::security::restrict;
 use super::volume::{user_mounts, user_volumes};
 use super::{Rendering, labels};
 
-/// The pod with a cluster's services, if it has services. It contains no agent
-/// and no key. From `spec.pod` it takes what places and names a pod, but not
-/// what is for the brokers: their security, their scheduler, the node's
-/// namespaces.
+/// The pod with a cluster's services, if it has services. It contains no agent and no key.
+/// It uses the fields of `spec.pod` that place and name a pod, but not those for the brokers:
+/// their security context, their scheduler, and the node's namespaces.
 pub fn services_pod(rendering: &Rendering<'_>) -> Option<Pod> {
     let spec = &rendering.minicluster.spec;
     if spec.services.is_empty() {
@@ -59,8 +58,8 @@ pub fn services_pod(rendering: &Rendering<'_>) -> Option<Pod> {
     Some(Pod { metadata, spec: Some(result), ..Pod::default() })
 }
 
-/// Only the kubelet restarts a service, so it does unless the user
-/// says otherwise.
+/// No Job replaces a service that failed, so the kubelet restarts it unless the user sets
+/// `Never`.
 fn restart_policy(pod: &UserPod) -> &'static str {
     match pod.restart_policy {
         PodRestartPolicy::Never => "Never",

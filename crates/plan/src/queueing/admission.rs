@@ -46,9 +46,9 @@ pub fn eviction_patch(version: u64, reason: EvictionReason) -> Value {
     status_patch(version, json!({ "admission": { "leaving": of_eviction(reason).as_str() } }))
 }
 
-/// The merge patch that changes the record of a MiniCluster to name the setup that has replaced
-/// its own, for this version of the object.
-pub fn rename_patch(version: u64, queue: &SetupName) -> Value {
+/// The merge patch with which the record of a MiniCluster names the setup that has replaced its
+/// own, for this version of the object.
+pub fn record_queue_patch(version: u64, queue: &SetupName) -> Value {
     status_patch(version, json!({ "admission": { "queue": queue.to_string() } }))
 }
 

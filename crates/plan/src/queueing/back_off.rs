@@ -11,7 +11,7 @@ const MAX_SECONDS: i32 = 3600;
 /// together.
 const JITTER: f64 = 0.1;
 
-/// How long a job stays out of the queue that was evicted `count` times before. `jitter` is
+/// How long a job that was evicted `count` times before stays out of the queue. `jitter` is
 /// from 0 to 1.
 pub(super) fn back_off(policy: &RequeuePolicy, count: i32, jitter: f64) -> SignedDuration {
     let base = i64::from(policy.base_seconds.unwrap_or(BASE_SECONDS));

@@ -22,9 +22,9 @@ pub(super) fn new_events(before: &[Condition], now: &[Condition]) -> Vec<NewEven
 fn admission_event(before: &[Condition], now: &[Condition]) -> Option<NewEvent> {
     let before = find(before, ConditionType::Admitted);
     let admitted = find(now, ConditionType::Admitted)?;
-    let had_room = before.is_some_and(|before| before.status == "True");
+    let had_quota = before.is_some_and(|before| before.status == "True");
     let same = before.is_some_and(|before| before.reason == admitted.reason);
-    let matters = had_room || needs_user(admitted, now) && !same;
+    let matters = had_quota || needs_user(admitted, now) && !same;
     (admitted.status == "False" && matters).then(|| NewEvent {
         is_normal: false,
         condition: ConditionType::Admitted.as_str(),
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn user_action_is_an_event_once_and_an_admission_is_not() {
+    fn a_required_user_action_is_one_event_and_an_admission_is_none() {
         let too_large = admitted("False", "ExceedsMaxQuota");
         assert_eq!(reasons(&[], &too_large), ["ExceedsMaxQuota"]);
         assert_eq!(reasons(&too_large, &too_large), [""; 0]);
         let waits = admitted("False", "WaitingForQuota");
         assert_eq!(reasons(&too_large, &waits), [""; 0]);
-        let has_room = admitted("True", "Admitted");
-        assert_eq!(reasons(&waits, &has_room), [""; 0]);
-        assert_eq!(reasons(&has_room, &admitted("False", "QueueStopped")), ["QueueStopped"]);
+        let has_quota = admitted("True", "Admitted");
+        assert_eq!(reasons(&waits, &has_quota), [""; 0]);
+        assert_eq!(reasons(&has_quota, &admitted("False", "QueueStopped")), ["QueueStopped"]);
     }
 }

@@ -1,11 +1,11 @@
-//! Why a job is evicted. It is recorded as text and read back as a reason.
+//! Why a job is evicted. The cause is recorded as text and read back as a reason.
 
 use flux_operator_api::Reason;
 use flux_operator_api::reason::AnyReason;
 
 /// The message while a job is being evicted.
 pub(crate) fn eviction_message(cause: &AnyReason) -> String {
-    format!("its quota is taken back because {}", describe_cause(cause))
+    format!("its quota is being released because {}", describe_cause(cause))
 }
 
 /// Why a job is evicted, as part of a sentence.
@@ -17,6 +17,6 @@ pub(super) fn describe_cause(cause: &AnyReason) -> &'static str {
         Some(Reason::NotReady) => "too few brokers were online within readyTimeoutSeconds",
         Some(Reason::NameTaken) => "a MiniCluster of its name has another owner",
         Some(Reason::Changed) => "the job was changed and requests more than it was granted",
-        _ => "its queue takes it back",
+        _ => "its queue has evicted it",
     }
 }

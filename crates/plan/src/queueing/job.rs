@@ -1,8 +1,8 @@
 //! The life of a FluxJob: requested, waiting, ready, running, finished.
 //!
-//! What must survive a crash is written to the status before it is acted upon: the quota a job
-//! has, that it is evicted, and how the job has finished. So its MiniCluster is deleted
-//! one reconciliation after the reason was written.
+//! What must survive a crash is written to the status before the operator acts on it: the quota
+//! of a job, why it is evicted, and how it finished. So its MiniCluster is deleted one
+//! reconciliation after the reason was written.
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::{Admission, Requeue};
@@ -29,7 +29,8 @@ use crate::step::{Object, Step, Target, TargetKind};
 use crate::time::{after, seconds_after};
 use crate::verdict::find;
 
-/// How long the status of a job that only waits is not written: most jobs are admitted before.
+/// How long after its creation the status of a job that only waits is first written: most jobs
+/// are admitted before that.
 const WAITING_STATUS_DELAY_SECONDS: i64 = 5;
 
 /// How long the watch may take to show a MiniCluster that exists.
@@ -43,19 +44,19 @@ const REFRESH_SECONDS: i64 = 60;
 pub struct ObservedJob<'a> {
     /// The job.
     pub job: &'a FluxJob,
-    /// The MiniCluster of its name, whoever owns it, being deleted or not.
+    /// The MiniCluster of its name, whatever its owner, being deleted or not.
     pub minicluster: Option<&'a MiniCluster>,
     /// The API server has its MiniCluster, although the watch does not show it.
     pub has_unobserved_cluster: bool,
     /// The setup in whose queue it waits, or which admitted it, if that exists.
     pub setup: Option<&'a FluxSetupSpec>,
     /// The setup that its record should name: the one it names, or the successor of that.
-    pub record: Option<&'a SetupName>,
+    pub recorded_setup: Option<&'a SetupName>,
     /// Why it cannot be queued, if it cannot.
     pub refusal: Option<&'a JobRefusal>,
     /// Why it waits, if it does.
     pub waiting: Option<&'a WaitStatus>,
-    /// Its queue evicts it.
+    /// Why its queue evicts it, if it does.
     pub evicted: Option<EvictionReason>,
     /// Whether this operator runs admitted jobs, and not another controller.
     pub runs_jobs: bool,
@@ -107,8 +108,8 @@ impl Conclude for FluxJobFacts<'_> {
         let JobPlan { status, requeue_at, .. } = failed.as_ref().unwrap_or(&self.plan);
         let before = self.observed.job.status.clone().unwrap_or_default();
         let urgency = status.as_ref().map_or(Urgency::None, |status| urgency(&before, status));
-        // Whether it now waits for another reason. Changes of this job alone are reported
-        // at once.
+        // The reason why it waits may change with other jobs, so it is checked again later.
+        // Changes of this job itself are reported at once.
         let stands = status.is_some() && urgency == Urgency::None;
         let refresh = (stands && self.observed.waiting.is_some())
             .then(|| seconds_after(self.observed.now, REFRESH_SECONDS));
@@ -125,8 +126,8 @@ impl Conclude for FluxJobFacts<'_> {
     }
 }
 
-/// How soon a status must be written. That a job waits is not urgent: users who want to
-/// know at once can ask.
+/// How soon a status must be written. That a job waits is not urgent: `kubectl minicluster why`
+/// shows it at once.
 fn urgency(before: &FluxJobStatus, now: &FluxJobStatus) -> Urgency {
     // A finished job is cached without its conditions, and its status does not change.
     if before == now || before.finish_time.is_some() {
@@ -150,8 +151,8 @@ fn plan(observed: &ObservedJob<'_>, failure: Option<&Failure>) -> JobPlan {
     if let Some(end) = &before.finish_time {
         return clean_up(observed, end.0);
     }
-    if let Some((admission, setup)) = before.admission.as_mut().zip(observed.record) {
-        // It counts there from now on, even if no setup says any more which one replaced which.
+    if let Some((admission, setup)) = before.admission.as_mut().zip(observed.recorded_setup) {
+        // It counts there from now on, even if `replaces` is removed again.
         admission.queue = setup.to_string();
     }
     let own = observed.minicluster.filter(|minicluster| belongs_to(minicluster, job));
@@ -222,17 +223,18 @@ fn plan_waiting(
     own: Option<&MiniCluster>,
 ) -> JobPlan {
     let job = observed.job;
-    let told_before = find(&before.conditions, ConditionType::Admitted);
+    let reported_before = find(&before.conditions, ConditionType::Admitted);
     let until = before.requeue.as_ref().and_then(|requeue| requeue.until.as_ref());
     let until = until.map(|until| until.0).filter(|until| *until > observed.now);
     let (phase, reason, mut message) = match (observed.refusal, observed.waiting) {
-        (Some(mistake), _) => ("Waiting", mistake.reason.into(), mistake.message.clone()),
+        (Some(refusal), _) => ("Waiting", refusal.reason.into(), refusal.message.clone()),
         _ if job.spec.suspend => {
             ("Suspended", Reason::Suspended.into(), queue::WaitReason::Suspended.to_string())
         }
         // Why it was evicted is shown until its back-off ends.
         _ if until.is_some() && before.phase == "Evicted" => {
-            let message = told_before.map(|reported| reported.message.clone()).unwrap_or_default();
+            let message =
+                reported_before.map(|reported| reported.message.clone()).unwrap_or_default();
             ("Evicted", AnyReason::read(&before.reason), message)
         }
         (None, Some(WaitStatus { reason: queue::WaitReason::Pending, .. }) | None) => {
@@ -243,7 +245,7 @@ fn plan_waiting(
         }
     };
     // Amounts change with every other job; they are served on request, but not written.
-    let same = told_before.filter(|reported| {
+    let same = reported_before.filter(|reported| {
         reported.reason == reason.as_str()
             && reported.observed_generation == job.metadata.generation
     });
@@ -254,11 +256,11 @@ fn plan_waiting(
     // that was restored: it is admitted again soon. Only the user may stop it.
     let steps = if job.spec.suspend { delete(own) } else { Vec::new() };
     let created = job.creation_timestamp().map_or(observed.now, |created| created.0);
-    let tell_after = seconds_after(created, WAITING_STATUS_DELAY_SECONDS);
-    let patient = observed.refusal.is_none()
+    let report_after = seconds_after(created, WAITING_STATUS_DELAY_SECONDS);
+    let can_wait = observed.refusal.is_none()
         && !observed.waiting.is_some_and(|waiting| needs_prompt_report(&waiting.reason));
-    if before.conditions.is_empty() && patient && observed.now < tell_after {
-        return JobPlan { steps, status: None, requeue_at: Some(tell_after) };
+    if before.conditions.is_empty() && can_wait && observed.now < report_after {
+        return JobPlan { steps, status: None, requeue_at: Some(report_after) };
     }
     let queue = observed.waiting.and_then(|waiting| waiting.queue.as_ref());
     let queue = queue.map(|queue| queue.to_string()).unwrap_or_default();
@@ -286,7 +288,7 @@ fn plan_admitted(
     let planned =
         own.is_none().then(|| minicluster_at(observed.job, observed.setup, admission.size));
     if let Some(cause) = eviction_cause(observed, &admission, own, planned.as_ref()) {
-        // It is written before it is done.
+        // The cause is recorded before anything is deleted.
         let admission = Admission { leaving: cause.to_string(), ..admission };
         return report(
             observed,
@@ -346,8 +348,8 @@ fn eviction_cause(
 
 /// Whether a MiniCluster uses more than the job was granted: the job was changed in between.
 fn exceeds_admission(planned: &MiniCluster, admission: &Admission) -> bool {
-    let Requests { per_node: each, per_job: once } = requests(planned);
-    let mut all = each.times(u32::try_from(admission.size).unwrap_or_default());
+    let Requests { per_node, per_job: once } = requests(planned);
+    let mut all = per_node.times(u32::try_from(admission.size).unwrap_or_default());
     all.add(&once);
     quantity::amounts(&admission.resources).is_ok_and(|given| !all.fits(&given))
 }
@@ -375,7 +377,7 @@ fn plan_eviction(
     let reported = before.requeue.clone().unwrap_or_default();
     let policy = observed.setup.and_then(|setup| setup.requeue.clone()).unwrap_or_default();
     let requeue = match cause.known() {
-        // It is not the job's fault: it keeps its position.
+        // It was not evicted by its queue, so it keeps its position.
         Some(Reason::Changed) => Requeue { until: None, ..reported },
         Some(Reason::Suspended) => {
             Requeue { since: Some(Time(observed.now)), until: None, ..reported }
@@ -425,7 +427,7 @@ fn plan_eviction(
 
 fn report(observed: &ObservedJob<'_>, stage: JobStage<'_>, records: Records) -> JobPlan {
     let refused = match (&stage, observed.refusal) {
-        (JobStage::Waiting { .. }, Some(mistake)) => Some(mistake.clone()),
+        (JobStage::Waiting { .. }, Some(refusal)) => Some(refusal.clone()),
         (JobStage::Admitted { minicluster: Some(minicluster), .. }, _) => {
             immutable_refusal(changed_fields(minicluster, observed.job))
         }

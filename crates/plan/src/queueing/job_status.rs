@@ -73,7 +73,7 @@ impl JobCompletion {
     }
 }
 
-/// The status of a job. `refused` is why its spec is not applied as it is.
+/// The status of a job. `refused` says why its spec is not applied as it is.
 pub(super) fn status(
     job: &FluxJob,
     stage: &JobStage<'_>,

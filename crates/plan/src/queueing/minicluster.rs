@@ -32,8 +32,8 @@ const MUTABLE_FIELDS: [&str; 6] = [
 const DEPTH: usize = 3;
 
 /// The MiniCluster of a job that was granted `size` nodes: the template, overridden by the
-/// fields of the job, and then the setup's defaults. It has the job's name and is owned by
-/// it, and has the same image whichever setup admits it later.
+/// fields of the job, and completed with the setup's defaults. It has the job's name, is owned
+/// by the job, and always has an image.
 pub fn minicluster_of(job: &FluxJob, defaults: &JobDefaults, size: i32) -> MiniCluster {
     let template = job.spec.template.as_ref();
     let mut labels = template.map(|template| template.labels.clone()).unwrap_or_default();
@@ -58,10 +58,10 @@ pub fn minicluster_of(job: &FluxJob, defaults: &JobDefaults, size: i32) -> MiniC
 /// time limit.
 pub fn minicluster_at(job: &FluxJob, setup: Option<&FluxSetupSpec>, size: i32) -> MiniCluster {
     let defaults = setup.map(FluxSetupSpec::defaults).unwrap_or_default();
-    let mut made = minicluster_of(job, &defaults, size);
+    let mut minicluster = minicluster_of(job, &defaults, size);
     let timeout = setup.and_then(|setup| setup.ready_timeout_seconds);
-    made.spec.ready_timeout_seconds = made.spec.ready_timeout_seconds.or(timeout);
-    made
+    minicluster.spec.ready_timeout_seconds = minicluster.spec.ready_timeout_seconds.or(timeout);
+    minicluster
 }
 
 /// Whether a MiniCluster was created for this very job, and not for a former one of its name.
@@ -118,7 +118,7 @@ fn spec(job: &FluxJobSpec, defaults: &JobDefaults, size: i32) -> MiniClusterSpec
     }
     spec.interactive &= !has_command(job);
     spec.size = size;
-    // It was granted quota for this size, and cannot grow.
+    // The quota was granted for this size, so it cannot grow.
     spec.max_size = None;
     spec.min_size = spec.min_size.map(|least| least.min(size));
     spec.tasks = job.tasks.unwrap_or(match spec.tasks {

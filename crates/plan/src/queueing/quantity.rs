@@ -56,8 +56,8 @@ fn parse(text: &str, units: i128) -> Option<i64> {
     }
     let (factor, exponent) = factor(suffix)?;
     let kept = &fraction[..fraction.len().min(DIGITS)];
-    let mut mantissa = digits(whole, 0);
-    mantissa = digits(kept, mantissa);
+    let mut mantissa = append_digits(whole, 0);
+    mantissa = append_digits(kept, mantissa);
     if fraction[kept.len()..].contains(|digit| digit != '0') {
         mantissa = mantissa.saturating_add(1);
     }
@@ -95,7 +95,7 @@ fn factor(suffix: &str) -> Option<(i128, i32)> {
 }
 
 /// Appends digits to a number.
-fn digits(text: &str, number: i128) -> i128 {
+fn append_digits(text: &str, number: i128) -> i128 {
     text.bytes().fold(number, |number, digit| {
         number.saturating_mul(10).saturating_add(i128::from(digit.saturating_sub(b'0')))
     })
@@ -104,7 +104,7 @@ fn digits(text: &str, number: i128) -> i128 {
 /// Multiplies by a power of ten, rounding up.
 #[expect(
     clippy::arithmetic_side_effects,
-    reason = "a power of ten is not 0, and what has a remainder is larger than its quotient"
+    reason = "a power of ten is not 0, and a quotient with a remainder is below its dividend"
 )]
 fn shift(value: i128, exponent: i32) -> i128 {
     let power = 10_i128.checked_pow(exponent.unsigned_abs());

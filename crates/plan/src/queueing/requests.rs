@@ -74,12 +74,12 @@ type Amounts = BTreeMap<Resource, i64>;
 fn containers(pod: &PodSpec) -> Amounts {
     let (mut running, mut most) = (Amounts::new(), Amounts::new());
     for container in pod.init_containers.iter().flatten() {
-        let mut now = running.clone();
-        add_container(&mut now, container);
+        let mut with_container = running.clone();
+        add_container(&mut with_container, container);
         if container.restart_policy.as_deref() == Some("Always") {
-            running = now;
+            running = with_container;
         } else {
-            raise(&mut most, now);
+            raise(&mut most, with_container);
         }
     }
     pod.containers.iter().for_each(|container| add_container(&mut running, container));

@@ -42,30 +42,30 @@ pub struct SetupContext<'a> {
 pub const FINALIZER: &str = "flux-framework.org/jobs";
 
 /// A setup as the scheduler sees it. What is wrong with it is in its `problem`.
-pub fn read(setup: &FluxSetup, around: SetupContext<'_>) -> Setup {
+pub fn read(setup: &FluxSetup, context: SetupContext<'_>) -> Setup {
     let spec = &setup.spec;
     let name = name(setup);
-    let mut mistakes = Vec::new();
+    let mut inactive = Vec::new();
     if !spec.cohort.is_empty() {
         let message = "cohorts are not supported yet: remove spec.cohort";
-        mistakes.push(Inactive::unusable(SetupProblem::NotYetSupported, message));
+        inactive.push(Inactive::unusable(SetupProblem::NotYetSupported, message));
     }
     let quota = quota(spec).unwrap_or_else(|mistake| {
-        mistakes.push(mistake);
+        inactive.push(mistake);
         Resources::default()
     });
-    let serves = served_namespaces(setup, around).unwrap_or_else(|mistake| {
-        mistakes.push(mistake);
+    let serves = served_namespaces(setup, context).unwrap_or_else(|mistake| {
+        inactive.push(mistake);
         ServedNamespaces::None
     });
     let problems: Vec<String> =
         setup.check_beyond_schema().iter().map(Problem::to_string).collect();
     if !problems.is_empty() {
-        mistakes.push(Inactive::unusable(SetupProblem::Invalid, problems.join("; ")));
+        inactive.push(Inactive::unusable(SetupProblem::Invalid, problems.join("; ")));
     }
     // Last, because it may resolve itself; only the first problem is reported.
-    let quota = effective_quota(spec, quota, around.node_capacity).unwrap_or_else(|mistake| {
-        mistakes.push(mistake);
+    let quota = effective_quota(spec, quota, context.node_capacity).unwrap_or_else(|mistake| {
+        inactive.push(mistake);
         Resources::default()
     });
     let replaced = spec.replaces.iter();
@@ -93,13 +93,13 @@ pub fn read(setup: &FluxSetup, around: SetupContext<'_>) -> Setup {
         },
         replaces: replaced.map(|old| SetupName::new(&name.namespace, old)).collect(),
         terminating: setup.metadata.deletion_timestamp.is_some(),
-        problem: mistakes.into_iter().next(),
+        problem: inactive.into_iter().next(),
         name,
     }
 }
 
 /// A setup whose reading panicked. It admits no jobs, and keeps those it has.
-pub(super) fn unreadable(setup: &FluxSetup, panic: &str) -> Setup {
+pub(super) fn panicked_setup(setup: &FluxSetup, panic: &str) -> Setup {
     let name = name(setup);
     let replaced = setup.spec.replaces.iter();
     let message = format!(
@@ -118,7 +118,7 @@ pub(super) fn unreadable(setup: &FluxSetup, panic: &str) -> Setup {
         over_quota: OverQuota::Drain,
         replaces: replaced.map(|old| SetupName::new(&name.namespace, old)).collect(),
         terminating: setup.metadata.deletion_timestamp.is_some(),
-        problem: Some(Inactive::unusable(SetupProblem::Unreadable, message)),
+        problem: Some(Inactive::unusable(SetupProblem::Panicked, message)),
         name,
     }
 }
@@ -165,14 +165,14 @@ fn effective_quota(
 /// Namespaces that a setup serves besides its own.
 fn served_namespaces(
     setup: &FluxSetup,
-    around: SetupContext<'_>,
+    context: SetupContext<'_>,
 ) -> Result<ServedNamespaces, Inactive> {
     let Some(selector) = &setup.spec.namespace_selector else { return Ok(ServedNamespaces::None) };
-    if setup.namespace().as_deref() != Some(around.operator_namespace) {
+    if setup.namespace().as_deref() != Some(context.operator_namespace) {
         let message = format!(
             "spec.namespaceSelector has an effect only in the operator's namespace, {:?}: without \
              it the setup serves its own namespace",
-            around.operator_namespace
+            context.operator_namespace
         );
         return Err(Inactive::unusable(SetupProblem::SelectorNotHere, message));
     }
@@ -183,7 +183,7 @@ fn served_namespaces(
     if selector.selects_all() {
         return Ok(ServedNamespaces::All);
     }
-    let matching = around.namespaces.iter().filter(|(_, labels)| selector.matches(labels));
+    let matching = context.namespaces.iter().filter(|(_, labels)| selector.matches(labels));
     let matching: Namespaces = matching.map(|(name, _)| name.clone()).collect();
     Ok(ServedNamespaces::Some(matching))
 }
@@ -284,7 +284,7 @@ fn finalizer_patch(setup: &FluxSetup, keep: bool) -> Step {
 }
 
 fn status(setup: &FluxSetup, queue: QueuedSetup<'_>, now: Timestamp) -> FluxSetupStatus {
-    let QueuedSetup { rules: read, usage, running } = queue;
+    let QueuedSetup { rules, usage, running } = queue;
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let before = setup.status.as_ref().map(|status| status.conditions.as_slice());
     let active = match &usage.inactive {
@@ -294,9 +294,9 @@ fn status(setup: &FluxSetup, queue: QueuedSetup<'_>, now: Timestamp) -> FluxSetu
     let generation = setup.metadata.generation;
     let verdicts = [("Active", active)];
     FluxSetupStatus {
-        room: quantity::quantities(&read.quota),
+        room: quantity::quantities(&rules.quota),
         used: quantity::quantities(&usage.used),
-        usage: usage_text(&read.quota, &usage.used),
+        usage: usage_text(&rules.quota, &usage.used),
         used_resources: i32::try_from(usage.used.amount(&Resource::Nodes)).unwrap_or(i32::MAX),
         pending_workloads: count(usage.pending),
         admitted_workloads: count(usage.admitted),

@@ -35,37 +35,37 @@ pub struct JobRefusal {
     pub message: String,
 }
 
-/// The workload of a FluxJob. None if another controller manages it, or if it is deleted before
-/// it was admitted.
+/// The workload of a FluxJob. None if another controller manages it, or if it is being deleted
+/// and was never admitted.
 ///
 /// An admitted job is never refused: whatever its spec says now, its quota counts.
-pub fn of_job(job: &FluxJob, beside: JobContext<'_>) -> Result<Option<Workload>, JobRefusal> {
+pub fn of_job(job: &FluxJob, context: JobContext<'_>) -> Result<Option<Workload>, JobRefusal> {
     let spec = &job.spec;
     if !spec.managed_by.is_empty() {
         return Ok(None);
     }
     let status = job.status.clone().unwrap_or_default();
-    let own = beside.minicluster.filter(|minicluster| belongs_to(minicluster, job));
+    let own = context.minicluster.filter(|minicluster| belongs_to(minicluster, job));
     let size = size(job);
     let planned = minicluster_of(job, &JobDefaults::default(), size.unwrap_or(1));
-    let is_over = status.finish_time.is_some();
-    if status.admission.is_none() && !is_over {
+    let is_finished = status.finish_time.is_some();
+    if status.admission.is_none() && !is_finished {
         if job.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
-        if let Some(mistake) = refusal(job, beside, &planned) {
-            return Err(mistake);
+        if let Some(refusal) = refusal(job, context, &planned) {
+            return Err(refusal);
         }
     }
     let limit = spec.max_runtime_seconds.filter(|seconds| *seconds > 0);
     let admitted = status.admission.as_ref().map_or(i32::MAX, |admission| admission.size);
     let requeue = status.requeue.unwrap_or_default();
-    // What a finished job used does not matter, and most jobs are finished most of the time.
-    let Requests { per_node: each, per_job: once } =
-        if is_over { Requests::default() } else { requests(&planned) };
+    // What a finished job requests does not matter, and most jobs have finished.
+    let Requests { per_node, per_job } =
+        if is_finished { Requests::default() } else { requests(&planned) };
     Ok(Some(Workload {
         queue: spec.queue.as_str().into(),
-        priority: spec.priority.or(beside.class_value).unwrap_or_default(),
+        priority: spec.priority.or(context.class_value).unwrap_or_default(),
         waiting_since: requeue.since.map_or_else(|| created(&job.metadata), |since| millis(&since)),
         not_before: requeue.until.as_ref().map(millis),
         suspended: spec.suspend,
@@ -74,13 +74,13 @@ pub fn of_job(job: &FluxJob, beside: JobContext<'_>) -> Result<Option<Workload>,
         max_runtime: limit.map(|_| planned.spec.deadline_seconds.saturating_mul(1000)),
         admission: status.admission.as_ref().map(|record| admission(record, &job.metadata)),
         pods_exist: own.is_some_and(|minicluster| pod_count(minicluster) >= admitted),
-        finished: is_over || own.is_some_and(|own| finished_at(own).is_some()),
-        ..base_workload(Kind::FluxJob, &job.metadata, each, once)
+        finished: is_finished || own.is_some_and(|own| finished_at(own).is_some()),
+        ..base_workload(Kind::FluxJob, &job.metadata, per_node, per_job)
     }))
 }
 
 /// The workload of a MiniCluster. None if it names no queue, belongs to a FluxJob, is managed by
-/// another controller, has Kueue's label or is refused: then the operator does not admit it.
+/// another controller, has Kueue's label or is refused: then our queues do not admit it.
 pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
     let spec = &minicluster.spec;
     let status = minicluster.status.clone().unwrap_or_default();
@@ -92,11 +92,11 @@ pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
         return None;
     }
     let is_new = status.admission.is_none();
-    let is_going = minicluster.metadata.deletion_timestamp.is_some();
-    if is_new && (is_going || Valid::check(minicluster.clone()).is_err()) {
+    let is_terminating = minicluster.metadata.deletion_timestamp.is_some();
+    if is_new && (is_terminating || Valid::check(minicluster.clone()).is_err()) {
         return None;
     }
-    let Requests { per_node: each, per_job: once } = requests(minicluster);
+    let Requests { per_node, per_job: once } = requests(minicluster);
     let limit = Some(spec.deadline_seconds).filter(|seconds| *seconds > 0);
     Some(Workload {
         queue: spec.queue.as_str().into(),
@@ -106,7 +106,7 @@ pub fn of_minicluster(minicluster: &MiniCluster) -> Option<Workload> {
         admission: status.admission.as_ref().map(|it| admission(it, &minicluster.metadata)),
         pods_exist: pod_count(minicluster) >= spec.size,
         finished: finished_at(minicluster).is_some(),
-        ..base_workload(Kind::MiniCluster, &minicluster.metadata, each, once)
+        ..base_workload(Kind::MiniCluster, &minicluster.metadata, per_node, once)
     })
 }
 
@@ -117,8 +117,7 @@ pub(super) fn of_job_record(job: &FluxJob) -> Option<Workload> {
     Some(of_record(Kind::FluxJob, &job.metadata, status.admission.as_ref()?, finished))
 }
 
-/// The quota in the record of a MiniCluster, for one that cannot be read as a
-/// whole.
+/// The quota in the record of a MiniCluster, for one that cannot be read as a whole.
 pub(super) fn of_minicluster_record(minicluster: &MiniCluster) -> Option<Workload> {
     let status = minicluster.status.as_ref()?;
     let finished = finished_at(minicluster).is_some();
@@ -128,14 +127,14 @@ pub(super) fn of_minicluster_record(minicluster: &MiniCluster) -> Option<Workloa
 
 fn of_record(kind: Kind, metadata: &ObjectMeta, record: &Record, finished: bool) -> Workload {
     let admission = Some(admission(record, metadata));
-    let Requests { per_node: each, per_job: once } = Requests::default();
-    Workload { admission, finished, ..base_workload(kind, metadata, each, once) }
+    let Requests { per_node, per_job: once } = Requests::default();
+    Workload { admission, finished, ..base_workload(kind, metadata, per_node, once) }
 }
 
 /// The refusal of a job whose reading panicked.
-pub(super) fn unreadable(panic: &str) -> JobRefusal {
+pub(super) fn panic_refusal(panic: &str) -> JobRefusal {
     let message = format!(
-        "the operator failed to read the object, so nothing is done about it until it changes; \
+        "the operator failed to read the object and ignores it until it changes; \
          please report this: {panic}"
     );
     JobRefusal { reason: Reason::OperatorError, message }
@@ -149,15 +148,15 @@ fn size(job: &FluxJob) -> Option<i32> {
 }
 
 /// Why a job cannot be queued, if it cannot.
-fn refusal(job: &FluxJob, beside: JobContext<'_>, planned: &MiniCluster) -> Option<JobRefusal> {
+fn refusal(job: &FluxJob, context: JobContext<'_>, planned: &MiniCluster) -> Option<JobRefusal> {
     let class = &job.spec.priority_class_name;
-    if !class.is_empty() && beside.class_value.is_none() {
+    if !class.is_empty() && context.class_value.is_none() {
         let message = format!(
             "PriorityClass {class:?} does not exist or cannot be read: create it, or use priority"
         );
         return Some(JobRefusal { reason: Reason::UnknownPriorityClass, message });
     }
-    if let Some(other) = beside.minicluster
+    if let Some(other) = context.minicluster
         && !belongs_to(other, job)
         && !is_of_former_job(other, job)
     {
@@ -180,8 +179,9 @@ fn schema_problems(job: &FluxJob) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// A name that the API server would refuse when the MiniCluster is created. A template has no
-/// name yet, so the rules of the job do not check it. Checked here it costs less than by a rule.
+/// Why the API server would refuse the name of the MiniCluster, if it would. A template has no
+/// name, so the rules of its MiniCluster are not checked when the job is stored, and a rule of
+/// the job would cost more than this check.
 fn name_problem(planned: &MiniCluster) -> Option<String> {
     let name = planned.name_any();
     if !planned.spec.services.is_empty() && name.len() > MAX_NAME_WITH_SERVICES {
@@ -208,8 +208,8 @@ pub(super) fn name_taken(job: &FluxJob) -> JobRefusal {
 fn base_workload(
     kind: Kind,
     metadata: &ObjectMeta,
-    each: flux_operator_queue::Resources,
-    once: flux_operator_queue::Resources,
+    per_node: flux_operator_queue::Resources,
+    per_job: flux_operator_queue::Resources,
 ) -> Workload {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     Workload {
@@ -224,8 +224,8 @@ fn base_workload(
         suspended: false,
         size: None,
         min_size: None,
-        per_node: each,
-        per_job: once,
+        per_node,
+        per_job,
         max_runtime: None,
         admission: None,
         pods_exist: false,

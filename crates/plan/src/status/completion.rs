@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::pods::{Pods, RunnerExit};
 use super::trouble::Trouble;
-use crate::reason::of_ending;
+use crate::reason::of_termination;
 use crate::verdict::find;
 
 /// How a cluster has finished.
@@ -34,10 +34,10 @@ impl ClusterCompletion {
     ) -> Option<ClusterCompletion> {
         let Some(job) = job else { return ClusterCompletion::from_status(before) };
         let conditions = job.status.as_ref()?.conditions.as_ref()?;
-        let holds = |types: [&str; 2]| {
+        let find_true = |types: [&str; 2]| {
             conditions.iter().find(|c| types.contains(&c.type_.as_str()) && c.status == "True")
         };
-        if holds(["Complete", "SuccessCriteriaMet"]).is_some() {
+        if find_true(["Complete", "SuccessCriteriaMet"]).is_some() {
             return Some(ClusterCompletion {
                 succeeded: true,
                 exit_code: Some(0),
@@ -45,7 +45,7 @@ impl ClusterCompletion {
                 message: "the command finished with exit code 0".into(),
             });
         }
-        let failure = holds(["Failed", "FailureTarget"])?;
+        let failure = find_true(["Failed", "FailureTarget"])?;
         if failure.reason.as_deref() == Some("DeadlineExceeded") {
             // Its pods were stopped, and their exit codes mean nothing.
             let message = "the cluster did not finish within spec.deadlineSeconds";
@@ -73,16 +73,16 @@ impl ClusterCompletion {
         })
     }
 
-    fn failed(end: &RunnerExit, killed_before: Option<&Trouble>) -> ClusterCompletion {
-        let code = end.code;
-        let reason = end.termination.as_ref().map(|termination| termination.reason);
-        // The restart limit is a consequence; the cause is what the lead was lost to.
+    fn failed(exit: &RunnerExit, killed_before: Option<&Trouble>) -> ClusterCompletion {
+        let code = exit.code;
+        let reason = exit.termination.as_ref().map(|termination| termination.reason);
+        // The restart limit is a consequence; the cause is why the lead was lost.
         if let (Some(TerminationReason::RestartLimit), Some(killed)) = (reason, killed_before) {
             let message = format!("{}; it may not be restarted: see restart.limit", killed.message);
             return ClusterCompletion::without_code(killed.reason, message);
         }
-        let Some(termination) = &end.termination else {
-            if let Some(killed) = &end.killed {
+        let Some(termination) = &exit.termination else {
+            if let Some(killed) = &exit.killed {
                 return ClusterCompletion::without_code(killed.reason, killed.message.clone());
             }
             return ClusterCompletion {
@@ -97,15 +97,15 @@ impl ClusterCompletion {
             termination.reason,
             TerminationReason::Completed | TerminationReason::CommandFailed
         );
-        let (reason, message) = match (&end.killed, termination.message.as_str()) {
+        let (reason, message) = match (&exit.killed, termination.message.as_str()) {
             // The command ran out of memory, and the agent could still report it.
             (Some(killed), _) => (killed.reason, killed.message.clone()),
             (None, "") => {
                 let message =
                     format!("the command finished with exit code {}", termination.exit_code);
-                (of_ending(termination.reason), message)
+                (of_termination(termination.reason), message)
             }
-            (None, message) => (of_ending(termination.reason), message.to_owned()),
+            (None, message) => (of_termination(termination.reason), message.to_owned()),
         };
         ClusterCompletion {
             succeeded: false,
@@ -127,7 +127,7 @@ mod tests {
     use flux_operator_wire::Termination;
     use serde_json::json;
 
-    fn end(
+    fn exit(
         code: i32,
         termination: Option<(u8, TerminationReason)>,
         killed: Option<Reason>,
@@ -143,7 +143,7 @@ mod tests {
     /// Reason and exit code of a failed Job whose lead exited like this.
     fn reported(
         job_reason: &str,
-        lead_ended: RunnerExit,
+        lead_exit: RunnerExit,
         lead_killed: Option<Reason>,
     ) -> (String, Option<i32>) {
         let job = json!({ "status": { "conditions": [
@@ -151,7 +151,7 @@ mod tests {
         ] } });
         let job: Job = serde_json::from_value(job).unwrap();
         let lead_killed = lead_killed.map(|reason| Trouble::new(reason, "why"));
-        let pods = Pods { lead_exit: Some(lead_ended), lead_killed, ..Pods::default() };
+        let pods = Pods { lead_exit: Some(lead_exit), lead_killed, ..Pods::default() };
         let finished =
             ClusterCompletion::of(Some(&job), &pods, &MiniClusterStatus::default()).unwrap();
         (finished.reason.to_string(), finished.exit_code)
@@ -165,18 +165,22 @@ mod tests {
         let stopped = Some((143, TerminationReason::Stopped));
         let policy = "PodFailurePolicy";
         let cases = [
-            (reported(policy, end(7, command, None), None), "CommandFailed", Some(7)),
-            (reported(policy, end(9, None, None), None), "CommandFailed", Some(9)),
+            (reported(policy, exit(7, command, None), None), "CommandFailed", Some(7)),
+            (reported(policy, exit(9, None, None), None), "CommandFailed", Some(9)),
             // The command alone ran out of memory, or the whole container did.
             (
-                reported(policy, end(1, killed, Some(Reason::OOMKilled)), None),
+                reported(policy, exit(1, killed, Some(Reason::OOMKilled)), None),
                 "OOMKilled",
                 Some(137),
             ),
-            (reported(policy, end(1, limit, None), Some(Reason::OOMKilled)), "OOMKilled", None),
-            (reported(policy, end(1, limit, None), None), "RestartLimit", None),
-            (reported(policy, end(128, None, Some(Reason::StartError)), None), "StartError", None),
-            (reported("DeadlineExceeded", end(143, stopped, None), None), "DeadlineExceeded", None),
+            (reported(policy, exit(1, limit, None), Some(Reason::OOMKilled)), "OOMKilled", None),
+            (reported(policy, exit(1, limit, None), None), "RestartLimit", None),
+            (reported(policy, exit(128, None, Some(Reason::StartError)), None), "StartError", None),
+            (
+                reported("DeadlineExceeded", exit(143, stopped, None), None),
+                "DeadlineExceeded",
+                None,
+            ),
         ];
         for (reported, reason, code) in cases {
             assert_eq!(reported, (reason.to_owned(), code));

@@ -35,7 +35,7 @@ fn verdict(kind: ConditionType, facts: &StatusInput<'_>) -> Verdict {
         ConditionType::Running | ConditionType::JobRunning => running(facts),
         ConditionType::Succeeded => succeeded(facts),
         ConditionType::JobRequested => yes(Reason::Created, "the MiniCluster was created"),
-        ConditionType::JobWaitingForResources => waiting(facts),
+        ConditionType::JobWaitingForResources => waiting_for_resources(facts),
         ConditionType::JobFinished => match &facts.completion {
             Some(finished) => yes(finished.reason.clone(), &finished.message),
             None => no(Reason::NotFinished, "the cluster has not finished"),
@@ -44,7 +44,7 @@ fn verdict(kind: ConditionType, facts: &StatusInput<'_>) -> Verdict {
 }
 
 fn accepted(facts: &StatusInput<'_>) -> Verdict {
-    let ReconcileSummary { refusal, blocker, failure, shrinking: _, created: _ } = facts.outcome;
+    let ReconcileSummary { refusal, blocker, failure, shrinking: _, created: _ } = facts.summary;
     if let Some(refusal) = refusal {
         return no(Reason::from(refusal.reason), &refusal.to_string());
     }
@@ -65,21 +65,21 @@ fn accepted_message(warnings: &[Problem]) -> String {
 fn admitted(facts: &StatusInput<'_>) -> Verdict {
     match facts.admission {
         _ if facts.suspended => no(Reason::Suspended, "spec.suspend is true"),
-        Some(admission) if facts.waits => {
+        Some(admission) if facts.waits_for_quota => {
             let cause = AnyReason::read(&admission.leaving);
             let message = eviction_message(&cause);
             no(cause, &message)
         }
-        None if facts.waits => waits(facts),
+        None if facts.waits_for_quota => not_admitted(facts),
         Some(admission) => yes(Reason::Admitted, &grant_message(admission)),
         None => yes(Reason::NotQueued, "the MiniCluster is not in a queue"),
     }
 }
 
-/// Why it waits for its turn changes with every other job, and is served on request; only what
-/// its user has to change is written.
-fn waits(facts: &StatusInput<'_>) -> Verdict {
-    let waiting = facts.waiting.map(|waiting| (of_waiting(&waiting.reason), waiting));
+/// The reason why it waits is written only if its user has to act. Otherwise it changes with
+/// every other job, and is served on request.
+fn not_admitted(facts: &StatusInput<'_>) -> Verdict {
+    let waiting = facts.wait_status.map(|waiting| (of_waiting(&waiting.reason), waiting));
     match waiting.filter(|(reason, _)| reason.needs_job_owner()) {
         Some((reason, waiting)) => no(reason, &waiting.reason.to_string()),
         None => no(Reason::WaitingForQueue, WAITING_MESSAGE),
@@ -89,11 +89,11 @@ fn waits(facts: &StatusInput<'_>) -> Verdict {
 fn ready(facts: &StatusInput<'_>) -> Verdict {
     match (&facts.completion, &facts.trouble) {
         (Some(finished), _) => no(finished.reason.clone(), "the cluster has finished"),
-        // It keeps running, and its user should look into it all the same.
+        // It keeps running, but its user should look into it.
         (None, Some(trouble)) if facts.pods.lead_ready => {
             yes(trouble.reason, &format!("enough brokers are online, but {}", trouble.message))
         }
-        (None, None) if facts.pods.lead_ready => match facts.outcome.shrinking {
+        (None, None) if facts.pods.lead_ready => match facts.summary.shrinking {
             Some(shrinking) => yes(shrinking.reason(), &shrinking.to_string()),
             None => yes(Reason::Quorum, "enough brokers are online"),
         },
@@ -105,7 +105,7 @@ fn not_ready(facts: &StatusInput<'_>) -> Verdict {
     if facts.suspended {
         return no(Reason::Suspended, "spec.suspend is true");
     }
-    if facts.waits {
+    if facts.waits_for_quota {
         return no(Reason::WaitingForQueue, WAITING_MESSAGE);
     }
     if let Some(trouble) = &facts.trouble {
@@ -146,10 +146,10 @@ fn succeeded(facts: &StatusInput<'_>) -> Verdict {
     }
 }
 
-fn waiting(facts: &StatusInput<'_>) -> Verdict {
+fn waiting_for_resources(facts: &StatusInput<'_>) -> Verdict {
     let waits = facts.created && facts.completion.is_none() && !facts.suspended;
     match &facts.trouble {
-        _ if waits && facts.waits => yes(Reason::WaitingForQueue, WAITING_MESSAGE),
+        _ if waits && facts.waits_for_quota => yes(Reason::WaitingForQueue, WAITING_MESSAGE),
         Some(trouble) if waits && trouble.reason.is_waiting_for_capacity() => {
             yes(trouble.reason, &trouble.message)
         }

@@ -1,5 +1,4 @@
-//! Changes of a status: how soon it must be written, and which Events report
-//! them.
+//! Changes of a status: how soon it must be written, and which Events report it.
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::reason::AnyReason;
@@ -11,7 +10,7 @@ use crate::verdict::find;
 /// How soon a status must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// It is written already.
+    /// It has not changed.
     None,
     /// Only counts or wording have changed: more changes are likely in a moment.
     Soon,
@@ -32,21 +31,27 @@ pub(crate) fn urgency(before: Option<&MiniClusterStatus>, now: &MiniClusterStatu
     if before == now {
         return Urgency::None;
     }
-    let turned = now.conditions.iter().any(|condition| {
+    let has_changed_condition = now.conditions.iter().any(|condition| {
         let before = before.conditions.iter().find(|before| before.type_ == condition.type_);
         before.is_none_or(|before| {
             before.status != condition.status || before.reason != condition.reason
         })
     });
     // Pods that start one after the other are not worth a write each.
-    let dull = ["Pending", "Starting", ""];
-    let starts = dull.contains(&before.phase.as_str()) && dull.contains(&now.phase.as_str());
+    let starting_phases = ["Pending", "Starting", ""];
+    let starts = starting_phases.contains(&before.phase.as_str())
+        && starting_phases.contains(&now.phase.as_str());
     // Most often it is about to finish.
     let ready = find(&now.conditions, ConditionType::Ready);
-    let ends = ready.is_some_and(|ready| AnyReason::read(&ready.reason) == Reason::LeadNotReady);
+    let is_finishing =
+        ready.is_some_and(|ready| AnyReason::read(&ready.reason) == Reason::LeadNotReady);
     let refused =
         find(&now.conditions, ConditionType::Accepted).is_some_and(|c| c.status != "True");
-    if turned && (!(starts || ends) || refused) { Urgency::Now } else { Urgency::Soon }
+    if has_changed_condition && (!(starts || is_finishing) || refused) {
+        Urgency::Now
+    } else {
+        Urgency::Soon
+    }
 }
 
 /// An Event to write.
@@ -78,8 +83,8 @@ pub(crate) fn new_events(before: &[Condition], now: &[Condition]) -> Vec<NewEven
 fn event_for(kind: ConditionType, before: Option<&Condition>, now: &Condition) -> Option<NewEvent> {
     // A cluster can be ready although something is wrong.
     let reason = AnyReason::read(&now.reason).known();
-    let calm = reason.is_some_and(Reason::is_progress);
-    let good = now.status == "True" && (kind != ConditionType::Ready || calm);
+    let is_progress = reason.is_some_and(Reason::is_progress);
+    let good = now.status == "True" && (kind != ConditionType::Ready || is_progress);
     let same_status = before.is_some_and(|before| before.status == now.status);
     let same_reason = before.is_some_and(|before| before.reason == now.reason);
     let reported = match (kind, now.status.as_str()) {
@@ -88,8 +93,9 @@ fn event_for(kind: ConditionType, before: Option<&Condition>, now: &Condition) -
         (ConditionType::Accepted, "True") => before.is_some() && !same_status,
         // Why it does not start: no capacity, no image, not in time.
         (ConditionType::Ready, "False") => {
-            let dull = reason.is_some_and(|it| it.is_progress() || it.is_waiting_for_quota());
-            !same_reason && !dull
+            let is_expected =
+                reason.is_some_and(|it| it.is_progress() || it.is_waiting_for_quota());
+            !same_reason && !is_expected
         }
         // That a cluster has shrunk shows in its size.
         (ConditionType::Ready, "True") => {
@@ -141,13 +147,13 @@ mod tests {
     #[test]
     fn why_a_cluster_does_not_start_is_an_event_when_it_changes() {
         let starts = conditions(["False", "BrokersStarting"], ["Unknown", "NotFinished"]);
-        let held = conditions(["False", "Unschedulable"], ["Unknown", "NotFinished"]);
-        assert_eq!(reasons(&starts, &held), ["Unschedulable"]);
-        assert_eq!(reasons(&held, &held), [""; 0]);
-        assert_eq!(reasons(&held, &starts), [""; 0]);
+        let unschedulable = conditions(["False", "Unschedulable"], ["Unknown", "NotFinished"]);
+        assert_eq!(reasons(&starts, &unschedulable), ["Unschedulable"]);
+        assert_eq!(reasons(&unschedulable, &unschedulable), [""; 0]);
+        assert_eq!(reasons(&unschedulable, &starts), [""; 0]);
     }
 
-    /// Which reasons are Events follows from their properties; here they are by name.
+    /// Which reasons are Events follows from their properties; this test lists them by name.
     #[test]
     fn transient_reasons_of_readiness_are_not_events() {
         let shown = |reason: &&Reason| {

@@ -1,8 +1,7 @@
 //! The status of a MiniCluster, computed from what was observed.
 //!
 //! Whether it runs or has finished follows from the Job and its pods alone; reports add what
-//! only Flux knows. An operator that missed everything in between computes the
-//! same status.
+//! only Flux knows. An operator that was down in between computes the same status.
 
 mod completion;
 mod conditions;
@@ -53,7 +52,7 @@ pub(crate) struct ReconcileSummary<'a> {
     pub(crate) shrinking: Option<&'a Shrinking>,
     /// What went wrong when its objects were applied.
     pub(crate) failure: Option<ReportedFailure<'a>>,
-    /// Its Job has just been created, and was not observed yet.
+    /// Its Job has just been created, and has not been observed yet.
     pub(crate) created: bool,
 }
 
@@ -69,11 +68,11 @@ pub(crate) struct ReportedFailure<'a> {
 /// Everything the conditions are computed from.
 #[derive(Debug)]
 struct StatusInput<'a> {
-    outcome: ReconcileSummary<'a>,
+    summary: ReconcileSummary<'a>,
     warnings: Vec<Problem>,
     suspended: bool,
-    waits: bool,
-    waiting: Option<&'a WaitStatus>,
+    waits_for_quota: bool,
+    wait_status: Option<&'a WaitStatus>,
     admission: Option<&'a Admission>,
     has_released_nodes: bool,
     created: bool,
@@ -91,34 +90,34 @@ struct StatusInput<'a> {
 pub(crate) fn status(
     minicluster: &MiniCluster,
     observed: &Observed,
-    outcome: &ReconcileSummary<'_>,
+    summary: &ReconcileSummary<'_>,
 ) -> MiniClusterStatus {
     let spec = &minicluster.spec;
     let before = minicluster.status.clone().unwrap_or_default();
     let pods = Pods::of(observed.job_pods());
     let job = observed.job.as_deref().filter(|job| job.metadata.deletion_timestamp.is_none());
-    let finished = ClusterCompletion::of(job, &pods, &before);
-    let given_back = job.is_some_and(|job| released_at(job).is_some());
+    let completion = ClusterCompletion::of(job, &pods, &before);
+    let has_released_nodes = job.is_some_and(|job| released_at(job).is_some());
     let reported = LeadReport::from_last_report(minicluster, observed, &pods, &before);
     let facts = StatusInput {
-        outcome: *outcome,
+        summary: *summary,
         warnings: validate::warnings(minicluster),
         suspended: spec.suspend,
-        waits: is_waiting(minicluster),
-        waiting: observed.waiting.as_ref(),
+        waits_for_quota: is_waiting(minicluster),
+        wait_status: observed.waiting.as_ref(),
         admission: admission_of(minicluster),
-        has_released_nodes: given_back,
-        trouble: match given_back {
+        has_released_nodes,
+        trouble: match has_released_nodes {
             // Its pods are deleted because of it.
             true => Some(ready_timeout_trouble()),
             false => observed.trouble(minicluster).or_else(|| pods.trouble.clone()),
         },
-        created: outcome.created || job.is_some(),
+        created: summary.created || job.is_some(),
         has_started_command: has_started_command(&pods, &before),
         is_interactive: is_interactive(spec),
         last_error: reported.last_error,
         pods,
-        completion: finished,
+        completion,
     };
     let pods = Online { own: facts.pods.ready, joined: 0 };
     let online = reported.online.filter(|_| facts.completion.is_none()).unwrap_or(pods);
@@ -215,16 +214,17 @@ fn command_job(minicluster: &MiniCluster, observed: &Observed, before: &str) -> 
     }
 }
 
-/// The status of an object that is not a valid MiniCluster: stored under another schema, say.
+/// The status of an object that cannot be decoded as a MiniCluster, for example because it was
+/// stored under another schema.
 pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> MiniClusterStatus {
     let problem = Problem { path: "spec".into(), message: error.to_owned() };
     let refusal = Refusal { reason: RefusalReason::Invalid, problems: vec![problem] };
     let facts = StatusInput {
-        outcome: ReconcileSummary { refusal: Some(&refusal), ..ReconcileSummary::default() },
+        summary: ReconcileSummary { refusal: Some(&refusal), ..ReconcileSummary::default() },
         warnings: Vec::new(),
         suspended: false,
-        waits: false,
-        waiting: None,
+        waits_for_quota: false,
+        wait_status: None,
         admission: None,
         has_released_nodes: false,
         created: false,
@@ -262,8 +262,8 @@ pub(crate) fn readiness(minicluster: &MiniCluster, observed: &Observed) -> Readi
     let reported = observed.report.as_ref().is_some_and(|report| report.state.program_started);
     let was_ready =
         pods.lead_unready_since.is_some() || has_started_command(&pods, &before) || reported;
-    let reported = find(&before.conditions, ConditionType::Ready);
-    let reported = reported.and_then(|ready| match ready.status.as_str() {
+    let unready_since = find(&before.conditions, ConditionType::Ready);
+    let reported = unready_since.and_then(|ready| match ready.status.as_str() {
         // The stored status is older than this observation: it became unready just now.
         "True" => Some(observed.now),
         "False" => Some(ready.last_transition_time.0),
@@ -302,10 +302,10 @@ fn phase(facts: &StatusInput<'_>) -> &'static str {
     match &facts.completion {
         Some(finished) if finished.succeeded => "Succeeded",
         Some(_) => "Failed",
-        None if facts.outcome.refusal.is_some() => "Refused",
+        None if facts.summary.refusal.is_some() => "Refused",
         None if facts.suspended => "Suspended",
-        None if facts.has_released_nodes || facts.waits => "Waiting",
-        None if facts.outcome.failure.is_some() => "Blocked",
+        None if facts.has_released_nodes || facts.waits_for_quota => "Waiting",
+        None if facts.summary.failure.is_some() => "Blocked",
         None if facts.pods.lead_ready && facts.is_interactive => "Ready",
         None if facts.pods.lead_ready || facts.may_still_run() => "Running",
         None if facts.pods.started > 0 => "Starting",
@@ -313,13 +313,13 @@ fn phase(facts: &StatusInput<'_>) -> &'static str {
     }
 }
 
-/// Whether an admitted cluster keeps its quota: not if it is suspended or being evicted, and
+/// Whether an admitted cluster keeps its quota: not once it is suspended or being evicted and
 /// its pods are deleted.
 fn keeps_quota(minicluster: &MiniCluster, job: Option<&Job>, facts: &StatusInput<'_>) -> bool {
     let stopped =
         job.is_none_or(|job| job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true)));
     let stopped = stopped && facts.pods.active == 0;
-    !((minicluster.spec.suspend || facts.waits) && stopped && facts.completion.is_none())
+    !((minicluster.spec.suspend || facts.waits_for_quota) && stopped && facts.completion.is_none())
 }
 
 /// Whether there is no command, and the cluster waits for jobs.
@@ -358,7 +358,7 @@ mod tests {
         let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "u" });
         let pod = json!({
             "metadata": { "ownerReferences": [owner], "name": "fs-0-x", "labels": { "job-name": "fs" },
-                "annotations": { crate::observed::INDEX: "0" } },
+                "annotations": { crate::observed::INDEX_ANNOTATION: "0" } },
             "status": { "phase": "Running", "containerStatuses": [container] },
         });
         let job = json!({ "metadata": { "name": "fs", "uid": "u" } });
@@ -412,7 +412,7 @@ mod tests {
     fn a_lead_that_terminates_may_still_run_its_command() {
         let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "fs", "uid": "u" });
         let mut pod = json!({
-            "metadata": { "ownerReferences": [owner], "annotations": { crate::observed::INDEX: "0" } },
+            "metadata": { "ownerReferences": [owner], "annotations": { crate::observed::INDEX_ANNOTATION: "0" } },
             "status": { "phase": "Running" },
         });
         let started = |pod: &Value, program_started, command: &str| {

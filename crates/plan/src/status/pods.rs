@@ -51,45 +51,46 @@ pub(super) struct RunnerExit {
 
 impl Pods {
     pub(super) fn of<'a>(pods: impl Iterator<Item = &'a Pod>) -> Pods {
-        let mut observed = Pods::default();
+        let mut result = Pods::default();
         let mut killed: BTreeMap<&str, Trouble> = BTreeMap::new();
         // The newest pod of an index has its current state.
         let mut pods: Vec<&Pod> = pods.collect();
         pods.sort_by_key(|pod| pod.creation_timestamp());
-        let is_over = |pod: &Pod| matches!(phase(pod), Some("Succeeded" | "Failed"));
-        let has_started = |pod: &Pod| phase(pod) == Some("Running") || is_over(pod);
+        let has_finished = |pod: &Pod| matches!(phase(pod), Some("Succeeded" | "Failed"));
+        let has_started = |pod: &Pod| phase(pod) == Some("Running") || has_finished(pod);
         let is_ready = |pod: &Pod| is_ready(pod) && !is_terminating(pod);
         let count = |is: &dyn Fn(&Pod) -> bool| pods.iter().filter(|pod| is(pod)).count();
-        observed.started = count(&has_started);
-        observed.active = count(&|pod| !is_terminating(pod) && !is_over(pod));
-        observed.ready = u32::try_from(count(&is_ready)).unwrap_or(u32::MAX);
+        result.started = count(&has_started);
+        result.active = count(&|pod| !is_terminating(pod) && !has_finished(pod));
+        result.ready = u32::try_from(count(&is_ready)).unwrap_or(u32::MAX);
         for pod in pods {
             let index = index(pod).unwrap_or_default();
             let leads = is_lead(pod);
-            let (ready, terminating, over) = (is_ready(pod), is_terminating(pod), is_over(pod));
-            let finished = runner_exit(pod);
-            match finished.as_ref().and_then(|finished| finished.killed.clone()) {
+            let (ready, terminating, over) =
+                (is_ready(pod), is_terminating(pod), has_finished(pod));
+            let exit = runner_exit(pod);
+            match exit.as_ref().and_then(|finished| finished.killed.clone()) {
                 Some(trouble) => drop(killed.insert(index, trouble)),
                 // It is ready again.
                 None if ready => drop(killed.remove(index)),
                 None => {}
             }
             if leads {
-                observed.lead_ready = ready;
-                observed.lead_started = runner_started(pod).filter(|_| !terminating);
-                observed.lead_unready_since = unready_since(pod).filter(|_| !terminating);
-                observed.lead_terminating = terminating && !over;
-                observed.lead_exit = finished;
-            } else if finished.as_ref().is_some_and(is_failure) {
-                observed.failed = finished;
+                result.lead_ready = ready;
+                result.lead_started = runner_started(pod).filter(|_| !terminating);
+                result.lead_unready_since = unready_since(pod).filter(|_| !terminating);
+                result.lead_terminating = terminating && !over;
+                result.lead_exit = exit;
+            } else if exit.as_ref().is_some_and(is_failure) {
+                result.failed = exit;
             }
-            if observed.trouble.is_none() && !over {
-                observed.trouble = trouble::of_pod(pod);
+            if result.trouble.is_none() && !over {
+                result.trouble = trouble::of_pod(pod);
             }
         }
-        observed.lead_killed = killed.get(LEAD_INDEX).cloned();
-        observed.trouble = observed.trouble.or_else(|| killed.into_values().next());
-        observed
+        result.lead_killed = killed.get(LEAD_INDEX).cloned();
+        result.trouble = result.trouble.or_else(|| killed.into_values().next());
+        result
     }
 }
 
@@ -116,8 +117,8 @@ fn unready_since(pod: &Pod) -> Option<Timestamp> {
 }
 
 /// Whether a worker's pod failed with an exit code for which it is not replaced.
-fn is_failure(finished: &RunnerExit) -> bool {
-    finished.code != 0 && !REPLACED_EXIT_CODES.iter().any(|code| finished.code == i32::from(*code))
+fn is_failure(exit: &RunnerExit) -> bool {
+    exit.code != 0 && !REPLACED_EXIT_CODES.iter().any(|code| exit.code == i32::from(*code))
 }
 
 fn phase(pod: &Pod) -> Option<&str> {
@@ -139,15 +140,15 @@ fn runner_started(pod: &Pod) -> Option<Timestamp> {
 }
 
 fn runner_exit(pod: &Pod) -> Option<RunnerExit> {
-    let finished = runner(pod)?.state.as_ref()?.terminated.as_ref()?;
+    let terminated = runner(pod)?.state.as_ref()?.terminated.as_ref()?;
     Some(RunnerExit {
-        code: finished.exit_code,
-        termination: finished.message.as_deref().and_then(Termination::parse),
-        killed: killed(pod, finished),
+        code: terminated.exit_code,
+        termination: terminated.message.as_deref().and_then(Termination::parse),
+        killed: killed(pod, terminated),
     })
 }
 
-/// Why Kubernetes, and not the program itself, ended a runner.
+/// Why Kubernetes terminated a runner, if it did not exit by itself.
 fn killed(pod: &Pod, finished: &ContainerStateTerminated) -> Option<Trouble> {
     let name = pod.name_any();
     let status = pod.status.as_ref();
@@ -186,7 +187,7 @@ mod tests {
                 "name": format!("fs-{index}-{created}"),
                 "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z"),
                 "labels": { "job-name": "fs" },
-                "annotations": { crate::observed::INDEX: index.to_string() },
+                "annotations": { crate::observed::INDEX_ANNOTATION: index.to_string() },
             },
         });
         merge(&mut pod, &patch);

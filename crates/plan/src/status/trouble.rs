@@ -1,5 +1,5 @@
-//! What is wrong with a cluster: a reason, and a message that says what to do or
-//! what it waits for.
+//! What is wrong with a cluster: a reason, and a message that says what to do or what the
+//! cluster waits for.
 
 use flux_operator_api::Reason;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
@@ -97,7 +97,7 @@ fn of_container(pod: &Pod, container: &ContainerStatus) -> Option<Trouble> {
     let waiting = state.waiting.as_ref()?;
     let said = waiting.message.as_deref().unwrap_or_default();
     Some(match waiting.reason.as_deref()? {
-        // The two alternate; with one reason it is one problem.
+        // The first two alternate. With one reason for both, the condition does not change.
         "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "RegistryUnavailable" => {
             let why = said.split_once("ErrImagePull: ").map_or(said, |(_, why)| why);
             // If the image of a volume cannot be pulled, the container that mounts it fails.
@@ -115,7 +115,7 @@ fn of_container(pod: &Pod, container: &ContainerStatus) -> Option<Trouble> {
         ),
         "CreateContainerConfigError" => Trouble::new(
             Reason::CreateContainerConfigError,
-            format!("container {name:?} of pod {pod:?} cannot be configured: {said}: create it"),
+            format!("container {name:?} of pod {pod:?} cannot be configured: {said}"),
         ),
         "CreateContainerError" => {
             Trouble::new(Reason::CreateContainerError, start_failure_message(name, &pod, said))
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_answer_takes_readiness_but_not_that_of_containers() {
+    fn a_node_is_lost_if_its_pod_is_unready_and_the_containers_are_ready() {
         let conditions = |ready: Value| json!({ "status": { "phase": "Running", "conditions": [ready, { "type": "ContainersReady", "status": "True" }] } });
         let lost = pod(conditions(json!({ "type": "Ready", "status": "False" })));
         let (reason, message) = reason_and_message(&lost);

@@ -14,9 +14,9 @@ use crate::reason::of_waiting;
 impl<G: Guard> QueueView<'_, G> {
     /// The state of a job in its queue; None if it is not in a queue.
     pub fn explain(&self, uid: &Uid) -> Option<JobExplanation> {
-        let stage = self.admission_status(uid);
+        let status = self.admission_status(uid);
         let JobIdentity { kind: what, namespace, name } = self.identity(uid)?;
-        let mut why = JobExplanation {
+        let mut explanation = JobExplanation {
             kind: kind(what).into(),
             namespace: namespace.to_string(),
             name: name.to_string(),
@@ -24,45 +24,45 @@ impl<G: Guard> QueueView<'_, G> {
         };
         let queue = self.queue_of(uid);
         if let Some(workload) = self.workload(uid) {
-            why.asks = amounts_text(&self.requests(workload));
-            why.queue = queue.map(|queue| self.queue_text(queue)).unwrap_or_default();
+            explanation.asks = amounts_text(&self.requests(workload));
+            explanation.queue = queue.map(|queue| self.queue_text(queue)).unwrap_or_default();
         }
-        match stage {
-            AdmissionStatus::Finished => why.state = AdmissionState::Ended,
+        match status {
+            AdmissionStatus::Finished => explanation.state = AdmissionState::Ended,
             AdmissionStatus::NotQueued => return None,
-            AdmissionStatus::Refused(mistake) => {
-                why.state = AdmissionState::Refused;
-                why.reason = mistake.reason.to_string();
-                why.message = mistake.message.clone();
+            AdmissionStatus::Refused(refusal) => {
+                explanation.state = AdmissionState::Refused;
+                explanation.reason = refusal.reason.to_string();
+                explanation.message = refusal.message.clone();
             }
             AdmissionStatus::Admitted(admission) => {
-                why.state = AdmissionState::Admitted;
-                why.message = admitted(admission);
+                explanation.state = AdmissionState::Admitted;
+                explanation.message = admitted(admission);
             }
             AdmissionStatus::Admissible(admit) => {
-                why.state = AdmissionState::Admissible;
+                explanation.state = AdmissionState::Admissible;
                 let amounts = amounts_text(&admit.admission.resources);
-                why.message = format!("quota is available now: {amounts}");
+                explanation.message = format!("quota is available now: {amounts}");
             }
             AdmissionStatus::Waiting(waiting) => {
-                why.state = AdmissionState::Waiting;
-                why.reason = of_waiting(&waiting.reason).to_string();
-                why.message = waiting.reason.to_string();
-                why.position = queue.and_then(|queue| {
+                explanation.state = AdmissionState::Waiting;
+                explanation.reason = of_waiting(&waiting.reason).to_string();
+                explanation.message = waiting.reason.to_string();
+                explanation.position = queue.and_then(|queue| {
                     let pending = self.usage(queue).pending;
                     self.position(uid).map(|place| QueuePosition { place, pending })
                 });
                 if let Some((resource, amount)) = missing(&waiting.reason) {
-                    why.missing = resource.describe(amount);
+                    explanation.missing = resource.describe(amount);
                 }
                 if let (Some(queue), WaitReason::WaitingForQuota { resource, missing }) =
                     (queue, &waiting.reason)
                 {
-                    why.freed_by = self.freed_by(queue, resource, *missing);
+                    explanation.freed_by = self.freed_by(queue, resource, *missing);
                 }
             }
         }
-        Some(why)
+        Some(explanation)
     }
 
     fn queue_text(&self, queue: &SetupName) -> String {
@@ -95,7 +95,7 @@ impl<G: Guard> QueueView<'_, G> {
             }
             freed = freed.saturating_add(admission.resources.amount(resource));
             if !self.may_name(&job.namespace) {
-                unnamed += 1;
+                unnamed = unnamed.saturating_add(1);
                 continue;
             }
             let amount = resource.describe(admission.resources.amount(resource));
@@ -107,7 +107,7 @@ impl<G: Guard> QueueView<'_, G> {
             1 => named.push("a job of another namespace".into()),
             _ => named.push(format!("{unnamed} jobs of other namespaces")),
         }
-        // All of them together would not be enough.
+        // If all of them together would not be enough, none is named.
         if freed < missing { Vec::new() } else { named }
     }
 }

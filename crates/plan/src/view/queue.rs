@@ -21,7 +21,7 @@ pub struct QueueView<'a, G = Unguarded> {
     namespace: Option<&'a str>,
 }
 
-/// Admissions that a ledger has decided and that are not applied.
+/// Admissions that a ledger has decided and that are not written.
 pub struct TentativeAdmissions {
     /// Positions in the queues before the decision.
     positions: BTreeMap<Uid, usize>,
@@ -51,7 +51,7 @@ impl TentativeAdmissions {
 
 /// The state of a job in its queue.
 pub enum AdmissionStatus<'a> {
-    /// It has finished, and its quota is free.
+    /// It has finished, and its quota is released.
     Finished,
     /// It has quota.
     Admitted(&'a flux_operator_queue::Admission),
@@ -67,12 +67,8 @@ pub enum AdmissionStatus<'a> {
 
 impl<'a, G: Guard> QueueView<'a, G> {
     /// A view of a ledger, with what it has just decided.
-    pub fn new(
-        ledger: &'a Ledger<G>,
-        about_to_start: &'a TentativeAdmissions,
-        now: Millis,
-    ) -> Self {
-        QueueView { ledger, tentative: about_to_start, now, namespace: None }
+    pub fn new(ledger: &'a Ledger<G>, tentative: &'a TentativeAdmissions, now: Millis) -> Self {
+        QueueView { ledger, tentative, now, namespace: None }
     }
 
     /// The same for a user of one namespace: jobs of others are counted, and not named.
@@ -157,12 +153,12 @@ impl<'a, G: Guard> QueueView<'a, G> {
     /// Queues and the jobs that wait in them: the queues of a namespace and those that its jobs
     /// wait in or have quota from; or one of them by its name.
     pub fn queues(&self, namespace: Option<&str>, name: Option<&str>) -> view::QueueOverview {
-        let near = self.relevant_queues(namespace);
+        let relevant = self.relevant_queues(namespace);
         let queues: Vec<&SetupName> = self
             .setups()
             .map(|setup| &setup.name)
             .filter(|queue| name.is_none_or(|name| *queue.name == *name))
-            .filter(|queue| near.contains(queue))
+            .filter(|queue| relevant.contains(queue))
             .collect();
         let listed: BTreeSet<&SetupName> = queues.iter().copied().collect();
         let is_listed = |job: &&Workload| match self.queue_of(&job.uid) {
@@ -198,8 +194,9 @@ impl<'a, G: Guard> QueueView<'a, G> {
     /// The usage of a setup. Jobs that are about to be admitted count as waiting.
     pub fn usage(&self, name: &SetupName) -> Usage {
         let mut usage = self.ledger.scheduler().usage(name).unwrap_or_default();
-        let now = self.tentative.admitted.values().filter(|admit| admit.admission.queue == *name);
-        for admit in now {
+        let tentative =
+            self.tentative.admitted.values().filter(|admit| admit.admission.queue == *name);
+        for admit in tentative {
             usage.admitted = usage.admitted.saturating_sub(1);
             usage.pending = usage.pending.saturating_add(1);
             usage.used.subtract(&admit.admission.resources);
@@ -234,8 +231,8 @@ impl<'a, G: Guard> QueueView<'a, G> {
         &'b self,
         queue: &'b SetupName,
     ) -> impl Iterator<Item = &'b Workload> {
-        let with_room = self.unfinished().filter(|job| job.admission.is_some());
-        with_room.filter(move |job| self.queue_of(&job.uid) == Some(queue))
+        let with_quota = self.unfinished().filter(|job| job.admission.is_some());
+        with_quota.filter(move |job| self.queue_of(&job.uid) == Some(queue))
     }
 
     /// The queue in which a job waits, or which admitted it.
@@ -261,8 +258,8 @@ impl<'a, G: Guard> QueueView<'a, G> {
 
     /// The state of a job in its queue.
     pub fn admission_status(&self, uid: &Uid) -> AdmissionStatus<'_> {
-        let mistake = self.ledger.eligibility(uid).and_then(ledger::Eligibility::refusal);
-        if let Some(mistake) = mistake {
+        let refusal = self.ledger.eligibility(uid).and_then(ledger::Eligibility::refusal);
+        if let Some(mistake) = refusal {
             return AdmissionStatus::Refused(mistake);
         }
         if self.ledger.is_finished(uid) {

@@ -5,9 +5,12 @@ use flux_operator_plan::kubernetes::{DeliveryMethod, Rendering, Settings};
 use flux_operator_plan::{Cluster, Refusal, RefusalReason, Valid};
 use serde_json::{Value, json};
 
-/// Calls `look` with the rendering of a manifest, or returns why it is refused. A manifest
+/// Calls `inspect` with the rendering of a manifest, or returns why it is refused. A manifest
 /// without a namespace or uid gets one.
-pub fn render<T>(manifest: &Value, look: impl FnOnce(&Rendering<'_>) -> T) -> Result<T, Refusal> {
+pub fn render<T>(
+    manifest: &Value,
+    inspect: impl FnOnce(&Rendering<'_>) -> T,
+) -> Result<T, Refusal> {
     let mut manifest = manifest.clone();
     for (field, value) in [("namespace", "hpc"), ("uid", "0000-1111")] {
         if manifest["metadata"][field].is_null() {
@@ -26,5 +29,5 @@ pub fn render<T>(manifest: &Value, look: impl FnOnce(&Rendering<'_>) -> T) -> Re
         delivery: DeliveryMethod::ImageVolume,
         report_url: Some("http://10.0.0.1:8080".into()),
     };
-    Ok(look(&Rendering { minicluster: &valid, cluster: &cluster, settings: &settings }))
+    Ok(inspect(&Rendering { minicluster: &valid, cluster: &cluster, settings: &settings }))
 }

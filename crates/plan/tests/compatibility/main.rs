@@ -26,14 +26,14 @@ const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compatib
 #[test]
 fn every_row_is_a_difference_in_our_own_corpus() {
     let rows = rows(&std::fs::read_to_string(DOCUMENT).unwrap());
-    let used = explain(&corpus::own(), &rows);
+    let used = explain(&corpus::own_manifests(), &rows);
     assert_no_idle(&rows, &used, |row| row.is_shown);
 }
 
 #[test]
 fn what_differs_in_the_manifests_of_users_is_written_down() {
     let rows = rows(&std::fs::read_to_string(DOCUMENT).unwrap());
-    let examples = corpus::of_users();
+    let examples = corpus::user_manifests();
     let used = explain(&examples, &rows);
     if !examples.is_empty() && !corpus::is_custom() {
         assert_no_idle(&rows, &used, |row| row.only_with.is_none());

@@ -34,7 +34,7 @@ fn filled_in() -> [(&'static str, Value); 20] {
     ]
 }
 
-/// The tolerations of every pod without a controller, for five minutes.
+/// The tolerations that the API server adds to pods.
 fn not_ready_tolerations() -> Value {
     let toleration = |condition: &str| {
         let key = format!("node.kubernetes.io/{condition}");

@@ -17,14 +17,14 @@ use crate::table::{Entry, Evidence};
 pub fn check(field: &str, entry: &Entry) -> Result<(), String> {
     let mut without = entry.set.clone();
     without.retain(|path, _| without_indexes(path) != field);
-    let only_named = entry.proof.iter().all(|proof| matches!(proof, Evidence::Tests(_)));
+    let only_named = entry.evidence.iter().all(|proof| matches!(proof, Evidence::Tests(_)));
     if !only_named && without.len() == entry.set.len() {
         return Err("the entry does not set it".into());
     }
     let with = schema_and_rules(&entry.set).and_then(|()| render_fields(&entry.set));
-    // What a rule says about it does not matter here, and takes long to evaluate.
+    // Whether it violates a rule does not matter here, and rules take long to evaluate.
     let without = render_fields(&without);
-    for proof in &entry.proof {
+    for proof in &entry.evidence {
         match (proof, &with) {
             (Evidence::Tests(_), _) => {}
             (Evidence::Gives(expected), Ok(observed)) => {
@@ -67,11 +67,11 @@ fn schema_and_rules(fields: &BTreeMap<String, Value>) -> Result<(), Refusal> {
 }
 
 fn render_fields(fields: &BTreeMap<String, Value>) -> Result<Rendered, Refusal> {
-    let look = |rendering: &Rendering<'_>| Rendered {
+    let inspect = |rendering: &Rendering<'_>| Rendered {
         objects: objects(rendering),
         boot_plan: json!(rendering.boot_plan()),
     };
-    render(&manifest::with(fields), look)
+    render(&manifest::with(fields), inspect)
 }
 
 /// Whether a problem names a field, or the one that belongs with it.
@@ -80,9 +80,9 @@ fn names(path: &str, field: &str) -> bool {
     !path.is_empty() && (field.starts_with(path) || path.starts_with(&field))
 }
 
-fn holds(field: &str, expected: &Map<String, Value>, observed: &Rendered) -> Result<(), String> {
+fn holds(field: &str, expected: &Map<String, Value>, rendered: &Rendered) -> Result<(), String> {
     for (place, value) in expected {
-        let found = find(field, place, observed).unwrap_or(&Value::Null);
+        let found = find(field, place, rendered).unwrap_or(&Value::Null);
         if found != value {
             return Err(format!("{place} is {found}, expected {value}"));
         }

@@ -25,14 +25,14 @@ pub fn fields(entries: BTreeMap<String, Entry>) -> BTreeSet<String> {
     }
     entries
         .into_iter()
-        .filter(|(_, entry)| !entry.proof.iter().any(is_invalid))
+        .filter(|(_, entry)| !entry.evidence.iter().any(is_invalid))
         .map(|(field, _)| field)
         .filter(|field| !new.iter().any(|new| is_at_or_below(field, new)))
         .collect()
 }
 
-/// Every path below `spec` that a manifest sets. An entry of a map is there by its name and as
-/// `{}`.
+/// Every path below `spec` that a manifest sets. An entry of a map is included by its name and
+/// as `{}`.
 pub fn set_by(examples: &[CorpusManifest]) -> BTreeSet<String> {
     let mut set = BTreeSet::new();
     for example in examples {

@@ -1,6 +1,6 @@
-//! Every field of a MiniCluster has a test: what it gives in what is rendered, or
-//! the name of a test that covers it, both from the table fields.yaml. The same
-//! table generates docs/reference/fields.md; docs/reference/queue.md comes from the CRDs alone.
+//! Every field of a MiniCluster is tested: the table fields.yaml has its effect on what is
+//! rendered, or the name of a test that covers it. docs/reference/fields.md is generated from
+//! the same table; docs/reference/queue.md comes from the CRDs alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -62,7 +62,7 @@ fn every_test_that_the_table_names_exists() {
 #[test]
 fn our_corpus_sets_every_field_of_the_go_operator() {
     let fields = go_operator::fields(entries_by_field());
-    let set = go_operator::set_by(&corpus::own());
+    let set = go_operator::set_by(&corpus::own_manifests());
     let missing: Vec<_> = fields.difference(&set).collect();
     assert!(missing.is_empty(), "no manifest of testkit's corpus sets {missing:#?}");
 }

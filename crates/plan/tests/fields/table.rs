@@ -10,7 +10,7 @@ pub struct Entry {
     /// The fields to set, by path below `spec`, including the field itself.
     pub set: BTreeMap<String, Value>,
     /// How the field is tested.
-    pub proof: Vec<Evidence>,
+    pub evidence: Vec<Evidence>,
 }
 
 /// One way in which a field is tested.
@@ -29,7 +29,7 @@ pub enum Evidence {
 impl Entry {
     /// The names of tests that test the field.
     pub fn tests(&self) -> impl Iterator<Item = &String> {
-        self.proof.iter().flat_map(|proof| match proof {
+        self.evidence.iter().flat_map(|proof| match proof {
             Evidence::Tests(names) => names.as_slice(),
             _ => &[],
         })
@@ -51,7 +51,7 @@ pub fn entries(text: &str) -> BTreeMap<String, Entry> {
 }
 
 fn entry(field: &str, row: &Value) -> Entry {
-    let mut entry = Entry { set: BTreeMap::new(), proof: Vec::new() };
+    let mut entry = Entry { set: BTreeMap::new(), evidence: Vec::new() };
     if field.starts_with("services[]") {
         // A service needs a name.
         entry.set.insert("services[].name".into(), "web".into());
@@ -66,17 +66,17 @@ fn entry(field: &str, row: &Value) -> Entry {
                 entry.set.extend(beside.map(|(name, value)| (format!("{parent}{name}"), value)));
             }
             "set" => entry.set.extend(map(&value)),
-            "gives" => entry.proof.push(Evidence::Gives(map(&value))),
+            "gives" => entry.evidence.push(Evidence::Gives(map(&value))),
             "tests" => {
                 let names = value.as_array().expect("a list of names").iter();
-                entry.proof.push(Evidence::Tests(names.map(text).collect()));
+                entry.evidence.push(Evidence::Tests(names.map(text).collect()));
             }
-            "refused" => entry.proof.push(Evidence::Refused(text(&value))),
-            "ignored" => entry.proof.push(Evidence::Ignored(text(&value))),
+            "refused" => entry.evidence.push(Evidence::Refused(text(&value))),
+            "ignored" => entry.evidence.push(Evidence::Ignored(text(&value))),
             other => panic!("{field}: {other:?} is not a known key"),
         }
     }
-    assert!(!entry.proof.is_empty(), "{field}: nothing tests it");
+    assert!(!entry.evidence.is_empty(), "{field}: nothing tests it");
     entry
 }
 

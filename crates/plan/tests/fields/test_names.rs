@@ -19,7 +19,7 @@ fn collect(path: &Path, names: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(path).unwrap() {
             collect(&entry.unwrap().path(), names);
         }
-    } else if path.extension().is_some_and(|termination| termination == "rs") {
+    } else if path.extension().is_some_and(|extension| extension == "rs") {
         let text = std::fs::read_to_string(path).unwrap();
         // `#[test]` and `#[tokio::test]`.
         names.extend(text.split("test]\n").skip(1).filter_map(|rest| {

@@ -108,7 +108,7 @@ proptest! {
 }
 
 #[test]
-fn a_minicluster_without_containers_is_refused_and_panics_nothing() {
+fn a_minicluster_without_containers_is_refused_without_a_panic() {
     let mut manifest = smallest_minicluster("fs");
     manifest["spec"]["containers"] = json!([]);
     let minicluster: MiniCluster = serde_json::from_value(manifest).unwrap();
@@ -188,7 +188,7 @@ fn decide_job(fluxjob: &FluxJob) {
         minicluster: None,
         has_unobserved_cluster: false,
         setup: None,
-        record: None,
+        recorded_setup: None,
         refusal: mistake.as_ref(),
         waiting: None,
         evicted: None,

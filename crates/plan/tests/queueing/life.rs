@@ -18,7 +18,11 @@ fn q10_a_successful_run_is_reported_step_by_step_and_leaves_nothing() {
     assert_eq!(world.writes, 0, "the admission is the first write");
     world.admit(2);
     world.settle();
-    assert_eq!((world.made, world.writes), (1, 0), "the admission has written the whole status");
+    assert_eq!(
+        (world.clusters_created, world.writes),
+        (1, 0),
+        "the admission has written the whole status"
+    );
     assert_eq!(world.phase_and_reason(), pair("Waiting", "Starting"));
     world.cluster("PodsPending");
     world.settle();
@@ -94,12 +98,15 @@ fn q10_a_command_that_may_have_run_is_not_run_again() {
     let mut world = World::admitted(json!({}));
     world.lose_cluster();
     world.settle();
-    assert_eq!(world.made, 2, "nothing had run");
+    assert_eq!(world.clusters_created, 2, "nothing had run");
     world.cluster("Quorum");
     world.settle();
     world.lose_cluster();
     world.settle();
-    assert_eq!((world.made, world.phase_and_reason()), (2, pair("Failed", "ClusterLost")));
+    assert_eq!(
+        (world.clusters_created, world.phase_and_reason()),
+        (2, pair("Failed", "ClusterLost"))
+    );
 }
 
 #[test]
@@ -206,7 +213,10 @@ fn q14_a_job_that_exceeds_its_quota_before_its_start_waits_again() {
     let services = json!([{ "name": "db" }]);
     world.change(&json!({ "template": { "spec": { "containers": [{}], "services": services } } }));
     world.settle();
-    assert_eq!((world.made, world.phase_and_reason()), (0, pair("Requested", "Pending")));
+    assert_eq!(
+        (world.clusters_created, world.phase_and_reason()),
+        (0, pair("Requested", "Pending"))
+    );
     assert_eq!(world.status().admission, None);
     assert_eq!(
         world.workload().unwrap().waiting_since,
@@ -234,7 +244,7 @@ fn q16_a_suspended_job_releases_its_quota_when_its_cluster_is_deleted() {
     world.change(&json!({ "suspend": false }));
     world.admit(2);
     world.settle();
-    assert_eq!(world.made, 2, "it starts from the beginning");
+    assert_eq!(world.clusters_created, 2, "it starts from the beginning");
 }
 
 #[test]
@@ -258,7 +268,7 @@ fn q16_an_evicted_job_waits_with_a_growing_back_off() {
         world.admit(2);
         world.settle();
     }
-    assert_eq!(world.made, 4);
+    assert_eq!(world.clusters_created, 4);
 }
 
 #[test]

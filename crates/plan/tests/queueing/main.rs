@@ -1,5 +1,6 @@
-//! FluxJobs and FluxSetups: how they are read, what is done about them, and what is
-//! reported. Tests are named after the requirements of the queue that they verify.
+//! FluxJobs and FluxSetups: how they are read, what is decided about them, and what is
+//! reported. A test's prefix, such as `q4`, is the number of the queue's requirement that it
+//! verifies.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

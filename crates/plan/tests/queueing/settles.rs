@@ -1,5 +1,5 @@
-//! Properties of every plan, tested on generated histories: a settled job is quiet, a crash
-//! after any step heals, and no command is run twice.
+//! Properties of every plan, tested on generated histories: a settled job is quiet, it recovers
+//! from a crash after any step, and no command is run twice.
 
 use flux_operator_queue::EvictionReason;
 use proptest::prelude::*;
@@ -15,10 +15,10 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
-    fn q4_a_settled_job_is_quiet((spec, happenings) in histories()) {
+    fn q4_a_settled_job_is_quiet((spec, transitions) in histories()) {
         let mut world = World::new(spec);
         world.settle();
-        for happening in happenings {
+        for happening in transitions {
             happening.apply(&mut world);
             world.settle();
             let settled = world.clone();
@@ -29,7 +29,7 @@ proptest! {
 
     /// Also if the operator is down while things happen, and observes them together.
     #[test]
-    fn q4_a_crash_after_any_step_heals((spec, happenings) in histories(), away in any::<bool>()) {
+    fn q4_a_job_recovers_from_a_crash_after_any_step((spec, happenings) in histories(), away in any::<bool>()) {
         let mut world = World::new(spec);
         for happening in happenings {
             if !away {
@@ -119,7 +119,7 @@ proptest! {
 
 /// Whole lives, which random histories seldom contain.
 #[test]
-fn q4_a_crash_at_any_time_of_a_whole_life_heals() {
+fn q4_a_job_recovers_from_a_crash_at_any_time_of_its_life() {
     let suspend = |suspend: bool| Transition::Change(json!({ "suspend": suspend }));
     let runs =
         [Transition::Admit, Transition::Cluster("PodsPending"), Transition::Cluster("Quorum")];

@@ -127,8 +127,8 @@ fn the_operator_reports_all_offline_problems_of_a_setup() {
     assert!(bad.len() >= 5, "only {} bad setups", bad.len());
     for InvalidManifest { name, field, mut manifest, .. } in bad {
         manifest["metadata"]["namespace"] = "flux-operator".into();
-        let mistake = read_with(&validate::read(&manifest).unwrap(), None).problem;
-        let message = mistake.map(|mistake| mistake.message).unwrap_or_default();
+        let problem = read_with(&validate::read(&manifest).unwrap(), None).problem;
+        let message = problem.map(|mistake| mistake.message).unwrap_or_default();
         // A selector that cannot be parsed at all has a reason of its own.
         let field = field.split(".match").next().unwrap_or_default();
         assert!(message.contains(field), "{name}: {message:?}");

@@ -97,8 +97,8 @@ fn transitions() -> impl Strategy<Value = Transition> {
 /// A spec, and a history.
 pub fn histories() -> impl Strategy<Value = (Value, Vec<Transition>)> {
     let replaced = proptest::sample::select(&["new", "newer"][..]).prop_map(Transition::Replaced);
-    let happenings = prop_oneof![20 => transitions(), 1 => replaced];
-    (specs(), proptest::collection::vec(happenings, 0..10))
+    let transition = prop_oneof![20 => transitions(), 1 => replaced];
+    (specs(), proptest::collection::vec(transition, 0..10))
 }
 
 /// Longer histories, in which the watches may lag behind and steps may fail.

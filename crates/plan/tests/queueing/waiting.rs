@@ -95,7 +95,10 @@ fn q4_a_cluster_without_a_record_is_left_alone_unless_its_user_stops_it() {
     assert!(world.minicluster().is_some(), "the watch may not show its record yet");
     world.admit(2);
     world.settle();
-    assert_eq!((world.phase_and_reason().0.as_str(), world.made, world.runs), ("Running", 1, 1));
+    assert_eq!(
+        (world.phase_and_reason().0.as_str(), world.clusters_created, world.runs),
+        ("Running", 1, 1)
+    );
     world.lose_status();
     world.change(&json!({ "suspend": true }));
     assert!(is_deletion(&world.reconcile().steps));

@@ -1,5 +1,5 @@
-//! A Kubernetes for one job, in memory: what it does with steps, and what the job's
-//! MiniCluster and its queue do.
+//! A simulated Kubernetes for one job: how it applies steps, and what the job's MiniCluster and
+//! its queue do.
 //!
 //! Objects have uids and resource versions, the watches may lag behind the
 //! stored state, and a step may fail.
@@ -26,7 +26,7 @@ pub struct Reconciliation {
     /// The decided steps.
     pub steps: Vec<Step>,
     /// Everything, for the recording.
-    pub said: Value,
+    pub recording: Value,
 }
 
 /// A decision of the operator, and the outcome of its steps.
@@ -55,7 +55,7 @@ pub struct World {
     /// The job and its MiniCluster as the watches show them, while they lag behind.
     shown: Option<(Option<Value>, Option<Value>)>,
     /// The operator has written something that the watches do not show yet.
-    expects: bool,
+    has_unobserved_writes: bool,
     /// How the first step of the next reconciliation fails.
     next_failure: Option<FailureKind>,
     /// Whether a status is refused if it was computed from another version of the job.
@@ -67,7 +67,7 @@ pub struct World {
     waiting: Option<WaitStatus>,
     evicted: Option<EvictionReason>,
     /// How often a MiniCluster was created.
-    pub made: u32,
+    pub clusters_created: u32,
     /// How often a command was started.
     pub runs: u32,
     /// How often a reconciliation wrote the status.
@@ -76,7 +76,7 @@ pub struct World {
 }
 
 impl World {
-    /// More rounds than any history needs to settle.
+    /// The number of rounds within which every history settles.
     pub const MAX_ROUNDS: usize = 8;
 
     /// A job that was just created.
@@ -85,7 +85,7 @@ impl World {
             job: Some(serde_json::to_value(job(spec)).unwrap()),
             minicluster: None,
             shown: None,
-            expects: false,
+            has_unobserved_writes: false,
             next_failure: None,
             strict: true,
             version: 1,
@@ -93,7 +93,7 @@ impl World {
             record: None,
             waiting: None,
             evicted: None,
-            made: 0,
+            clusters_created: 0,
             runs: 0,
             writes: 0,
             now: after(0),
@@ -124,16 +124,16 @@ impl World {
     fn decide(&self, apply: impl FnOnce(&[Step]) -> Outcome) -> Option<DecidedJob> {
         let (job, minicluster) = self.watched();
         let job = job?;
-        let beside = JobContext { minicluster: minicluster.as_ref(), class_value: None };
-        let mistake = of_job(&job, beside).err();
+        let context = JobContext { minicluster: minicluster.as_ref(), class_value: None };
+        let refusal = of_job(&job, context).err();
         let decision = decide(ObservedJob {
             job: &job,
             minicluster: minicluster.as_ref(),
             has_unobserved_cluster: needs_cluster_query(&job, minicluster.as_ref())
                 && self.has_own_cluster(),
             setup: Some(&self.setup),
-            record: self.record.as_ref(),
-            refusal: mistake.as_ref(),
+            recorded_setup: self.record.as_ref(),
+            refusal: refusal.as_ref(),
             waiting: self.waiting.as_ref(),
             evicted: self.evicted,
             runs_jobs: true,
@@ -155,19 +155,19 @@ impl World {
 
     /// Reconciles once.
     pub fn reconcile(&mut self) -> Reconciliation {
-        if std::mem::take(&mut self.expects) {
+        if std::mem::take(&mut self.has_unobserved_writes) {
             // Nothing is decided before the watches show what was written.
             self.catch_up();
         }
         let Some(job) = self.watched().0 else {
-            return Reconciliation { steps: Vec::new(), said: nothing_said() };
+            return Reconciliation { steps: Vec::new(), recording: nothing_said() };
         };
         let mut world = self.clone();
         let decided = self.decide(|steps| world.apply(steps)).unwrap();
         *self = world;
         let DecidedJob { steps, outcome, conclusion } = decided;
         let conclusion = conclusion.unwrap();
-        let finished = steps.iter().take(outcome.done).any(Step::changes_self);
+        let has_changed_self = steps.iter().take(outcome.done).any(Step::changes_self);
         let failure = outcome.failure.filter(|failure| !failure.kind.is_transient());
         let events = conclusion.events.iter();
         let events = events.map(|it| format!("{} {} {}", it.is_normal, it.reason, it.note));
@@ -179,10 +179,10 @@ impl World {
             "events": events.collect::<Vec<_>>(),
             "again": conclusion.requeue_at.map(|again| again.to_string()),
         });
-        if !finished && conclusion.urgency != Urgency::None {
+        if !has_changed_self && conclusion.urgency != Urgency::None {
             self.write(&job, conclusion.status.as_ref());
         }
-        Reconciliation { steps, said }
+        Reconciliation { steps, recording: said }
     }
 
     /// Applies steps until one fails.
@@ -201,7 +201,7 @@ impl World {
                 Some(how) => Err(how),
             };
             match result {
-                Ok(()) => self.expects = true,
+                Ok(()) => self.has_unobserved_writes = true,
                 Err(kind) => {
                     let failure = Some(Failure { kind, message: format!("{kind:?}") });
                     return Outcome { done, failure };
@@ -223,7 +223,7 @@ impl World {
             merge(&mut job["status"], &patch);
             job["metadata"]["resourceVersion"] = version.into();
             self.writes += 1;
-            self.expects = true;
+            self.has_unobserved_writes = true;
         }
     }
 
@@ -238,9 +238,9 @@ impl World {
         match step {
             Step::Create(Object::MiniCluster(made)) => {
                 if self.minicluster.is_none() {
-                    self.made += 1;
+                    self.clusters_created += 1;
                     let mut made = serde_json::to_value(made).unwrap();
-                    made["metadata"]["uid"] = json!(format!("mc-{}", self.made));
+                    made["metadata"]["uid"] = json!(format!("mc-{}", self.clusters_created));
                     made["metadata"]["resourceVersion"] = self.next_version().into();
                     self.minicluster = Some(made);
                 }
@@ -311,7 +311,8 @@ impl World {
 
     /// The state without what depends on the number of writes.
     pub fn without_versions(&self) -> World {
-        let mut world = World { version: 0, writes: 0, expects: false, ..self.clone() };
+        let mut world =
+            World { version: 0, writes: 0, has_unobserved_writes: false, ..self.clone() };
         for object in [&mut world.job, &mut world.minicluster].into_iter().flatten() {
             object["metadata"]["resourceVersion"] = Value::Null;
         }
@@ -329,7 +330,7 @@ impl World {
 
     /// The watch of MiniClusters does not show the job's; the watch of jobs is up to date.
     pub fn hide_cluster(&mut self) {
-        (self.shown, self.expects) = (Some((self.job.clone(), None)), false);
+        (self.shown, self.has_unobserved_writes) = (Some((self.job.clone(), None)), false);
     }
 
     /// The watches show the stored state.
@@ -352,11 +353,15 @@ impl World {
 
     /// The queue admits the job, if it may.
     pub fn admit(&mut self, size: u32) {
-        let free = |workload: &Workload| {
-            let rests = workload.not_before.is_some_and(|until| until > self.now.as_millisecond());
-            workload.admission.is_none() && !workload.finished && !workload.suspended && !rests
+        let can_be_admitted = |workload: &Workload| {
+            let is_backing_off =
+                workload.not_before.is_some_and(|until| until > self.now.as_millisecond());
+            workload.admission.is_none()
+                && !workload.finished
+                && !workload.suspended
+                && !is_backing_off
         };
-        if self.workload().is_some_and(|workload| free(&workload)) {
+        if self.workload().is_some_and(|workload| can_be_admitted(&workload)) {
             let patch = admission::job_write(&self.job().unwrap(), &admit(size), self.now);
             merge(&mut self.job.as_mut().unwrap()["status"], &patch["status"]);
             self.waiting = None;
@@ -366,8 +371,8 @@ impl World {
 
     /// The queue evicts the job.
     pub fn evict(&mut self, reason: EvictionReason) {
-        let has_room = |workload: &Workload| workload.admission.is_some() && !workload.finished;
-        if self.workload().is_some_and(|workload| has_room(&workload)) {
+        let has_quota = |workload: &Workload| workload.admission.is_some() && !workload.finished;
+        if self.workload().is_some_and(|workload| has_quota(&workload)) {
             self.evicted = Some(reason);
         }
     }
@@ -496,8 +501,8 @@ impl World {
 
     pub fn workload(&self) -> Option<Workload> {
         let minicluster = self.minicluster();
-        let beside = JobContext { minicluster: minicluster.as_ref(), class_value: None };
-        of_job(&self.job()?, beside).ok().flatten()
+        let context = JobContext { minicluster: minicluster.as_ref(), class_value: None };
+        of_job(&self.job()?, context).ok().flatten()
     }
 
     pub fn status(&self) -> FluxJobStatus {

@@ -1,5 +1,5 @@
 //! Properties of every plan, tested on generated histories: a settled cluster is
-//! quiet, a crash after any step heals, and nothing is created twice.
+//! quiet, it recovers from a crash after any step, and nothing is created twice.
 //!
 //! The [`World`] beside this file applies steps like the API server, with a Job
 //! controller reduced to what plans can observe of it. What the API server really does
@@ -28,10 +28,10 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
-    fn a_settled_cluster_is_quiet((spec, happenings) in histories()) {
+    fn a_settled_cluster_is_quiet((spec, transitions) in histories()) {
         let mut world = World::new(&spec);
         world.settle();
-        for happening in happenings {
+        for happening in transitions {
             happening.apply(&mut world);
             world.settle();
             let settled = world.clone();
@@ -43,7 +43,7 @@ proptest! {
 
     /// Also if the operator is down while things happen, and observes them together.
     #[test]
-    fn a_crash_after_any_step_heals((spec, happenings) in histories(), away in any::<bool>()) {
+    fn a_cluster_recovers_from_a_crash_after_any_step((spec, happenings) in histories(), away in any::<bool>()) {
         let mut world = World::new(&spec);
         for happening in happenings {
             if !away {

@@ -12,15 +12,15 @@ fn what_is_decided_is_what_was_recorded() {
 }
 
 /// All decisions in a history.
-fn replay((spec, happenings): (Value, Vec<Transition>)) -> Value {
+fn replay((spec, transitions): (Value, Vec<Transition>)) -> Value {
     let mut world = World::lenient(&spec);
     let mut said = Vec::new();
-    for happening in &happenings {
+    for happening in &transitions {
         happening.apply(&mut world);
         for _ in 0..2 {
-            said.push(world.reconcile().said);
+            said.push(world.reconcile().recording);
             world.control();
         }
     }
-    json!({ "spec": spec, "happenings": format!("{happenings:?}"), "said": said })
+    json!({ "spec": spec, "happenings": format!("{transitions:?}"), "said": said })
 }

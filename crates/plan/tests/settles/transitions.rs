@@ -156,6 +156,6 @@ pub fn hard_histories() -> impl Strategy<Value = (Value, Vec<Transition>)> {
         2 => any::<bool>().prop_map(|busy| Transition::Reports { busy }),
         1 => Just(Transition::Seconds(300)),
     ];
-    let happenings = prop_oneof![5 => transitions(), 3 => life, 3 => hard];
-    (specs(), proptest::collection::vec(happenings, 1..16))
+    let transition = prop_oneof![5 => transitions(), 3 => life, 3 => hard];
+    (specs(), proptest::collection::vec(transition, 1..16))
 }

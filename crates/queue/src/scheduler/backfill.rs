@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use super::queue::{CycleContext, Grant};
-use super::quota_ledger::{OvertakePolicy, QuotaLedger};
+use super::quota_ledger::{OvertakePolicy, QuotaAccount};
 use crate::job_class::Shape;
 use crate::{Millis, Resources, Uid};
 
@@ -16,34 +16,34 @@ use crate::{Millis, Resources, Uid};
 /// A job that is overdue may finish at any moment.
 pub(super) fn releases(
     admitted: &HashSet<Uid>,
-    given: &[Grant],
-    around: &CycleContext,
+    grants: &[Grant],
+    context: &CycleContext,
 ) -> Vec<(Millis, Resources)> {
     let before = admitted.iter().filter_map(|uid| {
-        let job = &around.jobs[uid];
+        let job = &context.jobs[uid];
         let admission = job.admission()?;
         let end = admission.at.saturating_add(job.workload.max_runtime?);
-        Some((end.max(around.now), admission.resources.clone()))
+        Some((end.max(context.now), admission.resources.clone()))
     });
-    let now = given.iter().filter_map(|given| {
-        Some((around.now.saturating_add(given.max_runtime?), given.resources.clone()))
+    let now = grants.iter().filter_map(|given| {
+        Some((context.now.saturating_add(given.max_runtime?), given.resources.clone()))
     });
     let mut all: Vec<(Millis, Resources)> = before.chain(now).collect();
     all.sort();
     all
 }
 
-/// Which jobs may overtake a job of this shape. If it is unknown when it could start, none may
-/// that uses what it is missing.
+/// Which jobs may overtake a job of this shape. If it is unknown when that job could start, no job
+/// that uses a resource it is missing may overtake it.
 pub(super) fn overtake_policy(
-    ledger: &QuotaLedger,
+    ledger: &QuotaAccount,
     shape: &Shape,
     least: u32,
-    ends: Vec<(Millis, Resources)>,
+    releases: Vec<(Millis, Resources)>,
 ) -> OvertakePolicy {
     let need = shape.need(least);
     let mut used = ledger.used.clone();
-    for (end, resources) in ends {
+    for (end, resources) in releases {
         used.subtract(&resources);
         if shape.largest_fit(&ledger.setup.quota, &used, (least, least)).is_ok() {
             used.add(&need);
@@ -64,7 +64,7 @@ mod tests {
         Workload { max_runtime: Some(runtime), ..job }
     }
 
-    /// Six of ten nodes are used until 1000; a job of eight waits.
+    /// Six of ten nodes are used by a job with this maximum run time; a job of eight nodes waits.
     fn waiting_large_job(running: Option<Millis>) -> Scheduler {
         let setup = Setup { strategy: Strategy::Backfill, ..setup_of("a/queue", 10) };
         let running = Workload { max_runtime: running, ..job("a/running", 6) };

@@ -9,7 +9,7 @@ use crate::{Admission, Kind, Millis, Uid};
 pub struct Cycle {
     /// Jobs that are admitted, in order. They already count as admitted.
     pub admit: Vec<NewAdmission>,
-    /// Jobs that are evicted. They count until they are put without an admission.
+    /// Jobs that are evicted. Their quota counts as used until they are put without an admission.
     pub evict: Vec<Eviction>,
     /// When to run the next cycle, if nothing changes before.
     pub wake_at: Option<Millis>,

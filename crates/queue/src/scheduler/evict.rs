@@ -10,13 +10,13 @@ use crate::{Admission, EvictionReason, OverQuota, Stop, Uid};
 impl Queue {
     /// Why jobs are to be evicted, if any are.
     pub(super) fn eviction_reason(&self) -> Option<EvictionReason> {
-        let setup = &self.ledger.setup;
+        let setup = &self.quota_account.setup;
         if setup.stop == Stop::HoldAndDrain {
             Some(EvictionReason::QueueStopped)
         } else if setup.over_quota == OverQuota::Evict
             // The quota of a setup that cannot be used is not reliable.
             && setup.problem.is_none()
-            && !self.ledger.used.fits(&setup.quota)
+            && !self.quota_account.used.fits(&setup.quota)
         {
             Some(EvictionReason::OverQuota)
         } else {
@@ -24,11 +24,11 @@ impl Queue {
         }
     }
 
-    /// The jobs to evict now. Only an admission that was written can be taken back;
-    /// one that was only decided is considered again after it was written.
+    /// The jobs to evict now. Only an admission that was written can be revoked; one that was only
+    /// decided is considered again once it is written.
     pub(super) fn evictions(&self, jobs: &HashMap<Uid, Box<Job>>) -> Vec<(Uid, EvictionReason)> {
         let Some(reason) = self.eviction_reason() else { return Vec::new() };
-        let mut staying = self.ledger.used.clone();
+        let mut staying = self.quota_account.used.clone();
         let mut candidates: Vec<(&Job, &Admission)> = Vec::new();
         for job in self.admitted.iter().map(|uid| &jobs[uid]) {
             match (&job.workload.admission, job.admission()) {
@@ -44,7 +44,7 @@ impl Queue {
             let youngest = Reverse((admission.at, workload.waiting_since, workload.uid.clone()));
             (workload.priority, youngest)
         });
-        let quota = &self.ledger.setup.quota;
+        let quota = &self.quota_account.setup.quota;
         let mut evicted = Vec::new();
         for (job, admission) in candidates {
             if reason == EvictionReason::OverQuota {

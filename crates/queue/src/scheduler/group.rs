@@ -1,4 +1,4 @@
-//! Jobs that are in the same queue for the same cause.
+//! Jobs that are in the same queue for the same reason.
 
 use std::collections::HashSet;
 

@@ -46,11 +46,11 @@ impl JobIndex {
 
     /// Adds a job.
     pub(super) fn add(&mut self, job: Job, queues: &Queues) {
-        let Workload { uid, namespace, queue, pods_exist: started, .. } = &job.workload;
+        let Workload { uid, namespace, queue, pods_exist, .. } = &job.workload;
         let known = self.namespaces.entry(namespace.clone()).or_default();
         let group = match job.admission() {
             Some(admission) => {
-                if !started {
+                if !pods_exist {
                     known.starting.add(&admission.resources);
                 }
                 let group = self.admitted.entry(admission.queue.clone());
@@ -71,8 +71,8 @@ impl JobIndex {
         let Some(before) = self.jobs.get_mut(&job.workload.uid) else { return false };
         job.evicted = before.evicted;
         let (known, started) = (&job.workload.namespace, job.workload.pods_exist);
-        let recounts = before.workload.pods_exist != started;
-        if let Some(known) = self.namespaces.get_mut(known).filter(|_| recounts)
+        let counts_differently = before.workload.pods_exist != started;
+        if let Some(known) = self.namespaces.get_mut(known).filter(|_| counts_differently)
             && let Some(admission) = job.admission()
         {
             match started {
@@ -81,7 +81,7 @@ impl JobIndex {
             }
         }
         **before = job;
-        recounts
+        counts_differently
     }
 
     /// Removes a job.

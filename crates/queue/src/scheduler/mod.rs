@@ -55,9 +55,9 @@ impl Default for Scheduler {
 impl Scheduler {
     /// An empty scheduler. Setups in `home`, the operator's namespace,
     /// are found by their name from every namespace that they serve.
-    pub fn new(home: &str) -> Scheduler {
+    pub fn new(operator_namespace: &str) -> Scheduler {
         Scheduler {
-            queues: Queues::new(home),
+            queues: Queues::new(operator_namespace),
             index: JobIndex::default(),
             backing_off: BTreeSet::new(),
         }
@@ -71,7 +71,7 @@ impl Scheduler {
             self.queues.touch(&name);
             return self.reassign(&name);
         };
-        let before = queue.ledger.setup.clone();
+        let before = queue.quota_account.setup.clone();
         if before == setup {
             return;
         }
@@ -79,14 +79,14 @@ impl Scheduler {
         let changes_class =
             (before.strategy == Strategy::Backfill) != (setup.strategy == Strategy::Backfill);
         // The default size may have changed, and with it what a job without a size is missing.
-        queue.classes.values_mut().for_each(|line| line.blocked = None);
+        queue.classes.values_mut().for_each(|class| class.blocked = None);
         let jobs: Vec<Uid> = match changes_class {
             true => queue.order.iter().map(|key| key.uid.clone()).collect(),
             false => Vec::new(),
         };
         jobs.iter().for_each(|uid| self.remove_from_queue(uid));
         if let Some(queue) = self.queues.get_mut(&name) {
-            queue.ledger.setup = setup;
+            queue.quota_account.setup = setup;
         }
         jobs.iter().for_each(|uid| self.add_to_queue(uid));
         self.queues.touch(&name);
@@ -95,10 +95,11 @@ impl Scheduler {
         }
     }
 
-    /// Removes a setup. Its waiting jobs look for another queue; admitted jobs keep their quota.
+    /// Removes a setup. Its waiting jobs move to another queue, if there is one for them; admitted
+    /// jobs keep their quota.
     pub fn remove_setup(&mut self, name: &SetupName) {
         if self.queues.remove(name).is_some() {
-            self.queues.note_successors(name);
+            self.queues.mark_successors_changed(name);
             self.reassign(name);
         }
     }
@@ -169,13 +170,13 @@ impl Scheduler {
         }
     }
 
-    /// Decides, for the queues in which something has changed.
+    /// Makes the decisions for the queues in which something has changed.
     pub fn cycle(&mut self, now: Millis) -> Cycle {
         let mut cycle = Cycle::default();
         self.end_back_offs(now);
         for name in self.queues.take_dirty() {
             let Some(queue) = self.queues.get(&name) else { continue };
-            let active = self.queues.inactive(&queue.ledger.setup).is_none();
+            let active = self.queues.inactive(&queue.quota_account.setup).is_none();
             for (uid, reason) in queue.evictions(&self.index.jobs) {
                 if let Some(job) = self.index.jobs.get_mut(&uid) {
                     job.evicted = true;
@@ -184,14 +185,14 @@ impl Scheduler {
             }
             let Some(queue) = self.queues.get_mut(&name).filter(|_| active) else { continue };
             let JobIndex { jobs, namespaces, .. } = &mut self.index;
-            let (given, looked) = queue.admit(&mut CycleContext { jobs, namespaces, now });
-            cycle.considered += looked;
-            if !given.is_empty() {
-                self.queues.note_change(&name);
+            let (grants, considered) = queue.admit(&mut CycleContext { jobs, namespaces, now });
+            cycle.considered += considered;
+            if !grants.is_empty() {
+                self.queues.mark_changed(&name);
             }
             cycle
                 .admit
-                .extend(given.into_iter().filter_map(|given| self.assume(&name, given, now)));
+                .extend(grants.into_iter().filter_map(|given| self.assume(&name, given, now)));
         }
         cycle.wake_at = self.backing_off.first().map(|(at, _)| *at);
         cycle
@@ -212,13 +213,14 @@ impl Scheduler {
         let key = SortKey::of(&job.workload);
         let reason = if let Some(suspended) = suspended {
             suspended
-        } else if let Some(inactive) = self.queues.inactive(&queue.ledger.setup) {
+        } else if let Some(inactive) = self.queues.inactive(&queue.quota_account.setup) {
             WaitReason::QueueInactive(inactive)
         } else if let Some(until) = job.workload.not_before.filter(|until| *until > now) {
             WaitReason::BackingOff { until }
         } else {
             let shape = self.index.shape(job, queue.considers_runtime());
-            let offer = queue.ledger.admissible_size(&shape, &key, &self.index.namespaces, now);
+            let offer =
+                queue.quota_account.admissible_size(&shape, &key, &self.index.namespaces, now);
             offer.err().unwrap_or(WaitReason::Pending)
         };
         Some(WaitStatus { queue: Some(name.clone()), position: queue.order.position(&key), reason })
@@ -240,10 +242,10 @@ impl Scheduler {
     pub fn usage(&self, queue: &SetupName) -> Option<Usage> {
         let known = self.queues.get(queue)?;
         Some(Usage {
-            used: known.ledger.used.resources(),
+            used: known.quota_account.used.resources(),
             pending: known.order.len(),
             admitted: known.admitted.len(),
-            inactive: self.queues.inactive(&known.ledger.setup),
+            inactive: self.queues.inactive(&known.quota_account.setup),
             successor: self.successor(queue),
             is_needed: self.is_needed(queue),
         })
@@ -277,7 +279,7 @@ impl Scheduler {
 
     /// The quota of a setup that is free; a resource without a limit is missing.
     pub fn free(&self, queue: &SetupName) -> Option<Resources> {
-        let ledger = &self.queues.get(queue)?.ledger;
+        let ledger = &self.queues.get(queue)?.quota_account;
         let free = ledger.setup.quota.iter().map(|(resource, limit)| {
             (resource.clone(), limit.saturating_sub(ledger.used.amount(resource)).max(0))
         });
@@ -292,11 +294,11 @@ impl Scheduler {
             self.touch_namespace(&namespace);
             self.index.forget_if_empty(&namespace);
         }
-        // An admission can be taken back only once it is written.
+        // An admission can be revoked only once it is written.
         if let Some((_, name)) = self.index.locate(&uid)
             && self.queues.get(name).is_some_and(|queue| queue.eviction_reason().is_some())
         {
-            self.queues.wake(name);
+            self.queues.mark_dirty(name);
         }
     }
 
@@ -307,7 +309,7 @@ impl Scheduler {
         let Workload { kind, namespace, name, .. } = self.index.admit(&uid, &admission)?;
         let (kind, namespace, name) = (*kind, namespace.clone(), name.clone());
         if let Some(job) = self.index.jobs.get(&uid) {
-            self.queues.note_links(job);
+            self.queues.mark_links_changed(job);
         }
         Some(NewAdmission { uid, kind, namespace, name, admission })
     }
@@ -329,9 +331,9 @@ impl Scheduler {
     fn add_job(&mut self, mut job: Job) {
         let uid = job.workload.uid.clone();
         // The time is not known here: the next cycle checks whether the back-off has ended.
-        let rest = job.workload.not_before.filter(|_| job.admission().is_none());
-        job.is_backing_off = rest.is_some();
-        self.backing_off.extend(rest.map(|until| (until, uid.clone())));
+        let not_before = job.workload.not_before.filter(|_| job.admission().is_none());
+        job.is_backing_off = not_before.is_some();
+        self.backing_off.extend(not_before.map(|until| (until, uid.clone())));
         self.index.add(job, &self.queues);
         self.add_to_queue(&uid);
     }
@@ -346,7 +348,7 @@ impl Scheduler {
         if job.admission().is_some() && !job.workload.pods_exist {
             self.touch_namespace(&job.workload.namespace);
         }
-        self.queues.note_links(&job);
+        self.queues.mark_links_changed(&job);
         Some(job)
     }
 
@@ -355,7 +357,7 @@ impl Scheduler {
         let Some((job, name)) = self.index.locate(uid) else { return };
         let Some(queue) = self.queues.get_mut(name) else { return };
         if let Some(admission) = job.admission() {
-            queue.ledger.used.add(&admission.resources);
+            queue.quota_account.used.add(&admission.resources);
             queue.admitted.insert(uid.clone());
         } else if !job.workload.suspended {
             let shape =
@@ -370,7 +372,7 @@ impl Scheduler {
         let Some((job, name)) = self.index.locate(uid) else { return };
         let Some(queue) = self.queues.get_mut(name) else { return };
         if let Some(admission) = job.admission() {
-            queue.ledger.used.subtract(&admission.resources);
+            queue.quota_account.used.subtract(&admission.resources);
             queue.admitted.remove(uid);
         } else {
             queue.remove(
@@ -386,15 +388,15 @@ impl Scheduler {
         let known = self.index.namespaces.get(namespace).filter(|known| known.is_limited());
         let groups = known.into_iter().flat_map(|known| known.waiting.values());
         for name in groups.filter_map(|group| group.queue.as_ref().ok()) {
-            self.queues.wake(name);
+            self.queues.mark_dirty(name);
         }
     }
 }
 
 /// The fields that decide which jobs belong to a setup.
 fn placement(setup: &Setup) -> impl PartialEq + '_ {
-    let Setup { created, serves, replaces, terminating, problem: mistake, .. } = setup;
-    (created, serves, replaces, terminating, mistake.is_some())
+    let Setup { created, serves, replaces, terminating, problem, .. } = setup;
+    (created, serves, replaces, terminating, problem.is_some())
 }
 
 #[cfg(test)]
@@ -412,8 +414,8 @@ mod tests {
         assert_eq!(scheduler.explain(&"one".into(), 2), None);
         scheduler.undo(&"one".into());
         assert_eq!(admitted(&mut scheduler, 3), ["one"]);
-        // It was written after all, although its writer got another answer, and with a time
-        // in whole seconds.
+        // It was written after all, although its writer got an error, and its time is in whole
+        // seconds now.
         scheduler.put(with_quota(job("a/one", 2), "a/queue", 0));
         assert_eq!(scheduler.cycle(3).considered, 0, "nothing has changed in the queue");
         scheduler.undo(&"one".into());

@@ -86,7 +86,7 @@ mod tests {
         scheduler.put_namespace_quota("a", left(3));
         assert_eq!(admitted(&mut scheduler, 1), ["one"]);
         assert_eq!(admitted(&mut scheduler, 2), [""; 0]);
-        // Its pods exist, and the quota leaves as much for others.
+        // Its pods exist now, and the ResourceQuota itself counts them.
         let one = with_quota(job("a/one", 2), "operator/queue", 1);
         scheduler.put(Workload { pods_exist: true, ..one });
         scheduler.put_namespace_quota("a", left(1));

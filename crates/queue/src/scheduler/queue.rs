@@ -7,19 +7,19 @@ use std::sync::Arc;
 use super::backfill;
 use super::job::Job;
 use super::namespace::Namespace;
-use super::quota_ledger::{OvertakePolicy, QuotaLedger, Reservation};
+use super::quota_ledger::{OvertakePolicy, QuotaAccount, Reservation};
 use crate::job_class::{JobClass, Shape, Shortfall};
 use crate::order::{SortKey, SortedKeys};
 use crate::{Millis, Resources, Setup, Strategy, Uid, WaitReason};
 
-/// The number of jobs out of patience for which quota is reserved at once: every job behind
-/// them is checked against each. When one of them starts, the next gets a reservation.
+/// The maximum number of jobs out of patience for which quota is reserved at the same time: every
+/// job behind them is checked against each. When one of them starts, the next gets a reservation.
 const MAX_RESERVATIONS: usize = 16;
 
 /// A queue.
 #[derive(Debug)]
 pub(super) struct Queue {
-    pub(super) ledger: QuotaLedger,
+    pub(super) quota_account: QuotaAccount,
     /// All jobs that wait, including those that back off.
     pub(super) order: SortedKeys,
     /// Jobs that can be admitted, by their shape.
@@ -51,7 +51,7 @@ pub(super) struct CycleContext<'a> {
 impl Queue {
     pub(super) fn new(setup: Setup) -> Queue {
         Queue {
-            ledger: QuotaLedger::new(setup),
+            quota_account: QuotaAccount::new(setup),
             order: SortedKeys::default(),
             classes: BTreeMap::new(),
             admitted: HashSet::new(),
@@ -62,7 +62,7 @@ impl Queue {
 
     /// Whether the order of this queue depends on the run times of jobs.
     pub(super) fn considers_runtime(&self) -> bool {
-        self.ledger.setup.strategy == Strategy::Backfill
+        self.quota_account.setup.strategy == Strategy::Backfill
     }
 
     /// Adds a waiting job to the order, and to its class unless it backs off.
@@ -76,9 +76,9 @@ impl Queue {
     /// Removes a waiting job from the order and from its class.
     pub(super) fn remove(&mut self, key: &SortKey, shape: &Shape) {
         self.order.remove(key);
-        if let Some(line) = self.classes.get_mut(shape) {
-            line.jobs.remove(key);
-            if line.jobs.is_empty() {
+        if let Some(class) = self.classes.get_mut(shape) {
+            class.jobs.remove(key);
+            if class.jobs.is_empty() {
                 self.classes.remove(shape);
             }
         }
@@ -86,38 +86,38 @@ impl Queue {
 
     /// Admits jobs in order, and returns the admissions and the number of jobs considered. If
     /// the first job of a class does not fit, the class is done: no other job of it fits.
-    pub(super) fn admit(&mut self, around: &mut CycleContext) -> (Vec<Grant>, usize) {
-        let Queue { ledger, order, classes: lines, admitted, .. } = self;
-        let now = around.now;
+    pub(super) fn admit(&mut self, context: &mut CycleContext) -> (Vec<Grant>, usize) {
+        let Queue { quota_account: ledger, order, classes, admitted, .. } = self;
+        let now = context.now;
         ledger.reservations.clear();
         let mut lines: Vec<(&Shape, &mut JobClass)> =
-            lines.iter_mut().filter(|(_, line)| !is_still_blocked(ledger, line, now)).collect();
+            classes.iter_mut().filter(|(_, line)| !is_still_blocked(ledger, line, now)).collect();
         let mut heads: BinaryHeap<Reverse<(SortKey, usize)>> = lines
             .iter()
             .enumerate()
             .filter_map(|(number, (_, line))| Some(Reverse((line.jobs.first()?.clone(), number))))
             .collect();
-        let (mut given, mut looked) = (Vec::new(), 0);
+        let (mut grants, mut considered) = (Vec::new(), 0);
         while let Some(Reverse((key, number))) = heads.pop() {
             let (shape, line) = &mut lines[number];
             // What was free when the cycle began may have been granted since.
             if is_still_blocked(ledger, line, now) {
                 continue;
             }
-            looked += 1;
-            match ledger.admissible_size(shape, &key, around.namespaces, now) {
+            considered += 1;
+            match ledger.admissible_size(shape, &key, context.namespaces, now) {
                 Ok(size) => {
-                    let job = &around.jobs[&key.uid].workload;
+                    let job = &context.jobs[&key.uid].workload;
                     let resources = shape.need(size);
                     ledger.charge(shape, &resources, now);
-                    if let Some(namespace) = around.namespaces.get_mut(&job.namespace) {
+                    if let Some(namespace) = context.namespaces.get_mut(&job.namespace) {
                         namespace.starting.add(&resources);
                     }
                     line.blocked = None;
                     line.jobs.remove(&key);
                     order.remove(&key);
                     admitted.insert(key.uid.clone());
-                    given.push(Grant {
+                    grants.push(Grant {
                         uid: key.uid,
                         size,
                         resources,
@@ -129,12 +129,12 @@ impl Queue {
                     let free = free(ledger, &resource).unwrap_or_default();
                     let needed = free.saturating_add(missing);
                     line.blocked = Some(Shortfall { resource, needed, free });
-                    let Some(lets_pass) = reserve(ledger, shape, &key, admitted, &given, around)
+                    let Some(policy) = reserve(ledger, shape, &key, admitted, &grants, context)
                     else {
                         continue;
                     };
-                    let name = around.jobs[&key.uid].workload.name.clone();
-                    ledger.reservations.push(Reservation { key, name, overtake_policy: lets_pass });
+                    let name = context.jobs[&key.uid].workload.name.clone();
+                    ledger.reservations.push(Reservation { key, name, overtake_policy: policy });
                     if ledger.setup.strategy == Strategy::Strict {
                         break;
                     }
@@ -142,28 +142,28 @@ impl Queue {
                 Err(_) => {}
             }
         }
-        if !given.is_empty() {
+        if !grants.is_empty() {
             self.classes.retain(|_, line| !line.jobs.is_empty());
         }
-        (given, looked)
+        (grants, considered)
     }
 }
 
 /// The amount of a resource that is free, if it is limited.
-fn free(ledger: &QuotaLedger, resource: &crate::Resource) -> Option<i64> {
+fn free(ledger: &QuotaAccount, resource: &crate::Resource) -> Option<i64> {
     let limit = ledger.setup.quota.get(resource)?;
     Some(limit.saturating_sub(ledger.used.amount(resource)))
 }
 
 /// Whether a class need not be considered: what its first job was missing is still missing,
 /// and it does not need a reservation.
-fn is_still_blocked(ledger: &QuotaLedger, line: &JobClass, now: Millis) -> bool {
-    let still_missing = line.blocked.as_ref().is_some_and(|missing| {
+fn is_still_blocked(ledger: &QuotaAccount, class: &JobClass, now: Millis) -> bool {
+    let still_missing = class.blocked.as_ref().is_some_and(|missing| {
         free(ledger, &missing.resource).is_some_and(|free| free < missing.needed)
     });
     still_missing
         && ledger.setup.strategy == Strategy::BestEffort
-        && line.jobs.first().is_none_or(|head| !has_lost_patience(&ledger.setup, head, now))
+        && class.jobs.first().is_none_or(|head| !has_lost_patience(&ledger.setup, head, now))
 }
 
 /// Whether a job has waited so long that others may not overtake it any more. The time counts
@@ -174,7 +174,7 @@ fn has_lost_patience(setup: &Setup, key: &SortKey, now: Millis) -> bool {
 
 /// The reservation for a job that does not fit, if it gets one.
 fn reserve(
-    ledger: &QuotaLedger,
+    ledger: &QuotaAccount,
     shape: &Shape,
     key: &SortKey,
     admitted: &HashSet<Uid>,
@@ -189,10 +189,12 @@ fn reserve(
             if has_lost_patience(setup, key, around.now)
                 && ledger.reservations.len() < MAX_RESERVATIONS =>
         {
-            // Beside all earlier reservations.
-            let taken = ledger.reservations.last().and_then(|kept| match &kept.overtake_policy {
-                OvertakePolicy::IfFits { taken, .. } => Some(taken),
-                OvertakePolicy::Never => None,
+            // In addition to all earlier reservations.
+            let taken = ledger.reservations.last().and_then(|reservation| {
+                match &reservation.overtake_policy {
+                    OvertakePolicy::IfFits { taken, .. } => Some(taken),
+                    OvertakePolicy::Never => None,
+                }
             });
             let mut taken = taken.unwrap_or(&ledger.used).clone();
             taken.add(&shape.need(least));
@@ -334,8 +336,7 @@ mod tests {
 
     #[test]
     fn q24_a_stream_of_small_jobs_cannot_starve_a_large_one() {
-        // It arrived at 3 s, and the last job to overtake it came a second before its patience
-        // ended.
+        // It arrived at 3 s. The last job to overtake it came a second before its patience ended.
         assert_eq!(large_job_in_a_stream(Millis::MAX), None, "otherwise the test proves nothing");
         assert_eq!(large_job_in_a_stream(300_000), Some(304_000));
     }
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn q27_a_finished_job_makes_only_classes_considered_that_could_fit() {
+    fn q27_when_a_job_finishes_only_classes_that_could_fit_are_considered() {
         let mut scheduler = scheduler([setup_of("a/queue", 100)], []);
         scheduler.put(with_quota(job("a/most", 96), "a/queue", 0));
         scheduler.put(with_quota(job("a/few", 4), "a/queue", 0));

@@ -16,17 +16,16 @@ pub(super) struct Queues {
     all: HashMap<SetupName, Queue>,
     /// The same names in order, to find those of a namespace.
     names: BTreeSet<SetupName>,
-    /// Queues in which something has changed. A flag in the queue keeps each from being listed
-    /// twice.
+    /// Queues in which something has changed. A flag in the queue ensures that each is listed once.
     dirty: Vec<SetupName>,
     /// Queues whose usage may have changed, likewise.
     changed: Vec<SetupName>,
 }
 
 impl Queues {
-    pub(super) fn new(home: &str) -> Queues {
+    pub(super) fn new(operator_namespace: &str) -> Queues {
         Queues {
-            operator_namespace: home.into(),
+            operator_namespace: operator_namespace.into(),
             succession: Succession::default(),
             all: HashMap::new(),
             names: BTreeSet::new(),
@@ -44,7 +43,7 @@ impl Queues {
     }
 
     pub(super) fn insert(&mut self, queue: Queue) {
-        let name = queue.ledger.setup.name.clone();
+        let name = queue.quota_account.setup.name.clone();
         self.names.insert(name.clone());
         self.all.insert(name, queue);
     }
@@ -56,7 +55,7 @@ impl Queues {
 
     /// All setups, in no order.
     pub(super) fn setups(&self) -> impl Iterator<Item = &Setup> {
-        self.all.values().map(|queue| &queue.ledger.setup)
+        self.all.values().map(|queue| &queue.quota_account.setup)
     }
 
     /// The setups of a namespace, in order.
@@ -65,13 +64,13 @@ impl Queues {
         self.names
             .range(first..)
             .take_while(move |name| name.namespace == *namespace)
-            .map(|name| &self.all[name].ledger.setup)
+            .map(|name| &self.all[name].quota_account.setup)
     }
 
     /// Marks a queue for the next cycle, and its usage as changed.
     pub(super) fn touch(&mut self, name: &SetupName) {
-        self.wake(name);
-        self.note_change(name);
+        self.mark_dirty(name);
+        self.mark_changed(name);
     }
 
     /// Marks all queues for the next cycle, and their usage as changed.
@@ -82,7 +81,7 @@ impl Queues {
     }
 
     /// Marks a queue for the next cycle.
-    pub(super) fn wake(&mut self, name: &SetupName) {
+    pub(super) fn mark_dirty(&mut self, name: &SetupName) {
         if let Some(queue) = self.all.get_mut(name)
             && !std::mem::replace(&mut queue.dirty, true)
         {
@@ -91,7 +90,7 @@ impl Queues {
     }
 
     /// Marks the usage of a queue as changed.
-    pub(super) fn note_change(&mut self, name: &SetupName) {
+    pub(super) fn mark_changed(&mut self, name: &SetupName) {
         if let Some(queue) = self.all.get_mut(name)
             && !std::mem::replace(&mut queue.changed, true)
         {

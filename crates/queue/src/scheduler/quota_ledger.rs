@@ -11,11 +11,11 @@ use crate::{Millis, Resources, Setup, WaitReason};
 
 /// The quota of a setup and its usage.
 #[derive(Debug)]
-pub(super) struct QuotaLedger {
+pub(super) struct QuotaAccount {
     pub(super) setup: Setup,
     /// What admitted jobs use.
     pub(super) used: ResourceSum,
-    /// Reservations since the last cycle, in the order of their jobs.
+    /// Reservations that the last cycle made, in the order of their jobs.
     pub(super) reservations: Vec<Reservation>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Reservation {
 #[derive(Debug)]
 pub(super) enum OvertakePolicy {
     Never,
-    /// Those that fit beside what is `taken`, reserved quota included, or finish by then.
+    /// Those that fit beside what is `taken`, which includes reserved quota, or finish in time.
     IfFits {
         taken: ResourceSum,
         finish_by: Option<Millis>,
@@ -40,23 +40,23 @@ pub(super) enum OvertakePolicy {
 
 impl OvertakePolicy {
     /// Whether a job of this shape finishes before the reserved quota is needed.
-    fn finishes_in_time(ends_by: Option<Millis>, shape: &Shape, now: Millis) -> bool {
-        match (ends_by, shape.max_runtime) {
+    fn finishes_in_time(finish_by: Option<Millis>, shape: &Shape, now: Millis) -> bool {
+        match (finish_by, shape.max_runtime) {
             (Some(ends_by), Some(runtime)) => now.saturating_add(runtime) <= ends_by,
             _ => false,
         }
     }
 }
 
-impl QuotaLedger {
-    pub(super) fn new(setup: Setup) -> QuotaLedger {
-        QuotaLedger { setup, used: ResourceSum::default(), reservations: Vec::new() }
+impl QuotaAccount {
+    pub(super) fn new(setup: Setup) -> QuotaAccount {
+        QuotaAccount { setup, used: ResourceSum::default(), reservations: Vec::new() }
     }
 
     /// The size at which a job of this shape can be admitted at this position of the order.
     ///
-    /// Obstacles that more quota of this queue cannot remove are reported first: such a job
-    /// blocks no other.
+    /// Obstacles that free quota of this queue cannot remove are reported first: a job with such an
+    /// obstacle blocks no other.
     ///
     /// # Errors
     /// Why it cannot be admitted.
@@ -67,7 +67,7 @@ impl QuotaLedger {
         namespaces: &HashMap<Arc<str>, Namespace>,
         now: Millis,
     ) -> Result<u32, WaitReason> {
-        let QuotaLedger { setup, used, reservations: kept } = self;
+        let QuotaAccount { setup, used, reservations } = self;
         let (least, mut most) = shape.sizes(setup);
         if let Some(max_size) = setup.max_size {
             if least > max_size {
@@ -89,11 +89,11 @@ impl QuotaLedger {
         most = shape.largest_fit(&setup.quota, used, (least, most)).map_err(|missing| {
             WaitReason::WaitingForQuota { missing: missing.amount(), resource: missing.resource }
         })?;
-        for Reservation { name, overtake_policy: lets_pass, .. } in
-            kept.iter().take_while(|kept| kept.key < *key)
+        for Reservation { name, overtake_policy, .. } in
+            reservations.iter().take_while(|kept| kept.key < *key)
         {
             let behind = || WaitReason::BehindOthers { job: name.clone() };
-            match lets_pass {
+            match overtake_policy {
                 OvertakePolicy::Never => return Err(behind()),
                 OvertakePolicy::IfFits { finish_by: ends_by, .. }
                     if OvertakePolicy::finishes_in_time(*ends_by, shape, now) => {}

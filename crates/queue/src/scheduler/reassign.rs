@@ -19,15 +19,15 @@ impl Scheduler {
     /// affects which jobs it serves.
     pub(super) fn reassign(&mut self, name: &SetupName) {
         let succession = self.succession();
-        let inherits = succession != self.queues.succession;
+        let succession_changed = succession != self.queues.succession;
         self.queues.succession = succession;
-        if inherits {
+        if succession_changed {
             // The succession also determines which setups are active.
             self.queues.touch_all();
         }
         // A setup outside of the operator's namespace affects only its own namespace, unless
         // it is part of a succession.
-        let concerns_all = inherits
+        let concerns_all = succession_changed
             || name.namespace == self.queues.operator_namespace
             || !self.queues.succession.is_empty();
         let concerned: Vec<GroupKey> = match concerns_all {
@@ -57,17 +57,17 @@ impl Scheduler {
     }
 
     /// Moves the jobs of a group to their current queue.
-    fn move_group(&mut self, which: &GroupKey) {
-        let queue: Result<SetupName, WaitReason> = match which {
-            GroupKey::Waiting(namespace, asked) => self.queues.resolve(namespace, asked),
-            GroupKey::Admitted(given) => self.queues.current(given),
+    fn move_group(&mut self, key: &GroupKey) {
+        let queue: Result<SetupName, WaitReason> = match key {
+            GroupKey::Waiting(namespace, name) => self.queues.resolve(namespace, name),
+            GroupKey::Admitted(setup) => self.queues.current(setup),
         };
-        let Some(group) = self.group_mut(which).filter(|group| group.queue != queue) else {
+        let Some(group) = self.group_mut(key).filter(|group| group.queue != queue) else {
             return;
         };
         let jobs: Vec<Uid> = group.jobs.iter().cloned().collect();
         jobs.iter().for_each(|uid| self.remove_from_queue(uid));
-        if let Some(group) = self.group_mut(which) {
+        if let Some(group) = self.group_mut(key) {
             group.queue = queue;
         }
         jobs.iter().for_each(|uid| self.add_to_queue(uid));

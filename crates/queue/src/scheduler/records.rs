@@ -1,8 +1,8 @@
 //! Admission records and the setups that they name.
 //!
-//! A record names the setup that granted the quota. When another setup replaces that one,
-//! the quota counts there, but only as long as `replaces` says so. So that quota in
-//! use is always counted:
+//! A record names the setup that granted the quota. When another setup replaces that one, the
+//! quota counts there, but only as long as `replaces` says so. Two rules ensure that quota in use
+//! is always counted:
 //!
 //! 1. every record is rewritten to name the setup in whose queue it counts
 //!    ([`Scheduler::outdated_records`]), and then does not depend on `replaces`;
@@ -36,7 +36,7 @@ impl Scheduler {
         if self.index.admitted.contains_key(setup) {
             return true;
         }
-        // Nothing gets to another setup through the last of a chain, and it can be found itself.
+        // The last setup of a chain does not lead to another one.
         if queues.succession.current(setup) == setup {
             return false;
         }
@@ -52,7 +52,7 @@ impl Scheduler {
 
 impl Queues {
     /// Marks the setups that may no longer be needed because a job leaves its group.
-    pub(super) fn note_links(&mut self, job: &Job) {
+    pub(super) fn mark_links_changed(&mut self, job: &Job) {
         if self.succession.is_empty() {
             return;
         }
@@ -62,13 +62,13 @@ impl Queues {
             links.push(admission.queue.clone());
             links.extend(self.succession.successors_of(&admission.queue).cloned());
         }
-        links.iter().for_each(|link| self.note_change(link));
+        links.iter().for_each(|link| self.mark_changed(link));
     }
 
     /// Marks the setups that may no longer be needed because one that they replace was deleted.
-    pub(super) fn note_successors(&mut self, setup: &SetupName) {
+    pub(super) fn mark_successors_changed(&mut self, setup: &SetupName) {
         let successors: Vec<SetupName> = self.succession.successors_of(setup).cloned().collect();
-        successors.iter().for_each(|link| self.note_change(link));
+        successors.iter().for_each(|link| self.mark_changed(link));
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(scheduler.usage(&named("a/c")).unwrap().admitted, 1);
         assert!(is_needed(&scheduler, "a/b"));
         rewrite(&mut scheduler);
-        assert!(is_needed(&scheduler, "a/b"), "a job waits by way of it");
+        assert!(is_needed(&scheduler, "a/b"), "a waiting job reaches its queue through it");
         scheduler.take_changed();
         scheduler.remove(&"waits".into());
         assert!(scheduler.take_changed().contains(&named("a/b")), "it can be deleted now");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_rewritten_only_once_it_is_written() {
+    fn a_record_is_rewritten_only_after_it_was_written() {
         let mut scheduler = scheduler([setup_of("a/old", 2)], [job("a/job", 2)]);
         let admission = scheduler.cycle(1).admit[0].admission.clone();
         scheduler.put_setup(replacing("a/new", &["a/old"]));

@@ -15,14 +15,14 @@ impl Queues {
     pub(super) fn resolve(
         &self,
         namespace: &Arc<str>,
-        asked: &QueueName,
+        queue: &QueueName,
     ) -> Result<SetupName, WaitReason> {
-        match asked {
+        match queue {
             QueueName::Unspecified => self.resolve_default(namespace),
             QueueName::Named(name) => {
-                let meant = self.candidates(namespace, asked);
+                let candidates = self.candidates(namespace, queue);
                 let mut found =
-                    meant.iter().filter_map(|setup| self.resolve_exact(namespace, setup));
+                    candidates.iter().filter_map(|setup| self.resolve_exact(namespace, setup));
                 found.next().unwrap_or_else(|| Err(WaitReason::UnknownQueue(name.clone())))
             }
             QueueName::Qualified(setup) => {
@@ -39,7 +39,7 @@ impl Queues {
         }
     }
 
-    /// The queue in which quota counts that was granted by a setup.
+    /// The queue in which the quota that a setup granted counts.
     ///
     /// # Errors
     /// If that queue does not exist any more.
@@ -75,10 +75,10 @@ impl Queues {
         if *current != setup.name {
             let message = format!("it was replaced by FluxSetup \"{current}\"");
             inactive(InactiveReason::Replaced, message)
-        } else if let Some(mistake) = &setup.problem {
-            Some(mistake.clone())
-        } else if let Some(contradiction) = self.succession.conflict(&setup.name) {
-            inactive(InactiveReason::Conflict, contradiction.to_string())
+        } else if let Some(problem) = &setup.problem {
+            Some(problem.clone())
+        } else if let Some(conflict) = self.succession.conflict(&setup.name) {
+            inactive(InactiveReason::Conflict, conflict.to_string())
         } else if setup.terminating {
             inactive(InactiveReason::Terminating, "FluxSetup is being deleted".to_owned())
         } else if setup.stop != Stop::No {
@@ -96,7 +96,7 @@ impl Queues {
         setup: &SetupName,
     ) -> Option<Result<SetupName, WaitReason>> {
         let current = self.succession.current(setup);
-        let found = &self.get(current)?.ledger.setup;
+        let found = &self.get(current)?.quota_account.setup;
         if self.serves(found, namespace) {
             Some(Ok(current.clone()))
         } else if current.namespace == self.operator_namespace {

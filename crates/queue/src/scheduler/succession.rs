@@ -11,8 +11,8 @@
 //! setup replaces what it names: nothing is moved or deleted until a user has resolved it.
 //!
 //! Rule 3 can be violated and recover without a user, for example while a restarted operator
-//! does not know the nodes. Meanwhile the setup does not replace another one that exists. It
-//! keeps names that no setup has any more: what runs under such a name counts nowhere else.
+//! does not know the nodes. Meanwhile the setup does not replace another one that exists. It still
+//! replaces names that no setup has any more: what runs under such a name counts nowhere else.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -66,7 +66,7 @@ impl Succession {
     /// `exists` returns whether there is a setup of a name.
     pub(super) fn of(mut replacing: Vec<&Setup>, exists: impl Fn(&SetupName) -> bool) -> Self {
         replacing.sort_by_key(|setup| (setup.created, &setup.name));
-        let circles = find_cycles(&replacing);
+        let cycles = find_cycles(&replacing);
         let mut oldest: HashMap<&SetupName, &SetupName> = HashMap::new();
         for (setup, replaced) in replacing.iter().flat_map(|setup| named_by(setup)) {
             oldest.entry(replaced).or_insert(&setup.name);
@@ -78,7 +78,7 @@ impl Succession {
                 let mut older = setup.replaces.iter().map(|replaced| (replaced, oldest[replaced]));
                 older.find(|(_, older)| *older != name)
             };
-            let contradiction = match (circles.get(name), claimed()) {
+            let conflict = match (cycles.get(name), claimed()) {
                 (Some(by), _) if *by == name => Some(ReplaceConflict::Itself),
                 (Some(by), _) => Some(ReplaceConflict::Circular((*by).clone())),
                 (None, Some((replaced, older))) => Some(ReplaceConflict::Claimed {
@@ -87,7 +87,7 @@ impl Succession {
                 }),
                 (None, None) => None,
             };
-            if let Some(contradiction) = contradiction {
+            if let Some(contradiction) = conflict {
                 all.conflicts.insert(name.clone(), contradiction);
                 continue;
             }
@@ -102,8 +102,7 @@ impl Succession {
         all
     }
 
-    /// The setup that has replaced this one: the last in the chain of its successors, or
-    /// itself.
+    /// The setup that has replaced this one, the last in the chain of its successors; or itself.
     pub(super) fn current<'a>(&'a self, name: &'a SetupName) -> &'a SetupName {
         self.successors_of(name).last().unwrap_or(name)
     }
@@ -141,40 +140,40 @@ fn named_by(setup: &Setup) -> impl Iterator<Item = (&Setup, &SetupName)> {
     setup.replaces.iter().map(move |replaced| (setup, replaced))
 }
 
-/// The setups whose `replaces` is circular, each with the first setup that it names on
-/// that way.
+/// The setups whose `replaces` is circular, each with the first setup in its `replaces` that is
+/// part of a cycle or leads into one.
 ///
 /// A setup that names none of those that may be part of a cycle is not part of one, and does
 /// not lead into one. It is removed, then those that name only removed ones, and so on (Kahn's
 /// algorithm). The number of steps is the number of names, however long the chains are.
 fn find_cycles<'a>(replacing: &[&'a Setup]) -> HashMap<&'a SetupName, &'a SetupName> {
     // The number of setups that each one names and that may be part of a cycle.
-    let mut open: HashMap<&SetupName, usize> =
+    let mut unresolved: HashMap<&SetupName, usize> =
         replacing.iter().map(|setup| (&setup.name, 0)).collect();
     let mut named: HashMap<&SetupName, Vec<&SetupName>> = HashMap::new();
     for (setup, replaced) in replacing.iter().flat_map(|setup| named_by(setup)) {
-        if open.contains_key(replaced) {
-            *open.entry(&setup.name).or_default() += 1;
+        if unresolved.contains_key(replaced) {
+            *unresolved.entry(&setup.name).or_default() += 1;
             named.entry(replaced).or_default().push(&setup.name);
         }
     }
-    let mut sound: Vec<&SetupName> =
-        open.iter().filter(|(_, names)| **names == 0).map(|(name, _)| *name).collect();
-    while let Some(name) = sound.pop() {
-        open.remove(name);
+    let mut removable: Vec<&SetupName> =
+        unresolved.iter().filter(|(_, names)| **names == 0).map(|(name, _)| *name).collect();
+    while let Some(name) = removable.pop() {
+        unresolved.remove(name);
         for by in named.remove(name).unwrap_or_default() {
-            if let Some(names) = open.get_mut(by) {
+            if let Some(names) = unresolved.get_mut(by) {
                 *names -= 1;
                 if *names == 0 {
-                    sound.push(by);
+                    removable.push(by);
                 }
             }
         }
     }
     let leads = |setup: &&'a Setup| {
         let mut replaced = setup.replaces.iter();
-        let by = replaced.find(|replaced| open.contains_key(replaced))?;
-        open.contains_key(&setup.name).then_some((&setup.name, by))
+        let by = replaced.find(|replaced| unresolved.contains_key(replaced))?;
+        unresolved.contains_key(&setup.name).then_some((&setup.name, by))
     };
     replacing.iter().filter_map(leads).collect()
 }

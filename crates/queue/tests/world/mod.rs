@@ -14,7 +14,7 @@ use flux_operator_queue::{
 };
 
 /// The operator's namespace.
-pub const HOME: &str = "operator";
+pub const OPERATOR_NAMESPACE: &str = "operator";
 
 /// The stored objects, and the scheduler.
 pub struct World {
@@ -51,7 +51,7 @@ impl World {
             decided: BTreeMap::new(),
             evicted: BTreeSet::new(),
             forced: false,
-            scheduler: Scheduler::new(HOME),
+            scheduler: Scheduler::new(OPERATOR_NAMESPACE),
         }
     }
 
@@ -78,7 +78,7 @@ impl World {
 
     /// Runs a cycle, and checks its decisions.
     pub fn cycle(&mut self) -> Cycle {
-        let expected = reference::admitted(self);
+        let expected = reference::before_cycle(self);
         let cycle = self.scheduler.cycle(self.now);
         for admit in &cycle.admit {
             self.check_admission(admit);
@@ -142,9 +142,9 @@ impl World {
         let mut all: Vec<(usize, StoredObject)> =
             order.iter().copied().cycle().zip(jobs.chain(setups).chain(quotas)).collect();
         all.sort_by_key(|(place, _)| *place);
-        let mut scheduler = Scheduler::new(HOME);
-        for (_, tell) in all {
-            match tell {
+        let mut scheduler = Scheduler::new(OPERATOR_NAMESPACE);
+        for (_, object) in all {
+            match object {
                 StoredObject::Job(job) => scheduler.put(job),
                 StoredObject::Setup(setup) => scheduler.put_setup(setup),
                 StoredObject::Quota(name) => {
@@ -167,10 +167,10 @@ impl World {
     /// What a ResourceQuota leaves: it counts pods that exist.
     pub fn remaining_quota(&self, namespace: &str) -> NamespaceQuota {
         let left = self.quotas.get(namespace).map(|quota| {
-            let there =
+            let has_pods =
                 |job: &&Workload| job.pods_exist && !job.finished && *job.namespace == *namespace;
             let taken =
-                sum(self.jobs.values().filter(there).filter_map(|job| job.admission.as_ref()));
+                sum(self.jobs.values().filter(has_pods).filter_map(|job| job.admission.as_ref()));
             let left = quota.iter().map(|(each, limit)| (each.clone(), limit - taken.amount(each)));
             ("quota".into(), Resources::of(left))
         });
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Whether the reason that a job waits for can never change.
+    /// Whether the reason why a job waits can never change.
     fn can_never_fit(&self, job: &Workload, why: &WaitStatus) -> bool {
         let setup = why.queue.as_ref().map(|name| &self.setups[name]);
         match (&why.reason, setup) {
@@ -338,9 +338,9 @@ impl World {
         assert!(!finished && !suspended && admission.is_none(), "{job:?} was admitted");
         assert!(not_before.is_none_or(|time| time <= self.now), "{job:?} backs off");
         let setup = &self.setups[&admit.admission.queue];
-        let Setup { name, stop, terminating, problem: mistake, .. } = setup;
-        assert!(*stop == Stop::No && !terminating && mistake.is_none(), "{setup:?} is not active");
-        assert!(!reference::has_conflict(&self.setups, setup), "{setup:?} replaces and cannot");
+        let Setup { name, stop, terminating, problem, .. } = setup;
+        assert!(*stop == Stop::No && !terminating && problem.is_none(), "{setup:?} is not active");
+        assert!(!reference::has_conflict(&self.setups, setup), "{setup:?} has a conflict");
         assert_eq!(self.current(name), *name, "{setup:?} is replaced");
     }
 

@@ -26,13 +26,15 @@ impl World {
     pub fn reconcile_setups(&mut self, names: Vec<SetupName>) {
         for name in names {
             let usage = self.scheduler.usage(&name).unwrap();
-            let is_going = self.setups[&name].terminating;
-            if usage.admitted > 0 || usage.is_needed || !is_going && usage.successor.is_none() {
+            let is_terminating = self.setups[&name].terminating;
+            if usage.admitted > 0 || usage.is_needed || !is_terminating && usage.successor.is_none()
+            {
                 continue;
             }
             let before = self.queues_of_jobs();
             let mut all = self.setups.values();
-            let is_clear = !is_going && !all.any(|it| reference::has_conflict(&self.setups, it));
+            let is_clear =
+                !is_terminating && !all.any(|it| reference::has_conflict(&self.setups, it));
             self.setups.remove(&name);
             self.scheduler.remove_setup(&name);
             if is_clear {

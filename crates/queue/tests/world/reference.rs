@@ -19,7 +19,7 @@ pub struct Expected {
 }
 
 /// Records the state before a cycle.
-pub fn admitted(world: &World) -> Expected {
+pub fn before_cycle(world: &World) -> Expected {
     let queues = world.setups.keys().map(|name| {
         let mut waiting: Vec<Workload> = world
             .scheduler
@@ -53,12 +53,12 @@ impl Expected {
                 .filter(|admit| admit.admission.queue == name)
                 .map(|admit| (&admit.uid, admit.admission.size))
                 .collect();
-            let keeps = match setup.strategy {
+            let has_reservations = match setup.strategy {
                 Strategy::BestEffort => setup.patience != Millis::MAX,
                 Strategy::Backfill => true,
                 Strategy::Strict => false,
             };
-            if keeps {
+            if has_reservations {
                 for (uid, size) in given {
                     let job = waiting.iter().find(|job| job.uid == *uid).unwrap();
                     assert!(self.fits(job, size, setup, &used), "{job:?} took too much");
@@ -91,12 +91,12 @@ impl Expected {
         let left = self.left.get(&job.namespace);
         setup.max_size.is_none_or(|max_size| size <= max_size)
             && need.iter().all(|(each, amount)| {
-                let there = |limits: &Resources, taken: i64| {
+                let fits_beside = |limits: &Resources, taken: i64| {
                     limits.get(each).is_none_or(|limit| taken + amount <= limit)
                 };
                 amount == 0
-                    || there(&setup.quota, used.amount(each))
-                        && left.is_none_or(|left| there(left, 0))
+                    || fits_beside(&setup.quota, used.amount(each))
+                        && left.is_none_or(|left| fits_beside(left, 0))
             })
     }
 
@@ -109,7 +109,7 @@ impl Expected {
         }
     }
 
-    /// Whether no quota of the queue would help, so that it blocks no other job.
+    /// Whether the job fits into no amount of free quota, so that it blocks no other job.
     fn is_hopeless(&self, job: &Workload, setup: &Setup) -> bool {
         let nothing = Resources::default();
         let (least, _) = sizes(job, setup);
@@ -145,7 +145,10 @@ pub fn is_needed(world: &World, name: &SetupName) -> bool {
     let asked = waiting.flat_map(|job| match &job.queue {
         QueueName::Unspecified => Vec::new(),
         QueueName::Named(name) => {
-            vec![SetupName::new(&job.namespace, name), SetupName::new(super::HOME, name)]
+            vec![
+                SetupName::new(&job.namespace, name),
+                SetupName::new(super::OPERATOR_NAMESPACE, name),
+            ]
         }
         QueueName::Qualified(name) => vec![name.clone()],
     });
@@ -164,11 +167,11 @@ fn has_replaced(setups: &BTreeMap<SetupName, Setup>, setup: &Setup, replaced: &S
 /// Whether a setup cannot replace what it names: its `replaces` is circular, or an
 /// older setup names the same.
 pub fn has_conflict(setups: &BTreeMap<SetupName, Setup>, setup: &Setup) -> bool {
-    let mut way = reachable(setups, &setup.name);
-    way.insert(setup.name.clone());
+    let mut reached = reachable(setups, &setup.name);
+    reached.insert(setup.name.clone());
     let is_older = |other: &&Setup| (other.created, &other.name) < (setup.created, &setup.name);
     let mut older = setups.values().filter(is_older);
-    way.iter().any(|name| reachable(setups, name).contains(name))
+    reached.iter().any(|name| reachable(setups, name).contains(name))
         || older.any(|older| older.replaces.iter().any(|name| setup.replaces.contains(name)))
 }
 

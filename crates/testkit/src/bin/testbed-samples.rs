@@ -23,7 +23,7 @@ fn main() -> Result<()> {
 /// Prints the manifest in a file, adapted to the testbed, as one object for kubectl.
 fn print(file: &str) -> Result<()> {
     let text = std::fs::read(file).with_context(|| format!("failed to read {file}"))?;
-    let read = manifest::read(&text).with_context(|| format!("{file} is not a manifest"))?;
+    let read = manifest::read(&text).with_context(|| format!("{file} is not a valid manifest"))?;
     let mut items: Vec<Value> = read.documents.into_iter().map(|it| it.value).collect();
     items.iter_mut().for_each(samples::adapt);
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });

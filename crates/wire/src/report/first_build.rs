@@ -1,4 +1,4 @@
-//! Reports of agents of the first build, when there was only one kind of report.
+//! Reports of agents of the first build, which had only one kind of report.
 
 use flux_operator_flux::IdSet;
 use serde::Deserialize;
@@ -27,7 +27,7 @@ struct Brokers {
 
 /// Parses such a report, and converts it to today's.
 pub(super) fn parse(text: &[u8]) -> Option<Report> {
-    // An array would be read as one too.
+    // Serde would decode an array as the struct too.
     let report: Value = serde_json::from_slice(text).ok().filter(Value::is_object)?;
     let report: FirstBuildReport = serde_json::from_value(report).ok()?;
     if let Some(known) = report.wants_work {
@@ -38,7 +38,7 @@ pub(super) fn parse(text: &[u8]) -> Option<Report> {
         return Some(Report::LeadWanted);
     }
     Some(Report::Instance(InstanceState {
-        // It reported how many, not which: the brokers that start first have the lowest ranks.
+        // It reported how many brokers are online, not which. These are usually the lowest ranks.
         online: report.brokers.map(|brokers| IdSet::first_n(brokers.online)),
         program_started: report.program_started,
         jobs: report.jobs,

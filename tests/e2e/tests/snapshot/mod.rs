@@ -77,7 +77,7 @@ pub async fn take_snapshot(
         return Ok(None);
     }
     let (names, pods) = pods(stage).await?;
-    if pods.iter().any(|pod| pod["goes"] == true) {
+    if pods.iter().any(|pod| pod["terminating"] == true) {
         return Ok(None);
     }
     let mut objects = Vec::new();
@@ -107,12 +107,13 @@ pub async fn take_snapshot(
 fn is_changing(job: &Job) -> bool {
     let status = job.status.clone().unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
-    let holds = |kind: &str| conditions.iter().any(|c| c.type_ == kind && c.status == "True");
-    let ends = holds("SuccessCriteriaMet") || holds("FailureTarget");
-    let finished = holds("Complete") || holds("Failed");
+    let has_condition =
+        |kind: &str| conditions.iter().any(|c| c.type_ == kind && c.status == "True");
+    let is_finishing = has_condition("SuccessCriteriaMet") || has_condition("FailureTarget");
+    let finished = has_condition("Complete") || has_condition("Failed");
     status.active.unwrap_or_default() != status.ready.unwrap_or_default()
         || status.terminating.unwrap_or_default() > 0
-        || ends != finished
+        || is_finishing != finished
 }
 
 /// The difference of two snapshots, line by line.
@@ -150,8 +151,8 @@ async fn pods(stage: &TestNamespace) -> Result<(Vec<String>, Vec<Value>)> {
     for pod in stage.pod_api().list(&ListParams::default().labels(LABEL)).await?.items {
         let status = pod.status.clone().unwrap_or_default();
         let phase = status.phase.unwrap_or_default();
-        let goes = pod.metadata.deletion_timestamp.is_some();
-        let finished = ["Succeeded", "Failed"].contains(&phase.as_str()) && !goes;
+        let is_terminating = pod.metadata.deletion_timestamp.is_some();
+        let finished = ["Succeeded", "Failed"].contains(&phase.as_str()) && !is_terminating;
         let ran = if finished { Some(count_runs(stage, &pod).await?) } else { None };
         let restarts = status.container_statuses.iter().flatten().map(|c| c.restart_count);
         pods.push(json!({
@@ -159,7 +160,7 @@ async fn pods(stage: &TestNamespace) -> Result<(Vec<String>, Vec<Value>)> {
             "label": pod.labels().get("job-index"),
             "lost before": pod.annotations().get("batch.kubernetes.io/job-index-failure-count"),
             "phase": phase,
-            "goes": goes,
+            "terminating": is_terminating,
             "restarts": restarts.sum::<i32>(),
             "ran": ran,
         }));

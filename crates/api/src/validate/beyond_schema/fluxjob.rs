@@ -14,8 +14,8 @@ pub fn check(job: &FluxJob) -> Vec<Problem> {
         check_key(name, "spec.template.annotations", &mut problems);
     }
     // The MiniCluster is created later; a problem with it is a problem of the template.
-    let made = MiniCluster::new("template", template.spec.clone());
-    problems.extend(minicluster::check(&made).into_iter().map(|problem| Problem {
+    let planned = MiniCluster::new("template", template.spec.clone());
+    problems.extend(minicluster::check(&planned).into_iter().map(|problem| Problem {
         path: format!("spec.template.{}", problem.path),
         message: problem.message,
     }));

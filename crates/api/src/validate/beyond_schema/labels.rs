@@ -23,7 +23,7 @@ pub(super) fn check_key(key: &str, path: &str, problems: &mut Vec<Problem>) {
     if !is_label_key(key) {
         problems.push(Problem::new(
             path,
-            format!("{key:?} is not a valid label name: expected [prefix/]name of letters, digits, '-', '_' and '.', the name at most 63 long"),
+            format!("{key:?} is not a valid key: expected [prefix/]name of letters, digits, '-', '_' and '.', the name at most 63 long"),
         ));
     }
 }
@@ -42,14 +42,14 @@ pub(super) fn check_selector(selector: &LabelSelector, path: &str, problems: &mu
     if let Some(labels) = &selector.match_labels {
         check_labels(labels, &format!("{path}.matchLabels"), problems);
     }
-    for (index, asked) in selector.match_expressions.iter().flatten().enumerate() {
+    for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         let path = format!("{path}.matchExpressions[{index}]");
-        let values = asked.values.as_deref().unwrap_or_default();
-        check_key(&asked.key, &format!("{path}.key"), problems);
+        let values = requirement.values.as_deref().unwrap_or_default();
+        check_key(&requirement.key, &format!("{path}.key"), problems);
         for value in values {
             check_value(value, &format!("{path}.values"), problems);
         }
-        let wrong = match asked.operator.as_str() {
+        let wrong = match requirement.operator.as_str() {
             "In" | "NotIn" if values.is_empty() => Some(("values", "is required by In and NotIn")),
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 Some(("values", "must be empty for Exists and DoesNotExist"))

@@ -44,12 +44,12 @@ fn check_one_line(spec: &MiniClusterSpec, problems: &mut Vec<Problem>) {
         problems.extend(one_line(text).err().map(|error| Problem::new(path, error.to_string())));
     };
     for (index, container) in spec.containers.iter().enumerate() {
-        let runs = container.run_flux || spec.containers.len() == 1;
+        let is_runner = container.run_flux || spec.containers.len() == 1;
         let path = format!("spec.containers[{index}]");
-        if runs && !spec.interactive && (container.launcher || !container.batch) {
+        if is_runner && !spec.interactive && (container.launcher || !container.batch) {
             check(format!("{path}.command"), &container.command);
         }
-        if let Some(commands) = container.commands.as_ref().filter(|_| runs) {
+        if let Some(commands) = container.commands.as_ref().filter(|_| is_runner) {
             check(format!("{path}.commands.prefix"), &commands.prefix);
         }
     }
@@ -65,8 +65,8 @@ pub fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
     let scheduler = spec.flux.as_ref().and_then(|flux| flux.scheduler.as_ref());
     let fcfs = scheduler.is_some_and(|it| it.queue_policy == QueuePolicy::Fcfs && !it.simple);
     let fails = fcfs && spec.has_spare_ranks();
-    let message = "is \"fcfs\", with which Fluxion fails a job that is larger than the hosts \
-        that are up, although maxSize or bursting let the cluster grow: with easy the job waits";
+    let message = "is \"fcfs\": Fluxion then fails a job that needs more hosts than are up, \
+        although the cluster may grow (maxSize, bursting). With \"easy\" the job waits";
     let path = "spec.flux.scheduler.queuePolicy";
     fails.then(|| Problem::new(path, message)).into_iter().collect()
 }
@@ -175,8 +175,7 @@ fn is_variable_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| (b.is_ascii_graphic() || b == b' ') && b != b'=')
 }
 
-/// An error with its causes, on one line and without the excerpts of a TOML
-/// parser.
+/// An error with its causes, on one line and without a TOML parser's excerpts.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let lines: Vec<String> = causes
@@ -208,5 +207,26 @@ mod tests {
         assert_eq!(warned(json!({ "maxSize": 4, "flux": flux(true) })), [""; 0]);
         assert_eq!(warned(json!({ "size": 4, "flux": flux(false) })), [""; 0]);
         assert_eq!(warned(json!({ "maxSize": 4 })), [""; 0]);
+    }
+
+    #[test]
+    fn a_host_list_has_at_least_the_hosts_of_the_cluster_itself() {
+        let problems = |spec: Value| {
+            let mut spec = spec;
+            spec["containers"] = json!([{}]);
+            let minicluster = MiniCluster::new("fs", serde_json::from_value(spec).unwrap());
+            check(&minicluster).into_iter().map(|problem| problem.to_string()).collect::<Vec<_>>()
+        };
+        let hosts = |hosts: &str| json!({ "bursting": { "hostlist": hosts } });
+        assert_eq!(problems(json!({ "size": 2, "flux": hosts("fs-[0-1],a") })), [""; 0]);
+        assert_eq!(problems(json!({ "size": 2, "flux": hosts("") })), [""; 0]);
+        for spec in [
+            json!({ "size": 4, "flux": hosts("fs-[0-1]") }),
+            json!({ "size": 1, "maxSize": 3, "flux": hosts("fs-[0-1]") }),
+            json!({ "size": 1, "flux": hosts(",") }),
+        ] {
+            let found = problems(spec.clone());
+            assert!(found[0].contains("list its own hosts first"), "{spec} {found:?}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Checks that CEL cannot express, or not within the API server's cost limits: the form
-//! of map keys, texts with a grammar of their own, and conflicts between
-//! volumes.
+//! of map keys, texts with a grammar of their own, and conflicts between volumes.
 //!
-//! In a cluster these become the condition `Accepted=False`, of a setup `Active=False`.
+//! In a cluster their problems are reported by the condition `Accepted=False`, and for a
+//! FluxSetup by `Active=False`.
 
 pub(super) mod fluxjob;
 pub(super) mod fluxsetup;

@@ -38,12 +38,12 @@ fn a_panic_while_reading_a_job_affects_only_that_job() {
     ledger.lock().unwrap().put_setup(&setup("default"));
     put(PANICKING_NAME);
     put("sound");
-    let mut ledger = ledger.lock().expect("the lock is poisoned");
+    let mut ledger = ledger.lock().expect("the panic did not poison the lock");
     assert_eq!(admitted(&mut ledger), ["sound"]);
     let facts = ledger.job(&PANICKING_NAME.into(), None, NOW).unwrap();
-    let mistake = facts.eligibility.refusal().unwrap();
-    assert_eq!(mistake.reason, Reason::OperatorError);
-    assert!(mistake.message.contains("on purpose"), "{}", mistake.message);
+    let refusal = facts.eligibility.refusal().unwrap();
+    assert_eq!(refusal.reason, Reason::OperatorError);
+    assert!(refusal.message.contains("on purpose"), "{}", refusal.message);
 }
 
 #[test]
@@ -54,6 +54,6 @@ fn a_panic_while_reading_a_setup_affects_only_its_queue() {
     ledger.put_job(&job("sound"), None);
     assert_eq!(admitted(&mut ledger), ["sound"]);
     let facts = ledger.setup(&SetupName::new("n", PANICKING_NAME)).unwrap();
-    let unreadable = InactiveReason::Unusable(SetupProblem::Unreadable);
+    let unreadable = InactiveReason::Unusable(SetupProblem::Panicked);
     assert_eq!(facts.usage.inactive.unwrap().reason, unreadable);
 }

@@ -11,10 +11,10 @@ use super::{Eligibility, Guard, Ledger, PendingWrite};
 pub struct CycleActions {
     /// Admissions to write.
     pub admit: Vec<AdmissionWrite>,
-    /// Jobs to evict, since the last cycle.
+    /// Jobs to evict that earlier cycles did not return.
     pub evict: Vec<EvictionWrite>,
     /// Records to rewrite, because another setup has replaced the one they name.
-    pub rename: Vec<RenameWrite>,
+    pub rewrite: Vec<RecordRewrite>,
     /// Setups whose status may have changed.
     pub changed: Vec<SetupName>,
     /// When to run the next cycle, if nothing changes before.
@@ -55,7 +55,7 @@ pub struct EvictionWrite {
 
 /// A record to rewrite, so that it names another setup.
 #[derive(Debug, PartialEq, Eq)]
-pub struct RenameWrite {
+pub struct RecordRewrite {
     /// The uid of the job.
     pub uid: Uid,
     /// The kind of the job.
@@ -98,23 +98,23 @@ impl<G: Guard> Ledger<G> {
                 evict.push(EvictionWrite { uid, version, kind, namespace, name, queue, reason });
             }
         }
-        let rename = self.rename();
+        let rename = self.record_rewrites();
         let mut changed = self.scheduler.take_changed();
         changed.extend(self.running_changed.drain());
         if std::mem::take(&mut self.was_reread) {
             changed = self.setups.keys().cloned().collect();
         }
-        CycleActions { admit, evict, rename, changed, wake_at: cycle.wake_at }
+        CycleActions { admit, evict, rewrite: rename, changed, wake_at: cycle.wake_at }
     }
 
     /// The records to rewrite, each once for a resource version: a write that fails because
     /// the object has changed is decided again when the watch shows the change.
-    fn rename(&mut self) -> Vec<RenameWrite> {
+    fn record_rewrites(&mut self) -> Vec<RecordRewrite> {
         let mut rename = Vec::new();
         for (uid, queue) in self.scheduler.outdated_records() {
             let Some(known) = self.entries.get(uid) else { continue };
-            if self.renaming.insert(uid.clone(), known.version) != Some(known.version) {
-                rename.push(RenameWrite {
+            if self.rewriting.insert(uid.clone(), known.version) != Some(known.version) {
+                rename.push(RecordRewrite {
                     uid: uid.clone(),
                     kind: known.kind,
                     namespace: known.namespace.clone(),
@@ -124,10 +124,10 @@ impl<G: Guard> Ledger<G> {
                 });
             }
         }
-        if !self.renaming.is_empty() {
+        if !self.rewriting.is_empty() {
             let outdated: std::collections::HashSet<&Uid> =
                 self.scheduler.outdated_records().map(|(uid, _)| uid).collect();
-            self.renaming.retain(|uid, _| outdated.contains(uid));
+            self.rewriting.retain(|uid, _| outdated.contains(uid));
         }
         rename
     }
@@ -144,12 +144,13 @@ impl<G: Guard> Ledger<G> {
         }
     }
 
-    /// The write of an eviction or of a new name failed, because the object has changed or does
-    /// not exist any more. It is decided again when the watch has shown that.
+    /// The write of an eviction, or of another setup's name into a record, failed because the
+    /// object has changed or does not exist any more. It is decided again when the watch has
+    /// shown that.
     ///
     /// Returns whether the watch has shown it already, so that it can be decided now.
     pub fn record_write_failed(&mut self, uid: &Uid, version: u64) -> bool {
-        // A new name is decided again for each resource version anyway.
+        // Which setup a record should name is decided again for each resource version anyway.
         let Some(known) = self.entries.get_mut(uid) else { return false };
         let is_shown = known.version > version;
         if known.evicted.is_some() && is_shown {
@@ -170,10 +171,10 @@ impl<G: Guard> Ledger<G> {
         match known.eligibility {
             Eligibility::Queued | Eligibility::ManagedElsewhere => self.scheduler.undo(uid),
             // It was kept only because it might have been admitted.
-            Eligibility::Refused(_) | Eligibility::Unreadable(_) if !known.admitted => {
+            Eligibility::Refused(_) | Eligibility::Panicked(_) if !known.admitted => {
                 self.scheduler.remove(uid);
             }
-            Eligibility::Refused(_) | Eligibility::Unreadable(_) => {}
+            Eligibility::Refused(_) | Eligibility::Panicked(_) => {}
         }
     }
 }

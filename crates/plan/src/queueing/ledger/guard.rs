@@ -12,7 +12,7 @@ pub trait Guard {
     fn read<T>(&self, object: &ObjectMeta, read: impl FnOnce() -> T) -> Result<T, String>;
 }
 
-/// Catches nothing: a panic exits the program. For programs that read once and print.
+/// Catches nothing: a panic terminates the program. For programs that read once and print.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unguarded;
 

@@ -12,15 +12,15 @@ use crate::queueing::minicluster::belongs_to;
 use crate::queueing::workload::{self, JobContext, JobRefusal};
 use crate::verdict::find;
 
-/// What a put object has changed, for metrics and logs.
+/// What putting an object has changed, for metrics and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LedgerChange {
     /// Nothing that is counted.
     None,
     /// The job has finished; it was admitted by this setup.
     Finished(Option<SetupName>),
-    /// The object can no longer be read: the message of the panic.
-    Unreadable(String),
+    /// Reading the object panicked: the message for users.
+    Panicked(String),
 }
 
 /// The result of reading an object for a queue.
@@ -31,11 +31,11 @@ enum JobReading {
     ManagedElsewhere,
     Refused(JobRefusal),
     /// Reading it panicked; with the quota of its record, if it has one.
-    Unreadable(JobRefusal, Option<Workload>),
+    Panicked(JobRefusal, Option<Workload>),
 }
 
 impl<G: Guard> Ledger<G> {
-    /// Adds or updates a job, with the MiniCluster of its name, whoever owns that.
+    /// Adds or updates a job, with the MiniCluster of its name, whatever its owner.
     pub fn put_job(
         &mut self,
         job: &FluxJob,
@@ -43,12 +43,14 @@ impl<G: Guard> Ledger<G> {
         now: Millis,
     ) -> LedgerChange {
         let class_value = self.priority_classes.get(&job.spec.priority_class_name).copied();
-        let beside = JobContext { minicluster, class_value };
-        let reading = match self.guard.read(&job.metadata, || workload::of_job(job, beside)) {
+        let context = JobContext { minicluster, class_value };
+        let reading = match self.guard.read(&job.metadata, || workload::of_job(job, context)) {
             Ok(Ok(Some(workload))) => JobReading::Queued(workload),
             Ok(Ok(None)) => JobReading::ManagedElsewhere,
-            Ok(Err(mistake)) => JobReading::Refused(mistake),
-            Err(panic) => self.unreadable(&job.metadata, &panic, || workload::of_job_record(job)),
+            Ok(Err(refusal)) => JobReading::Refused(refusal),
+            Err(panic) => {
+                self.reading_after_panic(&job.metadata, &panic, || workload::of_job_record(job))
+            }
         };
         let change = self.put(Kind::FluxJob, &job.metadata, reading, now);
         self.note_running(&uid_of(job), minicluster.filter(|it| belongs_to(it, job)));
@@ -65,9 +67,9 @@ impl<G: Guard> Ledger<G> {
                 self.remove(&uid_of(minicluster), now);
                 return LedgerChange::None;
             }
-            Err(panic) => {
-                self.unreadable(metadata, &panic, || workload::of_minicluster_record(minicluster))
-            }
+            Err(panic) => self.reading_after_panic(metadata, &panic, || {
+                workload::of_minicluster_record(minicluster)
+            }),
         };
         let change = self.put(Kind::MiniCluster, metadata, reading, now);
         self.note_running(&uid_of(minicluster), Some(minicluster));
@@ -75,14 +77,14 @@ impl<G: Guard> Ledger<G> {
     }
 
     /// An object whose reading panicked. Its record is simpler to read than the object.
-    fn unreadable(
+    fn reading_after_panic(
         &self,
         metadata: &ObjectMeta,
         panic: &str,
         record: impl FnOnce() -> Option<Workload>,
     ) -> JobReading {
         let admitted = self.guard.read(metadata, record).ok().flatten();
-        JobReading::Unreadable(workload::unreadable(panic), admitted)
+        JobReading::Panicked(workload::panic_refusal(panic), admitted)
     }
 
     fn put(
@@ -119,7 +121,7 @@ impl<G: Guard> Ledger<G> {
             self.scheduler.undo(&uid);
         }
         known.version = version;
-        let (stage, workload) = match reading {
+        let (eligibility, workload) = match reading {
             JobReading::Queued(workload) => (Eligibility::Queued, Some(workload)),
             JobReading::ManagedElsewhere => {
                 known.eligibility = Eligibility::ManagedElsewhere;
@@ -127,24 +129,24 @@ impl<G: Guard> Ledger<G> {
                 return LedgerChange::None;
             }
             JobReading::Refused(mistake) => (Eligibility::Refused(Box::new(mistake)), None),
-            JobReading::Unreadable(mistake, workload) => {
-                (Eligibility::Unreadable(Box::new(mistake)), workload)
+            JobReading::Panicked(mistake, workload) => {
+                (Eligibility::Panicked(Box::new(mistake)), workload)
             }
         };
         let mut change = LedgerChange::None;
-        if let Eligibility::Unreadable(mistake) = &stage
-            && known.eligibility != stage
+        if let Eligibility::Panicked(mistake) = &eligibility
+            && known.eligibility != eligibility
         {
-            change = LedgerChange::Unreadable(mistake.message.clone());
+            change = LedgerChange::Panicked(mistake.message.clone());
         }
-        known.eligibility = stage;
+        known.eligibility = eligibility;
         let finished = workload.as_ref().is_some_and(|workload| workload.finished);
-        let has_room = workload.as_ref().is_some_and(|it| it.admission.is_some()) && !finished;
+        let has_quota = workload.as_ref().is_some_and(|it| it.admission.is_some()) && !finished;
         if let Some(writing) = known.pending_write
-            && (has_room || finished || writing.refused && version > writing.version)
+            && (has_quota || finished || writing.refused && version > writing.version)
         {
             known.pending_write = None;
-            if !has_room {
+            if !has_quota {
                 self.scheduler.undo(&uid);
             }
         }
@@ -156,7 +158,7 @@ impl<G: Guard> Ledger<G> {
             return change;
         };
         known.since = workload.waiting_since;
-        if known.admitted && !has_room {
+        if known.admitted && !has_quota {
             known.evicted = None;
             if let Some(queue) = self.scheduler.queue_of(&uid) {
                 self.freed_at.entry(queue.clone()).or_insert(now);
@@ -165,7 +167,7 @@ impl<G: Guard> Ledger<G> {
         if finished && !known.finished && !is_new {
             change = LedgerChange::Finished(workload.admission.as_ref().map(|it| it.queue.clone()));
         }
-        (known.admitted, known.finished) = (has_room, finished);
+        (known.admitted, known.finished) = (has_quota, finished);
         // Each name is stored once.
         let (namespace, name) = (known.namespace.clone(), known.name.clone());
         let uid = self.entries.get_key_value(&uid).map_or(uid, |(kept, _)| kept.clone());
@@ -194,14 +196,14 @@ impl<G: Guard> Ledger<G> {
             self.freed_at.entry(queue.clone()).or_insert(now);
         }
         self.running.remove(uid);
-        self.renaming.remove(uid);
+        self.rewriting.remove(uid);
         self.scheduler.remove(uid);
     }
 
     /// Removes all objects of a kind except for these.
-    pub fn retain(&mut self, kind: Kind, left: &HashSet<Uid>, now: Millis) {
-        let is_gone = |uid: &Uid, known: &LedgerEntry| known.kind == kind && !left.contains(uid);
-        let deleted = self.entries.iter().filter(|(uid, known)| is_gone(uid, known));
+    pub fn retain(&mut self, kind: Kind, kept: &HashSet<Uid>, now: Millis) {
+        let is_deleted = |uid: &Uid, known: &LedgerEntry| known.kind == kind && !kept.contains(uid);
+        let deleted = self.entries.iter().filter(|(uid, known)| is_deleted(uid, known));
         let deleted: Vec<Uid> = deleted.map(|(uid, _)| uid.clone()).collect();
         deleted.iter().for_each(|uid| self.remove(uid, now));
     }

@@ -9,8 +9,8 @@
 //!
 //! The operator, `kubectl minicluster` and `flux-operator local` all use it: only this module
 //! decides which object is a job, whose MiniCluster it is, with which setups and classes it is
-//! read, and which setup replaces which. An admission that was decided counts at once; the
-//! result of its write is reported afterwards ([`Ledger::admission_refused`],
+//! read, and which setup replaces which. An admission that was decided counts at once; if its
+//! write fails, the caller reports that afterwards ([`Ledger::admission_refused`],
 //! [`Ledger::revert_admission`]).
 //!
 //! An object is read before anything is changed, and through a [`Guard`]: if reading it panics,
@@ -35,7 +35,7 @@ use kube::ResourceExt;
 
 use super::workload::JobRefusal;
 
-pub use decide::{AdmissionWrite, CycleActions, EvictionWrite, RenameWrite};
+pub use decide::{AdmissionWrite, CycleActions, EvictionWrite, RecordRewrite};
 pub use guard::{Guard, Unguarded};
 pub use jobs::LedgerChange;
 pub use queries::{JobIdentity, JobQueueState, SetupQueueState};
@@ -61,7 +61,7 @@ pub struct Ledger<G = Unguarded> {
     setups: BTreeMap<SetupName, Arc<FluxSetup>>,
     /// The setups as the scheduler has them.
     rules: BTreeMap<SetupName, Setup>,
-    /// Something has changed that setups are read with.
+    /// Something has changed that reading setups depends on.
     is_outdated: bool,
     /// All setups were read again since the last cycle.
     was_reread: bool,
@@ -70,7 +70,7 @@ pub struct Ledger<G = Unguarded> {
     /// When quota became free since the last cycle.
     freed_at: HashMap<SetupName, Millis>,
     /// Records to rewrite, with the resource version for which that was decided.
-    renaming: HashMap<Uid, u64>,
+    rewriting: HashMap<Uid, u64>,
 }
 
 /// What is known of a job besides what the scheduler knows.
@@ -102,14 +102,14 @@ pub enum Eligibility {
     /// Another controller manages it.
     ManagedElsewhere,
     /// Reading it panicked. The quota in its record is counted.
-    Unreadable(Box<JobRefusal>),
+    Panicked(Box<JobRefusal>),
 }
 
 impl Eligibility {
     /// Why a job cannot be queued, if it cannot.
     pub fn refusal(&self) -> Option<&JobRefusal> {
         match self {
-            Eligibility::Refused(mistake) | Eligibility::Unreadable(mistake) => Some(mistake),
+            Eligibility::Refused(refusal) | Eligibility::Panicked(refusal) => Some(refusal),
             Eligibility::Queued | Eligibility::ManagedElsewhere => None,
         }
     }
@@ -127,18 +127,18 @@ struct PendingWrite {
 impl Ledger {
     /// An empty ledger; setups in `home`, the operator's namespace, may serve
     /// other namespaces.
-    pub fn new(home: &str) -> Ledger {
-        Ledger::guarded(home, Unguarded)
+    pub fn new(operator_namespace: &str) -> Ledger {
+        Ledger::guarded(operator_namespace, Unguarded)
     }
 }
 
 impl<G: Guard> Ledger<G> {
     /// An empty ledger that reads objects through a guard.
-    pub fn guarded(home: &str, guard: G) -> Ledger<G> {
+    pub fn guarded(operator_namespace: &str, guard: G) -> Ledger<G> {
         Ledger {
             guard,
-            scheduler: Scheduler::new(home),
-            operator_namespace: home.to_owned(),
+            scheduler: Scheduler::new(operator_namespace),
+            operator_namespace: operator_namespace.to_owned(),
             entries: HashMap::new(),
             running: HashSet::new(),
             priority_classes: HashMap::new(),
@@ -150,7 +150,7 @@ impl<G: Guard> Ledger<G> {
             was_reread: false,
             running_changed: HashSet::new(),
             freed_at: HashMap::new(),
-            renaming: HashMap::new(),
+            rewriting: HashMap::new(),
         }
     }
 }

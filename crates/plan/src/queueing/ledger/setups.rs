@@ -1,4 +1,4 @@
-//! Setups, and what they are read with.
+//! Setups, and what reading them depends on.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ impl<G: Guard> Ledger<G> {
     /// Adds or updates a setup. Returns whether anything relevant has changed.
     pub fn put_setup(&mut self, setup: &FluxSetup) -> bool {
         let name = setup_name(setup);
-        let counts = |setup: &FluxSetup| {
+        let relevant_fields = |setup: &FluxSetup| {
             let metadata = &setup.metadata;
             (metadata.uid.clone(), metadata.generation, metadata.deletion_timestamp.is_some())
         };
         let before = self.setups.get(&name);
-        if before.is_some_and(|before| counts(before) == counts(setup)) {
+        if before.is_some_and(|before| relevant_fields(before) == relevant_fields(setup)) {
             return false;
         }
         self.setups.insert(name, Arc::new(setup.clone()));
@@ -32,9 +32,9 @@ impl<G: Guard> Ledger<G> {
     }
 
     /// Removes all setups except for these.
-    pub fn retain_setups(&mut self, left: &HashSet<SetupName>) {
+    pub fn retain_setups(&mut self, kept: &HashSet<SetupName>) {
         let deleted: Vec<SetupName> =
-            self.setups.keys().filter(|name| !left.contains(name)).cloned().collect();
+            self.setups.keys().filter(|name| !kept.contains(name)).cloned().collect();
         deleted.iter().for_each(|name| self.remove_setup(name));
     }
 
@@ -58,9 +58,9 @@ impl<G: Guard> Ledger<G> {
         self.nodes = nodes;
     }
 
-    /// Reads all setups again if something has changed that they are read with: each may
-    /// replace another. A cycle does so first. Returns the setups that can no longer be read,
-    /// each with the message of the panic.
+    /// Reads all setups again if anything they depend on has changed; all, because each may
+    /// replace another. A cycle begins with this. Returns the setups that can no longer be
+    /// read, each with the message of the panic.
     pub fn read_setups(&mut self) -> Vec<(SetupName, String)> {
         if !std::mem::take(&mut self.is_outdated) {
             return Vec::new();
@@ -68,16 +68,16 @@ impl<G: Guard> Ledger<G> {
         let mut unreadable = Vec::new();
         let mut read = BTreeMap::new();
         for (name, setup) in &self.setups {
-            let around = SetupContext {
+            let context = SetupContext {
                 operator_namespace: &self.operator_namespace,
                 namespaces: &self.namespaces,
                 node_capacity: self.nodes.get(name),
             };
             let before = self.rules.get(name);
-            let now = match self.guard.read(&setup.metadata, || setup::read(setup, around)) {
+            let now = match self.guard.read(&setup.metadata, || setup::read(setup, context)) {
                 Ok(now) => now,
                 Err(panic) => {
-                    let now = setup::unreadable(setup, &panic);
+                    let now = setup::panicked_setup(setup, &panic);
                     if before.and_then(|before| before.problem.as_ref()) != now.problem.as_ref() {
                         unreadable.push((name.clone(), panic));
                     }

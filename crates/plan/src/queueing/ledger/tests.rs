@@ -217,7 +217,7 @@ fn reconciled(ledger: &Ledger, job: &FluxJob) -> Value {
         minicluster: None,
         has_unobserved_cluster: false,
         setup: facts.setup.as_ref().map(|setup| &setup.spec),
-        record: facts.record.as_ref(),
+        recorded_setup: facts.record.as_ref(),
         refusal: facts.eligibility.refusal(),
         waiting: facts.waiting.as_ref(),
         evicted: facts.evicted,
@@ -242,7 +242,7 @@ fn q19_quota_in_use_is_counted_when_replaces_is_removed() {
     let one = || json!({ "quota": { "nodes": "1" } });
     let (mut ledger, setups) = with_setups(&[("old", &[], one()), ("new", &["old"], one())]);
     put(&mut ledger, "a", 1, admitted_by("old"));
-    let rename = |ledger: &mut Ledger| ledger.cycle(NOW).rename;
+    let rename = |ledger: &mut Ledger| ledger.cycle(NOW).rewrite;
     let to_rename = rename(&mut ledger);
     assert_eq!((&*to_rename[0].name, to_rename[0].version), ("a", 1));
     assert_eq!(to_rename[0].queue, SetupName::new("n", "new"));
@@ -281,7 +281,7 @@ fn q19_a_chain_of_setups_is_deleted_from_its_oldest_and_loses_no_job() {
     ledger.remove_setup(&SetupName::new("n", "a"));
     let decided = ledger.cycle(NOW);
     assert!(decided.changed.contains(&SetupName::new("n", "b")));
-    assert_eq!(step(&ledger, &setups[1]), None, "a job gets to the last one through it");
+    assert_eq!(step(&ledger, &setups[1]), None, "a waiting job reaches the last setup through it");
     ledger.remove(&"waits".into(), NOW);
     assert!(ledger.cycle(NOW).changed.contains(&SetupName::new("n", "b")));
     assert_eq!(step(&ledger, &setups[1]), Some(Step::DeleteSelf));
@@ -353,9 +353,9 @@ fn panicking() -> Ledger<Panicking> {
 fn a_job_that_panics_when_it_is_read_is_reported_once_and_uses_no_quota() {
     let mut ledger = panicking();
     let change = ledger.put_job(&job("panics", 1, json!({})), None, NOW);
-    assert_eq!(change, LedgerChange::Unreadable(workload::unreadable("it panics").message),);
+    assert_eq!(change, LedgerChange::Panicked(workload::panic_refusal("it panics").message),);
     assert_eq!(ledger.put_job(&job("panics", 2, json!({})), None, NOW), LedgerChange::None);
-    assert!(matches!(ledger.eligibility(&"panics".into()), Some(Eligibility::Unreadable(_))));
+    assert!(matches!(ledger.eligibility(&"panics".into()), Some(Eligibility::Panicked(_))));
     ledger.put_job(&job("a", 3, json!({})), None, NOW);
     assert_eq!(ledger.cycle(NOW).admit.len(), 1);
 }

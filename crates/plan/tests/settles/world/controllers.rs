@@ -70,14 +70,14 @@ impl World {
     /// Creates a pod of the Job, unless it exists.
     fn start_pod(&mut self, job: &Job, index: usize) {
         if self.pod_of_index(index).is_none() {
-            self.pods_made += 1;
-            let name = format!("{}-{index}-{}", job.name_any(), self.pods_made);
+            self.pods_created += 1;
+            let name = format!("{}-{index}-{}", job.name_any(), self.pods_created);
             let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "controller": true,
                 "name": job.name_any(), "uid": job.uid() });
             let template = job.spec.as_ref().unwrap().template.metadata.clone().unwrap();
             let pod = json!({ "metadata": {
                 "name": name,
-                "uid": format!("pod-{}", self.pods_made),
+                "uid": format!("pod-{}", self.pods_created),
                 "resourceVersion": self.next_version(),
                 "labels": template.labels,
                 "annotations": { INDEX: index.to_string() },

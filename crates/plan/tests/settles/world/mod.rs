@@ -1,5 +1,5 @@
-//! A Kubernetes for one MiniCluster, in memory: what it does with steps, and what
-//! its Job controller and garbage collector do then.
+//! A simulated Kubernetes for one MiniCluster: how it applies steps, and what its Job
+//! controller and garbage collector do then.
 //!
 //! Objects have uids and resource versions, the watches may lag behind the
 //! stored state, and a step may fail. A write whose preconditions are not met any more is
@@ -55,7 +55,7 @@ pub struct World {
     /// The MiniCluster as its watch shows it, while that one alone lags behind.
     shown_minicluster: Option<Value>,
     /// The operator has written something that the watches do not show yet.
-    expects: bool,
+    has_unobserved_writes: bool,
     /// The index of the step that fails in the next reconciliation with steps, and how.
     next_failure: Option<(usize, FailureKind)>,
     /// Whether a status is refused if it was computed from another version of the object.
@@ -67,15 +67,15 @@ pub struct World {
     /// The last report, and the uid of the pod that sent it.
     report: Option<(String, LastReport)>,
     lead: PodState,
-    jobs_made: u32,
-    pods_made: u32,
+    jobs_created: u32,
+    pods_created: u32,
     version: u64,
     start: Timestamp,
     now: Timestamp,
 }
 
 impl World {
-    /// More rounds than any history needs to settle.
+    /// The number of rounds within which every history settles.
     pub const MAX_ROUNDS: usize = 12;
 
     pub fn new(spec: &Value) -> World {
@@ -93,15 +93,15 @@ impl World {
             stored: Objects { minicluster: Some(minicluster), ..Objects::default() },
             shown: None,
             shown_minicluster: None,
-            expects: false,
+            has_unobserved_writes: false,
             next_failure: None,
             strict: true,
             work: None,
             waiting: None,
             report: None,
             lead: PodState::Is("Pending"),
-            jobs_made: 0,
-            pods_made: 0,
+            jobs_created: 0,
+            pods_created: 0,
             version: 1,
             start,
             now: start,
@@ -135,7 +135,7 @@ impl World {
 
     /// The state without what depends on the number of writes.
     pub fn without_versions(&self) -> World {
-        let mut world = World { version: 0, expects: false, ..self.clone() };
+        let mut world = World { version: 0, has_unobserved_writes: false, ..self.clone() };
         let Objects { minicluster, has_keys: _, config_map, services, job, pods } =
             &mut world.stored;
         if let Some(minicluster) = minicluster {
@@ -260,7 +260,7 @@ impl World {
     }
 
     pub fn jobs_made(&self) -> u32 {
-        self.jobs_made
+        self.jobs_created
     }
 
     /// The names of all objects, and the host names of pods.

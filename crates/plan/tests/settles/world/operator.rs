@@ -1,4 +1,4 @@
-//! What the operator does: the real decision, and an executor that applies its steps here.
+//! What the operator does: it makes the real decision, and applies its steps to this world.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use flux_operator_api::MiniCluster;
 use flux_operator_plan::kubernetes::{CLUSTER_LABEL, DeliveryMethod, Settings};
 use flux_operator_plan::queueing::merge_patch;
 use flux_operator_plan::{
-    Blocker, Failure, FailureKind, Object, Observed, Outcome, QueryAnswer, QueryReply, Step,
+    Blocker, Failure, FailureKind, Object, Observed, Outcome, QueryAnswer, ServerReply, Step,
     Subject, TargetKind, decide, queries,
 };
 use flux_operator_testkit::merge;
@@ -22,7 +22,7 @@ pub struct Reconciliation {
     /// The decided steps.
     pub steps: Vec<Step>,
     /// Everything, for the recording.
-    pub said: Value,
+    pub recording: Value,
 }
 
 /// What the operator would decide now.
@@ -37,7 +37,7 @@ pub struct DecidedCluster {
 impl World {
     /// Reconciles once.
     pub fn reconcile(&mut self) -> Reconciliation {
-        if std::mem::take(&mut self.expects) {
+        if std::mem::take(&mut self.has_unobserved_writes) {
             // Nothing is decided before the watches show what was written.
             self.catch_up();
         }
@@ -60,12 +60,12 @@ impl World {
             "again": conclusion.requeue_at.map(|again| again.to_string()),
         });
         let before = minicluster.status.clone().unwrap_or_default();
-        let finished = decision.steps.iter().take(outcome.done).any(Step::changes_self);
+        let has_changed_self = decision.steps.iter().take(outcome.done).any(Step::changes_self);
         let patch = conclusion.status.and_then(|status| merge_patch(&before, &status));
-        if let Some(patch) = patch.filter(|_| !finished) {
+        if let Some(patch) = patch.filter(|_| !has_changed_self) {
             self.write_own_status(&minicluster, &patch);
         }
-        Reconciliation { steps: decision.steps, said }
+        Reconciliation { steps: decision.steps, recording: said }
     }
 
     /// Applies steps until one fails.
@@ -79,7 +79,7 @@ impl World {
                 Some(how) => Err(how),
             };
             match result {
-                Ok(()) => self.expects = true,
+                Ok(()) => self.has_unobserved_writes = true,
                 Err(kind) => {
                     let failure = Some(Failure { kind, message: format!("{kind:?}") });
                     return Outcome { done, failure };
@@ -119,10 +119,10 @@ impl World {
                 Subject::MiniCluster
                     if uid.and_then(Value::as_str) != minicluster.uid().as_deref() =>
                 {
-                    QueryReply::Deleted
+                    ServerReply::Deleted
                 }
-                Subject::MiniCluster | Subject::Namespace | Subject::Keys => QueryReply::Exists,
-                Subject::Job { .. } | Subject::Pod { .. } => QueryReply::Events(Vec::new()),
+                Subject::MiniCluster | Subject::Namespace | Subject::Keys => ServerReply::Exists,
+                Subject::Job { .. } | Subject::Pod { .. } => ServerReply::Events(Vec::new()),
             };
             let answer = QueryAnswer::new(minicluster, query, Some(reply), self.now);
             observed.answers.push(answer);
@@ -166,7 +166,7 @@ impl World {
         if self.strict && version != computed_from.metadata.resource_version.as_deref() {
             return;
         }
-        self.expects = true;
+        self.has_unobserved_writes = true;
         let version = self.next_version();
         if let Some(minicluster) = &mut self.stored.minicluster {
             merge(&mut minicluster["status"], patch);

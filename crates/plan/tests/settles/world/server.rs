@@ -119,9 +119,9 @@ impl World {
         assert!(!self.stored.services.is_empty(), "a Job before its Service");
         // One that exists stays as it is.
         if self.stored.job.is_none() {
-            self.jobs_made += 1;
+            self.jobs_created += 1;
             let mut job = job.clone();
-            job.metadata.uid = Some(format!("job-{}", self.jobs_made));
+            job.metadata.uid = Some(format!("job-{}", self.jobs_created));
             job.metadata.resource_version = Some(self.next_version());
             let spec = job.spec.as_mut().unwrap();
             spec.suspend.get_or_insert(false);
