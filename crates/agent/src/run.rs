@@ -140,10 +140,7 @@ fn boot(arguments: &RunArguments, supervisor: &mut Supervisor) -> Result<AgentEx
         proof.iter().for_each(LeadProof::resign);
         // A lead that will be restarted must not shut down the instance: its workers would
         // take that as final and not reconnect.
-        let comes_back = rank.is_lead()
-            && !arguments.stop_on_eof
-            && failures < u64::from(rank.plan.restart_limit);
-        let lost = state.broker.filter(|_| comes_back).and_then(Pid::from_raw);
+        let lost = state.broker.filter(|_| can_restart).and_then(Pid::from_raw);
         supervisor.stop(lost, grace);
         return exit_with(termination::stopped());
     };

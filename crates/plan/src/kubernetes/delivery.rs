@@ -110,7 +110,7 @@ pub(super) fn init_containers(rendering: &Rendering<'_>) -> Vec<Container> {
         image_pull_policy: Some(rendering.view_pull_policy().into()),
         command: Some(vec![
             format!("{AGENT}/{AGENT_NAME}"),
-            "copy-view".into(),
+            command::COPY_VIEW.into(),
             rendering.cluster.mount.clone(),
         ]),
         working_dir: Some(given.working_dir.clone()).filter(|path| !path.is_empty()),
