@@ -145,7 +145,7 @@ mod tests {
         let script = "#!/bin/sh\ncd \"${0%/*}\"\ncase \"$*\" in\n\
             overlay*) cat overlay;;\n*-o*) echo query >>log; cat drained;;\n\
             *) echo \"$@\" >>log;;\nesac\n";
-        crate::files::write(&flux, script, 0o755).unwrap();
+        crate::files::tests::write_script(&flux, script);
         FluxCommand { flux, uri: "local:///x".into() }
     }
 

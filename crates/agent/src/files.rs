@@ -56,8 +56,24 @@ pub fn create_directory(path: &Path) -> Result<(), WriteError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    /// Writes a script, in another process: a program cannot be executed while it is open for
+    /// writing, and a process that another test starts has copies of all our open files for a
+    /// moment.
+    pub fn write_script(path: &Path, script: &str) {
+        let write = Command::new("/bin/sh")
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .spawn();
+        let mut write = write.unwrap();
+        write.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        assert!(write.wait().unwrap().success());
+    }
 
     #[test]
     fn a_file_is_replaced_with_the_permissions_asked_for() {

@@ -77,7 +77,7 @@ mod tests {
     fn supported(script: &str) -> Result<Option<Version>, UnsupportedFlux> {
         let directory = tempfile::tempdir().unwrap();
         let flux = directory.path().join("flux");
-        files::write(&flux, format!("#!/bin/sh\n{script}\n"), 0o755).unwrap();
+        files::tests::write_script(&flux, &format!("#!/bin/sh\n{script}\n"));
         let asked = VersionQuery::start(&flux);
         let answer = asked.supported();
         assert_eq!(asked.supported().is_ok(), answer.is_ok(), "asked again");

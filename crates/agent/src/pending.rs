@@ -153,7 +153,7 @@ mod tests {
              case $1 in job) cat list;; kvs) shift 2; cat \"$@\";; esac\n",
             directory.display()
         );
-        crate::files::write(&flux, script, 0o755).unwrap();
+        crate::files::tests::write_script(&flux, &script);
         FluxCommand { flux, uri: "local:///x".into() }
     }
 
