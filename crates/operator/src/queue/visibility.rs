@@ -128,8 +128,7 @@ pub(crate) async fn cluster_jobs(
     let minicluster = find_cluster(&server, &headers, &namespace, &name).await?;
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
     let jobs = server.reports.pending(uid);
-    let items = jobs.as_ref().map(|jobs| jobs.join(",")).unwrap_or_default();
-    let body = format!(r#"{{"listed":{},"items":[{items}]}}"#, jobs.is_some());
+    let body = view::instance_jobs_text(jobs.as_deref());
     Ok(([(CONTENT_TYPE, "application/json")], body))
 }
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flux_operator_plan::view::instance_job;
-use flux_operator_wire::{PendingJob, PendingPage};
+use flux_operator_plan::view::instance_job_text;
+use flux_operator_wire::PendingPage;
 use tokio::time::Instant;
 
 use super::Reports;
@@ -74,7 +74,7 @@ impl PendingList {
             _ => return,
         };
         for job in jobs {
-            let text = text(job);
+            let text = instance_job_text(job);
             list.bytes = list.bytes.saturating_add(text.len());
             if list.bytes > MAX_BYTES {
                 // The jobs that the scheduler considers first are enough.
@@ -92,10 +92,6 @@ impl PendingList {
     fn complete(&mut self, jobs: Vec<Box<str>>) {
         self.complete = Some((jobs.into(), Instant::now()));
     }
-}
-
-fn text(job: PendingJob) -> Box<str> {
-    serde_json::to_string(&instance_job(job)).expect("a job can be serialized").into()
 }
 
 impl Reports {
@@ -133,6 +129,7 @@ impl Reports {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flux_operator_wire::PendingJob;
 
     fn jobs(count: u64) -> Vec<PendingJob> {
         (0..count).map(|id| PendingJob { id, ..PendingJob::default() }).collect()

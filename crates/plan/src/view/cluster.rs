@@ -57,8 +57,41 @@ fn slot_view(slots: &rank_table::SlotRange, hosts: &HostList, online: Option<&Id
     }
 }
 
-/// A job that waits in an instance, as its lead has listed it.
-pub fn instance_job(job: PendingJob) -> InstanceJob {
+/// A job that waits in an instance, as the JSON text that is shown.
+pub fn instance_job_text(job: PendingJob) -> Box<str> {
     let PendingJob { id, nodes, tasks, submitted, attributes } = job;
-    InstanceJob { id, nodes, tasks, submitted, attributes }
+    let job = InstanceJob { id, nodes, tasks, submitted, attributes };
+    serde_json::to_string(&job).expect("the keys of its maps are strings").into()
+}
+
+/// The [`InstanceJobs`](flux_operator_api::view::InstanceJobs) of an instance as JSON text, from
+/// the texts of its jobs; `None` if its lead has not listed them.
+pub fn instance_jobs_text(jobs: Option<&[Box<str>]>) -> String {
+    let items = jobs.unwrap_or_default().join(",");
+    format!(r#"{{"listed":{},"items":[{items}]}}"#, jobs.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_api::view::InstanceJobs;
+
+    #[test]
+    fn the_text_is_that_of_the_described_type() {
+        let attributes = [("burstable".to_owned(), serde_json::json!({ "a": "\"," }))];
+        let job = PendingJob {
+            id: 7,
+            nodes: Some(4),
+            attributes: attributes.into(),
+            ..PendingJob::default()
+        };
+        let texts = [instance_job_text(job), instance_job_text(PendingJob::default())];
+        for jobs in [None, Some(&texts[..0]), Some(&texts[..])] {
+            let text = instance_jobs_text(jobs);
+            let parsed: InstanceJobs = serde_json::from_str(&text).unwrap();
+            assert_eq!(parsed.listed, jobs.is_some());
+            assert_eq!(parsed.items.len(), jobs.unwrap_or_default().len());
+            assert_eq!(serde_json::to_string(&parsed).unwrap(), text);
+        }
+    }
 }

@@ -6,6 +6,6 @@ mod cluster;
 mod explanation;
 mod queue;
 
-pub use cluster::{cluster, instance_job};
+pub use cluster::{cluster, instance_job_text, instance_jobs_text};
 pub use explanation::{of_job, of_minicluster};
 pub use queue::{AdmissionStatus, QueueView, TentativeAdmissions};
