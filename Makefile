@@ -66,7 +66,7 @@ build: ## Build the programs; with target/debug in PATH, `kubectl minicluster` w
 # Older builds named fluxlet `flux`, which would hide a real Flux.
 	@rm -f $(BIN)/flux
 
-demo: build ## Show a MiniCluster of 4 and a queue on this machine, without Kubernetes
+demo: build ## Show a MiniCluster of 4, a queue and connected MiniClusters on this machine, without Kubernetes
 	@examples/demo.sh $(BIN)/flux-operator
 
 test: forget-tests lint check-manifests test-unit static ## Run everything that gates a merge
@@ -152,9 +152,10 @@ install: build image-there ## Install the operator in the testbed, or in the clu
 	$(if $(ON_TESTBED),$(KUBECTL) rollout restart -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager)
 	$(KUBECTL) rollout status -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager --timeout 5m
 
-# Queues that were used have a finalizer of the operator, so they are deleted before it is.
+# Queues that were used and MiniClusters that have joined others have a finalizer of the operator, so
+# they are deleted before it is.
 uninstall: build ## Remove the operator, with every MiniCluster and queue
-	-$(KUBECTL) delete fluxjobs,fluxsetups --all --all-namespaces --timeout 1m
+	-$(KUBECTL) delete fluxjobs,fluxsetups,miniclusters --all --all-namespaces --timeout 1m
 	FLUX_OPERATOR_IMAGE=$(NO_IMAGE) $(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
 
 run: build image-there ## Run the operator on this machine instead (REPORT_URL= is where pods reach it)
@@ -202,7 +203,7 @@ list: ## List queues, jobs and MiniClusters of all namespaces
 log: ## Show the operator's log
 	@$(KUBECTL) logs -n $(OPERATOR_NAMESPACE) -l control-plane=controller-manager --prefix --tail -1
 
-# Which benchmark to run (throughput, bringup, queue, all), and its options. Without root
+# Which benchmark to run (throughput, bringup, connect, queue, all), and its options. Without root
 # there is no node, so no cluster can be brought up.
 BENCH ?= $(if $(filter node,$(LEVEL)),all,throughput)
 BENCH_ARGS ?= --check bench/limits.yaml

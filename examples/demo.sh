@@ -1,5 +1,6 @@
 #!/bin/sh
-# A MiniCluster of four and a queue on this machine: no Kubernetes, root or Flux needed.
+# A MiniCluster of four, a queue and two connected clusters on this machine: no Kubernetes, root or
+# Flux needed.
 # Run by `make demo`; the argument is the program to show.
 set -u
 program=${1:-flux-operator}
@@ -32,4 +33,8 @@ echo "exit code $code"
 
 echo
 echo "4. Three jobs share a quota of two nodes: the third waits, and the reason is shown."
-show "$program" local run -f "$here/queue/three-jobs.yaml"
+show "$program" local run -f "$here/queue/three-jobs.yaml" || exit 1
+
+echo
+echo "5. Two connected clusters are one Flux instance: a job uses the nodes of both."
+show "$program" local run -f "$here/connected/local.yaml"

@@ -1,9 +1,9 @@
 //! Benchmarks operators: the rate at which they create MiniClusters, their resource usage, and the
-//! time for a single MiniCluster.
+//! time for a single MiniCluster and for one that joins another.
 //!
 //! ```text
-//! under_test ──► bench_testbed ──► throughput │ bringup ──► summary ──► limits
-//!                                     queue ─────────────┘
+//! under_test ──► bench_testbed ──► throughput │ bringup │ connect ──► summary ──► limits
+//!                                     queue ───────────────────────┘
 //! ```
 //!
 //! An operator is just a shell command, so any operator can be compared with ours. Machines differ
@@ -14,9 +14,11 @@
 mod audit;
 mod bench_testbed;
 mod bringup;
+mod connect;
 mod flux_alone;
 mod limits;
 mod manifest;
+mod node_stage;
 mod queue;
 mod summary;
 mod throughput;
@@ -57,6 +59,13 @@ enum Command {
         #[command(flatten)]
         common: BenchArguments,
     },
+    /// One MiniCluster that joins another, on a real node (needs root)
+    Connect {
+        #[command(flatten)]
+        connect: connect::Options,
+        #[command(flatten)]
+        common: BenchArguments,
+    },
     /// Many jobs in queues, with the loads of Kueue's scalability test
     Queue {
         #[command(flatten)]
@@ -70,6 +79,8 @@ enum Command {
         throughput: throughput::Options,
         #[command(flatten)]
         bringup: bringup::Options,
+        #[command(flatten)]
+        connect: connect::Options,
         #[command(flatten)]
         queue: queue::Options,
         #[command(flatten)]
@@ -99,6 +110,7 @@ struct BenchArguments {
 struct Selection {
     throughput: Option<throughput::Options>,
     bringup: Option<bringup::Options>,
+    connect: Option<connect::Options>,
     queue: Option<queue::Options>,
 }
 
@@ -107,6 +119,7 @@ struct Selection {
 struct Figures {
     throughput: Option<throughput::Figures>,
     bringup: Option<bringup::Figures>,
+    connect: Option<connect::Figures>,
     queue: Option<queue::Figures>,
     /// The same by name, for limits.
     measures: Measures,
@@ -121,12 +134,16 @@ fn main() -> ExitCode {
         Command::Bringup { bringup, common } => {
             run(&Selection { bringup: Some(bringup), ..Selection::default() }, &common)
         }
+        Command::Connect { connect, common } => {
+            run(&Selection { connect: Some(connect), ..Selection::default() }, &common)
+        }
         Command::Queue { queue, common } => {
             run(&Selection { queue: Some(queue), ..Selection::default() }, &common)
         }
-        Command::All { throughput, bringup, queue, common } => {
-            let (throughput, bringup, queue) = (Some(throughput), Some(bringup), Some(queue));
-            run(&Selection { throughput, bringup, queue }, &common)
+        Command::All { throughput, bringup, connect, queue, common } => {
+            let (throughput, bringup) = (Some(throughput), Some(bringup));
+            let (connect, queue) = (Some(connect), Some(queue));
+            run(&Selection { throughput, bringup, connect, queue }, &common)
         }
     };
     match outcome {
@@ -160,9 +177,9 @@ fn run(selection: &Selection, common: &BenchArguments) -> Result<ExitCode> {
 }
 
 async fn measure(parts: &Selection, contestants: &under_test::Options) -> Result<Figures> {
-    let Selection { throughput, bringup, queue } = parts;
-    let operators = match (throughput, bringup) {
-        (None, None) => Vec::new(),
+    let Selection { throughput, bringup, connect, queue } = parts;
+    let operators = match (throughput, bringup, connect) {
+        (None, None, None) => Vec::new(),
         _ => contestants.operators()?,
     };
     let mut figures = Figures::default();
@@ -177,6 +194,12 @@ async fn measure(parts: &Selection, contestants: &under_test::Options) -> Result
         print!("{}", found.table());
         figures.measures.extend(found.measures());
         figures.bringup = Some(found);
+    }
+    if let Some(options) = connect {
+        let found = connect::measure(options, &operators).await?;
+        print!("{}", found.table());
+        figures.measures.extend(found.measures());
+        figures.connect = Some(found);
     }
     if let Some(options) = queue {
         let found = queue::measure(options).await?;

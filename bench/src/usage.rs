@@ -53,6 +53,12 @@ fn tree(root: u32, parents: &BTreeMap<u32, u32>) -> BTreeSet<u32> {
     }
 }
 
+/// When a process started, in seconds since the machine booted, from its proc_pid_stat(5).
+pub(crate) fn start_seconds(stat: &str) -> Option<f64> {
+    let ticks = rustix::param::clock_ticks_per_second() as f64;
+    Some(field(stat, 22)? as f64 / ticks)
+}
+
 /// utime, stime, cutime and cstime of proc_pid_stat(5).
 fn cpu_ticks(stat: &str) -> Option<u64> {
     (14..=17).map(|number| field(stat, number)).sum()

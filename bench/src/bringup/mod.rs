@@ -10,13 +10,11 @@ mod figures;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use flux_operator_testbed::{Level, Requirements};
-use flux_operator_testkit::images::{REAL_VIEW, flux_root, import_to, import_view_to};
+use flux_operator_testkit::images::{REAL_VIEW, flux_root, import_view_to};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
-use kube::runtime::watcher;
+use kube::api::{Api, DeleteParams, DynamicObject};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -26,17 +24,16 @@ use figures::OperatorFigures;
 use crate::bench_testbed::{BenchTestbed, NAMESPACE};
 use crate::flux_alone;
 use crate::manifest::{RenderedObjects, create, create_all, minicluster, miniclusters};
+use crate::node_stage::{
+    LIMIT, NodeStage, delete, delete_all, desynchronize, has_true_condition, pod, pods,
+    wait_for_condition,
+};
 use crate::summary::Samples;
-use crate::under_test::{OperatorUnderTest, RunningOperator};
+use crate::under_test::OperatorUnderTest;
 use crate::waiting::{named, of_job, time_of_first, time_without_pods, within};
 
-/// Far more than anything here should take.
-const LIMIT: Duration = Duration::from_secs(120);
 /// How long after its Job a MiniCluster may report that it has finished; some operators never do.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The testbed of each operator.
-const NODE: Requirements = Requirements { level: Level::Node, audit: false };
 
 /// How much to measure.
 #[derive(clap::Args)]
@@ -77,22 +74,20 @@ pub(crate) async fn measure(options: &Options, operators: &[OperatorUnderTest]) 
         flux_alone: Samples::default(),
         operators: Vec::new(),
     };
-    let mut stages: Vec<(BenchTestbed, RunningOperator)> = Vec::new();
+    let mut stages: Vec<NodeStage> = Vec::new();
     for operator in operators {
-        let bed = BenchTestbed::up(&operator.name, NODE, &operator.crds()?).await?;
-        import_to(&bed.testbed)?;
+        let stage = NodeStage::up(operator).await?;
         if let Some(root) = flux_root().filter(|_| options.view) {
-            import_view_to(&bed.testbed, &root)?;
+            import_view_to(&stage.bed.testbed, &root)?;
         }
-        let running = operator.start(&bed)?;
         let name = operator.name.clone();
         figures.operators.push(OperatorFigures { name, ..OperatorFigures::default() });
-        stages.push((bed, running));
+        stages.push(stage);
     }
     let bare = RenderedObjects::render(&options.minicluster("template", "hostname"))?;
     // Round 0 warms all caches and is not counted.
     for round in 0..=options.rounds {
-        for ((bed, running), figures) in stages.iter_mut().zip(&mut figures.operators) {
+        for (NodeStage { running, bed }, figures) in stages.iter_mut().zip(&mut figures.operators) {
             eprintln!("bring-up, round {round} of {}: {}", options.rounds, figures.name);
             let mut these =
                 OperatorFigures { silent: figures.silent, ..OperatorFigures::default() };
@@ -107,8 +102,8 @@ pub(crate) async fn measure(options: &Options, operators: &[OperatorUnderTest]) 
                 figures.merge(these);
             }
         }
-        let Some((bed, _)) = stages.first() else { break };
-        desynchronize(options, round).await;
+        let Some(NodeStage { bed, .. }) = stages.first() else { break };
+        desynchronize(round, options.rounds).await;
         let (lead, complete) = bare_job(&bed.client, &bare, round).await?;
         let flux = flux_alone::measure(options.size)?;
         if round > 0 {
@@ -127,7 +122,7 @@ async fn one_round(
     figures: &mut OperatorFigures,
 ) -> Result<()> {
     let (client, host) = (&bed.client, bed.testbed.slot().host_address());
-    desynchronize(options, round).await;
+    desynchronize(round, options.rounds).await;
     let done = run(options, client, &format!("run-{round}"), !figures.silent).await?;
     figures.lead_done.add(done.lead);
     figures.job_complete.add(done.job);
@@ -187,21 +182,14 @@ async fn lead_lost(options: &Options, client: &Client, name: &str) -> Result<f64
     let mut manifest = options.minicluster(name, "");
     manifest["spec"]["interactive"] = true.into();
     create(client, &manifest).await?;
-    let ready = time_of_first(miniclusters(client, NAMESPACE), named(name), |found| {
-        has_true_condition(found, "Ready")
-    });
-    within(LIMIT, "the cluster is Ready", ready).await?;
+    wait_for_condition(client, name, "Ready").await?;
     let seconds = lose_lead(client, name).await?;
     delete(client, name).await?;
     Ok(seconds)
 }
 
 async fn lose_lead(client: &Client, name: &str) -> Result<f64> {
-    let of_lead = ListParams::default().labels(&format!(
-        "batch.kubernetes.io/job-name={name},batch.kubernetes.io/job-completion-index=0"
-    ));
-    let lead = pods(client).list(&of_lead).await?.items.into_iter().next();
-    let lead = lead.context("there is no lead")?.metadata.name.unwrap_or_default();
+    let lead = pod(client, name, 0).await?.name_any();
     let mut was_unready = false;
     let back = time_of_first(miniclusters(client, NAMESPACE), named(name), |found| {
         let ready = has_true_condition(found, "Ready");
@@ -214,14 +202,6 @@ async fn lose_lead(client: &Client, name: &str) -> Result<f64> {
     };
     let (_, back) = tokio::try_join!(deleted, within(LIMIT, "it is Ready again", back))?;
     Ok((back - started).as_secs_f64())
-}
-
-/// The kubelet checks containers once a second, and the previous step finished with one of its
-/// checks. Rounds start at different times after it; otherwise all would be rounded up to the same
-/// second.
-async fn desynchronize(options: &Options, round: usize) {
-    let part = round as f64 / options.rounds.max(1) as f64;
-    tokio::time::sleep(Duration::from_secs(1).mul_f64(part.min(1.0))).await;
 }
 
 /// Waits until the task on every node has connected.
@@ -268,25 +248,6 @@ async fn wait_for_completion(
     Ok((lead, job, word))
 }
 
-/// Deletes a MiniCluster; returns the seconds until its pods are deleted.
-async fn delete(client: &Client, name: &str) -> Result<f64> {
-    let started = Instant::now();
-    let request = miniclusters(client, NAMESPACE);
-    request.delete(name, &DeleteParams::background()).await.context("failed to delete")?;
-    let deleted =
-        within(LIMIT, "no pod is left", time_without_pods(pods(client), of_job(name))).await?;
-    Ok((deleted - started).as_secs_f64())
-}
-
-/// Removes the remains of a failed round, so that the next one has the node to itself.
-async fn delete_all(client: &Client) -> Result<()> {
-    let all = miniclusters(client, NAMESPACE);
-    all.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
-    within(LIMIT, "no pod is left", time_without_pods(pods(client), watcher::Config::default()))
-        .await?;
-    Ok(())
-}
-
 /// Our pods without operator and without Flux: every container runs `true`.
 async fn bare_job(client: &Client, bare: &RenderedObjects, round: usize) -> Result<(f64, f64)> {
     let name = format!("bare-{round}");
@@ -314,10 +275,6 @@ async fn bare_job(client: &Client, bare: &RenderedObjects, round: usize) -> Resu
     jobs(client).delete(&name, &DeleteParams::background()).await?;
     within(LIMIT, "no pod is left", time_without_pods(pods(client), of_job(&name))).await?;
     Ok(((lead - started).as_secs_f64(), (job - started).as_secs_f64()))
-}
-
-fn pods(client: &Client) -> Api<Pod> {
-    Api::namespaced(client.clone(), NAMESPACE)
 }
 
 fn jobs(client: &Client) -> Api<Job> {
@@ -350,12 +307,4 @@ fn is_complete(job: &Job) -> bool {
 
 fn is_reported_finished(minicluster: &DynamicObject) -> bool {
     has_true_condition(minicluster, "JobFinished")
-}
-
-fn has_true_condition(minicluster: &DynamicObject, condition: &str) -> bool {
-    let conditions = minicluster.data["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|found| found["type"] == condition && found["status"] == "True")
 }

@@ -61,7 +61,8 @@ pub struct RunArguments {
     pub private: Option<PathBuf>,
     /// The file to write the termination message to.
     pub termination: PathBuf,
-    /// The file, usually a named pipe, to write a line to when the program starts.
+    /// The file, usually a named pipe, to write a line to when the program starts; for a worker,
+    /// when it is online.
     pub ready: Option<PathBuf>,
     /// Stop at the end of standard input.
     pub stop_on_eof: bool,

@@ -10,13 +10,14 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flux_operator_wire::{EXIT_SIGTERM, TerminationReason};
+use flux_operator_wire::{EXIT_REPLACE_POD, EXIT_SIGTERM, TerminationReason};
 use rustix::process::{Pid, Signal};
 
 use crate::arguments::{self, StageArguments};
 use crate::backoff::Backoff;
 use crate::broker_process::{BrokerExit, BrokerProcess};
 use crate::flux_command::FluxCommand;
+use crate::join::{NextStep, PermissionRequest};
 use crate::launcher::BrokerLauncher;
 use crate::layout::{Layout, local_uri};
 use crate::lead_search::{self, LeadSearch, SilentAddress};
@@ -72,7 +73,7 @@ enum BrokerStageError {
 impl BrokerStageError {
     fn reason(&self) -> TerminationReason {
         match self {
-            BrokerStageError::Rank { .. } => TerminationReason::BadPlan,
+            BrokerStageError::Rank { source } => source.reason(),
             BrokerStageError::FluxMissing { .. } => TerminationReason::FluxMissing,
             BrokerStageError::Program { .. } | BrokerStageError::Signals { .. } => {
                 TerminationReason::BrokerFailed
@@ -150,6 +151,7 @@ impl<'a> BrokerStage<'a> {
                 &self.rank,
                 &self.layout,
                 self.flux_command(),
+                self.launcher.facts(),
                 broker.tail(),
             );
         }
@@ -166,8 +168,12 @@ impl<'a> BrokerStage<'a> {
     fn run_worker(&mut self) -> u8 {
         let mut delay = RESTART_BACKOFF;
         let mut known = None;
+        let mut last_error = String::new();
         loop {
             let Ok(lead) = self.find_lead(known.take()) else { return EXIT_SIGTERM };
+            if let Some(code) = self.wait_for_permission(std::mem::take(&mut last_error)) {
+                return code;
+            }
             let start = Instant::now();
             let Some(broker) = self.start_broker() else { return 1 };
             let running = Arc::new(AtomicBool::new(true));
@@ -177,11 +183,12 @@ impl<'a> BrokerStage<'a> {
             running.store(false, Ordering::Relaxed);
             let pause = match waited {
                 BrokerOutcome::Stopped => return EXIT_SIGTERM,
-                BrokerOutcome::Exited(end) if end.code == 0 || self.rank.plan.complete_workers => {
+                BrokerOutcome::Exited(end) if self.is_final(end) => {
                     self.notify_exited(&broker, end);
                     return end.code;
                 }
                 BrokerOutcome::Exited(end) => {
+                    last_error = report::find_last_error(&broker.last_output()).unwrap_or_default();
                     self.notify(&Notice::BrokerRestarting { code: end.code });
                     if start.elapsed() > STARTED_AFTER {
                         delay.reset();
@@ -202,6 +209,42 @@ impl<'a> BrokerStage<'a> {
             };
             if self.is_stopped_within(pause) {
                 return EXIT_SIGTERM;
+            }
+        }
+    }
+
+    /// Whether a worker's broker is not started again. One that has joined another cluster is: its
+    /// lender may be restarted, and otherwise its pod is deleted. On one machine, where clusters
+    /// have no UID, a lender that is started again is another instance.
+    fn is_final(&self, end: BrokerExit) -> bool {
+        let plan = &self.rank.plan;
+        let may_return = plan.join.as_ref().is_some_and(|join| !join.cluster.is_empty());
+        !may_return && (end.code == 0 || plan.complete_workers)
+    }
+
+    /// Waits until the operator allows the broker to join another cluster. Returns an exit code if
+    /// the stage must stop instead.
+    fn wait_for_permission(&self, last_error: String) -> Option<u8> {
+        let facts = self.launcher.facts();
+        let common = &self.stage.common;
+        let mut permission = PermissionRequest::new(common, &self.rank, facts, last_error)?;
+        let mut reason = None;
+        loop {
+            match permission.ask() {
+                NextStep::Start => return None,
+                NextStep::Replace(message) => {
+                    self.notify(&Notice::Failed { reason: TerminationReason::StaleTable, message });
+                    return Some(EXIT_REPLACE_POD);
+                }
+                NextStep::AskAgain(pause, why) => {
+                    if let Some(why) = why.filter(|why| reason.as_ref() != Some(why)) {
+                        self.log(&format!("the broker may not join yet: {why}"));
+                        reason = Some(why);
+                    }
+                    if self.is_stopped_within(pause) {
+                        return Some(EXIT_SIGTERM);
+                    }
+                }
             }
         }
     }

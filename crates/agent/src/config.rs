@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use flux_operator_flux::broker_config::{BrokerConfigPrintError, ResourceEntry};
-use flux_operator_flux::{Bootstrap, HostEntry, IdSet};
+use flux_operator_flux::{Bootstrap, HostEntry, HostList, IdSet};
+use flux_operator_wire::{BootPlan, HostGroup, Resources};
 
 use crate::arguments::text;
 use crate::rank_plan::RankPlan;
@@ -38,16 +39,28 @@ pub fn broker_toml(
     resource.noverify.get_or_insert(true);
     // The user may have configured the resources.
     if rank.is_lead() && resource.path.is_none() && resource.config.is_empty() {
-        let cores = plan.resources.cores.unwrap_or(cores.get());
-        let gpus = plan.resources.gpus.filter(|gpus| *gpus > 0);
-        resource.config = vec![ResourceEntry {
-            hosts: plan.hosts.clone(),
-            cores: Some(IdSet::first_n(cores)),
-            gpus: gpus.map(IdSet::first_n),
-            properties: Vec::new(),
-        }];
+        resource.config = resource_entries(plan, cores);
     }
     config.to_toml()
+}
+
+/// The resources of all hosts: those of each group, or else the lead's.
+fn resource_entries(plan: &BootPlan, cores: NonZeroU32) -> Vec<ResourceEntry> {
+    let leads = plan.resources;
+    let entry = |hosts: &HostList, property: Option<&String>, own: Resources| ResourceEntry {
+        hosts: hosts.clone(),
+        cores: Some(IdSet::first_n(own.cores.or(leads.cores).unwrap_or(cores.get()))),
+        gpus: own.gpus.or(leads.gpus).filter(|gpus| *gpus > 0).map(IdSet::first_n),
+        properties: property.into_iter().cloned().collect(),
+    };
+    if plan.host_groups.is_empty() {
+        return vec![entry(&plan.hosts, None, leads)];
+    }
+    let groups = plan.host_groups.iter().map(|HostGroup { hosts, property, cores, gpus }| {
+        let own = Resources { cores: *cores, gpus: *gpus, ..leads };
+        entry(hosts, Some(property), own)
+    });
+    groups.collect()
 }
 
 /// The same configuration with the lead at `lead`. `None` if [`broker_toml`] did not generate
@@ -119,6 +132,29 @@ mod tests {
         let lead = config(&rank(plan, 0)).resource.unwrap();
         assert_eq!(lead.config[0].cores, Some("0-7".parse().unwrap()));
         assert_eq!(lead.config[0].gpus, Some("0".parse().unwrap()));
+    }
+
+    #[test]
+    fn b6_every_host_has_the_property_and_the_resources_of_its_group() {
+        let group = |hosts: &str, property: &str, cores, gpus| HostGroup {
+            hosts: hosts.parse().unwrap(),
+            property: property.into(),
+            cores,
+            gpus,
+        };
+        let mut plan = plan();
+        plan.host_groups =
+            vec![group("fs-[0-1]", "home", None, None), group("fs-[2-3]", "gke", Some(8), Some(2))];
+        let entries = config(&rank(plan, 0)).resource.unwrap().config;
+        let shown: Vec<_> = entries
+            .iter()
+            .map(|it| {
+                (it.hosts.to_string(), it.properties.concat(), it.cores.clone().unwrap().len())
+            })
+            .collect();
+        let expected = [("fs-[0-1]", "home", 3), ("fs-[2-3]", "gke", 8)];
+        assert_eq!(shown, expected.map(|(hosts, name, cores)| (hosts.into(), name.into(), cores)));
+        assert_eq!(entries[1].gpus, Some("0-1".parse().unwrap()));
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Drainer {
         if self.idle.as_ref() == Some(&asked) {
             return Some(Drained { asked, busy: IdSet::new() });
         }
-        let busy = intersection(&self.query_drained()?.busy, &asked.ranks);
+        let busy = self.query_drained()?.busy.intersection(&asked.ranks);
         if busy.is_empty() {
             // No new job can be placed there.
             self.idle = Some(asked.clone());
@@ -71,7 +71,7 @@ impl Drainer {
         let Some(overlay) = self.command.query(&["overlay", "status", "--no-pretty"]) else {
             return false;
         };
-        let leaving = intersection(&parse_online(&overlay), ranks);
+        let leaving = parse_online(&overlay).intersection(ranks);
         let settled =
             |known: &DrainedRanks| leaving.is_subset(&known.all) && known.ours.is_subset(ranks);
         if self.drained.as_ref().is_some_and(settled) {
@@ -120,10 +120,6 @@ fn parse_drained(text: &str) -> Option<DrainedRanks> {
         }
     }
     Some(known)
-}
-
-fn intersection(one: &IdSet, other: &IdSet) -> IdSet {
-    one.difference(&one.difference(other))
 }
 
 #[cfg(test)]

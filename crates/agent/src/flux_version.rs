@@ -47,8 +47,9 @@ impl VersionQuery {
         }
     }
 
-    /// Only the first caller runs the command; the others wait for it.
-    fn wait(&self) -> Option<Version> {
+    /// The version, whether or not it is supported; `None` if `flux` does not report one. Only the
+    /// first caller runs the command; the others wait for it.
+    pub fn wait(&self) -> Option<Version> {
         *self.version.get_or_init(|| {
             let output = flux_command::command_output(&mut version_command(&self.flux));
             let version = output.and_then(|output| Version::parse_output(&output));
@@ -95,6 +96,15 @@ mod tests {
         let message = supported("echo commands: 0.40.0").unwrap_err().to_string();
         assert!(message.starts_with("Flux 0.40.0 is too old"), "{message}");
         assert!(message.ends_with("/flux\""), "{message}");
+    }
+
+    /// A broker that asks whether it may join reports its version, so that the reason why not names it.
+    #[test]
+    fn an_old_version_is_known_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let flux = directory.path().join("flux");
+        files::tests::write_script(&flux, "#!/bin/sh\necho commands: 0.40.0\n");
+        assert_eq!(VersionQuery::start(&flux).wait(), Some(Version::new(0, 40, 0)));
     }
 
     #[test]

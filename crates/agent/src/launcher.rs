@@ -3,10 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
-use flux_operator_wire::TerminationReason;
+use flux_operator_wire::names::variable;
+use flux_operator_wire::{BrokerFacts, TerminationReason};
 
 use crate::broker_arguments;
 use crate::broker_process::{BrokerExit, BrokerProcess};
+use crate::cores;
 use crate::flux_version::{UnsupportedFlux, VersionQuery};
 use crate::layout::Layout;
 use crate::rank_plan::RankPlan;
@@ -50,6 +52,17 @@ impl BrokerLauncher {
     /// Creates a launcher for this `flux` and this initial program.
     pub fn new(flux: PathBuf, program: Vec<String>) -> BrokerLauncher {
         BrokerLauncher { version: VersionQuery::start(&flux), flux, program }
+    }
+
+    /// What the brokers of an instance must agree on, as found on this machine.
+    pub fn facts(&self) -> BrokerFacts {
+        let version = self.version.wait();
+        let limit = std::env::var(variable::CPU_LIMIT).ok();
+        BrokerFacts {
+            version: version.map(|version| version.to_string()).unwrap_or_default(),
+            uid: rustix::process::geteuid().as_raw(),
+            cores: cores::count(limit.as_deref()).get(),
+        }
     }
 
     /// Starts a broker; `on_exit` is called when it has exited.

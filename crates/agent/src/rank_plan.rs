@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use flux_operator_wire::BootPlan;
+use flux_operator_wire::{BootPlan, TerminationReason};
 
 use crate::arguments::CommonArguments;
 use crate::view;
@@ -34,12 +34,12 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role of the broker with this rank, in a Job whose ranks begin at `first_rank`.
-    fn of(rank: u32, first_rank: u32) -> Role {
-        match (rank, first_rank) {
-            (0, _) => Role::Lead,
-            (_, 0) => Role::Worker,
-            _ => Role::JoinedWorker,
+    /// The role of the broker with this rank.
+    fn of(rank: u32, plan: &BootPlan) -> Role {
+        match (rank, plan.join.is_some() || plan.first_rank > 0) {
+            (_, true) => Role::JoinedWorker,
+            (0, false) => Role::Lead,
+            (_, false) => Role::Worker,
         }
     }
 }
@@ -63,6 +63,12 @@ pub enum RankPlanError {
         /// Why.
         source: serde_json::Error,
     },
+    /// No rank is leased for the agent, because the pod was created for another lease.
+    #[error("no rank is leased for index {index}")]
+    NotLeased {
+        /// The agent's index.
+        index: u32,
+    },
     /// There are more agents than slots.
     #[error("rank {rank} is not in the rank table, which has {slots} slots")]
     NoSlot {
@@ -73,15 +79,33 @@ pub enum RankPlanError {
     },
 }
 
+impl RankPlanError {
+    /// The reason in the agent's termination message.
+    pub fn reason(&self) -> TerminationReason {
+        match self {
+            RankPlanError::NotLeased { .. } => TerminationReason::StaleTable,
+            RankPlanError::Read { .. }
+            | RankPlanError::Parse { .. }
+            | RankPlanError::NoSlot { .. } => TerminationReason::BadPlan,
+        }
+    }
+}
+
 impl RankPlan {
     /// Reads the boot plan, and finds the agent's rank in it.
     pub fn read(common: &CommonArguments) -> Result<RankPlan, RankPlanError> {
         let plan = read_plan(&common.plan)?;
-        let rank = u64::from(plan.first_rank) + u64::from(common.index);
+        let rank = match &plan.join {
+            Some(join) => {
+                let leased = join.ranks.nth(common.index as usize);
+                leased.map(u64::from).ok_or(RankPlanError::NotLeased { index: common.index })?
+            }
+            None => u64::from(plan.first_rank) + u64::from(common.index),
+        };
         let host = usize::try_from(rank).ok().and_then(|rank| plan.hosts.nth(rank));
         match (host, u32::try_from(rank)) {
             (Some(host), Ok(number)) => {
-                let role = Role::of(number, plan.first_rank);
+                let role = Role::of(number, &plan);
                 Ok(RankPlan { plan, number, role, host })
             }
             _ => Err(RankPlanError::NoSlot { rank, slots: plan.hosts.len() }),
@@ -114,7 +138,7 @@ pub fn total_failures(counts: [Option<&str>; 2]) -> u64 {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use flux_operator_wire::{BrokerOptions, FluxHome, Program};
+    use flux_operator_wire::{BrokerOptions, FluxHome, JoinPlan, Program};
 
     /// A plan for `fs-[0-3]` over sockets in `/s`.
     pub fn plan() -> BootPlan {
@@ -123,6 +147,7 @@ pub mod tests {
             uid: String::new(),
             hosts: "fs-[0-3]".parse().unwrap(),
             first_rank: 0,
+            join: None,
             quorum: 4,
             lead: "ipc:///s/fs-0".into(),
             bind: "ipc:///s/%h".into(),
@@ -138,6 +163,7 @@ pub mod tests {
             config: Default::default(),
             verbatim_config: None,
             resources: Default::default(),
+            host_groups: Vec::new(),
             flux: FluxHome::Path,
             program: Program::Words(vec!["hostname".into()]),
             hooks: Default::default(),
@@ -158,7 +184,7 @@ pub mod tests {
     /// Rank `number` of a plan.
     pub fn rank(plan: BootPlan, number: u32) -> RankPlan {
         let host = plan.hosts.nth(number as usize).unwrap();
-        let role = Role::of(number, plan.first_rank);
+        let role = Role::of(number, &plan);
         RankPlan { plan, number, role, host }
     }
 
@@ -188,6 +214,25 @@ pub mod tests {
         assert_eq!((joined.number, joined.role), (2, Role::JoinedWorker));
         let joined = read(&plan, 1).unwrap();
         assert_eq!((joined.number, joined.host.as_str()), (3, "fs-3"));
+    }
+
+    #[test]
+    fn the_rank_of_a_joined_worker_is_the_leased_one() {
+        let join = JoinPlan {
+            lender: "lender".into(),
+            cluster: "uid".into(),
+            job: "job".into(),
+            ranks: "3,1".parse().unwrap(),
+            table: "hash".into(),
+        };
+        let plan = BootPlan { join: Some(join), ..plan() };
+        let joined = [0, 1].map(|index| read(&plan, index).unwrap());
+        assert_eq!(
+            joined.clone().map(|it| (it.number, it.role)),
+            [3, 1].map(|it| (it, Role::JoinedWorker))
+        );
+        assert_eq!(joined.map(|it| it.host), ["fs-3", "fs-1"]);
+        assert!(matches!(read(&plan, 2), Err(RankPlanError::NotLeased { index: 2 })));
     }
 
     #[test]

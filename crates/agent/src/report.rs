@@ -8,11 +8,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flux_operator_wire::{InstanceState, JobCounts, Report};
+use flux_operator_wire::{BrokerFacts, InstanceState, JobCounts, Report};
 use serde::Deserialize;
 
 use crate::arguments::CommonArguments;
 use crate::backoff::Backoff;
+use crate::blocked::BlockedProbe;
 use crate::drain;
 use crate::flux_command::FluxCommand;
 use crate::layout::Layout;
@@ -43,6 +44,7 @@ pub fn start(
     rank: &RankPlan,
     layout: &Layout,
     command: FluxCommand,
+    facts: BrokerFacts,
     broker_output: Tail,
 ) {
     let target = rank.plan.report.as_ref();
@@ -55,7 +57,10 @@ pub fn start(
         true => FirstJob::AfterRestored(None),
         false => FirstJob::Expected,
     };
-    let mut instance = InstanceProbe { command, started, broker_output, first_job };
+    // Only an instance with more ranks than brokers can wait for brokers.
+    let has_spare = rank.plan.hosts.len() > rank.plan.quorum as usize;
+    let blocked = has_spare.then(|| BlockedProbe::new(command.clone()));
+    let mut instance = InstanceProbe { command, started, facts, broker_output, first_job, blocked };
     thread::spawn(move || report_forever(&mut instance, operator, work_handler));
 }
 
@@ -63,8 +68,10 @@ pub fn start(
 struct InstanceProbe {
     command: FluxCommand,
     started: PathBuf,
+    facts: BrokerFacts,
     broker_output: Tail,
     first_job: FirstJob,
+    blocked: Option<BlockedProbe>,
 }
 
 /// The first job that the program submits.
@@ -179,11 +186,17 @@ impl InstanceProbe {
             };
             self.first_job = self.first_job.clone().observe(count, started, last);
         }
+        let online = overlay.map(|text| drain::parse_online(&text));
+        let pending = jobs.map(|jobs| jobs.pending);
+        let probe = self.blocked.as_mut().zip(online.as_ref());
+        let blocking_job = probe.and_then(|(probe, online)| probe.probe(pending, online.len()));
         InstanceState {
-            online: overlay.map(|text| drain::parse_online(&text)),
+            online,
+            blocking_job,
             program_started: started,
             jobs,
             first_job: self.first_job.id(),
+            lead: Some(self.facts.clone()),
             ..InstanceState::default()
         }
     }
@@ -191,7 +204,7 @@ impl InstanceProbe {
 
 /// The last error in a broker's log. Lines of rc2 are about the program, whose exit is reported
 /// elsewhere; lines that are not in the log's format come from other programs.
-fn find_last_error(said: &str) -> Option<String> {
+pub fn find_last_error(said: &str) -> Option<String> {
     let is_error = |line: &&str| {
         let severe = ["emerg", "alert", "crit", "err"];
         let head = line.split_once("]: ").map(|(head, _)| head).unwrap_or_default();

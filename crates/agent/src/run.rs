@@ -9,6 +9,7 @@
 //! ```
 
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use flux_operator_flux::broker_config::BrokerConfigPrintError;
 use flux_operator_wire::names::{path, variable};
 use flux_operator_wire::{Termination, TerminationReason};
+use rustix::fs::OFlags;
 use rustix::process::Pid;
 
 use crate::arguments::{self, RunArguments};
@@ -67,8 +69,8 @@ impl PrepareError {
             PrepareError::Program { .. } | PrepareError::Spawn { .. } => {
                 TerminationReason::BrokerFailed
             }
-            PrepareError::Rank { .. }
-            | PrepareError::Config { .. }
+            PrepareError::Rank { source } => source.reason(),
+            PrepareError::Config { .. }
             | PrepareError::Write { .. }
             | PrepareError::Notices { .. } => TerminationReason::BadPlan,
         }
@@ -130,7 +132,9 @@ fn boot(arguments: &RunArguments, supervisor: &mut Supervisor) -> Result<AgentEx
     let mut state = StageState::default();
     let waited = supervisor.wait(child, &mut |notice| {
         readiness.record(&notice, rank.is_lead());
-        if let (Notice::ProgramStarted, Some(ready)) = (&notice, &arguments.ready) {
+        // Only the lead sends the first, and only workers the second.
+        let is_ready = matches!(notice, Notice::ProgramStarted | Notice::Online);
+        if let Some(ready) = arguments.ready.as_ref().filter(|_| is_ready) {
             report_ready(ready);
         }
         state.record(notice);
@@ -164,9 +168,14 @@ fn boot(arguments: &RunArguments, supervisor: &mut Supervisor) -> Result<AgentEx
     exit_with(termination::stopped())
 }
 
-/// Writes a line to the file of a process that waits until the cluster is ready.
+/// Writes a line to the file of a process that waits until the cluster, or this broker, is ready.
 fn report_ready(file: &Path) {
-    let opened = std::fs::OpenOptions::new().append(true).open(file);
+    let opened = std::fs::OpenOptions::new()
+        .append(true)
+        // The process may have been killed. Without a reader a pipe would never be opened, and
+        // this agent would not stop.
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(file);
     let written = opened.and_then(|mut file| file.write_all(b"ready\n"));
     if let Err(error) = written {
         log(&format!("failed to report that the cluster is ready: {error}"));
@@ -301,5 +310,19 @@ fn environment_changes(
 fn mark_complete(layout: &Layout) {
     if let Err(error) = user_files::create_marker(layout, "flux-operator-complete.txt") {
         log(&error_chain(&error));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
+    #[test]
+    fn a_pipe_that_no_process_reads_does_not_block_the_agent() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("ready");
+        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        report_ready(&pipe);
     }
 }

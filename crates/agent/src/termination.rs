@@ -166,6 +166,7 @@ pub fn exit_code(termination: &Termination, can_restart: bool) -> u8 {
             lead_exit_code(termination.exit_code).max(1)
         }
         TerminationReason::Stopped => EXIT_SIGTERM,
+        TerminationReason::StaleTable => EXIT_REPLACE_POD,
         TerminationReason::BrokerFailed if can_restart && termination.exit_code > 128 => {
             EXIT_REPLACE_POD
         }

@@ -1,6 +1,7 @@
 //! Condition types of a MiniCluster.
 
-/// The conditions of a MiniCluster, all present from the first reconciliation.
+/// The conditions of a MiniCluster, all present from the first reconciliation; `Joined` only if
+/// it joins another one.
 ///
 /// The last five have the Go operator's names, kept because tools wait for
 /// them. Here each is true only while what its name says is true.
@@ -10,6 +11,8 @@ pub enum ConditionType {
     Accepted,
     /// A queue has granted quota, or the MiniCluster is not in a queue.
     Admitted,
+    /// The brokers are part of the Flux instance of another MiniCluster.
+    Joined,
     /// Enough brokers are online to run jobs.
     Ready,
     /// The command is running, or the cluster is interactive and accepts jobs.
@@ -30,9 +33,10 @@ pub enum ConditionType {
 
 impl ConditionType {
     /// Every condition, in the order they are shown.
-    pub const ALL: [ConditionType; 10] = [
+    pub const ALL: [ConditionType; 11] = [
         ConditionType::Accepted,
         ConditionType::Admitted,
+        ConditionType::Joined,
         ConditionType::Ready,
         ConditionType::Running,
         ConditionType::Succeeded,
@@ -48,6 +52,7 @@ impl ConditionType {
         match self {
             ConditionType::Accepted => "Accepted",
             ConditionType::Admitted => "Admitted",
+            ConditionType::Joined => "Joined",
             ConditionType::Ready => "Ready",
             ConditionType::Running => "Running",
             ConditionType::Succeeded => "Succeeded",

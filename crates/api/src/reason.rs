@@ -37,6 +37,8 @@ pub enum Topic {
     Manifest,
     /// Whether a queue has granted quota: `Admitted`.
     Admission,
+    /// Whether the brokers are part of another MiniCluster's instance: `Joined`.
+    Joining,
     /// Whether enough brokers are online: `Ready`.
     Readiness,
     /// Whether the command is running: `Running`.
@@ -49,9 +51,10 @@ pub enum Topic {
 
 impl Topic {
     /// Every topic, in the order in which a job reaches them.
-    pub const ALL: [Topic; 6] = [
+    pub const ALL: [Topic; 7] = [
         Topic::Manifest,
         Topic::Admission,
+        Topic::Joining,
         Topic::Readiness,
         Topic::Command,
         Topic::Finish,

@@ -106,6 +106,11 @@ fn heading(topic: Topic) -> (&'static str, &'static str) {
             "Whether a queue has granted what a MiniCluster or a FluxJob asks for. If its FluxSetup is not active, it has \
              [the FluxSetup's reason](#the-queue-active).",
         ),
+        Topic::Joining => (
+            "Joining: `Joined`",
+            "Whether the brokers of a MiniCluster with `flux.join`, `flux.connection` or `flux.bootServer` are part of the \
+             Flux instance that they join.",
+        ),
         Topic::Readiness => (
             "The brokers: `Ready`",
             "Whether enough brokers of a MiniCluster are online. A FluxJob shows what its MiniCluster reports. A ready cluster \

@@ -1,5 +1,6 @@
 //! Reads manifests from files and standard input.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -46,29 +47,59 @@ pub(crate) fn parse_checked(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> 
     for warning in &manifest.warnings {
         print::message(format_args!("{name}: warning: {warning}"));
     }
-    let problems: Vec<String> = manifest
-        .documents
-        .iter()
-        .flat_map(validate::check_document)
-        .map(|problem| format!("{name}: {problem}"))
-        .collect();
-    if !problems.is_empty() {
-        bail!("the manifest is not valid\n{}", problems.join("\n"));
-    }
+    check_documents(file, &manifest.documents)?;
     Ok(manifest.documents)
 }
 
-/// Parses and checks the only MiniCluster of a manifest that was read from `file`.
-pub(crate) fn parse_minicluster(file: &Path, bytes: &[u8]) -> Result<MiniCluster> {
-    let documents = parse_checked(file, bytes)?;
-    match documents.as_slice() {
-        [document] if document.kind() == Some(MiniCluster::KIND) => {
-            Ok(validate::read_minicluster(&document.value)?)
+/// Checks every object of a manifest that was read from `file`.
+pub(crate) fn check_documents(file: &Path, documents: &[Document]) -> Result<()> {
+    let problems = |document: &Document| {
+        let label = document_label(file, document, documents.len());
+        let problems = validate::check_document(document).into_iter();
+        problems.map(move |problem| format!("{label}: {problem}"))
+    };
+    let problems: Vec<String> = documents.iter().flat_map(problems).collect();
+    if !problems.is_empty() {
+        bail!("the manifest is not valid\n{}", problems.join("\n"));
+    }
+    Ok(())
+}
+
+/// The only object of a manifest that was read from `file`, which must be a MiniCluster. If there are
+/// several, `only_one` is the end of the message: why they cannot be used, and a hint.
+pub(crate) fn only_minicluster(
+    file: &Path,
+    documents: &[Document],
+    only_one: &str,
+) -> Result<MiniCluster> {
+    let is_minicluster = |document: &Document| document.kind() == Some(MiniCluster::KIND);
+    let name = display_name(file);
+    match documents {
+        [document] if is_minicluster(document) => Ok(validate::read_minicluster(&document.value)?),
+        [_, _, ..] if documents.iter().all(is_minicluster) => {
+            let mut names = HashSet::new();
+            let mut named = documents.iter().filter_map(Document::name);
+            if let Some(twice) = named.find(|name| !names.insert(*name)) {
+                bail!("there are two MiniClusters named {twice:?}\nhint: rename one of them");
+            }
+            bail!("{name} has {} MiniClusters{only_one}", documents.len())
         }
         _ => {
             let kinds: Vec<&str> = documents.iter().filter_map(Document::kind).collect();
-            bail!("{} must have one MiniCluster, not {}", display_name(file), kinds.join(", "))
+            bail!("{name} must have one MiniCluster, not {}", kinds.join(", "))
         }
+    }
+}
+
+/// The file name, and the document if the file has several.
+pub(crate) fn document_label(file: &Path, document: &Document, documents: usize) -> String {
+    let file = display_name(file);
+    let number = document.number;
+    match (documents, document.kind(), document.name()) {
+        (1, ..) => file,
+        (_, Some(kind), Some(name)) => format!("{file} (document {number}, {kind} {name:?})"),
+        (_, Some(kind), None) => format!("{file} (document {number}, {kind})"),
+        (_, None, _) => format!("{file} (document {number})"),
     }
 }
 

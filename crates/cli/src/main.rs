@@ -72,10 +72,11 @@ mod tests {
     #[test]
     fn commands_in_the_documentation_can_be_parsed() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-        let guides = std::fs::read_dir(format!("{root}/docs/guide")).unwrap();
-        let guides = guides.map(|file| file.unwrap().path());
+        let folders = ["guide", "concepts"].map(|name| format!("{root}/docs/{name}"));
+        let pages = folders.into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        let pages = pages.map(|file| file.unwrap().path());
         let mut count = 0;
-        for file in guides.chain([format!("{root}/README.md").into()]) {
+        for file in pages.chain([format!("{root}/README.md").into()]) {
             let text = std::fs::read_to_string(&file).unwrap();
             for line in text.lines().filter_map(|line| line.strip_prefix("$ ")) {
                 // Comments and the rest of a pipe are ignored.

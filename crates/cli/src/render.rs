@@ -8,9 +8,10 @@ use anyhow::{Context, Result, bail};
 use flux_operator_api::validate::{self, Validate};
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
-use flux_operator_plan::kubernetes::{DeliveryMethod, Keys, Settings};
-use flux_operator_plan::{Object, Observed, Step, decide};
+use flux_operator_plan::kubernetes::{DeliveryMethod, Keys, NewCertificate, Settings};
+use flux_operator_plan::{Object, Observed, Step, decide, lender_of};
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde::Serialize;
 
 use crate::{image, input, print};
@@ -69,21 +70,18 @@ impl RenderSettings {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let name = input::display_name(&arguments.filename);
     let manifest = input::read_manifest(&arguments.filename)?;
     let settings = arguments.settings.offline();
-    let keys = Keys { certificate: certificate(arguments.certificate.as_deref())?, report: None };
+    let certificate = certificate(arguments.certificate.as_deref())?;
+    input::check_documents(&arguments.filename, &manifest.documents)?;
     // Everything is computed before anything is printed: the reader may apply what it gets.
     let mut text = String::new();
+    let mut left_out = Vec::new();
     for document in &manifest.documents {
-        let problems = validate::check_document(document);
-        if !problems.is_empty() {
-            let problems: Vec<String> = problems.iter().map(|p| format!("{name}: {p}")).collect();
-            bail!("the manifest is not valid\n{}", problems.join("\n"));
-        }
+        let label = input::document_label(&arguments.filename, document, manifest.documents.len());
         if let Some(kind) = document.kind().filter(|kind| *kind != MiniCluster::KIND) {
             bail!(
-                "{name}: only MiniClusters are rendered, and this is a {kind}{}",
+                "{label}: only MiniClusters are rendered, and this is a {kind}{}",
                 explain_kind(kind)
             );
         }
@@ -95,11 +93,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let observed = Observed::empty(Timestamp::UNIX_EPOCH);
         let decision = decide(&minicluster, &observed, &settings);
         if let Some(refusal) = decision.refusal() {
-            bail!("{name}: {refusal}");
+            bail!("{label}: {refusal}");
+        }
+        if let Some(lender) = lender_of(&minicluster) {
+            left_out.push((label, minicluster.name_any(), lender.name));
+            continue;
         }
         for step in &decision.steps {
-            text.push_str(&render_step(step, &keys)?);
+            text.push_str(&render_step(step, &certificate)?);
         }
+    }
+    if let (true, Some((label, name, lender))) = (text.is_empty(), left_out.first()) {
+        bail!(
+            "{label}: MiniCluster {name:?} joins {lender:?}, so its objects depend on that \
+             cluster's ranks, which are leased when both run\n\
+             hint: render {lender:?}, or run both with `flux-operator local up`"
+        );
+    }
+    for (label, name, lender) in left_out {
+        print::message(format_args!(
+            "note: {label}: {name:?} is left out: its objects depend on the ranks that {lender:?} \
+             leases to it when both run"
+        ));
     }
     print::output(text)?;
     Ok(ExitCode::SUCCESS)
@@ -114,12 +129,15 @@ fn explain_kind(kind: &str) -> &'static str {
 }
 
 /// The object that a step creates, as YAML.
-fn render_step(step: &Step, keys: &Keys) -> Result<String> {
+fn render_step(step: &Step, certificate: &Certificate) -> Result<String> {
     match step {
         Step::CreateKeys(new) => {
-            let given = new.certificate.clone();
-            let certificate = given.unwrap_or_else(|| keys.certificate.clone());
-            yaml(&new.secret(&Keys { certificate, ..keys.clone() }))
+            let certificate = match &new.certificate {
+                NewCertificate::Given(given) => Some(given.clone()),
+                NewCertificate::Generated => Some(certificate.clone()),
+                NewCertificate::Lenders => None,
+            };
+            yaml(&new.secret(&Keys { certificate, report: None }))
         }
         Step::Create(object) | Step::CreateOrApply(object) | Step::Apply { object, .. } => {
             match object {
@@ -130,10 +148,12 @@ fn render_step(step: &Step, keys: &Keys) -> Result<String> {
                 Object::MiniCluster(object) => yaml(object),
             }
         }
-        // There are no objects yet to change or delete.
-        Step::Patch { .. } | Step::Delete(_) | Step::PatchSelf(_) | Step::DeleteSelf => {
-            Ok(String::new())
-        }
+        // There are no objects yet to copy, change or delete.
+        Step::CopyCertificate(_)
+        | Step::Patch { .. }
+        | Step::Delete(_)
+        | Step::PatchSelf(_)
+        | Step::DeleteSelf => Ok(String::new()),
     }
 }
 

@@ -1,11 +1,13 @@
 //! `flux-operator validate`: check manifests without a cluster.
 
+mod together;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use flux_operator_api::manifest::Document;
+use flux_operator_api::manifest::{Document, Manifest};
 use flux_operator_api::validate::{self, Problem, Validate};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::Valid;
@@ -14,9 +16,10 @@ use flux_operator_plan::queueing::workload::{self, JobContext};
 use flux_operator_queue::Resources;
 
 use crate::{input, print};
+use together::{LabelledDocument, join_warnings};
 
 /// Check manifests of MiniClusters, FluxJobs and FluxSetups without a cluster, with the rules of
-/// the API server and those of the operator. Prints one line per problem.
+/// the API server and those of the operator, and with each other. Prints one line per problem.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Manifest to check; `-` is standard input. Can be given more than once.
@@ -25,47 +28,57 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut clean = true;
-    for file in &arguments.filename {
-        clean &= check(file)?;
+    let files: Vec<(&PathBuf, Manifest)> =
+        arguments.filename.iter().filter_map(|file| Some((file, read(file)?))).collect();
+    let labelled = files.iter().flat_map(|(file, Manifest { documents, .. })| {
+        documents.iter().map(|document| {
+            let label = input::document_label(file, document, documents.len());
+            LabelledDocument { label, document }
+        })
+    });
+    let labelled: Vec<LabelledDocument<'_>> = labelled.collect();
+    let (duplicates, joins) = (together::duplicates(&labelled), join_warnings(&labelled));
+    let mut clean = files.len() == arguments.filename.len();
+    for ((it, duplicate), join) in labelled.iter().zip(duplicates).zip(joins) {
+        clean &= check(it, duplicate, join)?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks one file and prints the problems; returns whether there are none. A file that cannot be
-/// read does not prevent the check of the others.
-fn check(file: &Path) -> Result<bool> {
-    let manifest = match input::read_manifest(file) {
-        Ok(manifest) => manifest,
-        Err(error) => {
-            print::message(format_args!("{:#}", anyhow::Error::new(error)));
-            return Ok(false);
-        }
-    };
+/// Reads a file. One that cannot be read is reported, and does not prevent the check of the others.
+fn read(file: &Path) -> Option<Manifest> {
+    let manifest = input::read_manifest(file)
+        .map_err(|error| print::message(format_args!("{:#}", anyhow::Error::new(error))))
+        .ok()?;
     for warning in &manifest.warnings {
         print::message(format_args!("{}: warning: {warning}", input::display_name(file)));
     }
-    let documents = &manifest.documents;
-    let mut clean = true;
-    for document in documents {
-        let mut problems: Vec<String> =
-            validate::check_document(document).iter().map(ToString::to_string).collect();
-        if problems.is_empty() {
-            problems.extend(refusal(document));
-        }
-        let label = label(file, document, documents.len());
-        for problem in &problems {
-            print::message(format_args!("{label}: {problem}"));
-        }
-        for warning in warnings(document) {
-            print::message(format_args!("{label}: warning: {warning}"));
-        }
-        if problems.is_empty() {
-            print::output(format!("{label}: ok\n"))?;
-        }
-        clean &= problems.is_empty();
+    Some(manifest)
+}
+
+/// Checks one document and prints the problems; returns whether there are none.
+fn check(
+    LabelledDocument { label, document }: &LabelledDocument<'_>,
+    duplicate: Option<String>,
+    join_warning: Option<String>,
+) -> Result<bool> {
+    let mut problems: Vec<String> =
+        validate::check_document(document).iter().map(ToString::to_string).collect();
+    if problems.is_empty() {
+        problems.extend(refusal(document));
     }
-    Ok(clean)
+    problems.extend(duplicate);
+    for problem in &problems {
+        print::message(format_args!("{label}: {problem}"));
+    }
+    let warnings = warnings(document).into_iter().map(|warning| warning.to_string());
+    for warning in warnings.chain(join_warning) {
+        print::message(format_args!("{label}: warning: {warning}"));
+    }
+    if problems.is_empty() {
+        print::output(format!("{label}: ok\n"))?;
+    }
+    Ok(problems.is_empty())
 }
 
 /// Settings of a MiniCluster that are valid but probably a mistake.
@@ -105,17 +118,5 @@ fn refusal(document: &Document) -> Option<String> {
             setup::read(&setup, context).problem.map(|mistake| mistake.message)
         }
         _ => None,
-    }
-}
-
-/// The file name, and the document if the file has several.
-fn label(file: &Path, document: &Document, documents: usize) -> String {
-    let file = input::display_name(file);
-    let number = document.number;
-    match (documents, document.kind(), document.name()) {
-        (1, ..) => file,
-        (_, Some(kind), Some(name)) => format!("{file} (document {number}, {kind} {name:?})"),
-        (_, Some(kind), None) => format!("{file} (document {number}, {kind})"),
-        (_, None, _) => format!("{file} (document {number})"),
     }
 }

@@ -46,15 +46,50 @@ fn an_unsupported_field_is_named_in_the_error() {
     let file = folder.path().join("munge.yaml");
     let text = std::fs::read_to_string(EXAMPLE)
         .unwrap()
-        .replace("spec:\n", "spec:\n  flux: { mungeSecret: munge }\n");
+        .replace("spec:\n", "spec:\n  autoscale: { maxSize: 2 }\n");
     std::fs::write(&file, text).unwrap();
     let result = render(&["-f", file.to_str().unwrap()]);
     assert_eq!(result.status.code(), Some(1));
     let errors = String::from_utf8(result.stderr).unwrap();
-    assert!(errors.contains("spec.flux.mungeSecret: is not supported yet: remove it"), "{errors}");
+    assert!(errors.contains("spec.autoscale: is not supported yet: remove it"), "{errors}");
     let result = render(&["-f", EXAMPLE, "--certificate", file.to_str().unwrap()]);
     let errors = String::from_utf8(result.stderr).unwrap();
     assert!(errors.contains("is not a valid certificate"), "{errors}");
+}
+
+#[test]
+fn a_joiner_is_left_out_with_a_note() {
+    let connected = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/connected");
+    let result = render(&["-f", &format!("{connected}/local.yaml")]);
+    assert_eq!(result.status.code(), Some(0));
+    let objects = manifest::read(&result.stdout).unwrap().documents;
+    let jobs: Vec<_> = objects.iter().filter(|object| object.kind() == Some("Job")).collect();
+    assert_eq!((jobs.len(), jobs[0].name()), (1, Some("base")));
+    let errors = String::from_utf8(result.stderr).unwrap();
+    let note = "MiniCluster \"more\"): \"more\" is left out: its objects depend on the ranks that \
+        \"base\" leases to it when both run\n";
+    assert!(errors.starts_with("note: ") && errors.ends_with(note), "{errors}");
+    let alone = render(&["-f", &format!("{connected}/joiner.yaml")]);
+    assert_eq!((alone.status.code(), alone.stdout.as_slice()), (Some(1), &b""[..]));
+    let errors = String::from_utf8(alone.stderr).unwrap();
+    assert!(errors.contains("which are leased when both run\nhint: render \"lender\""), "{errors}");
+}
+
+#[test]
+fn an_error_names_the_document() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("two.yaml");
+    let text = std::fs::read_to_string(EXAMPLE).unwrap();
+    let name = manifest::read(text.as_bytes()).unwrap().documents[0].name().unwrap().to_owned();
+    let fields = [("sizes: 2", "spec.sizes: "), ("autoscale: {maxSize: 2}", "spec.autoscale: ")];
+    for (field, problem) in fields {
+        let second = text.replace("spec:\n", &format!("spec:\n  {field}\n"));
+        std::fs::write(&file, format!("{text}\n---\n{second}")).unwrap();
+        let result = render(&["-f", file.to_str().unwrap()]);
+        let errors = String::from_utf8(result.stderr).unwrap();
+        let expected = format!("(document 2, MiniCluster {name:?}): {problem}");
+        assert!(errors.contains(&expected), "{errors}");
+    }
 }
 
 fn render(arguments: &[&str]) -> Output {

@@ -103,7 +103,7 @@ fn documents_of_other_kinds_are_errors() {
 #[test]
 fn all_examples_are_valid() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let files: Vec<_> = [examples.clone(), examples.join("queue")]
+    let files: Vec<_> = [examples.clone(), examples.join("queue"), examples.join("connected")]
         .iter()
         .flat_map(|folder| folder.read_dir().unwrap())
         .map(|file| file.unwrap().path())
@@ -125,8 +125,8 @@ fn objects_that_the_operator_would_refuse_are_errors() {
     let kueue = "{queue: ours, jobLabels: {kueue.x-k8s.io/queue-name: theirs}, containers: [{}]}";
     let cases = [
         (
-            object("MiniCluster", "{flux: {mungeSecret: key}, containers: [{}]}"),
-            Some("spec.flux.mungeSecret: is not supported yet: remove it"),
+            object("MiniCluster", "{autoscale: {maxSize: 2}, containers: [{}]}"),
+            Some("spec.autoscale: is not supported yet: remove it"),
         ),
         (object("MiniCluster", kueue), Some("spec.queue: cannot be combined with Kueue's")),
         (object("FluxSetup", "{quotaFromNodes: {}}"), None),
@@ -136,8 +136,8 @@ fn objects_that_the_operator_would_refuse_are_errors() {
             Some("spec.comand: unknown field: did you mean \"command\"?"),
         ),
         (
-            object("FluxJob", "{template: {spec: {flux: {mungeSecret: key}, containers: [{}]}}}"),
-            Some("mungeSecret: is not supported yet: remove it"),
+            object("FluxJob", "{template: {spec: {autoscale: {maxSize: 2}, containers: [{}]}}}"),
+            Some("autoscale: is not supported yet: remove it"),
         ),
         (object("FluxSetup", "{namespaceSelector: {}, quota: {nodes: 4, memory: 16Gi}}"), None),
         (object("FluxSetup", "{cohort: all}"), Some("cohorts are not supported yet")),
@@ -148,6 +148,58 @@ fn objects_that_the_operator_would_refuse_are_errors() {
         let errors = errors(&result);
         assert_eq!(result.status.success(), expected.is_none(), "{manifest}: {errors}");
         assert!(errors.contains(expected.unwrap_or_default()), "{manifest}: {errors}");
+    }
+}
+
+#[test]
+fn two_documents_that_are_the_same_object_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["one.yaml", "two.yaml"].map(|name| folder.path().join(name));
+    files.iter().for_each(|file| std::fs::write(file, GOOD).unwrap());
+    let result = validate(&[&files[0], &files[1]]);
+    assert_eq!(result.status.code(), Some(1));
+    let expected = format!(
+        "{}: has the kind, namespace and name of {}: rename one\n",
+        files[1].display(),
+        files[0].display()
+    );
+    assert_eq!(errors(&result), expected);
+    assert_eq!(output(&result), format!("{}: ok\n", files[0].display()));
+    let other = GOOD.replace("name: good", "name: good, namespace: other");
+    let result = validate_input(format!("{GOOD}---{other}").as_bytes());
+    assert_eq!(result.status.code(), Some(0), "{}", errors(&result));
+}
+
+#[test]
+fn a_joiner_that_does_not_fit_its_lender_gets_a_warning() {
+    let object = |metadata: &str, flux: &str| {
+        format!(
+            "apiVersion: flux-framework.org/v1alpha2\nkind: MiniCluster\nmetadata: {{{metadata}}}\n\
+             spec: {{size: 2, flux: {{{flux}}}, containers: [{{}}]}}\n"
+        )
+    };
+    let joiner = object("name: joiner", "join: {name: lender}");
+    let lender = |count: u32| object("name: lender", &format!("bursting: {{spareRanks: {count}}}"));
+    let (middle, abroad) = (
+        object("name: lender", "join: {name: other}"),
+        object("name: joiner, namespace: two", "join: {name: lender, namespace: default}"),
+    );
+    for (documents, warning) in [
+        ([&joiner, &lender(2)], ""),
+        (
+            [&joiner, &lender(1)],
+            "needs 2 ranks of \"lender\", and 1 is free: 1 more is missing: set",
+        ),
+        ([&joiner, &middle], "cannot join \"lender\", which joins \"other\" itself: let"),
+        ([&abroad, &lender(2)], "cannot join \"lender\", which does not allow namespace \"two\""),
+    ] {
+        let result = validate_input(documents.map(String::as_str).join("---\n").as_bytes());
+        let errors = errors(&result);
+        assert_eq!(result.status.code(), Some(0), "{errors}");
+        assert_eq!(errors.lines().count(), usize::from(!warning.is_empty()), "{errors}");
+        let start = "standard input (document 1, MiniCluster \"joiner\"): warning: ";
+        assert!(warning.is_empty() || errors.starts_with(start), "{errors}");
+        assert!(errors.contains(warning), "{errors}");
     }
 }
 

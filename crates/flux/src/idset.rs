@@ -145,6 +145,11 @@ impl IdSet {
         Self { ranges }
     }
 
+    /// The IDs that are in both sets.
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.difference(&self.difference(other))
+    }
+
     /// Whether every ID of this set is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.difference(other).is_empty()

@@ -61,6 +61,12 @@ impl Version {
         if self < Version::OLDEST { Err(VersionTooOld { found: self }) } else { Ok(()) }
     }
 
+    /// Whether brokers of both versions can be in one instance: Flux requires the same minor
+    /// release.
+    pub fn is_compatible_with(self, other: Version) -> bool {
+        (self.major, self.minor) == (other.major, other.minor)
+    }
+
     /// Whether a broker takes its host name from an attribute, rather than from
     /// `FLUX_FAKE_HOSTNAME`.
     pub fn has_hostname_attribute(self) -> bool {

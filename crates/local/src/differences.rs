@@ -30,6 +30,17 @@ pub(crate) fn differences(spec: &MiniClusterSpec, runner: &Container) -> Vec<Str
         missing,
         format!("working directory {directory:?} does not exist: the current one is used"),
     );
+    let flux = spec.flux.clone().unwrap_or_default();
+    // A joiner has the certificate of its lender, here as in pods.
+    let (secret, is_own) = (&flux.curve_cert_secret, !spec.is_joiner());
+    note_if(
+        is_own && !secret.is_empty(),
+        format!("Secret {secret:?} is not used: a certificate is generated"),
+    );
+    note_if(
+        is_own && !flux.curve_cert.is_empty(),
+        "flux.curveCert is not used: a certificate is generated".into(),
+    );
     let others = spec.containers.len() - 1;
     note_if(others > 0, format!("{others} sidecar(s) are not started"));
     let services = spec.services.len();
@@ -51,6 +62,16 @@ mod tests {
         .unwrap();
         let notes = differences(&spec, &spec.containers[0]);
         assert_eq!(notes.len(), 3, "{notes:?}");
+        let secret = |flux: &str| -> MiniClusterSpec {
+            serde_json::from_str(&format!(r#"{{"containers": [{{}}], "flux": {flux}}}"#)).unwrap()
+        };
+        let spec = secret(r#"{"curveCertSecret": "mine"}"#);
+        assert_eq!(
+            differences(&spec, &spec.containers[0]),
+            ["Secret \"mine\" is not used: a certificate is generated"]
+        );
+        let spec = secret(r#"{"curveCertSecret": "mine", "join": {"name": "a"}}"#);
+        assert_eq!(differences(&spec, &spec.containers[0]), Vec::<String>::new());
         let spec: MiniClusterSpec = serde_json::from_str(r#"{"containers": [{}]}"#).unwrap();
         assert_eq!(differences(&spec, &spec.containers[0]), Vec::<String>::new());
     }

@@ -63,6 +63,21 @@ impl FluxProgram {
         }
     }
 
+    /// The Flux of a running cluster, by its path. Only an installed one is named `flux`.
+    pub(crate) fn at(program: &Path) -> FluxProgram {
+        match program.file_name() == Some(OsStr::new("flux")) {
+            true => FluxProgram::Installed(program.to_owned()),
+            false => FluxProgram::BuiltIn(program.to_owned()),
+        }
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            FluxProgram::Installed(program) | FluxProgram::BuiltIn(program) => program,
+        }
+    }
+
     /// Its name in messages.
     pub(crate) fn describe(&self) -> String {
         match self {
@@ -98,6 +113,9 @@ mod tests {
         let root =
             FluxProgram::find(Some(Path::new("/opt")), Some(folder.path().as_os_str()), here);
         assert_eq!(root, FluxProgram::Installed("/opt/bin/flux".into()));
+        for found in [empty, found, root] {
+            assert_eq!(FluxProgram::at(found.path()), found);
+        }
     }
 
     #[test]

@@ -75,6 +75,15 @@ impl Home {
         let instances = names.iter().map(|name| self.instance(name));
         Ok(instances.filter(|instance| !instance.remove_if_not_running()).collect())
     }
+
+    /// The running instances whose brokers have joined the instance of this name.
+    pub fn joiners_of(&self, name: &str) -> Result<Vec<Instance>, HomeError> {
+        let joins = |instance: &Instance| {
+            let joins = instance.record().ok().and_then(|record| record.joins);
+            joins.is_some_and(|joins| joins.lender == name)
+        };
+        Ok(self.instances()?.into_iter().filter(joins).collect())
+    }
 }
 
 /// Creates a directory that only its owner can read, because it contains keys.

@@ -1,15 +1,22 @@
 //! One local cluster's files, and whether it is running.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use flux_operator_flux::RankList;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::home::create_private;
+use crate::plural::ranks_of;
+
+/// The longest path of a socket: `sun_path` of Linux has 108 bytes, and the last one is zero.
+const MAX_SOCKET_PATH: usize = 107;
 
 /// A local cluster, by its files. It is running while its supervisor holds the lock.
 #[derive(Clone, Debug)]
@@ -34,6 +41,32 @@ pub struct Record {
     pub started: u64,
     /// Enough brokers are online.
     pub ready: bool,
+    /// What it joins, if its brokers are in the instance of another cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joins: Option<JoinRecord>,
+}
+
+/// The ranks that a cluster leases of another one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinRecord {
+    /// Name of the lender's instance.
+    pub lender: String,
+    /// The ranks.
+    pub ranks: RankList,
+}
+
+impl fmt::Display for JoinRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", ranks_of(&self.ranks), self.lender)
+    }
+}
+
+impl Record {
+    /// The rank of its first broker.
+    pub fn first_rank(&self) -> u32 {
+        self.joins.as_ref().and_then(|joins| joins.ranks.nth(0)).unwrap_or(0)
+    }
 }
 
 /// Why an instance's files cannot be used.
@@ -53,6 +86,18 @@ pub enum InstanceError {
         /// Its name.
         name: String,
     },
+    /// The path of a socket would be too long for the system.
+    #[error(
+        "the sockets of local cluster {name:?} would have paths of {bytes} bytes, and at most \
+         {MAX_SOCKET_PATH} are possible\n\
+         hint: use a shorter name, or set XDG_RUNTIME_DIR to a directory with a shorter path"
+    )]
+    SocketPath {
+        /// Its name.
+        name: String,
+        /// The length of the longest path.
+        bytes: usize,
+    },
     /// A file cannot be created, read or written.
     #[error("failed to access {path:?}")]
     File {
@@ -63,7 +108,7 @@ pub enum InstanceError {
     },
 }
 
-/// The lock of an instance. It is released when dropped, or when the process exits.
+/// A lock of an instance. It is released when dropped, or when the process exits.
 #[derive(Debug)]
 pub(crate) struct InstanceLock {
     _lock: File,
@@ -84,11 +129,6 @@ impl Instance {
         self.runtime.join(rank.to_string())
     }
 
-    /// The parent of the directories of all ranks.
-    pub(crate) fn runtime_directory(&self) -> &Path {
-        &self.runtime
-    }
-
     /// The log of a rank.
     pub fn log_file(&self, rank: u32) -> PathBuf {
         self.state.join(format!("rank-{rank}.log"))
@@ -97,6 +137,16 @@ impl Instance {
     /// The socket that the lead listens on for the other brokers.
     pub(crate) fn lead_socket(&self) -> PathBuf {
         self.runtime.join("lead")
+    }
+
+    /// The pipe on which the agent of a rank reports that it is ready.
+    pub(crate) fn ready_pipe(&self, rank: u32) -> PathBuf {
+        self.runtime.join(format!("ready-{rank}"))
+    }
+
+    /// The manifest, from which joiners compute its rank table.
+    pub(crate) fn manifest_file(&self) -> PathBuf {
+        self.state.join("manifest.json")
     }
 
     /// The boot plan.
@@ -124,9 +174,25 @@ impl Instance {
         self.state.join(format!("rank-{rank}.ending"))
     }
 
-    /// The URI of the lead's socket, for `flux proxy`.
-    pub fn uri(&self) -> String {
-        format!("local://{}", self.rank_directory(0).join("config/run/flux/local").display())
+    /// The URI of the socket of a rank, for clients of Flux.
+    pub fn uri(&self, rank: u32) -> String {
+        format!("local://{}", self.socket(rank).display())
+    }
+
+    /// The socket on which the broker of a rank accepts clients.
+    fn socket(&self, rank: u32) -> PathBuf {
+        self.rank_directory(rank).join("config/run/flux/local")
+    }
+
+    /// Fails if the path of a socket of these ranks would be too long: nothing could connect to it.
+    pub(crate) fn check_sockets(&self, ranks: &RankList) -> Result<(), InstanceError> {
+        let of_ranks = ranks.iter().map(|rank| self.socket(rank));
+        let paths = of_ranks.chain([self.lead_socket()]);
+        let bytes = paths.map(|path| path.as_os_str().len()).max().unwrap_or_default();
+        match bytes > MAX_SOCKET_PATH {
+            true => Err(InstanceError::SocketPath { name: self.name.clone(), bytes }),
+            false => Ok(()),
+        }
     }
 
     /// Locks the instance and creates its directories, empty. Fails if it is already running.
@@ -190,6 +256,27 @@ impl Instance {
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
         self.remove();
         Ok(())
+    }
+
+    /// Waits until its supervisor has exited, for whatever reason.
+    pub(crate) fn wait_until_stopped(&self) -> Result<(), InstanceError> {
+        let path = self.state.join("lock");
+        let failed = |source| InstanceError::File { path: path.clone(), source };
+        let lock = File::open(&path).map_err(failed)?;
+        retry_on_intr(|| flock(&lock, FlockOperation::LockShared))
+            .map_err(|error| failed(error.into()))
+    }
+
+    /// Locks the decision which of its ranks are leased to which joiner.
+    pub(crate) fn lock_leases(&self) -> Result<InstanceLock, InstanceError> {
+        let path = self.state.join("leases");
+        let failed = |source| InstanceError::File { path: path.clone(), source };
+        let options =
+            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let lock = options.map_err(failed)?;
+        retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))
+            .map_err(|error| failed(error.into()))?;
+        Ok(InstanceLock { _lock: lock })
     }
 
     /// Writes the supervisor's record atomically.

@@ -52,6 +52,20 @@ impl Progress {
         }
     }
 
+    /// Prints that a cluster runs under another name than its own, if it does.
+    pub(crate) fn note_other_name(&self, name: &str, used: &str) {
+        if used != name {
+            self.note(&format!("{name:?} is in use: this run is {used:?}"));
+        }
+    }
+
+    /// Prints what is probably a mistake.
+    pub(crate) fn warning(&self, what: &str) {
+        if !self.quiet {
+            self.line(&format!("warning: {what}"));
+        }
+    }
+
     /// Stops the spinner, before the command's own output.
     pub(crate) fn finish(&self) {
         if let Some(spinner) = &self.spinner {

@@ -1,15 +1,22 @@
 //! What to run: a MiniCluster, checked.
 
-use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::Container;
+use flux_operator_api::{MiniCluster, validate};
+use flux_operator_flux::RankList;
 use flux_operator_plan::{Cluster, RankTableError, Refusal, Valid};
+
+use crate::instance::{Instance, InstanceError};
 
 /// A MiniCluster that can run on one machine.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
+    pub(crate) minicluster: Valid,
     pub(crate) cluster: Cluster,
     pub(crate) runner: Container,
     pub(crate) notes: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+    /// The cluster that its brokers join, if they start no instance of their own.
+    pub(crate) lender: Option<Instance>,
 }
 
 /// Why a MiniCluster cannot be run.
@@ -28,10 +35,45 @@ impl RunRequest {
     pub fn new(minicluster: MiniCluster) -> Result<RunRequest, RunRequestError> {
         let valid = Valid::check(minicluster).map_err(RunRequestError::Invalid)?;
         let cluster = Cluster::of(&valid).map_err(RunRequestError::Ranks)?;
-        let containers = &valid.spec.containers;
-        let runner = containers.iter().find(|c| c.run_flux).unwrap_or(&containers[0]).clone();
-        let notes = crate::differences::differences(&valid.spec, &runner);
-        Ok(RunRequest { cluster, runner, notes })
+        Ok(RunRequest::with_cluster(valid, cluster, None))
+    }
+
+    /// A request whose brokers are those of `cluster`.
+    pub(crate) fn with_cluster(
+        minicluster: Valid,
+        cluster: Cluster,
+        lender: Option<Instance>,
+    ) -> RunRequest {
+        let runner = minicluster.runner().clone();
+        let notes = crate::differences::differences(&minicluster.spec, &runner);
+        let warnings = validate::warnings(&minicluster);
+        // The warning is about reports to the operator; a note says what happens here.
+        let warnings = warnings.iter().filter(|it| it.path != "spec.flux.curveCertSecret");
+        let warnings = warnings.map(ToString::to_string).collect();
+        RunRequest { minicluster, cluster, runner, notes, warnings, lender }
+    }
+
+    /// What the manifest asks for that one machine cannot provide, and what is done instead.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// What is valid but probably a mistake, such as a joiner's command.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Fails if the cluster cannot be started in `instance`.
+    pub fn check(&self, instance: &Instance) -> Result<(), InstanceError> {
+        instance.check_sockets(&self.ranks())
+    }
+
+    /// The ranks of its agents, by index.
+    pub(crate) fn ranks(&self) -> RankList {
+        match &self.cluster.joining {
+            Some(joining) => joining.ranks.clone(),
+            None => (0..self.cluster.ranks.size).collect(),
+        }
     }
 
     /// Suppresses everything but the command's output, as `logging.quiet` does.

@@ -51,10 +51,11 @@ pub(crate) enum Output {
 /// input.
 #[derive(Debug)]
 pub(crate) struct Agents {
-    /// The lead first.
+    /// In the order of their ranks: the lead, if there is one, is the first.
     pub(crate) children: Vec<Child>,
-    /// Becomes readable when enough brokers are online.
-    pub(crate) ready: File,
+    /// For the lead: becomes readable when enough brokers are online. For a joiner, one for each
+    /// broker: becomes readable when it is online.
+    pub(crate) ready: Vec<File>,
     /// The lead's output, if its lines are prefixed.
     pub(crate) forwarder: Option<OutputForwarder>,
 }
@@ -68,10 +69,15 @@ pub(crate) fn start(
 ) -> Result<Agents, StartError> {
     write_files(instance, request)?;
     let names = write_programs(instance, programs).map_err(StartError::File)?;
-    let ready = make_pipe(&instance.runtime_directory().join("ready")).map_err(StartError::File)?;
+    let mut ready = Vec::new();
     let mut children = Vec::new();
-    for rank in 0..request.cluster.ranks.size {
-        let mut command = agent_command(instance, request, programs, &names, rank);
+    for (index, rank) in request.ranks().iter().enumerate() {
+        let mut command = agent_command(instance, request, programs, &names, index, rank);
+        if rank == 0 || request.lender.is_some() {
+            let pipe = instance.ready_pipe(rank);
+            ready.push(make_pipe(&pipe).map_err(StartError::File)?);
+            command.arg(option::READY).arg(pipe);
+        }
         redirect(&mut command, instance, rank, &output)?;
         children.push(command.spawn().map_err(|source| StartError::Agent { rank, source })?);
     }
@@ -83,18 +89,33 @@ pub(crate) fn start(
 }
 
 fn write_files(instance: &Instance, request: &RunRequest) -> Result<(), StartError> {
-    let key = SecretKey::from_os().map_err(|_| StartError::Key)?;
-    let metadata = Metadata::new("flux-operator").map_err(|_| StartError::Key)?;
-    let certificate = Certificate::new(key, metadata).to_secret_text();
+    write_certificate(instance, request)?;
+    let lead = request.lender.as_ref().unwrap_or(instance);
     let location = RunLocation::Machine {
-        socket: instance.lead_socket().display().to_string(),
+        socket: lead.lead_socket().display().to_string(),
         output_directory: instance.output_directory().display().to_string(),
     };
     let plan = boot_plan(&request.cluster, &location);
     let plan = serde_json::to_vec_pretty(&plan).expect("a boot plan is JSON");
-    write_private(&instance.keys_directory().join(file::CERTIFICATE), certificate.as_bytes())
-        .map_err(StartError::File)?;
+    let manifest = serde_json::to_vec(&*request.minicluster).expect("a MiniCluster is JSON");
+    write_private(&instance.manifest_file(), &manifest).map_err(StartError::File)?;
     write_private(&instance.boot_plan_file(), &plan).map_err(StartError::File)
+}
+
+/// Writes a new certificate, or that of the instance that the brokers join.
+fn write_certificate(instance: &Instance, request: &RunRequest) -> Result<(), StartError> {
+    let path = instance.keys_directory().join(file::CERTIFICATE);
+    if let Some(lender) = &request.lender {
+        let source = lender.keys_directory().join(file::CERTIFICATE);
+        let copied = std::fs::copy(&source, &path).map(drop);
+        return copied.map_err(|error| {
+            StartError::File(InstanceError::File { path: source, source: error })
+        });
+    }
+    let key = SecretKey::from_os().map_err(|_| StartError::Key)?;
+    let metadata = Metadata::new("flux-operator").map_err(|_| StartError::Key)?;
+    let certificate = Certificate::new(key, metadata).to_secret_text();
+    write_private(&path, certificate.as_bytes()).map_err(StartError::File)
 }
 
 /// Paths of the programs. Some are links to one program, which selects what to do by the name it is
@@ -112,11 +133,18 @@ fn write_programs(instance: &Instance, programs: &Programs) -> Result<ProgramPat
         Ok(path)
     };
     let agent = link(&programs.agent, "flux-operator-agent")?;
-    let flux = match &programs.flux {
+    if let FluxProgram::BuiltIn(program) = &programs.flux {
+        link(program, "flux")?;
+    }
+    Ok(ProgramPaths { agent, flux: flux_path(instance, programs) })
+}
+
+/// The path at which the program `flux` of an instance is called.
+pub(crate) fn flux_path(instance: &Instance, programs: &Programs) -> PathBuf {
+    match &programs.flux {
         FluxProgram::Installed(program) => program.clone(),
-        FluxProgram::BuiltIn(program) => link(program, "flux")?,
-    };
-    Ok(ProgramPaths { agent, flux })
+        FluxProgram::BuiltIn(_) => instance.programs_directory().join("flux"),
+    }
 }
 
 fn agent_command(
@@ -124,6 +152,7 @@ fn agent_command(
     request: &RunRequest,
     programs: &Programs,
     paths: &ProgramPaths,
+    index: usize,
     rank: u32,
 ) -> Command {
     let mut agent = Command::new(&paths.agent);
@@ -136,15 +165,12 @@ fn agent_command(
         .arg(option::ROOT)
         .arg(instance.rank_directory(rank))
         .arg(option::INDEX)
-        .arg(rank.to_string())
+        .arg(index.to_string())
         .arg(option::FLUX)
         .arg(&paths.flux)
         .arg(option::TERMINATION)
         .arg(instance.termination_file(rank))
         .arg(option::STOP_ON_EOF);
-    if rank == 0 {
-        agent.arg(option::READY).arg(instance.runtime_directory().join("ready"));
-    }
     agent.envs(&request.runner.environment);
     agent.env("PATH", search_path(instance, programs));
     let directory = Path::new(&request.runner.working_dir);

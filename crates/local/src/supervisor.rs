@@ -11,15 +11,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::flux::{FluxProgram, Programs};
+use crate::flux::Programs;
 use crate::home::Home;
-use crate::instance::{Instance, InstanceError, Record};
+use crate::instance::{Instance, InstanceError, JoinRecord, Record};
+use crate::plural::count;
 use crate::progress::Progress;
 use crate::request::RunRequest;
 use crate::start::{Agents, Output, StartError, start};
 
 /// How long agents have to exit by themselves; they need at most 2 s.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a cluster could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -39,13 +40,25 @@ pub enum SupervisorError {
 pub(crate) enum Event {
     Ready,
     LeadExited(std::io::Result<ExitStatus>),
+    /// The agent of a broker that has joined another cluster.
+    JoinedWorkerExited {
+        is_failure: bool,
+    },
     Signal(i32),
+}
+
+/// What the caller of a supervisor is informed of.
+pub(crate) enum Milestone<'a> {
+    /// All files are written and all agents are started.
+    Started,
+    /// Enough brokers are online.
+    Ready(&'a Record),
 }
 
 /// The channel on which a supervisor receives its events.
 pub(crate) struct EventChannel {
-    sender: Sender<Event>,
-    events: Receiver<Event>,
+    pub(crate) sender: Sender<Event>,
+    pub(crate) events: Receiver<Event>,
 }
 
 impl EventChannel {
@@ -60,7 +73,7 @@ impl EventChannel {
     }
 
     /// The channel of a supervisor that is the whole program: it also receives signals.
-    fn with_signals() -> Result<EventChannel, SupervisorError> {
+    pub(crate) fn with_signals() -> Result<EventChannel, SupervisorError> {
         let channel = EventChannel::new();
         let sender = channel.sender();
         watch_signals(move |signal| sender.send(Event::Signal(signal)).is_ok())
@@ -77,6 +90,7 @@ pub fn run(
     progress: &Progress,
 ) -> Result<u8, SupervisorError> {
     let instance = free_instance(home, request.name());
+    progress.note_other_name(request.name(), instance.name());
     for note in &request.notes {
         progress.note(note);
     }
@@ -96,7 +110,8 @@ pub(crate) fn run_prefixed(
 ) -> Result<u8, SupervisorError> {
     let instance = free_instance(home, request.name());
     let output = Output::Prefixed(request.name().to_owned());
-    run_instance(&instance, request, programs, &Progress::silent(), output, ears, on_ready)
+    let progress = Progress::silent();
+    run_instance(&instance, request, programs, &progress, output, ears, when_ready(on_ready))
 }
 
 /// Runs a cluster that stays up until it is stopped. `ready` is called once enough brokers are
@@ -107,36 +122,40 @@ pub fn supervise(
     programs: &Programs,
     ready: impl FnMut(&Record),
 ) -> Result<u8, SupervisorError> {
-    let ears = EventChannel::with_signals()?;
+    let (ears, ready) = (EventChannel::with_signals()?, when_ready(ready));
     run_instance(instance, request, programs, &Progress::silent(), Output::Logged, ears, ready)
 }
 
-fn run_instance(
+fn when_ready(mut on_ready: impl FnMut(&Record)) -> impl FnMut(Milestone<'_>) {
+    move |milestone| match milestone {
+        Milestone::Ready(record) => on_ready(record),
+        Milestone::Started => {}
+    }
+}
+
+/// Runs a cluster with an instance of its own, and returns the exit code of its command.
+pub(crate) fn run_instance(
     instance: &Instance,
     request: &RunRequest,
     programs: &Programs,
     progress: &Progress,
     output: Output,
     ears: EventChannel,
-    mut on_ready: impl FnMut(&Record),
+    mut on_milestone: impl FnMut(Milestone<'_>),
 ) -> Result<u8, SupervisorError> {
     let EventChannel { sender, events } = ears;
+    request.check(instance).map_err(SupervisorError::Instance)?;
     let _lock = instance.acquire().map_err(SupervisorError::Instance)?;
     let _files = RemoveOnDrop { instance };
     let size = request.cluster.ranks.size;
-    progress.done(&format!("{} brokers of {}", size, programs.flux.describe()));
+    progress.done(&format!("{} of {}", count(size, "broker"), programs.flux.describe()));
     progress.begin("waiting for brokers");
-    let mut record = Record {
-        supervisor: std::process::id(),
-        size,
-        flux: flux_path(&programs.flux),
-        started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
-        ready: false,
-    };
+    let mut record = new_record(size, programs, None);
     instance.write_record(&record).map_err(SupervisorError::Instance)?;
     let Agents { mut children, ready, forwarder: lines } =
         start(instance, request, programs, output).map_err(SupervisorError::Start)?;
-    watch_ready(ready, sender.clone());
+    ready.into_iter().for_each(|pipe| watch_ready(pipe, sender.clone()));
+    on_milestone(Milestone::Started);
     let lead = children.remove(0);
     let lead_pid = Pid::from_child(&lead);
     let lead_input = watch_lead(lead, sender);
@@ -148,9 +167,11 @@ fn run_instance(
                 instance.write_record(&record).map_err(SupervisorError::Instance)?;
                 progress.done("enough brokers are online, the command starts");
                 progress.finish();
-                on_ready(&record);
+                on_milestone(Milestone::Ready(&record));
             }
             Ok(Event::LeadExited(status)) => break status.ok(),
+            // Only a joiner waits for this.
+            Ok(Event::JoinedWorkerExited { .. }) => {}
             Ok(Event::Signal(signal)) => {
                 stop_signal = Some(signal);
                 // The lead shuts down the instance, which stops its brokers.
@@ -173,8 +194,20 @@ fn run_instance(
     Ok(code)
 }
 
+/// The record of a cluster that is starting.
+pub(crate) fn new_record(size: u32, programs: &Programs, joins: Option<JoinRecord>) -> Record {
+    Record {
+        supervisor: std::process::id(),
+        size,
+        flux: programs.flux.path().to_owned(),
+        started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        ready: false,
+        joins,
+    }
+}
+
 /// An instance that is not running: with the cluster's name, or that and a number.
-fn free_instance(home: &Home, name: &str) -> Instance {
+pub(crate) fn free_instance(home: &Home, name: &str) -> Instance {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     std::iter::once(name.to_owned())
         .chain(numbered)
@@ -183,15 +216,9 @@ fn free_instance(home: &Home, name: &str) -> Instance {
         .expect("some number is free")
 }
 
-fn flux_path(flux: &FluxProgram) -> std::path::PathBuf {
-    match flux {
-        FluxProgram::Installed(program) | FluxProgram::BuiltIn(program) => program.clone(),
-    }
-}
-
 /// Removes the instance's files when the supervisor exits normally.
-struct RemoveOnDrop<'a> {
-    instance: &'a Instance,
+pub(crate) struct RemoveOnDrop<'a> {
+    pub(crate) instance: &'a Instance,
 }
 
 impl Drop for RemoveOnDrop<'_> {
@@ -207,7 +234,8 @@ pub(crate) fn watch_signals(notify: impl Fn(i32) -> bool + Send + 'static) -> st
     Ok(())
 }
 
-fn watch_ready(mut ready: std::fs::File, sender: Sender<Event>) {
+/// Sends an event once a pipe is readable.
+pub(crate) fn watch_ready(mut ready: std::fs::File, sender: Sender<Event>) {
     thread::spawn(move || {
         let mut byte = [0];
         if ready.read_exact(&mut byte).is_ok() {

@@ -17,6 +17,7 @@ use crate::reconciler::{Memory, Reconciler, RunLimits, forget_deleted};
 use crate::replica::{ReplicaContext, RunError, run_replica};
 use crate::reports::Reports;
 use crate::stop_signal::wait_for_stop_signal;
+use crate::stores::reference;
 use crate::tasks::Tasks;
 use crate::watches::{self, ReconcileSelector};
 
@@ -57,7 +58,8 @@ fn start(
 ) -> Tasks {
     let ReplicaContext { client, leadership, health, metrics } = context;
     let mut tasks = Tasks::default();
-    let (changed, changes) = mpsc::unbounded_channel();
+    let (changed, observed_changes) = mpsc::unbounded_channel();
+    let (relayed, changes) = mpsc::unbounded_channel();
     let reports = Reports::new(changed.clone(), leadership.clone());
     let (miniclusters, writer) = SyncedStore::new();
     let queue_options = queue::Options {
@@ -88,6 +90,8 @@ fn start(
         &changed,
         &reports,
     );
+    let joins = stores.joins.clone();
+    tasks.spawn("partners of MiniClusters", joins.clone().relay(observed_changes, relayed));
     let memory: Arc<Memory> = Arc::default();
     let memory_of_watch = memory.clone();
     let (queues_of_watch, mut selector) = (queues.clone(), ReconcileSelector::default());
@@ -99,7 +103,8 @@ fn start(
         move |event| {
             queues_of_watch.apply_minicluster_event(event);
             forget_deleted(&memory_of_watch, event, &store);
-            for reference in selector.select(event, &store) {
+            let left = joins.apply(event).into_iter().map(|lender| reference(&lender));
+            for reference in selector.select(event, &store).into_iter().chain(left) {
                 // The receiver is dropped only while the operator stops; a lost change does not
                 // matter then.
                 let _ = changed.send(reference);
@@ -121,6 +126,7 @@ fn start(
     tasks.spawn("HTTP server", serve(listener, server_state));
     let kind = MiniClusterKind {
         settings: options.settings,
+        scope: options.namespace,
         stores: stores.clone(),
         reports,
         queues,

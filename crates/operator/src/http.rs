@@ -67,6 +67,7 @@ pub(crate) async fn serve_metrics(listener: TcpListener, metrics: Metrics, queue
 
 async fn show_metrics(State(server): State<ServerState>) -> Response {
     let phases = server.stores.phases().into_iter();
+    server.metrics.joins().set_leased(server.stores.statuses().iter());
     let text = server.metrics.render(phases, server.queues.figures().into_iter());
     ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
 }

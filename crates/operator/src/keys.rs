@@ -1,7 +1,7 @@
 //! Generates keys for a cluster, with the operating system's random number generator.
 
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
-use flux_operator_plan::kubernetes::{Keys, NewKeys};
+use flux_operator_plan::kubernetes::{Keys, NewCertificate, NewKeys};
 use flux_operator_wire::seal::SealKey;
 
 /// Why no keys could be generated.
@@ -12,11 +12,12 @@ pub(crate) enum KeyGenerationError {
 }
 
 /// Generates the keys of a cluster that has none yet: a report key, and a certificate unless the
-/// user provides one.
+/// user or a lender provides one.
 pub(crate) fn generate_keys(new: &NewKeys) -> Result<Keys, KeyGenerationError> {
     let certificate = match &new.certificate {
-        Some(given) => given.clone(),
-        None => generate_certificate()?,
+        NewCertificate::Given(given) => Some(given.clone()),
+        NewCertificate::Generated => Some(generate_certificate()?),
+        NewCertificate::Lenders => None,
     };
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|_| KeyGenerationError::Randomness)?;

@@ -20,6 +20,7 @@ mod hand_over;
 mod health;
 mod http;
 mod index;
+mod joins;
 mod keys;
 mod lease;
 mod listener;

@@ -4,16 +4,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
-use flux_operator_plan::kubernetes::{Settings, secret_name};
+use flux_operator_plan::kubernetes::{HOLDER_LABEL, LENDER_LABEL, Settings, TABLE_LABEL};
 use flux_operator_plan::status::undecodable;
 use flux_operator_plan::{
-    Decision, MiniClusterFacts, Observed, Query, QueryAnswer, ServerReply, Subject, decide, queries,
+    Decision, ExistingPod, FINALIZER, MiniClusterFacts, Observed, Query, QueryAnswer, ServerReply,
+    Subject, completion_index, decide, joined_after, queries,
 };
 use flux_operator_wire::Drain;
-use k8s_openapi::api::core::v1::{Event, Secret};
+use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
+use kube::core::PartialObjectMeta;
 use kube::core::error_boundary::InvalidObject;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -28,6 +30,8 @@ use crate::stores::{GuardedMiniCluster, Stores};
 /// Gives the reconciler access to MiniClusters and their objects.
 pub(crate) struct MiniClusterKind {
     pub(crate) settings: Settings,
+    /// The namespace that the operator is restricted to.
+    pub(crate) scope: Option<String>,
     pub(crate) stores: Stores,
     pub(crate) reports: Reports,
     pub(crate) queues: Queues,
@@ -44,6 +48,7 @@ impl ReconciledKind for MiniClusterKind {
 
     const NAME: &'static str = "MiniCluster";
     const CONDITION: &'static str = "Accepted";
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
     fn open(stored: &GuardedMiniCluster) -> Result<Cow<'_, MiniCluster>, &InvalidObject> {
         stored.0.as_ref().map(Cow::Borrowed)
@@ -60,7 +65,9 @@ impl ReconciledKind for MiniClusterKind {
 
     async fn query(&self, client: &Client, minicluster: &MiniCluster, observed: &mut Observed) {
         for query in queries(minicluster, observed) {
-            let reply = execute_query(client, minicluster, &query).await.unwrap_or_else(|error| {
+            let scope = self.scope.as_deref();
+            let reply = execute_query(client, scope, minicluster, &query).await;
+            let reply = reply.unwrap_or_else(|error| {
                 let (cluster, error) = (minicluster.name_any(), chain(&error));
                 let namespace = minicluster.namespace();
                 tracing::warn!(cluster, namespace, error, "failed to query the API server");
@@ -98,6 +105,11 @@ impl ReconciledKind for MiniClusterKind {
         if let Some(duration) = first_ready(minicluster, status) {
             self.metrics.record_bring_up(duration);
         }
+        let lender = self.stores.lender_of(minicluster, &self.reports);
+        if let Some(duration) = lender.and_then(|lender| joined_after(minicluster, status, &lender))
+        {
+            self.metrics.joins().record(duration);
+        }
     }
 
     fn conditions(minicluster: &MiniCluster) -> Option<&[Condition]> {
@@ -115,6 +127,7 @@ impl ReconciledKind for MiniClusterKind {
 /// Executes a query against the API server. Of a Secret, only its existence is read.
 async fn execute_query(
     client: &Client,
+    scope: Option<&str>,
     minicluster: &MiniCluster,
     query: &Query,
 ) -> Result<Option<ServerReply>, kube::Error> {
@@ -130,16 +143,43 @@ async fn execute_query(
             });
             deleted(!is_same)
         }
+        Subject::JoinerPods { lender } => {
+            let pods = match scope {
+                Some(namespace) => Api::namespaced(client.clone(), namespace),
+                None => Api::all(client.clone()),
+            };
+            Some(unfinished_pods(&pods, &format!("{LENDER_LABEL}={lender}")).await?)
+        }
+        Subject::OwnPods { job } => {
+            let labels = format!("batch.kubernetes.io/controller-uid={job}");
+            let pods = Api::namespaced(client.clone(), &namespace);
+            Some(unfinished_pods(&pods, &labels).await?)
+        }
         Subject::Namespace => deleted(is_terminating(client, &namespace).await?),
         Subject::Job { uid } => Some(ServerReply::Events(warnings(client, &namespace, uid).await?)),
-        Subject::Keys => {
+        Subject::Keys { name } => {
             let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-            deleted(secrets.get_metadata_opt(&secret_name(minicluster)).await?.is_none())
+            deleted(secrets.get_metadata_opt(name).await?.is_none())
         }
         Subject::Pod { uid, .. } => {
             Some(ServerReply::Events(warnings(client, &namespace, uid).await?))
         }
     })
+}
+
+/// The pods that have not finished. One without an index counts as the highest, so that no rank is
+/// free because of it.
+async fn unfinished_pods(pods: &Api<Pod>, labels: &str) -> Result<ServerReply, kube::Error> {
+    let unfinished = "status.phase!=Succeeded,status.phase!=Failed";
+    let selected = ListParams::default().labels(labels).fields(unfinished);
+    let pods = pods.list_metadata(&selected).await?;
+    let existing = |pod: &PartialObjectMeta<Pod>| ExistingPod {
+        namespace: pod.namespace().unwrap_or_default(),
+        holder: pod.labels().get(HOLDER_LABEL).cloned().unwrap_or_default(),
+        table: pod.labels().get(TABLE_LABEL).cloned().unwrap_or_default(),
+        index: completion_index(pod).unwrap_or(u32::MAX),
+    };
+    Ok(ServerReply::Pods(pods.iter().map(existing).collect()))
 }
 
 /// The warning Events about an object.

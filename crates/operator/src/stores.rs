@@ -4,8 +4,10 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flux_operator_api::MiniCluster;
-use flux_operator_plan::{Observed, lead_address};
+use flux_operator_api::{MiniCluster, MiniClusterStatus};
+use flux_operator_plan::{
+    JoinerView, LastReport, LenderView, Observed, concerns, lead_address, lender_of, may_join,
+};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
@@ -15,6 +17,7 @@ use kube::{Resource, ResourceExt};
 
 use crate::cache_sync::SyncedStore;
 use crate::index::{Index, OwnerKey};
+use crate::joins::Joins;
 use crate::lease::Term;
 use crate::reconciler::WrittenObject;
 use crate::reports::Reports;
@@ -31,6 +34,7 @@ pub(crate) struct Stores {
     pub(crate) pods: Index<Pod>,
     pub(crate) config_maps: Index<ConfigMap>,
     pub(crate) services: Index<Service>,
+    pub(crate) joins: Joins,
 }
 
 impl Stores {
@@ -51,26 +55,21 @@ impl Stores {
         now: Timestamp,
     ) -> Observed {
         let owner = owner(minicluster);
-        let named = |name: &str| name == owner.1;
         let map = format!("{}-entrypoint", owner.1);
         let pods = self.pods.owned_by(&owner);
-        let report = reports.last(minicluster.metadata.uid.as_deref().unwrap_or_default());
-        // A report does not outlive its pod: an operator that never received it must come to the
-        // same result.
-        let report = report.filter(|(uid, _)| {
-            pods.iter().any(|pod| {
-                pod.uid().as_ref() == Some(uid) && pod.metadata.deletion_timestamp.is_none()
-            })
-        });
+        let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
         Observed {
-            job: self.jobs.owned_by(&owner).into_iter().find(|job| named(&job.name_any())),
+            job: self.job(&owner),
             pods,
             config_map: self.config_maps.owned_by(&owner).into_iter().find(|m| m.name_any() == map),
             services: self.services.owned_by(&owner),
-            report: report.map(|(_, report)| report),
+            report: self.report_of(minicluster, reports),
+            lender: self.lender_of(minicluster, reports),
+            joiners: self.joiners_of(minicluster),
+            undecodable: self.undecodable_partners(minicluster),
+            join_requests: reports.join_requests(uid, &self.live_pods(minicluster)),
             watching_since: reports.since(),
-            keys_lost: reports
-                .has_lost_key(minicluster.metadata.uid.as_deref().unwrap_or_default()),
+            keys_lost: reports.has_lost_key(uid),
             waiting: None,
             read_panic: None,
             answers: Vec::new(),
@@ -94,10 +93,83 @@ impl Stores {
         }
     }
 
-    /// The address of a cluster's lead, once its pod has one.
+    /// The last report of a cluster's lead. It does not outlive its pod: an operator that never
+    /// received it must come to the same result.
+    fn report_of(&self, minicluster: &MiniCluster, reports: &Reports) -> Option<LastReport> {
+        let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
+        let (pod, report) = reports.last(uid)?;
+        self.live_pods(minicluster).contains(&pod).then_some(report)
+    }
+
+    /// The uids of a MiniCluster's pods that are not being deleted.
+    pub(crate) fn live_pods(&self, minicluster: &MiniCluster) -> HashSet<String> {
+        let pods = self.pods.owned_by(&owner(minicluster)).into_iter();
+        pods.filter(|pod| pod.metadata.deletion_timestamp.is_none())
+            .filter_map(|pod| pod.uid())
+            .collect()
+    }
+
+    /// The lender that a MiniCluster names, if it exists.
+    pub(crate) fn lender_of(
+        &self,
+        minicluster: &MiniCluster,
+        reports: &Reports,
+    ) -> Option<LenderView> {
+        let name = lender_of(minicluster)?;
+        let key = (name.namespace, name.name);
+        let lender = self.minicluster(&key)?;
+        Some(LenderView {
+            job: self.job(&key),
+            report: self.report_of(&lender, reports),
+            minicluster: Arc::new(lender),
+        })
+    }
+
+    /// The joiners that name a MiniCluster, if it allows them or still lends them ranks.
+    fn joiners_of(&self, lender: &MiniCluster) -> Vec<JoinerView> {
+        let joiners = self.joins.joiners_of(&owner(lender)).into_iter();
+        joiners
+            .filter_map(|key| {
+                let stored = self.miniclusters.get(&reference(&key))?;
+                let joiner = stored.0.as_ref().ok().filter(|joiner| concerns(lender, joiner))?;
+                Some(JoinerView { minicluster: Arc::new(joiner.clone()), job: self.job(&key) })
+            })
+            .collect()
+    }
+
+    /// The uids of a MiniCluster's lender, or of joiners that it lends ranks, that cannot be decoded.
+    fn undecodable_partners(&self, minicluster: &MiniCluster) -> Vec<String> {
+        let lender = lender_of(minicluster).map(|name| (name.namespace, name.name));
+        let leases = minicluster.status.iter().flat_map(|status| &status.leases);
+        let holders = leases.map(|lease| (lease.namespace.clone(), lease.name.clone()));
+        let partners = lender.into_iter().chain(holders);
+        let stored = partners.filter_map(|key| self.miniclusters.get(&reference(&key)));
+        stored.filter_map(|stored| stored.0.as_ref().err()?.metadata.uid.clone()).collect()
+    }
+
+    fn minicluster(&self, key: &OwnerKey) -> Option<MiniCluster> {
+        let stored = self.miniclusters.get(&reference(key))?;
+        stored.0.as_ref().ok().cloned()
+    }
+
+    /// The Job of a MiniCluster.
+    pub(crate) fn job_of(&self, minicluster: &MiniCluster) -> Option<Arc<Job>> {
+        self.job(&owner(minicluster))
+    }
+
+    fn job(&self, owner: &OwnerKey) -> Option<Arc<Job>> {
+        self.jobs.owned_by(owner).into_iter().find(|job| job.name_any() == owner.1)
+    }
+
+    /// The address of the lead of a cluster's instance, once its pod has one. The lead of a joiner is
+    /// its lender's.
     pub(crate) fn lead_address(&self, minicluster: &MiniCluster) -> Option<IpAddr> {
+        if let Some(name) = lender_of(minicluster) {
+            let lender = self.minicluster(&(name.namespace, name.name))?;
+            return may_join(&lender, minicluster).then(|| self.lead_address(&lender)).flatten();
+        }
         let owner = owner(minicluster);
-        let job = self.jobs.owned_by(&owner).into_iter().find(|job| job.name_any() == owner.1)?;
+        let job = self.job(&owner)?;
         lead_address(minicluster, &job, &self.pods.owned_by(&owner))
     }
 
@@ -113,6 +185,13 @@ impl Stores {
             && self.pods.has_synced()
             && self.config_maps.has_synced()
             && self.services.has_synced()
+    }
+
+    /// The statuses of all MiniClusters.
+    pub(crate) fn statuses(&self) -> Vec<MiniClusterStatus> {
+        let state = self.miniclusters.state();
+        let statuses = state.iter().filter_map(|guarded| guarded.0.as_ref().ok()?.status.clone());
+        statuses.collect()
     }
 
     /// The phase of every MiniCluster.

@@ -21,6 +21,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::cache_sync::{SyncState, SyncedStore};
 use crate::index::Index;
+use crate::joins::Joins;
 use crate::lease::{Leadership, Term};
 use crate::reports::Reports;
 use crate::stores::{GuardedMiniCluster, Stores, reference};
@@ -61,6 +62,7 @@ pub(crate) fn start(
         pods: Index::new(),
         config_maps: Index::new(),
         services: Index::new(),
+        joins: Joins::default(),
     };
     let reports_of_watch = reports.clone();
     let owned = OwnedWatch { client, namespace, leadership, changed };

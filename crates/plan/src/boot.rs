@@ -1,6 +1,6 @@
 //! The boot plan of a cluster, for pods or for one machine.
 
-use flux_operator_wire::{BootPlan, FluxHome, ReportTarget};
+use flux_operator_wire::{BootPlan, FluxHome, JoinPlan, ReportTarget};
 
 use crate::cluster::Cluster;
 
@@ -56,6 +56,7 @@ pub fn boot_plan(cluster: &Cluster, location: &RunLocation) -> BootPlan {
         environment,
         output_directory,
         mount: _,
+        joining,
     } = cluster;
     let lead = ranks.hosts.nth(0).unwrap_or_default();
     let addresses = match location {
@@ -79,13 +80,21 @@ pub fn boot_plan(cluster: &Cluster, location: &RunLocation) -> BootPlan {
             (String::new(), FluxHome::Path, None, 0, output_directory.clone())
         }
     };
+    let join = joining.as_ref().map(|it| JoinPlan {
+        lender: it.lender.clone(),
+        cluster: it.cluster.clone(),
+        job: it.job.clone(),
+        ranks: it.ranks.clone(),
+        table: it.table.clone(),
+    });
     BootPlan {
         cluster: name.clone(),
         uid,
         hosts: ranks.hosts.clone(),
         first_rank: ranks.first_rank(),
+        join,
         quorum: ranks.quorum,
-        lead: addresses.lead,
+        lead: joining.as_ref().map_or(addresses.lead, |it| it.lead.clone()),
         bind: addresses.bind,
         connect: addresses.connect,
         port: BROKER_PORT,
@@ -93,6 +102,7 @@ pub fn boot_plan(cluster: &Cluster, location: &RunLocation) -> BootPlan {
         config: config.clone(),
         verbatim_config: verbatim_config.clone(),
         resources: *resources,
+        host_groups: ranks.host_groups(),
         flux,
         program: program.clone(),
         hooks: hooks.clone(),

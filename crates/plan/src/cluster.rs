@@ -1,8 +1,8 @@
 //! A cluster, independent of where it runs.
 
 use flux_operator_api::minicluster::{Container, Flux, Logging};
-use flux_operator_flux::BrokerConfig;
 use flux_operator_flux::broker_config::{Access, QueueManager};
+use flux_operator_flux::{BrokerConfig, RankList};
 use flux_operator_wire as wire;
 use flux_operator_wire::{BrokerOptions, Hooks, Program, Resources, Sidecar};
 
@@ -59,6 +59,25 @@ pub struct Cluster {
     pub output_directory: String,
     /// Where Flux and its configuration are mounted.
     pub mount: String,
+    /// The instance that its brokers join; `None` if they start their own.
+    pub joining: Option<Joining>,
+}
+
+/// The instance of another cluster that brokers join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joining {
+    /// The lender's name.
+    pub lender: String,
+    /// The lender's uid.
+    pub cluster: String,
+    /// The uid of the lender's Job.
+    pub job: String,
+    /// The rank of each broker, by its index.
+    pub ranks: RankList,
+    /// Hash of the lender's rank table.
+    pub table: String,
+    /// The endpoint of the lender's lead.
+    pub lead: String,
 }
 
 /// How the command is run.
@@ -105,7 +124,7 @@ impl Cluster {
             program: program(spec, runner, mode),
             hooks: hooks(runner),
             sidecars: sidecars(minicluster.sidecars(), &flux),
-            broker: broker_options(&flux, &logging, spec),
+            broker: broker_options(&flux, &logging, spec, minicluster.has_spare_ranks()),
             config: config(&flux, minicluster.has_spare_ranks()),
             verbatim_config: Some(flux.broker_config.clone()).filter(|text| !text.is_empty()),
             resources,
@@ -125,7 +144,31 @@ impl Cluster {
                 flux.container.as_ref().map(|c| c.mount_path.as_str()).unwrap_or_default(),
                 MOUNT,
             ),
+            joining: None,
         })
+    }
+
+    /// The same brokers as part of the instance of `lender`: its ranks, its configuration and its
+    /// tree, but programs and pods of their own.
+    pub fn joining(self, lender: &Cluster, joining: Joining) -> Cluster {
+        let size = self.ranks.size;
+        Cluster {
+            ranks: RankTable { size, ..lender.ranks.clone() },
+            mode: Mode::Interactive,
+            program: Program::Stay,
+            hooks: Hooks { broker_pre: String::new(), script: String::new(), ..self.hooks },
+            broker: BrokerOptions {
+                topology: lender.broker.topology.clone(),
+                archive: None,
+                ..self.broker
+            },
+            config: lender.config.clone(),
+            verbatim_config: lender.verbatim_config.clone(),
+            resources: lender.resources,
+            simple_scheduler: lender.simple_scheduler,
+            joining: Some(joining),
+            ..self
+        }
     }
 }
 
@@ -174,6 +217,7 @@ fn broker_options(
     flux: &Flux,
     logging: &Logging,
     spec: &flux_operator_api::MiniClusterSpec,
+    has_spare_ranks: bool,
 ) -> BrokerOptions {
     let log_level = match (logging.quiet, flux.log_level) {
         (true, _) => 0,
@@ -181,8 +225,9 @@ fn broker_options(
         (false, level) => u8::try_from(level).unwrap_or(7),
     };
     BrokerOptions {
-        // One level for up to 256 workers: fewer hops, and one address to resolve.
-        topology: non_empty_or(&flux.topology, "kary:256"),
+        // One level: brokers of other clusters reach only the lead. Otherwise one level for up to
+        // 256 workers: fewer hops, and one address to resolve.
+        topology: non_empty_or(&flux.topology, if has_spare_ranks { "kary:0" } else { "kary:256" }),
         connect_timeout: non_empty_or(&flux.connect_timeout, "5s"),
         log_level,
         log_connections: logging.zeromq,

@@ -8,6 +8,7 @@ use crate::cluster::Cluster;
 use crate::decision::{
     Conclude, Conclusion, Decision, FailureKind, Outcome, earliest_requeue, reportable_failure,
 };
+use crate::joining::{self, JoinState, LeaseDecision, has_finalizer};
 use crate::kubernetes::{Rendering, Settings};
 use crate::observed::Observed;
 use crate::query::next_query;
@@ -22,24 +23,29 @@ use crate::valid::{Refusal, RefusalReason, Valid};
 pub struct MiniClusterFacts<'a> {
     minicluster: &'a MiniCluster,
     observed: &'a Observed,
-    evaluation: Evaluation,
+    evaluation: Result<PlanFacts, Unplanned>,
 }
 
-/// The result of evaluating a MiniCluster.
+/// What is reported about a MiniCluster that can be run.
 #[derive(Clone, Debug)]
-enum Evaluation {
+struct PlanFacts {
+    blocker: Option<Blocker>,
+    refusal: Option<Refusal>,
+    shrinking: Option<Shrinking>,
+    requeue_at: Option<Timestamp>,
+    leases: Option<LeaseDecision>,
+    join: Option<JoinState>,
+}
+
+/// Why there is no plan for a MiniCluster.
+#[derive(Clone, Debug)]
+pub(crate) enum Unplanned {
     /// It is deleted, or being deleted: Kubernetes deletes what it owns.
     Deleted,
     /// It cannot be run.
     Refused(Refusal),
     /// Its host list is not valid.
     InvalidHosts(String),
-    /// It can be run.
-    Planned {
-        blocker: Option<Blocker>,
-        shrinking: Option<Shrinking>,
-        requeue_at: Option<Timestamp>,
-    },
 }
 
 /// Decides what to do about a MiniCluster: validation, rank table, rendering and steps. Same
@@ -50,10 +56,10 @@ pub fn decide<'a>(
     settings: &Settings,
 ) -> Decision<MiniClusterFacts<'a>> {
     let (evaluation, steps, lead_work) = match evaluate(minicluster, observed, settings) {
-        Ok(Plan { steps, blocker, drain, shrinking, requeue_at }) => {
-            (Evaluation::Planned { blocker, shrinking, requeue_at }, steps, drain)
+        Ok(Plan { steps, blocker, refusal, drain, shrinking, requeue_at, leases, join }) => {
+            (Ok(PlanFacts { blocker, refusal, shrinking, requeue_at, leases, join }), steps, drain)
         }
-        Err(verdict) => (verdict, Vec::new(), None),
+        Err(unplanned) => (Err(unplanned), Vec::new(), None),
     };
     Decision { steps, lead_work, facts: MiniClusterFacts { minicluster, observed, evaluation } }
 }
@@ -62,19 +68,28 @@ fn evaluate(
     minicluster: &MiniCluster,
     observed: &Observed,
     settings: &Settings,
-) -> Result<Plan, Evaluation> {
-    if minicluster.metadata.deletion_timestamp.is_some() || observed.is_deleted() {
-        return Err(Evaluation::Deleted);
+) -> Result<Plan, Unplanned> {
+    let is_deleting = minicluster.metadata.deletion_timestamp.is_some();
+    if observed.is_deleted() || (is_deleting && !has_finalizer(minicluster)) {
+        return Err(Unplanned::Deleted);
+    }
+    // One that is being deleted may have been edited so that it names no lender any more. Its
+    // finalizer must be removed all the same; its jobs are not waited for then.
+    if is_deleting {
+        return joining::evaluate(minicluster, observed, settings);
     }
     if let Some(message) = &observed.read_panic {
         let problem = Problem { path: "spec".into(), message: message.clone() };
         let reason = RefusalReason::OperatorError;
-        return Err(Evaluation::Refused(Refusal { reason, problems: vec![problem] }));
+        return Err(Unplanned::Refused(Refusal { reason, problems: vec![problem] }));
     }
-    let valid = Valid::check(minicluster.clone()).map_err(Evaluation::Refused)?;
+    if minicluster.spec.is_joiner() {
+        return joining::evaluate(minicluster, observed, settings);
+    }
+    let valid = Valid::check(minicluster.clone()).map_err(Unplanned::Refused)?;
     let valid = with_booted_hosts(valid, observed);
     let cluster =
-        Cluster::of(&valid).map_err(|error| Evaluation::InvalidHosts(error.to_string()))?;
+        Cluster::of(&valid).map_err(|error| Unplanned::InvalidHosts(error.to_string()))?;
     let rendering = Rendering { minicluster: &valid, cluster: &cluster, settings };
     Ok(plan(minicluster, &rendering, observed))
 }
@@ -82,18 +97,16 @@ fn evaluate(
 impl Decision<MiniClusterFacts<'_>> {
     /// Why the spec is not applied as it is, although it is valid.
     pub fn blocker(&self) -> Option<&Blocker> {
-        match &self.facts.evaluation {
-            Evaluation::Planned { blocker, .. } => blocker.as_ref(),
-            Evaluation::Deleted | Evaluation::Refused(_) | Evaluation::InvalidHosts(_) => None,
-        }
+        self.facts.evaluation.as_ref().ok()?.blocker.as_ref()
     }
 
     /// Why the MiniCluster cannot be run, as a message.
     pub fn refusal(&self) -> Option<String> {
         match &self.facts.evaluation {
-            Evaluation::Refused(refusal) => Some(refusal.to_string()),
-            Evaluation::InvalidHosts(message) => Some(message.clone()),
-            Evaluation::Deleted | Evaluation::Planned { .. } => None,
+            Ok(facts) => facts.refusal.as_ref().map(ToString::to_string),
+            Err(Unplanned::Refused(refusal)) => Some(refusal.to_string()),
+            Err(Unplanned::InvalidHosts(message)) => Some(message.clone()),
+            Err(Unplanned::Deleted) => None,
         }
     }
 }
@@ -122,13 +135,15 @@ impl Conclude for MiniClusterFacts<'_> {
         };
         let mut requeue_at = None;
         match evaluation {
-            Evaluation::Deleted => return Conclusion::empty(),
-            Evaluation::Refused(refusal) => summary.refusal = Some(refusal),
-            Evaluation::InvalidHosts(message) => {
+            Err(Unplanned::Deleted) => return Conclusion::empty(),
+            Err(Unplanned::Refused(refusal)) => summary.refusal = Some(refusal),
+            Err(Unplanned::InvalidHosts(message)) => {
                 summary.failure = Some(ReportedFailure { reason: Reason::ApplyFailed, message });
             }
-            Evaluation::Planned { blocker, shrinking, requeue_at: planned } => {
+            Ok(PlanFacts { blocker, refusal, shrinking, requeue_at: planned, leases, join }) => {
+                summary.refusal = refusal.as_ref();
                 (summary.blocker, summary.shrinking) = (blocker.as_ref(), shrinking.as_ref());
+                (summary.leases, summary.join) = (leases.as_ref(), join.as_ref());
                 requeue_at = *planned;
             }
         }
@@ -136,7 +151,7 @@ impl Conclude for MiniClusterFacts<'_> {
         let status = status(minicluster, observed, &summary);
         Conclusion {
             urgency: urgency(before, &status),
-            events: new_events(before.map_or(&[], |before| &before.conditions), &status.conditions),
+            events: new_events(before, &status),
             status: Some(status),
             requeue_at: earliest_requeue(outcome, observed.now, [requeue_at, next_query(observed)]),
             retry: failure.is_some(),

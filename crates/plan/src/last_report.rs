@@ -43,12 +43,23 @@ pub fn needs_reconciliation(
     now: Timestamp,
 ) -> bool {
     let Some(before) = before.filter(|before| !before.is_stale(now)) else { return true };
-    let InstanceState { online, program_started, jobs: _, first_job, drained, last_error } = state;
+    let InstanceState {
+        online,
+        program_started,
+        jobs: _,
+        first_job,
+        drained,
+        blocking_job,
+        lead,
+        last_error,
+    } = state;
     let known = &before.state;
     known.online != *online
         || known.program_started != *program_started
         || known.first_job != *first_job
         || known.drained != *drained
+        || known.blocking_job != *blocking_job
+        || known.lead != *lead
         || known.last_error != *last_error
 }
 
@@ -56,7 +67,7 @@ pub fn needs_reconciliation(
 mod tests {
     use super::*;
     use flux_operator_flux::IdSet;
-    use flux_operator_wire::{Drained, JobCounts};
+    use flux_operator_wire::{BlockingJob, Drained, JobCounts};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
@@ -87,6 +98,8 @@ mod tests {
             InstanceState { last_error: "e".into(), ..state.clone() },
             InstanceState { first_job: "f1".into(), ..state.clone() },
             InstanceState { drained: Some(Drained::default()), ..state.clone() },
+            InstanceState { lead: Some(Default::default()), ..state.clone() },
+            InstanceState { blocking_job: Some(BlockingJob { job: 1, nodes: 4 }), ..state.clone() },
         ] {
             assert!(needs_reconciliation(Some(&before), &other, at(10)), "{other:?}");
         }

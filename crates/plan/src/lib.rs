@@ -32,6 +32,7 @@ mod fingerprint;
 mod gpus;
 mod grace;
 mod job_change;
+mod joining;
 pub mod kubernetes;
 mod last_report;
 mod observed;
@@ -53,12 +54,16 @@ mod verdict;
 pub mod view;
 
 pub use boot::{RunLocation, boot_plan};
-pub use cluster::{Cluster, Mode};
+pub use cluster::{Cluster, Joining, Mode};
 pub use decide::{MiniClusterFacts, decide};
 pub use decision::{Conclude, Conclusion, Decision, Failure, FailureKind, Outcome};
+pub use joining::{
+    FINALIZER, JoinerView, LenderView, OfflineJoinError, OfflineLease, OfflineLender, Permission,
+    concerns, joined_after, lender_of, may_join, permission,
+};
 pub use last_report::{LastReport, needs_reconciliation};
-pub use observed::{Observed, lead_address};
-pub use query::{Query, QueryAnswer, ServerReply, Subject, queries};
+pub use observed::{Observed, completion_index, lead_address};
+pub use query::{ExistingPod, Query, QueryAnswer, ServerReply, Subject, queries};
 pub use rank_table::{RankTable, RankTableError};
 pub use resize::Shrinking;
 pub use step::{FIELD_MANAGER, Object, Step, Target, TargetKind};

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
 use flux_operator_queue::WaitStatus;
+use flux_operator_wire::JoinRequest;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use crate::joining::{JoinerView, LenderView};
 use crate::last_report::LastReport;
 use crate::query::QueryAnswer;
 
@@ -30,6 +32,14 @@ pub struct Observed {
     pub services: Vec<Arc<Service>>,
     /// The lead's last report, as long as the pod that sent it exists.
     pub report: Option<LastReport>,
+    /// The lender, if this is a joiner and the lender exists.
+    pub lender: Option<LenderView>,
+    /// The joiners that name this MiniCluster.
+    pub joiners: Vec<JoinerView>,
+    /// The uids of its lender, or of joiners with a lease, that exist and cannot be decoded.
+    pub undecodable: Vec<String>,
+    /// What agents of this joiner found on their machines, of pods that exist.
+    pub join_requests: Vec<JoinRequest>,
     /// Since when the operator accepts reports.
     pub watching_since: Timestamp,
     /// A report could not be verified, because the Secret with its key was deleted.
@@ -53,6 +63,10 @@ impl Observed {
             config_map: None,
             services: Vec::new(),
             report: None,
+            lender: None,
+            joiners: Vec::new(),
+            undecodable: Vec::new(),
+            join_requests: Vec::new(),
             watching_since: now,
             keys_lost: false,
             waiting: None,
@@ -87,6 +101,27 @@ fn pods_of<'a>(job: Option<&Job>, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = 
         let mut owners = pod.owner_references().iter();
         index(pod).is_some() && owners.any(|owner| Some(&owner.uid) == uid.as_ref())
     })
+}
+
+/// The number of pods that a Job should have.
+pub(crate) fn completions(job: Option<&Job>) -> usize {
+    let completions = job.and_then(|job| job.spec.as_ref()?.completions);
+    usize::try_from(completions.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Whether a Job has finished, so that it starts no pod any more.
+pub(crate) fn is_finished(job: &Job) -> bool {
+    let ends = ["Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"];
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| ends.contains(&condition.type_.as_str()) && condition.status == "True")
+}
+
+/// A pod's index in its Job, as a number.
+pub fn completion_index(pod: &impl ResourceExt) -> Option<u32> {
+    pod.annotations().get(INDEX_ANNOTATION)?.parse().ok()
 }
 
 /// A pod's index in its Job. It is not its rank: the ranks of a Job need not start at 0.

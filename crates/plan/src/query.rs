@@ -10,8 +10,9 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use crate::kubernetes::{owns_secret, secret_name};
-use crate::observed::{Observed, is_terminating};
+use crate::joining::{has_finalizer, lender_queries};
+use crate::kubernetes::{mounted_secret, owns_secret, secret_name};
+use crate::observed::{Observed, is_finished, is_terminating};
 use crate::status::{Trouble, condition, finished_at};
 use crate::time::{after, seconds_after};
 
@@ -30,6 +31,16 @@ pub enum Subject {
     /// Whether the MiniCluster itself still exists. Its Job existed and does not any more: it
     /// may have been deleted with its owner, while the watch of MiniClusters lags behind.
     MiniCluster,
+    /// Which pods of the MiniCluster's own Job exist.
+    OwnPods {
+        /// The Job's uid.
+        job: String,
+    },
+    /// Which pods of its joiners exist, also of those that are deleted themselves.
+    JoinerPods {
+        /// The uid of the lender.
+        lender: String,
+    },
     /// Whether the namespace is being deleted. Kubernetes deletes its pods first, so a
     /// terminating pod may be a sign of it.
     Namespace,
@@ -40,7 +51,10 @@ pub enum Subject {
     },
     /// Whether the Secret with the cluster's keys exists, if a scheduled pod does not
     /// start.
-    Keys,
+    Keys {
+        /// Its name.
+        name: String,
+    },
     /// Why such a pod does not start.
     Pod {
         /// Its name.
@@ -70,6 +84,21 @@ pub enum ServerReply {
     Deleted,
     /// The warnings about an object.
     Events(Vec<Event>),
+    /// The pods that exist and have not finished.
+    Pods(Vec<ExistingPod>),
+}
+
+/// A pod that the API server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExistingPod {
+    /// Its namespace.
+    pub namespace: String,
+    /// The uid of the joiner whose pod it is; empty if it is not one of a joiner.
+    pub holder: String,
+    /// Hash of the rank table that its rank belongs to.
+    pub table: String,
+    /// Its index in its Job. A pod whose index cannot be read counts as the highest.
+    pub index: u32,
 }
 
 /// What is known from a reply.
@@ -78,6 +107,7 @@ pub struct QueryAnswer {
     subject: Subject,
     at: Timestamp,
     is_deleted: bool,
+    pods: Option<Vec<ExistingPod>>,
     trouble: Option<Trouble>,
 }
 
@@ -91,7 +121,9 @@ impl QueryAnswer {
     ) -> QueryAnswer {
         let Query { subject, since, .. } = query;
         let trouble = match (&reply, &subject) {
-            (Some(ServerReply::Deleted), Subject::Keys) => Some(keys_lost(minicluster)),
+            (Some(ServerReply::Deleted), Subject::Keys { name }) => {
+                Some(keys_lost(minicluster, name))
+            }
             (Some(ServerReply::Events(events)), Subject::Job { .. }) => {
                 creation_trouble(events, since)
             }
@@ -105,23 +137,32 @@ impl QueryAnswer {
             at: now,
             is_deleted: matches!(reply, Some(ServerReply::Deleted)),
             trouble,
+            pods: match reply {
+                Some(ServerReply::Pods(pods)) => Some(pods),
+                _ => None,
+            },
         }
     }
 }
 
 /// The queries that must be made before deciding; usually none.
 pub fn queries(minicluster: &MiniCluster, observed: &Observed) -> Vec<Query> {
-    if minicluster.metadata.deletion_timestamp.is_some() {
-        // Kubernetes deletes what it owns.
-        return Vec::new();
-    }
     let at_once = |subject| Query { subject, since: observed.now, not_before: observed.now };
+    if minicluster.metadata.deletion_timestamp.is_some() {
+        // Kubernetes deletes what it owns. A joiner waits before that, but not if its pods are
+        // deleted with its namespace anyway.
+        return has_finalizer(minicluster)
+            .then(|| at_once(Subject::Namespace))
+            .into_iter()
+            .collect();
+    }
     let itself = may_be_deleted(minicluster, observed).then(|| at_once(Subject::MiniCluster));
     let namespace = may_lose_its_namespace(observed).then(|| at_once(Subject::Namespace));
     let due = open_queries(observed)
         .into_iter()
         .filter(|query| next_due(query, observed) <= observed.now);
-    itself.into_iter().chain(namespace).chain(due).collect()
+    let holders = lender_queries(minicluster, observed).into_iter().map(at_once);
+    itself.into_iter().chain(namespace).chain(holders).chain(due).collect()
 }
 
 /// When to make the next query, if there is one to make.
@@ -157,9 +198,15 @@ impl Observed {
     /// What is wrong, according to reports and answers.
     pub(crate) fn trouble(&self, minicluster: &MiniCluster) -> Option<Trouble> {
         if self.keys_lost {
-            return Some(keys_lost(minicluster));
+            let name = secret_name(minicluster, self.job.as_deref());
+            return Some(keys_lost(minicluster, &name));
         }
         open_queries(self).iter().find_map(|query| answer(query, self)?.trouble.clone())
+    }
+
+    /// The pods that exist, if that was answered.
+    pub(crate) fn existing_pods(&self, subject: &Subject) -> Option<&[ExistingPod]> {
+        self.answers.iter().find(|answer| answer.subject == *subject)?.pods.as_deref()
     }
 
     fn is_reported_deleted(&self, subject: &Subject) -> bool {
@@ -224,8 +271,7 @@ fn start_trouble(pod: &str, events: &[Event]) -> Option<Trouble> {
 }
 
 /// The Secret with the cluster's keys was deleted.
-fn keys_lost(minicluster: &MiniCluster) -> Trouble {
-    let name = secret_name(minicluster);
+fn keys_lost(minicluster: &MiniCluster, name: &str) -> Trouble {
     // Running pods have the old keys, and could not communicate with pods that have new ones.
     let hint = match owns_secret(minicluster) {
         true => "delete the MiniCluster and create it again",
@@ -239,13 +285,7 @@ fn keys_lost(minicluster: &MiniCluster) -> Trouble {
 /// Whether the Job should have pods.
 fn should_have_pods(job: &Job) -> bool {
     let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
-    let ends = ["Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"];
-    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let finished = conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| ends.contains(&condition.type_.as_str()) && condition.status == "True");
-    !suspended && !finished && job.metadata.deletion_timestamp.is_none()
+    !suspended && !is_finished(job) && job.metadata.deletion_timestamp.is_none()
 }
 
 fn query_missing_pods(job: &Job, observed: &Observed) -> Option<Query> {
@@ -279,7 +319,9 @@ fn query_stuck_pod(observed: &Observed) -> Vec<Query> {
     let Some((placed, pod)) = stuck.min_by_key(|(placed, _)| *placed) else { return Vec::new() };
     let not_before = seconds_after(placed, MOUNTING_SECONDS);
     let pod = Subject::Pod { name: pod.name_any(), uid: pod.uid().unwrap_or_default() };
-    [Subject::Keys, pod].map(|subject| Query { subject, since: placed, not_before }).into()
+    let keys = observed.job.as_deref().and_then(mounted_secret).map(|name| Subject::Keys { name });
+    let subjects = keys.into_iter().chain([pod]);
+    subjects.map(|subject| Query { subject, since: placed, not_before }).collect()
 }
 
 fn phase(pod: &Pod) -> Option<&str> {
@@ -325,7 +367,8 @@ mod tests {
     fn job(patch: Value) -> Job {
         let mut job = json!({
             "metadata": { "name": "fs", "uid": "j" },
-            "spec": { "parallelism": 2, "template": {} },
+            "spec": { "parallelism": 2, "template": { "spec": { "containers": [], "volumes":
+                [{ "name": "flux-operator-keys", "secret": { "secretName": "fs-flux" } }] } } },
             "status": { "startTime": START },
         });
         merge(&mut job, &patch);
@@ -399,7 +442,7 @@ mod tests {
     fn a_pod_without_its_volumes_is_queried_but_one_that_pulls_an_image_is_not() {
         let runs = || pod(0, json!({ "phase": "Running" }));
         let subject = Subject::Pod { name: "fs-1".into(), uid: "p1".into() };
-        let queries = [Subject::Keys, subject];
+        let queries = [Subject::Keys { name: "fs-flux".into() }, subject];
         let queries =
             queries.map(|it| Query { subject: it, since: after(2), not_before: after(7) });
         assert_eq!(queries_for(job(json!({})), vec![runs(), pod(1, placed(false))]), queries);
@@ -462,7 +505,8 @@ mod tests {
         let trouble = |flux: Value| {
             let mut manifest = smallest_minicluster("fs");
             manifest["spec"]["flux"] = flux;
-            keys_lost(&serde_json::from_value(manifest).unwrap()).message
+            let minicluster = serde_json::from_value(manifest).unwrap();
+            keys_lost(&minicluster, &secret_name(&minicluster, None)).message
         };
         let ours = trouble(json!({}));
         assert!(ours.contains("\"fs-flux\"") && ours.contains("delete the MiniCluster"), "{ours}");

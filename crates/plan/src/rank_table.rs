@@ -2,12 +2,13 @@
 //!
 //! It is fixed at boot, because a Flux instance never grows beyond the hosts it was started
 //! with; brokers may only join later at ranks that are listed. So it has `maxSize` hosts of
-//! the cluster itself, then those of clusters that may join later. Host list, broker
-//! configuration and resources are always computed from it.
+//! the cluster itself, then those of pools, and spare ones for any other cluster. Host list,
+//! broker configuration and resources are always computed from it.
 
 use flux_operator_api::MiniClusterSpec;
 use flux_operator_flux::{HostList, HostListError, IdSet};
-use flux_operator_wire::Resources;
+use flux_operator_wire::{HostGroup, Resources};
+use sha2::{Digest, Sha256};
 
 /// Every host that an instance may ever have, its owner, and how many are requested now.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +43,19 @@ pub enum SlotOwner {
     Job,
     /// The pool with this name, outside of the cluster.
     Pool(String),
-    /// None yet.
-    Unassigned,
+    /// None: any other cluster may lease them.
+    Spare,
+}
+
+impl SlotOwner {
+    /// The property of the hosts, by which jobs and joiners select them.
+    pub fn property(&self) -> &str {
+        match self {
+            SlotOwner::Job => "home",
+            SlotOwner::Pool(name) => name,
+            SlotOwner::Spare => "spare",
+        }
+    }
 }
 
 /// Why there is no rank table.
@@ -91,7 +103,7 @@ impl RankTable {
             });
             if all > own {
                 let count = all.saturating_sub(own);
-                let owner = SlotOwner::Unassigned;
+                let owner = SlotOwner::Spare;
                 table.slots.push(SlotRange { owner, first_rank: own, count, resources });
             }
             return Ok(table);
@@ -102,7 +114,17 @@ impl RankTable {
             let name =
                 if pool.name.is_empty() { format!("burst-{index}") } else { pool.name.clone() };
             let size = if pool.size == 0 { spec.size } else { pool.size };
+            let number = |number: i32| Some(count(number)).filter(|number| *number > 0);
+            let resources = Resources {
+                cores: number(pool.cores).or(resources.cores),
+                gpus: pool.gpus.map(count).or(resources.gpus),
+                ..resources
+            };
             table.add(SlotOwner::Pool(name.clone()), &name, count(size), resources)?;
+        }
+        match count(spec.spare_ranks()) {
+            0 => {}
+            spare => table.add(SlotOwner::Spare, &format!("{name}-spare"), spare, resources)?,
         }
         Ok(table)
     }
@@ -121,6 +143,28 @@ impl RankTable {
         let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
         self.slots.push(SlotRange { owner, first_rank, count, resources });
         Ok(())
+    }
+
+    /// The hosts with their properties and resources, for the boot plan.
+    pub fn host_groups(&self) -> Vec<HostGroup> {
+        let group = |slots: &SlotRange| HostGroup {
+            hosts: self.hosts.slice(slots.first_rank as usize, slots.count as usize),
+            property: slots.owner.property().to_owned(),
+            cores: slots.resources.cores,
+            gpus: slots.resources.gpus,
+        };
+        self.slots.iter().map(group).collect()
+    }
+
+    /// The slot range that contains `rank`, if there is one.
+    pub fn slot(&self, rank: u32) -> Option<&SlotRange> {
+        self.slots.iter().find(|slots| slots.ranks().contains(rank))
+    }
+
+    /// A hash of the table: brokers with different ones cannot be in one instance.
+    pub fn hash(&self) -> String {
+        let digest = Sha256::digest(self.hosts.to_string().as_bytes());
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The Job's own ranks.
@@ -205,7 +249,41 @@ mod tests {
     }
 
     #[test]
-    fn a_host_list_of_the_user_is_taken_as_it_is() {
+    fn spare_ranks_follow_and_every_host_has_a_property() {
+        let pool = json!({ "name": "gke", "size": 2, "cores": 16, "gpus": 1 });
+        let flux = json!({ "bursting": { "clusters": [pool], "spareRanks": 3 } });
+        let table = table(json!({ "size": 2, "flux": flux }));
+        assert_eq!(table.hosts.to_string(), "fs-[0-1],gke-[0-1],fs-spare-[0-2]");
+        let groups: Vec<_> = table
+            .host_groups()
+            .into_iter()
+            .map(|it| (it.hosts.to_string(), it.property, it.cores, it.gpus))
+            .collect();
+        let group = |hosts: &str, property: &str, cores, gpus| {
+            (hosts.to_owned(), property.to_owned(), cores, gpus)
+        };
+        assert_eq!(
+            groups,
+            [
+                group("fs-[0-1]", "home", None, None),
+                group("gke-[0-1]", "gke", Some(16), Some(1)),
+                group("fs-spare-[0-2]", "spare", None, None)
+            ]
+        );
+    }
+
+    #[test]
+    fn clusters_that_share_a_network_have_eight_spare_ranks() {
+        let hosts = |spec| table(spec).hosts.to_string();
+        assert_eq!(hosts(json!({ "jobSelector": "a" })), "fs-0,fs-spare-[0-7]");
+        let none = json!({ "bursting": { "spareRanks": 0 } });
+        assert_eq!(hosts(json!({ "jobSelector": "a", "flux": none })), "fs-0");
+        let joins = json!({ "join": { "name": "other" } });
+        assert_eq!(hosts(json!({ "jobSelector": "a", "flux": joins })), "fs-0");
+    }
+
+    #[test]
+    fn b7_a_host_list_of_the_user_is_taken_as_it_is() {
         let hostlist = "fs-[0-3],gffw-compute-a-[001-003]";
         let table = table(json!({ "size": 4, "flux": { "bursting": { "hostlist": hostlist } } }));
         assert_eq!(table.hosts.to_string(), hostlist);
@@ -214,7 +292,7 @@ mod tests {
         assert_eq!((&own.owner, own.ranks().to_string().as_str()), (&SlotOwner::Job, "0-3"));
         assert_eq!(
             (&others.owner, others.ranks().to_string().as_str()),
-            (&SlotOwner::Unassigned, "4-6")
+            (&SlotOwner::Spare, "4-6")
         );
     }
 }

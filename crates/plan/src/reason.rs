@@ -57,6 +57,7 @@ pub(crate) fn of_termination(reason: TerminationReason) -> Reason {
     match reason {
         TerminationReason::Completed => Reason::Completed,
         TerminationReason::CommandFailed => Reason::CommandFailed,
+        TerminationReason::StaleTable => Reason::StaleTable,
         TerminationReason::HookFailed => Reason::HookFailed,
         TerminationReason::FluxMissing => Reason::FluxMissing,
         TerminationReason::FluxTooOld => Reason::FluxTooOld,

@@ -6,11 +6,12 @@
 
 use flux_operator_api::Reason;
 use flux_operator_flux::IdSet;
-use flux_operator_wire::{Drain, Drained};
+use flux_operator_wire::Drained;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use crate::joining::busy_ranks;
 use crate::kubernetes::Rendering;
 use crate::observed::{Observed, is_lead, is_terminating};
 use crate::rank_table::RankTable;
@@ -140,11 +141,9 @@ pub(crate) fn resize(job: &Job, want: u32, lead: LeadState<'_>, now: Timestamp) 
     let drained = match lead {
         LeadState::Absent => return Resize::Apply,
         LeadState::Expected(_) => None,
-        LeadState::Reports(drained) => {
-            drained.filter(|drained| is_answer_to(drained, since, &ranks))
-        }
+        LeadState::Reports(drained) => drained,
     };
-    let busy = drained.map(|drained| intersection(&drained.busy, &ranks));
+    let busy = drained.zip(since).and_then(|(drained, since)| busy_ranks(drained, since, &ranks));
     let shrinking = Shrinking { ranks, busy, until, forced: false };
     match since {
         None => Resize::Begin(shrinking),
@@ -155,17 +154,20 @@ pub(crate) fn resize(job: &Job, want: u32, lead: LeadState<'_>, now: Timestamp) 
 }
 
 impl Resize {
-    /// What the lead should do: use only as many of the Job's own ranks as are requested.
-    /// Ranks of others are not drained here.
-    pub(crate) fn lead_work(&self, job: &Job, ranks: &RankTable, now: Timestamp) -> Drain {
+    /// The Job's own ranks that are not requested, and since when jobs on them are waited for.
+    pub(crate) fn unused_ranks(
+        &self,
+        job: &Job,
+        ranks: &RankTable,
+        now: Timestamp,
+    ) -> (IdSet, Option<Timestamp>) {
         let since = match self {
             Resize::Begin(_) => Some(now),
             Resize::Wait(_) => draining_since(job),
             Resize::Keep | Resize::Cancel | Resize::Apply | Resize::Force(_) => None,
         };
         let used = ranks.first_rank().saturating_add(ranks.size);
-        let ranks = ranks.own_ranks().difference(&IdSet::first_n(used));
-        Drain { ranks, since: since.map(|since| since.to_string()).unwrap_or_default() }
+        (ranks.own_ranks().difference(&IdSet::first_n(used)), since)
     }
 
     /// The shrinking to report, if any.
@@ -195,19 +197,10 @@ fn draining_since(job: &Job) -> Option<Timestamp> {
     job.annotations().get(DRAINING_ANNOTATION)?.parse().ok()
 }
 
-/// Whether the lead's answer is about this drain, and not about an earlier one or fewer ranks.
-fn is_answer_to(drained: &Drained, since: Option<Timestamp>, ranks: &IdSet) -> bool {
-    since.is_some_and(|since| drained.asked.since == since.to_string())
-        && ranks.is_subset(&drained.asked.ranks)
-}
-
-fn intersection(one: &IdSet, other: &IdSet) -> IdSet {
-    one.difference(&one.difference(other))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flux_operator_wire::Drain;
     use serde_json::{Value, json};
 
     const START: &str = "2026-01-01T00:00:00Z";
@@ -307,17 +300,16 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_drains_unused_ranks_since_the_start_of_the_wait() {
+    fn unused_ranks_are_drained_since_the_start_of_the_wait() {
         let work = |job: &Job, want, seconds| {
             let decided = resize(job, want, LeadState::Reports(None), after(seconds));
-            let Drain { ranks, since } = decided.lead_work(job, &table(want), after(seconds));
+            let (ranks, since) = decided.unused_ranks(job, &table(want), after(seconds));
             (ranks.to_string(), since)
         };
-        let (begun, settled) = (START.to_owned(), String::new());
-        assert_eq!(work(&job(4, None), 2, 0), ("2-4".into(), begun.clone()));
-        assert_eq!(work(&job(4, Some(START)), 2, 7), ("2-4".into(), begun));
-        assert_eq!(work(&job(2, None), 2, 8), ("2-4".into(), settled.clone()));
-        assert_eq!(work(&job(2, None), 5, 9), (String::new(), settled));
+        assert_eq!(work(&job(4, None), 2, 0), ("2-4".into(), Some(after(0))));
+        assert_eq!(work(&job(4, Some(START)), 2, 7), ("2-4".into(), Some(after(0))));
+        assert_eq!(work(&job(2, None), 2, 8), ("2-4".into(), None));
+        assert_eq!(work(&job(2, None), 5, 9), (String::new(), None));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use serde_json::Value;
 
-use crate::kubernetes::{CLUSTER_LABEL, NewKeys};
+use crate::kubernetes::{CLUSTER_LABEL, CertificateCopy, NewKeys};
 use crate::queueing::JOB_LABEL;
 
 /// The field manager of the objects that we create.
@@ -16,6 +16,8 @@ pub const FIELD_MANAGER: &str = "flux-operator";
 pub enum Step {
     /// Create the Secret with fresh keys, unless it exists. It is never rewritten.
     CreateKeys(Box<NewKeys>),
+    /// Create the Secret with a copy of the lender's certificate, unless it exists.
+    CopyCertificate(Box<CertificateCopy>),
     /// Create an object. One that exists and is ours stays as it is: a Job's template is
     /// immutable, and a MiniCluster is reconciled by itself.
     Create(Object),

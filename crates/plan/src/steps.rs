@@ -11,7 +11,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 
+use crate::cluster::Cluster;
 use crate::job_change::job_change;
+use crate::joining::{
+    JoinState, LeaseDecision, decide_leases, drain_request, end_leases, highest_free_size,
+};
 use crate::kubernetes::{self, NewKeys, Rendering, belongs_to_kueue};
 use crate::observed::{LEAD_INDEX, Observed, is_lead, is_terminating};
 use crate::queueing::{granted_nodes, is_waiting};
@@ -21,7 +25,7 @@ use crate::stamp::BootedSizes;
 use crate::status::{finished_at, readiness};
 use crate::step::{FIELD_MANAGER, Object, Step, Target, TargetKind};
 use crate::time::seconds_after;
-use crate::valid::Valid;
+use crate::valid::{Refusal, Valid};
 use crate::{drift, stamp};
 
 /// Why a spec is not applied as it is, although it is valid.
@@ -43,6 +47,15 @@ pub enum Blocker {
         /// The number of nodes that were granted.
         granted: i32,
     },
+    /// The next hosts are leased to a joiner.
+    RanksLeased {
+        /// The requested size.
+        size: i32,
+        /// The size that it can have.
+        free: i32,
+        /// The joiner that holds the next host.
+        holder: String,
+    },
     /// A Job of this name has another owner.
     NotOurs,
 }
@@ -54,6 +67,7 @@ impl Blocker {
             Blocker::Immutable(_) => Reason::Immutable,
             Blocker::TooLarge { .. } => Reason::TooLarge,
             Blocker::ExceedsGrant { .. } => Reason::NoRoom,
+            Blocker::RanksLeased { .. } => Reason::RanksLeased,
             Blocker::NotOurs => Reason::NotOurs,
         }
     }
@@ -75,6 +89,10 @@ impl std::fmt::Display for Blocker {
                 f,
                 "spec.size {size} is more than the {granted} nodes that its queue has granted: suspend the cluster and resume it, so that it waits for quota for all of them"
             ),
+            Blocker::RanksLeased { size, free, holder } => write!(
+                f,
+                "spec.size {size} needs host {free}, which MiniCluster {holder} leases: lower spec.size, or delete that MiniCluster"
+            ),
             Blocker::NotOurs => {
                 f.write_str("a Job of this name has another owner: rename one of them")
             }
@@ -89,19 +107,34 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// Why the spec is not applied as it is.
     pub(crate) blocker: Option<Blocker>,
+    /// Why the manifest is refused, although there are steps: a joiner leaves all the same.
+    pub(crate) refusal: Option<Refusal>,
     /// What the lead should drain, if that is known.
     pub(crate) drain: Option<Drain>,
     /// The ranks that are removed, and what they wait for.
     pub(crate) shrinking: Option<Shrinking>,
     /// When the plan changes with time alone.
     pub(crate) requeue_at: Option<Timestamp>,
+    /// The leases from now on; `None` to leave them as they are.
+    pub(crate) leases: Option<LeaseDecision>,
+    /// How it stands in the instance that it joins.
+    pub(crate) join: Option<JoinState>,
 }
 
 /// The MiniCluster with the hosts its brokers were started with: the rank table is
 /// fixed at boot, and a replaced pod must get the same hosts. In a queue it has no
 /// more nodes than it was granted.
 pub(crate) fn with_booted_hosts(minicluster: Valid, observed: &Observed) -> Valid {
-    let booted = observed.job.as_deref().and_then(BootedSizes::of);
+    let booted = with_booted_hosts_of(minicluster, observed.job.as_deref());
+    // Without a Job there is no instance, and its table has not been made.
+    let cluster = observed.job.as_ref().and_then(|_| Cluster::of(&booted).ok());
+    let size = cluster.map(|it| highest_free_size(&booted, &it, observed, booted.spec.size).0);
+    booted.resized(|spec| spec.size = size.unwrap_or(spec.size))
+}
+
+/// The same with a given Job, but leases are ignored: the size may include leased hosts.
+pub(crate) fn with_booted_hosts_of(minicluster: Valid, job: Option<&Job>) -> Valid {
+    let booted = job.and_then(BootedSizes::of);
     let granted = granted_nodes(&minicluster);
     minicluster.resized(|spec| {
         if let Some(booted) = booted {
@@ -122,28 +155,50 @@ pub(crate) fn plan(
 ) -> Plan {
     if let Some(since) = finished_at(requested) {
         // A finished cluster is not run again, even if its Job was deleted.
-        return clean_up(requested, since, observed.now);
+        let leases = end_leases(requested, rendering.cluster, observed);
+        let plan = clean_up(requested, since, observed.now);
+        let requeue_at = [plan.requeue_at, leases.requeue_at].into_iter().flatten().min();
+        return Plan { leases: Some(leases), requeue_at, ..plan };
     }
-    match observed.job.as_deref() {
-        None => Plan { steps: create(rendering, observed), ..Plan::default() },
-        // Its replacement is created when it is deleted.
-        Some(job) if job.metadata.deletion_timestamp.is_some() => Plan::default(),
-        // Kubernetes deletes it in a moment.
-        Some(job) if is_of_former_minicluster(job, requested) => Plan::default(),
-        Some(job) if !is_owned(job.owner_references(), requested) => {
-            Plan { blocker: Some(Blocker::NotOurs), ..Plan::default() }
-        }
+    match ownership(observed, requested) {
+        Ownership::NoJob => Plan { steps: create(rendering, observed), ..Plan::default() },
+        Ownership::Terminating => Plan::default(),
+        Ownership::NotOurs => Plan { blocker: Some(Blocker::NotOurs), ..Plan::default() },
         // Kubernetes deletes the pods of a namespace first and waits for them. But a Job
         // keeps its last failed pods until it has replaced them, which it cannot do in that
         // namespace any more: unless the Job is deleted, that takes forever.
-        Some(job) if observed.namespace_is_terminating() => {
+        Ownership::Ours(job) if observed.namespace_is_terminating() => {
             Plan { steps: vec![delete(job)], ..Plan::default() }
         }
-        Some(job) => maintain(requested, rendering, observed, job),
+        Ownership::Ours(job) => maintain(requested, rendering, observed, job),
     }
 }
 
-fn delete(job: &Job) -> Step {
+/// Whose the Job with a MiniCluster's name is.
+pub(crate) enum Ownership<'a> {
+    /// There is none.
+    NoJob,
+    /// It is being deleted, or will be in a moment because its former MiniCluster was. Its
+    /// replacement is created then.
+    Terminating,
+    /// It has another owner.
+    NotOurs,
+    /// It is the MiniCluster's.
+    Ours(&'a Job),
+}
+
+/// Whose the observed Job is.
+pub(crate) fn ownership<'a>(observed: &'a Observed, minicluster: &MiniCluster) -> Ownership<'a> {
+    match observed.job.as_deref() {
+        None => Ownership::NoJob,
+        Some(job) if job.metadata.deletion_timestamp.is_some() => Ownership::Terminating,
+        Some(job) if is_of_former_minicluster(job, minicluster) => Ownership::Terminating,
+        Some(job) if !is_owned(job.owner_references(), minicluster) => Ownership::NotOurs,
+        Some(job) => Ownership::Ours(job),
+    }
+}
+
+pub(crate) fn delete(job: &Job) -> Step {
     Step::Delete(Target::of(TargetKind::Job, job))
 }
 
@@ -186,6 +241,10 @@ fn maintain(
     let exceeds_grant = granted_nodes(requested).filter(|granted| requested.spec.size > *granted);
     let exceeds_grant =
         exceeds_grant.map(|granted| Blocker::ExceedsGrant { size: requested.spec.size, granted });
+    // Hosts that are leased cannot be the Job's own at the same time.
+    let (free, holder) = highest_free_size(requested, rendering.cluster, observed, size);
+    let leased =
+        holder.map(|holder| Blocker::RanksLeased { size: requested.spec.size, free, holder });
     let mut wanted = kubernetes::job(rendering);
     if immutable.is_some() {
         // Labels may come from fields that have changed.
@@ -197,27 +256,34 @@ fn maintain(
         true => Resize::Keep,
         false => resize(job, hosts.size, lead, observed.now),
     };
+    let ready = readiness(requested, observed).ready;
+    let leases = decide_leases(requested, rendering.cluster, observed, lead, ready);
     let change = job_change(job, &wanted, timeout, &resize, observed.now);
     steps.extend(
         change.map(|patch| Step::Patch { target: Target::of(TargetKind::Job, job), patch }),
     );
     steps.extend(label_lead(observed));
+    let requeue_at = match timeout {
+        ReadyTimeout::Until(until) | ReadyTimeout::BackingOff(until) => Some(until),
+        ReadyTimeout::NotApplicable | ReadyTimeout::Release | ReadyTimeout::Retry => {
+            resize.requeue_at(lead)
+        }
+    };
+    let (unused, since) = resize.unused_ranks(job, hosts, observed.now);
     Plan {
         steps,
-        blocker: immutable.or(too_large).or(exceeds_grant),
-        drain: Some(resize.lead_work(job, hosts, observed.now)),
+        blocker: immutable.or(too_large).or(exceeds_grant).or(leased),
+        refusal: None,
+        drain: Some(drain_request(&unused, since, &leases.leases, &rendering.cluster.ranks.hash())),
         shrinking: resize.shrinking().cloned(),
-        requeue_at: match timeout {
-            ReadyTimeout::Until(until) | ReadyTimeout::BackingOff(until) => Some(until),
-            ReadyTimeout::NotApplicable | ReadyTimeout::Release | ReadyTimeout::Retry => {
-                resize.requeue_at(lead)
-            }
-        },
+        requeue_at: [requeue_at, leases.requeue_at].into_iter().flatten().min(),
+        leases: Some(leases),
+        join: None,
     }
 }
 
 /// The steps for ConfigMap, Services and services pod, if they differ from what is wanted.
-fn supporting_objects(
+pub(crate) fn supporting_objects(
     rendering: &Rendering<'_>,
     observed: &Observed,
     is_this_build: bool,
@@ -283,7 +349,7 @@ fn label_lead(observed: &Observed) -> Option<Step> {
 }
 
 /// `cleanup` and `ttlSecondsAfterFinished`.
-fn clean_up(requested: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan {
+pub(crate) fn clean_up(requested: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan {
     let expiry =
         requested.spec.ttl_seconds_after_finished.map(|seconds| seconds_after(since, seconds));
     let until = if requested.spec.cleanup { Some(since) } else { expiry };
@@ -294,7 +360,7 @@ fn clean_up(requested: &MiniCluster, since: Timestamp, now: Timestamp) -> Plan {
 }
 
 /// Whether a pod of the Job has run, so that the Job cannot be replaced any more.
-fn has_started(observed: &Observed, job: &Job) -> bool {
+pub(crate) fn has_started(observed: &Observed, job: &Job) -> bool {
     let status = job.status.clone().unwrap_or_default();
     let finished = [status.failed, status.succeeded].into_iter().flatten().any(|count| count > 0);
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());

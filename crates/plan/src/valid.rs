@@ -170,17 +170,11 @@ fn not_yet_supported(minicluster: &MiniCluster) -> Vec<Problem> {
     autoscale.chain(joining).chain(spec.volumes.iter().filter_map(unsupported_storage)).collect()
 }
 
-/// Fields for joining another Flux instance, and munge.
+/// Fields for joining a Flux instance of another Kubernetes cluster.
 fn unsupported_flux_fields(flux: &Flux) -> Vec<Problem> {
     let lead_broker = flux.bursting.as_ref().and_then(|bursting| bursting.lead_broker.as_ref());
-    let fields = [
-        ("bootServer", !flux.boot_server.is_empty()),
-        ("connection", !flux.connection.is_empty()),
-        ("mungeSecret", !flux.munge_secret.is_empty()),
-        ("bursting.leadBroker", lead_broker.is_some_and(|lead| !lead.address.is_empty())),
-    ];
-    let used = fields.into_iter().filter(|(_, used)| *used);
-    used.map(|(field, _)| unsupported(&format!("spec.flux.{field}"))).collect()
+    let joins = lead_broker.is_some_and(|lead| !lead.address.is_empty());
+    joins.then(|| unsupported("spec.flux.bursting.leadBroker")).into_iter().collect()
 }
 
 fn unsupported(path: &str) -> Problem {
@@ -219,12 +213,12 @@ mod tests {
 
     #[test]
     fn an_unsupported_field_is_named() {
-        let flux = json!({ "bootServer": "a-0", "bootServerSize": 2, "mungeSecret": "m" });
+        let lead = json!({ "address": "10.0.0.1", "name": "a", "size": 2 });
+        let flux = json!({ "bursting": { "leadBroker": lead } });
         let refusal = check(json!({ "spec": { "flux": flux } })).unwrap_err();
         assert_eq!(refusal.reason, RefusalReason::NotYetSupported);
         let text = refusal.to_string();
-        assert!(text.contains("spec.flux.bootServer: is not"), "{text}");
-        assert!(text.contains("spec.flux.mungeSecret: is not"), "{text}");
+        assert!(text.contains("spec.flux.bursting.leadBroker: is not"), "{text}");
     }
 
     #[test]

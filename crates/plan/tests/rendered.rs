@@ -172,7 +172,7 @@ fn keys_are_in_the_secret_and_nowhere_else() {
         let keys = keys();
         let secret = kubernetes::NewKeys::of(rendering).secret(&keys);
         assert_eq!(secret.immutable, Some(true));
-        let text = keys.certificate.to_secret_text();
+        let text = keys.certificate.as_ref().unwrap().to_secret_text();
         let data = secret.data.unwrap();
         assert_eq!(data[file::CERTIFICATE].0, text.as_bytes());
         let key = text
@@ -237,5 +237,5 @@ fn render<T>(patch: Value, check: impl FnOnce(&Rendering<'_>) -> T) -> T {
 fn keys() -> Keys {
     let certificate =
         Certificate::new(SecretKey::from_bytes([7; 32]), Metadata::new("test").unwrap());
-    Keys { certificate, report: Some(SealKey::from_bytes([9; 32])) }
+    Keys { certificate: Some(certificate), report: Some(SealKey::from_bytes([9; 32])) }
 }

@@ -21,8 +21,8 @@ fn invalid_manifests_are_refused_with_their_field() {
 fn q35_our_own_examples_are_valid() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let mut count = 0;
-    let inner = format!("{folder}/queue");
-    let files = [folder, &inner].map(|folder| std::fs::read_dir(folder).unwrap());
+    let [queue, connected] = ["queue", "connected"].map(|inner| format!("{folder}/{inner}"));
+    let files = [folder, &queue, &connected].map(|folder| std::fs::read_dir(folder).unwrap());
     for file in files.into_iter().flatten() {
         let file = file.unwrap().path();
         if file.extension().is_none_or(|extension| extension != "yaml") {
@@ -41,10 +41,11 @@ fn q35_our_own_examples_are_valid() {
 #[test]
 fn manifests_in_the_documentation_are_valid() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let guides = std::fs::read_dir(format!("{root}/docs/guide")).unwrap();
-    let guides = guides.map(|file| file.unwrap().path());
+    let folders = ["guide", "concepts"].map(|name| format!("{root}/docs/{name}"));
+    let pages = folders.into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let pages = pages.map(|file| file.unwrap().path());
     let mut count = 0;
-    for file in guides.chain([format!("{root}/README.md").into()]) {
+    for file in pages.chain([format!("{root}/README.md").into()]) {
         let text = std::fs::read_to_string(&file).unwrap();
         let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
         for block in blocks {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use flux_operator_flux::{BrokerConfig, HostList};
+use flux_operator_flux::{BrokerConfig, HostList, RankList};
 use serde::{Deserialize, Serialize};
 
 /// Everything the agents of one cluster need to start. An agent rejects a plan with an unknown
@@ -24,10 +24,13 @@ pub struct BootPlan {
     /// The rank table: every host that the instance can ever have, in rank order.
     pub hosts: HostList,
 
-    /// The rank of the agent with index 0. It is not 0 where a cluster leases slots of another
-    /// cluster's rank table.
+    /// The rank of the agent with index 0. It is not 0 where brokers of a pool are started by hand.
     #[serde(default)]
     pub first_rank: u32,
+
+    /// How the brokers join the instance of another cluster; `None` if they start their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<JoinPlan>,
 
     /// How many brokers must be online before the program starts.
     pub quorum: u32,
@@ -62,6 +65,11 @@ pub struct BootPlan {
     /// Resources per node. The lead's agent counts those that are unset.
     #[serde(default)]
     pub resources: Resources,
+
+    /// Consecutive hosts with a property and resources of their own, in rank order. Hosts that are
+    /// in none of them have no property.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_groups: Vec<HostGroup>,
 
     /// Where Flux is.
     pub flux: FluxHome,
@@ -113,6 +121,40 @@ pub struct BootPlan {
     /// Where to send reports; `None` without an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<ReportTarget>,
+}
+
+/// How the brokers of a cluster join the instance of another one, the lender.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct JoinPlan {
+    /// The lender's name, for messages.
+    pub lender: String,
+    /// UID of the lender. Empty where clusters have no UID, as on one machine.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+    /// UID of the Job that the lender's brokers belong to: another Job is another instance.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub job: String,
+    /// The rank of each agent, by its index.
+    pub ranks: RankList,
+    /// Hash of the rank table.
+    pub table: String,
+}
+
+/// Consecutive hosts of the rank table with one owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HostGroup {
+    /// The hosts.
+    pub hosts: HostList,
+    /// Their property, by which jobs select them.
+    pub property: String,
+    /// Cores of each; unset: as many as the lead has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
+    /// GPUs of each; unset: as many as the lead has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
 }
 
 /// Settings of the broker that become attributes (`-S`).
@@ -291,6 +333,7 @@ mod tests {
             uid: String::new(),
             hosts: "fs-[0-3]".parse().unwrap(),
             first_rank: 0,
+            join: None,
             quorum: 4,
             lead: "tcp://fs-0.fs.default.svc.cluster.local:8050".into(),
             bind: "tcp://*:%p".into(),
@@ -306,6 +349,7 @@ mod tests {
             config: BrokerConfig::default(),
             verbatim_config: None,
             resources: Resources::default(),
+            host_groups: Vec::new(),
             flux: FluxHome::View("/mnt/flux/view".into()),
             python_path: String::new(),
             simple_scheduler: false,

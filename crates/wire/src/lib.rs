@@ -10,6 +10,7 @@
 //! sockets, and it stays small because the agent must be small.
 
 mod boot;
+mod join;
 mod lead;
 pub mod names;
 mod report;
@@ -17,12 +18,14 @@ pub mod seal;
 mod termination;
 
 pub use boot::{
-    Batch, BootPlan, BrokerOptions, FluxHome, Hooks, Logging, Program, ReportTarget, Resources,
-    Sidecar,
+    Batch, BootPlan, BrokerOptions, FluxHome, Hooks, HostGroup, JoinPlan, Logging, Program,
+    ReportTarget, Resources, Sidecar,
 };
+pub use join::{BrokerFacts, JoinAnswer, JoinRequest};
 pub use lead::{LeadAnswer, RunId};
 pub use report::{
-    Drain, Drained, InstanceState, JobCounts, PendingJob, PendingPage, Reply, Report, Work,
+    BlockingJob, Drain, Drained, InstanceState, JobCounts, PendingJob, PendingPage, Reply, Report,
+    Work,
 };
 pub use termination::{
     EXIT_REPLACE_POD, EXIT_SIGTERM, REPLACED_EXIT_CODES, Termination, TerminationReason,

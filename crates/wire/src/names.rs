@@ -64,7 +64,7 @@ pub mod option {
     pub const FLUX: &str = "--flux";
     /// The file to write the [`Termination`](crate::Termination) to.
     pub const TERMINATION: &str = "--ending";
-    /// The file to write a line to when the program starts.
+    /// The file to write a line to when the program starts; for a worker, when it is online.
     pub const READY: &str = "--ready";
     /// Stop at the end of standard input.
     pub const STOP_ON_EOF: &str = "--stop-on-eof";

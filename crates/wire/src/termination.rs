@@ -59,6 +59,8 @@ pub enum TerminationReason {
     BadPlan,
     /// The lead was lost more often than it may be restarted.
     RestartLimit,
+    /// The pod was created for a rank or a rank table that has changed.
+    StaleTable,
     /// The agent was stopped.
     Stopped,
 }
@@ -76,6 +78,7 @@ impl TerminationReason {
             TerminationReason::BadCertificate => "BadCertificate",
             TerminationReason::BadPlan => "BadPlan",
             TerminationReason::RestartLimit => "RestartLimit",
+            TerminationReason::StaleTable => "StaleTable",
             TerminationReason::Stopped => "Stopped",
         }
     }

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod install;
+pub mod object_counter;
 pub mod objects;
 pub mod plugin;
 pub mod proxy;
@@ -138,14 +139,10 @@ impl TestNamespace {
         self.miniclusters().delete_collection(&how, &all).await?;
         self.setups().delete_collection(&how, &all).await?;
         for setup in self.setups().list(&all).await? {
-            // The operator may not be running to remove its finalizer, or may be removing it now.
-            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-            let name = setup.name_any();
-            match self.setups().patch(&name, &PatchParams::default(), &patch).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(error.into()),
-            }
+            remove_finalizers(&self.setups(), &setup.name_any()).await?;
+        }
+        for minicluster in self.miniclusters().list(&all).await? {
+            remove_finalizers(&self.miniclusters(), &minicluster.name_any()).await?;
         }
         Ok(())
     }
@@ -295,27 +292,6 @@ impl TestNamespace {
         first_match(written, |event| (event.reason.as_deref() == Some(reason)).then_some(())).await
     }
 
-    /// Waits until a MiniCluster has no pods any more.
-    pub async fn wait_for_no_pods(&self, name: &str) -> Result<()> {
-        let of_cluster = watcher::Config::default().labels(&format!("job-name={name}"));
-        let mut left = std::collections::BTreeSet::new();
-        let deleted = first_match(watcher(self.pod_api(), of_cluster), |event| {
-            match event {
-                watcher::Event::Init => left.clear(),
-                watcher::Event::InitApply(pod) | watcher::Event::Apply(pod) => {
-                    left.insert(pod.name_any());
-                }
-                watcher::Event::Delete(pod) => {
-                    left.remove(&pod.name_any());
-                    return left.is_empty().then_some(());
-                }
-                watcher::Event::InitDone => return left.is_empty().then_some(()),
-            }
-            None
-        });
-        deleted.await
-    }
-
     /// The API of MiniClusters in the namespace.
     pub fn miniclusters(&self) -> Api<MiniCluster> {
         Api::namespaced(self.client.clone(), &self.namespace)
@@ -324,6 +300,19 @@ impl TestNamespace {
     /// The API of pods in the namespace.
     pub fn pod_api(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+/// Removes finalizers: the operator may not be running to do it, or may be doing it now.
+async fn remove_finalizers<K>(api: &Api<K>, name: &str) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    match api.patch(name, &PatchParams::default(), &patch).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

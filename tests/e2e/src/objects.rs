@@ -1,12 +1,14 @@
 //! Helpers for objects of any kind in a test's namespace.
 
 use anyhow::{Context, Result};
+use flux_operator_plan::kubernetes::CLUSTER_LABEL;
 use flux_operator_testkit::cluster::{first_match, with_timeout};
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Resource};
+use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -72,5 +74,64 @@ impl TestNamespace {
         });
         let kind = K::kind(&());
         found.await.with_context(|| format!("{kind} {name} was last {last}"))
+    }
+
+    /// Kind and name of the objects of one kind with the label of a MiniCluster.
+    pub async fn names<K: NamespacedKind>(&self, name: &str) -> Result<Vec<String>> {
+        let of_cluster = ListParams::default().labels(&format!("{CLUSTER_LABEL}={name}"));
+        let found = self.api::<K>().list_metadata(&of_cluster).await?;
+        Ok(found
+            .iter()
+            .map(|it| format!("{} {}", K::kind(&()), stable_name(&it.name_any())))
+            .collect())
+    }
+
+    /// The Secret with the keys of a MiniCluster, if it exists.
+    pub async fn keys(&self, name: &str) -> Result<Option<Secret>> {
+        let of_cluster = ListParams::default().labels(&format!("{CLUSTER_LABEL}={name}"));
+        let secrets = self.api::<Secret>().list(&of_cluster).await?;
+        let prefix = format!("{name}-flux-");
+        Ok(secrets.into_iter().find(|secret| secret.name_any().starts_with(&prefix)))
+    }
+
+    /// Waits until a MiniCluster has no pods any more.
+    pub async fn wait_for_no_pods(&self, name: &str) -> Result<()> {
+        self.wait_until_none::<Pod>(&format!("job-name={name}")).await
+    }
+
+    /// Waits until a MiniCluster has no Secrets any more.
+    pub async fn wait_for_no_secrets(&self, name: &str) -> Result<()> {
+        self.wait_until_none::<Secret>(&format!("{CLUSTER_LABEL}={name}")).await
+    }
+
+    /// Waits until no object of a kind has these labels any more.
+    async fn wait_until_none<K: NamespacedKind>(&self, labels: &str) -> Result<()> {
+        let labels = watcher::Config::default().labels(labels);
+        let mut left = std::collections::BTreeSet::new();
+        let deleted = first_match(watcher(self.api::<K>(), labels), |event| {
+            match event {
+                watcher::Event::Init => left.clear(),
+                watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+                    left.insert(object.name_any());
+                }
+                watcher::Event::Delete(object) => {
+                    left.remove(&object.name_any());
+                    return left.is_empty().then_some(());
+                }
+                watcher::Event::InitDone => return left.is_empty().then_some(()),
+            }
+            None
+        });
+        deleted.await
+    }
+}
+
+/// The name of an object without the part that depends on a uid.
+pub fn stable_name(name: &str) -> String {
+    match name.rsplit_once('-') {
+        Some((stable, uid)) if uid.len() == 8 && uid.chars().all(|it| it.is_ascii_hexdigit()) => {
+            stable.to_owned()
+        }
+        _ => name.to_owned(),
     }
 }

@@ -7,6 +7,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use flux_operator_testkit::cluster::{TIMEOUT, first_match};
+use flux_operator_tests_e2e::object_counter::ObjectCounter;
 use flux_operator_tests_e2e::proxy::{Fault, Proxy};
 use flux_operator_tests_e2e::{TestNamespace, without_operator};
 use futures::future::join_all;
@@ -17,7 +18,7 @@ use tokio::sync::Semaphore;
 
 mod snapshot;
 
-use snapshot::{ObjectCounter, difference, take_snapshot};
+use snapshot::{difference, take_snapshot};
 
 /// The number of concurrent clusters, on a machine with two cores.
 static AT_ONCE: Semaphore = Semaphore::const_new(4);

@@ -4,19 +4,20 @@
 
 use anyhow::{Result, bail, ensure};
 use flux_operator_testkit::cluster::TIMEOUT;
+use flux_operator_tests_e2e::object_counter::ObjectCounter;
 use flux_operator_tests_e2e::proxy::{Fault, Proxy};
 use flux_operator_tests_e2e::queue::LONG_COMMAND;
 use flux_operator_tests_e2e::{TestNamespace, without_operator};
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 mod snapshot;
 
-use snapshot::{ObjectCounter, difference, scrub, take_snapshot};
+use snapshot::{difference, scrub, take_snapshot};
 
 /// The number of concurrent queues, on a machine with two cores.
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
@@ -108,7 +109,7 @@ impl Scenario {
                 // Kubernetes deletes dependents after a while.
                 stage.wait_until_deleted::<Job>("before").await?;
                 stage.wait_for_no_pods("before").await?;
-                stage.wait_until_deleted::<Secret>("before-flux").await?;
+                stage.wait_for_no_secrets("before").await?;
                 stage.wait_until_deleted::<ConfigMap>("before-entrypoint").await?;
                 stage.wait_until_deleted::<Service>("before").await?;
             }

@@ -56,6 +56,21 @@ async fn examples_run_on_a_node_that_cannot_pull_images() -> Result<()> {
     .await
 }
 
+/// The brokers of one example join the Flux instance of the other.
+#[tokio::test]
+async fn connected_examples_are_one_instance() -> Result<()> {
+    with_operator(async |stage| {
+        samples::import_to(&testbed()?)?;
+        for file in ["connected/joiner.yaml", "connected/lender.yaml"] {
+            let minicluster: MiniCluster = sample(file)?;
+            stage.miniclusters().create(&PostParams::default(), &minicluster).await?;
+        }
+        stage.wait_for_reason("joiner", ConditionType::Joined, "Joined").await?;
+        Ok(())
+    })
+    .await
+}
+
 /// An example, adapted to the testbed.
 fn sample<K: DeserializeOwned>(file: &str) -> Result<K> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(file);

@@ -22,8 +22,8 @@ async fn the_keys_are_only_in_the_secret() -> Result<()> {
         });
         stage.create("secret", spec).await?;
         stage.wait_for_status("secret", ConditionType::Ready, "True").await?;
-        let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), &stage.namespace);
-        let data = secrets.get("secret-flux").await?.data.context("the Secret is empty")?;
+        let keys = stage.keys("secret").await?.context("there are no keys")?;
+        let data = keys.data.context("the Secret is empty")?;
         let certificate = String::from_utf8(data["curve.cert"].0.clone())?;
         let line = certificate.lines().find(|line| line.contains("secret-key"));
         let key = line.and_then(|line| line.split('"').nth(1)).context("there is no key")?;
@@ -64,8 +64,8 @@ async fn a_user_provided_certificate_is_used() -> Result<()> {
         stage.create("given", spec).await?;
         let finished = stage.wait_until_finished("given").await?;
         assert_eq!(finished.status.context("there is no status")?.exit_code, Some(0));
-        let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), &stage.namespace);
-        let data = secrets.get("given-flux").await?.data.context("the Secret is empty")?;
+        let keys = stage.keys("given").await?.context("there are no keys")?;
+        let data = keys.data.context("the Secret is empty")?;
         let used = String::from_utf8(data["curve.cert"].0.clone())?;
         assert!(used.contains("D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs"), "another key is used");
         Ok(())

@@ -169,14 +169,14 @@ async fn lost_keys_are_reported_and_not_replaced() -> Result<()> {
         // The kubelet caches a Secret as long as a pod on its node uses it.
         stage.patch("keyless", json!({ "suspend": true })).await?;
         stage.wait_for_no_pods("keyless").await?;
-        let secrets = stage.api::<Secret>();
-        secrets.delete("keyless-flux", &DeleteParams::default()).await?;
+        let keys = stage.keys("keyless").await?.context("there are no keys")?.name_any();
+        stage.api::<Secret>().delete(&keys, &DeleteParams::default()).await?;
         stage.patch("keyless", json!({ "suspend": false })).await?;
         let ready = stage.wait_for_reason("keyless", ConditionType::Ready, "KeysLost").await?;
         assert_eq!(ready.status, "False");
-        assert!(ready.message.contains("\"keyless-flux\""), "{}", ready.message);
+        assert!(ready.message.contains(&keys), "{}", ready.message);
         assert!(ready.message.contains("delete the MiniCluster"), "{}", ready.message);
-        assert!(secrets.get_opt("keyless-flux").await?.is_none(), "new keys were generated");
+        assert!(stage.keys("keyless").await?.is_none(), "new keys were generated");
         Ok(())
     })
     .await

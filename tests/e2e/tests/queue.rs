@@ -5,7 +5,7 @@ use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_tests_e2e::queue::LONG_COMMAND;
 use flux_operator_tests_e2e::{TestNamespace, WAIT_FOR_FILE, with_operator, without_operator};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::json;
@@ -190,7 +190,7 @@ async fn q13_cleanup_leaves_nothing_behind() -> Result<()> {
         for name in ["ends", "stays"] {
             stage.wait_until_deleted::<Job>(name).await?;
             stage.wait_for_no_pods(name).await?;
-            stage.wait_until_deleted::<Secret>(&format!("{name}-flux")).await?;
+            stage.wait_for_no_secrets(name).await?;
             stage.wait_until_deleted::<ConfigMap>(&format!("{name}-entrypoint")).await?;
         }
         let all = ListParams::default();

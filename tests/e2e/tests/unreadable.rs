@@ -11,6 +11,7 @@ use flux_operator_tests_e2e::{TestNamespace, with_operator};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::runtime::conditions::is_deleted;
 use kube::runtime::wait::await_condition;
 use kube::{CustomResourceExt, Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -22,8 +23,10 @@ async fn an_undecodable_object_is_reported_and_does_not_block_others() -> Result
             let number =
                 |schema: &mut Value| *schema = json!({ "x-kubernetes-int-or-string": true });
             let word = json!("four");
-            store::<MiniCluster>(stage, smallest_minicluster("bad"), "tasks", number, &word)
-                .await?;
+            // It is not kept by the finalizer of joiners.
+            let mut bad = smallest_minicluster("bad");
+            bad["metadata"]["finalizers"] = json!(["flux-framework.org/leave"]);
+            store::<MiniCluster>(stage, bad, "tasks", number, &word).await?;
             store::<FluxSetup>(stage, queue_object("FluxSetup"), "maxSize", number, &word).await?;
             store::<FluxJob>(stage, queue_object("FluxJob"), "size", number, &word).await?;
             // This one can be deserialized, but has nothing to run.
@@ -147,6 +150,8 @@ async fn assert_reported_and_delete<K: CustomKind>(
     let message = found["message"].as_str().unwrap_or_default();
     assert!(message.contains(word), "{message}");
     objects.delete(name, &DeleteParams::default()).await?;
+    let uid = bad.uid().unwrap_or_default();
+    with_timeout(await_condition(objects, name, is_deleted(&uid))).await??;
     Ok(())
 }
 

@@ -33,6 +33,10 @@ async fn a_minicluster_has_a_short_name_a_category_columns_and_a_scale() -> Resu
             assert_eq!(header, ["NAME", "STATUS", "READY", "EXIT", "AGE"], "kubectl get {name}");
             assert!(table.contains("shown"), "{table}");
         }
+        let table = in_namespace(&["get", "mc", "-o", "wide"])?;
+        let header: Vec<&str> =
+            table.lines().next().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(header, ["NAME", "STATUS", "READY", "JOINED", "LENDER", "EXIT", "AGE"]);
         in_namespace(&["scale", "minicluster/shown", "--replicas=1"])?;
         let refused = in_namespace(&["scale", "minicluster/shown", "--replicas=0"]).unwrap_err();
         assert!(format!("{refused:#}").contains("spec.size"), "{refused:#}");

@@ -31,6 +31,18 @@ pub struct Bursting {
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 64))]
     pub clusters: Vec<BurstingCluster>,
+
+    /// Number of further hosts, `<name>-spare-0` and so on, that brokers of other MiniClusters
+    /// can lease. Unset: 8 with jobSelector, otherwise none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
+    pub spare_ranks: Option<i32>,
+
+    /// Namespaces whose MiniClusters may join, besides this one; `*` for all. Who joins gets
+    /// this cluster's certificate, and with it full access to the Flux instance.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 256))]
+    pub allowed_namespaces: Vec<String>,
 }
 
 /// The lead broker of the cluster that this one is a burst from.
@@ -72,4 +84,14 @@ pub struct BurstingCluster {
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 100_000))]
     pub size: i32,
+
+    /// Cores of each of its hosts. Unset or 0: as many as the lead has.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(range(min = 0, max = 65_536))]
+    pub cores: i32,
+
+    /// GPUs of each of its hosts. Unset: as many as the lead has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1024))]
+    pub gpus: Option<i32>,
 }

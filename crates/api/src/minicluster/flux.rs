@@ -24,6 +24,9 @@ use crate::unset::is_unset;
     validation = Rule::new("!(has(self.bootServer) && self.bootServer != '' && has(self.connection) && self.connection != '')")
         .message("bootServer and connection are two ways to join another cluster: keep one")
         .field_path(".connection"),
+    validation = Rule::new("!has(self.join) || ((!has(self.bootServer) || self.bootServer == '') && (!has(self.connection) || self.connection == ''))")
+        .message("join replaces bootServer and connection, the older ways to join another cluster: keep one")
+        .field_path(".join"),
     validation = Rule::new("!(has(self.curveCert) && self.curveCert != '' && has(self.curveCertSecret) && self.curveCertSecret != '')")
         .message("curveCert and curveCertSecret exclude each other: keep one")
         .field_path(".curveCertSecret")
@@ -132,7 +135,13 @@ pub struct Flux {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<FluxResources>,
 
-    /// Address of the lead broker of a cluster to join.
+    /// The MiniCluster whose Flux instance the brokers join, instead of starting one of their
+    /// own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<Join>,
+
+    /// Address of the lead broker of a MiniCluster to join: the name of its lead's pod, such as
+    /// `flux-sample-0`, or its full name in the cluster's DNS.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 253))]
     pub boot_server: String,
@@ -151,6 +160,27 @@ pub struct Flux {
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 100_000))]
     pub connection_size: i32,
+}
+
+/// The MiniCluster whose Flux instance the brokers join.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Join {
+    /// Its name.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+
+    /// Its namespace, if that is another one. Its flux.bursting.allowedNamespaces must then
+    /// name the namespace of this MiniCluster.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: String,
+
+    /// Which of its ranks to lease: ranks as Flux writes them, such as 4-7, or the property of
+    /// the hosts, such as the name of a pool, spare or home. Unset: any that are free.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 253), regex(pattern = r"^$|^[-,0-9]+$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
+    pub ranks: String,
 }
 
 /// The image that contains Flux, and how it is delivered to the pods.

@@ -12,6 +12,7 @@
 mod bursting;
 mod container;
 mod flux;
+mod joining;
 mod logging;
 mod network;
 mod pod;
@@ -21,10 +22,12 @@ mod volume;
 
 pub use bursting::{Bursting, BurstingCluster, LeadBroker};
 pub use container::{Commands, Container, ContainerSecurity, Lifecycle, PullPolicy, SecretKey};
-pub use flux::{Delivery, Flux, FluxContainer, FluxResources, QueuePolicy, Scheduler};
+pub use flux::{Delivery, Flux, FluxContainer, FluxResources, Join, QueuePolicy, Scheduler};
+pub(crate) use joining::parse_boot_server;
+pub use joining::{BootServerError, LenderName};
 pub use logging::{Archive, Logging};
 pub use network::Network;
 pub use pod::{DnsPolicy, PodRestartPolicy, PodSpec};
 pub use spec::{MiniCluster, MiniClusterSpec, PodSecurity, Restart};
-pub use status::MiniClusterStatus;
+pub use status::{Lease, LeaseState, MiniClusterStatus};
 pub use volume::{StorageVolume, Volume};

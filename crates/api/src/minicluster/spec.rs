@@ -51,6 +51,13 @@ use crate::unset::is_unset;
         description = "Brokers online that do not belong to the cluster's own Job"
     ),
     printcolumn(
+        name = "Lender",
+        type_ = "string",
+        json_path = ".status.lender",
+        priority = 1,
+        description = "The MiniCluster whose Flux instance its brokers join"
+    ),
+    printcolumn(
         name = "Exit",
         type_ = "integer",
         json_path = ".status.exitCode",
@@ -75,6 +82,12 @@ use crate::unset::is_unset;
     validation = Rule::new("!has(self.minSize) || self.minSize <= self.size")
         .message("minSize must be at most size: it is the number of brokers to wait for")
         .field_path(".minSize"),
+    validation = Rule::new("(has(self.flux) && has(self.flux.join)) == (has(oldSelf.flux) && has(oldSelf.flux.join)) && (!has(self.flux) || !has(self.flux.join) || self.flux.join == oldSelf.flux.join)")
+        .message("the MiniCluster that it joins cannot be changed: delete it and create it again")
+        .field_path(".flux"),
+    validation = Rule::new("(has(self.flux) && has(self.flux.bootServer) ? self.flux.bootServer : '') == (has(oldSelf.flux) && has(oldSelf.flux.bootServer) ? oldSelf.flux.bootServer : '') && (has(self.flux) && has(self.flux.connection) ? self.flux.connection : '') == (has(oldSelf.flux) && has(oldSelf.flux.connection) ? oldSelf.flux.connection : '')")
+        .message("the MiniCluster that it joins cannot be changed: delete it and create it again")
+        .field_path(".flux"),
     validation = Rule::new("self.containers.size() == 1 || self.containers.filter(c, has(c.runFlux) && c.runFlux).size() == 1")
         .message("exactly one container must have runFlux: true when there are several: it runs the broker and the command")
         .field_path(".containers"),
@@ -264,11 +277,39 @@ impl MiniClusterSpec {
     /// maxSize, or other clusters may join. It depends only on fields that cannot change once
     /// the cluster has started, so that it stays the same when the lead is restarted.
     pub fn has_spare_ranks(&self) -> bool {
-        let bursting = self.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
+        let bursting = self.bursting();
         let joins = |it: &Bursting| !it.hostlist.is_empty() || !it.clusters.is_empty();
-        bursting.is_some_and(joins) || self.max_size.is_some_and(|most| most > 1)
+        bursting.is_some_and(joins)
+            || self.max_size.is_some_and(|most| most > 1)
+            || self.spare_ranks() > 0
+    }
+
+    /// How many hosts are registered only for brokers of other MiniClusters. A user's own host
+    /// list names every host, and a joiner's brokers are in the table of another cluster.
+    pub fn spare_ranks(&self) -> i32 {
+        let bursting = self.bursting();
+        if self.is_joiner() || bursting.is_some_and(|it| !it.hostlist.is_empty()) {
+            return 0;
+        }
+        let default = if self.job_selector.is_empty() { 0 } else { DEFAULT_SPARE_RANKS };
+        bursting.and_then(|it| it.spare_ranks).unwrap_or(default)
+    }
+
+    /// Whether its brokers join the Flux instance of another MiniCluster.
+    pub fn is_joiner(&self) -> bool {
+        self.flux.as_ref().is_some_and(|flux| {
+            flux.join.is_some() || !flux.connection.is_empty() || !flux.boot_server.is_empty()
+        })
+    }
+
+    fn bursting(&self) -> Option<&Bursting> {
+        self.flux.as_ref()?.bursting.as_ref()
     }
 }
+
+/// The number of spare hosts of a MiniCluster that shares its network: enough for a few joiners,
+/// few enough to be read in `flux resource list`.
+const DEFAULT_SPARE_RANKS: i32 = 8;
 
 impl Default for MiniClusterSpec {
     /// What the API server stores for `{}`, with no container yet.

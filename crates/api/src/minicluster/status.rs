@@ -1,9 +1,12 @@
 //! `status`: the observed state of a MiniCluster.
 
+use flux_operator_flux::RankList;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::joining::name_in;
 use crate::embedded::embedded_list;
 use crate::fluxjob::Admission;
 use crate::unset::is_unset;
@@ -24,6 +27,24 @@ pub struct MiniClusterStatus {
     /// Brokers online that do not belong to this cluster's own Job, such as those of a pool.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub joined: i32,
+
+    /// Ranks of the instance whose brokers are online, such as 0-3. Empty while the lead does not
+    /// report.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub online: String,
+
+    /// Record: which ranks of this cluster's instance are leased to brokers of other MiniClusters.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub leases: Vec<Lease>,
+
+    /// The MiniCluster whose Flux instance this one's brokers join, with its namespace if that is
+    /// another one.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub lender: String,
+
+    /// Ranks that this cluster's brokers have in the lender's instance, in the order of its pods.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub ranks: String,
 
     /// Exit code of the command, once it has finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,4 +82,52 @@ pub struct MiniClusterStatus {
     #[schemars(schema_with = "embedded_list::<Condition>")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// Ranks of an instance that only the brokers of one other MiniCluster may use.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Lease {
+    /// The ranks, in the order of the holder's pods.
+    pub ranks: String,
+
+    /// Uid of the MiniCluster that holds them.
+    pub holder: String,
+
+    /// Its namespace.
+    pub namespace: String,
+
+    /// Its name.
+    pub name: String,
+
+    /// Hash of the rank table that the ranks belong to.
+    pub table: String,
+
+    /// When its state or its ranks last changed.
+    pub since: String,
+
+    /// What the holder may do.
+    pub state: LeaseState,
+}
+
+impl Lease {
+    /// The ranks; none if they cannot be parsed.
+    pub fn rank_list(&self) -> RankList {
+        self.ranks.parse().unwrap_or_default()
+    }
+
+    /// The holder as it is shown in `namespace`.
+    pub fn holder_in(&self, namespace: &str) -> String {
+        name_in(namespace, &self.namespace, &self.name)
+    }
+}
+
+/// What the holder of a lease may do.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseState {
+    /// It may start brokers.
+    Active,
+    /// No broker may start any more. The ranks are drained, and free again once their pods are
+    /// deleted and their brokers offline.
+    Leaving,
 }

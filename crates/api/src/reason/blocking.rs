@@ -25,7 +25,12 @@ pub fn blocking_condition(conditions: &[Condition]) -> Option<BlockingCondition<
     if is_true(ConditionType::Running) || is_true(ConditionType::JobFinished) {
         return None;
     }
-    let before_running = [ConditionType::Accepted, ConditionType::Admitted, ConditionType::Ready];
+    let before_running = [
+        ConditionType::Accepted,
+        ConditionType::Admitted,
+        ConditionType::Joined,
+        ConditionType::Ready,
+    ];
     before_running.into_iter().find_map(|kind| {
         let condition = find(kind).filter(|condition| condition.status == "False")?;
         let reason = AnyReason::read(&condition.reason).known();

@@ -147,6 +147,53 @@ reasons! {
         "It asks for more than the whole quota of its queue.",
         "Lower the size or the resources, or raise the quota of the FluxSetup.";
 
+    // Joining another MiniCluster.
+    Joined: Progress, [Joining, Readiness],
+        "All brokers are online in the lender's Flux instance.",
+        "Nothing.";
+    Joining: Progress, [Joining, Readiness],
+        "Ranks are leased, and the brokers are starting.",
+        "Nothing.";
+    Leaving: Progress, [Joining, Readiness],
+        "Its ranks are drained: no new job starts there, and running jobs are waited for.",
+        "Wait, or cancel the jobs that the message names.";
+    LenderMissing: Retried, [Joining, Readiness],
+        "There is no MiniCluster of the lender's name, or it is being deleted.",
+        "Create the lender, or correct the name. An operator of one namespace does not see lenders in others.";
+    LenderNotReady: Retried, [Joining, Readiness],
+        "The lender's lead is not up yet, or does not report.",
+        "Wait: the lender's own conditions say what it waits for. If the message names --report-url, start the operator with it.";
+    LenderFinished: Retried, [Joining, Readiness],
+        "The lender has finished, so there is no instance to join.",
+        "Delete the MiniCluster. It joins a new MiniCluster of the lender's name by itself.";
+    NoFreeRanks: Retried, [Joining, Readiness],
+        "The lender has too few ranks that are not in use.",
+        "Wait for another joiner to leave, or start the lender with more `flux.bursting.spareRanks` or a larger `maxSize`.";
+    NotAllowed: NeedsUser, [Joining, Readiness],
+        "The lender is in another namespace and does not allow this one to join.",
+        "Add this namespace to `flux.bursting.allowedNamespaces` of the lender.";
+    LenderIsJoiner: NeedsUser, [Joining, Readiness],
+        "The lender joins another MiniCluster itself, so it has no instance of its own.",
+        "Join the MiniCluster that the message names instead.";
+    StaleTable: Progress, [Joining, Readiness],
+        "The pods were started for an earlier rank table of the lender.",
+        "Nothing: they are replaced.";
+    VersionMismatch: NeedsUser, [Joining, Readiness],
+        "The brokers have another release of Flux than the lender, and Flux would not accept them.",
+        "Use the same Flux (image, or `flux.container.image`) in both MiniClusters.";
+    UidMismatch: NeedsUser, [Joining, Readiness],
+        "The brokers run as another user than the lender's, so jobs submitted from them would fail.",
+        "Run both as the same user: `securityContext.runAsUser`, `podSecurity`, or the same image.";
+    FewerCores: NeedsUser, [Joining, Readiness],
+        "The pods have fewer cores or GPUs than the lender's instance expects of their ranks.",
+        "Declare them in the lender as a pool with `cores` and `gpus` (`flux.bursting.clusters`), or set its `flux.resources`.";
+    RanksLeased: NeedsUser, [Manifest],
+        "The cluster cannot grow, because the next hosts are leased to another MiniCluster.",
+        "Lower the size, or delete the MiniCluster that the message names.";
+    BlockedByJob: NeedsUser, [Readiness],
+        "A pending job needs ranks that no MiniCluster has leased, and Flux's simple scheduler starts nothing behind it.",
+        "Join more brokers, cancel the job, or use Fluxion (an image that has it, without `flux.scheduler.simple`).";
+
     // The brokers.
     Quorum: Progress, [Readiness],
         "Enough brokers are online to run jobs.",
@@ -266,7 +313,7 @@ reasons! {
     FluxMissing: Final, [Finish],
         "The program `flux` was not found.",
         "Use an image that has Flux, or set `spec.flux.container.image`.";
-    FluxTooOld: Final, [Finish],
+    FluxTooOld: Final, [Finish, Joining],
         "The Flux in the image is older than the oldest supported version.",
         "Use an image with the version that the message names, or a newer one.";
     BrokerFailed: Final, [Finish],

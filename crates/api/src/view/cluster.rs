@@ -36,7 +36,7 @@ pub struct Cluster {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SlotRange {
-    /// Whose brokers they are for: `Job` (the cluster's own), `Pool`, or `Unassigned`.
+    /// Whose brokers they are for: `Job` (the cluster's own), `Pool`, or `Spare`.
     pub owner: String,
     /// The pool's name.
     #[serde(skip_serializing_if = "String::is_empty", default)]

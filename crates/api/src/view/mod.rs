@@ -6,12 +6,14 @@
 mod cluster;
 pub mod openapi;
 mod queue;
+mod ranks;
 
 pub use cluster::{Cluster, InstanceJob, InstanceJobs, JobCounts, SlotRange};
 pub use queue::{
     AdmissionState, JobExplanation, Queue, QueueList, QueueOverview, QueuePosition, ResourceUse,
     WaitingJob, WaitingJobs,
 };
+pub use ranks::{RankRange, RankState, RankTable};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -18,7 +18,8 @@ use super::{Connection, delete, exit_code, manifest, pods};
 use crate::{input, print};
 
 /// Create a MiniCluster and wait for it: print its output, and exit with its command's exit code.
-/// If it has no command, wait until it is ready.
+/// If it has no command, wait until it is ready; if it joins another MiniCluster, until all its
+/// brokers have joined.
 ///
 /// ^C leaves the MiniCluster running, unless --rm is given.
 #[derive(clap::Args)]
@@ -50,13 +51,25 @@ pub(super) struct Arguments {
 
 pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Result<ExitCode> {
     let mut wanted = match (&arguments.filename, &arguments.flags) {
-        (Some(file), _) => input::parse_minicluster(file, &input::read_bytes(file)?)?,
+        (Some(file), _) => {
+            let documents = input::parse_checked(file, &input::read_bytes(file)?)?;
+            let only_one = format!(
+                ", and one can be created\nhint: create them with `kubectl apply -f {}`",
+                file.display()
+            );
+            input::only_minicluster(file, &documents, &only_one)?
+        }
         (None, Some(flags)) => manifest::from_flags(flags, &arguments.command)?,
         (None, None) => bail!(
             "nothing to create\n\
              hint: give -f FILE, or NAME --image IMAGE --size N -- COMMAND"
         ),
     };
+    if arguments.rm && wanted.spec.is_joiner() {
+        bail!(
+            "--rm needs a command\nhint: a MiniCluster that joins another one runs none and never finishes"
+        );
+    }
     if arguments.rm && is_interactive(&wanted) {
         bail!("--rm needs a command\nhint: a cluster without one never finishes");
     }
@@ -97,12 +110,15 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
 }
 
 /// Waits until the MiniCluster finishes, or is ready if it has no command, and prints the lead's
-/// output meanwhile.
+/// output meanwhile. A joiner has no lead.
 async fn wait_and_print(session: &Session, created: &MiniCluster) -> Result<ClusterOutcome> {
     let name = created.name_any();
+    if created.spec.is_joiner() {
+        return wait(session, created, &mut Progress::of(&name)).await;
+    }
     let source = LogSource {
         pods: session.pods(),
-        selector: pods::rank_selector(&name, 0),
+        selector: pods::index_selector(&name, 0),
         container: name.clone(),
     };
     let mut progress = Progress::of(&name);
@@ -134,7 +150,11 @@ async fn wait(
         };
         progress.show(status_line(&minicluster));
         match outcome(&minicluster) {
-            ClusterOutcome::InProgress | ClusterOutcome::Ready if is_deleted => Some(deleted()),
+            ClusterOutcome::InProgress | ClusterOutcome::Ready | ClusterOutcome::Joined(_)
+                if is_deleted =>
+            {
+                Some(deleted())
+            }
             ClusterOutcome::InProgress => None,
             reached => Some(reached),
         }
@@ -157,6 +177,12 @@ fn report_outcome(
                 let shell = session.command(&format!("shell {name}"));
                 print::message(format_args!("hint: open a shell in it with `{shell}`"));
             }
+            ExitCode::SUCCESS
+        }
+        ClusterOutcome::Joined(message) => {
+            print::message(format_args!("{name} has joined: {message}"));
+            let ranks = session.command(&format!("ranks {name}"));
+            print::message(format_args!("hint: show its ranks with `{ranks}`"));
             ExitCode::SUCCESS
         }
         ClusterOutcome::Exited(0, _) => ExitCode::SUCCESS,

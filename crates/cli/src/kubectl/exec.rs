@@ -10,8 +10,9 @@ use kube::api::{AttachParams, AttachedProcess, ListParams};
 use tokio::io::{AsyncWriteExt, copy, stderr, stdin, stdout};
 
 use super::outcome::{mount_path, not_ready_reason};
+use super::rank_pod::RankPod;
 use super::session::Session;
-use super::{exit_code, logs, pods, terminal};
+use super::{exit_code, pods, terminal};
 use crate::print;
 
 /// A pod whose broker accepts jobs.
@@ -23,21 +24,22 @@ pub(super) struct ExecPod {
 }
 
 impl ExecPod {
-    /// Finds the pod of a rank of a MiniCluster; if it is not running, the error says why.
-    pub(super) async fn find(session: &Session, name: &str, rank: u32) -> Result<ExecPod> {
+    /// Finds the pod of a rank of a MiniCluster, or its first pod; if it is not running, the error
+    /// says why.
+    pub(super) async fn find(session: &Session, name: &str, rank: Option<u32>) -> Result<ExecPod> {
         let minicluster = session.minicluster(name).await?;
-        logs::check_rank(&minicluster, rank)?;
+        let RankPod { index, described } = RankPod::find(&minicluster, rank)?;
         if let Some(reason) = not_ready_reason(&minicluster) {
             let logs = session.command(&format!("logs -f {name}"));
             bail!("{name} is not ready: {reason}\nhint: follow its log with `{logs}`");
         }
-        let of_rank = ListParams::default().labels(&pods::rank_selector(name, rank));
+        let of_rank = ListParams::default().labels(&pods::index_selector(name, index));
         let pod = match session.pods().list(&of_rank).await {
             Ok(listed) => pods::newest(listed.items),
             Err(error) => return Err(session.explain(error, "failed to list the pods").await),
         };
         let Some(pod) = pod.filter(|pod| pods::is_running(pod, name)) else {
-            bail!("rank {rank} of {name} is not running now\nhint: try again, or on another rank");
+            bail!("{described} is not running now\nhint: try again, or on another rank");
         };
         let mount =
             mount_path(&minicluster).context("its manifest is not valid for this version")?;

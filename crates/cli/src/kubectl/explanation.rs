@@ -5,6 +5,8 @@ use std::fmt;
 use flux_operator_api::view::{AdmissionState, JobExplanation, QueuePosition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::outcome::readiness;
+
 /// The state of a job, as text for users.
 pub(super) struct Explanation<'a>(pub(super) &'a JobExplanation);
 
@@ -16,8 +18,8 @@ pub(super) fn is_certain(why: &JobExplanation) -> bool {
 
 /// Adds the state of the cluster of an admitted job, from its last reported conditions.
 pub(super) fn add_cluster(why: &mut JobExplanation, conditions: &[Condition]) {
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    if let Some(ready) = ready.filter(|_| why.state == AdmissionState::Admitted) {
+    let ready = readiness(conditions).filter(|_| why.state == AdmissionState::Admitted);
+    if let Some(ready) = ready {
         why.cluster = format!("{}: {}", ready.reason, ready.message);
     }
 }
@@ -95,19 +97,27 @@ FluxJob team/asked: Waiting
 
     #[test]
     fn an_admitted_job_shows_the_state_of_its_cluster() {
-        let ready: Condition = serde_json::from_value(json!({
-            "type": "Ready", "status": "False", "reason": "ImagePull",
-            "message": "the image cannot be pulled", "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }))
-        .unwrap();
-        let reported = |state| {
+        let condition = |kind: &str, reason: &str, message: &str| -> Condition {
+            serde_json::from_value(json!({
+                "type": kind, "status": "False", "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }))
+            .unwrap()
+        };
+        let reported = |state, conditions: &[Condition]| {
             let mut reported = JobExplanation { state, ..JobExplanation::default() };
-            add_cluster(&mut reported, std::slice::from_ref(&ready));
+            add_cluster(&mut reported, conditions);
             Explanation(&reported).to_string()
         };
-        let text = reported(AdmissionState::Admitted);
+        let ready = condition("Ready", "ImagePull", "the image cannot be pulled");
+        let text = reported(AdmissionState::Admitted, std::slice::from_ref(&ready));
         assert!(text.contains("cluster   ImagePull: the image cannot be pulled"), "{text}");
-        assert!(!reported(AdmissionState::Waiting).contains("cluster"));
+        assert!(
+            !reported(AdmissionState::Waiting, std::slice::from_ref(&ready)).contains("cluster")
+        );
+        let joined = condition("Joined", "NoFreeRanks", "2 more are missing");
+        let text = reported(AdmissionState::Admitted, &[joined, ready]);
+        assert!(text.contains("cluster   NoFreeRanks: 2 more are missing"), "{text}");
     }
 
     #[test]
@@ -120,10 +130,12 @@ FluxJob team/asked: Waiting
 
     #[test]
     fn a_job_that_cannot_be_queued_shows_what_is_wrong() {
-        let template = json!({ "spec": { "flux": { "mungeSecret": "a" }, "containers": [{}] } });
+        let lead = json!({ "address": "10.0.0.1", "name": "a", "size": 2 });
+        let flux = json!({ "bursting": { "leadBroker": lead } });
+        let template = json!({ "spec": { "flux": flux, "containers": [{}] } });
         let text = explained(&[setup(2), job("a", json!({ "template": template }))], "a");
         assert!(text.starts_with("FluxJob team/a: Refused\n"), "{text}");
-        assert!(text.contains("mungeSecret"), "{text}");
+        assert!(text.contains("leadBroker"), "{text}");
     }
 
     #[test]

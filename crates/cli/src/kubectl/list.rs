@@ -86,7 +86,7 @@ fn rows(listed: &[MiniCluster], namespaces: bool, wide: bool, now: Timestamp) ->
         header.insert(0, "NAMESPACE");
     }
     if wide {
-        header.extend(["JOINED", "IMAGE", "REASON"]);
+        header.extend(["JOINED", "LENDER", "IMAGE", "REASON"]);
     }
     let row = |minicluster: &MiniCluster| {
         let status = minicluster.status.clone().unwrap_or_default();
@@ -108,7 +108,7 @@ fn rows(listed: &[MiniCluster], namespaces: bool, wide: bool, now: Timestamp) ->
             let containers = &minicluster.spec.containers;
             let runner = containers.iter().find(|container| container.run_flux);
             let image = runner.or(containers.first()).map(|container| container.image.clone());
-            row.extend([joined, image.unwrap_or_default(), reason]);
+            row.extend([joined, status.lender, image.unwrap_or_default(), reason]);
         }
         row
     };
@@ -147,11 +147,19 @@ mod tests {
     fn namespaces_come_first_and_details_last() {
         let text = shown(true, true);
         let header: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
-        let expected =
-            ["NAMESPACE", "NAME", "STATUS", "READY", "EXIT", "AGE", "JOINED", "IMAGE", "REASON"];
-        assert_eq!(header, expected);
+        let kubectls = ["NAMESPACE", "NAME", "STATUS", "READY", "EXIT", "AGE"];
+        assert_eq!(header, [&kubectls[..], &["JOINED", "LENDER", "IMAGE", "REASON"]].concat());
         assert!(text.contains("busybox   Unschedulable: no nodes"), "{text}");
         assert!(text.lines().nth(1).unwrap().starts_with("team "), "{text}");
+    }
+
+    #[test]
+    fn a_joiner_is_listed_with_its_lender() {
+        let status = json!({ "phase": "Joined", "ready": "2/2", "lender": "other/first" });
+        let joiner = minicluster(json!({ "containers": [{ "image": "busybox" }] }), status);
+        let text = rows(&[joiner], false, true, Timestamp::UNIX_EPOCH);
+        let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row, ["fs", "Joined", "2/2", "0", "other/first", "busybox"]);
     }
 
     #[test]

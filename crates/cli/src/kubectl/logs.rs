@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use flux_operator_api::MiniCluster;
-use kube::ResourceExt;
 use kube::api::ListParams;
 
 use super::follow::{LogPrinter, LogSource};
 use super::outcome::{ClusterOutcome, outcome, status_line};
 use super::pods::{self, ContainerRun};
+use super::rank_pod::RankPod;
 use super::session::Session;
 use super::watch::{self, WatchedState};
 
@@ -23,9 +23,10 @@ pub(super) struct Arguments {
     #[arg(short, long)]
     follow: bool,
 
-    /// The rank. 0 is the lead, which prints the output of the command.
-    #[arg(long, default_value_t = 0)]
-    rank: u32,
+    /// The rank. Default: 0, the lead, which prints the output of the command; for a MiniCluster
+    /// that joins another one, the rank of its first pod.
+    #[arg(long)]
+    rank: Option<u32>,
 
     /// The container. Default: the one that runs Flux.
     #[arg(short, long, value_name = "NAME")]
@@ -35,9 +36,9 @@ pub(super) struct Arguments {
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
     let Arguments { name, follow, rank, container } = arguments;
     let minicluster = session.minicluster(name).await?;
-    check_rank(&minicluster, *rank)?;
+    let RankPod { index, described } = RankPod::find(&minicluster, *rank)?;
     let container = container.clone().unwrap_or_else(|| name.clone());
-    let selector = pods::rank_selector(name, *rank);
+    let selector = pods::index_selector(name, index);
     let of_rank = ListParams::default().labels(&selector);
     let pod = match session.pods().list(&of_rank).await {
         Ok(listed) => pods::newest(listed.items),
@@ -52,7 +53,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     let started = pod.is_some_and(|pod| ContainerRun::of(&pod, &container).is_some());
     if !started && !follow {
         bail!(
-            "rank {rank} of {name} has no log yet: {}\nhint: wait for it with -f",
+            "{described} has no log yet: {}\nhint: wait for it with -f",
             status_line(&minicluster)
         );
     }
@@ -68,22 +69,15 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails if the MiniCluster has no such rank.
-pub(super) fn check_rank(minicluster: &MiniCluster, rank: u32) -> Result<()> {
-    let spec = &minicluster.spec;
-    let last = spec.size.max(spec.max_size.unwrap_or_default()) - 1;
-    if i64::from(rank) > i64::from(last) {
-        bail!("{} has no rank {rank}\nhint: its ranks are 0 to {last}", minicluster.name_any());
-    }
-    Ok(())
-}
-
 /// Waits until no more output will come.
 async fn wait_until_finished(session: &Session, minicluster: &MiniCluster) -> Result<()> {
     watch::watch_minicluster(session.miniclusters(), minicluster, |observed| match observed {
         WatchedState::Current(now) => match outcome(&now) {
             // A blocked cluster may be fixed while its log is followed.
-            ClusterOutcome::InProgress | ClusterOutcome::Ready | ClusterOutcome::Blocked(_) => None,
+            ClusterOutcome::InProgress
+            | ClusterOutcome::Ready
+            | ClusterOutcome::Joined(_)
+            | ClusterOutcome::Blocked(_) => None,
             ClusterOutcome::Refused(_) | ClusterOutcome::Exited(..) | ClusterOutcome::Failed(_) => {
                 Some(())
             }

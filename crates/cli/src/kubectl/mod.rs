@@ -1,8 +1,8 @@
 //! `kubectl minicluster`: MiniClusters from the command line. One file per command.
 //!
-//! Plain functions over a MiniCluster and its pods (`manifest`, `outcome`, `pods`, `table`,
-//! `pod_commands`) and over queues (`view`, `explanation`) decide what to show, run and return; the
-//! commands query the API server and act. To wait, they watch objects.
+//! Plain functions over a MiniCluster and its pods (`manifest`, `outcome`, `pods`, `rank_pod`,
+//! `table`, `pod_commands`) and over queues (`view`, `explanation`) decide what to show, run and
+//! return; the commands query the API server and act. To wait, they watch objects.
 
 mod create;
 mod delete;
@@ -18,6 +18,8 @@ mod pod_commands;
 mod pods;
 mod progress;
 mod queue;
+mod rank_pod;
+mod ranks;
 mod session;
 mod shell;
 mod stop;
@@ -78,6 +80,7 @@ enum Command {
     List(list::Arguments),
     Logs(logs::Arguments),
     Queue(queue::Arguments),
+    Ranks(ranks::Arguments),
     Resume(stop::ResumeArguments),
     Shell(shell::Arguments),
     Stop(stop::Arguments),
@@ -118,6 +121,7 @@ async fn execute(arguments: Arguments) -> Result<ExitCode> {
         Command::List(arguments) => list::run(&Session::open(connection).await?, arguments).await,
         Command::Logs(arguments) => logs::run(&Session::open(connection).await?, arguments).await,
         Command::Queue(arguments) => queue::run(&Session::open(connection).await?, arguments).await,
+        Command::Ranks(arguments) => ranks::run(&Session::open(connection).await?, arguments).await,
         Command::Resume(arguments) => {
             stop::resume(&Session::open(connection).await?, arguments).await
         }

@@ -13,6 +13,9 @@ pub(super) enum ClusterOutcome {
     InProgress,
     /// It is ready and accepts jobs; it has no command of its own.
     Ready,
+    /// All its brokers are online in the instance of another MiniCluster, as this says. It never
+    /// runs a command.
+    Joined(String),
     /// Its manifest is not accepted.
     Refused(FailureCause),
     /// It was accepted, but does not start until the user acts.
@@ -48,7 +51,12 @@ pub(super) fn outcome(minicluster: &MiniCluster) -> ClusterOutcome {
             }
         };
     }
-    if is_true(ConditionType::Ready) && is_interactive(minicluster) {
+    if minicluster.spec.is_joiner() {
+        let joined = condition(status, ConditionType::Joined).filter(|c| c.status == "True");
+        if let Some(joined) = joined {
+            return ClusterOutcome::Joined(joined.message.clone());
+        }
+    } else if is_true(ConditionType::Ready) && is_interactive(minicluster) {
         return ClusterOutcome::Ready;
     }
     match blocking_condition(&status.conditions) {
@@ -90,9 +98,10 @@ pub(super) fn not_ready_reason(minicluster: &MiniCluster) -> Option<String> {
     }
 }
 
-/// Whether it stays up instead of running a command.
+/// Whether it stays up instead of running a command. The command of a joiner is not run.
 pub(super) fn is_interactive(minicluster: &MiniCluster) -> bool {
-    cluster(minicluster).is_some_and(|cluster| cluster.mode == Mode::Interactive)
+    minicluster.spec.is_joiner()
+        || cluster(minicluster).is_some_and(|cluster| cluster.mode == Mode::Interactive)
 }
 
 /// The directory of Flux and its files in the pods.
@@ -120,12 +129,23 @@ fn condition(status: &MiniClusterStatus, kind: ConditionType) -> Option<&Conditi
     status.conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }
 
+/// The condition that says why it is ready or not: Ready; or Joined, while it is the lender that
+/// keeps a joiner's brokers from being online. Once ranks are leased, Ready says more: it has the
+/// problems of the pods.
+pub(super) fn readiness(conditions: &[Condition]) -> Option<&Condition> {
+    let find = |kind: ConditionType| conditions.iter().find(|it| it.type_ == kind.as_str());
+    let is_cause =
+        |joined: &&Condition| joined.status == "False" && joined.reason != Reason::Joining.as_str();
+    find(ConditionType::Joined).filter(is_cause).or_else(|| find(ConditionType::Ready))
+}
+
 /// Why it is not ready and has not succeeded: how it failed, or the first of the conditions
-/// Accepted, Admitted and Ready that is not True.
+/// Accepted, Admitted, and Joined or Ready that is not True.
 pub(super) fn waiting_reason(status: &MiniClusterStatus) -> Option<String> {
     let finished = condition(status, ConditionType::Succeeded).filter(|c| c.status != "Unknown");
-    let required = [ConditionType::Accepted, ConditionType::Admitted, ConditionType::Ready];
-    let mut way = required.into_iter().filter_map(|kind| condition(status, kind));
+    let required = [ConditionType::Accepted, ConditionType::Admitted];
+    let required = required.into_iter().filter_map(|kind| condition(status, kind));
+    let mut way = required.chain(readiness(&status.conditions));
     let blocking = match finished {
         Some(finished) => Some(finished).filter(|condition| condition.status != "True"),
         None => way.find(|condition| condition.status != "True"),
@@ -268,6 +288,52 @@ pub(super) mod tests {
             (ClusterOutcome::Ready, None)
         );
         assert_eq!(outcome(&minicluster(command(), ready)), ClusterOutcome::InProgress);
+    }
+
+    /// A joiner whose manifest has a command, with these conditions.
+    fn joiner(conditions: Value) -> MiniCluster {
+        let mut spec = command();
+        spec["flux"] = json!({ "join": { "name": "first" } });
+        let status = json!({ "phase": "Waiting", "ready": "0/4", "conditions": conditions });
+        minicluster(spec, status)
+    }
+
+    #[test]
+    fn a_joiner_is_done_when_it_has_joined_even_if_it_has_a_command() {
+        let joined = ["True", "Joined", "ranks 2-5 of \"first\" are online"];
+        let joined = joiner(json!({ "Joined": joined, "Ready": joined }));
+        let outcome_of_joined = ClusterOutcome::Joined(r#"ranks 2-5 of "first" are online"#.into());
+        assert!(is_interactive(&joined));
+        assert_eq!((outcome(&joined), not_ready_reason(&joined)), (outcome_of_joined, None));
+    }
+
+    #[test]
+    fn a_joiner_is_waited_for_unless_its_user_has_to_act() {
+        let missing = ["False", "LenderMissing", "no such MiniCluster"];
+        let waits = joiner(json!({ "Joined": missing, "Ready": missing }));
+        let expected = "Waiting, 0/4 ready: LenderMissing: no such MiniCluster";
+        assert_eq!(
+            (outcome(&waits), status_line(&waits)),
+            (ClusterOutcome::InProgress, expected.into())
+        );
+        let refused = joiner(json!({
+            "Joined": ["False", "VersionMismatch", "0.70, not 0.88"],
+            "Ready": ["False", "CrashLoopBackOff", "it exits"],
+        }));
+        let message: String = "VersionMismatch: 0.70, not 0.88".into();
+        assert_eq!(status_line(&refused), format!("Waiting, 0/4 ready: {message}"));
+        let remedy = Some(Reason::VersionMismatch.remedy());
+        assert_eq!(outcome(&refused), ClusterOutcome::Blocked(FailureCause { message, remedy }));
+    }
+
+    #[test]
+    fn the_problems_of_pods_are_shown_once_ranks_are_leased() {
+        let starting = joiner(json!({
+            "Joined": ["False", "Joining", "0 of 4 brokers are online"],
+            "Ready": ["False", "ErrImagePull", "no such image"],
+        }));
+        let expected = "Waiting, 0/4 ready: ErrImagePull: no such image";
+        assert_eq!(status_line(&starting), expected);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-/// Selects the pods of a rank: the current one and its predecessors.
-pub(super) fn rank_selector(name: &str, rank: u32) -> String {
-    format!("{CLUSTER_LABEL}={name},batch.kubernetes.io/job-completion-index={rank}")
+/// Selects the pods with a completion index: the current one and its predecessors.
+pub(super) fn index_selector(name: &str, index: u32) -> String {
+    format!("{CLUSTER_LABEL}={name},batch.kubernetes.io/job-completion-index={index}")
 }
 
 /// Selects all pods of a MiniCluster.

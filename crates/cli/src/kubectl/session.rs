@@ -53,6 +53,15 @@ impl Session {
         Ok(())
     }
 
+    /// The same connection for another namespace. Suggested commands name it.
+    pub(super) fn in_namespace(&self, namespace: &str) -> Session {
+        Session {
+            client: self.client.clone(),
+            namespace: namespace.to_owned(),
+            is_explicit: self.is_explicit || self.namespace != namespace,
+        }
+    }
+
     /// The API of a kind in the namespace.
     pub(super) fn api<K>(&self) -> Api<K>
     where

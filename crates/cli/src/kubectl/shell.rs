@@ -15,9 +15,10 @@ pub(super) struct Arguments {
     /// Name of the MiniCluster.
     name: String,
 
-    /// The rank on which to open it. 0 is the lead.
-    #[arg(long, default_value_t = 0)]
-    rank: u32,
+    /// The rank on which to open it. Default: 0, the lead; for a MiniCluster that joins another
+    /// one, the rank of its first pod.
+    #[arg(long)]
+    rank: Option<u32>,
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {

@@ -27,6 +27,6 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     if words.is_empty() {
         bail!("nothing to submit\nhint: give a command, as in `submit {name} -N2 -- hostname`");
     }
-    let pod = ExecPod::find(session, name, 0).await?;
+    let pod = ExecPod::find(session, name, None).await?;
     exec(session, &pod, &pod_commands::submit(&pod.mount, words), false).await
 }

@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     // Replaces this process, so that exit code and signals are the command's own.
     let error = Command::new(&arguments.command[0])
         .args(&arguments.command[1..])
-        .env("FLUX_URI", instance.uri())
+        .env("FLUX_URI", instance.uri(record.first_rank()))
         .env("PATH", std::env::join_paths(path)?)
         .exec();
     Err(error).with_context(|| format!("failed to run {:?}", arguments.command[0]))

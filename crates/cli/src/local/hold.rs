@@ -4,10 +4,11 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use flux_operator_local::{Record, RunRequest};
 
 use crate::input;
 
-use super::{SourceArguments, home, parse_request, programs};
+use super::{SourceArguments, home, programs};
 
 /// Supervise a MiniCluster that stays up; prints `ready` once it is.
 #[derive(clap::Args)]
@@ -18,12 +19,20 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let file = &arguments.source.filename;
-    let request = parse_request(file, &input::read_bytes(file)?)?;
+    let documents = input::parse_checked(file, &input::read_bytes(file)?)?;
+    let minicluster = input::only_minicluster(file, &documents, ", and one can be supervised")?;
     let programs = programs(arguments.source.flux_root.as_deref())?;
-    let instance = home()?.instance(request.name());
-    let code = flux_operator_local::supervise(&instance, &request, &programs, |_| {
+    let home = home()?;
+    let ready = |_: &Record| {
         // The process that started this one may have exited; the cluster stays up nevertheless.
         let _ = writeln!(std::io::stdout(), "ready");
-    })?;
+    };
+    let code = if minicluster.spec.is_joiner() {
+        flux_operator_local::join(&home, minicluster, &programs, ready)?
+    } else {
+        let request = RunRequest::new(minicluster)?;
+        let instance = home.instance(request.name());
+        flux_operator_local::supervise(&instance, &request, &programs, ready)?
+    };
     Ok(ExitCode::from(code))
 }

@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_local::{FluxProgram, Home, Programs, RunRequest};
+use flux_operator_api::MiniCluster;
+use flux_operator_api::manifest::Document;
+use flux_operator_api::validate::Validate;
+use flux_operator_local::{ConnectedRequest, FluxProgram, Home, Programs};
 
 use crate::input;
 
@@ -90,7 +93,18 @@ fn without_self(this: &Path, search_path: &OsStr) -> Result<OsString> {
     std::env::join_paths(folders).context("failed to read the search path")
 }
 
-/// Parses and checks the only MiniCluster of a manifest that was read from `file`.
-fn parse_request(file: &Path, manifest: &[u8]) -> Result<RunRequest> {
-    Ok(RunRequest::new(input::parse_minicluster(file, manifest)?)?)
+/// The MiniClusters of a manifest, if some of them join others.
+fn connected(home: &Home, documents: &[Document]) -> Result<Option<ConnectedRequest>> {
+    let miniclusters: Vec<MiniCluster> = input::objects_of_kind(documents)?;
+    if !miniclusters.iter().any(|minicluster| minicluster.spec.is_joiner()) {
+        return Ok(None);
+    }
+    let mut kinds = documents.iter().filter_map(Document::kind);
+    if let Some(other) = kinds.find(|kind| *kind != MiniCluster::KIND) {
+        bail!(
+            "MiniClusters that join others cannot be in one file with a {other}\n\
+             hint: put the MiniClusters in a file of their own"
+        );
+    }
+    Ok(Some(ConnectedRequest::new(home, miniclusters)?))
 }

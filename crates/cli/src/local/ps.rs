@@ -18,12 +18,12 @@ pub(crate) struct LogsArguments {
     /// Name of the MiniCluster.
     name: String,
 
-    /// The rank.
-    #[arg(long, default_value_t = 0)]
-    rank: u32,
+    /// The rank. Default: its first one, which is 0 unless it joins another MiniCluster.
+    #[arg(long)]
+    rank: Option<u32>,
 }
 
-/// Stop a MiniCluster.
+/// Stop a MiniCluster, and those that have joined it.
 #[derive(clap::Args)]
 pub(crate) struct DownArguments {
     /// Name of the MiniCluster.
@@ -31,31 +31,50 @@ pub(crate) struct DownArguments {
 }
 
 pub(crate) fn run(_: &Arguments) -> Result<ExitCode> {
-    let mut text = format!("{:<24} {:>5} {:<9} {:>8}  FLUX\n", "NAME", "SIZE", "STATUS", "AGE");
+    let titles = ("NAME", "SIZE", "STATUS", "AGE", "JOINS");
+    let mut text = row(titles, "FLUX");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     for instance in home()?.instances()? {
         let Ok(record) = instance.record() else { continue };
         let status = if record.ready { "Ready" } else { "Starting" };
         let age = format!("{}s", now.saturating_sub(record.started));
-        let flux = record.flux.display();
-        let (name, size) = (instance.name(), record.size);
-        text += &format!("{name:<24} {size:>5} {status:<9} {age:>8}  {flux}\n");
+        let joins = record.joins.map(|it| format!("{} ({})", it.lender, it.ranks));
+        let (size, joins) = (record.size.to_string(), joins.unwrap_or_else(|| "-".into()));
+        let flux = record.flux.display().to_string();
+        text += &row((instance.name(), &size, status, &age, &joins), &flux);
     }
     print::output(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
+fn row((name, size, status, age, joins): (&str, &str, &str, &str, &str), flux: &str) -> String {
+    format!("{name:<24} {size:>5} {status:<9} {age:>8}  {joins:<20} {flux}\n")
+}
+
 pub(crate) fn logs(arguments: &LogsArguments) -> Result<ExitCode> {
-    let instance = home()?.instance(&arguments.name);
-    instance.record()?;
-    let path = instance.log_file(arguments.rank);
+    let path = flux_operator_local::rank_log(&home()?, &arguments.name, arguments.rank)?;
     let mut log = std::fs::File::open(&path)
-        .with_context(|| format!("rank {} has no log", arguments.rank))?;
+        .with_context(|| format!("there is no log {}", path.display()))?;
     std::io::copy(&mut log, &mut std::io::stdout()).map_err(print::write_error)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn down(arguments: &DownArguments) -> Result<ExitCode> {
-    home()?.instance(&arguments.name).stop()?;
+    let home = home()?;
+    let instance = home.instance(&arguments.name);
+    let supervisor = instance.record()?.supervisor;
+    for joiner in home.joiners_of(instance.name())? {
+        // In `local run` all of them have one supervisor.
+        if joiner.record().is_ok_and(|record| record.supervisor != supervisor) {
+            print::message(format_args!(
+                "{} joins {}: it is stopped too",
+                joiner.name(),
+                instance.name()
+            ));
+            // It may have exited meanwhile, and is then not running any more.
+            let _ = joiner.stop();
+        }
+    }
+    instance.stop()?;
     Ok(ExitCode::SUCCESS)
 }

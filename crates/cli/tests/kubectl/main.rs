@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod joiner;
 mod proxy;
+mod ranks;
 mod server;
 
 use std::os::unix::fs::symlink;
@@ -45,7 +47,7 @@ fn a_cluster_without_our_crds_is_an_error_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("http://{}", server::serve(server::NOT_FOUND));
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig(&server, "")).unwrap();
-    for words in [&["list"][..], &["logs", "any"], &["delete", "any"]] {
+    for words in [&["list"][..], &["logs", "any"], &["ranks", "any"], &["delete", "any"]] {
         let ran = plugin(&folder, words);
         assert_eq!(ran.status.code(), Some(1));
         assert!(errors(&ran).contains("hint: install them with "), "{words:?}: {}", errors(&ran));

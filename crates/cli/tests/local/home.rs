@@ -53,6 +53,17 @@ impl TestHome {
         self.program(&["local", "run", "-f", &manifest]).output().unwrap()
     }
 
+    /// A manifest with these objects.
+    pub fn objects(&self, objects: &[Value]) -> String {
+        let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
+        self.file("objects.yaml", &texts.join("\n---\n"))
+    }
+
+    pub fn run_objects(&self, objects: &[Value]) -> Output {
+        let file = self.objects(objects);
+        self.program(&["local", "run", "-f", &file]).output().unwrap()
+    }
+
     pub fn start(&self, manifest: &str) -> TestSupervisor {
         let mut command = self.program(&["local", "run", "-f", manifest]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod connected;
+mod connected_messages;
 mod home;
 mod programs;
 mod queue;

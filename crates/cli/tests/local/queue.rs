@@ -145,7 +145,7 @@ fn a_minicluster_that_names_a_queue_waits_like_a_job() {
 #[test]
 fn an_invalid_job_is_reported_before_any_job_starts() {
     let home = TestHome::new();
-    let template = json!({ "spec": { "flux": { "mungeSecret": "key" }, "containers": [{}] } });
+    let template = json!({ "spec": { "autoscale": { "maxSize": 2 }, "containers": [{}] } });
     let objects = [
         job("good", json!({ "command": "echo here" })),
         job("bad", json!({ "command": "true", "template": template })),
@@ -155,7 +155,7 @@ fn an_invalid_job_is_reported_before_any_job_starts() {
     assert_eq!(output(&result), "");
     let errors = errors(&result);
     assert!(errors.contains("FluxJob \"bad\" cannot be run: "), "{errors}");
-    assert!(errors.contains("mungeSecret"), "{errors}");
+    assert!(errors.contains("autoscale"), "{errors}");
 }
 
 /// A command that exits once a file exists.
@@ -179,16 +179,4 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
         "metadata": { "name": name },
         "spec": spec,
     })
-}
-
-impl TestHome {
-    fn objects(&self, objects: &[Value]) -> String {
-        let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
-        self.file("objects.yaml", &texts.join("\n---\n"))
-    }
-
-    fn run_objects(&self, objects: &[Value]) -> std::process::Output {
-        let file = self.objects(objects);
-        self.program(&["local", "run", "-f", &file]).output().unwrap()
-    }
 }

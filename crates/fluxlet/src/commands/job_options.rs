@@ -10,7 +10,8 @@ use crate::bytes::Bytes;
 use crate::options::{Flag, ParsedArguments, Syntax, ValueMode as Takes, flag, switch};
 use crate::submission::{Shape, Submission};
 
-/// The options of all of them. Those that have no meaning here are accepted and ignored.
+/// The options of all of them. Those that have no meaning here are accepted and ignored,
+/// except `--requires`, which is refused.
 const FLAGS: [Flag; 50] = [
     flag(Some('N'), "nodes"),
     flag(Some('n'), "ntasks"),
@@ -105,6 +106,12 @@ pub fn submission(
     command: Vec<Bytes>,
     name: &str,
 ) -> Result<Submission, CommandFailure> {
+    // Ignoring it would run the job on nodes that it must not use.
+    if options.has("requires") {
+        return Err(kind.fail(
+            "--requires is not supported by fluxlet: install Flux to select nodes by property",
+        ));
+    }
     let directory = match options.get("cwd") {
         Some(directory) => Bytes::from(directory),
         None => std::env::current_dir()
@@ -291,6 +298,10 @@ mod tests {
             ("-Nx", "flux-submit: ERROR: --nodes: invalid int value 'x'"),
             ("-N3 -n2", "flux-submit: ERROR: node count must not be greater than task count"),
             ("-t x", "flux-submit: ERROR: invalid Flux standard duration"),
+            (
+                "-N1 --requires=spare",
+                "flux-submit: ERROR: --requires is not supported by fluxlet: install Flux to select nodes by property",
+            ),
             ("--urgency=33", "[Errno 22] urgency range is [0:31]"),
             (
                 "--nosuch",

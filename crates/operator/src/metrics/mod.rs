@@ -4,6 +4,7 @@
 //! never names of users' objects, only of queues, which administrators create.
 
 mod bring_up;
+mod joins;
 mod queue;
 mod requests;
 
@@ -19,6 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 pub(crate) use bring_up::first_ready;
+pub(crate) use joins::JoinMetrics;
 pub(crate) use queue::{JobDurations, QueueFigures, QueueMetrics};
 pub(crate) use requests::verb;
 
@@ -45,6 +47,7 @@ pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     closed_connections: Family<ReasonLabels, Counter>,
     queue: QueueMetrics,
+    joins: JoinMetrics,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -136,6 +139,7 @@ impl Metrics {
         build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
         registry.register("build_info", "The version of the operator", build);
         let queue = QueueMetrics::register(&mut registry);
+        let joins = JoinMetrics::register(&mut registry);
         Metrics {
             registry: Arc::new(registry),
             reconciles,
@@ -149,6 +153,7 @@ impl Metrics {
             requests,
             closed_connections,
             queue,
+            joins,
         }
     }
 
@@ -188,6 +193,11 @@ impl Metrics {
     /// Counts a report from an agent, by its outcome.
     pub(crate) fn count_report(&self, outcome: &'static str) {
         self.reports.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    /// The metrics of connected MiniClusters.
+    pub(crate) fn joins(&self) -> &JoinMetrics {
+        &self.joins
     }
 
     /// Counts a client's connection that was closed before its response was complete.

@@ -7,7 +7,7 @@ use flux_operator_plan::{
 };
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Status;
@@ -36,6 +36,10 @@ pub(super) enum ApplyError {
     Change { kind: String, name: String, source: kube::Error },
     #[error("failed to delete {kind} {name:?}")]
     Delete { kind: String, name: String, source: kube::Error },
+    #[error("failed to read the lender's Secret {name:?}")]
+    Read { name: String, source: kube::Error },
+    #[error("the lender's Secret {name:?} was deleted, or belongs to another MiniCluster")]
+    NoCertificate { name: String },
     #[error("failed to generate the keys")]
     Keys { source: KeyGenerationError },
 }
@@ -46,9 +50,10 @@ impl ApplyError {
         let kind = match self {
             ApplyError::Leftover { .. } => FailureKind::Transient,
             ApplyError::NotOurs { .. } => FailureKind::NotOurs,
-            ApplyError::Keys { .. } => FailureKind::Refused,
+            ApplyError::Keys { .. } | ApplyError::NoCertificate { .. } => FailureKind::Refused,
             ApplyError::Apply { source, .. }
             | ApplyError::Create { source, .. }
+            | ApplyError::Read { source, .. }
             | ApplyError::Change { source, .. }
             | ApplyError::Delete { source, .. } => failure_kind(source),
         };
@@ -64,6 +69,8 @@ impl ApplyError {
             ApplyError::Leftover { .. } => "Leftover",
             ApplyError::Change { .. } => "Change",
             ApplyError::Delete { .. } => "Delete",
+            ApplyError::Read { .. } => "Read",
+            ApplyError::NoCertificate { .. } => "NoCertificate",
             ApplyError::Keys { .. } => "Keys",
         }
     }
@@ -112,6 +119,15 @@ pub(super) async fn apply<K: NamespacedObject>(
             let keys = generate_keys(new).map_err(|source| ApplyError::Keys { source })?;
             // Secrets are not watched.
             create(client, &new.secret(&keys), CLUSTER_LABEL).await.map(|_| None)
+        }
+        Step::CopyCertificate(copy) => {
+            let name = copy.from_name.clone();
+            let missing = || ApplyError::NoCertificate { name: name.clone() };
+            let secrets: Api<Secret> = Api::namespaced(client.clone(), &copy.from_namespace);
+            let found = secrets.get_opt(&name).await;
+            let found = found.map_err(|source| ApplyError::Read { name: name.clone(), source })?;
+            let secret = found.and_then(|found| copy.secret(found)).ok_or_else(missing)?;
+            create(client, &secret, CLUSTER_LABEL).await.map(|_| None)
         }
         Step::Create(it) => {
             let label = it.label();

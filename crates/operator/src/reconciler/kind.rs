@@ -51,6 +51,9 @@ pub trait ReconciledKind: Send + Sync + 'static {
     /// The condition that reports whether an object can be reconciled at all.
     const CONDITION: &'static str;
 
+    /// The finalizer that the operator adds, where an object that cannot be deserialized may have it.
+    const FINALIZER: Option<&'static str> = None;
+
     /// The object in its stored form, or why it cannot be deserialized.
     fn open(stored: &Self::Stored) -> Result<Cow<'_, Self::Object>, &InvalidObject>;
 

@@ -246,6 +246,13 @@ impl<K: ReconciledKind> Reconciler<K> {
     ) -> Result<Action, ReconcileError> {
         let metadata: &ObjectMeta = &invalid.metadata;
         let uid = metadata.uid.as_deref().unwrap_or_default();
+        if metadata.deletion_timestamp.is_some() {
+            // Nothing is known about it that could be waited for.
+            let client = &self.context.client;
+            let removed = write::remove_finalizer::<K::Object>(client, metadata, K::FINALIZER);
+            removed.await.map_err(ReconcileError::Status)?;
+            return Ok(Action::await_change());
+        }
         if !self.memory.is_reported(uid, metadata.generation) {
             let (kind, error) = (K::NAME, &invalid.error);
             let (name, namespace) = (&metadata.name, &metadata.namespace);

@@ -4,10 +4,11 @@ use flux_operator_plan::status::NewEvent;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::Request;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -75,6 +76,36 @@ where
     let version = &metadata.resource_version;
     let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
     status_result::<K>(name, patch_status::<K>(client, namespace, name, &patch).await)
+}
+
+/// Removes a finalizer from exactly this version of an object, which need not be deserializable.
+pub(super) async fn remove_finalizer<K>(
+    client: &Client,
+    metadata: &ObjectMeta,
+    finalizer: Option<&str>,
+) -> Result<(), kube::Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
+    let others: Vec<&String> =
+        finalizers.iter().filter(|it| Some(it.as_str()) != finalizer).collect();
+    if others.len() == finalizers.len() {
+        return Ok(());
+    }
+    let objects: Api<K> =
+        Api::namespaced(client.clone(), metadata.namespace.as_deref().unwrap_or_default());
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let patch = json!({ "metadata":
+        { "resourceVersion": metadata.resource_version, "finalizers": others } });
+    match objects.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn status_result<K>(

@@ -1,51 +1,69 @@
 //! Limits the size of a stored report, whatever the cluster has sent.
 
 use flux_operator_flux::IdSet;
-use flux_operator_wire::{Drain, Drained, InstanceState};
+use flux_operator_wire::{Drain, Drained, InstanceState, JoinRequest};
 
 /// The maximum length of a stored error: agents cut theirs to the same length.
 const MAX_ERROR: usize = 512;
 
-/// The maximum length of a set of ranks, as text, that is stored unchanged.
-const MAX_RANKS: usize = 1024;
+/// The maximum length of a set of ranks, as text, that is stored unchanged: enough for 2,000 ranks of
+/// which every second one is online.
+const MAX_RANKS: usize = 16 * 1024;
 
-/// Longer than any job id.
-const MAX_JOB_ID: usize = 64;
-
-/// Longer than any time that the operator writes into a [`Drain`].
-const MAX_TIME: usize = 64;
+/// Longer than any job id, version, hash of a rank table, and time that the operator writes into a
+/// [`Drain`].
+const MAX_TEXT: usize = 64;
 
 /// The state with the size of everything in it limited.
 pub(super) fn bounded(state: InstanceState) -> InstanceState {
-    let InstanceState { online, program_started, jobs, mut first_job, drained, mut last_error } =
-        state;
-    first_job.truncate(first_job.floor_char_boundary(MAX_JOB_ID));
+    let InstanceState {
+        online,
+        program_started,
+        jobs,
+        mut first_job,
+        drained,
+        blocking_job,
+        lead,
+        mut last_error,
+    } = state;
+    first_job.truncate(first_job.floor_char_boundary(MAX_TEXT));
     last_error.truncate(last_error.floor_char_boundary(MAX_ERROR));
     last_error.shrink_to_fit();
     InstanceState {
-        // Keeps how many ranks are online, although not which.
-        online: online.map(|ranks| if is_long(&ranks) { first_n(ranks.len()) } else { ranks }),
+        // Other ranks than those that are online must never be shown.
+        online: online.filter(|ranks| !is_long(ranks)),
         program_started,
         jobs,
         first_job,
         drained: drained.and_then(bounded_drain),
+        blocking_job,
+        // A version has a few characters.
+        lead: lead.filter(|facts| facts.version.len() <= MAX_TEXT),
         last_error,
     }
+}
+
+/// The request with the size of everything in it limited.
+pub(super) fn bounded_request(mut request: JoinRequest) -> JoinRequest {
+    let JoinRequest { index: _, rank: _, table, facts, last_error } = &mut request;
+    for (text, limit) in
+        [(table, MAX_TEXT), (&mut facts.version, MAX_TEXT), (last_error, MAX_ERROR)]
+    {
+        text.truncate(text.floor_char_boundary(limit));
+        text.shrink_to_fit();
+    }
+    request
 }
 
 /// None if the operator cannot have requested this drain: it only requests a few ranges.
 fn bounded_drain(drained: Drained) -> Option<Drained> {
     let Drained { asked: Drain { ranks, since }, busy } = drained;
-    if since.len() > MAX_TIME || is_long(&ranks) {
+    if since.len() > MAX_TEXT || is_long(&ranks) {
         return None;
     }
     // Widened to the whole range: it is safe to wait for an idle rank, not to ignore a busy one.
     let busy = if is_long(&busy) { span(&busy) } else { busy };
     Some(Drained { asked: Drain { ranks, since }, busy })
-}
-
-fn first_n(count: u64) -> IdSet {
-    IdSet::first_n(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 fn is_long(ranks: &IdSet) -> bool {
@@ -90,7 +108,7 @@ mod tests {
         let kept = bounded(state);
         assert_eq!(kept.last_error.len(), MAX_ERROR - 1);
         assert_eq!(kept.drained.unwrap().busy.to_string(), "3-10001");
-        assert_eq!(kept.online.unwrap().to_string(), "0-4999");
+        assert_eq!(kept.online, None);
         for (asked, since) in [(ranks.join(","), ""), ("1".into(), &*"1".repeat(65))] {
             let state =
                 InstanceState { drained: drained(&asked, since, "1"), ..InstanceState::default() };

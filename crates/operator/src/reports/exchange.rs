@@ -144,7 +144,7 @@ impl Reports {
         }
     }
 
-    fn request_reconciliation(&self, minicluster: &MiniCluster) {
+    pub(super) fn request_reconciliation(&self, minicluster: &MiniCluster) {
         // The receiver is dropped only while the operator stops; then the request does not matter.
         let _ = self.changed.send(object_ref(minicluster));
     }

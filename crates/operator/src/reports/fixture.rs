@@ -48,6 +48,7 @@ pub(super) fn server(leadership: Leadership, client: Client) -> ServerState {
             pods: Index::new(),
             config_maps: Index::new(),
             services: Index::new(),
+            joins: Default::default(),
         },
         reports: Reports::new(tokio::sync::mpsc::unbounded_channel().0, leadership.clone()),
         leadership,

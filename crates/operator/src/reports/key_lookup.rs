@@ -54,7 +54,8 @@ impl ServerState {
     async fn read_key(&self, minicluster: &MiniCluster, uid: &str) -> Option<SealKey> {
         let namespace = minicluster.namespace()?;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-        let Some(secret) = secrets.get_opt(&secret_name(minicluster)).await.ok()? else {
+        let name = secret_name(minicluster, self.stores.job_of(minicluster).as_deref());
+        let Some(secret) = secrets.get_opt(&name).await.ok()? else {
             self.reports.mark_key_lost(minicluster, uid);
             return None;
         };

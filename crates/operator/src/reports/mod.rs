@@ -8,6 +8,7 @@ mod bounded;
 mod exchange;
 #[cfg(test)]
 mod fixture;
+mod join;
 mod key_lookup;
 mod nonces;
 mod pending;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use flux_operator_plan::LastReport;
+use flux_operator_wire::JoinRequest;
 use flux_operator_wire::seal::SealKey;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
@@ -64,6 +66,8 @@ struct ClusterReports {
     /// Locked while the key is looked up; contains the time of the last failed lookup.
     lookup: KeyLookup,
     last: Option<StoredReport>,
+    /// What the agents of a joiner have found on their machines, by the uid of the pod.
+    join_requests: HashMap<String, JoinRequest>,
     /// The desired state that the lead maintains.
     desired: watch::Sender<DesiredWork>,
     /// The pending jobs of the instance, while a client asks for them.

@@ -135,6 +135,9 @@ impl ServerState {
                 let lead = self.wait_for_lead(minicluster, patience(LEAD_POLL_TIMEOUT)).await;
                 return lead.map(Work::Lead).into_iter().collect();
             }
+            Report::JoinWanted(request) => {
+                return vec![Work::Join(self.answer_join(minicluster, speaker, request).await)];
+            }
             Report::WorkWanted { known } => {
                 let patience = patience(work::WORK_POLL_TIMEOUT);
                 return self.reports.wait_for_other_work(uid, &known, lists, patience).await;

@@ -44,7 +44,7 @@ pub(super) fn runner(rendering: &Rendering<'_>, container: &UserContainer) -> Co
     let mut environment = result.env.take().unwrap_or_default();
     environment.extend(downward(container));
     result.env = Some(environment);
-    let mounts = agent_mounts(rendering).into_iter().chain(key_mounts());
+    let mounts = agent_mounts(rendering).into_iter().chain(key_mounts(rendering));
     result.volume_mounts = Some(mounts.chain(user_mounts(container)).collect());
     result.readiness_probe = Some(readiness());
     if rendering.minicluster.spec.pod.as_ref().is_some_and(|pod| pod.host_network) {

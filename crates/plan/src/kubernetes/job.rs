@@ -44,7 +44,8 @@ pub fn job(rendering: &Rendering<'_>) -> Job {
             active_deadline_seconds: Some(spec.deadline_seconds).filter(|seconds| *seconds > 0),
             suspend: (spec.suspend || is_waiting(rendering.minicluster)).then_some(true),
             managed_by: Some(spec.managed_by.clone()).filter(|name| !name.is_empty()),
-            success_policy: Some(lead_decides()),
+            // A joiner's pods have no lead among them, and run until they are deleted.
+            success_policy: rendering.cluster.joining.is_none().then(lead_decides),
             // Kubernetes allows a failure policy only where pods are never restarted.
             pod_failure_policy: never_restarts.then(|| failure_policy(rendering.name())),
             template,

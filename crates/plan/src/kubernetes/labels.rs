@@ -14,6 +14,16 @@ pub const CLUSTER_LABEL: &str = "flux-framework.org/minicluster";
 /// value is the Service's name.
 pub(super) const HEADLESS_LABEL: &str = "flux-framework.org/headless-name";
 
+/// The label of pods that hold ranks of another cluster: the uid of their MiniCluster. Another one
+/// may get the same name while they terminate.
+pub const HOLDER_LABEL: &str = "flux-framework.org/holder";
+
+/// The label of such pods with the uid of the MiniCluster whose ranks they hold.
+pub const LENDER_LABEL: &str = "flux-framework.org/lender";
+
+/// The label of such pods with the hash of the rank table that their ranks belong to.
+pub const TABLE_LABEL: &str = "flux-framework.org/rank-table";
+
 /// The label by which Kueue recognizes a Job that waits in one of its queues.
 const KUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 
@@ -67,6 +77,14 @@ pub(super) fn of_job(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
 pub(super) fn of_pods(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
     let mut labels = of_any_pod(rendering);
     labels.extend(map([("hpa-selector", rendering.name())]));
+    if let Some(joining) = &rendering.cluster.joining {
+        let uid = rendering.minicluster.metadata.uid.as_deref().unwrap_or_default();
+        labels.extend(map([
+            (HOLDER_LABEL, uid),
+            (LENDER_LABEL, &joining.cluster),
+            (TABLE_LABEL, &joining.table),
+        ]));
+    }
     labels
 }
 

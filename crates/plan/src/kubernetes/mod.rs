@@ -27,10 +27,15 @@ use crate::valid::Valid;
 
 pub use cluster_service::cluster_service;
 pub use config_map::config_map;
+pub(crate) use config_map::config_map_with_ranks;
 pub use delivery::{DeliveryMethod, NodeVersions, decide as decide_delivery};
 pub use job::job;
-pub use labels::{CLUSTER_LABEL, belongs_to_kueue, has_kueue_label, is_services_pod, selector};
-pub use secret::{Keys, NewKeys, owns_secret, secret_name};
+pub use labels::{
+    CLUSTER_LABEL, HOLDER_LABEL, LENDER_LABEL, TABLE_LABEL, belongs_to_kueue, has_kueue_label,
+    is_services_pod, selector,
+};
+pub(crate) use secret::mounted_secret;
+pub use secret::{CertificateCopy, Keys, NewCertificate, NewKeys, owns_secret, secret_name};
 pub use services_pod::services_pod;
 pub use sidecar_service::sidecar_services;
 
@@ -61,6 +66,23 @@ pub struct Rendering<'a> {
     pub settings: &'a Settings,
 }
 
+/// Name of a MiniCluster's Service and subdomain of its pods.
+fn headless_name(minicluster: &MiniCluster) -> &str {
+    let spec = &minicluster.spec;
+    let network = spec.network.as_ref().map(|network| network.headless_name.as_str());
+    let own = minicluster.metadata.name.as_deref().unwrap_or_default();
+    [network.unwrap_or_default(), &spec.service_name, own]
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or_default()
+}
+
+/// Domain of the names of a MiniCluster's pods.
+pub(crate) fn domain(minicluster: &MiniCluster, cluster_domain: &str) -> String {
+    let namespace = minicluster.metadata.namespace.as_deref().unwrap_or("default");
+    format!("{}.{namespace}.svc.{cluster_domain}", headless_name(minicluster))
+}
+
 impl Rendering<'_> {
     /// The MiniCluster's name, which is the Job's too.
     pub fn name(&self) -> &str {
@@ -69,7 +91,7 @@ impl Rendering<'_> {
 
     /// Name of the Secret with the cluster's keys.
     pub fn secret_name(&self) -> String {
-        secret_name(self.minicluster)
+        secret_name(self.minicluster, None)
     }
 
     /// Whether the operator creates the Secret.
@@ -89,12 +111,7 @@ impl Rendering<'_> {
 
     /// Name of the cluster's Service and subdomain of the pods.
     pub fn headless_name(&self) -> &str {
-        let spec = &self.minicluster.spec;
-        let network = spec.network.as_ref().map(|network| network.headless_name.as_str());
-        [network.unwrap_or_default(), &spec.service_name, self.name()]
-            .into_iter()
-            .find(|name| !name.is_empty())
-            .unwrap_or_default()
+        headless_name(self.minicluster)
     }
 
     /// Whether other clusters may use the cluster's Service too: its name is not the
@@ -105,9 +122,7 @@ impl Rendering<'_> {
 
     /// The boot plan of the agents.
     pub fn boot_plan(&self) -> BootPlan {
-        let namespace = self.minicluster.metadata.namespace.as_deref().unwrap_or("default");
-        let headless = self.headless_name();
-        let domain = format!("{headless}.{namespace}.svc.{}", self.settings.cluster_domain);
+        let domain = domain(self.minicluster, &self.settings.cluster_domain);
         let uid = self.minicluster.metadata.uid.clone().unwrap_or_default();
         // A Secret of the user has no key to seal reports with.
         let url = self.settings.report_url.clone().filter(|_| self.owns_secret());

@@ -8,25 +8,53 @@ use flux_operator_flux::Certificate;
 use flux_operator_wire::names::file;
 use flux_operator_wire::seal::SealKey;
 use k8s_openapi::ByteString;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use super::Rendering;
+use super::volume::KEYS_VOLUME;
 
 /// The keys of a cluster. `Debug` shows no secret.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// The certificate by which brokers authenticate each other.
-    pub certificate: Certificate,
+    /// The certificate by which brokers authenticate each other; none if they join a cluster that
+    /// has one.
+    pub certificate: Option<Certificate>,
     /// The key that reports are sealed with; none if agents do not report.
     pub report: Option<SealKey>,
 }
 
-/// Name of the Secret with a cluster's keys.
-pub fn secret_name(minicluster: &MiniCluster) -> String {
-    user_secret(minicluster)
-        .map_or_else(|| format!("{}-flux", minicluster.name_any()), str::to_owned)
+/// Name of the Secret with a cluster's keys: the one that its Job mounts, if it has a Job.
+///
+/// The name has a part of the MiniCluster's uid. The kubelet keeps an immutable Secret as long as a
+/// pod uses it. Pods of a MiniCluster that is created again with the same name would get the keys
+/// of the former one, while its pods terminate.
+pub fn secret_name(minicluster: &MiniCluster, job: Option<&Job>) -> String {
+    if let Some(name) = user_secret(minicluster) {
+        return name.to_owned();
+    }
+    let uid = minicluster.uid().unwrap_or_default();
+    let own = job.filter(|job| job.owner_references().iter().any(|owner| owner.uid == uid));
+    let name = minicluster.name_any();
+    own.and_then(mounted_secret).unwrap_or_else(|| match short_uid(&uid) {
+        short if short.is_empty() => format!("{name}-flux"),
+        short => format!("{name}-flux-{short}"),
+    })
+}
+
+/// The Secret with keys that the pods of a Job mount. Earlier builds used another name.
+pub(crate) fn mounted_secret(job: &Job) -> Option<String> {
+    let volumes = job.spec.as_ref()?.template.spec.as_ref()?.volumes.as_ref()?;
+    let keys = volumes.iter().find(|volume| volume.name == KEYS_VOLUME)?;
+    match (&keys.secret, &keys.projected) {
+        (Some(secret), _) => secret.secret_name.clone(),
+        (None, Some(projected)) => {
+            Some(projected.sources.as_ref()?.first()?.secret.as_ref()?.name.clone())
+        }
+        (None, None) => None,
+    }
 }
 
 /// Whether the operator creates the Secret.
@@ -34,26 +62,96 @@ pub fn owns_secret(minicluster: &MiniCluster) -> bool {
     user_secret(minicluster).is_none()
 }
 
+/// The Secret of the user with the certificate. A joiner uses its lender's certificate.
 fn user_secret(minicluster: &MiniCluster) -> Option<&str> {
     let name = minicluster.spec.flux.as_ref()?.curve_cert_secret.as_str();
-    (!name.is_empty()).then_some(name)
+    (!name.is_empty() && !minicluster.spec.is_joiner()).then_some(name)
+}
+
+/// The length of the part of a name that tells the keys of objects with the same name apart.
+const SHORT_UID: usize = 8;
+
+/// The start of a uid, for names.
+fn short_uid(uid: &str) -> String {
+    uid.chars().filter(char::is_ascii_alphanumeric).take(SHORT_UID).collect()
+}
+
+/// Name of the Secret with a joiner's copy of a lender's certificate. It is immutable, and another
+/// instance may have another certificate, so the name has a part of the uid of the lender's Job.
+pub(super) fn certificate_name(joiner: &str, job_uid: &str) -> String {
+    format!("{joiner}-lender-{}", short_uid(job_uid))
+}
+
+/// A Secret with a copy of a lender's certificate, and of nothing else: the lender's own Secret
+/// also has the key of its reports.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CertificateCopy {
+    metadata: ObjectMeta,
+    /// Namespace of the lender's Secret.
+    pub from_namespace: String,
+    /// Name of the lender's Secret.
+    pub from_name: String,
+    /// Uid of the lender: another one of the same name may not allow the joiner.
+    lender: String,
+}
+
+impl CertificateCopy {
+    /// The copy for a joiner.
+    pub(crate) fn of(
+        rendering: &Rendering<'_>,
+        lender: &MiniCluster,
+        job: &Job,
+    ) -> CertificateCopy {
+        let name = certificate_name(rendering.name(), &job.uid().unwrap_or_default());
+        CertificateCopy {
+            metadata: rendering.metadata(name),
+            from_namespace: lender.namespace().unwrap_or_default(),
+            from_name: secret_name(lender, Some(job)),
+            lender: lender.uid().unwrap_or_default(),
+        }
+    }
+
+    /// The Secret, from the lender's; `None` if that is another's, or has no certificate.
+    pub fn secret(&self, lender: Secret) -> Option<Secret> {
+        lender.owner_references().iter().find(|owner| owner.uid == self.lender)?;
+        let certificate = lender.data?.remove(file::CERTIFICATE)?;
+        Some(Secret {
+            metadata: self.metadata.clone(),
+            immutable: Some(true),
+            data: Some(BTreeMap::from([(file::CERTIFICATE.to_owned(), certificate)])),
+            type_: Some("Opaque".into()),
+            ..Secret::default()
+        })
+    }
 }
 
 /// Keys that are not generated yet: everything of their Secret that needs no randomness.
 #[derive(Clone, Debug)]
 pub struct NewKeys {
     metadata: ObjectMeta,
-    /// The certificate that the user provides; if there is none, one is generated.
-    pub certificate: Option<Certificate>,
+    /// Where the certificate comes from.
+    pub certificate: NewCertificate,
+}
+
+/// Where a certificate comes from.
+#[derive(Clone, Debug)]
+pub enum NewCertificate {
+    /// The user provides it.
+    Given(Certificate),
+    /// It is generated.
+    Generated,
+    /// The brokers join a cluster that has one.
+    Lenders,
 }
 
 /// A certificate cannot be compared, so that no comparison can leak it by its timing. Plans
 /// are compared only in tests.
 impl PartialEq for NewKeys {
     fn eq(&self, other: &NewKeys) -> bool {
-        let text = |keys: &NewKeys| {
-            let certificate = keys.certificate.as_ref();
-            certificate.map(|certificate| certificate.to_secret_text().as_bytes().to_vec())
+        let text = |keys: &NewKeys| match &keys.certificate {
+            NewCertificate::Given(given) => Some(given.to_secret_text().as_bytes().to_vec()),
+            NewCertificate::Generated => Some(Vec::new()),
+            NewCertificate::Lenders => None,
         };
         self.metadata == other.metadata && text(self) == text(other)
     }
@@ -66,16 +164,22 @@ impl NewKeys {
         let given = flux.map(|flux| flux.curve_cert.as_str()).filter(|text| !text.is_empty());
         NewKeys {
             metadata: rendering.metadata(rendering.secret_name()),
-            // A certificate that cannot be parsed was refused before.
-            certificate: given.and_then(|text| Certificate::parse(text).ok()),
+            certificate: match given.and_then(|text| Certificate::parse(text).ok()) {
+                _ if rendering.cluster.joining.is_some() => NewCertificate::Lenders,
+                Some(given) => NewCertificate::Given(given),
+                // One that cannot be parsed was refused before.
+                None => NewCertificate::Generated,
+            },
         }
     }
 
     /// The Secret with these keys.
     pub fn secret(&self, keys: &Keys) -> Secret {
-        let certificate = (file::CERTIFICATE, keys.certificate.to_secret_text());
+        let certificate =
+            keys.certificate.as_ref().map(|it| (file::CERTIFICATE, it.to_secret_text()));
         let report = keys.report.as_ref().map(|key| (file::REPORT_KEY, key.to_secret_text()));
-        let data = std::iter::once(certificate)
+        let data = certificate
+            .into_iter()
             .chain(report)
             .map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));
         Secret {

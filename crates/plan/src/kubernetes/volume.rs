@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use flux_operator_api::minicluster::{Container, Volume as UserVolume};
+use flux_operator_wire::names::file;
 use k8s_openapi::api::core::v1::{
     CSIVolumeSource, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource,
-    ImageVolumeSource, KeyToPath, PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume,
-    VolumeMount,
+    ImageVolumeSource, KeyToPath, PersistentVolumeClaimVolumeSource, ProjectedVolumeSource,
+    SecretProjection, SecretVolumeSource, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::Rendering;
 use super::config_map::BOOT_PLAN_KEY;
 use super::delivery::DeliveryMethod;
+use super::secret::certificate_name;
 use crate::cluster::non_empty_or;
 
 /// Where the boot plan is mounted, as users of the Go operator know it.
@@ -31,13 +33,18 @@ pub(super) const VIEWS: &str = "/opt/views";
 const SOFTWARE: &str = "/opt/software";
 /// Where an empty directory without a path is mounted, as with the Go operator.
 const SHARED_MEMORY: &str = "/dev/shm";
+/// Where munge expects its key, as with version v1alpha1 of the Go operator.
+const MUNGE: &str = "/etc/munge";
+/// The key's file, and its name in the user's Secret.
+const MUNGE_KEY: &str = "munge.key";
 
 const BOOT_VOLUME: &str = "flux-operator-boot";
-const KEYS_VOLUME: &str = "flux-operator-keys";
+pub(super) const KEYS_VOLUME: &str = "flux-operator-keys";
 const CERTIFICATE_VOLUME: &str = "flux-operator-certificate";
 const AGENT_VOLUME: &str = "flux-operator-agent";
 const STATE_VOLUME: &str = "flux-operator-state";
 const VIEW_VOLUME: &str = "flux-operator-view";
+const MUNGE_VOLUME: &str = "flux-operator-munge";
 
 /// Every volume of the pods.
 pub(super) fn volumes(rendering: &Rendering<'_>) -> Vec<Volume> {
@@ -55,16 +62,7 @@ pub(super) fn volumes(rendering: &Rendering<'_>) -> Vec<Volume> {
             }),
             ..Volume::default()
         },
-        Volume {
-            name: KEYS_VOLUME.into(),
-            secret: Some(SecretVolumeSource {
-                secret_name: Some(rendering.secret_name()),
-                // Readable by any user of the image; only the runner mounts it.
-                default_mode: Some(0o444),
-                ..SecretVolumeSource::default()
-            }),
-            ..Volume::default()
-        },
+        keys(rendering),
         // The agent's copy of the certificate, which Flux requires to be private, is never
         // written to a disk.
         empty(CERTIFICATE_VOLUME, Some("Memory")),
@@ -81,8 +79,63 @@ pub(super) fn volumes(rendering: &Rendering<'_>) -> Vec<Volume> {
             }
         }
     }
+    volumes.extend(munge_secret(rendering).map(|name| Volume {
+        name: MUNGE_VOLUME.into(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(name.to_owned()),
+            items: Some(vec![item(MUNGE_KEY)]),
+            default_mode: Some(0o400),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    }));
     volumes.extend(user_volumes(rendering, &rendering.minicluster.spec.containers));
     volumes
+}
+
+/// The keys of a cluster: its own Secret, and a joiner's copy of its lender's certificate. Readable
+/// by any user of the image; only the runner mounts it.
+fn keys(rendering: &Rendering<'_>) -> Volume {
+    const MODE: i32 = 0o444;
+    let named = Volume { name: KEYS_VOLUME.into(), ..Volume::default() };
+    let Some(joining) = &rendering.cluster.joining else {
+        return Volume {
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(rendering.secret_name()),
+                default_mode: Some(MODE),
+                ..SecretVolumeSource::default()
+            }),
+            ..named
+        };
+    };
+    let source = |name: String, key: &str| VolumeProjection {
+        secret: Some(SecretProjection {
+            name,
+            items: Some(vec![item(key)]),
+            ..SecretProjection::default()
+        }),
+        ..VolumeProjection::default()
+    };
+    let certificate = certificate_name(rendering.name(), &joining.job);
+    Volume {
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(vec![
+                source(rendering.secret_name(), file::REPORT_KEY),
+                source(certificate, file::CERTIFICATE),
+            ]),
+            default_mode: Some(MODE),
+        }),
+        ..named
+    }
+}
+
+fn item(key: &str) -> KeyToPath {
+    KeyToPath { key: key.to_owned(), path: key.to_owned(), mode: None }
+}
+
+fn munge_secret<'a>(rendering: &'a Rendering<'_>) -> Option<&'a str> {
+    let name = rendering.flux().map(|flux| flux.munge_secret.as_str());
+    name.filter(|name| !name.is_empty())
 }
 
 /// What every container that runs under an agent mounts.
@@ -114,8 +167,13 @@ pub(super) fn view_copy_mounts(rendering: &Rendering<'_>) -> Vec<VolumeMount> {
 }
 
 /// What only the runner mounts: the keys.
-pub(super) fn key_mounts() -> Vec<VolumeMount> {
-    vec![read_only(KEYS_VOLUME, KEYS, None), writable(CERTIFICATE_VOLUME, PRIVATE)]
+pub(super) fn key_mounts(rendering: &Rendering<'_>) -> Vec<VolumeMount> {
+    let munge = munge_secret(rendering)
+        .map(|_| read_only(MUNGE_VOLUME, &format!("{MUNGE}/{MUNGE_KEY}"), Some(MUNGE_KEY)));
+    [read_only(KEYS_VOLUME, KEYS, None), writable(CERTIFICATE_VOLUME, PRIVATE)]
+        .into_iter()
+        .chain(munge)
+        .collect()
 }
 
 /// Mounts of the user's volumes.

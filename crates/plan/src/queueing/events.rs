@@ -12,7 +12,7 @@ use crate::verdict::find;
 /// turn is not an Event: that would double the number of writes. How its brokers start is
 /// reported for its MiniCluster.
 pub(super) fn new_events(before: &[Condition], now: &[Condition]) -> Vec<NewEvent> {
-    let mut reported = status::new_events(before, now);
+    let mut reported = status::condition_events(before, now);
     reported.retain(|events| events.condition != ConditionType::Ready.as_str());
     reported.extend(admission_event(before, now));
     reported

@@ -23,7 +23,9 @@ pub(super) fn conditions(
     before: &[Condition],
     now: Timestamp,
 ) -> Vec<Condition> {
-    let verdicts = ConditionType::ALL.map(|kind| (kind.as_str(), verdict(kind, facts)));
+    let kinds = ConditionType::ALL.into_iter();
+    let kinds = kinds.filter(|kind| *kind != ConditionType::Joined || facts.is_joiner);
+    let verdicts = kinds.map(|kind| (kind.as_str(), verdict(kind, facts)));
     verdict::conditions(verdicts, generation, before, now)
 }
 
@@ -31,6 +33,7 @@ fn verdict(kind: ConditionType, facts: &StatusInput<'_>) -> Verdict {
     match kind {
         ConditionType::Accepted => accepted(facts),
         ConditionType::Admitted => admitted(facts),
+        ConditionType::Joined => joined(facts),
         ConditionType::Ready | ConditionType::JobMiniClusterReady => ready(facts),
         ConditionType::Running | ConditionType::JobRunning => running(facts),
         ConditionType::Succeeded => succeeded(facts),
@@ -44,7 +47,15 @@ fn verdict(kind: ConditionType, facts: &StatusInput<'_>) -> Verdict {
 }
 
 fn accepted(facts: &StatusInput<'_>) -> Verdict {
-    let ReconcileSummary { refusal, blocker, failure, shrinking: _, created: _ } = facts.summary;
+    let ReconcileSummary {
+        refusal,
+        blocker,
+        failure,
+        shrinking: _,
+        created: _,
+        leases: _,
+        join: _,
+    } = facts.summary;
     if let Some(refusal) = refusal {
         return no(Reason::from(refusal.reason), &refusal.to_string());
     }
@@ -86,6 +97,18 @@ fn not_admitted(facts: &StatusInput<'_>) -> Verdict {
     }
 }
 
+fn joined(facts: &StatusInput<'_>) -> Verdict {
+    match (&facts.completion, facts.summary.join) {
+        (Some(finished), _) => no(finished.reason.clone(), "the cluster has finished"),
+        (None, Some(join)) if join.is_joined => yes(join.reason, &join.message),
+        (None, Some(join)) => no(join.reason, &join.message),
+        (None, None) => match facts.summary.refusal {
+            Some(refusal) => no(Reason::from(refusal.reason), "the manifest is refused"),
+            None => unknown(Reason::Joining, "nothing is known about the lender yet"),
+        },
+    }
+}
+
 fn ready(facts: &StatusInput<'_>) -> Verdict {
     match (&facts.completion, &facts.trouble) {
         (Some(finished), _) => no(finished.reason.clone(), "the cluster has finished"),
@@ -93,6 +116,7 @@ fn ready(facts: &StatusInput<'_>) -> Verdict {
         (None, Some(trouble)) if facts.pods.lead_ready => {
             yes(trouble.reason, &format!("enough brokers are online, but {}", trouble.message))
         }
+        (None, None) if facts.pods.lead_ready && facts.summary.join.is_some() => joined(facts),
         (None, None) if facts.pods.lead_ready => match facts.summary.shrinking {
             Some(shrinking) => yes(shrinking.reason(), &shrinking.to_string()),
             None => yes(Reason::Quorum, "enough brokers are online"),
@@ -110,6 +134,9 @@ fn not_ready(facts: &StatusInput<'_>) -> Verdict {
     }
     if let Some(trouble) = &facts.trouble {
         return no(trouble.reason, &trouble.message);
+    }
+    if facts.summary.join.is_some() {
+        return joined(facts);
     }
     if facts.may_still_run() {
         return no(Reason::LeadNotReady, "the lead was ready: it is finishing, or slow to answer");

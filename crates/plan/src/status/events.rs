@@ -1,8 +1,10 @@
 //! Changes of a status: how soon it must be written, and which Events report it.
 
 use flux_operator_api::condition::ConditionType;
+use flux_operator_api::minicluster::{Lease, LeaseState};
 use flux_operator_api::reason::AnyReason;
 use flux_operator_api::{MiniClusterStatus, Reason};
+use flux_operator_flux::IdSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::verdict::find;
@@ -37,6 +39,10 @@ pub(crate) fn urgency(before: Option<&MiniClusterStatus>, now: &MiniClusterStatu
             before.status != condition.status || before.reason != condition.reason
         })
     });
+    // A joiner waits for them.
+    if before.leases != now.leases {
+        return Urgency::Now;
+    }
     // Pods that start one after the other are not worth a write each.
     let starting_phases = ["Pending", "Starting", ""];
     let starts = starting_phases.contains(&before.phase.as_str())
@@ -67,8 +73,48 @@ pub struct NewEvent {
     pub note: String,
 }
 
+/// The Events for a change of the status.
+pub(crate) fn new_events(
+    before: Option<&MiniClusterStatus>,
+    now: &MiniClusterStatus,
+) -> Vec<NewEvent> {
+    let conditions = before.map_or(&[][..], |before| &before.conditions);
+    let leases = before.map_or(&[][..], |before| &before.leases);
+    let mut events = condition_events(conditions, &now.conditions);
+    events.extend(lease_events(leases, &now.leases));
+    events
+}
+
+/// Ranks that were leased, are given back, or are free again.
+fn lease_events(before: &[Lease], now: &[Lease]) -> Vec<NewEvent> {
+    let ranks = |lease: &Lease| lease.rank_list().to_set();
+    let held = |leases: &[Lease], of: &Lease, state: Option<LeaseState>| {
+        let same = leases.iter().filter(|it| it.holder == of.holder);
+        let same = same.filter(|it| state.is_none_or(|state| it.state == state));
+        IdSet::union_all(&same.map(ranks).collect::<Vec<_>>())
+    };
+    let event = |reason: &str, lease: &Lease, ranks: &IdSet, what: &str| NewEvent {
+        is_normal: true,
+        condition: ConditionType::Ready.as_str(),
+        reason: reason.to_owned(),
+        note: format!("ranks {ranks} {what} {}/{}", lease.namespace, lease.name),
+    };
+    let changed = now.iter().filter_map(|lease| {
+        let new = ranks(lease).difference(&held(before, lease, Some(lease.state)));
+        (!new.is_empty()).then(|| match lease.state {
+            LeaseState::Active => event("Leased", lease, &new, "are leased to"),
+            LeaseState::Leaving => event("GivenBack", lease, &new, "are given back by"),
+        })
+    });
+    let removed = before.iter().filter_map(|lease| {
+        let free = ranks(lease).difference(&held(now, lease, None));
+        (!free.is_empty()).then(|| event("Released", lease, &free, "are free again, after"))
+    });
+    changed.chain(removed).collect()
+}
+
 /// The Events for a change of the conditions.
-pub(crate) fn new_events(before: &[Condition], now: &[Condition]) -> Vec<NewEvent> {
+pub(crate) fn condition_events(before: &[Condition], now: &[Condition]) -> Vec<NewEvent> {
     let mut reported = vec![ConditionType::Accepted, ConditionType::Succeeded];
     // That a finished cluster is not ready is not worth an Event.
     if find(now, ConditionType::Succeeded).is_some_and(|over| over.status == "Unknown") {
@@ -130,7 +176,7 @@ mod tests {
     }
 
     fn reasons(before: &[Condition], now: &[Condition]) -> Vec<String> {
-        new_events(before, now).into_iter().map(|events| events.reason).collect()
+        condition_events(before, now).into_iter().map(|events| events.reason).collect()
     }
 
     #[test]
@@ -161,7 +207,10 @@ mod tests {
             reason.topics().contains(&Topic::Readiness) || waits.contains(reason)
         };
         let of = |status, reason: &Reason| {
-            new_events(&[], &conditions([status, reason.as_str()], ["Unknown", "NotFinished"]))
+            condition_events(
+                &[],
+                &conditions([status, reason.as_str()], ["Unknown", "NotFinished"]),
+            )
         };
         let shown: Vec<&Reason> = Reason::ALL.iter().filter(shown).collect();
         let quiet: Vec<&str> = shown
@@ -170,8 +219,10 @@ mod tests {
             .map(|reason| reason.as_str())
             .collect();
         let steps = ["NotCreated", "PodsPending", "Starting", "BrokersStarting", "LeadNotReady"];
-        // The middle two are not reasons of an unready cluster.
-        let expected = ["Suspended", "WaitingForQueue", "Quorum", "Draining"].into_iter();
+        // Some are not reasons of an unready cluster.
+        let joining = ["Joined", "Joining", "Leaving", "StaleTable"];
+        let expected = ["Suspended", "WaitingForQueue"].into_iter().chain(joining);
+        let expected = expected.chain(["Quorum", "Draining"]);
         assert_eq!(quiet, expected.chain(steps).collect::<Vec<_>>());
         let good: Vec<&&Reason> =
             shown.iter().filter(|reason| of("True", reason)[0].is_normal).collect();
@@ -186,7 +237,7 @@ mod tests {
         assert_eq!(reasons(&full, &drains), ["Draining"]);
         assert_eq!(reasons(&drains, &drains), [""; 0]);
         assert_eq!(reasons(&drains, &full), [""; 0]);
-        let reported = new_events(&drains, &forced);
+        let reported = condition_events(&drains, &forced);
         assert_eq!((reported[0].reason.as_str(), reported[0].is_normal), ("DrainTimeout", false));
     }
 
@@ -204,5 +255,32 @@ mod tests {
         assert_eq!(urgency(Some(&starting), &starting), Urgency::None);
         assert_eq!(urgency(Some(&starting), &counted), Urgency::Soon);
         assert_eq!(urgency(Some(&counted), &running), Urgency::Now);
+    }
+
+    #[test]
+    fn leases_are_events_of_the_lender() {
+        let lease = |ranks: &str, state| Lease {
+            ranks: ranks.into(),
+            holder: "uid".into(),
+            namespace: "hpc".into(),
+            name: "joiner".into(),
+            table: "t".into(),
+            since: "2026-01-01T00:00:00Z".into(),
+            state,
+        };
+        let active = [lease("2-3", LeaseState::Active)];
+        let leaving = [lease("2-3", LeaseState::Leaving)];
+        let shown = |before: &[Lease], now: &[Lease]| {
+            let events = lease_events(before, now).into_iter();
+            events.map(|it| format!("{}: {}", it.reason, it.note)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&[], &active), ["Leased: ranks 2-3 are leased to hpc/joiner"]);
+        assert_eq!(shown(&active, &active), [""; 0]);
+        assert_eq!(shown(&active, &leaving), ["GivenBack: ranks 2-3 are given back by hpc/joiner"]);
+        assert_eq!(shown(&leaving, &[]), ["Released: ranks 2-3 are free again, after hpc/joiner"]);
+        let smaller = [lease("2", LeaseState::Active), lease("3", LeaseState::Leaving)];
+        assert_eq!(shown(&active, &smaller), ["GivenBack: ranks 3 are given back by hpc/joiner"]);
+        let freed = ["Released: ranks 3 are free again, after hpc/joiner"];
+        assert_eq!(shown(&smaller, &smaller[..1]), freed);
     }
 }

@@ -13,13 +13,15 @@ use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::Admission;
 use flux_operator_api::validate::{self, Problem};
 use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
-use flux_operator_flux::IdSet;
+use flux_operator_flux::{IdSet, JobId};
 use flux_operator_queue::WaitStatus;
+use flux_operator_wire::BlockingJob;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::cluster::Mode;
+use crate::joining::{JoinState, LeaseDecision};
 use crate::kubernetes::selector;
 use crate::last_report::{LastReport, may_still_report};
 use crate::observed::Observed;
@@ -36,8 +38,8 @@ use conditions::conditions;
 use pods::Pods;
 
 pub use events::{NewEvent, Urgency};
-pub(crate) use events::{new_events, urgency};
-pub(crate) use pods::ready_since;
+pub(crate) use events::{condition_events, new_events, urgency};
+pub(crate) use pods::{is_ready, ready_since};
 pub use trouble::Trouble;
 pub(crate) use trouble::condition;
 
@@ -54,6 +56,10 @@ pub(crate) struct ReconcileSummary<'a> {
     pub(crate) failure: Option<ReportedFailure<'a>>,
     /// Its Job has just been created, and has not been observed yet.
     pub(crate) created: bool,
+    /// The leases from now on; `None` if that was not decided.
+    pub(crate) leases: Option<&'a LeaseDecision>,
+    /// How it stands in the instance that it joins.
+    pub(crate) join: Option<&'a JoinState>,
 }
 
 /// A step that failed, as it is reported.
@@ -82,6 +88,7 @@ struct StatusInput<'a> {
     has_started_command: bool,
     completion: Option<ClusterCompletion>,
     is_interactive: bool,
+    is_joiner: bool,
     last_error: &'a str,
 }
 
@@ -94,14 +101,22 @@ pub(crate) fn status(
 ) -> MiniClusterStatus {
     let spec = &minicluster.spec;
     let before = minicluster.status.clone().unwrap_or_default();
-    let pods = Pods::of(observed.job_pods());
+    let mut pods = Pods::of(observed.job_pods());
+    if spec.is_joiner() {
+        // Index 0 is not the lead: the brokers are ready when all are part of the instance.
+        pods.lead_ready = summary.join.is_some_and(|join| join.is_joined);
+    }
     let job = observed.job.as_deref().filter(|job| job.metadata.deletion_timestamp.is_none());
     let completion = ClusterCompletion::of(job, &pods, &before);
     let has_released_nodes = job.is_some_and(|job| released_at(job).is_some());
     let reported = LeadReport::from_last_report(minicluster, observed, &pods, &before);
     let facts = StatusInput {
         summary: *summary,
-        warnings: validate::warnings(minicluster),
+        warnings: [
+            validate::warnings(minicluster),
+            summary.join.map(|join| join.warnings.clone()).unwrap_or_default(),
+        ]
+        .concat(),
         suspended: spec.suspend,
         waits_for_quota: is_waiting(minicluster),
         wait_status: observed.waiting.as_ref(),
@@ -110,22 +125,34 @@ pub(crate) fn status(
         trouble: match has_released_nodes {
             // Its pods are deleted because of it.
             true => Some(ready_timeout_trouble()),
-            false => observed.trouble(minicluster).or_else(|| pods.trouble.clone()),
+            false => observed
+                .trouble(minicluster)
+                .or_else(|| pods.trouble.clone())
+                .or_else(|| blocked_queue(observed)),
         },
         created: summary.created || job.is_some(),
         has_started_command: has_started_command(&pods, &before),
         is_interactive: is_interactive(spec),
+        is_joiner: spec.is_joiner(),
         last_error: reported.last_error,
         pods,
         completion,
     };
     let pods = Online { own: facts.pods.ready, joined: 0 };
     let online = reported.online.filter(|_| facts.completion.is_none()).unwrap_or(pods);
+    let online = match summary.join {
+        Some(join) => Online { own: join.online, joined: 0 },
+        None => online,
+    };
     let highest = before.maximum_size.max(spec.max_size.unwrap_or_default()).max(spec.size);
     MiniClusterStatus {
         phase: phase(&facts).to_owned(),
         ready: format!("{}/{}", online.own, spec.size),
         joined: online.joined,
+        online: reported.ranks.filter(|_| facts.completion.is_none()).unwrap_or_default(),
+        leases: summary.leases.map_or(before.leases.clone(), LeaseDecision::to_status),
+        lender: summary.join.map_or(before.lender.clone(), |join| join.lender.clone()),
+        ranks: summary.join.map_or(before.ranks.clone(), |join| join.ranks.to_string()),
         exit_code: facts.completion.as_ref().and_then(|finished| finished.exit_code),
         size: i32::try_from(facts.pods.active).unwrap_or(i32::MAX),
         selector: selector(&minicluster.name_any()),
@@ -146,6 +173,8 @@ pub(crate) fn status(
 #[derive(Default)]
 struct LeadReport<'a> {
     online: Option<Online>,
+    /// The ranks that are online.
+    ranks: Option<String>,
     last_error: &'a str,
 }
 
@@ -172,6 +201,7 @@ impl<'a> LeadReport<'a> {
             Some(report) if report.is_stale(observed.now) => LeadReport::default(),
             Some(LastReport { state, .. }) => LeadReport {
                 online: state.online.as_ref().map(|ranks| Online::of(ranks, minicluster, observed)),
+                ranks: state.online.as_ref().map(ToString::to_string),
                 last_error: &state.last_error,
             },
             None if lead_was_up && may_still_report(observed.watching_since, observed.now) => {
@@ -180,6 +210,7 @@ impl<'a> LeadReport<'a> {
                 let starting = ready.filter(|it| it.reason == Reason::BrokersStarting.as_str());
                 LeadReport {
                     online: own.map(|own| Online { own, joined: before.joined }),
+                    ranks: Some(before.online.clone()),
                     last_error: starting.map(|it| it.message.as_str()).unwrap_or_default(),
                 }
             }
@@ -194,6 +225,9 @@ impl Online {
         // A spec without a valid table was refused, and then no broker is online.
         let table = stamp::booted_rank_table(minicluster, observed.job.as_deref());
         let own = table.map(|table| table.own_ranks()).unwrap_or_default();
+        let leased = minicluster.status.iter().flat_map(|status| &status.leases);
+        let leased: Vec<IdSet> = leased.map(|lease| lease.rank_list().to_set()).collect();
+        let own = own.difference(&IdSet::union_all(&leased));
         let others = ranks.difference(&own).len();
         let own = ranks.len().saturating_sub(others);
         Online {
@@ -230,6 +264,7 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
         created: false,
         has_started_command: false,
         is_interactive: false,
+        is_joiner: false,
         last_error: "",
         pods: Pods::default(),
         trouble: None,
@@ -292,6 +327,19 @@ impl StatusInput<'_> {
     }
 }
 
+/// A pending job that needs ranks that are not leased, and that the scheduler does not skip.
+fn blocked_queue(observed: &Observed) -> Option<Trouble> {
+    let report = observed.report.as_ref().filter(|report| !report.is_stale(observed.now))?;
+    let BlockingJob { job, nodes } = report.state.blocking_job?;
+    let online = report.state.online.as_ref().map_or(0, IdSet::len);
+    let message = format!(
+        "job {} needs {nodes} nodes and {online} are online: Flux's simple scheduler starts nothing \
+         behind it until more brokers join, or it is cancelled",
+        JobId::from(job)
+    );
+    Some(Trouble::new(Reason::BlockedByJob, message))
+}
+
 fn ready_timeout_trouble() -> Trouble {
     let message = "too few brokers were online within spec.readyTimeoutSeconds: the nodes were released, and it tries again soon";
     Trouble::new(Reason::ReadyTimeout, message)
@@ -305,6 +353,9 @@ fn phase(facts: &StatusInput<'_>) -> &'static str {
         None if facts.summary.refusal.is_some() => "Refused",
         None if facts.suspended => "Suspended",
         None if facts.has_released_nodes || facts.waits_for_quota => "Waiting",
+        None if facts.summary.join.is_some_and(|join| join.is_joined) => "Joined",
+        None if facts.summary.join.is_some() && !facts.created => "Waiting",
+        None if facts.summary.join.is_some_and(|join| join.reason == Reason::Leaving) => "Leaving",
         None if facts.summary.failure.is_some() => "Blocked",
         None if facts.pods.lead_ready && facts.is_interactive => "Ready",
         None if facts.pods.lead_ready || facts.may_still_run() => "Running",
@@ -324,7 +375,9 @@ fn keeps_quota(minicluster: &MiniCluster, job: Option<&Job>, facts: &StatusInput
 
 /// Whether there is no command, and the cluster waits for jobs.
 pub(crate) fn is_interactive(spec: &flux_operator_api::MiniClusterSpec) -> bool {
-    runner(&spec.containers).is_some_and(|runner| Mode::of(spec, runner) == Mode::Interactive)
+    spec.is_joiner()
+        || runner(&spec.containers)
+            .is_some_and(|runner| Mode::of(spec, runner) == Mode::Interactive)
 }
 
 /// When the cluster finished, if its status says so.

@@ -46,12 +46,12 @@ fn slot_view(slots: &rank_table::SlotRange, hosts: &HostList, online: Option<&Id
     let (owner, pool) = match &slots.owner {
         SlotOwner::Job => ("Job", ""),
         SlotOwner::Pool(name) => ("Pool", name.as_str()),
-        SlotOwner::Unassigned => ("Unassigned", ""),
+        SlotOwner::Spare => ("Spare", ""),
     };
     SlotRange {
         owner: owner.into(),
         pool: pool.into(),
-        online: online.map(|online| ranks.difference(&ranks.difference(online)).to_string()),
+        online: online.map(|online| ranks.intersection(online).to_string()),
         ranks: ranks.to_string(),
         hosts: names.to_string(),
     }

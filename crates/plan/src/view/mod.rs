@@ -5,7 +5,9 @@
 mod cluster;
 mod explanation;
 mod queue;
+mod ranks;
 
 pub use cluster::{cluster, instance_job_text, instance_jobs_text};
 pub use explanation::{of_job, of_minicluster};
 pub use queue::{AdmissionStatus, QueueView, TentativeAdmissions};
+pub use ranks::{NoRankTable, rank_table};

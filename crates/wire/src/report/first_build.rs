@@ -44,6 +44,8 @@ pub(super) fn parse(text: &[u8]) -> Option<Report> {
         jobs: report.jobs,
         first_job: String::new(),
         drained: report.drained,
+        blocking_job: None,
+        lead: None,
         last_error: report.last_error,
     }))
 }

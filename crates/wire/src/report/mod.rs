@@ -9,6 +9,8 @@ use flux_operator_flux::IdSet;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::{BrokerFacts, JoinAnswer, JoinRequest};
+
 pub use pending::{PendingJob, PendingPage};
 
 /// What an agent sends in one request.
@@ -18,6 +20,9 @@ pub enum Report {
     /// A worker asks for the address of its lead. The reply is [`Work::Lead`], sent as soon as
     /// the lead has an address.
     LeadWanted,
+    /// A worker of another cluster asks whether its broker may start. The reply is
+    /// [`Work::Join`].
+    JoinWanted(JoinRequest),
     /// The lead waits for new work. The reply is sent as soon as the work is not `known`.
     WorkWanted {
         /// The work it already knows.
@@ -47,9 +52,25 @@ pub struct InstanceState {
     /// The result of [`Work::Drain`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained: Option<Drained>,
+    /// The pending job that keeps all others from starting, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocking_job: Option<BlockingJob>,
+    /// What the brokers of other clusters must agree with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lead: Option<BrokerFacts>,
     /// The last error. Never contains a secret.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_error: String,
+}
+
+/// A job that cannot start with the brokers that are online, and that the scheduler does not skip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockingJob {
+    /// Its ID, as a number.
+    pub job: u64,
+    /// How many nodes it needs.
+    pub nodes: u32,
 }
 
 /// How many jobs an instance has.
@@ -106,6 +127,8 @@ pub struct Reply {
 pub enum Work {
     /// The address of the lead's pod.
     Lead(IpAddr),
+    /// Whether the broker may join.
+    Join(JoinAnswer),
     /// Drain these ranks, and undrain all others that were drained by earlier work.
     Drain(Drain),
     /// List the pending jobs, as [`Report::Pending`].

@@ -1,69 +1,20 @@
-//! A snapshot of all objects of a MiniCluster in a namespace, without what differs from run to run,
-//! and the number of objects of each kind that were ever created.
+//! A snapshot of all objects of a MiniCluster in a namespace, without what differs from run to run.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
+use flux_operator_plan::kubernetes::CLUSTER_LABEL;
+use flux_operator_tests_e2e::object_counter::ObjectCounter;
+use flux_operator_tests_e2e::objects::stable_name;
 use flux_operator_tests_e2e::{TestNamespace, index_of};
-use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::api::{ListParams, LogParams};
-use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
-
-/// The label of the objects of clusters.
-const LABEL: &str = "flux-framework.org/minicluster";
-
-/// Counts all objects of a MiniCluster that ever existed, by kind.
-pub struct ObjectCounter {
-    uids: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
-    _watches: JoinSet<()>,
-}
-
-impl ObjectCounter {
-    /// Starts counting.
-    pub fn start(stage: &TestNamespace, name: &str) -> ObjectCounter {
-        let mut census = ObjectCounter { uids: Arc::default(), _watches: JoinSet::new() };
-        census.count::<Job>(stage, name);
-        census.count::<Pod>(stage, name);
-        census.count::<Secret>(stage, name);
-        census
-    }
-
-    fn count<K>(&mut self, stage: &TestNamespace, name: &str)
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Send + 'static,
-        K: std::fmt::Debug + DeserializeOwned,
-    {
-        let api: Api<PartialObjectMeta<K>> =
-            Api::namespaced(stage.client.clone(), &stage.namespace);
-        let all = watcher(api, watcher::Config::default().labels(&format!("{LABEL}={name}")));
-        let uids = self.uids.clone();
-        self._watches.spawn(all.default_backoff().applied_objects().into_stream().for_each(
-            move |object| {
-                if let Some(uid) = object.ok().and_then(|object| object.uid()) {
-                    let mut uids = uids.lock().expect("no holder of this lock panics");
-                    uids.entry(K::kind(&()).into_owned()).or_default().insert(uid);
-                }
-                std::future::ready(())
-            },
-        ));
-    }
-
-    /// The number of objects of each kind that ever existed.
-    pub fn counts(&self) -> BTreeMap<String, usize> {
-        let uids = self.uids.lock().expect("no holder of this lock panics");
-        uids.iter().map(|(kind, uids)| (kind.clone(), uids.len())).collect()
-    }
-}
 
 /// A snapshot of the MiniCluster and all objects with its label. `None` while Kubernetes itself is
 /// still changing them.
@@ -141,14 +92,14 @@ where
         + DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(stage.client.clone(), &stage.namespace);
-    let list = api.list(&ListParams::default().labels(LABEL)).await?;
+    let list = api.list(&ListParams::default().labels(CLUSTER_LABEL)).await?;
     list.items.iter().map(|item| Ok(serde_json::to_value(item)?)).collect()
 }
 
 /// The names of the pods, and their state.
 async fn pods(stage: &TestNamespace) -> Result<(Vec<String>, Vec<Value>)> {
     let (mut names, mut pods) = (Vec::new(), Vec::new());
-    for pod in stage.pod_api().list(&ListParams::default().labels(LABEL)).await?.items {
+    for pod in stage.pod_api().list(&ListParams::default().labels(CLUSTER_LABEL)).await?.items {
         let status = pod.status.clone().unwrap_or_default();
         let phase = status.phase.unwrap_or_default();
         let is_terminating = pod.metadata.deletion_timestamp.is_some();
@@ -201,6 +152,9 @@ pub fn scrub(value: &mut Value) {
             for (name, value) in map.iter_mut() {
                 match (name.as_str(), &value) {
                     ("curve.cert" | "report.key", Value::String(_)) => *value = "<key>".into(),
+                    ("name" | "secretName", Value::String(name)) => {
+                        *value = stable_name(name).into()
+                    }
                     _ => scrub(value),
                 }
             }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use flux_operator_flux::{BrokerConfig, Certificate, HostList};
 
+use super::joining;
 use super::labels::{check_labels, is_label};
 use crate::minicluster::{Container, Flux, QueuePolicy, Volume};
 use crate::shell::one_line;
@@ -34,6 +35,7 @@ pub fn check(minicluster: &MiniCluster) -> Vec<Problem> {
     if let Some(flux) = &spec.flux {
         check_flux(flux, spec, &mut problems);
     }
+    joining::check(minicluster, &mut problems);
     problems
 }
 
@@ -68,7 +70,8 @@ pub fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
     let message = "is \"fcfs\": Fluxion then fails a job that needs more hosts than are up, \
         although the cluster may grow (maxSize, bursting). With \"easy\" the job waits";
     let path = "spec.flux.scheduler.queuePolicy";
-    fails.then(|| Problem::new(path, message)).into_iter().collect()
+    let fails = fails.then(|| Problem::new(path, message));
+    fails.into_iter().chain(joining::warnings(minicluster)).collect()
 }
 
 fn check_container(container: &Container, path: &str, problems: &mut Vec<Problem>) {

@@ -6,6 +6,7 @@
 
 pub(super) mod fluxjob;
 pub(super) mod fluxsetup;
+mod joining;
 mod labels;
 pub(super) mod minicluster;
 

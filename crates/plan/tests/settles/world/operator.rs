@@ -121,7 +121,12 @@ impl World {
                 {
                     ServerReply::Deleted
                 }
-                Subject::MiniCluster | Subject::Namespace | Subject::Keys => ServerReply::Exists,
+                Subject::JoinerPods { .. } | Subject::OwnPods { .. } => {
+                    ServerReply::Pods(Vec::new())
+                }
+                Subject::MiniCluster | Subject::Namespace | Subject::Keys { .. } => {
+                    ServerReply::Exists
+                }
                 Subject::Job { .. } | Subject::Pod { .. } => ServerReply::Events(Vec::new()),
             };
             let answer = QueryAnswer::new(minicluster, query, Some(reply), self.now);
@@ -218,6 +223,7 @@ fn shown(step: &Step) -> String {
     };
     match step {
         Step::CreateKeys(_) => "create keys".into(),
+        Step::CopyCertificate(_) => panic!("it joins no other"),
         Step::Create(object) | Step::CreateOrApply(object) => {
             let (kind, name, digest) = of(object);
             format!("create {kind} {name} {digest}")

@@ -31,7 +31,9 @@ impl World {
             Step::Patch { target, patch } => return self.patch(target, patch),
             Step::Delete(target) => self.delete(target),
             Step::DeleteSelf => self.stored.minicluster = None,
-            Step::Create(_) | Step::PatchSelf(_) => panic!("{step:?} is not for a MiniCluster"),
+            Step::CopyCertificate(_) | Step::Create(_) | Step::PatchSelf(_) => {
+                panic!("{step:?} is not for a MiniCluster")
+            }
         }
         Ok(())
     }

@@ -1,0 +1,81 @@
+//! Finds a pending job that blocks those behind it: it needs more brokers than are online, and
+//! Flux's simple scheduler starts jobs strictly in order.
+
+use flux_operator_wire::BlockingJob;
+use serde::Deserialize;
+
+use crate::flux_command::FluxCommand;
+
+/// Looks for such a job, in instances that have ranks which may be down on purpose.
+pub struct BlockedProbe {
+    command: FluxCommand,
+    /// Whether the scheduler is Flux's simple one; `None` before that was asked.
+    is_simple: Option<bool>,
+}
+
+/// A line of `flux job list`.
+#[derive(Deserialize)]
+struct ListedJob {
+    id: u64,
+    nnodes: Option<u32>,
+}
+
+impl BlockedProbe {
+    /// Creates it. The scheduler is asked for when a job is pending, because it is loaded by then.
+    pub fn new(command: FluxCommand) -> BlockedProbe {
+        BlockedProbe { command, is_simple: None }
+    }
+
+    /// The first pending job, if it needs more than the `online` brokers. `pending` is the number of
+    /// pending jobs; fluxlet does not count them (`None`).
+    pub fn probe(&mut self, pending: Option<u32>, online: u64) -> Option<BlockingJob> {
+        if pending == Some(0) || (pending.is_some() && !self.has_simple_scheduler()) {
+            return None;
+        }
+        let text = self.command.query(&["job", "list", "--states=pending", "--count=1"])?;
+        let job = text.lines().find_map(|line| serde_json::from_str::<ListedJob>(line).ok())?;
+        let nodes = job.nnodes.filter(|nodes| u64::from(*nodes) > online)?;
+        Some(BlockingJob { job: job.id, nodes })
+    }
+
+    /// Whether Flux has its simple scheduler; Fluxion starts later jobs. Only an answer is
+    /// remembered.
+    fn has_simple_scheduler(&mut self) -> bool {
+        if self.is_simple.is_none() {
+            let modules = self.command.query(&["module", "list"]);
+            self.is_simple = modules.map(|modules| !modules.contains("fluxion"));
+        }
+        self.is_simple.unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::tests::write_script;
+
+    fn probe(modules: &str, jobs: &str, pending: impl Into<Option<u32>>) -> Option<BlockingJob> {
+        let directory = tempfile::tempdir().unwrap();
+        let flux = directory.path().join("flux");
+        let script = format!(
+            "#!/bin/sh\ncase \"$*\" in\n*module*) {modules};;\n*job*) echo '{jobs}';;\nesac\n"
+        );
+        write_script(&flux, &script);
+        BlockedProbe::new(FluxCommand { flux, uri: "local:///x".into() }).probe(pending.into(), 2)
+    }
+
+    #[test]
+    fn only_a_job_that_is_too_large_for_what_is_online_blocks_a_simple_scheduler() {
+        // What flux-core 0.88 prints, shortened.
+        let large = r#"{"id":42,"userid":0,"nnodes":4,"ntasks":4}"#;
+        let small = r#"{"id":42,"userid":0,"nnodes":2,"ntasks":2}"#;
+        let simple = "echo sched-simple 0 R 0 0 feasibility,sched";
+        assert_eq!(probe(simple, large, 1), Some(BlockingJob { job: 42, nodes: 4 }));
+        assert_eq!(probe("exit 1", large, None), Some(BlockingJob { job: 42, nodes: 4 }));
+        assert_eq!(probe("exit 1", large, 1), None, "the scheduler is not known");
+        assert_eq!(probe(simple, small, 1), None, "it waits for other jobs");
+        assert_eq!(probe(simple, r#"{"id":42,"ntasks":9}"#, 1), None, "any number of nodes");
+        assert_eq!(probe("echo sched-fluxion-qmanager 0", large, 1), None);
+        assert_eq!(probe(simple, large, 0), None);
+    }
+}

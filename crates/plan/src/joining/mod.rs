@@ -1,0 +1,40 @@
+//! Connected MiniClusters: the brokers of one, the joiner, lease ranks of the Flux instance of
+//! another, the lender.
+//!
+//! ```text
+//!   lender                                        joiner
+//!   status.leases: rank, holder, state   ◄──────  names its lender in spec.flux
+//!     │ Active  ────────────────────────────────► creates its Job; each agent asks for permission,
+//!     │                                           and only then starts its broker
+//!     │ Leaving ────────────────────────────────► no broker starts any more; its ranks are drained,
+//!     │                                           then its pods are deleted
+//!     ▼ removed: the brokers are offline, and the API server has no pod for these ranks
+//! ```
+//!
+//! Only the lender's reconciliation writes leases, always for the resource version it was computed
+//! from, so two holders cannot be granted one rank. A lease is removed in two writes: after the
+//! first no broker gets permission to start, and before the second the API server itself is asked
+//! which pods are left. So a rank never has brokers of two holders, whatever the watches show.
+//!
+//! `offline` applies the same rules where there is no operator, as on one machine.
+
+mod claims;
+mod draining;
+mod duration;
+mod grant;
+mod joiner;
+mod lease;
+mod lender;
+mod offline;
+mod permission;
+mod pods;
+
+pub(crate) use draining::{busy_ranks, drain_request};
+pub use duration::joined_after;
+pub use joiner::FINALIZER;
+pub(crate) use joiner::{JoinState, evaluate, has_finalizer};
+pub use lender::{JoinerView, LenderView, concerns, lender_of, may_join};
+pub(crate) use lender::{LeaseDecision, decide_leases, end_leases, highest_free_size};
+pub use offline::{OfflineJoinError, OfflineLease, OfflineLender};
+pub use permission::{Permission, permission};
+pub(crate) use pods::lender_queries;

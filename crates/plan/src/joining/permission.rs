@@ -1,0 +1,141 @@
+//! Whether a broker of a joiner may start: asked by its agent before it does.
+//!
+//! Flux checks less, and later: a broker that says hello with the name of a live rank replaces its
+//! broker before even the version is compared.
+
+use flux_operator_api::{MiniCluster, Reason};
+use flux_operator_flux::Version;
+use flux_operator_wire::{BrokerFacts, JoinAnswer, JoinRequest};
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+
+use super::lease::held_by;
+use super::lender::LenderView;
+use crate::cluster::Cluster;
+use crate::gpus::gpus;
+use crate::steps::with_booted_hosts_of;
+use crate::valid::{Valid, runner};
+
+/// The decision about one broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// It may start.
+    Granted,
+    /// Not now, for this reason; the agent asks again.
+    Denied(Reason, String),
+    /// Its pod was created for another rank or another table.
+    Outdated(String),
+}
+
+impl Permission {
+    /// The answer to the agent.
+    pub fn to_answer(&self) -> JoinAnswer {
+        match self {
+            Permission::Granted => JoinAnswer::Start,
+            Permission::Denied(_, message) => JoinAnswer::Wait(message.clone()),
+            Permission::Outdated(message) => JoinAnswer::Replace(message.clone()),
+        }
+    }
+
+    /// Short and bounded: the metric's label.
+    pub fn result(&self) -> &'static str {
+        match self {
+            Permission::Granted => "granted",
+            Permission::Denied(reason, _) => reason.as_str(),
+            Permission::Outdated(_) => "outdated",
+        }
+    }
+}
+
+/// Decides whether a broker of `joiner` may start. Only a [`Permission::Denied`] may be decided from
+/// a cache. All else counts only if the lender's MiniCluster was read from the API server after the
+/// request arrived: a lease in a cache may have been given back, or be missing.
+pub fn permission(
+    joiner: &MiniCluster,
+    lender: Option<&LenderView>,
+    request: &JoinRequest,
+) -> Permission {
+    let denied = |reason: Reason, message: String| Permission::Denied(reason, message);
+    let Some(lender) = lender else {
+        return denied(Reason::LenderMissing, "its lender does not exist".into());
+    };
+    let Some(cluster) = booted_cluster(&lender.minicluster, lender.job.as_deref()) else {
+        return denied(Reason::LenderNotReady, "the lender's manifest is refused".into());
+    };
+    let table = cluster.ranks.hash();
+    if request.table != table {
+        return Permission::Outdated("the lender's rank table has changed".into());
+    }
+    let uid = joiner.uid().unwrap_or_default();
+    let held = held_by(&uid, &table, &lender.minicluster);
+    let index = usize::try_from(request.index).unwrap_or(usize::MAX);
+    match held.active.nth(index) {
+        Some(rank) if rank == request.rank => {}
+        Some(_) => return Permission::Outdated("it has another rank now".into()),
+        None => return denied(Reason::Leaving, "its rank is not leased any more".into()),
+    }
+    let Some(lead) = lender.report.as_ref().and_then(|report| report.state.lead.as_ref()) else {
+        let message = "the lender's lead has not reported its version and user yet";
+        return denied(Reason::LenderNotReady, message.into());
+    };
+    match mismatch(joiner, &cluster, lead, request) {
+        Some((reason, message)) => denied(reason, message),
+        None => Permission::Granted,
+    }
+}
+
+/// In what a broker differs from the lead so that it cannot join.
+pub(super) fn mismatch(
+    joiner: &MiniCluster,
+    cluster: &Cluster,
+    lead: &BrokerFacts,
+    request: &JoinRequest,
+) -> Option<(Reason, String)> {
+    let BrokerFacts { version, uid, cores } = &request.facts;
+    let versions = (version.parse::<Version>().ok(), lead.version.parse::<Version>().ok());
+    if versions.0.is_some() != versions.1.is_some() {
+        let message = format!(
+            "its pods have Flux {version:?} and the lender has {:?}, which cannot be compared",
+            lead.version
+        );
+        return Some((Reason::VersionMismatch, message));
+    }
+    if let (Some(own), Some(leads)) = versions {
+        if let Err(too_old) = own.check() {
+            return Some((Reason::FluxTooOld, too_old.to_string()));
+        }
+        if !own.is_compatible_with(leads) {
+            let message = format!(
+                "its pods have Flux {own} and the lender has {leads}: Flux accepts only brokers of \
+                 the same release"
+            );
+            return Some((Reason::VersionMismatch, message));
+        }
+    }
+    if *uid != lead.uid {
+        let message = format!(
+            "its pods run as user {uid} and the lender's as user {}: jobs submitted from them would fail",
+            lead.uid
+        );
+        return Some((Reason::UidMismatch, message));
+    }
+    let slot = cluster.ranks.slot(request.rank)?;
+    let gpus = runner(&joiner.spec.containers).and_then(gpus).unwrap_or_default();
+    let expected = [
+        ("cores", *cores, slot.resources.cores.unwrap_or(lead.cores)),
+        ("gpus", gpus, slot.resources.gpus.unwrap_or_default()),
+    ];
+    let (field, has, needs) = expected.into_iter().find(|(_, has, needs)| has < needs)?;
+    let message = format!(
+        "pod {} has {has} {field}, and the lender expects {needs} of rank {}: declare a pool with \
+         {field} in the lender's flux.bursting.clusters, or set its flux.resources.{field}",
+        request.index, request.rank
+    );
+    Some((Reason::FewerCores, message))
+}
+
+/// The cluster that a lender was booted as, with this Job.
+pub(super) fn booted_cluster(lender: &MiniCluster, job: Option<&Job>) -> Option<Cluster> {
+    let valid = Valid::check(lender.clone()).ok()?;
+    Cluster::of(&with_booted_hosts_of(valid, job)).ok()
+}

@@ -1,0 +1,95 @@
+//! Which pods of a lender and of its joiners the API server has. The watches may lag behind, and a
+//! rank is free only if no pod can have a broker there.
+
+use flux_operator_api::MiniCluster;
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+
+use super::claims::{active_ranks, choice, claimed_ranks};
+use super::grant::available;
+use super::lease::{Holder, LeaseRecord, recorded};
+use super::lender::{JoinerView, allows, lendable_now};
+use super::permission::booted_cluster;
+use crate::cluster::Cluster;
+use crate::observed::{Observed, completion_index, completions};
+use crate::query::{ExistingPod, Subject};
+use crate::stamp::BootedSizes;
+
+/// What must be asked before leases are granted or removed, and before a lender grows.
+pub(crate) fn lender_queries(lender: &MiniCluster, observed: &Observed) -> Vec<Subject> {
+    let records = recorded(lender);
+    let may_remove = records.iter().any(|record| !record.is_active());
+    let may_grant = could_grant(lender, observed, &records);
+    let job = observed.job.as_deref();
+    let may_grow =
+        job.is_some_and(|job| ranks_in_use(lender, None) as usize > completions(Some(job)));
+    let own = own_pods(lender, observed).filter(|_| may_grant);
+    let of_joiners = (may_grant || may_remove || may_grow).then(|| joiner_pods(lender));
+    own.into_iter().chain(of_joiners).collect()
+}
+
+/// Whether a joiner waits for ranks, and enough seem to be free.
+fn could_grant(lender: &MiniCluster, observed: &Observed, records: &[LeaseRecord]) -> bool {
+    let missing = |joiner: &JoinerView| {
+        let uid = joiner.minicluster.uid().unwrap_or_default();
+        let claimed = claimed_ranks(lender, joiner, records);
+        claimed.checked_sub(active_ranks(&uid, records)).filter(|missing| *missing > 0)
+    };
+    let mut waiting =
+        observed.joiners.iter().filter_map(|joiner| Some((joiner, missing(joiner)?))).peekable();
+    if waiting.peek().is_none() {
+        return false;
+    }
+    let Some(cluster) = booted_cluster(lender, observed.job.as_deref()) else { return false };
+    let in_use = ranks_in_use(lender, observed.job.as_deref());
+    let lendable = lendable_now(&cluster, in_use, observed.report.as_ref(), records);
+    waiting.any(|(joiner, missing)| {
+        let minicluster = &joiner.minicluster;
+        let (holder, choice) = (Holder::of(minicluster), choice(&minicluster.spec));
+        available(&holder, &choice, &cluster.ranks, &lendable, records) >= missing
+    })
+}
+
+pub(super) fn joiner_pods(lender: &MiniCluster) -> Subject {
+    Subject::JoinerPods { lender: lender.uid().unwrap_or_default() }
+}
+
+/// Whether a pod may have a broker on a rank of a lease.
+pub(super) fn is_of(pod: &ExistingPod, record: &LeaseRecord) -> bool {
+    let LeaseRecord { holder, table, .. } = record;
+    pod.holder == holder.uid && pod.namespace == holder.namespace && pod.table == *table
+}
+
+/// Whether a pod may have a broker whose rank no lease shows: the status was lost while the pod was
+/// being deleted. Nothing is granted while there is one. In a namespace that may not join, it is
+/// taken for a forged one.
+pub(super) fn is_stray(pod: &ExistingPod, lender: &MiniCluster, records: &[LeaseRecord]) -> bool {
+    let of_holder = records.iter().filter(|record| is_of(pod, record));
+    let ranks: usize = of_holder.map(|record| record.ranks.len()).sum();
+    allows(lender, &pod.namespace) && pod.index as usize >= ranks
+}
+
+/// The question about the lender's own pods, if ranks of its own are not in use.
+fn own_pods(lender: &MiniCluster, observed: &Observed) -> Option<Subject> {
+    let job = observed.job.as_deref()?;
+    let has_unused = BootedSizes::of(job).is_some_and(|booted| booted.own > lender.spec.size);
+    has_unused.then(|| Subject::OwnPods { job: job.uid().unwrap_or_default() })
+}
+
+/// The number of the lender's own ranks, from 0 on, that it uses or wants.
+pub(super) fn ranks_in_use(lender: &MiniCluster, job: Option<&Job>) -> u32 {
+    let job = u32::try_from(completions(job)).unwrap_or(u32::MAX);
+    u32::try_from(lender.spec.size).unwrap_or_default().max(job)
+}
+
+/// The same, with those that it still has pods for. Its own brokers need no permission, so the API
+/// server is asked for its pods too; without an answer none of its own ranks is lent.
+pub(super) fn ranks_with_pods(lender: &MiniCluster, cluster: &Cluster, observed: &Observed) -> u32 {
+    let Some(pods) = own_pods(lender, observed).and_then(|it| observed.existing_pods(&it)) else {
+        return cluster.ranks.max_size();
+    };
+    let known = observed.job_pods().filter_map(completion_index);
+    let pods = pods.iter().map(|pod| pod.index).chain(known);
+    let pods = pods.map(|index| index.saturating_add(1)).max();
+    ranks_in_use(lender, observed.job.as_deref()).max(pods.unwrap_or_default())
+}

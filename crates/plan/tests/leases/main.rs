@@ -1,0 +1,141 @@
+//! Leases over generated histories: two operators that are both active, each with watches that lag
+//! behind in their own way, crash after any write, and hand over to each other; joiners that come,
+//! grow, shrink, are suspended and deleted; pods that terminate slowly and agents that ask at any
+//! time. No rank ever has brokers of two holders, and once everything is quiet no rank is lost.
+//!
+//! This is harsher than reality, where one operator leads at a time. Except for the size of the
+//! lender's Job: a stale operator never changes it here.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod world;
+
+use proptest::prelude::*;
+use world::{Kind, World};
+
+/// How many histories to try: as many as run in a few seconds without optimization, or `HISTORIES`.
+#[expect(clippy::disallowed_methods, reason = "the number of histories is not part of a decision")]
+fn cases() -> u32 {
+    let histories = std::env::var("HISTORIES").ok();
+    histories.and_then(|count| count.parse().ok()).unwrap_or(64)
+}
+
+/// The number of joiners.
+const JOINERS: usize = 3;
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    /// An operator whose watches are current reconciles everything, and the Job controller acts.
+    Round(usize),
+    /// The same, and every agent asks it.
+    AskAll(usize),
+    /// The watch of one kind of one operator shows the current state.
+    CatchUp(usize, Kind),
+    /// An operator reconciles the lender; it crashes after this many steps, if they are fewer.
+    Lender(usize, usize),
+    /// The same for a joiner.
+    Joiner(usize, usize, usize),
+    /// The agent of a pod asks an operator whether its broker may start.
+    Ask(usize, usize),
+    /// The broker of a pod has joined the instance.
+    Online(usize),
+    /// The Job controller and the garbage collector act.
+    Control,
+    /// The kubelet has stopped a pod that terminates.
+    Stopped(usize),
+    /// A pod is killed, and its broker with it.
+    Killed(usize),
+    /// A user resizes a joiner.
+    Resize(usize, i32),
+    Suspend(usize, bool),
+    Delete(usize),
+    /// A joiner is created, with another uid than before.
+    Create(usize),
+    ResizeLender(i32),
+    /// The lead reports to an operator; jobs run on drained ranks or not.
+    Report(usize, bool),
+    /// The lender's status is lost.
+    LoseStatus,
+    Time(i64),
+}
+
+fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+    let (operator, joiner, pod) = (0..2_usize, 0..JOINERS, 0..12_usize);
+    let kind = proptest::sample::select(Kind::ALL.to_vec());
+    let steps = prop_oneof![4 => Just(99_usize), 1 => 0..5_usize];
+    let happening = prop_oneof![
+        8 => operator.clone().prop_map(Happening::Round),
+        3 => operator.clone().prop_map(Happening::AskAll),
+        6 => (operator.clone(), kind).prop_map(|(it, kind)| Happening::CatchUp(it, kind)),
+        6 => (operator.clone(), steps.clone()).prop_map(|(it, steps)| Happening::Lender(it, steps)),
+        8 => (operator.clone(), joiner.clone(), steps)
+            .prop_map(|(it, joiner, steps)| Happening::Joiner(it, joiner, steps)),
+        8 => (operator.clone(), pod.clone()).prop_map(|(it, pod)| Happening::Ask(it, pod)),
+        4 => pod.clone().prop_map(Happening::Online),
+        6 => Just(Happening::Control),
+        3 => pod.clone().prop_map(Happening::Stopped),
+        1 => pod.prop_map(Happening::Killed),
+        2 => (joiner.clone(), 1..4_i32).prop_map(|(it, size)| Happening::Resize(it, size)),
+        1 => (joiner.clone(), any::<bool>()).prop_map(|(it, on)| Happening::Suspend(it, on)),
+        2 => joiner.clone().prop_map(Happening::Delete),
+        2 => joiner.prop_map(Happening::Create),
+        1 => (1..4_i32).prop_map(Happening::ResizeLender),
+        4 => (operator, any::<bool>()).prop_map(|(it, busy)| Happening::Report(it, busy)),
+        1 => Just(Happening::LoseStatus),
+        2 => (1..400_i64).prop_map(Happening::Time),
+    ];
+    proptest::collection::vec(happening, 20..160)
+}
+
+fn apply(world: &mut World, happening: Happening) {
+    match happening {
+        Happening::Round(operator) => world.round(operator),
+        Happening::AskAll(operator) => world.ask_all(operator),
+        Happening::CatchUp(operator, kind) => world.catch_up(operator, kind),
+        Happening::Lender(operator, steps) => world.reconcile_lender(operator, steps),
+        Happening::Joiner(operator, joiner, steps) => {
+            world.reconcile_joiner(operator, joiner, steps);
+        }
+        Happening::Ask(operator, pod) => world.ask(operator, pod),
+        Happening::Online(pod) => world.go_online(pod),
+        Happening::Control => world.control(),
+        Happening::Stopped(pod) => world.stop_terminating(pod),
+        Happening::Killed(pod) => world.kill(pod),
+        Happening::Resize(joiner, size) => world.change(joiner, "size", size.into()),
+        Happening::Suspend(joiner, on) => world.change(joiner, "suspend", on.into()),
+        Happening::Delete(joiner) => world.delete(joiner),
+        Happening::Create(joiner) => world.create(joiner),
+        Happening::ResizeLender(size) => world.resize_lender(size),
+        Happening::Report(operator, busy) => world.report(operator, busy),
+        Happening::LoseStatus => world.lose_status(),
+        Happening::Time(seconds) => world.pass_time(seconds),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
+
+    #[test]
+    fn b12_no_rank_has_two_holders_and_none_is_lost(happenings in happenings()) {
+        let mut world = World::new(JOINERS);
+        for happening in happenings {
+            apply(&mut world, happening);
+            world.assert_one_holder_for_each_rank(&happening);
+        }
+        world.settle();
+        world.assert_nothing_is_lost();
+    }
+}
+
+#[test]
+fn two_joiners_for_the_last_ranks_one_gets_them() {
+    let mut world = World::new(2);
+    for joiner in 0..2 {
+        world.change(joiner, "size", 3.into());
+    }
+    world.settle();
+    // Three spare ranks, and one host of the lender's own that it does not use.
+    assert_eq!(world.brokers().len(), 3);
+    world.assert_nothing_is_lost();
+}

@@ -1,0 +1,8 @@
+//! Decisions about joiners and lenders, one situation each. Histories are in `leases`.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod fixture;
+mod joiners;
+mod lenders;
+mod tables;
