@@ -226,6 +226,19 @@ fn check_restarts(rank: &RankPlan) -> Result<u64, PrepareError> {
     Ok(failures)
 }
 
+/// Where the broker's socket is on machines with a Flux system instance. Users know this path.
+const SYSTEM_SOCKET: &str = "/run/flux/local";
+
+/// Makes the broker's socket available at another path too, unless the image has a file there or its
+/// user may not write there.
+fn link_socket(socket: &Path, at: &Path) {
+    let linked = at.parent().map(files::create_directory);
+    if linked.is_some_and(|result| result.is_ok()) && !at.exists() {
+        // It is a convenience: `fluxsocket` always has the path.
+        let _ = files::link(socket, at);
+    }
+}
+
 /// Writes all files that the broker, hooks and users' tools read.
 fn configure(
     rank: &RankPlan,
@@ -234,6 +247,10 @@ fn configure(
 ) -> Result<(), PrepareError> {
     let write = |source| PrepareError::Write { source };
     layout.create(&rank.plan.hosts, arguments.private.as_deref()).map_err(write)?;
+    if arguments.private.is_some() {
+        // Only pods have this directory. Outside of pods, several clusters share the machine.
+        link_socket(&layout.socket(), Path::new(SYSTEM_SOCKET));
+    }
     let certificate = layout.certificate();
     secrets::copy_certificate(&arguments.common.secrets, &certificate)
         .map_err(|source| PrepareError::Certificate { source })?;
@@ -317,6 +334,24 @@ fn mark_complete(layout: &Layout) {
 mod tests {
     use super::*;
     use rustix::fs::{CWD, Mode, mkfifoat};
+
+    #[test]
+    fn the_socket_is_linked_unless_there_is_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let (socket, link) =
+            (directory.path().join("local"), directory.path().join("run/flux/local"));
+        std::fs::write(&socket, "ours").unwrap();
+        for _ in 0..2 {
+            link_socket(&socket, &link);
+            assert_eq!(std::fs::read_to_string(&link).unwrap(), "ours");
+        }
+        let theirs = directory.path().join("theirs");
+        std::fs::write(&theirs, "theirs").unwrap();
+        link_socket(&socket, &theirs);
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
+        // A user who may not write there still has a broker.
+        link_socket(&socket, &theirs.join("run/local"));
+    }
 
     #[test]
     fn a_pipe_that_no_process_reads_does_not_block_the_agent() {

@@ -1,8 +1,12 @@
-//! Queues of an operator that serves all namespaces, with cluster-scoped objects. In a separate
+//! What an operator that serves all namespaces does across them. In a separate
 //! file, because no other operator may run at the same time.
 
 use anyhow::{Context, Result, ensure};
-use flux_operator_api::{FluxJob, FluxSetup};
+use flux_operator_api::condition::ConditionType;
+use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_testkit::cluster::with_timeout;
+use flux_operator_testkit::images::with_flux;
+use flux_operator_testkit::{merge, smallest_minicluster};
 use flux_operator_tests_e2e::install::Installation;
 use flux_operator_tests_e2e::queue::LONG_COMMAND;
 use flux_operator_tests_e2e::{TestNamespace, without_operator};
@@ -14,14 +18,54 @@ use kube::runtime::wait::await_condition;
 use serde_json::json;
 
 #[tokio::test]
-async fn q18_q20_q22_a_queue_for_other_namespaces_with_quota_from_nodes_and_priority_classes()
--> Result<()> {
+async fn q18_q20_q22_queues_for_other_namespaces_and_joiners_from_other_namespaces() -> Result<()> {
     without_operator(async |stage| {
         let install = Installation::cluster_wide(stage).await?;
-        let outcome = check_shared_queue(stage, &install.settings.namespace).await;
+        let home = &install.settings.namespace;
+        let outcome = match check_shared_queue(stage, home).await {
+            Ok(()) => check_lender_elsewhere(stage).await,
+            failed => failed,
+        };
         install.uninstall(outcome).await
     })
     .await
+}
+
+/// A lender in a namespace, and a joiner in another one.
+async fn check_lender_elsewhere(stage: &TestNamespace) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+    let elsewhere = format!("{}-lender", stage.namespace);
+    let namespace = serde_json::from_value(json!({ "metadata": { "name": elsewhere } }))?;
+    namespaces.create(&PostParams::default(), &namespace).await?;
+    let lenders: Api<MiniCluster> = Api::namespaced(stage.client.clone(), &elsewhere);
+    let mut lender = smallest_minicluster("lender");
+    let spec = json!({ "interactive": true, "flux": { "bursting": { "spareRanks": 1 } } });
+    merge(&mut lender, &json!({ "metadata": { "namespace": elsewhere }, "spec": spec }));
+    with_flux(&mut lender);
+    lenders.create(&PostParams::default(), &serde_json::from_value(lender)?).await?;
+    let join = json!({ "name": "lender", "namespace": elsewhere });
+    stage.create("joiner", json!({ "flux": { "join": join } })).await?;
+    stage.wait_for_reason("joiner", ConditionType::Joined, "NotAllowed").await?;
+    let allow = async |names: Vec<&str>| {
+        let bursting = json!({ "allowedNamespaces": names });
+        let patch = Patch::Merge(json!({ "spec": { "flux": { "bursting": bursting } } }));
+        lenders.patch("lender", &PatchParams::default(), &patch).await
+    };
+    allow(vec![&stage.namespace]).await?;
+    stage.wait_for_reason("joiner", ConditionType::Joined, "Joined").await?;
+    // It gives its ranks back when it is not allowed any more.
+    allow(Vec::new()).await?;
+    stage.wait_for_reason("joiner", ConditionType::Joined, "NotAllowed").await?;
+    stage.wait_for_no_pods("joiner").await?;
+    // The finalizer of a joiner does not keep it, or its lender's namespace.
+    allow(vec!["*"]).await?;
+    stage.wait_for_reason("joiner", ConditionType::Joined, "Joined").await?;
+    namespaces.delete(&elsewhere, &DeleteParams::default()).await?;
+    stage.wait_for_reason("joiner", ConditionType::Joined, "LenderMissing").await?;
+    stage.delete_and_wait::<MiniCluster>("joiner").await?;
+    let deleted = await_condition(namespaces, &elsewhere, |it: Option<&Namespace>| it.is_none());
+    with_timeout(deleted).await.context("the namespace is not deleted")??;
+    Ok(())
 }
 
 async fn check_shared_queue(stage: &TestNamespace, home: &str) -> Result<()> {
@@ -77,8 +121,6 @@ async fn check_shared_queue(stage: &TestNamespace, home: &str) -> Result<()> {
     // deleted before.
     setups.delete("shared", &DeleteParams::default()).await?;
     let deleted = await_condition(setups, "shared", |setup: Option<&FluxSetup>| setup.is_none());
-    flux_operator_testkit::cluster::with_timeout(deleted)
-        .await
-        .context("the setup is not deleted")??;
+    with_timeout(deleted).await.context("the setup is not deleted")??;
     Ok(())
 }

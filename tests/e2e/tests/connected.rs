@@ -49,6 +49,10 @@ async fn assert_connected(stage: &TestNamespace, lender: &str, joiner: &str) -> 
         assert_eq!(hosts.len(), 4, "{hosts:?}");
         flux(stage, name, &format!("job wait-event -t 60 {} clean", job.trim())).await?;
         assert_eq!(free_nodes(stage, name).await?, "4", "from {name}");
+        // The way of the experiment.
+        let proxy = ". /mnt/flux/flux-view.sh && flux proxy local:///run/flux/local";
+        let size = stage.exec(name, 0, &format!("{proxy} flux getattr size")).await?;
+        assert_eq!(size.trim(), "10", "with eight spare ranks");
     }
     Ok(())
 }

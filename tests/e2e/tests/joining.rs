@@ -62,6 +62,29 @@ fn shows(phase: &'static str, ready: &'static str) -> impl Fn(&MiniCluster) -> b
     move |it| it.status.as_ref().is_some_and(|it| it.phase == phase && it.ready == ready)
 }
 
+/// It is admitted first, and leases ranks second.
+#[tokio::test]
+async fn a_joiner_in_a_queue_leases_ranks_once_it_is_admitted() -> Result<()> {
+    with_operator(async |stage| {
+        stage.create_setup("queue", json!({ "quota": { "nodes": "1" } })).await?;
+        stage.create("lender", lender(2)).await?;
+        let queued = |size: i32| {
+            let mut spec = joiner(size);
+            spec["queue"] = json!("queue");
+            spec
+        };
+        stage.create("first", queued(1)).await?;
+        stage.wait_for_reason("first", ConditionType::Joined, "Joined").await?;
+        stage.create("second", queued(1)).await?;
+        stage.wait_for_reason("second", ConditionType::Joined, "WaitingForQueue").await?;
+        wait_for_leases(stage, &["1 Active"]).await?;
+        stage.delete_and_wait::<MiniCluster>("first").await?;
+        stage.wait_for_reason("second", ConditionType::Joined, "Joined").await?;
+        Ok(())
+    })
+    .await
+}
+
 /// B33: it drains its ranks, and waits for their jobs.
 #[tokio::test]
 async fn b33_a_joiner_that_is_deleted_waits_for_its_jobs() -> Result<()> {

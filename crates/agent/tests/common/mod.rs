@@ -240,12 +240,24 @@ impl Agent {
 
     /// Kills the agent and all its descendants at once, as if its pod were deleted by force.
     pub fn kill(&mut self) {
-        // Paused first, or those that are killed last would react to the death of others.
-        for signal in [Signal::STOP, Signal::KILL] {
-            for process in self.processes() {
-                // It may have exited meanwhile.
-                let _ = rustix::process::kill_process(process, signal);
+        // Paused first, or those that are killed last would react to the death of others: a broker
+        // that is not paused tells the workers that the instance has shut down. One that was forked
+        // while the others were listed is found the next time.
+        let mut paused = Vec::new();
+        loop {
+            let mut others = self.processes();
+            others.retain(|process| !paused.contains(process));
+            if others.is_empty() {
+                break;
             }
+            // Each may have exited meanwhile.
+            for process in others {
+                let _ = rustix::process::kill_process(process, Signal::STOP);
+                paused.push(process);
+            }
+        }
+        for process in paused {
+            let _ = rustix::process::kill_process(process, Signal::KILL);
         }
         self.child.wait().unwrap();
         eventually("all processes have exited", || self.processes().is_empty());
