@@ -27,6 +27,9 @@ pub fn broker_toml(
         return Ok(verbatim.clone());
     }
     let mut config = plan.config.clone();
+    if plan.simple_scheduler {
+        config.select_simple_scheduler();
+    }
     config.bootstrap = Some(Bootstrap {
         curve_cert: Some(text(certificate).to_owned()),
         default_port: Some(plan.port),
@@ -116,6 +119,14 @@ mod tests {
             connect,
             ["ipc:///elsewhere", "ipc:///s/fs-1", "ipc:///s/fs-2", "ipc:///s/fs-3"]
         );
+    }
+
+    #[test]
+    fn the_simple_scheduler_is_selected_if_the_plan_says_so() {
+        let mut plan = plan();
+        assert!(!config(&rank(plan.clone(), 0)).other.contains_key("modules"));
+        plan.simple_scheduler = true;
+        assert!(config(&rank(plan, 0)).other.contains_key("modules"));
     }
 
     #[test]

@@ -158,6 +158,14 @@ impl BrokerConfig {
         toml::from_str(text).map_err(|source| BrokerConfigParseError { source })
     }
 
+    /// Selects flux-core's own scheduler, even if Fluxion is installed in the same prefix
+    /// (flux-modprobe(1), since flux-core 0.77). A `modules` table of the user stays as it is.
+    pub fn select_simple_scheduler(&mut self) {
+        let sched = Table::from_iter([("sched".to_owned(), "sched-simple".into())]);
+        let modules = Table::from_iter([("alternatives".to_owned(), sched.into())]);
+        self.other.entry("modules").or_insert(modules.into());
+    }
+
     /// The configuration as TOML. Fails only for values that TOML cannot represent.
     pub fn to_toml(&self) -> Result<String, BrokerConfigPrintError> {
         toml::to_string(self).map_err(|source| BrokerConfigPrintError { source })
@@ -168,6 +176,18 @@ impl BrokerConfig {
 mod tests {
     use super::*;
     use crate::bootstrap::HostEntry;
+
+    #[test]
+    fn the_simple_scheduler_is_an_alternative_that_users_may_override() {
+        let mut config = BrokerConfig::default();
+        config.select_simple_scheduler();
+        let text = "[modules.alternatives]\nsched = \"sched-simple\"\n";
+        assert_eq!(config.to_toml().unwrap(), text);
+        let own = "[modules.alternatives]\nsched = \"mine\"\n";
+        let mut config = BrokerConfig::parse(own).unwrap();
+        config.select_simple_scheduler();
+        assert_eq!(config.to_toml().unwrap(), own);
+    }
 
     /// The Go operator's file for `flux-sample` of size 4.
     const GENERATED: &str = r#"[access]
