@@ -5,11 +5,11 @@
 use std::collections::HashSet;
 use std::pin::Pin;
 
-use flux_operator_plan::kubernetes::CLUSTER_LABEL;
+use flux_operator_plan::kubernetes::{CLUSTER_LABEL, used_part};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::api::Api;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -236,11 +236,11 @@ fn prune_pod(pod: &mut Pod) {
     pod.spec = Some(PodSpec { node_name, ..PodSpec::default() });
 }
 
-/// A Job's template is not used, because it cannot change.
+/// Most of a Job's template is not used, because it cannot change.
 fn prune_job(job: &mut Job) {
     prune(job);
     if let Some(spec) = &mut job.spec {
-        spec.template = PodTemplateSpec::default();
+        spec.template = used_part(std::mem::take(&mut spec.template));
         spec.pod_failure_policy = None;
     }
 }

@@ -124,7 +124,7 @@ async fn an_interactive_cluster_accepts_jobs_and_shells() -> Result<()> {
         assert_eq!(missing.code, Some(1));
         assert!(missing.errors.contains("hint: did you mean \"stays\"?"), "{}", missing.errors);
         let outside = plugin.run(&["logs", "stays", "--rank", "2"]).await?;
-        assert!(outside.errors.contains("its ranks are 0 to 1"), "{}", outside.errors);
+        assert!(outside.errors.contains("its own ranks are 0 to 1"), "{}", outside.errors);
 
         let deleted = plugin.run(&["delete", "--wait", "stays"]).await?;
         assert_eq!(deleted.code, Some(0), "{}", deleted.errors);

@@ -35,7 +35,9 @@ pub use labels::{
     is_services_pod, selector,
 };
 pub(crate) use secret::mounted_secret;
-pub use secret::{CertificateCopy, Keys, NewCertificate, NewKeys, owns_secret, secret_name};
+pub use secret::{
+    CertificateCopy, Keys, NewCertificate, NewKeys, owns_secret, secret_name, used_part,
+};
 pub use services_pod::services_pod;
 pub use sidecar_service::sidecar_services;
 

@@ -9,7 +9,7 @@ use flux_operator_wire::names::file;
 use flux_operator_wire::seal::SealKey;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, Secret, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
@@ -42,6 +42,14 @@ pub fn secret_name(minicluster: &MiniCluster, job: Option<&Job>) -> String {
         short if short.is_empty() => format!("{name}-flux"),
         short => format!("{name}-flux-{short}"),
     })
+}
+
+/// The part of a Job's template that decisions use: the volume with the keys.
+pub fn used_part(template: PodTemplateSpec) -> PodTemplateSpec {
+    let volumes = template.spec.and_then(|spec| spec.volumes).unwrap_or_default();
+    let keys: Vec<Volume> = volumes.into_iter().filter(|it| it.name == KEYS_VOLUME).collect();
+    let spec = PodSpec { volumes: Some(keys), ..PodSpec::default() };
+    PodTemplateSpec { spec: Some(spec), metadata: None }
 }
 
 /// The Secret with keys that the pods of a Job mount. Earlier builds used another name.
@@ -188,6 +196,44 @@ impl NewKeys {
             data: Some(BTreeMap::from_iter(data)),
             type_: Some("Opaque".into()),
             ..Secret::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_testkit::smallest_minicluster;
+    use serde_json::{Value, json};
+
+    fn job(volume: Value) -> Job {
+        let owner = json!({ "apiVersion": "", "kind": "MiniCluster", "name": "fs", "uid": "1-2a" });
+        let other = json!({ "name": "data", "secret": { "secretName": "theirs" } });
+        let pod = json!({ "containers": [{ "name": "fs" }], "volumes": [other, volume] });
+        serde_json::from_value(json!({ "metadata": { "ownerReferences": [owner] },
+            "spec": { "template": { "metadata": { "labels": { "a": "b" } }, "spec": pod } } }))
+        .unwrap()
+    }
+
+    /// Also of what the operator keeps of a Job in memory.
+    #[test]
+    fn a_running_cluster_keeps_the_secret_that_its_pods_mount() {
+        let mut manifest = smallest_minicluster("fs");
+        manifest["metadata"]["uid"] = json!("1-2a");
+        let minicluster: MiniCluster = serde_json::from_value(manifest).unwrap();
+        assert_eq!(secret_name(&minicluster, None), "fs-flux-12a");
+        let plain = json!({ "name": KEYS_VOLUME, "secret": { "secretName": "fs-flux" } });
+        let sources =
+            json!([{ "secret": { "name": "fs-flux" } }, { "secret": { "name": "copy" } }]);
+        let projected = json!({ "name": KEYS_VOLUME, "projected": { "sources": sources } });
+        for volume in [plain, projected] {
+            let mut earlier = job(volume);
+            let spec = earlier.spec.as_mut().unwrap();
+            spec.template = used_part(std::mem::take(&mut spec.template));
+            assert_eq!(spec.template.spec.as_ref().unwrap().volumes.as_ref().unwrap().len(), 1);
+            assert_eq!(secret_name(&minicluster, Some(&earlier)), "fs-flux");
+            earlier.metadata.owner_references = None;
+            assert_eq!(secret_name(&minicluster, Some(&earlier)), "fs-flux-12a", "another's Job");
         }
     }
 }
