@@ -117,7 +117,7 @@ fn forged_replies_have_no_effect() {
     eventually("the lead reports", || !operator.reports().is_empty());
     let asked = operator.request_count();
     operator.start_forging();
-    eventually("the lead has received forged replies", || operator.request_count() >= asked + 12);
+    eventually("the lead has received forged replies", || operator.request_count() >= asked + 8);
     operator.stop_forging();
     let before = operator.reports().len();
     eventually("the lead reports again", || operator.reports().len() > before);

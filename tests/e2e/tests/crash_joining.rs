@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 /// The number of concurrent runs. They mostly wait, for pods that start and terminate.
-static AT_ONCE: Semaphore = Semaphore::const_new(8);
+static AT_ONCE: Semaphore = Semaphore::const_new(12);
 
 const LENDER: &str = "lender";
 const JOINER: &str = "joiner";

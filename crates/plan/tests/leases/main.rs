@@ -17,7 +17,7 @@ use world::{Kind, World};
 #[expect(clippy::disallowed_methods, reason = "the number of histories is not part of a decision")]
 fn cases() -> u32 {
     let histories = std::env::var("HISTORIES").ok();
-    histories.and_then(|count| count.parse().ok()).unwrap_or(64)
+    histories.and_then(|count| count.parse().ok()).unwrap_or(48)
 }
 
 /// The number of joiners.
