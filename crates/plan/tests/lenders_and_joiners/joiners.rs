@@ -493,3 +493,29 @@ fn without_reports_and_with_an_old_lender_no_broker_can_join() {
     assert_eq!((steps, reason.as_str()), (vec![], "LenderNotReady"));
     assert!(message.contains("an earlier version of the operator"), "{message}");
 }
+
+/// A restarted operator has no report of the lead yet: the pods show that their brokers have joined.
+#[test]
+fn a_joiner_stays_joined_while_the_operator_has_no_report() {
+    let lender = LenderView { report: None, ..leased("2-3", LeaseState::Active, &json!({})) };
+    let pod = |index: &str, ready: bool| {
+        let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "joiner", "uid": "joiner-job" });
+        let annotations = json!({ "batch.kubernetes.io/job-completion-index": index });
+        let container = json!({ "name": "joiner", "image": "a", "imageID": "", "ready": ready,
+            "restartCount": 0, "state": { "running": { "startedAt": START } } });
+        let pod = json!({
+            "metadata": { "name": index, "ownerReferences": [owner], "annotations": annotations },
+            "status": { "phase": "Running", "containerStatuses": [container] },
+        });
+        Arc::new(serde_json::from_value(pod).unwrap())
+    };
+    let reason = |last: bool| {
+        let mut job = joiner_job("2-3");
+        job.metadata.uid = Some("joiner-job".into());
+        let pods = vec![pod("0", true), pod("1", last)];
+        let observed = Observed { pods, ..observed_by_joiner(Some(lender.clone()), Some(job)) };
+        joined(&joiner(&with_finalizer()), &observed).1
+    };
+    assert_eq!(reason(true), "Joined");
+    assert_eq!(reason(false), "LenderNotReady");
+}

@@ -94,6 +94,11 @@ fn standing(
         let message = format!("MiniCluster {lender:?} is not ready: its conditions say why");
         return (Reason::LenderNotReady, message);
     }
+    let (size, online) = (size_in_queue(joiner), instance.online(observed));
+    // An operator that was restarted has no report yet, and changes nothing because of that.
+    if held.active.len() >= size && held.active.to_set().is_subset(&online) {
+        return (Reason::Joined, format!("ranks {} of {lender:?} are online", held.active));
+    }
     let Some(lead) = instance.lead() else {
         let message = format!(
             "the lead of MiniCluster {lender:?} has not reported its version and user yet; with \
@@ -101,7 +106,6 @@ fn standing(
         );
         return (Reason::LenderNotReady, message);
     };
-    let size = size_in_queue(joiner);
     if held.active.len() < size {
         return waiting_for_ranks(joiner, instance, size, lender);
     }
@@ -109,10 +113,6 @@ fn standing(
     let differs = requests.find_map(|request| mismatch(joiner, &instance.cluster, lead, request));
     if let Some(differs) = differs {
         return differs;
-    }
-    let online = instance.online(observed);
-    if held.active.to_set().is_subset(&online) {
-        return (Reason::Joined, format!("ranks {} of {lender:?} are online", held.active));
     }
     let message = format!(
         "ranks {} of {lender:?} are leased, {} of {size} brokers are online",
