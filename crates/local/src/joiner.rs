@@ -127,11 +127,11 @@ pub(crate) fn run_joiner(
         agents.map_err(|error| ConnectedError::Supervisor(SupervisorError::Start(error)))?;
     let mut offline = ready.len();
     ready.into_iter().for_each(|pipe| watch_ready(pipe, sender.clone()));
-    let pids: Vec<Pid> = children.iter().map(Pid::from_child).collect();
+    let mut running: Vec<Pid> = children.iter().map(Pid::from_child).collect();
     let mut inputs = watch_agents(children, &sender);
     on_milestone(Milestone::Started);
-    let (mut running, mut is_stopping, mut has_failed) = (pids.len(), false, false);
-    while running > 0 {
+    let (mut is_stopping, mut has_failed) = (false, false);
+    while !running.is_empty() {
         // Agents that were asked to stop need little time.
         let timeout = if is_stopping { EXIT_TIMEOUT } else { Duration::MAX };
         match events.recv_timeout(timeout) {
@@ -147,8 +147,9 @@ pub(crate) fn run_joiner(
                 is_stopping = true;
                 inputs.clear();
             }
-            Ok(Event::JoinedWorkerExited { is_failure }) => {
-                running = running.saturating_sub(1);
+            Ok(Event::JoinedWorkerExited { pid, is_failure }) => {
+                // Its number may soon be that of another process.
+                running.retain(|it| *it != pid);
                 // All of them are needed; without one the lender's command might never start.
                 if is_failure && !record.ready && !is_stopping {
                     (is_stopping, has_failed) = (true, true);
@@ -159,7 +160,7 @@ pub(crate) fn run_joiner(
             Ok(Event::LeadExited(_)) => {}
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                for pid in &pids {
+                for pid in &running {
                     let _ = kill_process(*pid, Signal::KILL);
                 }
             }
@@ -175,10 +176,10 @@ pub(crate) fn run_joiner(
 /// Waits for each agent in a thread; returns their standard inputs, which must be kept open.
 fn watch_agents(agents: Vec<Child>, sender: &Sender<Event>) -> Vec<ChildStdin> {
     let watch = |mut agent: Child| {
-        let (input, sender) = (agent.stdin.take(), sender.clone());
+        let (input, sender, pid) = (agent.stdin.take(), sender.clone(), Pid::from_child(&agent));
         thread::spawn(move || {
             let is_failure = !agent.wait().is_ok_and(|status| status.success());
-            let _ = sender.send(Event::JoinedWorkerExited { is_failure });
+            let _ = sender.send(Event::JoinedWorkerExited { pid, is_failure });
         });
         input
     };

@@ -42,6 +42,7 @@ pub(crate) enum Event {
     LeadExited(std::io::Result<ExitStatus>),
     /// The agent of a broker that has joined another cluster.
     JoinedWorkerExited {
+        pid: Pid,
         is_failure: bool,
     },
     Signal(i32),
@@ -261,17 +262,17 @@ fn stop_workers(mut workers: Vec<Child>, events: &Receiver<Event>) {
     let deadline = Instant::now() + EXIT_TIMEOUT;
     let (sender, exited) = mpsc::channel();
     let pids: Vec<Pid> = workers.iter().map(Pid::from_child).collect();
-    let count = workers.len();
     thread::spawn(move || {
         for mut worker in workers {
             let _ = worker.wait();
             let _ = sender.send(());
         }
     });
-    for _ in 0..count {
+    for done in 0..pids.len() {
         let left = deadline.saturating_duration_since(Instant::now());
         if exited.recv_timeout(left).is_err() {
-            for pid in &pids {
+            // Those before it were waited for, and their numbers may be those of other processes.
+            for pid in pids.iter().skip(done) {
                 let _ = kill_process(*pid, Signal::KILL);
             }
             let _ = exited.recv_timeout(EXIT_TIMEOUT);
