@@ -188,7 +188,10 @@ impl<'a> BrokerStage<'a> {
                     return end.code;
                 }
                 BrokerOutcome::Exited(end) => {
-                    last_error = report::find_last_error(&broker.last_output()).unwrap_or_default();
+                    // One that was killed leaves no error behind.
+                    let killed = (end.code != 0).then(|| format!("code {}", end.code));
+                    let logged = report::find_last_error(&broker.last_output());
+                    last_error = logged.or(killed).unwrap_or_default();
                     self.notify(&Notice::BrokerRestarting { code: end.code });
                     if start.elapsed() > STARTED_AFTER {
                         delay.reset();

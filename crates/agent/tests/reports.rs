@@ -1,4 +1,4 @@
-//! Agents and the operator: reports, work, and forged replies.
+//! Agents and the operator: reports, work, permission to join, and forged replies.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,12 @@ use std::process::Command;
 
 use common::operator::FakeOperator;
 use common::{Cluster, eventually, free_port, shell_line};
-use flux_operator_wire::{Drain, Drained, JobCounts, Program, Work};
+use flux_operator_wire::names::variable;
+use flux_operator_wire::{
+    BrokerFacts, Drain, Drained, EXIT_REPLACE_POD, JobCounts, JoinAnswer, JoinPlan, JoinRequest,
+    Program, TerminationReason, Work,
+};
+use rustix::process::{Pid, Signal};
 
 /// A name that is never queried: its label is longer than allowed.
 fn unknown_name() -> String {
@@ -166,4 +171,117 @@ fn workers_get_the_leads_address_and_its_change_from_the_operator() {
     assert_eq!(lead.wait(), 0, "{}\n{}", lead.output(), worker.output());
     assert_eq!(lead.output().matches("from-all\n").count(), 2, "{}", lead.output());
     assert_eq!(worker.stop(), 143);
+}
+
+/// A joiner of one agent, which has leased rank 2. Its brokers are not Flux: each logs an error,
+/// writes its process id, and sleeps.
+struct Joiner {
+    cluster: Cluster,
+    operator: FakeOperator,
+}
+
+impl Joiner {
+    fn new() -> Joiner {
+        let (mut cluster, operator) = with_operator(4, Program::Stay);
+        cluster.environment.push((variable::CPU_LIMIT.into(), "1".into()));
+        cluster.plan.join = Some(JoinPlan {
+            lender: "lender".into(),
+            cluster: "lender-uid".into(),
+            job: "job-uid".into(),
+            ranks: "2".parse().unwrap(),
+            table: "hash".into(),
+        });
+        let pids = cluster.path().join("pids");
+        let script = format!(
+            "#!/bin/sh\ncase $1 in\nversion) echo commands: 0.88.0;;\n\
+             broker) echo 'broker.err[2]: lost the lead' >&2; echo $$ >>{}; exec sleep inf;;\n\
+             *) exit 1;;\nesac\n",
+            pids.display()
+        );
+        cluster.flux = Some(cluster.script("flux", &script));
+        Joiner { cluster, operator }
+    }
+
+    /// The brokers that were started until now, including those that have exited.
+    fn brokers(&self) -> Vec<Pid> {
+        let pids = std::fs::read_to_string(self.cluster.path().join("pids")).unwrap_or_default();
+        pids.lines().map(|pid| Pid::from_raw(pid.parse().unwrap()).unwrap()).collect()
+    }
+
+    /// Sets the answer to all requests from now on.
+    fn set_answer(&self, answer: JoinAnswer) {
+        self.operator.set_work(vec![Work::Join(answer)]);
+    }
+
+    /// Waits until the agent has asked this many times more.
+    fn wait_for_requests(&self, count: usize) {
+        let before = self.operator.join_requests().len();
+        eventually("the agent asks", || self.operator.join_requests().len() >= before + count);
+    }
+
+    fn wait_for_brokers(&self, count: usize) {
+        eventually("the broker was started", || self.brokers().len() >= count);
+    }
+}
+
+/// The request of the joiner's agent.
+fn join_request(last_error: &str) -> JoinRequest {
+    let uid = rustix::process::geteuid().as_raw();
+    JoinRequest {
+        index: 0,
+        rank: 2,
+        table: "hash".into(),
+        facts: BrokerFacts { version: "0.88.0".into(), uid, cores: 1 },
+        last_error: last_error.into(),
+    }
+}
+
+#[test]
+fn an_agent_asks_for_permission_before_every_start_of_a_joined_broker() {
+    let mut joiner = Joiner::new();
+    joiner.set_answer(JoinAnswer::Start);
+    let mut agent = joiner.cluster.start(0);
+    joiner.wait_for_brokers(1);
+    assert_eq!(joiner.operator.join_requests(), [join_request("")]);
+    // The permission was for one start.
+    joiner.set_answer(JoinAnswer::Wait("the rank is given back".into()));
+    rustix::process::kill_process(joiner.brokers()[0], Signal::KILL).unwrap();
+    // Had it started another broker, it would not ask twice.
+    joiner.wait_for_requests(2);
+    assert_eq!(joiner.brokers().len(), 1, "{}", agent.output());
+    joiner.set_answer(JoinAnswer::Start);
+    joiner.wait_for_brokers(2);
+    let requests = joiner.operator.join_requests();
+    assert!(requests[1..].iter().all(|request| *request == join_request("lost the lead")));
+    assert_eq!(agent.stop(), 143);
+    assert_eq!(joiner.brokers().len(), 2, "{}", agent.output());
+}
+
+#[test]
+fn an_agent_without_permission_starts_no_broker_and_asks_again() {
+    let mut joiner = Joiner::new();
+    // An answer without work, as from an operator that does not know this kind of request.
+    let mut agent = joiner.cluster.start(0);
+    joiner.wait_for_requests(1);
+    joiner.set_answer(JoinAnswer::Wait("the lead has not reported".into()));
+    joiner.wait_for_requests(3);
+    assert!(joiner.brokers().is_empty(), "{}", agent.output());
+    let logged = agent.output().matches("may not join yet: the lead has not reported").count();
+    assert_eq!(logged, 1, "the same reason is logged once: {}", agent.output());
+    assert_eq!(agent.stop(), 143);
+    assert!(joiner.operator.join_requests().iter().all(|request| *request == join_request("")));
+    assert!(joiner.brokers().is_empty(), "{}", agent.output());
+}
+
+#[test]
+fn an_agent_whose_lease_is_for_another_rank_exits_so_that_its_pod_is_replaced() {
+    let mut joiner = Joiner::new();
+    joiner.set_answer(JoinAnswer::Replace("it has another rank now".into()));
+    let mut agent = joiner.cluster.start(0);
+    assert_eq!(agent.wait(), i32::from(EXIT_REPLACE_POD), "{}", agent.output());
+    let termination = agent.termination();
+    assert_eq!(termination.reason, TerminationReason::StaleTable);
+    assert!(termination.message.contains("it has another rank now"), "{}", termination.message);
+    assert!(joiner.brokers().is_empty());
+    agent.assert_nothing_left();
 }

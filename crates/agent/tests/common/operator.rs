@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use flux_operator_wire::seal::{Exchange, Message};
-use flux_operator_wire::{Drain, InstanceState, PendingPage, Reply, Report, ReportTarget, Work};
+use flux_operator_wire::{
+    Drain, InstanceState, JoinRequest, PendingPage, Reply, Report, ReportTarget, Work,
+};
 
 use super::report_key;
 
@@ -30,6 +32,7 @@ pub struct FakeOperator {
 struct State {
     reports: Vec<InstanceState>,
     pending: Vec<PendingPage>,
+    join_requests: Vec<JoinRequest>,
     nonces: HashSet<String>,
     issued: u64,
     replays: u32,
@@ -93,6 +96,11 @@ impl FakeOperator {
         self.state.lock().unwrap().pending.clone()
     }
 
+    /// The requests of agents whose brokers join another cluster. Each was answered with the work.
+    pub fn join_requests(&self) -> Vec<JoinRequest> {
+        self.state.lock().unwrap().join_requests.clone()
+    }
+
     /// How many requests were answered.
     pub fn request_count(&self) -> u64 {
         self.state.lock().unwrap().issued
@@ -142,6 +150,7 @@ impl FakeOperator {
         match report {
             Report::Instance(instance) if taken => state.reports.push(instance),
             Report::Pending(page) if taken => state.pending.push(page),
+            Report::JoinWanted(request) if taken => state.join_requests.push(request),
             _ => {}
         }
         drop(state);
