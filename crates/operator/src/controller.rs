@@ -12,12 +12,12 @@ use crate::cache_sync::SyncedStore;
 use crate::http::{ServerState, serve};
 use crate::lease::Election;
 use crate::minicluster::MiniClusterKind;
+use crate::partner_relay::PartnerRelay;
 use crate::queue::{self, WriteRate};
 use crate::reconciler::{Memory, Reconciler, RunLimits, forget_deleted};
 use crate::replica::{ReplicaContext, RunError, run_replica};
 use crate::reports::Reports;
 use crate::stop_signal::wait_for_stop_signal;
-use crate::stores::reference;
 use crate::tasks::Tasks;
 use crate::watches::{self, ReconcileSelector};
 
@@ -91,7 +91,9 @@ fn start(
         &reports,
     );
     let joins = stores.joins.clone();
-    tasks.spawn("partners of MiniClusters", joins.clone().relay(observed_changes, relayed));
+    let (former, former_lenders) = mpsc::unbounded_channel();
+    let relay = PartnerRelay::new(joins.clone(), miniclusters.clone(), relayed);
+    tasks.spawn("partners of MiniClusters", relay.run(observed_changes, former_lenders));
     let memory: Arc<Memory> = Arc::default();
     let memory_of_watch = memory.clone();
     let (queues_of_watch, mut selector) = (queues.clone(), ReconcileSelector::default());
@@ -103,10 +105,12 @@ fn start(
         move |event| {
             queues_of_watch.apply_minicluster_event(event);
             forget_deleted(&memory_of_watch, event, &store);
-            let left = joins.apply(event).into_iter().map(|lender| reference(&lender));
-            for reference in selector.select(event, &store).into_iter().chain(left) {
-                // The receiver is dropped only while the operator stops; a lost change does not
-                // matter then.
+            // The receivers are dropped only while the operator stops; a lost change does not matter
+            // then.
+            for lender in joins.apply(event) {
+                let _ = former.send(lender);
+            }
+            for reference in selector.select(event, &store) {
                 let _ = changed.send(reference);
             }
         },

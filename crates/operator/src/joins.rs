@@ -1,4 +1,4 @@
-//! Which MiniClusters join which: a change of one requires a reconciliation of the other.
+//! Which MiniClusters name which as their lender.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -6,14 +6,11 @@ use std::sync::{Arc, Mutex};
 use flux_operator_api::MiniCluster;
 use flux_operator_plan::lender_of;
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::index::OwnerKey;
 use crate::lock::lock;
-use crate::stores::{GuardedMiniCluster, reference};
-use crate::watches::ChangeSender;
+use crate::stores::GuardedMiniCluster;
 
 /// The lenders that joiners name, whether or not they exist. Cheap to clone.
 #[derive(Clone, Default)]
@@ -33,11 +30,9 @@ impl Joins {
         lock(&self.0).joiners.get(lender).into_iter().flatten().cloned().collect()
     }
 
-    /// The MiniClusters that a change of this one may affect: its lender and its joiners.
-    fn partners(&self, of: &OwnerKey) -> Vec<OwnerKey> {
-        let state = lock(&self.0);
-        let joiners = state.joiners.get(of).into_iter().flatten();
-        state.lenders.get(of).into_iter().chain(joiners).cloned().collect()
+    /// The lender that a joiner names.
+    pub(crate) fn lender_of(&self, joiner: &OwnerKey) -> Option<OwnerKey> {
+        lock(&self.0).lenders.get(joiner).cloned()
     }
 
     /// Applies an event of the watch of MiniClusters. Returns the lenders that are affected because
@@ -75,24 +70,6 @@ impl Joins {
                 left.filter(|lender| now.as_ref() != Some(lender)).into_iter().collect()
             }
             Event::Delete(object) => state.remove(&key(object)).into_iter().collect(),
-        }
-    }
-
-    /// Passes on the names of MiniClusters to reconcile, each with its partners.
-    pub(crate) async fn relay(
-        self,
-        mut changes: UnboundedReceiver<ObjectRef<GuardedMiniCluster>>,
-        to: ChangeSender,
-    ) {
-        while let Some(changed) = changes.recv().await {
-            let of = (changed.namespace.clone().unwrap_or_default(), changed.name.clone());
-            let partners = self.partners(&of).iter().map(reference).collect::<Vec<_>>();
-            for reference in std::iter::once(changed).chain(partners) {
-                if to.send(reference).is_err() {
-                    // The reconciler has stopped.
-                    return;
-                }
-            }
         }
     }
 }
@@ -144,17 +121,18 @@ mod tests {
     }
 
     #[test]
-    fn partners_follow_the_joiners() {
+    fn lenders_follow_the_joiners() {
         let joins = Joins::default();
         assert_eq!(joins.apply(&Event::Apply(joiner("b", Some("a")))), []);
         joins.apply(&Event::Apply(joiner("c", Some("a"))));
-        assert_eq!(joins.partners(&name("a")), [name("b"), name("c")]);
-        assert_eq!(joins.partners(&name("b")), [name("a")]);
+        assert_eq!(joins.joiners_of(&name("a")), [name("b"), name("c")]);
+        assert_eq!(joins.lender_of(&name("b")), Some(name("a")));
         let moved = joins.apply(&Event::Apply(joiner("b", Some("z"))));
         assert_eq!(moved, [name("a")], "the former lender is reconciled");
         assert_eq!(joins.joiners_of(&name("a")), [name("c")]);
         assert_eq!(joins.apply(&Event::Delete(joiner("c", Some("a")))), [name("a")]);
-        assert_eq!(joins.partners(&name("a")), []);
+        assert_eq!(joins.joiners_of(&name("a")), []);
+        assert_eq!(joins.lender_of(&name("c")), None);
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod listener;
 mod lock;
 mod metrics;
 mod minicluster;
+mod partner_relay;
 pub mod queue;
 pub mod reconciler;
 mod replica;

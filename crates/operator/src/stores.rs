@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
 use flux_operator_plan::{
-    JoinerView, LastReport, LenderView, Observed, concerns, lead_address, lender_of, may_join,
+    JoinerView, LastReport, LenderView, Observed, lead_address, lender_of, may_join, must_consider,
 };
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
@@ -131,7 +131,8 @@ impl Stores {
         joiners
             .filter_map(|key| {
                 let stored = self.miniclusters.get(&reference(&key))?;
-                let joiner = stored.0.as_ref().ok().filter(|joiner| concerns(lender, joiner))?;
+                let joiner =
+                    stored.0.as_ref().ok().filter(|joiner| must_consider(lender, joiner))?;
                 Some(JoinerView { minicluster: Arc::new(joiner.clone()), job: self.job(&key) })
             })
             .collect()

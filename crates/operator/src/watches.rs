@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::pin::Pin;
 
-use flux_operator_plan::kubernetes::{CLUSTER_LABEL, used_part};
+use flux_operator_plan::kubernetes::{CLUSTER_LABEL, with_keys_only};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
@@ -236,11 +236,11 @@ fn prune_pod(pod: &mut Pod) {
     pod.spec = Some(PodSpec { node_name, ..PodSpec::default() });
 }
 
-/// Most of a Job's template is not used, because it cannot change.
+/// Of a Job's template only the name of the Secret with the keys is read.
 fn prune_job(job: &mut Job) {
     prune(job);
     if let Some(spec) = &mut job.spec {
-        spec.template = used_part(std::mem::take(&mut spec.template));
+        spec.template = with_keys_only(&spec.template);
         spec.pod_failure_policy = None;
     }
 }

@@ -13,7 +13,7 @@ use crate::kubernetes::{Rendering, Settings};
 use crate::observed::Observed;
 use crate::query::next_query;
 use crate::resize::Shrinking;
-use crate::status::{self, ReportedFailure, new_events, status, urgency};
+use crate::status::{self, ReportedFailure, kept_until, new_events, status, urgency};
 use crate::step::Step;
 use crate::steps::{Blocker, Plan, plan, with_booted_hosts};
 use crate::valid::{Refusal, RefusalReason, Valid};
@@ -153,7 +153,11 @@ impl Conclude for MiniClusterFacts<'_> {
             urgency: urgency(before, &status),
             events: new_events(before, &status),
             status: Some(status),
-            requeue_at: earliest_requeue(outcome, observed.now, [requeue_at, next_query(observed)]),
+            requeue_at: earliest_requeue(
+                outcome,
+                observed.now,
+                [requeue_at, next_query(observed), kept_until(observed)],
+            ),
             retry: failure.is_some(),
         }
     }

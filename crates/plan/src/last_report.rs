@@ -32,7 +32,12 @@ impl LastReport {
 /// Whether a lead that started before the operator may still send its first report: the
 /// operator has accepted reports only since `since`.
 pub(crate) fn may_still_report(since: Timestamp, now: Timestamp) -> bool {
-    now < seconds_after(since, FRESH_SECONDS)
+    now < first_report_due(since)
+}
+
+/// From when on such a lead does not report any more.
+pub(crate) fn first_report_due(since: Timestamp) -> Timestamp {
+    seconds_after(since, FRESH_SECONDS)
 }
 
 /// Whether a report requires a reconciliation: it changes something that decisions or

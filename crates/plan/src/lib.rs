@@ -59,7 +59,7 @@ pub use decide::{MiniClusterFacts, decide};
 pub use decision::{Conclude, Conclusion, Decision, Failure, FailureKind, Outcome};
 pub use joining::{
     FINALIZER, JoinerView, LenderView, OfflineJoinError, OfflineLease, OfflineLender, Permission,
-    concerns, joined_after, lender_of, may_join, permission,
+    joined_after, lender_of, may_join, must_consider, permission,
 };
 pub use last_report::{LastReport, needs_reconciliation};
 pub use observed::{Observed, completion_index, lead_address};

@@ -88,10 +88,8 @@ impl Observed {
 pub fn lead_address(minicluster: &MiniCluster, job: &Job, pods: &[Arc<Pod>]) -> Option<IpAddr> {
     let uid = minicluster.metadata.uid.as_deref()?;
     job.owner_references().iter().find(|owner| owner.uid == uid)?;
-    let lead = pods_of(Some(job), pods).find(|pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        is_lead(pod) && !is_terminating(pod) && !matches!(phase, Some("Succeeded" | "Failed"))
-    })?;
+    let lead = pods_of(Some(job), pods)
+        .find(|pod| is_lead(pod) && !is_terminating(pod) && !has_finished(pod))?;
     lead.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
 }
 
@@ -135,6 +133,12 @@ pub(crate) const LEAD_INDEX: &str = "0";
 /// Whether a pod is the lead's.
 pub(crate) fn is_lead(pod: &Pod) -> bool {
     index(pod) == Some(LEAD_INDEX)
+}
+
+/// Whether no container of a pod runs any more.
+pub(crate) fn has_finished(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Whether a pod is being deleted.

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use crate::joining::{has_finalizer, lender_queries};
+use crate::joining::{has_finalizer, has_lease, lender_queries};
 use crate::kubernetes::{mounted_secret, owns_secret, secret_name};
 use crate::observed::{Observed, is_finished, is_terminating};
 use crate::status::{Trouble, condition, finished_at};
@@ -215,10 +215,14 @@ impl Observed {
 }
 
 /// Whether the MiniCluster may be deleted although the watch shows it: its Job does not
-/// exist any more.
+/// exist any more. A joiner without ranks has none, and creates none.
 fn may_be_deleted(minicluster: &MiniCluster, observed: &Observed) -> bool {
     let status = minicluster.status.as_ref();
+    let lender = observed.lender.as_ref().map(|lender| &lender.minicluster);
+    let may_create_job = !minicluster.spec.is_joiner()
+        || lender.is_some_and(|lender| has_lease(lender, minicluster));
     observed.job.is_none()
+        && may_create_job
         && status.is_some_and(|status| !status.conditions.is_empty())
         && finished_at(minicluster).is_none()
 }

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_that_may_join_follow_with_their_defaults() {
+    fn b7_pools_follow_with_their_defaults() {
         let clusters = json!([{}, { "name": "gke", "size": 1 }]);
         let table = table(json!({ "size": 2, "flux": { "bursting": { "clusters": clusters } } }));
         assert_eq!(table.hosts.to_string(), "fs-[0-1],burst-0-[0-1],gke-0");

@@ -1,7 +1,7 @@
 //! Following `spec.size`: the cluster grows at once, and shrinks when no job is lost by it.
 //!
 //! The highest ranks are removed. First Flux drains them, so that no new job starts on them;
-//! when the jobs that run there have finished, or after [`LIMIT`], the Job is made smaller.
+//! when the jobs that run there have finished, or after [`DRAIN_TIMEOUT_SECONDS`], the Job is made smaller.
 //! The start time is noted on the Job, so that a restarted operator knows it.
 
 use flux_operator_api::Reason;

@@ -14,7 +14,8 @@ use serde_json::json;
 use crate::cluster::Cluster;
 use crate::job_change::job_change;
 use crate::joining::{
-    JoinState, LeaseDecision, decide_leases, drain_request, end_leases, highest_free_size,
+    JoinState, LeaseDecision, SizeLimit, decide_leases, drain_request, highest_free_size,
+    take_back_leases,
 };
 use crate::kubernetes::{self, NewKeys, Rendering, belongs_to_kueue};
 use crate::observed::{LEAD_INDEX, Observed, is_lead, is_terminating};
@@ -56,6 +57,11 @@ pub enum Blocker {
         /// The joiner that holds the next host.
         holder: String,
     },
+    /// Pods of former joiners may have the next hosts.
+    UnknownPods {
+        /// The requested size.
+        size: i32,
+    },
     /// A Job of this name has another owner.
     NotOurs,
 }
@@ -67,7 +73,7 @@ impl Blocker {
             Blocker::Immutable(_) => Reason::Immutable,
             Blocker::TooLarge { .. } => Reason::TooLarge,
             Blocker::ExceedsGrant { .. } => Reason::NoRoom,
-            Blocker::RanksLeased { .. } => Reason::RanksLeased,
+            Blocker::RanksLeased { .. } | Blocker::UnknownPods { .. } => Reason::RanksLeased,
             Blocker::NotOurs => Reason::NotOurs,
         }
     }
@@ -92,6 +98,10 @@ impl std::fmt::Display for Blocker {
             Blocker::RanksLeased { size, free, holder } => write!(
                 f,
                 "spec.size {size} needs host {free}, which MiniCluster {holder} leases: lower spec.size, or delete that MiniCluster"
+            ),
+            Blocker::UnknownPods { size } => write!(
+                f,
+                "spec.size {size} waits until the pods of former joiners are deleted: they may have its hosts"
             ),
             Blocker::NotOurs => {
                 f.write_str("a Job of this name has another owner: rename one of them")
@@ -155,7 +165,7 @@ pub(crate) fn plan(
 ) -> Plan {
     if let Some(since) = finished_at(requested) {
         // A finished cluster is not run again, even if its Job was deleted.
-        let leases = end_leases(requested, rendering.cluster, observed);
+        let leases = take_back_leases(requested, rendering.cluster, observed);
         let plan = clean_up(requested, since, observed.now);
         let requeue_at = [plan.requeue_at, leases.requeue_at].into_iter().flatten().min();
         return Plan { leases: Some(leases), requeue_at, ..plan };
@@ -242,22 +252,32 @@ fn maintain(
     let exceeds_grant =
         exceeds_grant.map(|granted| Blocker::ExceedsGrant { size: requested.spec.size, granted });
     // Hosts that are leased cannot be the Job's own at the same time.
-    let (free, holder) = highest_free_size(requested, rendering.cluster, observed, size);
-    let leased =
-        holder.map(|holder| Blocker::RanksLeased { size: requested.spec.size, free, holder });
+    let (free, limit) = highest_free_size(requested, rendering.cluster, observed, size);
+    let leased = limit.and_then(|limit| match limit {
+        SizeLimit::Leased(holder) => {
+            Some(Blocker::RanksLeased { size: requested.spec.size, free, holder })
+        }
+        SizeLimit::UnknownPods => Some(Blocker::UnknownPods { size: requested.spec.size }),
+        // It is asked again in a moment.
+        SizeLimit::Unanswered => None,
+    });
     let mut wanted = kubernetes::job(rendering);
     if immutable.is_some() {
         // Labels may come from fields that have changed.
         wanted.metadata.labels.clone_from(&job.metadata.labels);
     }
     let (hosts, lead) = (&rendering.cluster.ranks, lead_state(rendering, observed, job));
-    let resize = match belongs_to_kueue(job) {
-        // Kueue has counted its pods.
-        true => Resize::Keep,
-        false => resize(job, hosts.size, lead, observed.now),
-    };
     let ready = readiness(requested, observed).ready;
     let leases = decide_leases(requested, rendering.cluster, observed, lead, ready);
+    let resize = match resize(job, hosts.size, lead, observed.now) {
+        // Kueue has counted its pods.
+        _ if belongs_to_kueue(job) => Resize::Keep,
+        // Another client has scaled it over leased hosts: two brokers would replace each other.
+        Resize::Begin(shrinking) | Resize::Wait(shrinking) if leases.has_any(&shrinking.ranks) => {
+            Resize::Apply
+        }
+        resize => resize,
+    };
     let change = job_change(job, &wanted, timeout, &resize, observed.now);
     steps.extend(
         change.map(|patch| Step::Patch { target: Target::of(TargetKind::Job, job), patch }),

@@ -244,6 +244,21 @@ mod tests {
     }
 
     #[test]
+    fn b7_a_host_list_excludes_pools() {
+        let refused = |bursting: serde_json::Value| {
+            let refusal = check(json!({ "spec": { "flux": { "bursting": bursting } } }));
+            refusal.err().map(|refusal| refusal.to_string()).unwrap_or_default()
+        };
+        let (hosts, pools) = ("fs-0,vm-[0-3]", json!([{ "name": "vm", "size": 2 }]));
+        let both = refused(json!({ "hostlist": hosts, "clusters": pools }));
+        let message = "spec.flux.bursting.hostlist: hostlist and clusters exclude each other";
+        assert!(both.starts_with(message), "{both}");
+        assert_eq!(refused(json!({ "hostlist": hosts })), "");
+        assert_eq!(refused(json!({ "hostlist": hosts, "clusters": [] })), "");
+        assert_eq!(refused(json!({ "clusters": pools })), "");
+    }
+
+    #[test]
     fn an_invalid_field_is_named() {
         let patch = json!({ "spec": { "flux": { "bursting": { "hostlist": "a[" } } } });
         let refusal = check(patch).unwrap_err();

@@ -8,7 +8,7 @@ use flux_operator_api::{MiniCluster, MiniClusterStatus};
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use flux_operator_plan::{LastReport, Observed, Outcome, decide};
 use flux_operator_testkit::{merge, smallest_minicluster};
-use flux_operator_wire::InstanceState;
+use flux_operator_wire::{BlockingJob, InstanceState};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -38,8 +38,12 @@ fn an_old_error_is_not_shown() {
 
 #[test]
 fn a_restart_of_the_operator_changes_no_status() {
-    let before = status(&minicluster(None), &observed(4, Some(reported("0-2,4-5", "")), 10));
+    let mut report = reported("0-2,4-5", "");
+    report.state.blocking_job = Some(BlockingJob { job: 1, nodes: 6 });
+    let before = status(&minicluster(None), &observed(4, Some(report), 10));
     assert_eq!((before.ready.as_str(), before.joined), ("3/4", 2));
+    let ready = before.conditions.iter().find(|it| it.type_ == "Ready").unwrap();
+    assert_eq!(ready.reason, "BlockedByJob");
     let minicluster = minicluster(Some(&before));
     // The operator that has just started has received no report.
     let started = |seconds| Observed { watching_since: at(20), ..observed(4, None, seconds) };

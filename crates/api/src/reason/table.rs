@@ -152,7 +152,7 @@ reasons! {
         "All brokers are online in the lender's Flux instance.",
         "Nothing.";
     Joining: Progress, [Joining, Readiness],
-        "Ranks are leased, and the brokers are starting.",
+        "Ranks are being leased, or the brokers are starting.",
         "Nothing.";
     Leaving: Progress, [Joining, Readiness],
         "Its ranks are drained: no new job starts there, and running jobs are waited for.",

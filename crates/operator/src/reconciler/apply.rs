@@ -36,10 +36,12 @@ pub(super) enum ApplyError {
     Change { kind: String, name: String, source: kube::Error },
     #[error("failed to delete {kind} {name:?}")]
     Delete { kind: String, name: String, source: kube::Error },
-    #[error("failed to read the lender's Secret {name:?}")]
+    #[error("failed to read the lender, or its Secret, {name:?}")]
     Read { name: String, source: kube::Error },
     #[error("the lender's Secret {name:?} was deleted, or belongs to another MiniCluster")]
     NoCertificate { name: String },
+    #[error("MiniCluster {name:?} does not lend ranks to this namespace any more")]
+    NotAllowed { name: String },
     #[error("failed to generate the keys")]
     Keys { source: KeyGenerationError },
 }
@@ -48,7 +50,8 @@ impl ApplyError {
     /// The failure for a decision's conclusion.
     pub(super) fn to_failure(&self) -> Failure {
         let kind = match self {
-            ApplyError::Leftover { .. } => FailureKind::Transient,
+            // The watch will show it.
+            ApplyError::Leftover { .. } | ApplyError::NotAllowed { .. } => FailureKind::Transient,
             ApplyError::NotOurs { .. } => FailureKind::NotOurs,
             ApplyError::Keys { .. } | ApplyError::NoCertificate { .. } => FailureKind::Refused,
             ApplyError::Apply { source, .. }
@@ -71,6 +74,7 @@ impl ApplyError {
             ApplyError::Delete { .. } => "Delete",
             ApplyError::Read { .. } => "Read",
             ApplyError::NoCertificate { .. } => "NoCertificate",
+            ApplyError::NotAllowed { .. } => "NotAllowed",
             ApplyError::Keys { .. } => "Keys",
         }
     }
@@ -121,6 +125,12 @@ pub(super) async fn apply<K: NamespacedObject>(
             create(client, &new.secret(&keys), CLUSTER_LABEL).await.map(|_| None)
         }
         Step::CopyCertificate(copy) => {
+            let lenders: Api<MiniCluster> = Api::namespaced(client.clone(), &copy.from_namespace);
+            let lender = lenders.get_opt(&copy.lender_name).await;
+            let read = |source| ApplyError::Read { name: copy.lender_name.clone(), source };
+            if !lender.map_err(read)?.is_some_and(|lender| copy.is_allowed_by(&lender)) {
+                return Err(ApplyError::NotAllowed { name: copy.lender_name.clone() });
+            }
             let name = copy.from_name.clone();
             let missing = || ApplyError::NoCertificate { name: name.clone() };
             let secrets: Api<Secret> = Api::namespaced(client.clone(), &copy.from_namespace);

@@ -1,6 +1,7 @@
 //! One exchange with an agent: checks the seal, stores the report, and issues a nonce.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use axum::http::HeaderMap;
 use flux_operator_api::MiniCluster;
@@ -11,6 +12,7 @@ use flux_operator_wire::seal::{self, Exchange, MAX_SEAL_BYTES, Message, SealKey}
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
+use tokio::time::Instant;
 
 use super::bounded::bounded;
 use super::{KeyLookup, Reports, StoredReport, nonces};
@@ -19,6 +21,9 @@ use crate::stores::{GuardedMiniCluster, reference};
 /// The maximum length of each header. Uids have 36 characters and nonces 32, and an agent may add a
 /// word to its pod's uid.
 const MAX_BYTES: usize = MAX_SEAL_BYTES;
+
+/// How long a key that was read is not read again, although requests are sealed with another one.
+const KEY_REFRESH_DELAY: Duration = Duration::from_secs(10);
 
 /// The headers by which an agent identifies itself.
 #[derive(Clone, Debug)]
@@ -151,7 +156,16 @@ impl Reports {
 
     /// The cluster's key, if it is cached.
     pub(super) fn cached_key(&self, uid: &str) -> Option<SealKey> {
-        self.lock().get(uid)?.key.clone()
+        Some(self.lock().get(uid)?.key.as_ref()?.0.clone())
+    }
+
+    /// Reads the key again the next time, because a request was sealed with another one: a Job that
+    /// was created again may have another Secret. Anyone can send such requests, so that is done
+    /// only once in a while.
+    pub(super) fn doubt_key(&self, uid: &str) {
+        if let Some(cluster) = self.lock().get_mut(uid) {
+            cluster.key.take_if(|(_, since)| since.elapsed() >= KEY_REFRESH_DELAY);
+        }
     }
 
     /// The lock that a task holds while it reads the cluster's key.
@@ -165,7 +179,7 @@ impl Reports {
         let mut clusters = self.lock();
         clusters.retain(|uid, _| existing.contains(uid));
         let cluster = clusters.entry(uid.to_owned()).or_default();
-        cluster.key = Some(key);
+        cluster.key = Some((key, Instant::now()));
         cluster.lost_key = false;
     }
 }

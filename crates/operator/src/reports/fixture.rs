@@ -1,4 +1,4 @@
-//! For tests: a replica with one cluster, whose uid is `uid`.
+//! For tests: a replica with one cluster, whose uid is `uid`, or with others.
 
 use axum::http::{Request, Response};
 use flux_operator_api::MiniCluster;
@@ -33,8 +33,19 @@ pub(super) fn server_with_key(leadership: Leadership) -> ServerState {
 
 /// A replica that has not read the cluster's key yet.
 pub(super) fn server(leadership: Leadership, client: Client) -> ServerState {
+    server_with(leadership, client, [minicluster()])
+}
+
+/// A replica that has observed these MiniClusters, and no other objects.
+pub(super) fn server_with(
+    leadership: Leadership,
+    client: Client,
+    observed: impl IntoIterator<Item = MiniCluster>,
+) -> ServerState {
     let (miniclusters, mut writer) = SyncedStore::new();
-    writer.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster()))));
+    for minicluster in observed {
+        writer.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster))));
+    }
     let metrics = Metrics::new();
     let (changed, _) = tokio::sync::mpsc::unbounded_channel();
     let queues =

@@ -55,7 +55,11 @@ impl ServerState {
         let namespace = minicluster.namespace()?;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
         let name = secret_name(minicluster, self.stores.job_of(minicluster).as_deref());
-        let Some(secret) = secrets.get_opt(&name).await.ok()? else {
+        let found = secrets.get_opt(&name).await;
+        if let Err(error) = &found {
+            tracing::warn!(%error, namespace, secret = name, "the key of a cluster cannot be read");
+        }
+        let Some(secret) = found.ok()? else {
             self.reports.mark_key_lost(minicluster, uid);
             return None;
         };
@@ -117,6 +121,25 @@ mod tests {
         tokio::time::advance(FAILED_LOOKUP_DELAY).await;
         assert_eq!((ask_often().await, requested.load(Ordering::Relaxed)), (100, 2));
         assert_eq!((ask_often().await, requested.load(Ordering::Relaxed)), (100, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_does_not_fit_is_read_again_but_not_often() {
+        let (server, requested) = counting_server();
+        let minicluster = minicluster();
+        let lookups = async || {
+            server.key(&minicluster, "uid").await;
+            requested.load(Ordering::Relaxed)
+        };
+        assert_eq!(lookups().await, 1);
+        tokio::time::advance(FAILED_LOOKUP_DELAY).await;
+        assert_eq!(lookups().await, 2);
+        server.reports.doubt_key("uid");
+        assert_eq!(lookups().await, 2, "it was read a moment ago");
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(lookups().await, 2, "nothing was sealed with another one");
+        server.reports.doubt_key("uid");
+        assert_eq!(lookups().await, 3);
     }
 
     #[tokio::test(start_paused = true)]

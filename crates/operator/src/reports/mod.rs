@@ -60,7 +60,8 @@ type KeyLookup = Arc<tokio::sync::Mutex<Option<Instant>>>;
 /// The reporting state of one cluster.
 #[derive(Default)]
 struct ClusterReports {
-    key: Option<SealKey>,
+    /// The key, and when it was read.
+    key: Option<(SealKey, Instant)>,
     /// Whether the Secret with the key is missing.
     lost_key: bool,
     /// Locked while the key is looked up; contains the time of the last failed lookup.

@@ -50,6 +50,7 @@ pub(crate) async fn report(
     };
     match server.reports.check(&key, &speaker, &body) {
         SealCheck::Invalid => {
+            server.reports.doubt_key(&speaker.cluster_uid);
             metrics.count_report("refused");
             StatusCode::FORBIDDEN.into_response()
         }

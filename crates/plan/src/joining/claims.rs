@@ -139,8 +139,8 @@ fn noted_ranks(
 /// Whether a lease that only a joiner's Job shows is recorded again, if its ranks are free.
 pub(super) fn may_be_recorded_again(lender: &MiniCluster, joiner: &MiniCluster, job: &Job) -> bool {
     let is_own = job.owner_references().iter().any(|it| Some(&it.uid) == joiner.uid().as_ref());
-    let has_ended = finished_at(joiner).is_some()
+    let has_finished = finished_at(joiner).is_some()
         || is_finished(job)
         || job.metadata.deletion_timestamp.is_some();
-    is_own && !has_ended && may_join(lender, joiner)
+    is_own && !has_finished && may_join(lender, joiner)
 }

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::lease::{LeaseRecord, ranks};
 
 /// The ranks on which no job may start: those of the cluster's own Job that are not in use, and
-/// those that joiners give back. `own_since` is since when jobs on the own ones are waited for.
+/// those that joiners give back. `own_since` is when the cluster began to wait for jobs on its own.
 /// Leases of another table than `table` are of an instance that does not exist any more.
 pub(crate) fn drain_request(
     own: &IdSet,

@@ -69,106 +69,133 @@ pub(crate) fn lendable(table: &RankTable, topology: &str, in_use: u32) -> RankLi
     all.filter(|rank| topology.parent(*rank, size) == Some(0)).collect()
 }
 
-/// The ranks of `free` that a joiner accepts, in the order in which they are granted.
-fn acceptable(
-    holder: &Holder,
-    choice: &RankChoice,
-    table: &RankTable,
-    free: &RankList,
-) -> Vec<u32> {
-    let ranks_of = |is_wanted: &dyn Fn(&SlotOwner) -> bool| {
-        let slots = table.slots.iter().filter(|slots| is_wanted(&slots.owner));
+/// The ranks that can be lent and are not leased.
+pub(crate) struct FreeRanks<'a> {
+    table: &'a RankTable,
+    /// All that can be lent, in the order in which they are.
+    lendable: RankList,
+    free: IdSet,
+}
+
+impl FreeRanks<'_> {
+    /// Those of `lendable` that none of `records` has.
+    pub(crate) fn new<'a>(
+        table: &'a RankTable,
+        lendable: RankList,
+        records: &[LeaseRecord],
+    ) -> FreeRanks<'a> {
+        let free = lendable.to_set().difference(&ranks(records));
+        FreeRanks { table, lendable, free }
+    }
+
+    /// How many ranks a joiner could get.
+    pub(crate) fn available(&self, choice: &RankChoice) -> usize {
+        usize::try_from(self.acceptable(choice).len()).unwrap_or(usize::MAX)
+    }
+
+    /// Takes `count` ranks for a joiner, if there are as many that it accepts.
+    pub(super) fn take(
+        &mut self,
+        holder: &Holder,
+        choice: &RankChoice,
+        count: usize,
+    ) -> Option<RankList> {
+        let acceptable = self.acceptable(choice);
+        // There may be many joiners that ask in vain for ranks of a large table.
+        if self.available(choice) < count {
+            return None;
+        }
+        let in_order = || self.lendable.iter().filter(|rank| acceptable.contains(*rank));
+        let taken: RankList = match choice {
+            RankChoice::These(_) => acceptable.iter().take(count).collect(),
+            RankChoice::Property(_) => in_order().take(count).collect(),
+            RankChoice::Any => {
+                let own = self.ranks_of(|owner| *owner == SlotOwner::Pool(holder.name.clone()));
+                let pool = in_order().filter(|rank| own.contains(*rank));
+                let others = in_order().filter(|rank| !own.contains(*rank));
+                pool.chain(others).take(count).collect()
+            }
+        };
+        self.free = self.free.difference(&taken.to_set());
+        Some(taken)
+    }
+
+    fn acceptable(&self, choice: &RankChoice) -> IdSet {
+        match choice {
+            RankChoice::Any => self.free.clone(),
+            RankChoice::These(ranks) => self.free.intersection(ranks),
+            RankChoice::Property(name) => {
+                self.free.intersection(&self.ranks_of(|owner| owner.property() == name))
+            }
+        }
+    }
+
+    fn ranks_of(&self, is_wanted: impl Fn(&SlotOwner) -> bool) -> IdSet {
+        let slots = self.table.slots.iter().filter(|slots| is_wanted(&slots.owner));
         IdSet::union_all(&slots.map(SlotRange::ranks).collect::<Vec<_>>())
-    };
-    match choice {
-        RankChoice::These(ranks) => free.to_set().intersection(ranks).iter().collect(),
-        RankChoice::Property(name) => {
-            let wanted = ranks_of(&|owner| owner.property() == name);
-            free.iter().filter(|rank| wanted.contains(*rank)).collect()
-        }
-        RankChoice::Any => {
-            let own = SlotOwner::Pool(holder.name.clone());
-            let own = ranks_of(&|owner| *owner == own);
-            let (pool, others): (Vec<u32>, Vec<u32>) =
-                free.iter().partition(|rank| own.contains(*rank));
-            [pool, others].concat()
-        }
     }
 }
 
-/// How many ranks a joiner could get of those that are not leased.
-pub(crate) fn available(
-    holder: &Holder,
-    choice: &RankChoice,
-    table: &RankTable,
-    lendable: &RankList,
-    records: &[LeaseRecord],
-) -> usize {
-    match records.len() < MAX_LEASES {
-        true => acceptable(holder, choice, table, &free(lendable, records)).len(),
-        false => 0,
-    }
-}
-
-fn free(lendable: &RankList, records: &[LeaseRecord]) -> RankList {
-    let taken = ranks(records);
-    lendable.iter().filter(|rank| !taken.contains(*rank)).collect()
-}
-
-/// The leases after `claims` were considered. `may_grant` is false while the lender cannot accept
-/// brokers; `is_free` says whether nothing of a lease that is given back is left.
-pub(crate) fn next_leases(
+/// The leases of a lender whose ranks can be lent at all as in `lendable`, after `claims` were
+/// considered; `is_free` says whether nothing of a lease that is given back is left. Nothing is
+/// granted: see [`grant`].
+pub(crate) fn kept_leases(
     mut records: Vec<LeaseRecord>,
     claims: &[Claim],
     table: &RankTable,
-    lendable: &RankList,
-    may_grant: bool,
+    lendable: &IdSet,
     is_free: impl Fn(&LeaseRecord) -> bool,
     now: Timestamp,
 ) -> Vec<LeaseRecord> {
     let hash = table.hash();
     records.retain(|record| record.is_active() || !is_free(record));
-    let mut next: Vec<LeaseRecord> = Vec::new();
-    // A table that the lender does not have any more, or a holder that is deleted.
+    // The others have a table or a tree that the lender no longer has, or a holder that is deleted.
     let is_known = |record: &LeaseRecord| {
-        record.table == hash && claims.iter().any(|it| it.holder.uid == record.holder.uid)
+        record.table == hash
+            && record.ranks.to_set().is_subset(lendable)
+            && claims.iter().any(|it| it.holder.uid == record.holder.uid)
     };
     let (known, lost): (Vec<_>, Vec<_>) = records.into_iter().partition(is_known);
-    next.extend(lost.into_iter().map(|record| leave(record, now)));
+    let mut kept: Vec<LeaseRecord> = lost.into_iter().map(|it| leave(it, now)).collect();
     for claim in claims {
         let of_holder = known.iter().filter(|it| it.holder.uid == claim.holder.uid);
-        next.extend(resized(of_holder.cloned().collect(), claim.count, now));
+        kept.extend(resized(of_holder.cloned().collect(), claim.count, now));
     }
-    if !may_grant {
-        return next;
-    }
+    kept
+}
+
+/// Adds leases for joiners that have fewer ranks than they want: the oldest first, all that one wants
+/// or none.
+pub(crate) fn grant(
+    records: &mut Vec<LeaseRecord>,
+    claims: &[Claim],
+    mut free: FreeRanks<'_>,
+    now: Timestamp,
+) {
     let mut waiting: Vec<&Claim> = claims.iter().collect();
     waiting.sort_by_key(|claim| (claim.created, &claim.holder.uid));
     for claim in waiting {
-        let is_own = |it: &&LeaseRecord| it.holder.uid == claim.holder.uid && it.is_active();
-        let has = next.iter().find(is_own).map_or(0, |record| record.ranks.len());
+        let of_holder = |it: &LeaseRecord| it.holder.uid == claim.holder.uid && it.is_active();
+        let has = records.iter().find(|it| of_holder(it)).map_or(0, |it| it.ranks.len());
         let missing = claim.count.saturating_sub(has);
-        if missing == 0 || next.len() >= MAX_LEASES {
+        if missing == 0 || records.len() >= MAX_LEASES {
             continue;
         }
-        let choice = acceptable(&claim.holder, &claim.choice, table, &free(lendable, &next));
-        let Some(granted) = choice.get(..missing) else { continue };
-        let granted: RankList = granted.iter().copied().collect();
-        match next.iter_mut().find(|it| it.holder.uid == claim.holder.uid && it.is_active()) {
+        let Some(granted) = free.take(&claim.holder, &claim.choice, missing) else { continue };
+        match records.iter_mut().find(|it| of_holder(it)) {
             Some(record) => {
                 record.ranks = record.ranks.followed_by(&granted);
                 record.since = now;
             }
-            None => next.push(LeaseRecord {
+            None => records.push(LeaseRecord {
                 ranks: granted,
                 holder: claim.holder.clone(),
-                table: hash.clone(),
+                table: free.table.hash(),
                 since: now,
                 state: LeaseState::Active,
             }),
         }
     }
-    next
 }
 
 /// The leases, with those that only the Jobs of their holders show: the status was lost.
@@ -188,7 +215,10 @@ pub(super) fn with_noted(
         }
         let active = records.iter().position(|it| it.holder.uid == holder.uid && it.is_active());
         match active.and_then(|index| records.get_mut(index)) {
-            Some(record) => record.ranks = record.ranks.followed_by(&missing),
+            Some(record) => {
+                record.ranks = record.ranks.followed_by(&missing);
+                record.since = now;
+            }
             None => records.push(LeaseRecord {
                 ranks: missing,
                 holder,

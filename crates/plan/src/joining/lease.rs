@@ -80,9 +80,9 @@ impl LeaseRecord {
     }
 }
 
-/// The leases in a lender's status. One that cannot be read, or that has a rank of an earlier one,
-/// is left out: it is rebuilt from the holder's Job. One of an earlier table counts as taken, too,
-/// until its pods are deleted.
+/// The leases in a lender's status. One that cannot be parsed, or that has a rank of one before it in
+/// the list, is left out; if its ranks are free, it is recorded again from the holder's Job. One of a
+/// former table counts until its pods are deleted.
 pub(crate) fn recorded(lender: &MiniCluster) -> Vec<LeaseRecord> {
     let leases = lender.status.iter().flat_map(|status| &status.leases);
     let (mut records, mut known): (Vec<LeaseRecord>, IdSet) = Default::default();

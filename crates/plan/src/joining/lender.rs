@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::claims::{claims, noted_leases};
-use super::grant::{lendable, next_leases, with_noted};
+use super::grant::{FreeRanks, grant, kept_leases, lendable, with_noted};
 use super::lease::{LeaseRecord, ranks, recorded};
 use super::pods::{is_of, is_stray, joiner_pods, lender_queries, ranks_with_pods};
 use crate::cluster::Cluster;
@@ -26,8 +26,8 @@ use crate::time::seconds_after;
 /// if the holder itself is deleted.
 const RELEASE_INTERVAL: i64 = 2;
 
-/// How long after it was given back a rank counts as offline although the lead does not report, in
-/// seconds: longer than a report is fresh, and than Flux takes to notice a lost broker's connection.
+/// A rank that was given back counts as offline after this many seconds without a report of the lead:
+/// longer than a report is fresh, and than Flux takes to notice a lost broker's connection.
 const SILENT_SECONDS: i64 = 60;
 
 /// A lender, as its joiners observe it.
@@ -83,6 +83,11 @@ pub(crate) struct LeaseDecision {
 }
 
 impl LeaseDecision {
+    /// Whether one of these ranks is leased.
+    pub(crate) fn has_any(&self, of: &IdSet) -> bool {
+        !ranks(&self.leases).intersection(of).is_empty()
+    }
+
     /// As they are written to the status.
     pub(crate) fn to_status(&self) -> Vec<Lease> {
         self.leases.iter().map(LeaseRecord::to_status).collect()
@@ -97,9 +102,8 @@ pub(crate) fn decide_leases(
     lead: LeadState<'_>,
     is_ready: bool,
 ) -> LeaseDecision {
-    let hash = cluster.ranks.hash();
-    let claims = claims(lender, observed, &recorded(lender));
     let records = known_leases(lender, cluster, observed);
+    let claims = claims(lender, observed, &records);
     let pods = observed.existing_pods(&joiner_pods(lender));
     let has_strays = pods.is_some_and(|pods| pods.iter().any(|it| is_stray(it, lender, &records)));
     if claims.is_empty() && records.is_empty() && !has_strays {
@@ -111,34 +115,31 @@ pub(crate) fn decide_leases(
         && observed.job.as_deref().is_some_and(can_lend)
         && pods.is_some()
         && !has_strays;
-    let in_use = ranks_with_pods(lender, cluster, observed);
-    let lendable = lendable_now(cluster, in_use, report, &records);
     let is_free = |record: &LeaseRecord| {
-        // The pods of ranks that are given back have the indexes after those that stay.
-        let is_kept = |it: &&LeaseRecord| {
-            it.holder == record.holder && it.table == record.table && it.is_active()
-        };
-        let of_holder = records.iter().filter(is_kept);
-        let kept: usize = of_holder.map(|record| record.ranks.len()).sum();
-        let is_left = |pod: &ExistingPod| is_of(pod, record) && pod.index as usize >= kept;
         // The instance of another table does not exist any more.
-        (record.table != hash || is_offline(record, lead, observed))
-            && pods.is_some_and(|pods| !pods.iter().any(is_left))
+        let is_offline = record.table != cluster.ranks.hash() || is_offline(record, lead, observed);
+        is_offline && pods.is_some_and(|pods| !has_pods(record, &records, pods))
     };
-    let leases = next_leases(
+    let ever_lendable = lendable(&cluster.ranks, &cluster.broker.topology, 0).to_set();
+    let mut leases = kept_leases(
         records.clone(),
         &claims,
         &cluster.ranks,
-        &lendable,
-        may_grant,
+        &ever_lendable,
         is_free,
         observed.now,
     );
+    if may_grant {
+        let in_use = ranks_with_pods(lender, cluster, observed);
+        let lendable = lendable_now(cluster, in_use, report, &records);
+        let free = FreeRanks::new(&cluster.ranks, lendable, &leases);
+        grant(&mut leases, &claims, free, observed.now);
+    }
     // No watch shows that the last pod of a joiner that is deleted itself does not exist any more.
-    let is_unanswered =
-        || pods.is_none() && lender_queries(lender, observed).contains(&joiner_pods(lender));
+    let mut asked = lender_queries(lender, observed).into_iter();
+    let is_unanswered = asked.any(|subject| observed.existing_pods(&subject).is_none());
     let is_leaving = leases.iter().any(|record| !record.is_active());
-    let waits_for_pods = has_strays || is_leaving || is_unanswered();
+    let waits_for_pods = has_strays || is_leaving || is_unanswered;
     let requeue_at = waits_for_pods.then(|| seconds_after(observed.now, RELEASE_INTERVAL));
     LeaseDecision { leases, requeue_at }
 }
@@ -157,13 +158,13 @@ pub(super) fn lendable_now(
     lendable.iter().filter(|rank| !unknown.contains(*rank)).collect()
 }
 
-/// The leases of a lender that has finished: its joiners leave, and nothing is granted any more.
-pub(crate) fn end_leases(
+/// The leases of a lender that has finished: all are given back, and nothing is granted any more.
+pub(crate) fn take_back_leases(
     lender: &MiniCluster,
     cluster: &Cluster,
     observed: &Observed,
 ) -> LeaseDecision {
-    let observed = Observed { joiners: Vec::new(), ..observed.clone() };
+    let observed = Observed { joiners: Vec::new(), undecodable: Vec::new(), ..observed.clone() };
     decide_leases(lender, cluster, &observed, LeadState::Absent, false)
 }
 
@@ -173,15 +174,24 @@ fn known_leases(lender: &MiniCluster, cluster: &Cluster, observed: &Observed) ->
     with_noted(recorded(lender), noted, &cluster.ranks.hash(), observed.now)
 }
 
-/// The largest size that a lender's Job can have up to `wanted`: the hosts after it are leased. The
-/// holder of the first of them, if that is less than `wanted`. It does not grow while there may be
-/// pods of joiners whose ranks are not known.
+/// Why a lender's Job cannot have the size that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SizeLimit {
+    /// This MiniCluster leases the first host after it.
+    Leased(String),
+    /// There are pods of joiners whose ranks are not known, so they may have one of these hosts.
+    UnknownPods,
+    /// The API server has not said whether there are.
+    Unanswered,
+}
+
+/// The largest size up to `wanted` that a lender's Job can have now, and what limits it.
 pub(crate) fn highest_free_size(
     lender: &MiniCluster,
     cluster: &Cluster,
     observed: &Observed,
     wanted: i32,
-) -> (i32, Option<String>) {
+) -> (i32, Option<SizeLimit>) {
     let hash = cluster.ranks.hash();
     let records = known_leases(lender, cluster, observed);
     let wanted_ranks = IdSet::first_n(u32::try_from(wanted).unwrap_or_default());
@@ -190,19 +200,22 @@ pub(crate) fn highest_free_size(
         let first = record.ranks.to_set().intersection(&wanted_ranks).first()?;
         Some((i32::try_from(first).unwrap_or(i32::MAX), &record.holder))
     });
-    let leased = leased.min_by_key(|(first, _)| *first);
-    let (free, holder) = match leased {
-        Some((first, holder)) => (first, Some(format!("{}/{}", holder.namespace, holder.name))),
-        None => (wanted, None),
+    let leased = leased.min_by_key(|(first, _)| *first).map(|(first, holder)| {
+        (first, SizeLimit::Leased(format!("{}/{}", holder.namespace, holder.name)))
+    });
+    let unknown = match observed.existing_pods(&joiner_pods(lender)) {
+        Some(pods) if pods.iter().any(|it| is_stray(it, lender, &records)) => {
+            Some(SizeLimit::UnknownPods)
+        }
+        // Most clusters never lend ranks.
+        None if !records.is_empty() || !observed.joiners.is_empty() => Some(SizeLimit::Unanswered),
+        _ => None,
     };
     let current = i32::try_from(completions(observed.job.as_deref())).unwrap_or(i32::MAX);
-    let pods = observed.existing_pods(&joiner_pods(lender));
-    let may_grow = match pods {
-        Some(pods) => !pods.iter().any(|it| is_stray(it, lender, &records)),
-        // The API server did not answer. Most clusters never lend ranks.
-        None => records.is_empty() && observed.joiners.is_empty(),
-    };
-    (if may_grow { free } else { free.min(current) }, holder)
+    // It only keeps the Job from growing.
+    let unknown = unknown.filter(|_| wanted > current).map(|limit| (current, limit));
+    let limit = leased.into_iter().chain(unknown).min_by_key(|(size, _)| *size);
+    limit.map_or((wanted, None), |(size, limit)| (size, Some(limit)))
 }
 
 /// Whether a MiniCluster may join a lender: it is in the same namespace, or in one that the lender
@@ -212,7 +225,7 @@ pub fn may_join(lender: &MiniCluster, joiner: &MiniCluster) -> bool {
 }
 
 /// Whether MiniClusters of a namespace may join a lender.
-pub(super) fn allows(lender: &MiniCluster, namespace: &str) -> bool {
+pub(crate) fn allows(lender: &MiniCluster, namespace: &str) -> bool {
     let bursting = lender.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
     let allowed = bursting.map(|it| it.allowed_namespaces.as_slice()).unwrap_or_default();
     lender.namespace().unwrap_or_default() == namespace
@@ -220,14 +233,24 @@ pub(super) fn allows(lender: &MiniCluster, namespace: &str) -> bool {
 }
 
 /// Whether a lender must consider a joiner: it may join, or still has a lease.
-pub fn concerns(lender: &MiniCluster, joiner: &MiniCluster) -> bool {
+pub fn must_consider(lender: &MiniCluster, joiner: &MiniCluster) -> bool {
     may_join(lender, joiner) || has_lease(lender, joiner)
 }
 
 /// Whether a lender records a lease of a joiner.
-pub(super) fn has_lease(lender: &MiniCluster, joiner: &MiniCluster) -> bool {
+pub(crate) fn has_lease(lender: &MiniCluster, joiner: &MiniCluster) -> bool {
     let uid = joiner.uid();
     recorded(lender).iter().any(|it| Some(&it.holder.uid) == uid.as_ref())
+}
+
+/// Whether the API server has a pod for a rank of a lease that is given back. The pods of such ranks
+/// have the indexes after those of the ranks that the holder keeps.
+fn has_pods(record: &LeaseRecord, records: &[LeaseRecord], pods: &[ExistingPod]) -> bool {
+    let is_kept = |it: &&LeaseRecord| {
+        it.holder == record.holder && it.table == record.table && it.is_active()
+    };
+    let kept: usize = records.iter().filter(is_kept).map(|it| it.ranks.len()).sum();
+    pods.iter().any(|pod| is_of(pod, record) && pod.index as usize >= kept)
 }
 
 /// Whether no broker of a lease is online. Without a lead there is no instance.

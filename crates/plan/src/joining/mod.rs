@@ -33,8 +33,10 @@ pub(crate) use draining::{busy_ranks, drain_request};
 pub use duration::joined_after;
 pub use joiner::FINALIZER;
 pub(crate) use joiner::{JoinState, evaluate, has_finalizer};
-pub use lender::{JoinerView, LenderView, concerns, lender_of, may_join};
-pub(crate) use lender::{LeaseDecision, decide_leases, end_leases, highest_free_size};
+pub use lender::{JoinerView, LenderView, lender_of, may_join, must_consider};
+pub(crate) use lender::{
+    LeaseDecision, SizeLimit, allows, decide_leases, has_lease, highest_free_size, take_back_leases,
+};
 pub use offline::{OfflineJoinError, OfflineLease, OfflineLender};
 pub use permission::{Permission, permission};
 pub(crate) use pods::lender_queries;

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::claims::choice;
-use super::grant::{Claim, RankChoice, available, lendable, next_leases};
+use super::grant::{Claim, FreeRanks, RankChoice, lendable};
 use super::lease::{Holder, LeaseRecord};
 use super::lender::{lender_of, may_join, wrong_size};
 use crate::cluster::{Cluster, Joining};
@@ -211,14 +211,11 @@ impl OfflineLender {
         };
         let records: Vec<LeaseRecord> = self.leases.iter().map(|it| record(it, lender)).collect();
         let lendable = lendable(table, &lender.broker.topology, table.size);
-        let free = available(&claim.holder, &claim.choice, table, &lendable, &records);
         // A lease ends with its holder's processes, so none is being given back.
-        let is_free = |_: &LeaseRecord| false;
-        let claims = std::slice::from_ref(&claim);
-        let next = next_leases(records, claims, table, &lendable, true, is_free, Timestamp::MIN);
-        let granted = next.into_iter().find(|it| it.holder == claim.holder && it.is_active());
-        if let Some(record) = granted {
-            return Ok(record.ranks);
+        let mut ranks = FreeRanks::new(table, lendable, &records);
+        let free = ranks.available(&claim.choice);
+        if let Some(ranks) = ranks.take(&claim.holder, &claim.choice, needed) {
+            return Ok(ranks);
         }
         Err(self.wrong_choice(&claim, lender).unwrap_or_else(|| OfflineJoinError::NoFreeRanks {
             joiner: joiner.name_any(),

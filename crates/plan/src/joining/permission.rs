@@ -10,7 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
 use super::lease::held_by;
-use super::lender::LenderView;
+use super::lender::{LenderView, may_join};
 use crate::cluster::Cluster;
 use crate::gpus::gpus;
 use crate::steps::with_booted_hosts_of;
@@ -62,6 +62,10 @@ pub fn permission(
     let Some(cluster) = booted_cluster(&lender.minicluster, lender.job.as_deref()) else {
         return denied(Reason::LenderNotReady, "the lender's manifest is refused".into());
     };
+    if !may_join(&lender.minicluster, joiner) {
+        let message = "the lender does not allow its namespace";
+        return denied(Reason::NotAllowed, message.into());
+    }
     let table = cluster.ranks.hash();
     if request.table != table {
         return Permission::Outdated("the lender's rank table has changed".into());
@@ -83,6 +87,10 @@ pub fn permission(
         None => Permission::Granted,
     }
 }
+
+/// The reasons of [`mismatch`].
+pub(super) const MISMATCHES: [Reason; 4] =
+    [Reason::VersionMismatch, Reason::FluxTooOld, Reason::UidMismatch, Reason::FewerCores];
 
 /// In what a broker differs from the lead so that it cannot join.
 pub(super) fn mismatch(
@@ -128,7 +136,8 @@ pub(super) fn mismatch(
     let (field, has, needs) = expected.into_iter().find(|(_, has, needs)| has < needs)?;
     let message = format!(
         "pod {} has {has} {field}, and the lender expects {needs} of rank {}: declare a pool with \
-         {field} in the lender's flux.bursting.clusters, or set its flux.resources.{field}",
+         {field} in the lender's flux.bursting.clusters, or set its flux.resources.{field}, and \
+         create the lender again",
         request.index, request.rank
     );
     Some((Reason::FewerCores, message))

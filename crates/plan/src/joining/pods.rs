@@ -6,12 +6,12 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
 use super::claims::{active_ranks, choice, claimed_ranks};
-use super::grant::available;
-use super::lease::{Holder, LeaseRecord, recorded};
+use super::grant::FreeRanks;
+use super::lease::{LeaseRecord, recorded};
 use super::lender::{JoinerView, allows, lendable_now};
 use super::permission::booted_cluster;
 use crate::cluster::Cluster;
-use crate::observed::{Observed, completion_index, completions};
+use crate::observed::{Observed, completion_index, completions, has_finished};
 use crate::query::{ExistingPod, Subject};
 use crate::stamp::BootedSizes;
 
@@ -21,8 +21,8 @@ pub(crate) fn lender_queries(lender: &MiniCluster, observed: &Observed) -> Vec<S
     let may_remove = records.iter().any(|record| !record.is_active());
     let may_grant = could_grant(lender, observed, &records);
     let job = observed.job.as_deref();
-    let may_grow =
-        job.is_some_and(|job| ranks_in_use(lender, None) as usize > completions(Some(job)));
+    let size = usize::try_from(lender.spec.size).unwrap_or_default();
+    let may_grow = job.is_some_and(|job| size > completions(Some(job)));
     let own = own_pods(lender, observed).filter(|_| may_grant);
     let of_joiners = (may_grant || may_remove || may_grow).then(|| joiner_pods(lender));
     own.into_iter().chain(of_joiners).collect()
@@ -43,11 +43,8 @@ fn could_grant(lender: &MiniCluster, observed: &Observed, records: &[LeaseRecord
     let Some(cluster) = booted_cluster(lender, observed.job.as_deref()) else { return false };
     let in_use = ranks_in_use(lender, observed.job.as_deref());
     let lendable = lendable_now(&cluster, in_use, observed.report.as_ref(), records);
-    waiting.any(|(joiner, missing)| {
-        let minicluster = &joiner.minicluster;
-        let (holder, choice) = (Holder::of(minicluster), choice(&minicluster.spec));
-        available(&holder, &choice, &cluster.ranks, &lendable, records) >= missing
-    })
+    let free = FreeRanks::new(&cluster.ranks, lendable, records);
+    waiting.any(|(joiner, missing)| free.available(&choice(&joiner.minicluster.spec)) >= missing)
 }
 
 pub(super) fn joiner_pods(lender: &MiniCluster) -> Subject {
@@ -88,7 +85,7 @@ pub(super) fn ranks_with_pods(lender: &MiniCluster, cluster: &Cluster, observed:
     let Some(pods) = own_pods(lender, observed).and_then(|it| observed.existing_pods(&it)) else {
         return cluster.ranks.max_size();
     };
-    let known = observed.job_pods().filter_map(completion_index);
+    let known = observed.job_pods().filter(|pod| !has_finished(pod)).filter_map(completion_index);
     let pods = pods.iter().map(|pod| pod.index).chain(known);
     let pods = pods.map(|index| index.saturating_add(1)).max();
     ranks_in_use(lender, observed.job.as_deref()).max(pods.unwrap_or_default())

@@ -36,7 +36,7 @@ pub use labels::{
 };
 pub(crate) use secret::mounted_secret;
 pub use secret::{
-    CertificateCopy, Keys, NewCertificate, NewKeys, owns_secret, secret_name, used_part,
+    CertificateCopy, Keys, NewCertificate, NewKeys, owns_secret, secret_name, with_keys_only,
 };
 pub use services_pod::services_pod;
 pub use sidecar_service::sidecar_services;

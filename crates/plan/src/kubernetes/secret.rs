@@ -9,12 +9,16 @@ use flux_operator_wire::names::file;
 use flux_operator_wire::seal::SealKey;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, Secret, Volume};
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, Secret, SecretVolumeSource, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use super::Rendering;
 use super::volume::KEYS_VOLUME;
+use crate::joining::allows;
+
+/// The longest name of an object.
+const MAX_NAME: usize = 253;
 
 /// The keys of a cluster. `Debug` shows no secret.
 #[derive(Clone, Debug)]
@@ -44,17 +48,25 @@ pub fn secret_name(minicluster: &MiniCluster, job: Option<&Job>) -> String {
     })
 }
 
-/// The part of a Job's template that decisions use: the volume with the keys.
-pub fn used_part(template: PodTemplateSpec) -> PodTemplateSpec {
-    let volumes = template.spec.and_then(|spec| spec.volumes).unwrap_or_default();
-    let keys: Vec<Volume> = volumes.into_iter().filter(|it| it.name == KEYS_VOLUME).collect();
-    let spec = PodSpec { volumes: Some(keys), ..PodSpec::default() };
+/// The part of a Job's template that decisions use: the name of the Secret with the keys. Anyone can
+/// create a Job with our label and a volume of any size.
+pub fn with_keys_only(template: &PodTemplateSpec) -> PodTemplateSpec {
+    let keys = keys_secret(template).filter(|name| name.len() <= MAX_NAME).map(|name| Volume {
+        name: KEYS_VOLUME.into(),
+        secret: Some(SecretVolumeSource { secret_name: Some(name), ..Default::default() }),
+        ..Volume::default()
+    });
+    let spec = PodSpec { volumes: Some(keys.into_iter().collect()), ..PodSpec::default() };
     PodTemplateSpec { spec: Some(spec), metadata: None }
 }
 
 /// The Secret with keys that the pods of a Job mount. Earlier builds used another name.
 pub(crate) fn mounted_secret(job: &Job) -> Option<String> {
-    let volumes = job.spec.as_ref()?.template.spec.as_ref()?.volumes.as_ref()?;
+    keys_secret(&job.spec.as_ref()?.template)
+}
+
+fn keys_secret(template: &PodTemplateSpec) -> Option<String> {
+    let volumes = template.spec.as_ref()?.volumes.as_ref()?;
     let keys = volumes.iter().find(|volume| volume.name == KEYS_VOLUME)?;
     match (&keys.secret, &keys.projected) {
         (Some(secret), _) => secret.secret_name.clone(),
@@ -99,6 +111,8 @@ pub struct CertificateCopy {
     pub from_namespace: String,
     /// Name of the lender's Secret.
     pub from_name: String,
+    /// Name of the lender.
+    pub lender_name: String,
     /// Uid of the lender: another one of the same name may not allow the joiner.
     lender: String,
 }
@@ -115,8 +129,16 @@ impl CertificateCopy {
             metadata: rendering.metadata(name),
             from_namespace: lender.namespace().unwrap_or_default(),
             from_name: secret_name(lender, Some(job)),
+            lender_name: lender.name_any(),
             lender: lender.uid().unwrap_or_default(),
         }
+    }
+
+    /// Whether the lender allows it. It must be read from the API server: a namespace that it does
+    /// not allow any more must not get its certificate.
+    pub fn is_allowed_by(&self, lender: &MiniCluster) -> bool {
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        lender.metadata.uid.as_ref() == Some(&self.lender) && allows(lender, namespace)
     }
 
     /// The Secret, from the lender's; `None` if that is another's, or has no certificate.
@@ -229,7 +251,7 @@ mod tests {
         for volume in [plain, projected] {
             let mut earlier = job(volume);
             let spec = earlier.spec.as_mut().unwrap();
-            spec.template = used_part(std::mem::take(&mut spec.template));
+            spec.template = with_keys_only(&spec.template);
             assert_eq!(spec.template.spec.as_ref().unwrap().volumes.as_ref().unwrap().len(), 1);
             assert_eq!(secret_name(&minicluster, Some(&earlier)), "fs-flux");
             earlier.metadata.owner_references = None;

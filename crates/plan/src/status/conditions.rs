@@ -16,6 +16,9 @@ use crate::verdict::{self, Verdict, no, unknown, yes};
 const WAITING_MESSAGE: &str =
     "it waits for quota in its queue: `kubectl minicluster why` shows the reason";
 
+/// How the message about trouble of a cluster that is ready begins.
+pub(super) const BUT_ONLINE: &str = "enough brokers are online, but ";
+
 /// All conditions.
 pub(super) fn conditions(
     facts: &StatusInput<'_>,
@@ -114,7 +117,7 @@ fn ready(facts: &StatusInput<'_>) -> Verdict {
         (Some(finished), _) => no(finished.reason.clone(), "the cluster has finished"),
         // It keeps running, but its user should look into it.
         (None, Some(trouble)) if facts.pods.lead_ready => {
-            yes(trouble.reason, &format!("enough brokers are online, but {}", trouble.message))
+            yes(trouble.reason, &format!("{BUT_ONLINE}{}", trouble.message))
         }
         (None, None) if facts.pods.lead_ready && facts.summary.join.is_some() => joined(facts),
         (None, None) if facts.pods.lead_ready => match facts.summary.shrinking {

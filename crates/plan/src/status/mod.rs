@@ -15,7 +15,7 @@ use flux_operator_api::validate::{self, Problem};
 use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use flux_operator_flux::{IdSet, JobId};
 use flux_operator_queue::WaitStatus;
-use flux_operator_wire::BlockingJob;
+use flux_operator_wire::{BlockingJob, InstanceState};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -23,7 +23,7 @@ use kube::ResourceExt;
 use crate::cluster::Mode;
 use crate::joining::{JoinState, LeaseDecision};
 use crate::kubernetes::selector;
-use crate::last_report::{LastReport, may_still_report};
+use crate::last_report::{LastReport, first_report_due, may_still_report};
 use crate::observed::Observed;
 use crate::queueing::{admission_of, is_waiting};
 use crate::ready_timeout::released_at;
@@ -34,7 +34,7 @@ use crate::valid::{Refusal, RefusalReason, runner};
 use crate::verdict::find;
 
 use completion::ClusterCompletion;
-use conditions::conditions;
+use conditions::{BUT_ONLINE, conditions};
 use pods::Pods;
 
 pub use events::{NewEvent, Urgency};
@@ -128,7 +128,7 @@ pub(crate) fn status(
             false => observed
                 .trouble(minicluster)
                 .or_else(|| pods.trouble.clone())
-                .or_else(|| blocked_queue(observed)),
+                .or_else(|| reported.blocked_queue.clone()),
         },
         created: summary.created || job.is_some(),
         has_started_command: has_started_command(&pods, &before),
@@ -175,7 +175,23 @@ struct LeadReport<'a> {
     online: Option<Online>,
     /// The ranks that are online.
     ranks: Option<String>,
+    /// A pending job that needs ranks that are not leased, and that the scheduler does not skip.
+    blocked_queue: Option<Trouble>,
     last_error: &'a str,
+}
+
+/// Whether what the lead has reported to an earlier operator still counts.
+fn is_kept(observed: &Observed, pods: &Pods) -> bool {
+    let lead_was_up = pods.lead_started.is_some_and(|at| at < observed.watching_since);
+    lead_was_up
+        && observed.report.is_none()
+        && may_still_report(observed.watching_since, observed.now)
+}
+
+/// Until when that counts. Then the status is computed without it, although nothing else happens.
+pub(crate) fn kept_until(observed: &Observed) -> Option<Timestamp> {
+    let is_kept = is_kept(observed, &Pods::of(observed.job_pods()));
+    is_kept.then(|| first_report_due(observed.watching_since))
 }
 
 /// How many brokers are online.
@@ -196,22 +212,28 @@ impl<'a> LeadReport<'a> {
         pods: &Pods,
         before: &'a MiniClusterStatus,
     ) -> LeadReport<'a> {
-        let lead_was_up = pods.lead_started.is_some_and(|at| at < observed.watching_since);
         match &observed.report {
             Some(report) if report.is_stale(observed.now) => LeadReport::default(),
             Some(LastReport { state, .. }) => LeadReport {
                 online: state.online.as_ref().map(|ranks| Online::of(ranks, minicluster, observed)),
                 ranks: state.online.as_ref().map(ToString::to_string),
+                blocked_queue: blocked_queue(state),
                 last_error: &state.last_error,
             },
-            None if lead_was_up && may_still_report(observed.watching_since, observed.now) => {
+            None if is_kept(observed, pods) => {
                 let own = before.ready.split_once('/').and_then(|(own, _)| own.parse().ok());
                 let ready = find(&before.conditions, ConditionType::Ready);
-                let starting = ready.filter(|it| it.reason == Reason::BrokersStarting.as_str());
+                let message = |reason: Reason| {
+                    ready.filter(|it| it.reason == reason.as_str()).map(|it| it.message.as_str())
+                };
+                let blocked = message(Reason::BlockedByJob)
+                    .map(|message| message.strip_prefix(BUT_ONLINE).unwrap_or(message));
                 LeadReport {
                     online: own.map(|own| Online { own, joined: before.joined }),
                     ranks: Some(before.online.clone()),
-                    last_error: starting.map(|it| it.message.as_str()).unwrap_or_default(),
+                    blocked_queue: blocked
+                        .map(|message| Trouble::new(Reason::BlockedByJob, message.to_owned())),
+                    last_error: message(Reason::BrokersStarting).unwrap_or_default(),
                 }
             }
             None => LeadReport::default(),
@@ -328,10 +350,9 @@ impl StatusInput<'_> {
 }
 
 /// A pending job that needs ranks that are not leased, and that the scheduler does not skip.
-fn blocked_queue(observed: &Observed) -> Option<Trouble> {
-    let report = observed.report.as_ref().filter(|report| !report.is_stale(observed.now))?;
-    let BlockingJob { job, nodes } = report.state.blocking_job?;
-    let online = report.state.online.as_ref().map_or(0, IdSet::len);
+fn blocked_queue(state: &InstanceState) -> Option<Trouble> {
+    let BlockingJob { job, nodes } = state.blocking_job?;
+    let online = state.online.as_ref().map_or(0, IdSet::len);
     let message = format!(
         "job {} needs {nodes} nodes and {online} are online: Flux's simple scheduler starts nothing \
          behind it until more brokers join, or it is cancelled",
@@ -391,7 +412,6 @@ pub fn finished_at(minicluster: &MiniCluster) -> Option<Timestamp> {
 mod tests {
     use super::*;
     use flux_operator_testkit::{merge, smallest_minicluster};
-    use flux_operator_wire::InstanceState;
     use serde_json::{Value, json};
     use std::sync::Arc;
 

@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 pub const START: &str = "2026-01-01T00:00:00Z";
 
 pub fn after(seconds: i64) -> Timestamp {
@@ -96,7 +97,6 @@ pub fn job_of(minicluster: &MiniCluster, observed: &Observed, uid: &str) -> Job 
 }
 
 pub fn lease(ranks: &str, state: LeaseState, lender: &LenderView) -> Value {
-    // The table's hash is in the note of a Job that is created for the lease.
     let table = table(lender);
     json!(Lease {
         ranks: ranks.into(),
@@ -178,7 +178,7 @@ pub fn answer(
 pub fn lead_pod() -> Pod {
     let owner =
         json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "lender", "uid": "lender-job" });
-    let annotations = json!({ "batch.kubernetes.io/job-completion-index": "0" });
+    let annotations = json!({ INDEX: "0" });
     let running = json!({ "running": { "startedAt": START } });
     serde_json::from_value(json!({
         "metadata": { "name": "lender-0", "uid": "lead", "ownerReferences": [owner],

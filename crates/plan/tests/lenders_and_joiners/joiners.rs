@@ -125,7 +125,7 @@ fn the_job_follows_the_lease() {
     assert_eq!(seen(refused, "2-3", 2), [""; 0], "what has joined stays");
 }
 
-/// A joiner that leaves: deleted, suspended, or smaller. `busy` is what the lead has reported.
+/// A joiner that is deleted or suspended waits for the jobs that the lead reports.
 #[test]
 fn b33_jobs_are_waited_for_before_brokers_stop() {
     let leaving = |drained: Option<&str>, patch: &Value, seconds: i64| {
@@ -141,20 +141,79 @@ fn b33_jobs_are_waited_for_before_brokers_stop() {
         };
         let (steps, reason, _) = joined(&joiner(&joiner_patch), &observed);
         // The finalizer is the last thing that is written.
-        assert!(reason == "Leaving" || steps.concat() == "finalizers []", "{reason}");
-        steps.concat()
+        assert!(reason == "Leaving" || steps.last().unwrap() == "finalizers []", "{reason}");
+        steps.join(", ")
     };
     let deleted = json!({ "metadata": { "deletionTimestamp": START } });
     assert_eq!(leaving(None, &deleted, 10), "", "the lead has not drained them");
     assert_eq!(leaving(Some("3"), &deleted, 10), "", "a job runs there");
-    assert_eq!(leaving(Some(""), &deleted, 10), "finalizers []");
-    assert_eq!(leaving(Some("3"), &deleted, 300), "finalizers []", "the time is up");
+    let left = "delete joiner, finalizers []";
+    assert_eq!(leaving(Some(""), &deleted, 10), left);
+    assert_eq!(leaving(Some("3"), &deleted, 300), left, "the time is up");
     let mut shorter = deleted.clone();
     merge(&mut shorter, &json!({ "spec": { "pod": { "terminationGracePeriodSeconds": 5 } } }));
-    assert_eq!(leaving(Some("3"), &shorter, 5), "finalizers []");
+    assert_eq!(leaving(Some("3"), &shorter, 5), left);
     let suspended = json!({ "spec": { "suspend": true } });
     assert_eq!(leaving(Some("3"), &suspended, 10), "");
     assert_eq!(leaving(Some(""), &suspended, 10), "delete joiner");
+}
+
+/// A joiner that gives back some of its ranks, whose jobs have finished.
+#[test]
+fn b33_jobs_on_the_other_ranks_are_waited_for_too() {
+    let mut lender = leased("2", LeaseState::Active, &json!({}));
+    let leases = &mut Arc::make_mut(&mut lender.minicluster).status.as_mut().unwrap().leases;
+    let last = leases[0].clone();
+    leases.push(Lease { ranks: "3".into(), state: LeaseState::Leaving, ..last });
+    let asked = Drain { ranks: "3".parse().unwrap(), since: START.into() };
+    let drained = Drained { asked, busy: IdSet::new() };
+    lender.report = Some(report("0-3".parse().unwrap(), Some(drained)));
+    let observed = observed_by_joiner(Some(lender), Some(joiner_job("2-3")));
+    let steps = |patch: &Value| {
+        let mut joiner_patch = with_finalizer();
+        merge(&mut joiner_patch, patch);
+        joined(&joiner(&joiner_patch), &observed).0
+    };
+    assert_eq!(steps(&json!({ "spec": { "size": 1 } })), ["resize 1"]);
+    let deleted = json!({ "metadata": { "deletionTimestamp": START } });
+    assert_eq!(steps(&deleted), [""; 0], "the lender does not drain rank 2 yet");
+}
+
+/// With `--cascade=orphan` Kubernetes leaves the Job alone, and its ranks are lent to another.
+#[test]
+fn the_brokers_of_an_orphaned_job_are_stopped() {
+    let mut patch = with_finalizer();
+    merge(&mut patch, &json!({ "metadata": { "deletionTimestamp": START } }));
+    let steps = |owners: Value| {
+        let mut job = joiner_job("2-3");
+        job.metadata.owner_references = serde_json::from_value(owners).unwrap();
+        joined(&joiner(&patch), &observed_by_joiner(None, Some(job))).0
+    };
+    assert_eq!(steps(json!([])), ["delete joiner", "finalizers []"]);
+    let other = json!([{ "apiVersion": "a", "kind": "b", "name": "c", "uid": "another" }]);
+    assert_eq!(steps(other), ["finalizers []"], "it belongs to another");
+}
+
+/// A joiner without ranks has no pods, also not the one with its services.
+#[test]
+fn the_services_of_a_joiner_stop_with_its_brokers() {
+    let owner = json!([{ "apiVersion": "a", "kind": "b", "name": "c", "uid": "joiner-uid" }]);
+    let pod = |owner: &Value| {
+        let labels = json!({ "job-index": "services" });
+        let metadata = json!({ "name": "services", "labels": labels, "ownerReferences": owner });
+        Arc::new(serde_json::from_value(json!({ "metadata": metadata })).unwrap())
+    };
+    let steps = |lender: Option<LenderView>, job: Option<Job>, owner: &Value| {
+        let observed = Observed { pods: vec![pod(owner)], ..observed_by_joiner(lender, job) };
+        joined(&joiner(&with_finalizer()), &observed).0
+    };
+    let job = || Some(joiner_job("2-3"));
+    assert_eq!(steps(None, job(), &owner), ["delete joiner", "delete services"]);
+    assert_eq!(steps(None, None, &owner), ["delete services"]);
+    assert_eq!(steps(Some(lender(&json!({}))), None, &owner), ["delete services"]);
+    assert_eq!(steps(None, None, &json!([])), [""; 0], "it belongs to another");
+    let leased = leased("2-3", LeaseState::Active, &json!({}));
+    assert_eq!(steps(Some(leased), job(), &owner), [""; 0], "it has brokers");
 }
 
 #[test]
@@ -164,7 +223,7 @@ fn a_finalizer_does_not_outlive_the_lender_or_the_namespace() {
     let joiner = joiner(&patch);
     let removed = |observed: &Observed| {
         let decision = decide(&joiner, observed, &settings());
-        matches!(&decision.steps[..], [Step::PatchSelf(_)])
+        matches!(&decision.steps[..], [.., Step::PatchSelf(_)])
     };
     let job = || Some(joiner_job("2-3"));
     let leased = || leased("2-3", LeaseState::Active, &json!({}));
@@ -277,6 +336,19 @@ fn the_reason_why_a_broker_has_no_permission_is_reported() {
 }
 
 #[test]
+fn brokers_of_a_namespace_that_is_not_allowed_any_more_get_no_permission() {
+    let joiner = joiner(&json!({ "metadata": { "namespace": "elsewhere" } }));
+    let permitted = |allowed: Value| {
+        let spec = json!({ "flux": { "bursting": { "allowedNamespaces": allowed } } });
+        let lender = leased("2-3", LeaseState::Active, &json!({ "spec": spec }));
+        let table = lender.minicluster.status.as_ref().unwrap().leases[0].table.clone();
+        permission(&joiner, Some(&lender), &JoinRequest { table, ..request(facts(), "") })
+    };
+    assert_eq!(permitted(json!(["elsewhere"])), Permission::Granted);
+    assert_eq!(permitted(json!([])).result(), "NotAllowed");
+}
+
+#[test]
 fn a_joiner_has_joined_when_all_its_brokers_are_online() {
     let seen = |online: &str| {
         let mut lender = leased("2-3", LeaseState::Active, &json!({}));
@@ -361,7 +433,7 @@ fn a_joiner_that_is_being_deleted_waits_for_nothing_that_cannot_happen() {
     let joiner = joiner(&patch);
     let decided = |observed: &Observed| {
         let decision = decide(&joiner, observed, &settings());
-        let is_removed = matches!(&decision.steps[..], [Step::PatchSelf(_)]);
+        let is_removed = matches!(&decision.steps[..], [.., Step::PatchSelf(_)]);
         let conclusion = decision.conclude(&Outcome::all(&decision.steps));
         assert!(is_removed || conclusion.requeue_at > Some(observed.now), "it is decided again");
         is_removed
@@ -464,8 +536,13 @@ fn a_lender_that_does_not_allow_a_namespace_shows_nothing_else() {
     let elsewhere = json!({ "metadata": { "namespace": "elsewhere" }, "spec": { "flux":
         { "join": null, "bootServer": "lender-0.a.hpc", "bootServerSize": 9 } } });
     let deleted = json!({ "metadata": { "deletionTimestamp": START } });
-    for patch in [json!({}), deleted, json!({ "status": { "conditions": [] } })] {
-        let observed = observed_by_joiner(Some(lender(&patch)), None);
+    let mut joins = lender(&json!({}));
+    let chain = json!({ "spec": { "flux": { "join": { "name": "secret" }, "bursting": null } } });
+    joins.minicluster = Arc::new(minicluster("lender", &chain));
+    let lenders = [json!({}), deleted, json!({ "status": { "conditions": [] } })];
+    let lenders = lenders.map(|patch| (patch.clone(), lender(&patch)));
+    for (patch, lender) in lenders.into_iter().chain([(chain, joins)]) {
+        let observed = observed_by_joiner(Some(lender), None);
         let joiner = joiner(&elsewhere);
         let (steps, reason, _) = joined(&joiner, &observed);
         assert_eq!((steps, reason.as_str()), (vec![], "NotAllowed"), "{patch}");
@@ -494,10 +571,10 @@ fn without_reports_and_with_an_old_lender_no_broker_can_join() {
     assert!(message.contains("an earlier version of the operator"), "{message}");
 }
 
-/// A restarted operator has no report of the lead yet: the pods show that their brokers have joined.
+/// A restarted operator has no report of the lead yet. The lender's status has what the lead has
+/// reported before, and the pods show which brokers have joined since.
 #[test]
-fn a_joiner_stays_joined_while_the_operator_has_no_report() {
-    let lender = LenderView { report: None, ..leased("2-3", LeaseState::Active, &json!({})) };
+fn a_restarted_operator_changes_no_condition() {
     let pod = |index: &str, ready: bool| {
         let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "joiner", "uid": "joiner-job" });
         let annotations = json!({ "batch.kubernetes.io/job-completion-index": index });
@@ -509,13 +586,36 @@ fn a_joiner_stays_joined_while_the_operator_has_no_report() {
         });
         Arc::new(serde_json::from_value(pod).unwrap())
     };
-    let reason = |last: bool| {
-        let mut job = joiner_job("2-3");
-        job.metadata.uid = Some("joiner-job".into());
-        let pods = vec![pod("0", true), pod("1", last)];
-        let observed = Observed { pods, ..observed_by_joiner(Some(lender.clone()), Some(job)) };
-        joined(&joiner(&with_finalizer()), &observed).1
+    let seen = |state, reported: &str, last_ready: bool, before: (&str, &str), seconds| {
+        let status = json!({ "status": { "online": reported } });
+        let lender = LenderView { report: None, ..leased("2-3", state, &status) };
+        let mut patch = with_finalizer();
+        let joined = json!({ "type": "Joined", "status": "False", "reason": before.0,
+            "message": before.1, "lastTransitionTime": START });
+        merge(&mut patch, &json!({ "status": { "conditions": [joined] } }));
+        let observed = Observed {
+            pods: vec![pod("0", true), pod("1", last_ready)],
+            now: after(seconds),
+            ..observed_by_joiner(Some(lender), Some(joiner_job("2-3")))
+        };
+        let (_, reason, message) = self::joined(&joiner(&patch), &observed);
+        format!("{reason}: {message}")
     };
-    assert_eq!(reason(true), "Joined");
-    assert_eq!(reason(false), "LenderNotReady");
+    let active = |reported, last_ready, before, seconds| {
+        seen(LeaseState::Active, reported, last_ready, before, seconds)
+    };
+    let (joined, joining) = (("Joined", "a"), ("Joining", "a"));
+    assert_eq!(active("", true, joining, 0), "Joined: ranks 2-3 of \"lender\" are online");
+    assert_eq!(active("0-3", false, joined, 0), "Joined: ranks 2-3 of \"lender\" are online");
+    assert!(active("0-1", false, joined, 0).starts_with("Joining: "), "one broker is missing");
+    assert_eq!(active("0-1", false, ("UidMismatch", "a"), 0), "UidMismatch: a");
+    assert!(active("0-1", false, ("LenderMissing", "a"), 0).starts_with("Joining: "));
+    let unreported = active("", false, joining, 0);
+    assert!(unreported.starts_with("LenderNotReady: "), "it has never reported");
+    let silent = active("0-3", false, joined, 45);
+    assert!(silent.starts_with("LenderNotReady: "), "it has had the time to report");
+    let leaving = |before| seen(LeaseState::Leaving, "0-3", true, before, 0);
+    let busy = "ranks 2-3 are given back: waiting for jobs on 3";
+    assert_eq!(leaving(("Leaving", busy)), format!("Leaving: {busy}"));
+    assert_eq!(leaving(joined), "Leaving: ranks 2-3 are given back");
 }

@@ -42,12 +42,34 @@ fn own_ranks_are_lent_only_if_the_api_server_has_no_pod_there() {
         let mut observed = observed_by_lender(&lender, &[joiner(&json!({}))], None);
         answer(&mut observed, &lender, own, joiners);
         let decision = decide(&lender.minicluster, &observed, &settings());
-        decision.conclude(&Outcome::all(&decision.steps)).status.unwrap().leases.len()
+        let conclusion = decision.conclude(&Outcome::all(&decision.steps));
+        let is_answered = own.is_some() && joiners.is_some();
+        let is_decided_again = conclusion.requeue_at.is_some_and(|at| at <= after(2));
+        assert!(is_answered || is_decided_again, "it is asked again");
+        conclusion.status.unwrap().leases.len()
     };
     assert_eq!(granted(Some(&[0, 1]), Some(&[])), 1);
     assert_eq!(granted(Some(&[0, 1, 2]), Some(&[])), 0);
     assert_eq!(granted(None, Some(&[])), 0, "the API server does not answer");
     assert_eq!(granted(Some(&[0, 1]), None), 0, "nor about joiners");
+}
+
+/// The Job keeps the pods that have failed.
+#[test]
+fn own_ranks_are_lent_although_a_pod_has_failed_there() {
+    let spec = json!({ "maxSize": 4, "flux": { "bursting": { "spareRanks": 0 } } });
+    let lender = lender(&json!({ "spec": spec }));
+    let granted = |phase: &str| {
+        let mut observed = observed_by_lender(&lender, &[joiner(&json!({}))], None);
+        let mut pod = lead_pod();
+        pod.metadata.annotations.as_mut().unwrap().insert(INDEX.into(), "3".into());
+        pod.status.as_mut().unwrap().phase = Some(phase.into());
+        observed.pods.push(Arc::new(pod));
+        let decision = decide(&lender.minicluster, &observed, &settings());
+        decision.conclude(&Outcome::all(&decision.steps)).status.unwrap().leases.len()
+    };
+    assert_eq!(granted("Failed"), 1);
+    assert_eq!(granted("Running"), 0);
 }
 
 /// The status was lost while the pods of a joiner were being deleted: nothing says which ranks
@@ -71,7 +93,9 @@ fn nothing_is_granted_while_pods_exist_whose_ranks_are_not_known() {
         let decision = decide(&lender.minicluster, &observed, &settings());
         let conclusion = decision.conclude(&Outcome::all(&decision.steps));
         let leases = conclusion.status.unwrap().leases.len();
-        assert!(leases == 1 || conclusion.requeue_at <= Some(after(2)), "it is decided again");
+        let requeue_at = conclusion.requeue_at;
+        let is_decided_again = requeue_at.is_some_and(|at| at <= after(2));
+        assert!(leases == 1 || is_decided_again, "it is decided again");
         leases
     };
     assert_eq!(decided(&[], "hpc"), 1);
@@ -84,15 +108,19 @@ fn nothing_is_granted_while_pods_exist_whose_ranks_are_not_known() {
 fn a_forged_note_changes_nothing() {
     let spec = json!({ "maxSize": 4, "flux": { "bursting": { "spareRanks": 2 } } });
     let view = lender(&json!({ "spec": spec }));
-    let mut forged = joiner_job("2-3");
-    let note = json!({ "lender": "lender-uid", "job": "lender-job", "ranks": "0-3",
-        "table": table(&view) });
-    let name = "flux-framework.org/lease".to_owned();
-    forged.metadata.annotations.as_mut().unwrap().insert(name, note.to_string());
-    forged.spec.as_mut().unwrap().completions = Some(4);
+    let forged = |ranks: &str, count| {
+        let mut forged = joiner_job("2-3");
+        let note = json!({ "lender": "lender-uid", "job": "lender-job", "ranks": ranks,
+            "table": table(&view) });
+        let name = "flux-framework.org/lease".to_owned();
+        forged.metadata.annotations.as_mut().unwrap().insert(name, note.to_string());
+        forged.spec.as_mut().unwrap().completions = Some(count);
+        forged
+    };
     let stranger = json!({ "metadata": { "namespace": "elsewhere" },
         "spec": { "flux": { "join": { "namespace": "hpc" } } } });
-    for patch in [json!({ "spec": { "suspend": true } }), stranger] {
+    let waiting = json!({ "spec": { "suspend": true } });
+    for (patch, forged) in [(waiting, forged("0-3", 4)), (stranger, forged("4-5", 2))] {
         assert_eq!(leases(&view, &[joiner(&patch)], Some(&forged)), [""; 0], "{patch}");
         let observed = observed_by_lender(&view, &[joiner(&patch)], Some(&forged));
         let decision = decide(&view.minicluster, &observed, &settings());
@@ -182,13 +210,46 @@ fn a_lease_that_was_lost_is_found_on_the_job() {
     assert_eq!(leases(&other, &[joiner(&json!({}))], None), ["joiner: 2-3 Active"]);
 }
 
+/// A joiner whose manifest is refused keeps what it has, also if only its Job shows it.
+#[test]
+fn a_refused_joiner_keeps_its_ranks() {
+    let refused = joiner(&json!({ "spec": { "flux": { "bursting": { "spareRanks": 1 } } } }));
+    let (job, held) = (joiner_job("2-3"), leased("2-3", LeaseState::Active, &json!({})));
+    let kept = ["joiner: 2-3 Active"];
+    assert_eq!(leases(&held, std::slice::from_ref(&refused), Some(&job)), kept);
+    assert_eq!(leases(&lender(&json!({})), &[refused], Some(&job)), kept, "the status was lost");
+}
+
+#[test]
+fn a_joiner_that_may_not_have_ranks_any_more_gives_them_back() {
+    let finished = json!({ "type": "JobFinished", "status": "True", "reason": "DeadlineExceeded",
+        "message": "", "lastTransitionTime": START });
+    for patch in [
+        json!({ "status": { "conditions": [finished] } }),
+        json!({ "spec": { "suspend": true } }),
+        json!({ "spec": { "queue": "batch" } }),
+        json!({ "metadata": { "deletionTimestamp": START } }),
+    ] {
+        let held = leased("2-3", LeaseState::Active, &json!({}));
+        assert_eq!(leases(&held, &[joiner(&patch)], None), ["joiner: 2-3 Leaving"], "{patch}");
+    }
+}
+
 /// B33: a rank is free again when its broker is offline and the API server has no pod.
 #[test]
-fn b33_ranks_are_free_once_their_brokers_and_pods_are_gone() {
-    let free = |online: &str, pods: &[u32]| {
+fn b33_ranks_are_free_once_their_brokers_are_offline_and_their_pods_deleted() {
+    let free_after = |online: Option<&str>, pods: &[u32], seconds| {
         let mut lender = leased("2-3", LeaseState::Leaving, &json!({}));
-        lender.report = Some(report(online.parse().unwrap(), None));
+        let report = |online: &str| report(online.parse().unwrap(), None);
+        // A report that does not say which brokers are online is as good as none.
+        let silent = || {
+            let mut silent = report("0");
+            silent.state.online = None;
+            silent
+        };
+        lender.report = Some(online.map_or_else(silent, report));
         let mut observed = observed_by_lender(&lender, &[], None);
+        observed.now = after(seconds);
         answer(&mut observed, &lender, None, Some(pods));
         let decision = decide(&lender.minicluster, &observed, &settings());
         let conclusion = decision.conclude(&Outcome::all(&decision.steps));
@@ -196,9 +257,14 @@ fn b33_ranks_are_free_once_their_brokers_and_pods_are_gone() {
         assert!(is_free || conclusion.requeue_at.is_some(), "it is decided again");
         is_free
     };
+    let free = |online, pods: &[u32]| free_after(Some(online), pods, 0);
     assert!(free("0-1", &[]));
     assert!(!free("0-1", &[1]), "a pod is left");
     assert!(!free("0-2", &[]), "a broker is online");
+    assert!(!free_after(None, &[], 59), "nothing is known");
+    assert!(free_after(None, &[], 60), "the lead was silent for too long");
+    assert!(free_after(Some("0-3"), &[], 60), "so was this one");
+    assert!(!free_after(Some("0-3"), &[1], 60), "a pod is left");
 }
 
 #[test]
@@ -241,6 +307,43 @@ fn a_lender_that_grows_needs_hosts_that_are_not_leased() {
     assert_eq!(work.ranks.to_string(), "", "a leased rank is not drained");
 }
 
+/// Another client has scaled the Job: its own broker needs no permission.
+#[test]
+fn a_job_that_covers_leased_hosts_is_made_smaller_at_once() {
+    let spec = json!({ "maxSize": 4, "flux": { "bursting": { "spareRanks": 0 } } });
+    let mut lender = leased("3", LeaseState::Active, &json!({ "spec": spec }));
+    let scaled = Arc::make_mut(lender.job.as_mut().unwrap()).spec.as_mut().unwrap();
+    (scaled.completions, scaled.parallelism) = (Some(4), Some(4));
+    let resize = |size: i32| {
+        let minicluster = Arc::new(minicluster_resized(&lender, size));
+        let lender = LenderView { minicluster, ..lender.clone() };
+        let joiner = joiner(&json!({ "spec": { "size": 1 } }));
+        let observed = observed_by_lender(&lender, &[joiner], None);
+        let decision = decide(&lender.minicluster, &observed, &settings());
+        decision.steps.iter().find_map(|step| match step {
+            Step::Patch { patch, .. } => patch["spec"]["completions"].as_i64(),
+            _ => None,
+        })
+    };
+    assert_eq!(resize(3), Some(3));
+    assert_eq!(resize(4), Some(3));
+}
+
+/// The Job was created again with another tree, in which the rank is not a child of the lead.
+#[test]
+fn a_lease_of_a_rank_that_cannot_reach_the_lead_ends() {
+    let state = |topology: &str| {
+        let spec = json!({ "maxSize": 6, "flux": { "bursting": { "spareRanks": 0 } } });
+        let before = leased("5", LeaseState::Active, &json!({ "spec": spec }));
+        let flux = json!({ "topology": topology, "bursting": { "spareRanks": 0 } });
+        let now = lender(&json!({ "spec": { "maxSize": 6, "flux": flux } }));
+        let now = LenderView { job: now.job, ..before };
+        leases(&now, &[joiner(&json!({ "spec": { "size": 1 } }))], None).concat()
+    };
+    assert_eq!(state("kary:0"), "joiner: 5 Active");
+    assert_eq!(state("kary:2"), "joiner: 5 Leaving");
+}
+
 #[test]
 fn the_table_of_a_running_lender_does_not_follow_its_spec() {
     let view = leased("2-3", LeaseState::Active, &json!({}));
@@ -250,6 +353,31 @@ fn the_table_of_a_running_lender_does_not_follow_its_spec() {
     assert_eq!(leases(&edited, &[joiner(&json!({}))], None), ["joiner: 2-3 Active"]);
     let many = joiner(&json!({ "spec": { "size": 5 } }));
     assert_eq!(leases(&edited, &[many], None), ["joiner: 2-3 Active"], "Flux has no more ranks");
+}
+
+/// Pods of a joiner that no lease covers may have any rank.
+#[test]
+fn a_lender_does_not_grow_while_there_are_pods_whose_ranks_are_not_known() {
+    let spec = json!({ "maxSize": 4, "flux": { "bursting": { "spareRanks": 1 } } });
+    let decided = |pods: Option<&[u32]>| {
+        let lender = leased("4", LeaseState::Active, &json!({ "spec": spec }));
+        let minicluster = Arc::new(minicluster_resized(&lender, 4));
+        let lender = LenderView { minicluster, ..lender };
+        let joiner = joiner(&json!({ "spec": { "size": 1 } }));
+        let mut observed = observed_by_lender(&lender, &[joiner], None);
+        answer(&mut observed, &lender, None, pods);
+        let decision = decide(&lender.minicluster, &observed, &settings());
+        let resize = decision.steps.iter().find_map(|step| match step {
+            Step::Patch { patch, .. } => patch["spec"]["completions"].as_i64(),
+            _ => None,
+        });
+        (resize, decision.blocker().map(ToString::to_string))
+    };
+    assert_eq!(decided(Some(&[0])), (Some(4), None));
+    let (resize, blocker) = decided(Some(&[0, 1]));
+    assert_eq!(resize, None);
+    assert!(blocker.unwrap().contains("pods of former joiners"));
+    assert_eq!(decided(None), (None, None), "the API server does not answer");
 }
 
 fn minicluster_resized(lender: &LenderView, size: i32) -> MiniCluster {

@@ -16,6 +16,10 @@ const RESERVED_PROPERTIES: [&str; 2] = ["home", "spare"];
 /// The longest name of a host.
 const MAX_HOST: usize = 63;
 
+/// The largest number of ranks of an instance with hosts that may join: as many as a list of ranks
+/// can have. The largest Flux instance that was published has some 10,000 nodes.
+const MAX_RANKS: i32 = 1 << 17;
+
 /// Everything that is wrong with how a MiniCluster joins another one, or with its ranks to lend.
 pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
     if minicluster.spec.is_joiner() {
@@ -151,6 +155,14 @@ fn check_lender(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
             problems.push(Problem::new("spec.flux.bursting.hostlist", message));
         }
     }
+    if total > MAX_RANKS {
+        let message = format!(
+            "makes an instance of {total} ranks, and at most {MAX_RANKS} are supported: declare \
+             fewer hosts that may join"
+        );
+        problems.push(Problem::new("spec.flux.bursting", message));
+        return;
+    }
     check_topology(minicluster, own, total, problems);
 }
 
@@ -244,6 +256,16 @@ mod tests {
     fn a_boot_server_is_the_host_of_a_lead() {
         let flux = json!({ "bootServer": "10.0.0.1", "bootServerSize": 2 });
         assert_refused(flux, "spec.flux.bootServer", "is not the host of a lead");
+    }
+
+    #[test]
+    fn an_instance_has_a_largest_size() {
+        let pools = |count: usize| {
+            let size = |index| json!({ "name": format!("p{index}"), "size": 65_000 });
+            json!({ "bursting": { "clusters": (0..count).map(size).collect::<Vec<_>>() } })
+        };
+        assert_refused(pools(3), "spec.flux.bursting", "195002 ranks, and at most 131072");
+        assert_eq!(problems(json!({ "size": 2, "flux": pools(2) })), [""; 0]);
     }
 
     #[test]

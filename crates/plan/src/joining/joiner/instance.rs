@@ -13,8 +13,9 @@ use crate::cluster::Cluster;
 use crate::joining::claims::may_be_recorded_again;
 use crate::joining::draining::is_drained;
 use crate::joining::lease::{Held, LeaseNote, held_by, recorded};
-use crate::joining::lender::{LenderView, has_lease, lender_of, may_join};
+use crate::joining::lender::{LenderView, allows, has_lease, lender_of};
 use crate::joining::permission::booted_cluster;
+use crate::last_report::may_still_report;
 use crate::observed::{Observed, completion_index, is_terminating};
 use crate::stamp;
 use crate::status::{finished_at, is_ready};
@@ -42,16 +43,15 @@ pub(super) struct NoInstance {
     pub(super) keeps_brokers: bool,
 }
 
-/// What became of the lease that a Job was created for, if the lender does not record it.
+/// What the lender will do about the lease that a Job was created for, unless it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotedLease {
-    /// The Job was created for another instance.
+    /// Nothing: the Job was created for another instance.
     OtherInstance,
-    /// It is not recorded again: another joiner holds one of its ranks, or the joiner may not have
-    /// ranks any more.
-    Gone,
-    /// The lender will record it again.
-    Lost,
+    /// Nothing: another joiner holds one of its ranks, or the joiner may not have ranks any more.
+    Released,
+    /// It will record it again.
+    ToBeRecorded,
 }
 
 impl<'a> Instance<'a> {
@@ -77,8 +77,8 @@ impl<'a> Instance<'a> {
         };
         let lender = &view.minicluster;
         // Nothing else about a lender is shown where it does not allow it.
-        if !may_join(lender, joiner) && !has_lease(lender, joiner) && lender_of(lender).is_none() {
-            let namespace = joiner.namespace().unwrap_or_default();
+        let namespace = joiner.namespace().unwrap_or_default();
+        if !allows(lender, &namespace) && !has_lease(lender, joiner) {
             let message = format!(
                 "it does not allow namespace {namespace:?}: add it to its \
                  flux.bursting.allowedNamespaces"
@@ -88,8 +88,9 @@ impl<'a> Instance<'a> {
         if lender.metadata.deletion_timestamp.is_some() {
             return Err(none(Reason::LenderMissing, "it is being deleted"));
         }
-        if let Some(other) = lender_of(lender) {
-            let other = other.shown_in(&joiner.namespace().unwrap_or_default());
+        if lender.spec.is_joiner() {
+            let other = lender_of(lender).map(|other| other.shown_in(&namespace));
+            let other = other.unwrap_or_else(|| "another cluster".to_owned());
             return Err(none(Reason::LenderIsJoiner, &format!("it joins {other} itself")));
         }
         if finished_at(lender).is_some() {
@@ -142,29 +143,45 @@ impl<'a> Instance<'a> {
 
     /// Whether the brokers of ranks that are given back may stop: no job runs there any more, or
     /// there is no lead to ask, or the time is up.
-    pub(super) fn may_leave(&self, joiner: &MiniCluster, now: Timestamp) -> bool {
+    pub(super) fn may_leave(&self, joiner: &MiniCluster, observed: &Observed) -> bool {
         let Some(since) = self.held.leaving_since else { return false };
+        let now = observed.now;
         let report = self.view.report.as_ref();
         let drained = report.and_then(|report| report.state.drained.as_ref());
-        // A lead may be unready for a moment and still run jobs.
-        let reports = report.is_some_and(|report| !report.is_stale(now));
+        // A lead may be unready for a moment and still run jobs, also while no operator runs.
+        let reports = match report {
+            Some(report) => !report.is_stale(now),
+            None => self.online_before_restart(observed).is_some(),
+        };
         let is_led = (self.is_ready || reports) && !self.is_suspended;
         !is_led
             || is_drained(drained, since, &self.held.leaving.to_set())
             || self.leave_until(joiner).is_some_and(|until| now >= until)
     }
 
-    /// Which of the joiner's ranks are online. If the lead does not report, its pods say whether
-    /// their brokers have joined.
+    /// Which of the joiner's ranks are online. Without a fresh report: those of its ready pods, and
+    /// those that the lead had reported before the operator was restarted.
     pub(super) fn online(&self, observed: &Observed) -> IdSet {
         let report = self.view.report.as_ref().filter(|report| !report.is_stale(observed.now));
         let reported = report.and_then(|report| report.state.online.as_ref());
         let online = reported.cloned().unwrap_or_else(|| {
             let ready = observed.job_pods().filter(|pod| is_ready(pod) && !is_terminating(pod));
             let indexes = ready.filter_map(completion_index);
-            indexes.filter_map(|index| self.ranks().nth(index as usize)).collect()
+            let ranks = indexes.filter_map(|index| self.ranks().nth(index as usize));
+            ranks
+                .collect::<IdSet>()
+                .union(&self.online_before_restart(observed).unwrap_or_default())
         });
         online.intersection(&self.ranks().to_set())
+    }
+
+    /// The ranks that the lead has reported online to an earlier operator, while it may still report
+    /// to this one: a restart of the operator changes no status.
+    pub(super) fn online_before_restart(&self, observed: &Observed) -> Option<IdSet> {
+        let may_report = may_still_report(observed.watching_since, observed.now);
+        let reported = &self.view.minicluster.status.as_ref()?.online;
+        let is_awaited = self.view.report.is_none() && may_report && !reported.is_empty();
+        reported.parse().ok().filter(|_| is_awaited)
     }
 
     /// What the lead has reported about its own broker.
@@ -184,8 +201,8 @@ impl<'a> Instance<'a> {
         let noted = note.ranks.to_set();
         let is_taken = others.any(|record| !record.ranks.to_set().intersection(&noted).is_empty());
         match is_taken || !may_be_recorded_again(&self.view.minicluster, joiner, job) {
-            true => NotedLease::Gone,
-            false => NotedLease::Lost,
+            true => NotedLease::Released,
+            false => NotedLease::ToBeRecorded,
         }
     }
 }

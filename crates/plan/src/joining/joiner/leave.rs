@@ -1,15 +1,17 @@
 //! A joiner that is being deleted: a finalizer keeps it until its brokers may leave the instance.
 
 use flux_operator_api::MiniCluster;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::instance::{Instance, NoInstance, NotedLease};
 use super::state::state;
+use crate::joining::lease::LeaseNote;
 use crate::observed::Observed;
 use crate::step::Step;
-use crate::steps::Plan;
+use crate::steps::{Plan, delete};
 use crate::time::seconds_after;
 
 /// The finalizer of a joiner that may have brokers: they leave the instance before it is deleted.
@@ -39,15 +41,18 @@ pub(super) fn leave_for_good(
     let may_leave = match (found, job) {
         (_, None) => true,
         (Err(none), Some(_)) => !none.keeps_brokers,
-        // Until the lender observes that it leaves, the lease is active.
-        (Ok(instance), Some(_)) if !instance.ranks().is_empty() => {
-            instance.may_leave(joiner, observed.now)
+        // The lender has not observed yet that it leaves.
+        (Ok(instance), Some(_)) if !instance.held.active.is_empty() => false,
+        (Ok(instance), Some(_)) if !instance.held.leaving.is_empty() => {
+            instance.may_leave(joiner, observed)
         }
-        (Ok(instance), Some(job)) => instance.noted_lease(joiner, job) != NotedLease::Lost,
+        (Ok(instance), Some(job)) => instance.noted_lease(joiner, job) != NotedLease::ToBeRecorded,
     };
     let overdue_at = overdue_at(joiner);
     if may_leave || overdue_at.is_some_and(|at| observed.now >= at) {
-        return Plan { steps: vec![finalizers(joiner, false)], ..Plan::default() };
+        let job = job.filter(|job| is_brokers_job(joiner, job)).map(delete);
+        let steps = job.into_iter().chain([finalizers(joiner, false)]).collect();
+        return Plan { steps, ..Plan::default() };
     }
     let leave_until = found.as_ref().ok().and_then(|instance| instance.leave_until(joiner));
     Plan {
@@ -55,6 +60,15 @@ pub(super) fn leave_for_good(
         join: Some(state(joiner, observed, found)),
         ..Plan::default()
     }
+}
+
+/// Whether a Job is that of a joiner's brokers. It has no owner any more if the joiner is deleted with
+/// `--cascade=orphan`: its brokers must stop all the same, because their ranks are leased to another.
+fn is_brokers_job(joiner: &MiniCluster, job: &Job) -> bool {
+    let owners = job.owner_references();
+    let is_own = owners.iter().any(|owner| Some(&owner.uid) == joiner.metadata.uid.as_ref());
+    let is_deleting = job.metadata.deletion_timestamp.is_some();
+    LeaseNote::of(job).is_some() && (is_own || owners.is_empty()) && !is_deleting
 }
 
 /// From when on a lender cannot have noticed that a joiner is being deleted.

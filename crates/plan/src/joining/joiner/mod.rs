@@ -4,9 +4,11 @@ mod instance;
 mod leave;
 mod state;
 
+use std::sync::Arc;
+
 use flux_operator_api::{MiniCluster, Reason};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
@@ -23,7 +25,8 @@ use crate::cluster::{Cluster, Joining};
 use crate::decide::Unplanned;
 use crate::job_change::job_change;
 use crate::kubernetes::{self, CertificateCopy, NewKeys, Rendering, Settings};
-use crate::observed::{Observed, completions};
+use crate::last_report::first_report_due;
+use crate::observed::{Observed, completions, is_terminating};
 use crate::ready_timeout::ReadyTimeout;
 use crate::resize::Resize;
 use crate::stamp;
@@ -52,14 +55,18 @@ pub(crate) fn evaluate(
         (Some(since), _) => clean_up(joiner, since, observed.now),
         (None, Ok(valid)) => steps(joiner, valid, observed, settings, &found)?,
         (None, Err(refusal)) => {
-            let job = own_job(joiner, observed)
-                .filter(|job| must_stop(joiner, job, &found, observed.now));
+            let job =
+                own_job(joiner, observed).filter(|job| must_stop(joiner, job, &found, observed));
             let steps = job.map(delete).into_iter().collect();
             Plan { steps, refusal: Some(refusal), ..Plan::default() }
         }
     };
     let until = found.as_ref().ok().and_then(|instance| instance.leave_until(joiner));
-    plan.requeue_at = plan.requeue_at.or(until.filter(|until| *until > observed.now));
+    let until = until.filter(|until| *until > observed.now);
+    // What was kept over a restart of the operator is decided again without a report.
+    let kept = found.as_ref().ok().and_then(|it| it.online_before_restart(observed));
+    let kept_until = kept.map(|_| first_report_due(observed.watching_since));
+    plan.requeue_at = [plan.requeue_at, until, kept_until].into_iter().flatten().min();
     if plan.refusal.is_some() {
         return Ok(plan);
     }
@@ -82,7 +89,7 @@ fn must_stop(
     joiner: &MiniCluster,
     job: &Job,
     found: &Result<Instance<'_>, NoInstance>,
-    now: Timestamp,
+    observed: &Observed,
 ) -> bool {
     let instance = match found {
         Ok(instance) => instance,
@@ -91,8 +98,8 @@ fn must_stop(
     match (instance.noted_lease(joiner, job), &instance.held) {
         (NotedLease::OtherInstance, _) => true,
         (_, held) if !held.active.is_empty() => false,
-        (_, held) if !held.leaving.is_empty() => instance.may_leave(joiner, now),
-        (noted, _) => noted == NotedLease::Gone,
+        (_, held) if !held.leaving.is_empty() => instance.may_leave(joiner, observed),
+        (noted, _) => noted == NotedLease::Released,
     }
 }
 
@@ -130,17 +137,21 @@ fn steps(
         let blocker = Some(Blocker::Immutable(stamp::changed_fields(job, &joiner.spec)));
         return Ok(Plan { blocker, ..Plan::default() });
     }
-    if let Some(job) = job.filter(|job| must_stop(joiner, job, found, observed.now)) {
-        return only(vec![delete(job)]);
+    let stop_services = || services_pods(joiner, observed).collect::<Vec<_>>();
+    if let Some(job) = job.filter(|job| must_stop(joiner, job, found, observed)) {
+        return only([vec![delete(job)], stop_services()].concat());
     }
-    let Ok(instance) = found else { return only(Vec::new()) };
+    let Ok(instance) = found else {
+        // Without a Job it waits, and then it has no pods.
+        return only(if job.is_none() { stop_services() } else { Vec::new() });
+    };
     let held = &instance.held;
     let Some(job) = job else {
         let may_create = instance.is_ready
             && settings.report_url.is_some()
             && may_join(&instance.view.minicluster, joiner);
         if held.active.is_empty() || !may_create {
-            return only(Vec::new());
+            return only(stop_services());
         }
         if !has_finalizer(joiner) {
             return only(vec![finalizers(joiner, true)]);
@@ -155,7 +166,7 @@ fn steps(
         // Its jobs are waited for, or the lender records the lease again.
         return only(Vec::new());
     }
-    let waits = !held.leaving.is_empty() && !instance.may_leave(joiner, observed.now);
+    let waits = !held.leaving.is_empty() && !instance.may_leave(joiner, observed);
     let size = match waits {
         true => completions(Some(job)).max(held.active.len()),
         false => held.active.len(),
@@ -163,6 +174,18 @@ fn steps(
     with_rendering(valid, size, instance, settings, |rendering| {
         maintain(joiner, rendering, observed, instance, job)
     })
+}
+
+/// Deletes the pod with a joiner's services.
+fn services_pods(joiner: &MiniCluster, observed: &Observed) -> impl Iterator<Item = Step> {
+    let is_own = |pod: &&Arc<Pod>| {
+        let mut owners = pod.owner_references().iter();
+        kubernetes::is_services_pod(pod)
+            && !is_terminating(pod)
+            && owners.any(|owner| Some(&owner.uid) == joiner.metadata.uid.as_ref())
+    };
+    let pods = observed.pods.iter().filter(is_own);
+    pods.map(|pod| Step::Delete(Target::of(TargetKind::Pod, &**pod)))
 }
 
 /// Everything that is missing, the Job last.

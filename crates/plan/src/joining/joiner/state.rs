@@ -1,5 +1,6 @@
-//! How a joiner stands: the condition `Joined`, and what is shown beside it.
+//! The state of a joiner: the condition `Joined`, and what is shown beside it.
 
+use flux_operator_api::condition::ConditionType;
 use flux_operator_api::validate::Problem;
 use flux_operator_api::{MiniCluster, Reason};
 use flux_operator_flux::RankList;
@@ -8,15 +9,17 @@ use kube::ResourceExt;
 use super::instance::{Instance, NoInstance};
 use crate::joining::claims::{choice, size_in_queue};
 use crate::joining::draining::busy_ranks;
-use crate::joining::grant::available;
-use crate::joining::lease::{Holder, recorded};
+use crate::joining::grant::FreeRanks;
+use crate::joining::lease::recorded;
 use crate::joining::lender::{lendable_now, lender_of, may_join, wrong_size};
-use crate::joining::permission::mismatch;
+use crate::joining::permission::{MISMATCHES, mismatch};
 use crate::joining::pods::ranks_in_use;
+use crate::last_report::may_still_report;
 use crate::observed::Observed;
 use crate::queueing::is_waiting;
+use crate::verdict::find;
 
-/// How a joiner stands.
+/// The state of a joiner.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JoinState {
     /// The brokers of all its active ranks are online; it may be growing or shrinking.
@@ -45,7 +48,7 @@ pub(super) fn state(
     let lender = lender_of(joiner).map(|it| it.shown_in(&namespace)).unwrap_or_default();
     let (reason, message) = match found {
         Err(none) => (none.reason, format!("MiniCluster {lender:?}: {}", none.message)),
-        Ok(instance) => standing(joiner, observed, instance, &lender),
+        Ok(instance) => reason_and_message(joiner, observed, instance, &lender),
     };
     let instance = found.as_ref().ok();
     let ranks = instance.map(Instance::ranks).unwrap_or_default();
@@ -65,16 +68,18 @@ pub(super) fn state(
     }
 }
 
-/// How a joiner stands in an instance that exists.
-fn standing(
+/// Reason and message of the condition `Joined`, for an instance that exists.
+fn reason_and_message(
     joiner: &MiniCluster,
     observed: &Observed,
     instance: &Instance<'_>,
     lender: &str,
 ) -> (Reason, String) {
     let held = &instance.held;
+    let report_is_awaited = instance.online_before_restart(observed).is_some();
     if !held.leaving.is_empty() || joiner.metadata.deletion_timestamp.is_some() {
-        return (Reason::Leaving, leaving_message(instance));
+        let kept = kept(joiner, observed, &[Reason::Leaving]).filter(|_| report_is_awaited);
+        return kept.unwrap_or_else(|| (Reason::Leaving, leaving_message(instance)));
     }
     if joiner.spec.suspend {
         return (Reason::Suspended, "spec.suspend is true".into());
@@ -95,23 +100,28 @@ fn standing(
         return (Reason::LenderNotReady, message);
     }
     let (size, online) = (size_in_queue(joiner), instance.online(observed));
-    // An operator that was restarted has no report yet, and changes nothing because of that.
     if held.active.len() >= size && held.active.to_set().is_subset(&online) {
         return (Reason::Joined, format!("ranks {} of {lender:?} are online", held.active));
     }
-    let Some(lead) = instance.lead() else {
+    let lead = instance.lead();
+    if lead.is_none() && !report_is_awaited {
         let message = format!(
             "the lead of MiniCluster {lender:?} has not reported its version and user yet; with \
              flux.curveCertSecret it never does"
         );
         return (Reason::LenderNotReady, message);
-    };
+    }
     if held.active.len() < size {
         return waiting_for_ranks(joiner, instance, size, lender);
     }
     let mut requests = observed.join_requests.iter();
-    let differs = requests.find_map(|request| mismatch(joiner, &instance.cluster, lead, request));
-    if let Some(differs) = differs {
+    let differs = lead.and_then(|lead| {
+        requests.find_map(|request| mismatch(joiner, &instance.cluster, lead, request))
+    });
+    // After a restart of the operator agents have to ask again. Until then the last answer is kept.
+    let is_unknown = lead.is_none() || observed.join_requests.is_empty();
+    let kept = || kept(joiner, observed, &MISMATCHES).filter(|_| is_unknown);
+    if let Some(differs) = differs.or_else(kept) {
         return differs;
     }
     let message = format!(
@@ -126,6 +136,15 @@ fn standing(
     (Reason::Joining, message + &failed.unwrap_or_default())
 }
 
+/// The condition `Joined` as it was written last, if it has one of `reasons` and this operator was
+/// started so recently that the lead and the agents may not have reported to it yet.
+fn kept(joiner: &MiniCluster, observed: &Observed, reasons: &[Reason]) -> Option<(Reason, String)> {
+    let joined = find(&joiner.status.as_ref()?.conditions, ConditionType::Joined)?;
+    let reason = joined.reason.parse().ok().filter(|reason| reasons.contains(reason))?;
+    may_still_report(observed.watching_since, observed.now)
+        .then(|| (reason, joined.message.clone()))
+}
+
 /// It has fewer ranks than it should have.
 fn waiting_for_ranks(
     joiner: &MiniCluster,
@@ -138,8 +157,7 @@ fn waiting_for_ranks(
     let in_use = ranks_in_use(&view.minicluster, view.job.as_deref());
     let records = recorded(&view.minicluster);
     let lendable = lendable_now(cluster, in_use, view.report.as_ref(), &records);
-    let (holder, choice) = (Holder::of(joiner), choice(&joiner.spec));
-    let free = available(&holder, &choice, &cluster.ranks, &lendable, &records);
+    let free = FreeRanks::new(&cluster.ranks, lendable, &records).available(&choice(&joiner.spec));
     if free >= missing {
         return (Reason::Joining, format!("waiting for {lender:?} to lease {}", count(missing)));
     }
