@@ -36,6 +36,9 @@ pub enum Fault {
     None,
     /// The response to the n-th write is dropped, and all later requests are blocked.
     CutAfter(usize),
+    /// The same for the first write that the API server accepts: to create what exists changes
+    /// nothing.
+    CutAfterChange,
     /// The response to every second write is dropped.
     Lossy,
     /// Writes to the status of FluxJobs reach the API server this much later, even if the operator
@@ -189,6 +192,7 @@ enum ResponseAction {
     Deliver,
     Drop,
     DropAndCut,
+    DropAndCutIfAccepted,
 }
 
 async fn handle(State(state): State<Arc<ProxyState>>, request: Request) -> Response {
@@ -204,9 +208,10 @@ async fn handle(State(state): State<Arc<ProxyState>>, request: Request) -> Respo
         Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}")).into_response(),
     };
     match answer {
+        ResponseAction::DropAndCutIfAccepted if !forwarded.status().is_success() => forwarded,
         ResponseAction::Deliver => forwarded,
         ResponseAction::Drop => StatusCode::GATEWAY_TIMEOUT.into_response(),
-        ResponseAction::DropAndCut => {
+        ResponseAction::DropAndCut | ResponseAction::DropAndCutIfAccepted => {
             state.traffic.send_modify(|traffic| traffic.is_cut = true);
             std::future::pending().await
         }
@@ -233,6 +238,7 @@ impl ProxyState {
             traffic.writes += 1;
             action = match &traffic.fault {
                 Fault::CutAfter(last) if traffic.writes >= *last => ResponseAction::DropAndCut,
+                Fault::CutAfterChange => ResponseAction::DropAndCutIfAccepted,
                 Fault::Lossy if traffic.writes % 2 == 1 => ResponseAction::Drop,
                 Fault::None
                 | Fault::CutAfter(_)

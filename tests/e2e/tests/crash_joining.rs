@@ -1,6 +1,6 @@
-//! The operator crashes after any of its writes while a joiner joins, grows, shrinks, leaves, or
-//! loses its lender, and another one takes over: the end is the same as without the crash, no Job
-//! was created twice, and nothing is left behind.
+//! Operators crash, each after its first write, while a joiner joins, grows, shrinks, leaves or loses
+//! its lender, or its lender is resized or restarted. The next operator takes over: the end is the
+//! same as without a crash, no Job was created twice, and nothing is left behind.
 
 use anyhow::{Context, Result, bail, ensure};
 use flux_operator_api::MiniCluster;
@@ -33,11 +33,30 @@ enum Change {
     Leave,
     LenderDeleted,
     LenderRestarted,
+    LenderGrows,
+    /// A joiner waits for the rank that the lender gives up.
+    LenderShrinks,
 }
+
+/// When operators crash.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Crash {
+    Never,
+    /// The first one after this write, and no other one.
+    AfterWrite(usize),
+    /// Each one after the first write that changes something.
+    AfterEveryWrite,
+}
+
+/// The largest number of crashes in one run. A change takes some 20 writes, and each is made only
+/// once, however often the operator is restarted.
+const MAX_CRASHES: usize = 60;
 
 /// The state in the end.
 #[derive(Debug, PartialEq)]
 struct EndState {
+    /// How many brokers of the lender are ready, if it exists.
+    ready: Option<String>,
     /// Ranks and state of each lease.
     leases: Vec<String>,
     /// The reason of the joiner's condition `Joined`, if it exists.
@@ -78,59 +97,80 @@ async fn the_lead_of_the_lender_is_restarted() -> Result<()> {
     assert_survives_crashes(Change::LenderRestarted).await
 }
 
-/// Makes the change without faults, and then with a crash of the operator after each write.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lender_grows() -> Result<()> {
+    assert_survives_crashes(Change::LenderGrows).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lender_shrinks_and_a_joiner_gets_its_rank() -> Result<()> {
+    assert_survives_crashes(Change::LenderShrinks).await
+}
+
+/// The changes with which the operator also crashes only once, after each write in turn, and the next
+/// one runs undisturbed: that takes one run for each write.
+const WITH_SINGLE_CRASHES: [Change; 3] = [Change::Join, Change::Shrink, Change::Leave];
+
+/// Makes the change without faults, and then with operators that crash.
 async fn assert_survives_crashes(change: Change) -> Result<()> {
-    let (expected, writes, _) = run(change, Fault::None, None).await?;
+    let Run { end, writes, .. } = run(change, Crash::Never, None).await?;
     ensure!(writes > 0, "the operator has written nothing");
-    let runs = join_all((1..=writes).map(async |write| {
-        let outcome = run(change, Fault::CutAfter(write), Some(&expected)).await;
-        (write, outcome)
-    }))
-    .await;
-    let mut crashes = 0;
-    let mut failures = Vec::new();
-    for (write, outcome) in runs {
-        match outcome {
-            Ok((_, _, crashed)) => crashes += usize::from(crashed),
-            Err(error) => failures.push(format!("after write {write}: {error:#}")),
+    let single = WITH_SINGLE_CRASHES.contains(&change).then_some(1..=writes);
+    let single = single.into_iter().flatten().map(Crash::AfterWrite);
+    let crashes = single.chain([Crash::AfterEveryWrite]);
+    let runs = join_all(crashes.map(async |crash| (crash, run(change, crash, Some(&end)).await)));
+    let (mut single, mut failures) = (Vec::new(), Vec::new());
+    for (crash, outcome) in runs.await {
+        match (crash, outcome) {
+            (Crash::AfterEveryWrite, Ok(run)) if run.crashes < 2 => {
+                failures.push(format!("{crash:?}: only {} operators crashed", run.crashes));
+            }
+            (Crash::AfterEveryWrite, Ok(_)) => {}
+            (_, Ok(run)) => single.push(run.crashes),
+            (crash, Err(error)) => failures.push(format!("{crash:?}: {error:#}")),
         }
     }
     ensure!(failures.is_empty(), "{change:?}:\n{}", failures.join("\n"));
     // Changes that coincide are written once, so a run may have fewer writes.
-    ensure!(2 * crashes > writes, "{crashes} crashes at {writes} writes");
+    let crashed: usize = single.iter().sum();
+    ensure!(2 * crashed >= single.len(), "{crashed} crashes at {writes} writes");
     Ok(())
 }
 
-/// Returns the end state, the number of writes, and whether the operator has crashed.
-async fn run(
-    change: Change,
-    fault: Fault,
-    expected: Option<&EndState>,
-) -> Result<(EndState, usize, bool)> {
+/// What one run has shown.
+struct Run {
+    end: EndState,
+    /// The number of writes of the last operator.
+    writes: usize,
+    crashes: usize,
+}
+
+async fn run(change: Change, crash: Crash, expected: Option<&EndState>) -> Result<Run> {
     let _permit = AT_ONCE.acquire().await?;
     without_operator(async |stage| {
         let mut proxy = Proxy::start(stage.client.clone()).await?;
         stage.start_operator_with(proxy.client()?).await?;
         let counter = ObjectCounter::start(stage, JOINER);
-        let bursting = json!({ "bursting": { "spareRanks": 2 } });
-        stage.create(LENDER, json!({ "interactive": true, "flux": bursting })).await?;
-        stage.wait_for_status(LENDER, ConditionType::Ready, "True").await?;
-        if change != Change::Join {
-            let size = if change == Change::Shrink { 2 } else { 1 };
-            stage.create(JOINER, joiner(size)).await?;
-            wait_until_joined(stage, size).await?;
-        }
+        prepare(stage, change).await?;
         proxy.wait_until_idle().await?;
-        proxy.inject(fault);
+        proxy.inject(match crash {
+            Crash::Never => Fault::None,
+            Crash::AfterWrite(write) => Fault::CutAfter(write),
+            Crash::AfterEveryWrite => Fault::CutAfterChange,
+        });
         make(stage, change).await?;
-        let mut crashed = false;
+        let mut crashes = 0;
         let end = loop {
             tokio::select! {
                 biased;
                 () = proxy.wait_until_cut() => {
                     stage.stop_operator();
-                    crashed = true;
+                    crashes += 1;
+                    ensure!(crashes <= MAX_CRASHES, "they never finish: {:?}", proxy.requests());
                     proxy = Proxy::start(stage.client.clone()).await?;
+                    if crash == Crash::AfterEveryWrite {
+                        proxy.inject(Fault::CutAfterChange);
+                    }
                     stage.start_operator_with(proxy.client()?).await?;
                 }
                 end = wait_for_end(stage, &proxy, change, expected) => break end?,
@@ -138,9 +178,36 @@ async fn run(
         };
         let jobs = counter.counts().get("Job").copied().unwrap_or_default();
         ensure!(jobs <= 1, "{jobs} Jobs were created for the joiner");
-        Ok((end, proxy.writes(), crashed))
+        Ok(Run { end, writes: proxy.writes(), crashes })
     })
     .await
+}
+
+/// The state before the change: a lender with two spare ranks, and usually a joiner.
+async fn prepare(stage: &TestNamespace, change: Change) -> Result<()> {
+    let bursting = json!({ "bursting": { "spareRanks": 2 } });
+    let mut lender = json!({ "interactive": true, "flux": bursting });
+    match change {
+        Change::LenderGrows => lender["maxSize"] = 2.into(),
+        Change::LenderShrinks => lender["size"] = 2.into(),
+        _ => {}
+    }
+    stage.create(LENDER, lender).await?;
+    stage.wait_for_status(LENDER, ConditionType::Ready, "True").await?;
+    match change {
+        Change::Join => {}
+        Change::LenderShrinks => {
+            let join = json!({ "name": LENDER, "ranks": "1" });
+            stage.create(JOINER, json!({ "size": 1, "flux": { "join": join } })).await?;
+            stage.wait_for_reason(JOINER, ConditionType::Joined, "NoFreeRanks").await?;
+        }
+        _ => {
+            let size = if change == Change::Shrink { 2 } else { 1 };
+            stage.create(JOINER, joiner(size)).await?;
+            wait_until_joined(stage, size).await?;
+        }
+    }
+    Ok(())
 }
 
 fn joiner(size: i32) -> Value {
@@ -154,6 +221,8 @@ async fn make(stage: &TestNamespace, change: Change) -> Result<()> {
         Change::Shrink => stage.patch(JOINER, json!({ "size": 1 })).await,
         Change::Leave => stage.delete(JOINER).await,
         Change::LenderDeleted => stage.delete(LENDER).await,
+        Change::LenderGrows => stage.patch(LENDER, json!({ "size": 2 })).await,
+        Change::LenderShrinks => stage.patch(LENDER, json!({ "size": 1 })).await,
         Change::LenderRestarted => {
             let lead = stage.pod(LENDER, 0).await?;
             stage.pod_api().delete(&lead.name_any(), &DeleteParams::default()).await?;
@@ -191,7 +260,9 @@ async fn wait_for_end(
 ) -> Result<EndState> {
     proxy.wait_until_watched().await?;
     match change {
-        Change::Join | Change::Shrink => wait_until_joined(stage, 1).await?,
+        Change::Join | Change::Shrink | Change::LenderGrows | Change::LenderShrinks => {
+            wait_until_joined(stage, 1).await?;
+        }
         Change::Grow => wait_until_joined(stage, 2).await?,
         Change::LenderRestarted => {
             let restarted = wait_until_joined(stage, 1).await;
@@ -223,14 +294,24 @@ fn is_settled(change: Change, end: &EndState) -> bool {
             is_joined && end.leases == ["1 Active"] && end.pods == 1
         }
         Change::Grow => is_joined && end.leases == ["1-2 Active"] && end.pods == 2,
+        Change::LenderGrows => {
+            is_joined && end.leases == ["2 Active"] && end.ready.as_deref() == Some("2/2")
+        }
+        Change::LenderShrinks => {
+            is_joined && end.leases == ["1 Active"] && end.ready.as_deref() == Some("1/1")
+        }
         Change::Leave => end.leases.is_empty() && end.objects.is_empty() && end.pods == 0,
-        Change::LenderDeleted => end.pods == 0,
+        Change::LenderDeleted => {
+            end.pods == 0 && !end.objects.iter().any(|it| it.starts_with("Job"))
+        }
     }
 }
 
 async fn end_state(stage: &TestNamespace) -> Result<EndState> {
     let lender = stage.miniclusters().get_opt(LENDER).await?;
-    let leases = lender.and_then(|it| it.status).map(|status| status.leases).unwrap_or_default();
+    let status = lender.and_then(|it| it.status);
+    let ready = status.as_ref().map(|status| status.ready.clone());
+    let leases = status.map(|status| status.leases).unwrap_or_default();
     let leases = leases.into_iter().map(|it| format!("{} {:?}", it.ranks, it.state)).collect();
     let joiner = stage.miniclusters().get_opt(JOINER).await?;
     let joined = joiner.and_then(|it| Some(condition(&it, ConditionType::Joined)?.reason.clone()));
@@ -238,5 +319,5 @@ async fn end_state(stage: &TestNamespace) -> Result<EndState> {
     objects.extend(stage.names::<ConfigMap>(JOINER).await?);
     objects.extend(stage.names::<Secret>(JOINER).await?);
     let pods = stage.pods(JOINER).await?.len();
-    Ok(EndState { leases, joined, pods, objects })
+    Ok(EndState { ready, leases, joined, pods, objects })
 }
