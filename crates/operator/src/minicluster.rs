@@ -4,18 +4,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
-use flux_operator_plan::kubernetes::{HOLDER_LABEL, LENDER_LABEL, Settings, TABLE_LABEL};
+use flux_operator_plan::kubernetes::{LENDER_LABEL, Settings};
 use flux_operator_plan::status::undecodable;
 use flux_operator_plan::{
     Decision, ExistingPod, FINALIZER, MiniClusterFacts, Observed, Query, QueryAnswer, ServerReply,
     Subject, completion_index, decide, joined_after, queries,
 };
 use flux_operator_wire::Drain;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
-use kube::core::PartialObjectMeta;
 use kube::core::error_boundary::InvalidObject;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -26,6 +26,7 @@ use crate::queue::Queues;
 use crate::reconciler::{Memory, ReconciledKind, WrittenObject, is_terminating};
 use crate::reports::Reports;
 use crate::stores::{GuardedMiniCluster, Stores};
+use crate::watches::api;
 
 /// Gives the reconciler access to MiniClusters and their objects.
 pub(crate) struct MiniClusterKind {
@@ -144,16 +145,19 @@ async fn execute_query(
             deleted(!is_same)
         }
         Subject::JoinerPods { lender } => {
-            let pods = match scope {
-                Some(namespace) => Api::namespaced(client.clone(), namespace),
-                None => Api::all(client.clone()),
-            };
-            Some(unfinished_pods(&pods, &format!("{LENDER_LABEL}={lender}")).await?)
+            let of_lender = format!("{LENDER_LABEL}={lender}");
+            let jobs: Api<Job> = api(client, scope);
+            let jobs = jobs.list(&ListParams::default().labels(&of_lender)).await?.items;
+            Some(pods_of(&jobs, &api(client, scope), &of_lender).await?)
         }
         Subject::OwnPods { job } => {
+            let jobs: Api<Job> = Api::namespaced(client.clone(), &namespace);
+            let own = jobs.get_opt(&minicluster.name_any()).await?;
+            let own: Vec<Job> =
+                own.into_iter().filter(|it| it.uid().as_ref() == Some(job)).collect();
             let labels = format!("batch.kubernetes.io/controller-uid={job}");
             let pods = Api::namespaced(client.clone(), &namespace);
-            Some(unfinished_pods(&pods, &labels).await?)
+            Some(pods_of(&own, &pods, &labels).await?)
         }
         Subject::Namespace => deleted(is_terminating(client, &namespace).await?),
         Subject::Job { uid } => Some(ServerReply::Events(warnings(client, &namespace, uid).await?)),
@@ -167,19 +171,15 @@ async fn execute_query(
     })
 }
 
-/// The pods that have not finished. One without an index counts as the highest, so that no rank is
-/// free because of it.
-async fn unfinished_pods(pods: &Api<Pod>, labels: &str) -> Result<ServerReply, kube::Error> {
+/// The pods with these labels that have not finished, and those that Jobs will create. The Jobs were
+/// read before.
+async fn pods_of(jobs: &[Job], pods: &Api<Pod>, labels: &str) -> Result<ServerReply, kube::Error> {
     let unfinished = "status.phase!=Succeeded,status.phase!=Failed";
     let selected = ListParams::default().labels(labels).fields(unfinished);
     let pods = pods.list_metadata(&selected).await?;
-    let existing = |pod: &PartialObjectMeta<Pod>| ExistingPod {
-        namespace: pod.namespace().unwrap_or_default(),
-        holder: pod.labels().get(HOLDER_LABEL).cloned().unwrap_or_default(),
-        table: pod.labels().get(TABLE_LABEL).cloned().unwrap_or_default(),
-        index: completion_index(pod).unwrap_or(u32::MAX),
-    };
-    Ok(ServerReply::Pods(pods.iter().map(existing).collect()))
+    let existing = pods.iter().map(|pod| ExistingPod::new(pod, completion_index(pod)));
+    let to_come = jobs.iter().filter_map(ExistingPod::last_of);
+    Ok(ServerReply::Pods(existing.chain(to_come).collect()))
 }
 
 /// The warning Events about an object.

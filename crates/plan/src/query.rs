@@ -11,8 +11,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use crate::joining::{has_finalizer, has_lease, lender_queries};
-use crate::kubernetes::{mounted_secret, owns_secret, secret_name};
-use crate::observed::{Observed, is_finished, is_terminating};
+use crate::kubernetes::{HOLDER_LABEL, TABLE_LABEL, mounted_secret, owns_secret, secret_name};
+use crate::observed::{Observed, completions, is_finished, is_terminating};
 use crate::status::{Trouble, condition, finished_at};
 use crate::time::{after, seconds_after};
 
@@ -31,12 +31,12 @@ pub enum Subject {
     /// Whether the MiniCluster itself still exists. Its Job existed and does not any more: it
     /// may have been deleted with its owner, while the watch of MiniClusters lags behind.
     MiniCluster,
-    /// Which pods of the MiniCluster's own Job exist.
+    /// Which pods of the MiniCluster's own Job exist, or will.
     OwnPods {
         /// The Job's uid.
         job: String,
     },
-    /// Which pods of its joiners exist, also of those that are deleted themselves.
+    /// Which pods of its joiners exist, or will, also of those that are deleted themselves.
     JoinerPods {
         /// The uid of the lender.
         lender: String,
@@ -84,11 +84,12 @@ pub enum ServerReply {
     Deleted,
     /// The warnings about an object.
     Events(Vec<Event>),
-    /// The pods that exist and have not finished.
+    /// The pods that exist and have not finished, and those that existing Jobs will create. The Jobs
+    /// must be read before the pods: a Job that is deleted after that may have created a pod.
     Pods(Vec<ExistingPod>),
 }
 
-/// A pod that the API server has.
+/// A pod that the API server has, or that a Job will create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExistingPod {
     /// Its namespace.
@@ -99,6 +100,27 @@ pub struct ExistingPod {
     pub table: String,
     /// Its index in its Job. A pod whose index cannot be read counts as the highest.
     pub index: u32,
+}
+
+impl ExistingPod {
+    /// The pod with these labels and this index. Without an index it counts as the highest, so that
+    /// no rank is free because of it.
+    pub fn new(object: &impl ResourceExt, index: Option<u32>) -> ExistingPod {
+        let label = |name: &str| object.labels().get(name).cloned().unwrap_or_default();
+        ExistingPod {
+            namespace: object.namespace().unwrap_or_default(),
+            holder: label(HOLDER_LABEL),
+            table: label(TABLE_LABEL),
+            index: index.unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The last of the pods that a Job has or will create.
+    pub fn last_of(job: &Job) -> Option<ExistingPod> {
+        let is_over = is_finished(job) || job.metadata.deletion_timestamp.is_some();
+        let last = u32::try_from(completions(Some(job))).ok()?.checked_sub(1)?;
+        (!is_over).then(|| ExistingPod::new(job, Some(last)))
+    }
 }
 
 /// What is known from a reply.

@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 use flux_operator_plan::kubernetes::CLUSTER_LABEL;
 use flux_operator_testkit::cluster::{first_match, with_timeout};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -102,6 +103,15 @@ impl TestNamespace {
     /// Waits until a MiniCluster has no Secrets any more.
     pub async fn wait_for_no_secrets(&self, name: &str) -> Result<()> {
         self.wait_until_none::<Secret>(&format!("{CLUSTER_LABEL}={name}")).await
+    }
+
+    /// Waits until nothing of a MiniCluster is left: Kubernetes deletes its objects after it.
+    pub async fn wait_until_nothing_is_left(&self, name: &str) -> Result<()> {
+        let of_cluster = format!("{CLUSTER_LABEL}={name}");
+        self.wait_until_none::<Job>(&of_cluster).await?;
+        self.wait_until_none::<Pod>(&of_cluster).await?;
+        self.wait_until_none::<ConfigMap>(&of_cluster).await?;
+        self.wait_until_none::<Secret>(&of_cluster).await
     }
 
     /// Waits until no object of a kind has these labels any more.

@@ -148,6 +148,13 @@ impl LeaseNote {
         serde_json::from_str(job.annotations().get(LEASE_ANNOTATION)?).ok()
     }
 
+    /// Whether all that another note says is true of this one: it may have more ranks.
+    pub(crate) fn covers(&self, other: &LeaseNote) -> bool {
+        let LeaseNote { lender, job, ranks, table } = other;
+        (&self.lender, &self.job, &self.table) == (lender, job, table)
+            && ranks.to_set().is_subset(&self.ranks.to_set())
+    }
+
     /// The name and the value of the annotation.
     pub(crate) fn to_annotation(&self) -> (String, String) {
         let text = serde_json::to_string(self).expect("text is JSON");

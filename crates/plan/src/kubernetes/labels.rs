@@ -14,14 +14,14 @@ pub const CLUSTER_LABEL: &str = "flux-framework.org/minicluster";
 /// value is the Service's name.
 pub(super) const HEADLESS_LABEL: &str = "flux-framework.org/headless-name";
 
-/// The label of pods that hold ranks of another cluster: the uid of their MiniCluster. Another one
-/// may get the same name while they terminate.
+/// The label of Jobs and pods that hold ranks of another cluster: the uid of their MiniCluster. Another
+/// one may get the same name while they terminate.
 pub const HOLDER_LABEL: &str = "flux-framework.org/holder";
 
-/// The label of such pods with the uid of the MiniCluster whose ranks they hold.
+/// The label of these with the uid of the MiniCluster whose ranks they hold.
 pub const LENDER_LABEL: &str = "flux-framework.org/lender";
 
-/// The label of such pods with the hash of the rank table that their ranks belong to.
+/// The label of these with the hash of the rank table that their ranks belong to.
 pub const TABLE_LABEL: &str = "flux-framework.org/rank-table";
 
 /// The label by which Kueue recognizes a Job that waits in one of its queues.
@@ -69,7 +69,15 @@ pub(super) fn of_job(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
         labels.extend(map([("job-name", name), ("batch.kubernetes.io/job-name", name)]));
     }
     labels.extend(of_objects(rendering));
+    labels.extend(of_joiner(rendering));
     labels
+}
+
+/// Labels of the Job and the pods of a joiner, by which its lender finds them.
+fn of_joiner(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
+    let Some(joining) = &rendering.cluster.joining else { return BTreeMap::new() };
+    let uid = rendering.minicluster.metadata.uid.as_deref().unwrap_or_default();
+    map([(HOLDER_LABEL, uid), (LENDER_LABEL, &joining.cluster), (TABLE_LABEL, &joining.table)])
 }
 
 /// Labels of the Job's pods: those of all pods, and the one that the scale
@@ -77,14 +85,7 @@ pub(super) fn of_job(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
 pub(super) fn of_pods(rendering: &Rendering<'_>) -> BTreeMap<String, String> {
     let mut labels = of_any_pod(rendering);
     labels.extend(map([("hpa-selector", rendering.name())]));
-    if let Some(joining) = &rendering.cluster.joining {
-        let uid = rendering.minicluster.metadata.uid.as_deref().unwrap_or_default();
-        labels.extend(map([
-            (HOLDER_LABEL, uid),
-            (LENDER_LABEL, &joining.cluster),
-            (TABLE_LABEL, &joining.table),
-        ]));
-    }
+    labels.extend(of_joiner(rendering));
     labels
 }
 

@@ -211,10 +211,10 @@ pub fn joined(joiner: &MiniCluster, observed: &Observed) -> (Vec<String>, String
         Step::CreateKeys(_) => "keys".to_owned(),
         Step::CopyCertificate(_) => "certificate".to_owned(),
         Step::Create(Object::Job(_)) => "job".to_owned(),
-        Step::Patch { patch, .. } => {
-            let size = &patch["spec"]["completions"];
-            format!("resize {size}")
-        }
+        Step::Patch { patch, .. } => match &patch["spec"]["completions"] {
+            Value::Null => "note".to_owned(),
+            size => format!("resize {size}"),
+        },
         Step::Delete(target) => format!("delete {}", target.name),
         Step::PatchSelf(patch) => format!("finalizers {}", patch["metadata"]["finalizers"]),
         _ => "object".to_owned(),

@@ -212,15 +212,27 @@ fn job(rendering: &Rendering<'_>, instance: &Instance<'_>) -> Job {
     if let Some(spec) = &mut job.spec {
         spec.suspend = instance.is_suspended.then_some(true);
     }
-    let (name, note) = note(rendering, instance);
+    let (name, note) = note(rendering, instance).to_annotation();
     job.annotations_mut().insert(name, note);
     job
 }
 
 /// The note on a Job, with the ranks of the pods that it should have.
-fn note(rendering: &Rendering<'_>, instance: &Instance<'_>) -> (String, String) {
+fn note(rendering: &Rendering<'_>, instance: &Instance<'_>) -> LeaseNote {
     let size = usize::try_from(rendering.minicluster.spec.size).unwrap_or_default();
-    instance.note(instance.ranks().split_at(size).0).to_annotation()
+    instance.note(instance.ranks().split_at(size).0)
+}
+
+/// Adds the fields of one merge patch to another.
+fn merge(patch: &mut Value, other: Value) {
+    match (patch, other) {
+        (Value::Object(patch), Value::Object(other)) => {
+            for (key, value) in other {
+                merge(patch.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (patch, other) => *patch = other,
+    }
 }
 
 /// Corrects what has drifted, and follows the lease.
@@ -235,11 +247,21 @@ fn maintain(
     if !changed.is_empty() && !has_started(observed, current) {
         return Plan { steps: vec![delete(current)], ..Plan::default() };
     }
+    let target = || Target::of(TargetKind::Job, current);
+    let note = note(rendering, instance);
+    let (name, text) = note.to_annotation();
+    let is_noted = current.annotations().get(&name) == Some(&text);
+    let note_patch = json!({ "metadata": { "annotations": { name: text } } });
+    let mut steps = Vec::new();
+    // Before the boot plan: no broker may start on a rank that its Job does not note.
+    let adds_ranks = !LeaseNote::of(current).is_some_and(|it| it.covers(&note));
+    if adds_ranks {
+        steps.push(Step::Patch { target: target(), patch: note_patch.clone() });
+    }
     let is_this_build = stamp::is_this_build(current);
-    let mut steps = match changed.is_empty() {
-        true => supporting_objects(rendering, observed, is_this_build),
-        false => Vec::new(),
-    };
+    if changed.is_empty() {
+        steps.extend(supporting_objects(rendering, observed, is_this_build));
+    }
     if !changed.is_empty() || !is_this_build {
         // The boot plan stays as it is, except for the ranks of pods that are added.
         steps.extend(updated_ranks(rendering, observed));
@@ -248,13 +270,16 @@ fn maintain(
     let size = |job: &Job| job.spec.as_ref().map(|spec| (spec.completions, spec.parallelism));
     let resize = if size(current) == size(&wanted) { Resize::Keep } else { Resize::Apply };
     let patch = job_change(current, &wanted, ReadyTimeout::NotApplicable, &resize, observed.now);
-    let (name, note) = note(rendering, instance);
-    let is_noted = current.annotations().get(&name) == Some(&note);
-    if patch.is_some() || !is_noted {
-        let mut patch = patch.unwrap_or_else(|| json!({}));
-        annotate(&mut patch, name, note);
-        steps.push(Step::Patch { target: Target::of(TargetKind::Job, current), patch });
-    }
+    // Ranks are removed from the note together with their pods.
+    let removed = Some(note_patch).filter(|_| !is_noted && !adds_ranks);
+    let patch = match (patch, removed) {
+        (Some(mut patch), Some(removed)) => {
+            merge(&mut patch, removed);
+            Some(patch)
+        }
+        (patch, removed) => patch.or(removed),
+    };
+    steps.extend(patch.map(|patch| Step::Patch { target: target(), patch }));
     let blocker = Some(changed).filter(|fields| !fields.is_empty()).map(Blocker::Immutable);
     Plan { steps, blocker, ..Plan::default() }
 }
@@ -266,18 +291,6 @@ fn updated_ranks(rendering: &Rendering<'_>, observed: &Observed) -> Option<Step>
     let map = kubernetes::config_map_with_ranks(rendering, found, ranks)?;
     let object = Object::ConfigMap(Box::new(map));
     Some(Step::Apply { object, manager: FIELD_MANAGER.into() })
-}
-
-/// Adds an annotation to a merge patch.
-fn annotate(patch: &mut Value, name: String, value: String) {
-    let mut place = patch;
-    for key in ["metadata", "annotations"] {
-        let Some(map) = place.as_object_mut() else { return };
-        place = map.entry(key).or_insert_with(|| json!({}));
-    }
-    if let Some(annotations) = place.as_object_mut() {
-        annotations.insert(name, value.into());
-    }
 }
 
 /// Calls `act` with the rendering of a joiner of `size` brokers.

@@ -1,0 +1,163 @@
+//! Histories that generated ones have led to, minimised: in each, two joiners once had one rank, or a
+//! joiner could not leave. One operator is active in each of them.
+
+use super::Happening::{
+    Ask, CatchUp, Control, Joiner, Lender, LoseStatus, Report, Resize, ResizeLender, Suspend, Time,
+};
+use super::world::Kind::{Jobs, MiniClusters, Pods};
+use super::world::World;
+use super::{Happening, apply};
+
+/// All steps.
+const ALL: usize = 99;
+
+fn run(joiners: usize, history: &[Happening]) -> World {
+    let mut world = World::new(joiners);
+    for happening in history {
+        apply(&mut world, *happening);
+        world.assert_one_holder_for_each_rank(happening);
+    }
+    world
+}
+
+/// The watch shows a smaller Job of the lender than the API server has: its pods do not exist yet.
+#[test]
+fn a_rank_is_not_lent_if_the_job_of_the_lender_will_start_its_broker() {
+    run(
+        1,
+        &[
+            Resize(0, 4),
+            Report(0, false),
+            ResizeLender(3),
+            CatchUp(0, MiniClusters),
+            // The Job has size 3 from here on, and the watch of Jobs shows 2.
+            Lender(0, ALL),
+            ResizeLender(2),
+            CatchUp(0, MiniClusters),
+            // Lends ranks 4, 5, 3 and 2.
+            Lender(0, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 0, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 0, ALL),
+            // Creates the lender's pod with index 2.
+            Control,
+            CatchUp(0, Pods),
+            Ask(0, 3),
+        ],
+    );
+}
+
+/// A joiner gives back a rank before its Job has created a pod. The rank must not be granted to another
+/// one as long as the Job notes it: after a loss of the status, two Jobs would note it.
+#[test]
+fn a_rank_that_two_jobs_note_is_not_given_to_its_former_holder() {
+    run(
+        2,
+        &[
+            Suspend(1, true),
+            Report(0, false),
+            // Rank 4 for joiner-0, whose Job is created. It has no pod yet.
+            Lender(0, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 0, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 0, ALL),
+            Suspend(0, true),
+            CatchUp(0, MiniClusters),
+            CatchUp(0, Jobs),
+            Lender(0, ALL),
+            Suspend(1, false),
+            CatchUp(0, MiniClusters),
+            // Removes that lease, and grants rank 4 to joiner-1, whose broker starts.
+            Lender(0, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 1, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 1, ALL),
+            Control,
+            CatchUp(0, Pods),
+            Ask(0, 1),
+            Suspend(0, false),
+            LoseStatus,
+            CatchUp(0, MiniClusters),
+            CatchUp(0, Jobs),
+            // Records rank 4 for joiner-0 again.
+            Lender(0, ALL),
+            Ask(0, 0),
+        ],
+    );
+}
+
+/// The operator crashes while it writes new ranks of a joiner to the note on its Job and to its boot
+/// plan, and then the status is lost.
+#[test]
+fn a_rank_that_is_not_noted_yet_is_not_granted_again() {
+    run(
+        2,
+        &[
+            Suspend(1, true),
+            Report(0, false),
+            // Rank 4 for joiner-0, whose Job is created. It has no pod yet.
+            Lender(0, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 0, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 0, ALL),
+            Suspend(0, true),
+            CatchUp(0, MiniClusters),
+            CatchUp(0, Jobs),
+            Lender(0, ALL),
+            Suspend(1, false),
+            CatchUp(0, MiniClusters),
+            // Rank 4 for joiner-1, and then rank 5 for joiner-0.
+            Lender(0, ALL),
+            Suspend(0, false),
+            CatchUp(0, MiniClusters),
+            Lender(0, ALL),
+            CatchUp(0, MiniClusters),
+            // Crashes after the boot plan is written.
+            Joiner(0, 0, 2),
+            Control,
+            CatchUp(0, Pods),
+            Ask(0, 0),
+            LoseStatus,
+            CatchUp(0, MiniClusters),
+            // Rank 4 for joiner-0, from the note, and rank 5 for joiner-1.
+            Lender(0, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 1, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 1, ALL),
+            Control,
+            CatchUp(0, Pods),
+            Ask(0, 1),
+        ],
+    );
+}
+
+/// Kubernetes refuses to create the pods of a joiner, for example because of a quota. Its lease must not
+/// be removed as long as its Job notes it: it would be recorded again.
+#[test]
+fn a_suspended_joiner_without_pods_leaves() {
+    let history = [
+        Report(0, false),
+        Lender(0, ALL),
+        CatchUp(0, MiniClusters),
+        Joiner(0, 0, ALL),
+        CatchUp(0, MiniClusters),
+        Joiner(0, 0, ALL),
+        Suspend(0, true),
+    ];
+    let round = [
+        CatchUp(0, MiniClusters),
+        CatchUp(0, Jobs),
+        Report(0, false),
+        Lender(0, ALL),
+        CatchUp(0, MiniClusters),
+        Joiner(0, 0, ALL),
+        Time(5),
+    ];
+    let world = run(1, &[history.to_vec(), round.repeat(100)].concat());
+    assert!(!world.has_job(0));
+}
