@@ -33,7 +33,7 @@ pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
 pub(super) fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
     let spec = &minicluster.spec;
     if !spec.is_joiner() {
-        return cannot_lend(minicluster).into_iter().collect();
+        return cannot_lend(minicluster).into_iter().chain(lists_no_hosts(minicluster)).collect();
     }
     let runner = spec.containers.iter().position(|container| container.run_flux).unwrap_or(0);
     let Some(container) = spec.containers.get(runner) else { return Vec::new() };
@@ -50,6 +50,19 @@ pub(super) fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
         .filter(|(_, is_set)| *is_set)
         .map(|(field, _)| Problem::new(format!("spec.containers[{runner}].{field}"), message))
         .collect()
+}
+
+/// A lender whose user has written the whole configuration, which has no hosts that may join.
+fn lists_no_hosts(minicluster: &MiniCluster) -> Option<Problem> {
+    let flux = minicluster.spec.flux.as_ref()?;
+    let bursting = flux.bursting.clone().unwrap_or_default();
+    let lends = minicluster.spec.spare_ranks() > 0
+        || !bursting.clusters.is_empty()
+        || !bursting.hostlist.is_empty();
+    let message = "replaces the whole configuration, with the hosts that may join: no broker can join \
+        unless it lists them in [bootstrap] and [[resource.config]]";
+    (lends && !flux.broker_config.is_empty())
+        .then(|| Problem::new("spec.flux.brokerConfig", message))
 }
 
 /// A lender whose lead sends no reports: its own Secret has no key to seal them with.
@@ -256,6 +269,16 @@ mod tests {
     fn a_boot_server_is_the_host_of_a_lead() {
         let flux = json!({ "bootServer": "10.0.0.1", "bootServerSize": 2 });
         assert_refused(flux, "spec.flux.bootServer", "is not the host of a lead");
+    }
+
+    #[test]
+    fn a_configuration_without_the_hosts_that_may_join_gives_a_warning() {
+        let warned = |flux: Value| !warnings(&read("fs", json!({ "flux": flux }))).is_empty();
+        let config = "[access]\nallow-guest-user = true\n";
+        assert!(warned(json!({ "brokerConfig": config, "bursting": { "spareRanks": 2 } })));
+        assert!(warned(json!({ "brokerConfig": config, "bursting": { "clusters": [{}] } })));
+        assert!(!warned(json!({ "brokerConfig": config })));
+        assert!(!warned(json!({ "bursting": { "spareRanks": 2 } })));
     }
 
     #[test]
