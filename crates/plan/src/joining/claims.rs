@@ -3,6 +3,7 @@
 use flux_operator_api::{MiniCluster, MiniClusterSpec};
 use flux_operator_flux::RankList;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::grant::{Claim, RankChoice, lendable};
@@ -99,27 +100,30 @@ pub(super) fn choice(spec: &MiniClusterSpec) -> RankChoice {
     RankChoice::parse(join.map(|join| join.ranks.as_str()).unwrap_or_default())
 }
 
-/// The leases that the Jobs of joiners show.
+/// The leases that the Jobs of joiners show, the latest first: a Job that was created late may note
+/// ranks that have another holder by then.
 pub(super) fn noted_leases(
     lender: &MiniCluster,
     cluster: &Cluster,
     observed: &Observed,
 ) -> Vec<(Holder, RankList)> {
     let noted = |joiner: &JoinerView| {
-        let ranks = noted_ranks(lender, cluster, observed, joiner)?;
-        Some((Holder::of(&joiner.minicluster), ranks))
+        let (ranks, since) = noted_ranks(lender, cluster, observed, joiner)?;
+        Some((Holder::of(&joiner.minicluster), ranks, since))
     };
-    observed.joiners.iter().filter_map(noted).collect()
+    let mut noted: Vec<_> = observed.joiners.iter().filter_map(noted).collect();
+    noted.sort_by_key(|(_, _, since)| std::cmp::Reverse(*since));
+    noted.into_iter().map(|(holder, ranks, _)| (holder, ranks)).collect()
 }
 
-/// The ranks that a joiner's Job was created for, if that was for this instance. The Job may have been
+/// The ranks that a joiner's Job was created for, and since when it has them, if that was for this instance. The Job may have been
 /// written by a user, so it counts only where a lease could have been granted.
 fn noted_ranks(
     lender: &MiniCluster,
     cluster: &Cluster,
     observed: &Observed,
     joiner: &JoinerView,
-) -> Option<RankList> {
+) -> Option<(RankList, Option<Timestamp>)> {
     let (minicluster, job) = (&joiner.minicluster, joiner.job.as_deref()?);
     let note = LeaseNote::of(job)?;
     let lenders_job = observed.job.as_deref()?;
@@ -133,7 +137,7 @@ fn noted_ranks(
     let counts = is_this_instance
         && may_be_recorded_again(lender, minicluster, job)
         && ranks.to_set().is_subset(&lendable);
-    counts.then_some(ranks)
+    counts.then(|| (ranks, note.since.parse().ok()))
 }
 
 /// Whether a lease that only a joiner's Job shows is recorded again, if its ranks are free.

@@ -106,6 +106,8 @@ pub(crate) fn ranks(records: &[LeaseRecord]) -> IdSet {
 pub(crate) struct Held {
     /// Ranks whose brokers it may start, in the order of its pods.
     pub(crate) active: RankList,
+    /// Since when it may.
+    pub(crate) active_since: Option<Timestamp>,
     /// Ranks that it gives back, in the order of its pods after the active ones.
     pub(crate) leaving: RankList,
     /// Since when it gives them back.
@@ -118,7 +120,10 @@ pub(crate) fn held_by(uid: &str, table: &str, lender: &MiniCluster) -> Held {
     let records = recorded(lender);
     for record in records.iter().filter(|it| it.holder.uid == uid && it.table == table) {
         match record.state {
-            LeaseState::Active => held.active = held.active.followed_by(&record.ranks),
+            LeaseState::Active => {
+                held.active = held.active.followed_by(&record.ranks);
+                held.active_since = held.active_since.max(Some(record.since));
+            }
             LeaseState::Leaving => {
                 held.leaving = held.leaving.followed_by(&record.ranks);
                 held.leaving_since = held.leaving_since.max(Some(record.since));
@@ -140,6 +145,9 @@ pub(crate) struct LeaseNote {
     pub(crate) ranks: RankList,
     /// Hash of the rank table.
     pub(crate) table: String,
+    /// Since when the holder has them: if two Jobs note one rank, the later counts.
+    #[serde(default)]
+    pub(crate) since: String,
 }
 
 impl LeaseNote {
@@ -148,11 +156,15 @@ impl LeaseNote {
         serde_json::from_str(job.annotations().get(LEASE_ANNOTATION)?).ok()
     }
 
-    /// Whether all that another note says is true of this one: it may have more ranks.
-    pub(crate) fn covers(&self, other: &LeaseNote) -> bool {
-        let LeaseNote { lender, job, ranks, table } = other;
+    /// Whether two notes are about the same instance.
+    pub(crate) fn is_same_instance(&self, other: &LeaseNote) -> bool {
+        let LeaseNote { lender, job, ranks: _, table, since: _ } = other;
         (&self.lender, &self.job, &self.table) == (lender, job, table)
-            && ranks.to_set().is_subset(&self.ranks.to_set())
+    }
+
+    /// Whether this note has all ranks of another one.
+    pub(crate) fn covers(&self, other: &LeaseNote) -> bool {
+        self.is_same_instance(other) && other.ranks.to_set().is_subset(&self.ranks.to_set())
     }
 
     /// The name and the value of the annotation.

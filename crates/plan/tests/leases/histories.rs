@@ -161,3 +161,45 @@ fn a_suspended_joiner_without_pods_leaves() {
     let world = run(1, &[history.to_vec(), round.repeat(100)].concat());
     assert!(!world.has_job(0));
 }
+
+/// A reconciliation of a joiner is so slow that its rank has another holder when it creates the Job.
+/// Operator 1 stands for it: reconciliations are not divided here.
+#[test]
+fn a_job_that_was_created_late_does_not_get_the_rank_of_another_holder() {
+    run(
+        2,
+        &[
+            Suspend(1, true),
+            Report(0, false),
+            // Rank 4 for joiner-0, which the slow reconciliation observes.
+            Lender(0, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 0, ALL),
+            CatchUp(1, MiniClusters),
+            Suspend(0, true),
+            CatchUp(0, MiniClusters),
+            Lender(0, ALL),
+            Suspend(1, false),
+            CatchUp(0, MiniClusters),
+            Time(1),
+            Report(0, false),
+            // Rank 4 for joiner-1.
+            Lender(0, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 1, ALL),
+            CatchUp(0, MiniClusters),
+            Joiner(0, 1, ALL),
+            // It creates the Job of joiner-0, which notes rank 4.
+            Joiner(1, 0, ALL),
+            Suspend(0, false),
+            Control,
+            CatchUp(0, Pods),
+            Ask(0, 1),
+            LoseStatus,
+            CatchUp(0, MiniClusters),
+            CatchUp(0, Jobs),
+            Lender(0, ALL),
+            Ask(0, 0),
+        ],
+    );
+}

@@ -128,6 +128,7 @@ impl<'a> Instance<'a> {
             job: self.job.uid().unwrap_or_default(),
             ranks,
             table: self.table.clone(),
+            since: self.held.active_since.map(|since| since.to_string()).unwrap_or_default(),
         }
     }
 
@@ -191,8 +192,8 @@ impl<'a> Instance<'a> {
 
     /// What became of the lease that a joiner's Job was created for.
     pub(super) fn noted_lease(&self, joiner: &MiniCluster, job: &Job) -> NotedLease {
-        let Some(note) = LeaseNote::of(job).filter(|note| *note == self.note(note.ranks.clone()))
-        else {
+        let this = self.note(RankList::default());
+        let Some(note) = LeaseNote::of(job).filter(|note| note.is_same_instance(&this)) else {
             return NotedLease::OtherInstance;
         };
         let uid = joiner.uid().unwrap_or_default();
