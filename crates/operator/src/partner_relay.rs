@@ -2,7 +2,7 @@
 //!
 //! They may belong to different users, and one must not disturb the other. The reconciler waits until
 //! an object has not changed for a moment, so a partner that changes all the time would postpone its
-//! reconciliation for ever: a name is sent because of its partners only once in an interval. And
+//! reconciliation without end. Because of its partners a name is sent only once in an interval, and
 //! only those that a lender allows, or has lent ranks, affect each other, except that all who name a
 //! lender must know when it is created, edited or deleted.
 
