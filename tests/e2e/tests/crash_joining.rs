@@ -109,7 +109,7 @@ async fn the_lender_shrinks_and_a_joiner_gets_its_rank() -> Result<()> {
 
 /// The changes with which the operator also crashes only once, after each write in turn, and the next
 /// one runs undisturbed: that takes one run for each write.
-const WITH_SINGLE_CRASHES: [Change; 3] = [Change::Join, Change::Shrink, Change::Leave];
+const WITH_SINGLE_CRASHES: [Change; 2] = [Change::Join, Change::Leave];
 
 /// Makes the change without faults, and then with operators that crash.
 async fn assert_survives_crashes(change: Change) -> Result<()> {
