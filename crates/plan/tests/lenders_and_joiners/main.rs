@@ -5,4 +5,5 @@
 mod fixture;
 mod joiners;
 mod lenders;
+mod reported;
 mod tables;
