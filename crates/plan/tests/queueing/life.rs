@@ -35,7 +35,7 @@ fn q10_a_successful_run_is_reported_step_by_step_and_leaves_nothing() {
     assert_eq!(world.reconcile().steps, [], "it is deleted once its result is written");
     assert_eq!(world.phase_and_reason(), pair("Finished", ""));
     world.settle();
-    assert_eq!((world.minicluster(), world.runs, world.writes), (None, 1, 2));
+    assert_eq!((world.minicluster(), world.runs(), world.writes), (None, 1, 2));
     let status = world.status();
     assert_eq!((status.exit_code, status.finish_time.unwrap().0), (Some(0), after(30)));
     assert_eq!(world.condition("Succeeded").status, "True");

@@ -69,7 +69,7 @@ proptest! {
             world.settle();
             let started = before.start_time.is_some() && before.finish_time.is_none();
             lost += u32::from(started && world.status().start_time.is_none());
-            prop_assert!(world.runs <= lost + 1, "{} runs, {} lost", world.runs, lost);
+            prop_assert!(world.runs() <= lost + 1, "{} runs, {} lost", world.runs(), lost);
         }
     }
 

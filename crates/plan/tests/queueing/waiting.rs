@@ -96,7 +96,7 @@ fn q4_a_cluster_without_a_record_is_left_alone_unless_its_user_stops_it() {
     world.admit(2);
     world.settle();
     assert_eq!(
-        (world.phase_and_reason().0.as_str(), world.clusters_created, world.runs),
+        (world.phase_and_reason().0.as_str(), world.clusters_created, world.runs()),
         ("Running", 1, 1)
     );
     world.lose_status();

@@ -4,6 +4,8 @@
 //! Objects have uids and resource versions, the watches may lag behind the
 //! stored state, and a step may fail.
 
+use std::collections::BTreeSet;
+
 use flux_operator_api::{FluxJob, FluxJobStatus, FluxSetupSpec, MiniCluster};
 use flux_operator_plan::queueing::admission;
 use flux_operator_plan::queueing::job::{ObservedJob, decide, needs_cluster_query};
@@ -68,8 +70,8 @@ pub struct World {
     evicted: Option<EvictionReason>,
     /// How often a MiniCluster was created.
     pub clusters_created: u32,
-    /// How often a command was started.
-    pub runs: u32,
+    /// The MiniClusters in which the command was started.
+    started_in: BTreeSet<u32>,
     /// How often a reconciliation wrote the status.
     pub writes: u32,
     now: Timestamp,
@@ -94,7 +96,7 @@ impl World {
             waiting: None,
             evicted: None,
             clusters_created: 0,
-            runs: 0,
+            started_in: BTreeSet::new(),
             writes: 0,
             now: after(0),
         }
@@ -407,8 +409,15 @@ impl World {
         self.record = Some(SetupName::new("hpc", name));
     }
 
+    /// In how many MiniClusters the command was started. One that restarts a lost lead counts once: that
+    /// is its own `restart.limit`, and no decision of the queue.
+    pub fn runs(&self) -> u32 {
+        u32::try_from(self.started_in.len()).unwrap()
+    }
+
     /// The MiniCluster reaches this state: `PodsPending`, `ReadyTimeout`, or `Quorum`.
     pub fn cluster(&mut self, reason: &str) {
+        let created = self.clusters_created;
         let Some(minicluster) = self.unfinished_cluster() else { return };
         let ready = if reason == "Quorum" { "True" } else { "False" };
         let was = minicluster["status"]["conditions"][1]["status"] == "True";
@@ -419,7 +428,9 @@ impl World {
             condition("Succeeded", "Unknown", "NotFinished"),
             condition("JobFinished", "False", "NotFinished"),
         ] });
-        self.runs += u32::from(runs == "True" && !was);
+        if runs == "True" {
+            self.started_in.insert(created);
+        }
         self.touch();
     }
 
