@@ -4,7 +4,7 @@
 //! target/testbed/            the base: TESTBED_DIR, else CARGO_TARGET_DIR/testbed
 //!   bin/                     the Go programs; build products, kept by `down`
 //!   images/                  the two images every node has; build products too
-//!   .lock                    locked while something is built, started or stopped
+//!   .lock                    locked while something is built, started, linked or stopped
 //!   <name>/                  one testbed; `down` removes it
 //!     state.json  kubeconfig  pki/  log/  etcd/ ...
 //! ```
@@ -54,7 +54,7 @@ impl Layout {
         self.base.join("images")
     }
 
-    /// The lock that serializes builds, starts and stops.
+    /// The lock that serializes builds, starts, links and stops.
     pub(crate) fn lock(&self) -> PathBuf {
         self.base.join(".lock")
     }

@@ -7,7 +7,7 @@
 //!
 //! [`up`] claims a slot of the machine (`slot.rs`, `claim.rs`) and starts a supervisor, which
 //! starts components in the order in `supervise.rs`. Tests use a running [`Testbed`] and import
-//! [`Image`]s.
+//! [`Image`]s. [`link()`] connects the nodes of two testbeds.
 //!
 //! This crate must not depend on the operator: the operator is tested on it.
 
@@ -24,6 +24,7 @@ mod import;
 mod isolation;
 mod kubeconfig;
 mod layout;
+mod link;
 mod network;
 mod node;
 mod pki;
@@ -48,6 +49,7 @@ pub use files::FileError;
 pub use image::{Image, ImageError};
 pub use import::ImportError;
 pub use layout::{Layout, TestbedDirectory, TestbedName, TestbedNameError};
+pub use link::{LinkError, link};
 pub use node::BUSYBOX_IMAGE;
 pub use pki::PkiError;
 pub use prerequisites::PrerequisiteError;

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use flux_operator_testbed::{
     Image, Layout, Level, Requirements, SupervisorArguments, Testbed, TestbedName, build, down,
-    run_with, status, supervise, up,
+    link, run_with, status, supervise, up,
 };
 
 #[derive(Parser)]
@@ -58,6 +58,15 @@ enum Command {
         /// All testbeds in this target directory
         #[arg(long, conflicts_with = "name")]
         all: bool,
+    },
+    /// Connect the nodes of two testbeds, until either is stopped
+    Link {
+        /// A running testbed of level node
+        #[arg(value_name = "A")]
+        first: TestbedName,
+        /// Another one
+        #[arg(value_name = "B")]
+        second: TestbedName,
     },
     /// Show what is running
     Status,
@@ -173,6 +182,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 }
             }
         }
+        Command::Link { first, second } => match link(&layout, &first, &second)? {
+            true => print_line(&format!("{first} and {second} were linked")),
+            false => print_line(&format!("{first} and {second} are already linked")),
+        },
         Command::Status => print_line(status(&layout).trim_end()),
         Command::Kubeconfig { name } => {
             print_line(&running(&layout, &name)?.kubeconfig().display().to_string());

@@ -5,7 +5,8 @@
 //! ```
 //! The host reaches pods and Services through the node; pods reach the host's end of the link,
 //! where the API server listens. There is no default route and the host does not forward packets,
-//! so that a test cannot depend on external services by accident.
+//! so that a test cannot depend on external services by accident. Two nodes reach each other only
+//! through a link between their namespaces (see `link.rs`).
 //!
 //! The namespace's name exists only in the supervisor's mount namespace. When that is removed, for
 //! whatever reason, the network namespace and the link are removed too.

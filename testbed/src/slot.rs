@@ -99,9 +99,18 @@ impl Slot {
         Ipv4Addr::new(10, 215, 16 * self.0, 1)
     }
 
-    /// The name of the node's network namespace and of the host's end of the link to it.
+    /// How the names of all links begin.
+    pub(crate) const LINK_NAME_PREFIX: &str = "fotb";
+
+    /// The name of the node's network namespace, and of every interface that leads to the node: on
+    /// the host, and on nodes that are linked to it.
     pub(crate) fn link_name(self) -> String {
-        format!("fotb{}", self.0)
+        format!("{}{}", Slot::LINK_NAME_PREFIX, self.0)
+    }
+
+    /// The slot whose link has this name.
+    pub(crate) fn from_link_name(name: &str) -> Option<Slot> {
+        Slot::new(name.strip_prefix(Slot::LINK_NAME_PREFIX)?.parse().ok()?)
     }
 
     /// The node's name in the cluster.
@@ -159,5 +168,13 @@ mod tests {
     fn link_names_fit_the_kernel_limit() {
         // IFNAMSIZ is 16 with the final zero byte.
         assert!(Slot::all().all(|slot| slot.link_name().len() < 16));
+    }
+
+    #[test]
+    fn a_link_name_names_its_slot() {
+        assert!(Slot::all().all(|slot| Slot::from_link_name(&slot.link_name()) == Some(slot)));
+        for other in ["eth0", "fotb", "fotb16", "fotbx", "3"] {
+            assert_eq!(Slot::from_link_name(other), None);
+        }
     }
 }

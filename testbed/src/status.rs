@@ -19,6 +19,7 @@ pub fn status(layout: &Layout) -> String {
             Testbed::find_in(layout, name).and_then(|testbed| testbed.pid_of(component))
         };
         describe(&mut text, name, TestbedState::read(&home).as_ref(), alive, processes);
+        describe_links(&mut text, &linked_names(layout, name));
     }
     if names.is_empty() {
         text.push_str("no testbed in ");
@@ -72,6 +73,21 @@ fn describe(
     }
 }
 
+/// The running testbeds that a testbed is linked to.
+fn linked_names(layout: &Layout, name: &TestbedName) -> Vec<TestbedName> {
+    let links = Testbed::find_in(layout, name).map(|testbed| testbed.links()).unwrap_or_default();
+    let is_linked = |other: &TestbedName| {
+        Testbed::find_in(layout, other).is_some_and(|other| links.contains(&other.slot()))
+    };
+    layout.names().into_iter().filter(is_linked).collect()
+}
+
+fn describe_links(text: &mut String, links: &[TestbedName]) {
+    for name in links {
+        let _ = writeln!(text, "    {:<24} {name}", "linked to");
+    }
+}
+
 fn describe_phase(state: &TestbedState, alive: bool) -> String {
     match (&state.phase, alive) {
         (Phase::Ready, true) => "ready".to_owned(),
@@ -108,6 +124,8 @@ mod tests {
              \x20   etcd                     process 4711\n\
              \x20   kubelet                  stopped, restarted 2 times\n"
         );
+        describe_links(&mut text, &["other".parse().unwrap()]);
+        assert!(text.ends_with("\n    linked to                other\n"), "{text}");
         text.clear();
         describe(&mut text, &name, Some(&state), false, |_| None);
         assert_eq!(text, "default: not running, slot 1, control plane and node\n");

@@ -8,6 +8,7 @@ use crate::claim::RunDirectory;
 use crate::control::{self, ControlError, ControlRequest};
 use crate::import::{self, ImportError};
 use crate::layout::{Layout, TestbedDirectory, TestbedName};
+use crate::link;
 use crate::slot::Slot;
 use crate::state::{Phase, TestbedState};
 
@@ -101,6 +102,16 @@ impl Testbed {
                 namespace(*process, "pid").as_ref() == Some(&wanted)
                     && innermost_pid(*process) == Some(inner)
             })
+    }
+
+    /// The slots of the testbeds that this one is linked to.
+    pub fn links(&self) -> Vec<Slot> {
+        self.process_on_node().map(link::linked_slots).unwrap_or_default()
+    }
+
+    /// A process in the node's network, if there is a node: one that runs as long as the testbed.
+    pub(crate) fn process_on_node(&self) -> Option<i32> {
+        self.pid_of("containerd")
     }
 
     fn send(&self, request: &ControlRequest) -> Result<(), ControlError> {

@@ -116,7 +116,7 @@ fn is_responsive(run: &RunDirectory, state: &TestbedState) -> bool {
         || control::is_alive(&run.of_slot(state.slot).join("control.sock"))
 }
 
-/// Takes the lock that serializes builds, starts and stops in one base directory.
+/// Takes the lock that serializes builds, starts, links and stops in one base directory.
 pub(crate) fn lock(layout: &Layout) -> Result<File, FileError> {
     files::create_directory(layout.base())?;
     let path = layout.lock();
