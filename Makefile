@@ -104,7 +104,8 @@ on-cluster: testbed-build
 	$(ON_CLUSTER) $(MAKE) --no-print-directory $(RUN)
 # The test files of a folder, as arguments for `cargo test --workspace`. For one package alone
 # Cargo would rebuild most dependencies with only the features that this package enables.
-FILES = $(patsubst tests/$(1)/tests/%.rs,--test %,$(wildcard tests/$(1)/tests/*.rs))
+FILES = $(patsubst tests/$(1)/tests/%.rs,--test %,$(wildcard tests/$(1)/tests/*.rs)) \
+	$(patsubst tests/$(1)/tests/%/main.rs,--test %,$(wildcard tests/$(1)/tests/*/main.rs))
 # Some tests run the program itself.
 test-k8s-here: build
 	$(CARGO) test --workspace --no-fail-fast $(call FILES,k8s) $(RECORD)

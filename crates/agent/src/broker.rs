@@ -23,9 +23,12 @@ use crate::layout::{Layout, local_uri};
 use crate::lead_search::{self, LeadSearch, SilentAddress};
 use crate::notice::{self, Notice};
 use crate::rank_plan::{RankPlan, RankPlanError};
+use crate::remote_lead::RemoteLeadSearch;
 use crate::search_path::{self, ProgramNotFound};
 use crate::termination::{error_chain, log};
-use crate::{archive, config, endpoint, environment, files, processes, program, report};
+use crate::{
+    archive, config, connection_watch, endpoint, environment, files, processes, program, report,
+};
 use crate::{lead_watch, own_program, signals, user_files};
 
 /// A broker that ran for this long had started successfully.
@@ -46,6 +49,8 @@ enum Event {
     LeadFound(IpAddr),
     /// The lead has moved to this address.
     LeadMoved(IpAddr),
+    /// The broker has no connection to its lead in another Kubernetes cluster any more.
+    ConnectionLost,
     /// The broker exited.
     BrokerExited(BrokerExit),
 }
@@ -55,6 +60,7 @@ enum BrokerOutcome {
     Exited(BrokerExit),
     Stopped,
     LeadMoved(IpAddr),
+    ConnectionLost,
 }
 
 /// Why the stage cannot start.
@@ -171,14 +177,16 @@ impl<'a> BrokerStage<'a> {
         let mut last_error = String::new();
         loop {
             let Ok(lead) = self.find_lead(known.take()) else { return EXIT_SIGTERM };
-            if let Some(code) = self.wait_for_permission(std::mem::take(&mut last_error)) {
-                return code;
-            }
+            let remote = match self.wait_for_permission(std::mem::take(&mut last_error)) {
+                Ok(remote) => remote,
+                Err(code) => return code,
+            };
             let start = Instant::now();
             let Some(broker) = self.start_broker() else { return 1 };
             let running = Arc::new(AtomicBool::new(true));
             self.watch_join(&running);
             self.watch_lead(&running, lead);
+            self.watch_connection(&running, remote);
             let waited = self.wait_for_broker(&broker);
             running.store(false, Ordering::Relaxed);
             let pause = match waited {
@@ -209,6 +217,12 @@ impl<'a> BrokerStage<'a> {
                     known = Some(address);
                     Duration::ZERO
                 }
+                BrokerOutcome::ConnectionLost => {
+                    self.log("the broker has lost its connection to the lead");
+                    last_error = "it has lost its connection to the lead".to_owned();
+                    self.notify(&Notice::BrokerRestarting { code: 0 });
+                    Duration::ZERO
+                }
             };
             if self.is_stopped_within(pause) {
                 return EXIT_SIGTERM;
@@ -221,23 +235,34 @@ impl<'a> BrokerStage<'a> {
     /// have no UID, a lender that is started again is another instance.
     fn is_final(&self, end: BrokerExit) -> bool {
         let plan = &self.rank.plan;
-        let may_return = plan.join.as_ref().is_some_and(|join| !join.cluster.is_empty());
+        let may_return =
+            plan.join.as_ref().is_some_and(|it| !it.cluster.is_empty() || it.remote.is_some());
         !may_return && (end.code == 0 || plan.complete_workers)
     }
 
-    /// Waits until the operator allows the broker to join another cluster. Returns an exit code if
-    /// the stage must stop instead.
-    fn wait_for_permission(&self, last_error: String) -> Option<u8> {
+    /// Waits until the operator allows the broker to join another cluster. Returns the lead's address
+    /// if it is in another Kubernetes cluster. Fails with an exit code if the stage must stop instead.
+    fn wait_for_permission(&self, last_error: String) -> Result<Option<SocketAddr>, u8> {
         let facts = self.launcher.facts();
         let common = &self.stage.common;
-        let mut permission = PermissionRequest::new(common, &self.rank, facts, last_error)?;
+        let permission = PermissionRequest::new(common, &self.rank, facts, last_error);
+        let Some(mut permission) = permission else { return Ok(None) };
+        let mut remote = RemoteLeadSearch::new(common, &self.rank);
         let mut reason = None;
         loop {
+            let found = remote.as_mut().map(|remote| remote.find(permission.request())).transpose();
+            permission.set_refusal(found.as_ref().err().cloned());
             match permission.ask() {
-                NextStep::Start => return None,
+                // The operator here does not give permission if the lender elsewhere does not.
+                NextStep::Start => {
+                    if let Ok(lead) = found {
+                        lead.into_iter().for_each(|lead| self.configure_lead(lead));
+                        return Ok(lead);
+                    }
+                }
                 NextStep::Replace(message) => {
                     self.notify(&Notice::Failed { reason: TerminationReason::StaleTable, message });
-                    return Some(EXIT_REPLACE_POD);
+                    return Err(EXIT_REPLACE_POD);
                 }
                 NextStep::AskAgain(pause, why) => {
                     if let Some(why) = why.filter(|why| reason.as_ref() != Some(why)) {
@@ -245,7 +270,7 @@ impl<'a> BrokerStage<'a> {
                         reason = Some(why);
                     }
                     if self.is_stopped_within(pause) {
-                        return Some(EXIT_SIGTERM);
+                        return Err(EXIT_SIGTERM);
                     }
                 }
             }
@@ -260,6 +285,10 @@ impl<'a> BrokerStage<'a> {
             // Without a receiver the stage is already stopping.
             let _ = sender.send(Event::LeadFound(address));
         };
+        if self.rank.plan.join.as_ref().is_some_and(|join| join.remote.is_some()) {
+            // It is found when it is asked for permission.
+            return Ok(None);
+        }
         let address = match (known, endpoint::host(&self.rank.plan.lead)) {
             (Some(address), _) => address,
             (None, endpoint::EndpointHost::Name(name)) => {
@@ -286,7 +315,7 @@ impl<'a> BrokerStage<'a> {
             match self.next_event() {
                 Event::LeadFound(address) => break address,
                 Event::Stop | Event::Orphaned => return Err(()),
-                Event::LeadMoved(_) | Event::BrokerExited(_) => {}
+                Event::LeadMoved(_) | Event::ConnectionLost | Event::BrokerExited(_) => {}
             }
         };
         search.cancel();
@@ -348,7 +377,11 @@ impl<'a> BrokerStage<'a> {
                     self.stop_broker(broker);
                     return BrokerOutcome::Stopped;
                 }
-                Event::LeadMoved(_) if stopping => {}
+                Event::LeadMoved(_) | Event::ConnectionLost if stopping => {}
+                Event::ConnectionLost => {
+                    self.stop_broker(broker);
+                    return BrokerOutcome::ConnectionLost;
+                }
                 Event::LeadMoved(address) => {
                     self.stop_broker(broker);
                     return BrokerOutcome::LeadMoved(address);
@@ -432,6 +465,17 @@ impl<'a> BrokerStage<'a> {
                 |found| lead_search::start(&name, &common, &rank, SilentAddress::Ignore, found);
             if let Some(address) = lead_watch::watch(lead, &running, find) {
                 let _ = sender.send(Event::LeadMoved(address));
+            }
+        });
+    }
+
+    /// Detects that the connection to a lead in another Kubernetes cluster is lost.
+    fn watch_connection(&self, running: &Arc<AtomicBool>, lead: Option<SocketAddr>) {
+        let Some(lead) = lead else { return };
+        let (running, sender) = (Arc::clone(running), self.sender.clone());
+        thread::spawn(move || {
+            if connection_watch::wait_until_lost(lead, &running) {
+                let _ = sender.send(Event::ConnectionLost);
             }
         });
     }

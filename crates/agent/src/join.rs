@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use flux_operator_wire::{BrokerFacts, JoinAnswer, JoinPlan, JoinRequest, Report, Work};
+use flux_operator_wire::{
+    BrokerFacts, JoinAnswer, JoinPlan, JoinRefusal, JoinRequest, Report, Work,
+};
 
 use crate::arguments::CommonArguments;
 use crate::backoff::Backoff;
@@ -48,8 +50,8 @@ impl PermissionRequest {
         facts: BrokerFacts,
         last_error: String,
     ) -> Option<Self> {
-        let JoinPlan { table, cluster, .. } = rank.plan.join.as_ref()?;
-        if cluster.is_empty() {
+        let JoinPlan { table, cluster, remote, .. } = rank.plan.join.as_ref()?;
+        if cluster.is_empty() && remote.is_none() {
             return None;
         }
         let target = rank.plan.report.as_ref();
@@ -60,8 +62,19 @@ impl PermissionRequest {
             table: table.clone(),
             facts,
             last_error,
+            refusal: None,
         };
         Some(PermissionRequest { operator, request, delay: BACKOFF })
+    }
+
+    /// What is asked.
+    pub fn request(&self) -> &JoinRequest {
+        &self.request
+    }
+
+    /// Notes what a lender in another Kubernetes cluster has answered, for the operator here.
+    pub fn set_refusal(&mut self, refusal: Option<JoinRefusal>) {
+        self.request.refusal = refusal;
     }
 
     /// Asks once.

@@ -31,6 +31,8 @@ pub struct OperatorClient {
     url: String,
     /// The nonce of the next request; `None` to generate one.
     nonce: Option<String>,
+    /// The invitation whose key it has; `None` for the cluster's own.
+    invitation: Option<String>,
 }
 
 /// Why a report was not accepted.
@@ -49,8 +51,11 @@ pub enum ExchangeError {
         source: getrandom::Error,
     },
     /// The reply was not sealed with the key, or not for this request.
-    #[error("the reply was not sealed by the operator")]
-    Seal,
+    #[error("the reply with status {status} was not sealed by the operator")]
+    Seal {
+        /// The status code.
+        status: u16,
+    },
     /// The seal is valid, but the reply cannot be parsed.
     #[error("failed to parse the operator's reply")]
     Reply {
@@ -89,13 +94,25 @@ impl OperatorClient {
 
     fn with_key(target: &ReportTarget, pod: String, key: SealKey) -> OperatorClient {
         let url = target.url.clone();
-        OperatorClient { target: target.clone(), pod, key, url, nonce: None }
+        OperatorClient { target: target.clone(), pod, key, url, nonce: None, invitation: None }
+    }
+
+    /// Creates a client of an operator in another Kubernetes cluster, with the key of an invitation.
+    pub fn invited(target: &ReportTarget, invitation: &str, key: SealKey) -> OperatorClient {
+        let pod = std::env::var(variable::POD_UID).unwrap_or_default();
+        let invitation = Some(invitation.to_owned());
+        OperatorClient { invitation, ..OperatorClient::with_key(target, pod, key) }
+    }
+
+    /// Whose client it is.
+    pub fn target(&self) -> &ReportTarget {
+        &self.target
     }
 
     /// Sends a report and returns the reply. `limit` is the timeout of one request.
     pub fn exchange(&mut self, report: &Report, limit: Duration) -> Result<Reply, ExchangeError> {
         let body = serde_json::to_vec(report).expect("numbers and text are JSON");
-        let mut last = ExchangeError::Seal;
+        let mut last = ExchangeError::Rejected { status: 0 };
         for _ in 0..MAX_ATTEMPTS {
             match self.send(&body, limit) {
                 Ok(SendResult::Accepted(reply)) => return Ok(reply),
@@ -120,22 +137,27 @@ impl OperatorClient {
         let exchange =
             Exchange { cluster_uid: &self.target.uid, pod_uid: &self.pod, nonce: &nonce };
         let seal = self.key.seal(exchange, Message::Request(body));
-        let headers = [
+        let mut headers = vec![
             (header::CLUSTER, self.target.uid.as_str()),
             (header::POD, self.pod.as_str()),
             (header::NONCE, nonce.as_str()),
             (header::SEAL, seal.as_str()),
         ];
+        headers.extend(self.invitation.iter().map(|it| (header::INVITATION, it.as_str())));
         let response = http::post(&self.url, path::REPORT, &headers, body, limit)
             .map_err(|source| ExchangeError::Http { source })?;
         let seal = response.seal.as_deref().unwrap_or_default();
         let answer = Message::Answer { status: response.status, body: &response.body };
         if !self.key.verify(exchange, answer, seal) {
-            return Err(ExchangeError::Seal);
+            return Err(ExchangeError::Seal { status: response.status });
         }
         let reply: Reply = serde_json::from_slice(&response.body)
             .map_err(|source| ExchangeError::Reply { source })?;
         self.nonce = Some(reply.nonce.clone());
+        if reply.leader.is_some() && self.invitation.is_some() {
+            // Only the gateway can be reached. The next request may be forwarded to the leader.
+            return Ok(SendResult::Retry(response.status));
+        }
         if let Some(leader) = &reply.leader {
             self.url =
                 if leader.contains("://") { leader.clone() } else { format!("http://{leader}") };
@@ -247,7 +269,7 @@ mod tests {
         ]);
         let mut operator = operator(&target);
         let refused = operator.exchange(&Report::LeadWanted, LIMIT);
-        assert!(matches!(refused, Err(ExchangeError::Seal)));
+        assert!(matches!(refused, Err(ExchangeError::Seal { status: 200 })));
         let failed = operator.exchange(&Report::LeadWanted, LIMIT);
         assert!(matches!(failed, Err(ExchangeError::Rejected { status: 503 })));
         let asked = asked.join().unwrap();

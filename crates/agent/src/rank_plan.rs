@@ -224,6 +224,7 @@ pub mod tests {
             job: "job".into(),
             ranks: "3,1".parse().unwrap(),
             table: "hash".into(),
+            remote: None,
         };
         let plan = BootPlan { join: Some(join), ..plan() };
         let joined = [0, 1].map(|index| read(&plan, index).unwrap());

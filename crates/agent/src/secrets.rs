@@ -43,11 +43,11 @@ pub enum CertificateFileError {
     },
 }
 
-/// Why the report key cannot be used.
+/// Why a key that seals messages cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportKeyError {
     /// Its file cannot be read.
-    #[error("failed to read the report key {path:?}")]
+    #[error("failed to read the key {path:?}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -55,7 +55,7 @@ pub enum ReportKeyError {
         source: io::Error,
     },
     /// It is not valid.
-    #[error("the report key {path:?} is not valid")]
+    #[error("the key {path:?} is not valid")]
     Parse {
         /// The file.
         path: PathBuf,
@@ -81,7 +81,15 @@ pub fn copy_certificate(secrets: &Path, copy: &Path) -> Result<(), CertificateFi
 
 /// Reads the key that seals reports.
 pub fn read_report_key(secrets: &Path) -> Result<SealKey, ReportKeyError> {
-    let path = secrets.join(file::REPORT_KEY);
+    read_key(secrets.join(file::REPORT_KEY))
+}
+
+/// Reads the key of an invitation to another Kubernetes cluster.
+pub fn read_invitation_key(secrets: &Path) -> Result<SealKey, ReportKeyError> {
+    read_key(secrets.join(file::INVITATION_KEY))
+}
+
+fn read_key(path: PathBuf) -> Result<SealKey, ReportKeyError> {
     let text = match read(&path) {
         Ok(text) => text,
         Err(source) => return Err(ReportKeyError::Read { path, source }),

@@ -70,7 +70,7 @@ impl WorkHandler {
         for work in work {
             match work {
                 Work::Drain(drain) => self.drainer.apply(drain),
-                Work::Lead(_) | Work::Join(_) | Work::ListPending => {}
+                Work::Lead(_) | Work::Join(_) | Work::Invited(_) | Work::ListPending => {}
             }
         }
     }

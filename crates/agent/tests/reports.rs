@@ -190,6 +190,7 @@ impl Joiner {
             job: "job-uid".into(),
             ranks: "2".parse().unwrap(),
             table: "hash".into(),
+            remote: None,
         });
         let pids = cluster.path().join("pids");
         let script = format!(
@@ -233,6 +234,7 @@ fn join_request(last_error: &str) -> JoinRequest {
         table: "hash".into(),
         facts: BrokerFacts { version: "0.88.0".into(), uid, cores: 1 },
         last_error: last_error.into(),
+        refusal: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Condition types of a MiniCluster.
 
 /// The conditions of a MiniCluster, all present from the first reconciliation; `Joined` only if
-/// it joins another one.
+/// it joins another one, `Exposed` only if it has `flux.bursting.expose`.
 ///
 /// The last five have the Go operator's names, kept because tools wait for
 /// them. Here each is true only while what its name says is true.
@@ -13,6 +13,8 @@ pub enum ConditionType {
     Admitted,
     /// The brokers are part of the Flux instance of another MiniCluster.
     Joined,
+    /// Brokers of other Kubernetes clusters can reach it.
+    Exposed,
     /// Enough brokers are online to run jobs.
     Ready,
     /// The command is running, or the cluster is interactive and accepts jobs.
@@ -33,10 +35,11 @@ pub enum ConditionType {
 
 impl ConditionType {
     /// Every condition, in the order they are shown.
-    pub const ALL: [ConditionType; 11] = [
+    pub const ALL: [ConditionType; 12] = [
         ConditionType::Accepted,
         ConditionType::Admitted,
         ConditionType::Joined,
+        ConditionType::Exposed,
         ConditionType::Ready,
         ConditionType::Running,
         ConditionType::Succeeded,
@@ -53,6 +56,7 @@ impl ConditionType {
             ConditionType::Accepted => "Accepted",
             ConditionType::Admitted => "Admitted",
             ConditionType::Joined => "Joined",
+            ConditionType::Exposed => "Exposed",
             ConditionType::Ready => "Ready",
             ConditionType::Running => "Running",
             ConditionType::Succeeded => "Succeeded",

@@ -39,6 +39,8 @@ pub enum Topic {
     Admission,
     /// Whether the brokers are part of another MiniCluster's instance: `Joined`.
     Joining,
+    /// Whether brokers of other Kubernetes clusters can reach it: `Exposed`.
+    Exposure,
     /// Whether enough brokers are online: `Ready`.
     Readiness,
     /// Whether the command is running: `Running`.
@@ -51,10 +53,11 @@ pub enum Topic {
 
 impl Topic {
     /// Every topic, in the order in which a job reaches them.
-    pub const ALL: [Topic; 7] = [
+    pub const ALL: [Topic; 8] = [
         Topic::Manifest,
         Topic::Admission,
         Topic::Joining,
+        Topic::Exposure,
         Topic::Readiness,
         Topic::Command,
         Topic::Finish,

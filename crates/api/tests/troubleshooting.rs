@@ -111,6 +111,10 @@ fn heading(topic: Topic) -> (&'static str, &'static str) {
             "Whether the brokers of a MiniCluster with `flux.join`, `flux.connection` or `flux.bootServer` are part of the \
              Flux instance that they join.",
         ),
+        Topic::Exposure => (
+            "Reachable from other Kubernetes clusters: `Exposed`",
+            "Only of a MiniCluster with `flux.bursting.expose`.",
+        ),
         Topic::Readiness => (
             "The brokers: `Ready`",
             "Whether enough brokers of a MiniCluster are online. A FluxJob shows what its MiniCluster reports. A ready cluster \

@@ -8,6 +8,7 @@
 
 mod connection;
 mod crd;
+mod gateway;
 mod image;
 mod input;
 mod kubectl;
@@ -35,6 +36,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Crd(crd::Arguments),
+    Gateway(gateway::Arguments),
     Local(local::Arguments),
     Manifests(manifests::Arguments),
     Render(render::Arguments),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
 fn flux_operator() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Crd(arguments) => crd::run(&arguments),
+        Command::Gateway(arguments) => gateway::run(&arguments),
         Command::Local(arguments) => local::run(arguments),
         Command::Manifests(arguments) => manifests::run(&arguments),
         Command::Render(arguments) => render::run(&arguments),
@@ -79,8 +82,9 @@ mod tests {
         for file in pages.chain([format!("{root}/README.md").into()]) {
             let text = std::fs::read_to_string(&file).unwrap();
             for line in text.lines().filter_map(|line| line.strip_prefix("$ ")) {
-                // Comments and the rest of a pipe are ignored.
-                let words = line.split_whitespace().take_while(|word| !["#", "|"].contains(word));
+                // Comments, redirections and the rest of a pipe are ignored.
+                let is_of_command = |word: &&str| !["#", "|", ">"].contains(word);
+                let words = line.split_whitespace().take_while(is_of_command);
                 let words: Vec<&str> = words.collect();
                 let parsed = match words.as_slice() {
                     ["flux-operator", ..] => Arguments::try_parse_from(&words).map(drop),

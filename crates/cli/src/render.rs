@@ -135,7 +135,7 @@ fn render_step(step: &Step, certificate: &Certificate) -> Result<String> {
             let certificate = match &new.certificate {
                 NewCertificate::Given(given) => Some(given.clone()),
                 NewCertificate::Generated => Some(certificate.clone()),
-                NewCertificate::Lenders => None,
+                NewCertificate::Elsewhere => None,
             };
             yaml(&new.secret(&Keys { certificate, report: None }))
         }
@@ -143,6 +143,7 @@ fn render_step(step: &Step, certificate: &Certificate) -> Result<String> {
             match object {
                 Object::ConfigMap(object) => yaml(object),
                 Object::Service(object) => yaml(object),
+                Object::EndpointSlice(object) => yaml(object),
                 Object::Pod(object) => yaml(object),
                 Object::Job(object) => yaml(object),
                 Object::MiniCluster(object) => yaml(object),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow};
 use flux_operator_install::LEASE;
 use flux_operator_operator::queue::WriteRate;
-use flux_operator_operator::{Election, Identity, Options};
+use flux_operator_operator::{Election, GatewayLocation, Identity, Options};
 use tokio::net::TcpListener;
 
 use crate::connection;
@@ -46,6 +46,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "WRITES", default_value_t = 100, requires = "admission_rate")]
     admission_burst: u32,
 
+    /// Service of the gateway, in the operator's namespace. Without a gateway MiniClusters cannot
+    /// have invitations.
+    #[arg(long, value_name = "NAME", conflicts_with = "gateway_address")]
+    gateway_service: Option<String>,
+
+    /// Address of a gateway that does not run in a pod.
+    #[arg(long, value_name = "ADDRESS")]
+    gateway_address: Option<IpAddr>,
+
     #[command(flatten)]
     settings: RenderSettings,
 }
@@ -74,6 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             rate: arguments
                 .admission_rate
                 .map(|per_second| WriteRate { per_second, burst: arguments.admission_burst }),
+            gateway: arguments.gateway(&client),
         };
         options.settings.delivery = flux_operator_operator::detect_delivery(&client).await;
         let address = arguments.bind;
@@ -91,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Listens on an address. `[::]` falls back to IPv4 on machines without IPv6.
-async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+pub(crate) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
     if listener.is_err() && address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
         return TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
@@ -100,6 +110,14 @@ async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 impl Arguments {
+    fn gateway(&self, client: &kube::Client) -> Option<GatewayLocation> {
+        let service = self.gateway_service.clone().map(|name| GatewayLocation::Service {
+            namespace: client.default_namespace().to_owned(),
+            name,
+        });
+        service.or(self.gateway_address.map(GatewayLocation::Address))
+    }
+
     fn election(&self, client: &kube::Client) -> Election {
         // In a pod this is the pod's name.
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -60,7 +60,7 @@ fn the_committed_manifest_names_an_image_that_cannot_exist() {
         .map(str::trim)
         .filter(|line| line.starts_with("image: ") || line.starts_with("- --agent-image="));
     let images: Vec<&str> = images.collect();
-    assert_eq!(images.len(), 2, "{images:?}");
+    assert_eq!(images.len(), 3, "{images:?}");
     assert!(images.iter().all(|line| line.contains("flux-operator.invalid/")), "{images:?}");
     assert!(text.contains("# No registry has this image"));
 }

@@ -43,7 +43,16 @@ fn manifests_prints_the_crds_and_an_operator_that_uses_its_own_image() {
 #[test]
 fn manifests_has_a_network_policy_if_requested() {
     let objects = manifests(&["--network-policy", "--image", "example.com/mine:2"]);
-    assert_eq!(of_kind(&objects, "NetworkPolicy").len(), 1);
+    assert_eq!(of_kind(&objects, "NetworkPolicy").len(), 2, "of the operator and of the gateway");
+}
+
+#[test]
+fn manifests_has_the_gateway_unless_it_is_left_out() {
+    let deployments = |more: &[&str]| {
+        let words = [&["--image", "example.com/mine:2"], more].concat();
+        of_kind(&manifests(&words), "Deployment").len()
+    };
+    assert_eq!((deployments(&[]), deployments(&["--no-gateway"])), (2, 1));
 }
 
 #[test]

@@ -103,7 +103,8 @@ fn documents_of_other_kinds_are_errors() {
 #[test]
 fn all_examples_are_valid() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let files: Vec<_> = [examples.clone(), examples.join("queue"), examples.join("connected")]
+    let folders = ["", "queue", "connected", "two-clusters"].map(|it| examples.join(it));
+    let files: Vec<_> = folders
         .iter()
         .flat_map(|folder| folder.read_dir().unwrap())
         .map(|file| file.unwrap().path())

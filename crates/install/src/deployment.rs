@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::{InstallSettings, OPERATOR, PORT, labels, selector};
+use crate::{GATEWAY, InstallSettings, OPERATOR, PORT, labels, selector};
 
 /// The `nonroot` user of distroless images.
 const USER: i64 = 65532;
@@ -46,16 +46,7 @@ fn pod(settings: &InstallSettings) -> PodSpec {
         service_account_name: Some(OPERATOR.into()),
         automount_service_account_token: Some(true),
         node_selector: Some(BTreeMap::from([("kubernetes.io/os".into(), "linux".into())])),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            run_as_group: Some(USER),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".into(),
-                ..SeccompProfile::default()
-            }),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(pod_security()),
         containers: vec![container(settings)],
         termination_grace_period_seconds: Some(GRACE_SECONDS),
         // The loss of one node should not stop all replicas.
@@ -106,16 +97,35 @@ fn container(settings: &InstallSettings) -> Container {
             limits: Some(quantities(&[("memory", "128Mi")])),
             ..ResourceRequirements::default()
         }),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".into()]),
-                ..Capabilities::default()
-            }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(container_security()),
         ..Container::default()
+    }
+}
+
+/// What the Pod Security Standard `restricted` requires of a pod.
+pub(crate) fn pod_security() -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(USER),
+        run_as_group: Some(USER),
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".into(),
+            ..SeccompProfile::default()
+        }),
+        ..PodSecurityContext::default()
+    }
+}
+
+/// What it requires of a container.
+pub(crate) fn container_security() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".into()]),
+            ..Capabilities::default()
+        }),
+        ..SecurityContext::default()
     }
 }
 
@@ -130,13 +140,16 @@ fn arguments(settings: &InstallSettings) -> Vec<String> {
         format!("--cluster-domain={}", settings.cluster_domain),
         format!("--agent-image={}", settings.image),
     ];
+    if settings.gateway {
+        arguments.push(format!("--gateway-service={GATEWAY}"));
+    }
     if let Some(watched) = &settings.watched_namespace {
         arguments.push(format!("--namespace={watched}"));
     }
     arguments
 }
 
-fn probe(path: &str) -> Probe {
+pub(crate) fn probe(path: &str) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
             path: Some(path.to_owned()),
@@ -147,7 +160,7 @@ fn probe(path: &str) -> Probe {
     }
 }
 
-fn quantities(pairs: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+pub(crate) fn quantities(pairs: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
     pairs
         .iter()
         .map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())))

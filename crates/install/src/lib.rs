@@ -7,6 +7,7 @@
 //! `operator-controller-manager`), so that an existing installation can be replaced in place.
 
 mod deployment;
+mod gateway;
 mod namespace;
 mod network;
 mod roles;
@@ -18,6 +19,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 
+pub use gateway::gateway_objects;
+
 /// The port of the operator: reports, metrics, health.
 pub const PORT: u16 = 8080;
 
@@ -26,6 +29,9 @@ pub const OPERATOR: &str = "operator-controller-manager";
 
 /// Name of the Service that agents report to.
 pub const REPORTS: &str = "operator-reports";
+
+/// Name of the gateway's Deployment, Service and ServiceAccount.
+pub const GATEWAY: &str = "operator-gateway";
 
 /// Name of the Lease that the leader holds.
 pub const LEASE: &str = "flux-operator";
@@ -45,6 +51,8 @@ pub struct InstallSettings {
     pub replicas: u16,
     /// Whether to add a NetworkPolicy that closes all ports except the operator's own.
     pub network_policy: bool,
+    /// Whether to install the gateway, by which brokers of other Kubernetes clusters join.
+    pub gateway: bool,
 }
 
 impl InstallSettings {
@@ -77,6 +85,9 @@ pub fn operator_objects(settings: &InstallSettings) -> Vec<Value> {
     objects.push(value(&deployment::deployment(settings)));
     if settings.network_policy {
         objects.push(value(&network::network_policy(settings)));
+    }
+    if settings.gateway {
+        objects.extend(gateway_objects(settings));
     }
     objects
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::rbac::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use crate::{InstallSettings, LEASE, OPERATOR, cluster_scoped_metadata, labels, value};
+use crate::{GATEWAY, InstallSettings, LEASE, OPERATOR, cluster_scoped_metadata, labels, value};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const FLUX: &str = "flux-framework.org";
@@ -35,8 +35,25 @@ pub(crate) fn roles(settings: &InstallSettings) -> Vec<Value> {
         "operator-leader-election",
         leader_election_rules(),
     ));
+    if settings.gateway && settings.watched_namespace.is_some() {
+        let rules = vec![rule("discovery.k8s.io", &["endpointslices"], &["list", "watch"])];
+        let name = "operator-gateway-reader";
+        objects.extend(namespaced_role(settings, &settings.namespace, name, rules));
+    }
     objects.extend(user_roles(settings));
     objects
+}
+
+/// The gateway's roles: it reads MiniClusters, and reports what it refuses.
+pub(crate) fn gateway_roles(settings: &InstallSettings) -> Vec<Value> {
+    let rules = vec![
+        rule(FLUX, &["miniclusters"], &["list", "watch"]),
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+    ];
+    match &settings.watched_namespace {
+        Some(watched) => namespaced_role_of(settings, GATEWAY, watched, GATEWAY, rules),
+        None => cluster_role_of(settings, GATEWAY, "gateway", rules),
+    }
 }
 
 /// What managing MiniClusters requires, in every namespace that has some.
@@ -69,6 +86,13 @@ fn manager_rules() -> Vec<PolicyRule> {
         rule(
             "",
             &["configmaps", "services"],
+            &["create", "get", "list", "watch", "patch", "delete"],
+        ),
+        // The endpoints of a Service for brokers of other Kubernetes clusters, which are pods of the
+        // gateway and in another namespace.
+        rule(
+            "discovery.k8s.io",
+            &["endpointslices"],
             &["create", "get", "list", "watch", "patch", "delete"],
         ),
         // A cluster's keys: created once, read by name to verify reports. With list or watch the
@@ -170,13 +194,22 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
 }
 
 fn cluster_role(settings: &InstallSettings, name: &str, rules: Vec<PolicyRule>) -> Vec<Value> {
+    cluster_role_of(settings, OPERATOR, name, rules)
+}
+
+fn cluster_role_of(
+    settings: &InstallSettings,
+    account: &str,
+    name: &str,
+    rules: Vec<PolicyRule>,
+) -> Vec<Value> {
     let role = settings.cluster_scoped_name(&format!("{name}-role"));
     let binding = ClusterRoleBinding {
         metadata: cluster_scoped_metadata(
             settings.cluster_scoped_name(&format!("{name}-rolebinding")),
         ),
         role_ref: reference("ClusterRole", &role),
-        subjects: Some(vec![subject(settings)]),
+        subjects: Some(vec![subject(settings, account)]),
     };
     let role = ClusterRole {
         metadata: cluster_scoped_metadata(role),
@@ -192,6 +225,16 @@ fn namespaced_role(
     name: &str,
     rules: Vec<PolicyRule>,
 ) -> Vec<Value> {
+    namespaced_role_of(settings, OPERATOR, namespace, name, rules)
+}
+
+fn namespaced_role_of(
+    settings: &InstallSettings,
+    account: &str,
+    namespace: &str,
+    name: &str,
+    rules: Vec<PolicyRule>,
+) -> Vec<Value> {
     let within = |name: String| ObjectMeta {
         namespace: Some(namespace.to_owned()),
         ..cluster_scoped_metadata(name)
@@ -200,7 +243,7 @@ fn namespaced_role(
     let binding = RoleBinding {
         metadata: within(format!("{name}-rolebinding")),
         role_ref: reference("Role", &role),
-        subjects: Some(vec![subject(settings)]),
+        subjects: Some(vec![subject(settings, account)]),
     };
     vec![value(&Role { metadata: within(role), rules: Some(rules) }), value(&binding)]
 }
@@ -209,10 +252,10 @@ fn reference(kind: &str, name: &str) -> RoleRef {
     RoleRef { api_group: Some(RBAC.into()), kind: kind.into(), name: name.into() }
 }
 
-fn subject(settings: &InstallSettings) -> Subject {
+fn subject(settings: &InstallSettings, account: &str) -> Subject {
     Subject {
         kind: "ServiceAccount".into(),
-        name: OPERATOR.into(),
+        name: account.into(),
         namespace: Some(settings.namespace.clone()),
         ..Subject::default()
     }

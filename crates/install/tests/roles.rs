@@ -11,6 +11,7 @@ fn settings(watched: Option<&str>) -> InstallSettings {
         watched_namespace: watched.map(str::to_owned),
         replicas: 1,
         network_policy: true,
+        gateway: true,
     }
 }
 
@@ -74,7 +75,9 @@ fn an_operator_for_one_namespace_has_no_permissions_beyond_it() {
     let mut namespaces: Vec<_> =
         kinds(&objects, "RoleBinding").map(|binding| &binding["metadata"]["namespace"]).collect();
     namespaces.sort_by_key(|place| place.to_string());
-    assert_eq!(namespaces, ["operator-system", "team"]);
+    // Its own: for the Lease, and for the gateway's endpoints. The other: for the operator, and for
+    // the gateway.
+    assert_eq!(namespaces, ["operator-system", "operator-system", "team", "team"]);
     let deployment = kinds(&objects, "Deployment").next().expect("a Deployment");
     assert!(deployment.to_string().contains("--namespace=team"), "{deployment}");
 }

@@ -164,6 +164,9 @@ fn check_lender(
         return Ok(());
     }
     let (name, lender) = (joiner.name_any(), lender_name(joiner));
+    if joiner.spec.remote_lead().is_some() {
+        return Err(ConnectedError::Elsewhere { joiner: name });
+    }
     match by_name.get(&lender).filter(|_| lender != name) {
         Some(other) if !joins(joiner, other) => Err(ConnectedError::other_namespace(joiner, other)),
         Some(other) => match OfflineJoinError::lender_is_joiner(joiner, other) {

@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::cache_sync::SyncedStore;
+use crate::gateway::GatewayLocation;
 use crate::http::{ServerState, serve};
 use crate::lease::Election;
 use crate::minicluster::MiniClusterKind;
@@ -36,6 +37,8 @@ pub struct Options {
     pub election: Option<Election>,
     /// The maximum rate of writes by the queues; unlimited if unset.
     pub rate: Option<WriteRate>,
+    /// Where the gateway is, for brokers of other Kubernetes clusters; if unset, there is none.
+    pub gateway: Option<GatewayLocation>,
 }
 
 /// Runs until SIGTERM or SIGINT. It then starts no new work, waits for running work to finish, and
@@ -90,6 +93,10 @@ fn start(
         &changed,
         &reports,
     );
+    let gateway = stores.gateway.clone();
+    let follow_gateway = gateway.clone().follow(client.clone(), options.gateway.clone());
+    tasks.spawn("address of the gateway", follow_gateway);
+    tasks.spawn("addresses of nodes", gateway.follow_nodes(client.clone()));
     let joins = stores.joins.clone();
     let (former, former_lenders) = mpsc::unbounded_channel();
     let relay = PartnerRelay::new(joins.clone(), miniclusters.clone(), relayed);

@@ -17,7 +17,7 @@ pub(crate) fn generate_keys(new: &NewKeys) -> Result<Keys, KeyGenerationError> {
     let certificate = match &new.certificate {
         NewCertificate::Given(given) => Some(given.clone()),
         NewCertificate::Generated => Some(generate_certificate()?),
-        NewCertificate::Lenders => None,
+        NewCertificate::Elsewhere => None,
     };
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|_| KeyGenerationError::Randomness)?;

@@ -16,6 +16,7 @@ mod controller;
 mod delivery;
 mod errors;
 mod gate;
+mod gateway;
 mod hand_over;
 mod health;
 mod http;
@@ -39,6 +40,7 @@ mod watches;
 
 pub use controller::{Options, run};
 pub use delivery::detect_delivery;
+pub use gateway::GatewayLocation;
 pub use lease::{Election, Identity, LeaseLost};
 pub use replica::RunError;
 pub use tasks::{TaskExited, report_panics_where_caught};

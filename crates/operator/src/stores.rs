@@ -10,12 +10,14 @@ use flux_operator_plan::{
 };
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
 use crate::cache_sync::SyncedStore;
+use crate::gateway::Gateway;
 use crate::index::{Index, OwnerKey};
 use crate::joins::Joins;
 use crate::lease::Term;
@@ -34,7 +36,9 @@ pub(crate) struct Stores {
     pub(crate) pods: Index<Pod>,
     pub(crate) config_maps: Index<ConfigMap>,
     pub(crate) services: Index<Service>,
+    pub(crate) endpoint_slices: Index<EndpointSlice>,
     pub(crate) joins: Joins,
+    pub(crate) gateway: Gateway,
 }
 
 impl Stores {
@@ -45,6 +49,8 @@ impl Stores {
         self.pods.wait_until_synced(term).await;
         self.config_maps.wait_until_synced(term).await;
         self.services.wait_until_synced(term).await;
+        self.endpoint_slices.wait_until_synced(term).await;
+        self.gateway.wait_until_looked_up().await;
     }
 
     /// The current observed state of a MiniCluster, from memory.
@@ -68,6 +74,9 @@ impl Stores {
             joiners: self.joiners_of(minicluster),
             undecodable: self.undecodable_partners(minicluster),
             join_requests: reports.join_requests(uid, &self.live_pods(minicluster)),
+            invited: reports.invited(uid),
+            gateway: self.gateway.view(minicluster),
+            endpoint_slices: self.endpoint_slices.owned_by(&owner),
             watching_since: reports.since(),
             keys_lost: reports.has_lost_key(uid),
             waiting: None,
@@ -89,6 +98,7 @@ impl Stores {
             "Pod" => version(&self.pods, &owner, &written.name),
             "ConfigMap" => version(&self.config_maps, &owner, &written.name),
             "Service" => version(&self.services, &owner, &written.name),
+            "EndpointSlice" => version(&self.endpoint_slices, &owner, &written.name),
             _ => None,
         }
     }
@@ -118,11 +128,16 @@ impl Stores {
         let name = lender_of(minicluster)?;
         let key = (name.namespace, name.name);
         let lender = self.minicluster(&key)?;
-        Some(LenderView {
-            job: self.job(&key),
-            report: self.report_of(&lender, reports),
-            minicluster: Arc::new(lender),
-        })
+        Some(self.as_lender(&lender, reports))
+    }
+
+    /// A MiniCluster as those who join it observe it.
+    pub(crate) fn as_lender(&self, minicluster: &MiniCluster, reports: &Reports) -> LenderView {
+        LenderView {
+            job: self.job(&owner(minicluster)),
+            report: self.report_of(minicluster, reports),
+            minicluster: Arc::new(minicluster.clone()),
+        }
     }
 
     /// The joiners that name a MiniCluster, if it allows them or still lends them ranks.
@@ -163,11 +178,14 @@ impl Stores {
     }
 
     /// The address of the lead of a cluster's instance, once its pod has one. The lead of a joiner is
-    /// its lender's.
+    /// its lender's, and not known if that is in another Kubernetes cluster.
     pub(crate) fn lead_address(&self, minicluster: &MiniCluster) -> Option<IpAddr> {
         if let Some(name) = lender_of(minicluster) {
             let lender = self.minicluster(&(name.namespace, name.name))?;
             return may_join(&lender, minicluster).then(|| self.lead_address(&lender)).flatten();
+        }
+        if minicluster.spec.remote_lead().is_some() {
+            return None;
         }
         let owner = owner(minicluster);
         let job = self.job(&owner)?;
@@ -186,6 +204,7 @@ impl Stores {
             && self.pods.has_synced()
             && self.config_maps.has_synced()
             && self.services.has_synced()
+            && self.endpoint_slices.has_synced()
     }
 
     /// The statuses of all MiniClusters.

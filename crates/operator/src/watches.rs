@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::cache_sync::{SyncState, SyncedStore};
+use crate::gateway::Gateway;
 use crate::index::Index;
 use crate::joins::Joins;
 use crate::lease::{Leadership, Term};
@@ -57,12 +58,14 @@ pub(crate) fn start(
     reports: &Reports,
 ) -> Stores {
     let stores = Stores {
-        miniclusters,
         jobs: Index::new(),
         pods: Index::new(),
         config_maps: Index::new(),
         services: Index::new(),
+        endpoint_slices: Index::new(),
         joins: Joins::default(),
+        gateway: Gateway::new(miniclusters.clone(), changed.clone()),
+        miniclusters,
     };
     let reports_of_watch = reports.clone();
     let owned = OwnedWatch { client, namespace, leadership, changed };
@@ -73,6 +76,7 @@ pub(crate) fn start(
     );
     tasks.spawn("watch of ConfigMaps", owned.run(&stores.config_maps, prune, || {}));
     tasks.spawn("watch of Services", owned.run(&stores.services, prune, || {}));
+    tasks.spawn("watch of EndpointSlices", owned.run(&stores.endpoint_slices, prune, || {}));
     stores
 }
 

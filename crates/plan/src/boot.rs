@@ -86,6 +86,7 @@ pub fn boot_plan(cluster: &Cluster, location: &RunLocation) -> BootPlan {
         job: it.job.clone(),
         ranks: it.ranks.clone(),
         table: it.table.clone(),
+        remote: it.remote.clone(),
     });
     BootPlan {
         cluster: name.clone(),

@@ -78,6 +78,8 @@ pub struct Joining {
     pub table: String,
     /// The endpoint of the lender's lead.
     pub lead: String,
+    /// How the lead is reached, if it is in another Kubernetes cluster.
+    pub remote: Option<wire::RemoteLead>,
 }
 
 /// How the command is run.

@@ -8,6 +8,7 @@ use crate::cluster::Cluster;
 use crate::decision::{
     Conclude, Conclusion, Decision, FailureKind, Outcome, earliest_requeue, reportable_failure,
 };
+use crate::exposing::ExposeState;
 use crate::joining::{self, JoinState, LeaseDecision, has_finalizer};
 use crate::kubernetes::{Rendering, Settings};
 use crate::observed::Observed;
@@ -35,6 +36,7 @@ struct PlanFacts {
     requeue_at: Option<Timestamp>,
     leases: Option<LeaseDecision>,
     join: Option<JoinState>,
+    expose: Option<ExposeState>,
 }
 
 /// Why there is no plan for a MiniCluster.
@@ -56,8 +58,20 @@ pub fn decide<'a>(
     settings: &Settings,
 ) -> Decision<MiniClusterFacts<'a>> {
     let (evaluation, steps, lead_work) = match evaluate(minicluster, observed, settings) {
-        Ok(Plan { steps, blocker, refusal, drain, shrinking, requeue_at, leases, join }) => {
-            (Ok(PlanFacts { blocker, refusal, shrinking, requeue_at, leases, join }), steps, drain)
+        Ok(plan) => {
+            let Plan {
+                steps,
+                blocker,
+                refusal,
+                drain,
+                shrinking,
+                requeue_at,
+                leases,
+                join,
+                expose,
+            } = plan;
+            let facts = PlanFacts { blocker, refusal, shrinking, requeue_at, leases, join, expose };
+            (Ok(facts), steps, drain)
         }
         Err(unplanned) => (Err(unplanned), Vec::new(), None),
     };
@@ -82,6 +96,9 @@ fn evaluate(
         let problem = Problem { path: "spec".into(), message: message.clone() };
         let reason = RefusalReason::OperatorError;
         return Err(Unplanned::Refused(Refusal { reason, problems: vec![problem] }));
+    }
+    if minicluster.spec.remote_lead().is_some() {
+        return joining::evaluate_remote(minicluster, observed, settings);
     }
     if minicluster.spec.is_joiner() {
         return joining::evaluate(minicluster, observed, settings);
@@ -140,10 +157,20 @@ impl Conclude for MiniClusterFacts<'_> {
             Err(Unplanned::InvalidHosts(message)) => {
                 summary.failure = Some(ReportedFailure { reason: Reason::ApplyFailed, message });
             }
-            Ok(PlanFacts { blocker, refusal, shrinking, requeue_at: planned, leases, join }) => {
+            Ok(facts) => {
+                let PlanFacts {
+                    blocker,
+                    refusal,
+                    shrinking,
+                    requeue_at: planned,
+                    leases,
+                    join,
+                    expose,
+                } = facts;
                 summary.refusal = refusal.as_ref();
                 (summary.blocker, summary.shrinking) = (blocker.as_ref(), shrinking.as_ref());
                 (summary.leases, summary.join) = (leases.as_ref(), join.as_ref());
+                summary.expose = expose.as_ref();
                 requeue_at = *planned;
             }
         }

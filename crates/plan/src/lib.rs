@@ -28,6 +28,7 @@ mod cluster;
 mod decide;
 mod decision;
 mod drift;
+mod exposing;
 mod fingerprint;
 mod gpus;
 mod grace;
@@ -57,9 +58,12 @@ pub use boot::{RunLocation, boot_plan};
 pub use cluster::{Cluster, Joining, Mode};
 pub use decide::{MiniClusterFacts, decide};
 pub use decision::{Conclude, Conclusion, Decision, Failure, FailureKind, Outcome};
+pub use exposing::{GatewayEndpoint, GatewayView, PortHolder};
 pub use joining::{
-    FINALIZER, JoinerView, LenderView, OfflineJoinError, OfflineLease, OfflineLender, Permission,
-    joined_after, lender_of, may_join, must_consider, permission,
+    FINALIZER, InvitationFile, InvitationFileError, InvitationSecrets, InvitedCluster, JoinerView,
+    KnownBroker, LenderView, OfflineJoinError, OfflineLease, OfflineLender, Permission,
+    invitation_file, invited_permission, joined_after, lender_of, may_join, must_consider,
+    permission, remote_permission,
 };
 pub use last_report::{LastReport, needs_reconciliation};
 pub use observed::{Observed, completion_index, lead_address};

@@ -8,10 +8,12 @@ use flux_operator_queue::WaitStatus;
 use flux_operator_wire::JoinRequest;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-use crate::joining::{JoinerView, LenderView};
+use crate::exposing::GatewayView;
+use crate::joining::{InvitedCluster, JoinerView, LenderView};
 use crate::last_report::LastReport;
 use crate::query::QueryAnswer;
 
@@ -40,6 +42,12 @@ pub struct Observed {
     pub undecodable: Vec<String>,
     /// What agents of this joiner found on their machines, of pods that exist.
     pub join_requests: Vec<JoinRequest>,
+    /// Clusters elsewhere that have asked for permission with an invitation of this one.
+    pub invited: Vec<InvitedCluster>,
+    /// The gateway, for brokers of other Kubernetes clusters.
+    pub gateway: GatewayView,
+    /// Endpoints of the Service by which others reach this MiniCluster.
+    pub endpoint_slices: Vec<Arc<EndpointSlice>>,
     /// Since when the operator accepts reports.
     pub watching_since: Timestamp,
     /// A report could not be verified, because the Secret with its key was deleted.
@@ -67,6 +75,9 @@ impl Observed {
             joiners: Vec::new(),
             undecodable: Vec::new(),
             join_requests: Vec::new(),
+            invited: Vec::new(),
+            gateway: GatewayView::default(),
+            endpoint_slices: Vec::new(),
             watching_since: now,
             keys_lost: false,
             waiting: None,

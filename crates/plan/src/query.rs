@@ -11,7 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use crate::joining::{has_finalizer, has_lease, lender_queries};
-use crate::kubernetes::{HOLDER_LABEL, TABLE_LABEL, mounted_secret, owns_secret, secret_name};
+use crate::kubernetes::{HOLDER_LABEL, TABLE_LABEL, mounted_secret, secret_name, user_secret};
 use crate::observed::{Observed, completions, is_finished, is_terminating};
 use crate::status::{Trouble, condition, finished_at};
 use crate::time::{after, seconds_after};
@@ -242,6 +242,7 @@ fn may_be_deleted(minicluster: &MiniCluster, observed: &Observed) -> bool {
     let status = minicluster.status.as_ref();
     let lender = observed.lender.as_ref().map(|lender| &lender.minicluster);
     let may_create_job = !minicluster.spec.is_joiner()
+        || minicluster.spec.remote_lead().is_some()
         || lender.is_some_and(|lender| has_lease(lender, minicluster));
     observed.job.is_none()
         && may_create_job
@@ -299,9 +300,9 @@ fn start_trouble(pod: &str, events: &[Event]) -> Option<Trouble> {
 /// The Secret with the cluster's keys was deleted.
 fn keys_lost(minicluster: &MiniCluster, name: &str) -> Trouble {
     // Running pods have the old keys, and could not communicate with pods that have new ones.
-    let hint = match owns_secret(minicluster) {
-        true => "delete the MiniCluster and create it again",
-        false => "create it again with the same content",
+    let hint = match user_secret(minicluster) == Some(name) {
+        false => "delete the MiniCluster and create it again",
+        true => "create it again with the same content",
     };
     let message =
         format!("Secret {name:?} with the cluster's keys was deleted, so no pod can start: {hint}");
@@ -526,17 +527,25 @@ mod tests {
         assert_eq!(start_trouble("fs-1", &[event("Unhealthy", 5, "no")]), None);
     }
 
+    /// A Job of an earlier build mounts only the user's Secret. Others mount one of ours beside it.
     #[test]
     fn the_hint_for_lost_keys_depends_on_their_owner() {
-        let trouble = |flux: Value| {
+        let trouble = |flux: Value, mounted: Option<&str>| {
             let mut manifest = smallest_minicluster("fs");
             manifest["spec"]["flux"] = flux;
             let minicluster = serde_json::from_value(manifest).unwrap();
-            keys_lost(&minicluster, &secret_name(&minicluster, None)).message
+            let own = secret_name(&minicluster, None);
+            keys_lost(&minicluster, mounted.unwrap_or(&own)).message
         };
-        let ours = trouble(json!({}));
-        assert!(ours.contains("\"fs-flux\"") && ours.contains("delete the MiniCluster"), "{ours}");
-        let theirs = trouble(json!({ "curveCertSecret": "mine" }));
+        let users = json!({ "curveCertSecret": "mine" });
+        for flux in [json!({}), users.clone()] {
+            let ours = trouble(flux, None);
+            assert!(
+                ours.contains("\"fs-flux\"") && ours.contains("delete the MiniCluster"),
+                "{ours}"
+            );
+        }
+        let theirs = trouble(users, Some("mine"));
         assert!(theirs.contains("\"mine\"") && theirs.contains("create it again"), "{theirs}");
     }
 }

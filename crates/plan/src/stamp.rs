@@ -71,8 +71,15 @@ struct OtherRanks {
 impl OtherRanks {
     fn of(spec: &MiniClusterSpec, topology: &str) -> OtherRanks {
         let bursting = spec.flux.as_ref().and_then(|flux| flux.bursting.clone());
-        let Bursting { hostlist, clusters, spare_ranks: _, allowed_namespaces: _, lead_broker: _ } =
-            bursting.unwrap_or_default();
+        let Bursting {
+            hostlist,
+            clusters,
+            spare_ranks: _,
+            allowed_namespaces: _,
+            lead_broker: _,
+            expose: _,
+            invitations: _,
+        } = bursting.unwrap_or_default();
         let topology = topology.to_owned();
         OtherRanks { topology, hostlist, clusters, spare_ranks: spec.spare_ranks() }
     }
@@ -178,9 +185,12 @@ pub(crate) fn booted_rank_table(
 
 fn fingerprint(spec: &MiniClusterSpec) -> Fingerprint {
     let mut spec = spec.clone();
-    // Who may join is decided anew each time.
-    let bursting = spec.flux.as_mut().and_then(|flux| flux.bursting.as_mut());
-    bursting.into_iter().for_each(|bursting| bursting.allowed_namespaces.clear());
+    // Who may join, and how, is decided anew each time.
+    if let Some(bursting) = spec.flux.as_mut().and_then(|flux| flux.bursting.as_mut()) {
+        bursting.allowed_namespaces.clear();
+        bursting.expose = None;
+        bursting.invitations.clear();
+    }
     if spec.flux.as_ref().is_some_and(|it| it.bursting == Some(Bursting::default())) {
         spec.flux.iter_mut().for_each(|flux| flux.bursting = None);
     }
@@ -199,7 +209,8 @@ mod tests {
         let after = of(json!({
             "containers": [{}], "size": 3, "suspend": true, "cleanup": true, "minSize": 1,
             "jobLabels": { "a": "b" }, "deadlineSeconds": 5, "restart": { "limit": 2 },
-            "queue": "a", "flux": { "bursting": { "allowedNamespaces": ["b"] } },
+            "queue": "a", "flux": { "bursting": { "allowedNamespaces": ["b"], "expose": {},
+                "invitations": [{ "name": "a", "ranks": 1, "expires": "2026-01-01T00:00:00Z" }] } },
         }));
         assert_eq!(before.differences(&after), [""; 0]);
     }

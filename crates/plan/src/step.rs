@@ -3,6 +3,7 @@
 use flux_operator_api::MiniCluster;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
 use crate::kubernetes::{CLUSTER_LABEL, CertificateCopy, NewKeys};
@@ -67,6 +68,8 @@ pub enum Object {
     ConfigMap(Box<ConfigMap>),
     /// A Service.
     Service(Box<Service>),
+    /// An EndpointSlice.
+    EndpointSlice(Box<EndpointSlice>),
     /// A Pod.
     Pod(Box<Pod>),
     /// A Job.
@@ -81,9 +84,11 @@ impl Object {
     pub fn label(&self) -> &'static str {
         match self {
             Object::MiniCluster(_) => JOB_LABEL,
-            Object::ConfigMap(_) | Object::Service(_) | Object::Pod(_) | Object::Job(_) => {
-                CLUSTER_LABEL
-            }
+            Object::ConfigMap(_)
+            | Object::Service(_)
+            | Object::EndpointSlice(_)
+            | Object::Pod(_)
+            | Object::Job(_) => CLUSTER_LABEL,
         }
     }
 }
@@ -108,6 +113,8 @@ pub enum TargetKind {
     Pod,
     /// A Service.
     Service,
+    /// An EndpointSlice.
+    EndpointSlice,
     /// A MiniCluster.
     MiniCluster,
 }

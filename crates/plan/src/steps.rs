@@ -12,6 +12,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use crate::cluster::Cluster;
+use crate::exposing::{ExposeState, expose_state, exposed_objects};
 use crate::job_change::job_change;
 use crate::joining::{
     JoinState, LeaseDecision, SizeLimit, decide_leases, drain_request, highest_free_size,
@@ -54,7 +55,7 @@ pub enum Blocker {
         size: i32,
         /// The size that it can have.
         free: i32,
-        /// The joiner that holds the next host.
+        /// What holds the next host, as it is shown.
         holder: String,
     },
     /// Pods of former joiners may have the next hosts.
@@ -97,7 +98,7 @@ impl std::fmt::Display for Blocker {
             ),
             Blocker::RanksLeased { size, free, holder } => write!(
                 f,
-                "spec.size {size} needs host {free}, which MiniCluster {holder} leases: lower spec.size, or delete that MiniCluster"
+                "spec.size {size} needs host {free}, which {holder} leases: lower spec.size, or delete that MiniCluster or revoke the invitation"
             ),
             Blocker::UnknownPods { size } => write!(
                 f,
@@ -129,6 +130,8 @@ pub(crate) struct Plan {
     pub(crate) leases: Option<LeaseDecision>,
     /// How it stands in the instance that it joins.
     pub(crate) join: Option<JoinState>,
+    /// How others reach it; `None` if they do not, or if that was not decided.
+    pub(crate) expose: Option<ExposeState>,
 }
 
 /// The MiniCluster with the hosts its brokers were started with: the rank table is
@@ -214,10 +217,7 @@ pub(crate) fn delete(job: &Job) -> Step {
 
 /// Everything that is missing, the Job last: its pods need the rest.
 fn create(rendering: &Rendering<'_>, observed: &Observed) -> Vec<Step> {
-    let mut steps = Vec::new();
-    if rendering.owns_secret() {
-        steps.push(Step::CreateKeys(Box::new(NewKeys::of(rendering))));
-    }
+    let mut steps = vec![Step::CreateKeys(Box::new(NewKeys::of(rendering)))];
     steps.extend(supporting_objects(rendering, observed, true));
     let mut job = kubernetes::job(rendering);
     stamp::stamp(&mut job, rendering);
@@ -282,6 +282,7 @@ fn maintain(
     steps.extend(
         change.map(|patch| Step::Patch { target: Target::of(TargetKind::Job, job), patch }),
     );
+    steps.extend(exposed_objects(requested, rendering, observed, &leases));
     steps.extend(label_lead(observed));
     let requeue_at = match timeout {
         ReadyTimeout::Until(until) | ReadyTimeout::BackingOff(until) => Some(until),
@@ -299,6 +300,7 @@ fn maintain(
         requeue_at: [requeue_at, leases.requeue_at].into_iter().flatten().min(),
         leases: Some(leases),
         join: None,
+        expose: expose_state(requested, observed),
     }
 }
 
@@ -339,7 +341,8 @@ pub(crate) fn supporting_objects(
         .filter(|pod| !observed.pods.iter().any(|existing| existing.name_any() == pod.name_any()));
     steps.extend(pod.map(|pod| Step::Create(Object::Pod(Box::new(pod)))));
     let unwanted = observed.services.iter().filter(|found| {
-        is_controlled(found.owner_references(), rendering.minicluster)
+        kubernetes::is_owned_by(&found.metadata, rendering.minicluster)
+            && found.name_any() != kubernetes::exposed_name(rendering.name())
             && !services.iter().any(|(service, _)| service.name_any() == found.name_any())
     });
     let targets = unwanted.map(|service| Target::of(TargetKind::Service, &**service));
@@ -399,9 +402,4 @@ fn is_of_former_minicluster(job: &Job, minicluster: &MiniCluster) -> bool {
         owner.kind == MiniCluster::kind(&()) && owner.name == minicluster.name_any()
     };
     !is_owned(owners, minicluster) && owners.iter().any(is_namesake)
-}
-
-fn is_controlled(owners: &[OwnerReference], minicluster: &MiniCluster) -> bool {
-    let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
-    owners.iter().any(|owner| owner.uid == uid && owner.controller == Some(true))
 }

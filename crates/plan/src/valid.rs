@@ -1,9 +1,10 @@
 //! Proof that a MiniCluster is valid.
 
-use flux_operator_api::minicluster::{Container, Flux, StorageVolume};
+use flux_operator_api::minicluster::{Container, StorageVolume};
 use flux_operator_api::validate::{self, Problem, Validate};
 use flux_operator_api::{MiniCluster, MiniClusterSpec, Reason};
 
+use crate::joining::RemoteInstance;
 use crate::kubernetes::has_kueue_label;
 
 /// The largest size that the schema allows.
@@ -79,6 +80,7 @@ impl Valid {
     fn check_supported(minicluster: MiniCluster) -> Result<Self, Refusal> {
         refuse(RefusalReason::NotYetSupported, not_yet_supported(&minicluster))?;
         refuse(RefusalReason::TwoQueues, two_queues(&minicluster))?;
+        refuse(RefusalReason::Invalid, remote_instance(&minicluster))?;
         Valid::with_runner(minicluster)
     }
 
@@ -166,15 +168,12 @@ fn two_queues(minicluster: &MiniCluster) -> Vec<Problem> {
 fn not_yet_supported(minicluster: &MiniCluster) -> Vec<Problem> {
     let spec = &minicluster.spec;
     let autoscale = spec.autoscale.iter().map(|_| unsupported("spec.autoscale"));
-    let joining = spec.flux.iter().flat_map(unsupported_flux_fields);
-    autoscale.chain(joining).chain(spec.volumes.iter().filter_map(unsupported_storage)).collect()
+    autoscale.chain(spec.volumes.iter().filter_map(unsupported_storage)).collect()
 }
 
-/// Fields for joining a Flux instance of another Kubernetes cluster.
-fn unsupported_flux_fields(flux: &Flux) -> Vec<Problem> {
-    let lead_broker = flux.bursting.as_ref().and_then(|bursting| bursting.lead_broker.as_ref());
-    let joins = lead_broker.is_some_and(|lead| !lead.address.is_empty());
-    joins.then(|| unsupported("spec.flux.bursting.leadBroker")).into_iter().collect()
+/// What is wrong with the instance of another Kubernetes cluster that a joiner describes.
+fn remote_instance(minicluster: &MiniCluster) -> Vec<Problem> {
+    RemoteInstance::of(minicluster).and_then(Result::err).unwrap_or_default()
 }
 
 fn unsupported(path: &str) -> Problem {
@@ -213,12 +212,10 @@ mod tests {
 
     #[test]
     fn an_unsupported_field_is_named() {
-        let lead = json!({ "address": "10.0.0.1", "name": "a", "size": 2 });
-        let flux = json!({ "bursting": { "leadBroker": lead } });
-        let refusal = check(json!({ "spec": { "flux": flux } })).unwrap_err();
+        let refusal = check(json!({ "spec": { "autoscale": { "maxSize": 4 } } })).unwrap_err();
         assert_eq!(refusal.reason, RefusalReason::NotYetSupported);
         let text = refusal.to_string();
-        assert!(text.contains("spec.flux.bursting.leadBroker: is not"), "{text}");
+        assert!(text.contains("spec.autoscale: is not"), "{text}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
+use flux_operator_plan::kubernetes::{DeliveryMethod, NewCertificate, Settings};
 use flux_operator_plan::{
     Blocker, Object, Observed, Outcome, QueryAnswer, ServerReply, Step, Subject, Target,
     TargetKind, decide, queries,
@@ -25,11 +25,29 @@ fn everything_is_created_and_the_job_last() {
     assert_eq!(kinds, ["keys", "config map", "service", "job"]);
 }
 
+/// The key of reports is in it.
 #[test]
-fn a_secret_of_the_user_is_not_created() {
+fn a_secret_of_ours_is_created_and_mounted_beside_that_of_the_user() {
     let flux = json!({ "spec": { "flux": { "curveCertSecret": "mine" } } });
     let plan = test_decision(&minicluster(flux), &observed_nothing());
-    assert_eq!(plan.steps.first().map(kind), Some("config map"));
+    let kinds: Vec<&str> = plan.steps.iter().map(kind).collect();
+    assert_eq!(kinds, ["keys", "config map", "service", "job"]);
+    let Some(Step::CreateKeys(keys)) = plan.steps.first() else { panic!("keys are first") };
+    assert!(matches!(keys.certificate, NewCertificate::Elsewhere), "only the user has it");
+    let Some(Step::Create(Object::Job(job))) = plan.steps.last() else { panic!("a Job is last") };
+    let volumes = json!(job)["spec"]["template"]["spec"]["volumes"].clone();
+    let sources: Vec<(&str, &str)> = volumes
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|volume| volume["projected"]["sources"].as_array())
+        .flatten()
+        .map(|source| {
+            let secret = &source["secret"];
+            (secret["name"].as_str().unwrap(), secret["items"][0]["key"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(sources, [("fs-flux-00001111", "report.key"), ("mine", "curve.cert")]);
 }
 
 #[test]
@@ -264,6 +282,7 @@ fn settled(minicluster: &MiniCluster) -> Observed {
                 match object {
                     Object::ConfigMap(map) => observed.config_map = Some(map.into()),
                     Object::Service(service) => observed.services.push(service.into()),
+                    Object::EndpointSlice(slice) => observed.endpoint_slices.push(slice.into()),
                     Object::Pod(pod) => observed.pods.push(pod.into()),
                     Object::Job(mut job) => {
                         job.metadata.uid = Some("job".into());
@@ -333,6 +352,7 @@ fn kind(step: &Step) -> &'static str {
             match object {
                 Object::ConfigMap(_) => "config map",
                 Object::Service(_) => "service",
+                Object::EndpointSlice(_) => "endpoints",
                 Object::Pod(_) => "pod",
                 Object::Job(_) => "job",
                 Object::MiniCluster(_) => "MiniCluster",

@@ -33,7 +33,12 @@ pub async fn config() -> Result<Config> {
     if testbed_is_off() {
         return Config::infer().await.context("TESTBED=off needs KUBECONFIG to name a cluster");
     }
-    let path = testbed()?.kubeconfig();
+    config_of(&testbed()?).await
+}
+
+/// The configuration for a testbed, as administrator.
+pub async fn config_of(testbed: &Testbed) -> Result<Config> {
+    let path = testbed.kubeconfig();
     let kubeconfig = Kubeconfig::read_from(&path)
         .with_context(|| format!("failed to read {}", path.display()))?;
     Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)

@@ -51,6 +51,11 @@ pub fn import_all() -> Result<()> {
 
 /// Imports the operator's own image into the testbed.
 pub fn import_operator() -> Result<()> {
+    import_operator_to(&testbed()?)
+}
+
+/// Imports the operator's own image into a testbed.
+pub fn import_operator_to(testbed: &Testbed) -> Result<()> {
     let operator = static_program("flux-operator")?;
     let agent = static_program("flux-operator-agent")?;
     let image = Image::new(OPERATOR_IMAGE)
@@ -58,7 +63,7 @@ pub fn import_operator() -> Result<()> {
         .file(&agent, "/flux-operator-agent", 0o755)
         .entrypoint(["/flux-operator"])
         .user("65532:65532");
-    import_image(&testbed()?, image)
+    import_image(testbed, image)
 }
 
 /// Changes a manifest to use the Flux in the test images, unless it specifies where Flux is.

@@ -52,7 +52,8 @@ mod tests {
     #[test]
     fn adapted_examples_need_no_other_image_and_are_valid() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
-        let folders = [root.to_owned(), format!("{root}/queue"), format!("{root}/connected")];
+        let folders =
+            ["", "queue", "connected", "two-clusters"].map(|inner| format!("{root}/{inner}"));
         let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
         let files = files.map(|file| file.unwrap().path());
         let mut clusters = 0;

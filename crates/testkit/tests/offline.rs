@@ -21,8 +21,8 @@ fn invalid_manifests_are_refused_with_their_field() {
 fn q35_our_own_examples_are_valid() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let mut count = 0;
-    let [queue, connected] = ["queue", "connected"].map(|inner| format!("{folder}/{inner}"));
-    let files = [folder, &queue, &connected].map(|folder| std::fs::read_dir(folder).unwrap());
+    let inner = ["", "queue", "connected", "two-clusters"].map(|it| format!("{folder}/{it}"));
+    let files = inner.map(|folder| std::fs::read_dir(folder).unwrap());
     for file in files.into_iter().flatten() {
         let file = file.unwrap().path();
         if file.extension().is_none_or(|extension| extension != "yaml") {

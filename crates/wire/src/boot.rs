@@ -139,6 +139,22 @@ pub struct JoinPlan {
     pub ranks: RankList,
     /// Hash of the rank table.
     pub table: String,
+    /// Where the lead is, if it is in another Kubernetes cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteLead>,
+}
+
+/// A lead in another Kubernetes cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RemoteLead {
+    /// Where it is reached, each as `host:port`, in the order in which they are tried.
+    pub addresses: Vec<String>,
+    /// The invitation to ask for permission with; `None` if there is nothing to ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invitation: Option<String>,
+    /// Namespace and name of this cluster, for the lender's status.
+    pub holder_name: String,
 }
 
 /// Consecutive hosts of the rank table with one owner.

@@ -33,6 +33,42 @@ pub struct JoinRequest {
     /// The last error of the broker that exited before, if one did. Never contains a secret.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_error: String,
+    /// Why the lender in another Kubernetes cluster has not given permission, if it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<JoinRefusal>,
+}
+
+/// Why a broker may not start yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinRefusal {
+    /// Short, as the reason of a condition.
+    pub reason: String,
+    /// For users.
+    pub message: String,
+}
+
+/// An agent in another Kubernetes cluster asks whether its broker may start. It is sealed with the
+/// key of its invitation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InvitedRequest {
+    /// UID of the agent's cluster there: an invitation is used by one.
+    pub holder: String,
+    /// Namespace and name of that cluster.
+    pub holder_name: String,
+    /// What it asks.
+    pub request: JoinRequest,
+}
+
+/// The answer to an [`InvitedRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum InvitedAnswer {
+    /// The broker may start.
+    Start,
+    /// Not now: ask again.
+    Wait(JoinRefusal),
 }
 
 /// The operator's answer.

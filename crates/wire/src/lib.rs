@@ -19,9 +19,9 @@ mod termination;
 
 pub use boot::{
     Batch, BootPlan, BrokerOptions, FluxHome, Hooks, HostGroup, JoinPlan, Logging, Program,
-    ReportTarget, Resources, Sidecar,
+    RemoteLead, ReportTarget, Resources, Sidecar,
 };
-pub use join::{BrokerFacts, JoinAnswer, JoinRequest};
+pub use join::{BrokerFacts, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRefusal, JoinRequest};
 pub use lead::{LeadAnswer, RunId};
 pub use report::{
     BlockingJob, Drain, Drained, InstanceState, JobCounts, PendingJob, PendingPage, Reply, Report,

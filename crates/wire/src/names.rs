@@ -10,6 +10,8 @@ pub mod header {
     pub const NONCE: &str = "X-Flux-Nonce";
     /// The seal of the message.
     pub const SEAL: &str = "X-Flux-Seal";
+    /// Name of the invitation whose key seals the message, instead of the cluster's own.
+    pub const INVITATION: &str = "X-Flux-Invitation";
 }
 
 /// Paths of HTTP endpoints.
@@ -78,4 +80,6 @@ pub mod file {
     pub const CERTIFICATE: &str = "curve.cert";
     /// The key that seals reports.
     pub const REPORT_KEY: &str = "report.key";
+    /// The key that seals requests to a lender in another Kubernetes cluster.
+    pub const INVITATION_KEY: &str = "invitation.key";
 }

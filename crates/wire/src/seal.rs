@@ -91,6 +91,16 @@ impl SealKey {
         text
     }
 
+    /// The key of an invitation to a cluster, from the cluster's own. One of the same name with
+    /// another end has another key, so that a key is of no use after its invitation has ended.
+    pub fn for_invitation(&self, cluster_uid: &str, name: &str, expires: &str) -> SealKey {
+        let mut code = self.keyed_hash();
+        for part in ["invitation", cluster_uid, name, expires] {
+            add(&mut code, part.as_bytes());
+        }
+        SealKey(Zeroizing::new(code.finalize().into_bytes().into()))
+    }
+
     /// The seal of a message.
     pub fn seal(&self, exchange: Exchange<'_>, message: Message<'_>) -> String {
         let code = self.authentication_code(exchange, message).finalize().into_bytes();
@@ -114,12 +124,8 @@ impl SealKey {
 
     fn authentication_code(&self, exchange: Exchange<'_>, message: Message<'_>) -> Hmac<Sha256> {
         let Exchange { cluster_uid, pod_uid, nonce } = exchange;
-        let mut code = Hmac::<Sha256>::new_from_slice(self.0.as_slice())
-            .expect("HMAC takes keys of any length");
-        let mut add = |part: &[u8]| {
-            code.update(&(part.len() as u64).to_be_bytes());
-            code.update(part);
-        };
+        let mut code = self.keyed_hash();
+        let mut add = |part: &[u8]| add(&mut code, part);
         [cluster_uid, pod_uid, nonce].iter().for_each(|part| add(part.as_bytes()));
         match message {
             Message::Plain(body) => add(body),
@@ -130,6 +136,16 @@ impl SealKey {
         }
         code
     }
+
+    fn keyed_hash(&self) -> Hmac<Sha256> {
+        Hmac::<Sha256>::new_from_slice(self.0.as_slice()).expect("HMAC takes keys of any length")
+    }
+}
+
+/// Adds a part with its length, so that no two lists of parts have the same hash.
+fn add(code: &mut Hmac<Sha256>, part: &[u8]) {
+    code.update(&(part.len() as u64).to_be_bytes());
+    code.update(part);
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -180,6 +196,25 @@ mod tests {
                 assert!(!key().verify(other, message, &seal), "{other:?}");
             }
         }
+    }
+
+    #[test]
+    fn every_invitation_has_its_own_key() {
+        let of = |cluster: &str, name: &str, expires: &str| {
+            key().for_invitation(cluster, name, expires).to_secret_text()
+        };
+        let keys = [
+            of("c", "n", "e"),
+            of("d", "n", "e"),
+            of("c", "m", "e"),
+            of("c", "n", "f"),
+            of("cn", "", "e"),
+            key().to_secret_text(),
+        ];
+        for (index, one) in keys.iter().enumerate() {
+            assert_eq!(keys.iter().position(|other| **other == **one), Some(index));
+        }
+        assert_eq!(of("c", "n", "e"), keys[0]);
     }
 
     /// Agents of the first build may outlive the operator that created them.

@@ -2,14 +2,13 @@
 
 use anyhow::{Context, Result};
 use flux_operator_install::{InstallSettings, OPERATOR};
-use flux_operator_testkit::cluster;
 use flux_operator_testkit::images::OPERATOR_IMAGE;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::AuthInfo;
 use kube::core::GroupVersionKind;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
 
 /// The namespace of the ServiceAccount that operators in tests share. It is not the test's own
@@ -25,24 +24,26 @@ pub fn settings(namespace: &str) -> InstallSettings {
         watched_namespace: None,
         replicas: 1,
         network_policy: false,
+        gateway: false,
     }
 }
 
 /// A client with the permissions of an installed operator.
-pub async fn operator_client(administrator: &Client) -> Result<Client> {
+pub async fn operator_client(administrator: &Client, config: Config) -> Result<Client> {
     let namespace = json!({
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": { "name": NAMESPACE },
     });
     apply(administrator, &[namespace]).await?;
-    apply(administrator, &flux_operator_install::access_objects(&settings(NAMESPACE))).await?;
+    let settings = InstallSettings { gateway: true, ..settings(NAMESPACE) };
+    apply(administrator, &flux_operator_install::access_objects(&settings)).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(administrator.clone(), NAMESPACE);
     let request = TokenRequest::default();
     let answer = accounts.create_token_request(OPERATOR, &PostParams::default(), &request).await?;
     let token = answer.status.and_then(|status| status.token);
     let token = token.context("the API server returned no token")?;
-    let mut config = cluster::config().await?;
+    let mut config = config;
     config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
     Ok(Client::try_from(config)?)
 }

@@ -5,18 +5,21 @@
 //! that needs another permission fails.
 
 pub mod access;
+pub mod gateway;
 pub mod install;
 pub mod object_counter;
 pub mod objects;
 pub mod plugin;
 pub mod proxy;
 pub mod queue;
+pub mod second_cluster;
 
 use anyhow::{Context, Result, bail};
 use flux_operator_api::MiniCluster;
 use flux_operator_api::condition::ConditionType;
-use flux_operator_operator::Options;
+use flux_operator_operator::{GatewayLocation, Options};
 use flux_operator_plan::kubernetes::Settings;
+use flux_operator_testbed::Testbed;
 use flux_operator_testkit::cluster::{first_match, install_crds, testbed, with_timeout};
 use flux_operator_testkit::images::{AGENT_IMAGE, import_all, with_flux};
 use flux_operator_testkit::{cluster, merge, smallest_minicluster};
@@ -41,6 +44,10 @@ pub struct TestNamespace {
     pub client: Client,
     /// The namespace.
     pub namespace: String,
+    /// The testbed that it is in.
+    pub testbed: Testbed,
+    /// The gateway that the operator uses.
+    pub gateway: Option<GatewayLocation>,
     /// The listener for reports, which outlives the operator.
     reports: std::net::TcpListener,
     operator: Option<RunningOperator>,
@@ -72,20 +79,31 @@ pub async fn with_operator<T>(
 pub async fn without_operator<T>(
     test: impl AsyncFnOnce(&mut TestNamespace) -> Result<T>,
 ) -> Result<T> {
-    let client = cluster::client().await?;
-    install_crds(&client).await?;
     import_all()?;
+    in_namespace_of(testbed()?, test).await
+}
+
+/// Runs a test in its own namespace of a testbed, without an operator.
+pub async fn in_namespace_of<T>(
+    testbed: Testbed,
+    test: impl AsyncFnOnce(&mut TestNamespace) -> Result<T>,
+) -> Result<T> {
+    let client = Client::try_from(cluster::config_of(&testbed).await?)?;
+    install_crds(&client).await?;
     cluster::in_namespace(&client, async |namespace| {
         // The address of this machine that pods can reach.
-        let host = testbed()?.slot().host_address();
+        let host = testbed.slot().host_address();
         let reports = TcpListener::bind((host, 0)).await?.into_std()?;
         let mut stage = TestNamespace {
             client: client.clone(),
             namespace: namespace.to_owned(),
+            testbed: testbed.clone(),
+            gateway: None,
             reports,
             operator: None,
         };
-        let outcome = test(&mut stage).await;
+        // Unoptimized, the future of a long test is too large for a test's stack.
+        let outcome = Box::pin(test(&mut stage)).await;
         if outcome.is_ok() {
             stage.delete_all().await?;
         }
@@ -98,8 +116,13 @@ pub async fn without_operator<T>(
 impl TestNamespace {
     /// Starts the operator.
     pub async fn start_operator(&mut self) -> Result<()> {
-        let client = access::operator_client(&self.client).await?;
+        let client = self.operator_client().await?;
         self.start_operator_with(client).await
+    }
+
+    /// A client with the operator's roles.
+    pub async fn operator_client(&self) -> Result<Client> {
+        access::operator_client(&self.client, cluster::config_of(&self.testbed).await?).await
     }
 
     /// Starts the operator with a client that is used by nothing else, so that its connections are
@@ -115,6 +138,7 @@ impl TestNamespace {
             },
             election: None,
             rate: None,
+            gateway: self.gateway.clone(),
         };
         let reports = self.reports.try_clone()?;
         let runtime =

@@ -256,7 +256,8 @@ impl Agent {
                 paused.push(process);
             }
         }
-        for process in paused {
+        // Children first: if its parent exits, the kernel resumes a paused process.
+        for process in paused.into_iter().rev() {
             let _ = rustix::process::kill_process(process, Signal::KILL);
         }
         self.child.wait().unwrap();

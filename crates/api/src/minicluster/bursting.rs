@@ -3,6 +3,7 @@
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Expose, Invitation, LentInstance};
 use crate::unset::is_unset;
 
 /// Hosts outside this cluster that may join it.
@@ -43,6 +44,17 @@ pub struct Bursting {
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 256))]
     pub allowed_namespaces: Vec<String>,
+
+    /// How brokers of other Kubernetes clusters reach this one. Unset: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expose: Option<Expose>,
+
+    /// Brokers of other Kubernetes clusters that may join, written by
+    /// `kubectl minicluster invite`.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub invitations: Vec<Invitation>,
 }
 
 /// The lead broker of the cluster that this one is a burst from.
@@ -69,6 +81,17 @@ pub struct LeadBroker {
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 65_535))]
     pub port: i32,
+
+    /// Further addresses at which it may be reached, each as `host:port`. They are tried in turn,
+    /// after `address`.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 8))]
+    pub addresses: Vec<String>,
+
+    /// The instance that the brokers join, as an invitation describes it. Unset: hosts and ranks
+    /// follow from `name`, `size` and clusters, or from hostlist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<LentInstance>,
 }
 
 /// A cluster that may join later.

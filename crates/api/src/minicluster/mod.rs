@@ -11,8 +11,10 @@
 
 mod bursting;
 mod container;
+mod expose;
 mod flux;
 mod joining;
+mod lent_instance;
 mod logging;
 mod network;
 mod pod;
@@ -22,9 +24,11 @@ mod volume;
 
 pub use bursting::{Bursting, BurstingCluster, LeadBroker};
 pub use container::{Commands, Container, ContainerSecurity, Lifecycle, PullPolicy, SecretKey};
+pub use expose::{Expose, ExposeType, External, Invitation, InvitationLease, InvitationUser};
 pub use flux::{Delivery, Flux, FluxContainer, FluxResources, Join, QueuePolicy, Scheduler};
 pub(crate) use joining::parse_boot_server;
 pub use joining::{BootServerError, LenderName};
+pub use lent_instance::{LentHosts, LentInstance, LentLead};
 pub use logging::{Archive, Logging};
 pub use network::Network;
 pub use pod::{DnsPolicy, PodRestartPolicy, PodSpec};

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Archive, Bursting, Container, Flux, Logging, MiniClusterStatus, Network, PodSpec, StorageVolume,
+    Archive, Bursting, Container, Flux, LeadBroker, Logging, MiniClusterStatus, Network, PodSpec,
+    StorageVolume,
 };
 use crate::unset::is_unset;
 
@@ -295,11 +296,18 @@ impl MiniClusterSpec {
         bursting.and_then(|it| it.spare_ranks).unwrap_or(default)
     }
 
-    /// Whether its brokers join the Flux instance of another MiniCluster.
+    /// Whether its brokers join the Flux instance of another MiniCluster, in this Kubernetes cluster
+    /// or another one.
     pub fn is_joiner(&self) -> bool {
-        self.flux.as_ref().is_some_and(|flux| {
+        let joins = self.flux.as_ref().is_some_and(|flux| {
             flux.join.is_some() || !flux.connection.is_empty() || !flux.boot_server.is_empty()
-        })
+        });
+        joins || self.remote_lead().is_some()
+    }
+
+    /// The lead in another Kubernetes cluster whose instance its brokers join.
+    pub fn remote_lead(&self) -> Option<&LeadBroker> {
+        self.bursting()?.lead_broker.as_ref().filter(|lead| !lead.address.is_empty())
     }
 
     fn bursting(&self) -> Option<&Bursting> {

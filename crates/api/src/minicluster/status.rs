@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::joining::name_in;
+use super::{External, InvitationLease};
 use crate::embedded::embedded_list;
 use crate::fluxjob::Admission;
 use crate::unset::is_unset;
@@ -36,6 +37,10 @@ pub struct MiniClusterStatus {
     /// Record: which ranks of this cluster's instance are leased to brokers of other MiniClusters.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub leases: Vec<Lease>,
+
+    /// Where brokers of other Kubernetes clusters reach this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<External>,
 
     /// The MiniCluster whose Flux instance this one's brokers join, with its namespace if that is
     /// another one.
@@ -84,20 +89,21 @@ pub struct MiniClusterStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Ranks of an instance that only the brokers of one other MiniCluster may use.
+/// Ranks of an instance that only the brokers of one other MiniCluster, or of an invitation, may use.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {
     /// The ranks, in the order of the holder's pods.
     pub ranks: String,
 
-    /// Uid of the MiniCluster that holds them.
+    /// Uid of the MiniCluster that holds them. That of an invitation is `invitation:`, its name and
+    /// its end.
     pub holder: String,
 
-    /// Its namespace.
+    /// The holder's namespace; of an invitation, that of this cluster.
     pub namespace: String,
 
-    /// Its name.
+    /// The holder's name.
     pub name: String,
 
     /// Hash of the rank table that the ranks belong to.
@@ -108,6 +114,10 @@ pub struct Lease {
 
     /// What the holder may do.
     pub state: LeaseState,
+
+    /// Set if it is the lease of an invitation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invitation: Option<InvitationLease>,
 }
 
 impl Lease {

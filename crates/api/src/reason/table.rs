@@ -147,6 +147,20 @@ reasons! {
         "It asks for more than the whole quota of its queue.",
         "Lower the size or the resources, or raise the quota of the FluxSetup.";
 
+    // Brokers of other Kubernetes clusters.
+    Exposed: Progress, [Exposure],
+        "Brokers of other Kubernetes clusters can reach the MiniCluster, through the gateway.",
+        "Nothing.";
+    ExposedDirectly: Progress, [Exposure],
+        "Brokers of other Kubernetes clusters can reach the lead itself, and only a new certificate revokes an invitation.",
+        "Remove `flux.bursting.expose.direct` to use the gateway.";
+    GatewayMissing: NeedsUser, [Exposure],
+        "No gateway is running.",
+        "Install it with `flux-operator manifests`, or set `flux.bursting.expose.direct`.";
+    AddressPending: Retried, [Exposure],
+        "It is not known yet where others reach the MiniCluster.",
+        "Wait for the address of the load balancer, or set `flux.bursting.expose.hostname`.";
+
     // Joining another MiniCluster.
     Joined: Progress, [Joining, Readiness],
         "All brokers are online in the lender's Flux instance.",
@@ -184,6 +198,24 @@ reasons! {
     UidMismatch: NeedsUser, [Joining, Readiness],
         "The brokers run as another user than the lender's, so jobs submitted from them would fail.",
         "Run both as the same user: `securityContext.runAsUser`, `podSecurity`, or the same image.";
+    LenderUnreachable: Retried, [Joining, Readiness],
+        "None of the addresses in `flux.bursting.leadBroker` answers.",
+        "Check that the nodes of this cluster reach them. The port of an invitation that was revoked or has expired is closed: ask for another.";
+    WrongKey: NeedsUser, [Joining, Readiness],
+        "The lender does not accept the key in the Secret of the invitation.",
+        "Apply the whole file of the invitation again, or ask for another.";
+    InvitationUsed: NeedsUser, [Joining, Readiness],
+        "Another MiniCluster uses the invitation.",
+        "Delete one of the two, or ask for another invitation.";
+    InvitationRevoked: NeedsUser, [Joining, Readiness],
+        "The lender has revoked the invitation.",
+        "Ask for another, and delete this MiniCluster.";
+    InvitationExpired: NeedsUser, [Joining, Readiness],
+        "The invitation has expired.",
+        "Ask for another, and delete this MiniCluster.";
+    InvitationOutdated: NeedsUser, [Joining, Readiness],
+        "The lender was started with other ranks since the invitation was written.",
+        "Ask for another, and delete this MiniCluster.";
     FewerCores: NeedsUser, [Joining, Readiness],
         "The pods have fewer cores or GPUs than the lender's instance expects of their ranks.",
         "Declare them in the lender as a pool with `cores` and `gpus` (`flux.bursting.clusters`), or set its `flux.resources`.";

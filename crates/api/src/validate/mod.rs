@@ -31,7 +31,8 @@ pub struct Problem {
 }
 
 impl Problem {
-    fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+    /// A problem of the field at `path`.
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Problem { path: path.into(), message: message.into() }
     }
 }

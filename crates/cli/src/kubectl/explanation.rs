@@ -130,12 +130,11 @@ FluxJob team/asked: Waiting
 
     #[test]
     fn a_job_that_cannot_be_queued_shows_what_is_wrong() {
-        let lead = json!({ "address": "10.0.0.1", "name": "a", "size": 2 });
-        let flux = json!({ "bursting": { "leadBroker": lead } });
-        let template = json!({ "spec": { "flux": flux, "containers": [{}] } });
+        let autoscale = json!({ "maxSize": 4 });
+        let template = json!({ "spec": { "autoscale": autoscale, "containers": [{}] } });
         let text = explained(&[setup(2), job("a", json!({ "template": template }))], "a");
         assert!(text.starts_with("FluxJob team/a: Refused\n"), "{text}");
-        assert!(text.contains("leadBroker"), "{text}");
+        assert!(text.contains("autoscale"), "{text}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod delete;
 mod exec;
 mod explanation;
 mod follow;
+mod invite;
 mod list;
 mod listing;
 mod logs;
@@ -76,6 +77,7 @@ struct Connection {
 enum Command {
     Create(create::Arguments),
     Delete(delete::Arguments),
+    Invite(invite::Arguments),
     #[command(visible_alias = "ls")]
     List(list::Arguments),
     Logs(logs::Arguments),
@@ -118,6 +120,8 @@ async fn execute(arguments: Arguments) -> Result<ExitCode> {
         Command::Delete(arguments) => {
             delete::run(&Session::open(connection).await?, arguments).await
         }
+        // Checks where its file goes before it connects to a cluster.
+        Command::Invite(arguments) => invite::run(connection, arguments).await,
         Command::List(arguments) => list::run(&Session::open(connection).await?, arguments).await,
         Command::Logs(arguments) => logs::run(&Session::open(connection).await?, arguments).await,
         Command::Queue(arguments) => queue::run(&Session::open(connection).await?, arguments).await,

@@ -118,6 +118,10 @@ fn no_table(session: &Session, minicluster: &MiniCluster, error: NoRankTable) ->
         NoRankTable::Joiner => {
             let hint = match LenderName::of(minicluster) {
                 Some(other) => format!("join {:?} instead", other.shown_in(&session.namespace)),
+                None if minicluster.spec.remote_lead().is_some() => {
+                    "its ranks are in an instance of another Kubernetes cluster: ask there"
+                        .to_owned()
+                }
                 None => "correct spec.flux.bootServer: it names no MiniCluster".to_owned(),
             };
             (String::new(), hint)

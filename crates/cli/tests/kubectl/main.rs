@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod invite;
 mod joiner;
 mod proxy;
 mod ranks;
@@ -47,7 +48,13 @@ fn a_cluster_without_our_crds_is_an_error_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("http://{}", server::serve(server::NOT_FOUND));
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig(&server, "")).unwrap();
-    for words in [&["list"][..], &["logs", "any"], &["ranks", "any"], &["delete", "any"]] {
+    for words in [
+        &["list"][..],
+        &["logs", "any"],
+        &["ranks", "any"],
+        &["delete", "any"],
+        &["invite", "list"],
+    ] {
         let ran = plugin(&folder, words);
         assert_eq!(ran.status.code(), Some(1));
         assert!(errors(&ran).contains("hint: install them with "), "{words:?}: {}", errors(&ran));

@@ -56,7 +56,9 @@ fn find(objects: &[Value], path: &str) -> (&'static str, Value) {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         let namespace = text(&object["metadata"]["namespace"]);
-        format!("/apis/{version}/namespaces/{namespace}/{}s", kind.to_lowercase())
+        // The core group has no name.
+        let prefix = if version.contains('/') { "apis" } else { "api" };
+        format!("/{prefix}/{version}/namespaces/{namespace}/{}s", kind.to_lowercase())
     };
     let is_named = |object: &&Value| {
         *path == format!("{}/{}", list_path(object), object["metadata"]["name"].as_str().unwrap())

@@ -56,6 +56,15 @@ pub enum ConnectedError {
         /// The lender.
         name: String,
     },
+    /// A joiner of an instance in another Kubernetes cluster.
+    #[error(
+        "MiniCluster {joiner:?} joins an instance of another Kubernetes cluster, which works only in \
+         Kubernetes\nhint: apply it in a cluster, or remove flux.bursting.leadBroker"
+    )]
+    Elsewhere {
+        /// Its name.
+        joiner: String,
+    },
     /// The lender is neither in the manifest nor running.
     #[error(
         "MiniCluster {joiner:?} joins {lender:?}, which is neither in the file nor running\n\

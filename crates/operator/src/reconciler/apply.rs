@@ -8,6 +8,7 @@ use flux_operator_plan::{
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Status;
@@ -144,6 +145,7 @@ pub(super) async fn apply<K: NamespacedObject>(
             match it {
                 plan::Object::ConfigMap(it) => create(client, &**it, label).await,
                 plan::Object::Service(it) => create(client, &**it, label).await,
+                plan::Object::EndpointSlice(it) => create(client, &**it, label).await,
                 plan::Object::Pod(it) => create(client, &**it, label).await,
                 plan::Object::Job(it) => create(client, &**it, label).await,
                 plan::Object::MiniCluster(it) => create(client, &**it, label).await,
@@ -154,6 +156,7 @@ pub(super) async fn apply<K: NamespacedObject>(
             match it {
                 plan::Object::ConfigMap(it) => create_or_apply(client, &**it, label).await,
                 plan::Object::Service(it) => create_or_apply(client, &**it, label).await,
+                plan::Object::EndpointSlice(it) => create_or_apply(client, &**it, label).await,
                 plan::Object::Pod(it) => create_or_apply(client, &**it, label).await,
                 plan::Object::Job(it) => create_or_apply(client, &**it, label).await,
                 plan::Object::MiniCluster(it) => create_or_apply(client, &**it, label).await,
@@ -162,6 +165,7 @@ pub(super) async fn apply<K: NamespacedObject>(
         Step::Apply { object, manager } => match object {
             plan::Object::ConfigMap(it) => apply_object(client, &**it, manager).await,
             plan::Object::Service(it) => apply_object(client, &**it, manager).await,
+            plan::Object::EndpointSlice(it) => apply_object(client, &**it, manager).await,
             plan::Object::Pod(it) => apply_object(client, &**it, manager).await,
             plan::Object::Job(it) => apply_object(client, &**it, manager).await,
             plan::Object::MiniCluster(it) => apply_object(client, &**it, manager).await,
@@ -172,6 +176,9 @@ pub(super) async fn apply<K: NamespacedObject>(
                 TargetKind::Job => change::<Job>(client, &namespace, name, patch).await,
                 TargetKind::Pod => change::<Pod>(client, &namespace, name, patch).await,
                 TargetKind::Service => change::<Service>(client, &namespace, name, patch).await,
+                TargetKind::EndpointSlice => {
+                    change::<EndpointSlice>(client, &namespace, name, patch).await
+                }
                 TargetKind::MiniCluster => {
                     change::<MiniCluster>(client, &namespace, name, patch).await
                 }
@@ -181,6 +188,9 @@ pub(super) async fn apply<K: NamespacedObject>(
             TargetKind::Job => delete::<Job>(client, &namespace, name, uid).await,
             TargetKind::Pod => delete::<Pod>(client, &namespace, name, uid).await,
             TargetKind::Service => delete::<Service>(client, &namespace, name, uid).await,
+            TargetKind::EndpointSlice => {
+                delete::<EndpointSlice>(client, &namespace, name, uid).await
+            }
             TargetKind::MiniCluster => delete::<MiniCluster>(client, &namespace, name, uid).await,
         },
         Step::PatchSelf(patch) => {

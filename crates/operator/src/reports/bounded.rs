@@ -1,7 +1,7 @@
 //! Limits the size of a stored report, whatever the cluster has sent.
 
 use flux_operator_flux::IdSet;
-use flux_operator_wire::{Drain, Drained, InstanceState, JoinRequest};
+use flux_operator_wire::{Drain, Drained, InstanceState, JoinRefusal, JoinRequest};
 
 /// The maximum length of a stored error: agents cut theirs to the same length.
 const MAX_ERROR: usize = 512;
@@ -13,6 +13,9 @@ const MAX_RANKS: usize = 16 * 1024;
 /// Longer than any job id, version, hash of a rank table, and time that the operator writes into a
 /// [`Drain`].
 const MAX_TEXT: usize = 64;
+
+/// As long as a namespace and a name can be.
+const MAX_NAMES: usize = 63 + 1 + 253;
 
 /// The state with the size of everything in it limited.
 pub(super) fn bounded(state: InstanceState) -> InstanceState {
@@ -45,14 +48,29 @@ pub(super) fn bounded(state: InstanceState) -> InstanceState {
 
 /// The request with the size of everything in it limited.
 pub(super) fn bounded_request(mut request: JoinRequest) -> JoinRequest {
-    let JoinRequest { index: _, rank: _, table, facts, last_error } = &mut request;
-    for (text, limit) in
-        [(table, MAX_TEXT), (&mut facts.version, MAX_TEXT), (last_error, MAX_ERROR)]
-    {
-        text.truncate(text.floor_char_boundary(limit));
-        text.shrink_to_fit();
+    let JoinRequest { index: _, rank: _, table, facts, last_error, refusal } = &mut request;
+    let mut texts =
+        vec![(table, MAX_TEXT), (&mut facts.version, MAX_TEXT), (last_error, MAX_ERROR)];
+    if let Some(JoinRefusal { reason, message }) = refusal {
+        texts.extend([(reason, MAX_TEXT), (message, MAX_ERROR)]);
+    }
+    for (text, limit) in texts {
+        cut(text, limit);
     }
     request
+}
+
+/// A name or uid, cut to a sensible length. It is shown in terminals, so it has no other characters than
+/// names in Kubernetes have.
+pub(super) fn bounded_text(mut text: String) -> String {
+    cut(&mut text, MAX_NAMES);
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || ['-', '.', '/'].contains(&c);
+    text.chars().map(|c| if is_of_name(c) { c } else { '?' }).collect()
+}
+
+fn cut(text: &mut String, limit: usize) {
+    text.truncate(text.floor_char_boundary(limit));
+    text.shrink_to_fit();
 }
 
 /// None if the operator cannot have requested this drain: it only requests a few ranges.

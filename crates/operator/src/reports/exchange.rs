@@ -32,6 +32,8 @@ pub(super) struct AgentHeaders {
     pub(super) pod_uid: String,
     pub(super) nonce: String,
     pub(super) seal: String,
+    /// The invitation whose key seals the request; `None` for the cluster's own.
+    pub(super) invitation: Option<String>,
 }
 
 impl AgentHeaders {
@@ -43,9 +45,11 @@ impl AgentHeaders {
             pod_uid: header(header::POD)?,
             nonce: header(header::NONCE).unwrap_or_default(),
             seal: header(header::SEAL)?,
+            invitation: header(header::INVITATION),
         };
-        let AgentHeaders { cluster_uid, pod_uid, nonce, seal } = &speaker;
-        let is_short = [cluster_uid, pod_uid, nonce, seal].iter().all(|s| s.len() <= MAX_BYTES);
+        let AgentHeaders { cluster_uid, pod_uid, nonce, seal, invitation } = &speaker;
+        let texts = [cluster_uid, pod_uid, nonce, seal];
+        let is_short = texts.into_iter().chain(invitation).all(|it| it.len() <= MAX_BYTES);
         is_short.then_some(speaker)
     }
 
@@ -62,6 +66,15 @@ impl AgentHeaders {
             false => Message::Plain(body),
         };
         key.seal(self.exchange(&self.nonce), answer)
+    }
+
+    /// Whose nonces it uses. Those of an invitation are apart, so that its agents cannot use up those
+    /// of the cluster's own.
+    fn nonce_scope(&self) -> String {
+        match &self.invitation {
+            None => self.cluster_uid.clone(),
+            Some(invitation) => format!("{}/{invitation}", self.cluster_uid),
+        }
     }
 
     fn is_sealed_with(&self, key: &SealKey, body: &[u8]) -> bool {
@@ -95,7 +108,7 @@ impl Reports {
         if !agent.is_sealed_with(key, body) {
             return SealCheck::Invalid;
         }
-        match self.nonces().take(&agent.cluster_uid, &agent.pod_uid) {
+        match self.nonces().take(&agent.nonce_scope(), &agent.pod_uid) {
             Some(given) if given == agent.nonce => SealCheck::Valid,
             _ => SealCheck::StaleNonce,
         }
@@ -110,10 +123,9 @@ impl Reports {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let AgentHeaders { cluster_uid, pod_uid, .. } = speaker;
         self.nonces().issue(
-            cluster_uid,
-            pod_uid,
+            &speaker.nonce_scope(),
+            &speaker.pod_uid,
             &nonce,
             nonces::max_concurrent_requests(minicluster),
         );

@@ -10,6 +10,7 @@ use kube::runtime::watcher::Event;
 
 use super::Reports;
 use crate::cache_sync::SyncedStore;
+use crate::gateway::Gateway;
 use crate::health::Health;
 use crate::http::ServerState;
 use crate::index::Index;
@@ -48,17 +49,23 @@ pub(super) fn server_with(
     }
     let metrics = Metrics::new();
     let (changed, _) = tokio::sync::mpsc::unbounded_channel();
-    let queues =
-        crate::queue::PreparedQueues::new("default", miniclusters.clone(), changed, &metrics)
-            .queues;
+    let queues = crate::queue::PreparedQueues::new(
+        "default",
+        miniclusters.clone(),
+        changed.clone(),
+        &metrics,
+    )
+    .queues;
     ServerState {
         client,
         stores: Stores {
+            gateway: Gateway::new(miniclusters.clone(), changed),
             miniclusters,
             jobs: Index::new(),
             pods: Index::new(),
             config_maps: Index::new(),
             services: Index::new(),
+            endpoint_slices: Index::new(),
             joins: Default::default(),
         },
         reports: Reports::new(tokio::sync::mpsc::unbounded_channel().0, leadership.clone()),

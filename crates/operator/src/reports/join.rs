@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use flux_operator_api::{MiniCluster, Reason};
-use flux_operator_plan::{LenderView, Permission, permission};
+use flux_operator_plan::{LenderView, Permission, permission, remote_permission};
 use flux_operator_wire::{JoinAnswer, JoinRequest};
+use k8s_openapi::jiff::Timestamp;
 use kube::{Api, ResourceExt};
 
 use super::Reports;
@@ -42,6 +43,9 @@ impl ServerState {
             return Permission::Denied(Reason::Joining, message);
         }
         self.reports.store_join_request(joiner, agent, request, &pods);
+        if let Some(decided) = remote_permission(joiner, request, Timestamp::now()) {
+            return decided;
+        }
         let cached = self.stores.lender_of(joiner, &self.reports);
         let decided = permission(joiner, cached.as_ref(), request);
         match cached {
@@ -63,7 +67,10 @@ impl ServerState {
 
     /// A lender as the API server has it; `None` if it does not exist any more, or is another one
     /// of that name.
-    async fn read_lender(&self, cached: LenderView) -> Result<Option<LenderView>, kube::Error> {
+    pub(super) async fn read_lender(
+        &self,
+        cached: LenderView,
+    ) -> Result<Option<LenderView>, kube::Error> {
         let namespace = cached.minicluster.namespace().unwrap_or_default();
         let lenders: Api<MiniCluster> = Api::namespaced(self.client.clone(), &namespace);
         let stored = lenders.get_opt(&cached.minicluster.name_any()).await?;
@@ -121,7 +128,6 @@ mod tests {
     use flux_operator_plan::{Cluster, Valid};
     use flux_operator_wire::{BrokerFacts, InstanceState};
     use k8s_openapi::api::core::v1::Pod;
-    use k8s_openapi::jiff::Timestamp;
     use kube::client::Body;
     use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
@@ -164,6 +170,7 @@ mod tests {
             table: table(&lender),
             since: START.into(),
             state,
+            invitation: None,
         };
         lender.status.get_or_insert_default().leases = vec![lease];
         lender
@@ -187,6 +194,7 @@ mod tests {
             pod_uid: pod_uid.into(),
             nonce: String::new(),
             seal: String::new(),
+            invitation: None,
         }
     }
 
@@ -237,6 +245,7 @@ mod tests {
             table: table(cached),
             facts,
             last_error: String::new(),
+            refusal: None,
         };
         let agent = headers("joiner-uid", pod_uid);
         let permission = server.permission(&joiner(), &agent, &request).await;

@@ -8,6 +8,7 @@ mod bounded;
 mod exchange;
 #[cfg(test)]
 mod fixture;
+mod invited;
 mod join;
 mod key_lookup;
 mod nonces;
@@ -31,6 +32,7 @@ use crate::lease::Leadership;
 use crate::lock::lock;
 use crate::stores::GuardedMiniCluster;
 use crate::watches::ChangeSender;
+use invited::InvitedClusters;
 use nonces::Nonces;
 use pending::PendingList;
 use work::DesiredWork;
@@ -69,6 +71,8 @@ struct ClusterReports {
     last: Option<StoredReport>,
     /// What the agents of a joiner have found on their machines, by the uid of the pod.
     join_requests: HashMap<String, JoinRequest>,
+    /// Clusters elsewhere that have asked with an invitation.
+    invited: InvitedClusters,
     /// The desired state that the lead maintains.
     desired: watch::Sender<DesiredWork>,
     /// The pending jobs of the instance, while a client asks for them.

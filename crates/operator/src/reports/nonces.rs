@@ -50,7 +50,9 @@ impl Nonces {
 
     /// Forgets clusters that are not in `there`.
     pub(super) fn retain(&mut self, existing: &HashSet<String>) {
-        self.clusters.retain(|uid, _| existing.contains(uid));
+        // Those of invitations have the invitation's name after the uid.
+        let uid_of = |scope: &str| scope.split('/').next().unwrap_or_default().to_owned();
+        self.clusters.retain(|scope, _| existing.contains(&uid_of(scope)));
         self.count = self.clusters.values().map(HashMap::len).sum();
     }
 

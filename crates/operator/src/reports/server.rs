@@ -48,6 +48,16 @@ pub(crate) async fn report(
         metrics.count_report("no-key");
         return (StatusCode::SERVICE_UNAVAILABLE, "cannot read the cluster's key").into_response();
     };
+    let key = match &speaker.invitation {
+        None => key,
+        Some(invitation) => {
+            let Some(key) = server.invitation_key(minicluster, invitation, &key) else {
+                metrics.count_report("unknown-invitation");
+                return (StatusCode::NOT_FOUND, "no such invitation").into_response();
+            };
+            key
+        }
+    };
     match server.reports.check(&key, &speaker, &body) {
         SealCheck::Invalid => {
             server.reports.doubt_key(&speaker.cluster_uid);
@@ -131,6 +141,10 @@ impl ServerState {
     ) -> Vec<Work> {
         let patience = |longest| if may_wait() { longest } else { Duration::ZERO };
         let (uid, lists) = (&speaker.cluster_uid, speaker.is_directed());
+        // An invitation's key is for one kind of request, and only that key is for it.
+        if speaker.invitation.is_some() != matches!(said, Report::InvitedJoinWanted(_)) {
+            return Vec::new();
+        }
         match said {
             Report::LeadWanted => {
                 let lead = self.wait_for_lead(minicluster, patience(LEAD_POLL_TIMEOUT)).await;
@@ -138,6 +152,9 @@ impl ServerState {
             }
             Report::JoinWanted(request) => {
                 return vec![Work::Join(self.answer_join(minicluster, speaker, request).await)];
+            }
+            Report::InvitedJoinWanted(asked) => {
+                return vec![Work::Invited(self.answer_invited(minicluster, speaker, asked).await)];
             }
             Report::WorkWanted { known } => {
                 let patience = patience(work::WORK_POLL_TIMEOUT);
@@ -171,10 +188,12 @@ mod tests {
     use super::*;
     use crate::connections::Connections;
     use crate::lease::Leadership;
-    use crate::reports::fixture::{key, server_with_key};
-    use flux_operator_wire::Drain;
-    use flux_operator_wire::InstanceState;
+    use crate::reports::fixture::{key, server_with, server_with_key};
     use flux_operator_wire::seal::{Exchange, Message};
+    use flux_operator_wire::{
+        BrokerFacts, Drain, InstanceState, InvitedAnswer, InvitedRequest, JoinRequest,
+    };
+    use serde_json::json;
     use tokio::time::Instant;
 
     const POD: &str = "pod";
@@ -187,6 +206,8 @@ mod tests {
         report: Report,
         /// Whether the agent is of the first build, which seals without a direction.
         first_build: bool,
+        /// The invitation that it names.
+        invitation: Option<&'a str>,
     }
 
     impl Default for TestRequest<'_> {
@@ -197,6 +218,7 @@ mod tests {
                 nonce: "",
                 report: Report::LeadWanted,
                 first_build: false,
+                invitation: None,
             }
         }
     }
@@ -224,6 +246,9 @@ mod tests {
                 (header::SEAL, &seal),
             ] {
                 headers.insert(name, value.parse().unwrap());
+            }
+            if let Some(invitation) = self.invitation {
+                headers.insert(header::INVITATION, invitation.parse().unwrap());
             }
             let slot = Extension(Arc::new(slot));
             let response = report(State(server.clone()), slot, headers, body.into()).await;
@@ -267,6 +292,88 @@ mod tests {
         let reply = reply.unwrap();
         assert_eq!((status, reply.leader), (StatusCode::UNAUTHORIZED, None));
         assert!(!reply.nonce.is_empty());
+    }
+
+    /// A replica whose cluster has an invitation, and the invitation's key.
+    fn server_with_invitation() -> (ServerState, SealKey) {
+        let mut minicluster = crate::reports::fixture::minicluster();
+        let expires = "2099-01-01T00:00:00Z";
+        let invitation = json!({ "name": "cloud", "ranks": 1, "expires": expires });
+        let bursting = json!({ "expose": {}, "invitations": [invitation] });
+        let flux = serde_json::from_value(json!({ "bursting": bursting })).unwrap();
+        minicluster.spec.flux = Some(flux);
+        let server = server_with_key(Leadership::always());
+        let ServerState { client, .. } = server;
+        let server = server_with(Leadership::always(), client, [minicluster]);
+        server.reports.cache_key("uid", key(), &std::iter::once("uid".to_owned()).collect());
+        (server, key().for_invitation("uid", "cloud", expires))
+    }
+
+    /// Sends a report twice, the second time with the nonce that the first reply has.
+    async fn exchange(server: &ServerState, request: TestRequest<'_>) -> (StatusCode, Vec<Work>) {
+        let (status, reply) = request.send(server, new_connection()).await;
+        let Some(reply) = reply else { return (status, Vec::new()) };
+        let again = TestRequest { nonce: &reply.nonce, ..request };
+        let (status, reply) = again.send(server, new_connection()).await;
+        (status, reply.unwrap_or_default().work)
+    }
+
+    fn asks() -> Report {
+        let facts = BrokerFacts { version: "0.88.0".into(), uid: 0, cores: 1 };
+        Report::InvitedJoinWanted(InvitedRequest {
+            holder: "there".into(),
+            holder_name: "far/guest".into(),
+            request: JoinRequest {
+                index: 0,
+                rank: 1,
+                table: "table".into(),
+                facts,
+                last_error: String::new(),
+                refusal: None,
+            },
+        })
+    }
+
+    #[tokio::test]
+    async fn an_invitation_has_a_key_of_its_own() {
+        let (server, invited) = server_with_invitation();
+        let request = |key: SealKey, invitation| TestRequest {
+            key,
+            invitation,
+            report: asks(),
+            ..TestRequest::default()
+        };
+        let (status, work) = exchange(&server, request(invited.clone(), Some("cloud"))).await;
+        assert_eq!(status, StatusCode::OK);
+        // It is noted who asks; the lender has no lease for it yet.
+        assert!(matches!(work.as_slice(), [Work::Invited(InvitedAnswer::Wait(_))]), "{work:?}");
+        assert_eq!(server.reports.invited("uid")[0].name, "far/guest");
+        for (key, invitation, expected) in [
+            (key(), Some("cloud"), StatusCode::FORBIDDEN),
+            (invited.clone(), None, StatusCode::FORBIDDEN),
+            (invited, Some("other"), StatusCode::NOT_FOUND),
+        ] {
+            let (status, work) = exchange(&server, request(key, invitation)).await;
+            assert_eq!((status, work), (expected, Vec::new()), "{invitation:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_invitations_key_is_for_nothing_else() {
+        let (server, invited) = server_with_invitation();
+        let state = InstanceState { program_started: true, ..InstanceState::default() };
+        let reports = [Report::Instance(state), Report::LeadWanted, asks()];
+        for (report, key, invitation) in [
+            (reports[0].clone(), invited.clone(), Some("cloud")),
+            (reports[1].clone(), invited, Some("cloud")),
+            (reports[2].clone(), key(), None),
+        ] {
+            let request = TestRequest { key, invitation, report, ..TestRequest::default() };
+            let (status, work) = exchange(&server, request).await;
+            assert_eq!((status, work), (StatusCode::OK, Vec::new()));
+        }
+        assert!(server.reports.last("uid").is_none(), "the state of the instance was forged");
+        assert!(server.reports.invited("uid").is_empty());
     }
 
     #[tokio::test]

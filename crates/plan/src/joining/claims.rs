@@ -1,21 +1,23 @@
 //! What joiners ask for, and which leases only their Jobs show.
 
 use flux_operator_api::{MiniCluster, MiniClusterSpec};
-use flux_operator_flux::RankList;
+use flux_operator_flux::{IdSet, RankList};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::grant::{Claim, RankChoice, lendable};
-use super::lease::{Holder, LeaseNote, LeaseRecord};
+use super::invitation;
+use super::lease::{Holder, LeaseNote, LeaseRecord, recorded};
 use super::lender::{JoinerView, may_join};
+use super::pods::joiner_pods;
 use crate::cluster::Cluster;
 use crate::observed::{Observed, completions, is_finished};
 use crate::queueing::{granted_nodes, is_waiting};
 use crate::status::finished_at;
 use crate::valid::Valid;
 
-/// What every joiner asks for.
+/// What every joiner and every invitation asks for.
 pub(super) fn claims(
     lender: &MiniCluster,
     observed: &Observed,
@@ -26,8 +28,10 @@ pub(super) fn claims(
         count: claimed_ranks(lender, joiner, records),
         choice: choice(&joiner.minicluster.spec),
         created: joiner.minicluster.creation_timestamp().map(|time| time.0),
+        invitation: None,
     });
-    of_joiners.chain(claims_of_undecodable(observed, records)).collect()
+    let others = claims_of_undecodable(observed, records);
+    of_joiners.chain(others).chain(invitation::claims(lender, observed.now)).collect()
 }
 
 /// A holder that cannot be decoded keeps what it has.
@@ -42,6 +46,7 @@ fn claims_of_undecodable<'a>(
             holder,
             choice: RankChoice::Any,
             created: None,
+            invitation: None,
         })
     })
 }
@@ -101,15 +106,22 @@ pub(super) fn choice(spec: &MiniClusterSpec) -> RankChoice {
 }
 
 /// The leases that the Jobs of joiners show, the latest first: a Job that was created late may note
-/// ranks that have another holder by then.
+/// ranks that have another holder by then. A Job counts only if the API server has said that it, or a
+/// pod of its holder, exists: the watch may show one that is deleted, and whose ranks were given back.
 pub(super) fn noted_leases(
     lender: &MiniCluster,
     cluster: &Cluster,
     observed: &Observed,
 ) -> Vec<(Holder, RankList)> {
+    let pods = observed.existing_pods(&joiner_pods(lender)).unwrap_or_default();
+    let records = recorded(lender);
     let noted = |joiner: &JoinerView| {
         let (ranks, since) = noted_ranks(lender, cluster, observed, joiner)?;
-        Some((Holder::of(&joiner.minicluster), ranks, since))
+        let holder = Holder::of(&joiner.minicluster);
+        let is_recorded = ranks.to_set().is_subset(&ranks_of(&holder.uid, &records));
+        let exists =
+            pods.iter().any(|it| it.holder == holder.uid && it.table == cluster.ranks.hash());
+        (is_recorded || exists).then_some((holder, ranks, since))
     };
     let mut noted: Vec<_> = observed.joiners.iter().filter_map(noted).collect();
     noted.sort_by_key(|(_, _, since)| std::cmp::Reverse(*since));
@@ -138,6 +150,25 @@ fn noted_ranks(
         && may_be_recorded_again(lender, minicluster, job)
         && ranks.to_set().is_subset(&lendable);
     counts.then(|| (ranks, note.since.parse().ok()))
+}
+
+/// Whether a joiner's Job notes ranks of this lender that no lease of it shows.
+pub(super) fn has_unrecorded_note(
+    lender: &MiniCluster,
+    joiner: &JoinerView,
+    records: &[LeaseRecord],
+) -> bool {
+    let note = joiner.job.as_deref().and_then(LeaseNote::of);
+    note.filter(|note| Some(&note.lender) == lender.metadata.uid.as_ref()).is_some_and(|note| {
+        let uid = joiner.minicluster.uid().unwrap_or_default();
+        !note.ranks.to_set().is_subset(&ranks_of(&uid, records))
+    })
+}
+
+/// The ranks that the holder with this uid has, or gives back.
+fn ranks_of(uid: &str, records: &[LeaseRecord]) -> IdSet {
+    let of_holder = records.iter().filter(|it| it.holder.uid == uid);
+    IdSet::union_all(&of_holder.map(|it| it.ranks.to_set()).collect::<Vec<_>>())
 }
 
 /// Whether a lease that only a joiner's Job shows is recorded again, if its ranks are free.

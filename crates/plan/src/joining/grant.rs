@@ -1,6 +1,6 @@
 //! Which ranks of a lender are granted to which joiner. Plain values in, plain values out.
 
-use flux_operator_api::minicluster::LeaseState;
+use flux_operator_api::minicluster::{InvitationLease, LeaseState};
 use flux_operator_flux::{IdSet, RankList, Topology};
 use k8s_openapi::jiff::Timestamp;
 
@@ -11,17 +11,20 @@ use crate::rank_table::{RankTable, SlotOwner, SlotRange};
 /// stores objects of up to 1.5 MB.
 const MAX_LEASES: usize = 1024;
 
-/// What a joiner asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a joiner or an invitation asks for.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Claim {
-    /// The joiner.
+    /// The joiner or invitation.
     pub(crate) holder: Holder,
     /// How many ranks it wants; 0 if it leaves or must wait.
     pub(crate) count: usize,
     /// Which ranks it accepts.
     pub(crate) choice: RankChoice,
-    /// When it was created: the oldest is served first.
+    /// When it was created: the oldest is served first, and invitations, which have no such time,
+    /// before all.
     pub(crate) created: Option<Timestamp>,
+    /// Set for an invitation: how its lease begins.
+    pub(crate) invitation: Option<InvitationLease>,
 }
 
 /// Which ranks a joiner accepts.
@@ -193,6 +196,7 @@ pub(crate) fn grant(
                 table: free.table.hash(),
                 since: now,
                 state: LeaseState::Active,
+                invitation: claim.invitation.clone(),
             }),
         }
     }
@@ -225,6 +229,7 @@ pub(super) fn with_noted(
                 table: hash.to_owned(),
                 since: now,
                 state: LeaseState::Active,
+                invitation: None,
             }),
         }
     }

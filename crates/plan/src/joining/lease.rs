@@ -1,7 +1,7 @@
 //! Leases as values, and as they are noted on a lender's status and a joiner's Job.
 
 use flux_operator_api::MiniCluster;
-use flux_operator_api::minicluster::{Lease, LeaseState};
+use flux_operator_api::minicluster::{InvitationLease, Lease, LeaseState};
 use flux_operator_flux::{IdSet, RankList};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 const LEASE_ANNOTATION: &str = "flux-framework.org/lease";
 
 /// A lease of ranks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LeaseRecord {
     /// The ranks, in the order of the holder's pods.
     pub(crate) ranks: RankList,
-    /// The MiniCluster that holds them.
+    /// The MiniCluster or invitation that holds them.
     pub(crate) holder: Holder,
     /// Hash of the rank table that the ranks belong to.
     pub(crate) table: String,
@@ -24,6 +24,8 @@ pub(crate) struct LeaseRecord {
     pub(crate) since: Timestamp,
     /// What the holder may do.
     pub(crate) state: LeaseState,
+    /// Set if an invitation holds them.
+    pub(crate) invitation: Option<InvitationLease>,
 }
 
 /// The holder of a lease.
@@ -45,9 +47,19 @@ impl Holder {
     }
 }
 
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Holder { uid, namespace, name } = self;
+        match uid.starts_with("invitation:") {
+            true => write!(f, "invitation {name:?}"),
+            false => write!(f, "MiniCluster {namespace}/{name}"),
+        }
+    }
+}
+
 impl LeaseRecord {
     fn parse(lease: &Lease) -> Option<LeaseRecord> {
-        let Lease { ranks, holder, namespace, name, table, since, state } = lease;
+        let Lease { ranks, holder, namespace, name, table, since, state, invitation } = lease;
         Some(LeaseRecord {
             ranks: ranks.parse().ok()?,
             holder: Holder {
@@ -58,12 +70,13 @@ impl LeaseRecord {
             table: table.clone(),
             since: since.parse().ok()?,
             state: *state,
+            invitation: invitation.clone(),
         })
     }
 
     /// As it is written to the status.
     pub(crate) fn to_status(&self) -> Lease {
-        let LeaseRecord { ranks, holder, table, since, state } = self;
+        let LeaseRecord { ranks, holder, table, since, state, invitation } = self;
         Lease {
             ranks: ranks.to_string(),
             holder: holder.uid.clone(),
@@ -72,6 +85,7 @@ impl LeaseRecord {
             table: table.clone(),
             since: since.to_string(),
             state: *state,
+            invitation: invitation.clone(),
         }
     }
 

@@ -14,7 +14,9 @@ use super::claims::{claims, noted_leases};
 use super::grant::{FreeRanks, grant, kept_leases, lendable, with_noted};
 use super::lease::{LeaseRecord, ranks, recorded};
 use super::pods::{is_of, is_stray, joiner_pods, lender_queries, ranks_with_pods};
+use super::{invitation, invitation_note};
 use crate::cluster::Cluster;
+use crate::exposing::with_ports;
 use crate::last_report::LastReport;
 use crate::observed::{Observed, completions};
 use crate::query::ExistingPod;
@@ -132,15 +134,20 @@ pub(crate) fn decide_leases(
     if may_grant {
         let in_use = ranks_with_pods(lender, cluster, observed);
         let lendable = lendable_now(cluster, in_use, report, &records);
+        invitation_note::grant_again(&mut leases, &claims, cluster, in_use, observed);
         let free = FreeRanks::new(&cluster.ranks, lendable, &leases);
         grant(&mut leases, &claims, free, observed.now);
     }
+    invitation::with_users(&mut leases, observed);
+    with_ports(&mut leases, lender, observed);
     // No watch shows that the last pod of a joiner that is deleted itself does not exist any more.
     let mut asked = lender_queries(lender, observed).into_iter();
     let is_unanswered = asked.any(|subject| observed.existing_pods(&subject).is_none());
     let is_leaving = leases.iter().any(|record| !record.is_active());
     let waits_for_pods = has_strays || is_leaving || is_unanswered;
     let requeue_at = waits_for_pods.then(|| seconds_after(observed.now, RELEASE_INTERVAL));
+    let expiry = invitation::next_expiry(lender, observed.now);
+    let requeue_at = [requeue_at, expiry].into_iter().flatten().min();
     LeaseDecision { leases, requeue_at }
 }
 
@@ -165,7 +172,8 @@ pub(crate) fn take_back_leases(
     observed: &Observed,
 ) -> LeaseDecision {
     let observed = Observed { joiners: Vec::new(), undecodable: Vec::new(), ..observed.clone() };
-    decide_leases(lender, cluster, &observed, LeadState::Absent, false)
+    let lender = invitation::without_invitations(lender);
+    decide_leases(&lender, cluster, &observed, LeadState::Absent, false)
 }
 
 /// The leases in a lender's status, and those that only the Jobs of joiners show.
@@ -177,7 +185,7 @@ fn known_leases(lender: &MiniCluster, cluster: &Cluster, observed: &Observed) ->
 /// Why a lender's Job cannot have the size that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SizeLimit {
-    /// This MiniCluster leases the first host after it.
+    /// This MiniCluster or invitation leases the first host after it.
     Leased(String),
     /// There are pods of joiners whose ranks are not known, so they may have one of these hosts.
     UnknownPods,
@@ -200,9 +208,9 @@ pub(crate) fn highest_free_size(
         let first = record.ranks.to_set().intersection(&wanted_ranks).first()?;
         Some((i32::try_from(first).unwrap_or(i32::MAX), &record.holder))
     });
-    let leased = leased.min_by_key(|(first, _)| *first).map(|(first, holder)| {
-        (first, SizeLimit::Leased(format!("{}/{}", holder.namespace, holder.name)))
-    });
+    let leased = leased
+        .min_by_key(|(first, _)| *first)
+        .map(|(first, holder)| (first, SizeLimit::Leased(holder.to_string())));
     let unknown = match observed.existing_pods(&joiner_pods(lender)) {
         Some(pods) if pods.iter().any(|it| is_stray(it, lender, &records)) => {
             Some(SizeLimit::UnknownPods)

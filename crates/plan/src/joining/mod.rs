@@ -22,17 +22,28 @@ mod claims;
 mod draining;
 mod duration;
 mod grant;
+mod invitation;
+mod invitation_file;
+mod invitation_note;
 mod joiner;
 mod lease;
 mod lender;
 mod offline;
 mod permission;
 mod pods;
+mod remote;
 
 pub(crate) use draining::{busy_ranks, drain_request};
 pub use duration::joined_after;
+pub(crate) use invitation::bursting;
+pub use invitation::{InvitedCluster, KnownBroker, invited_permission};
+pub use invitation_file::{
+    InvitationFile, InvitationFileError, InvitationSecrets, invitation_file,
+};
+pub(crate) use invitation_note::{awaits_grant, note_change};
 pub use joiner::FINALIZER;
 pub(crate) use joiner::{JoinState, evaluate, has_finalizer};
+pub(crate) use lease::LeaseRecord;
 pub use lender::{JoinerView, LenderView, lender_of, may_join, must_consider};
 pub(crate) use lender::{
     LeaseDecision, SizeLimit, allows, decide_leases, has_lease, highest_free_size, take_back_leases,
@@ -40,3 +51,5 @@ pub(crate) use lender::{
 pub use offline::{OfflineJoinError, OfflineLease, OfflineLender};
 pub use permission::{Permission, permission};
 pub(crate) use pods::lender_queries;
+pub use remote::remote_permission;
+pub(crate) use remote::{RemoteInstance, evaluate as evaluate_remote};

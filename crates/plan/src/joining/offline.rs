@@ -187,6 +187,7 @@ impl OfflineLender {
         let ranks = self.free_ranks(joiner, &cluster)?;
         self.leases.push(OfflineLease { holder: name, ranks: ranks.clone() });
         let joining = Joining {
+            remote: None,
             lender,
             // Without Kubernetes neither of them has a uid.
             cluster: String::new(),
@@ -208,6 +209,7 @@ impl OfflineLender {
             count: needed,
             choice: choice(&joiner.spec),
             created: None,
+            invitation: None,
         };
         let records: Vec<LeaseRecord> = self.leases.iter().map(|it| record(it, lender)).collect();
         let lendable = lendable(table, &lender.broker.topology, table.size);
@@ -318,6 +320,7 @@ fn holder(name: &str) -> Holder {
 
 fn record(lease: &OfflineLease, lender: &Cluster) -> LeaseRecord {
     LeaseRecord {
+        invitation: None,
         ranks: lease.ranks.clone(),
         holder: holder(&lease.holder),
         table: lender.ranks.hash(),

@@ -13,6 +13,7 @@ use super::lease::held_by;
 use super::lender::{LenderView, may_join};
 use crate::cluster::Cluster;
 use crate::gpus::gpus;
+use crate::rank_table::RankTable;
 use crate::steps::with_booted_hosts_of;
 use crate::valid::{Valid, runner};
 
@@ -82,7 +83,7 @@ pub fn permission(
         let message = "the lender's lead has not reported its version and user yet";
         return denied(Reason::LenderNotReady, message.into());
     };
-    match mismatch(joiner, &cluster, lead, request) {
+    match mismatch(Some(joiner), &cluster.ranks, lead, request) {
         Some((reason, message)) => denied(reason, message),
         None => Permission::Granted,
     }
@@ -92,10 +93,11 @@ pub fn permission(
 pub(super) const MISMATCHES: [Reason; 4] =
     [Reason::VersionMismatch, Reason::FluxTooOld, Reason::UidMismatch, Reason::FewerCores];
 
-/// In what a broker differs from the lead so that it cannot join.
+/// In what a broker differs from the lead so that it cannot join. Without its MiniCluster its GPUs
+/// are not known.
 pub(super) fn mismatch(
-    joiner: &MiniCluster,
-    cluster: &Cluster,
+    joiner: Option<&MiniCluster>,
+    table: &RankTable,
     lead: &BrokerFacts,
     request: &JoinRequest,
 ) -> Option<(Reason, String)> {
@@ -127,11 +129,14 @@ pub(super) fn mismatch(
         );
         return Some((Reason::UidMismatch, message));
     }
-    let slot = cluster.ranks.slot(request.rank)?;
-    let gpus = runner(&joiner.spec.containers).and_then(gpus).unwrap_or_default();
+    let slot = table.slot(request.rank)?;
+    let needed_gpus = slot.resources.gpus.unwrap_or_default();
+    let gpus = joiner.map_or(needed_gpus, |joiner| {
+        runner(&joiner.spec.containers).and_then(gpus).unwrap_or_default()
+    });
     let expected = [
         ("cores", *cores, slot.resources.cores.unwrap_or(lead.cores)),
-        ("gpus", gpus, slot.resources.gpus.unwrap_or_default()),
+        ("gpus", gpus, needed_gpus),
     ];
     let (field, has, needs) = expected.into_iter().find(|(_, has, needs)| has < needs)?;
     let message = format!(

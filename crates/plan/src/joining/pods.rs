@@ -5,8 +5,10 @@ use flux_operator_api::MiniCluster;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
-use super::claims::{active_ranks, choice, claimed_ranks};
+use super::claims::{active_ranks, choice, claimed_ranks, has_unrecorded_note};
 use super::grant::FreeRanks;
+use super::invitation;
+use super::invitation_note::is_noted;
 use super::lease::{LeaseRecord, recorded};
 use super::lender::{JoinerView, allows, lendable_now};
 use super::permission::booted_cluster;
@@ -20,31 +22,45 @@ pub(crate) fn lender_queries(lender: &MiniCluster, observed: &Observed) -> Vec<S
     let records = recorded(lender);
     let may_remove = records.iter().any(|record| !record.is_active());
     let may_grant = could_grant(lender, observed, &records);
+    let may_record = observed.joiners.iter().any(|it| has_unrecorded_note(lender, it, &records));
     let job = observed.job.as_deref();
     let size = usize::try_from(lender.spec.size).unwrap_or_default();
     let may_grow = job.is_some_and(|job| size > completions(Some(job)));
     let own = own_pods(lender, observed).filter(|_| may_grant);
-    let of_joiners = (may_grant || may_remove || may_grow).then(|| joiner_pods(lender));
+    let of_joiners =
+        (may_grant || may_remove || may_grow || may_record).then(|| joiner_pods(lender));
     own.into_iter().chain(of_joiners).collect()
 }
 
-/// Whether a joiner waits for ranks, and enough seem to be free.
+/// Whether a joiner or an invitation waits for ranks, and enough seem to be free.
 fn could_grant(lender: &MiniCluster, observed: &Observed, records: &[LeaseRecord]) -> bool {
     let missing = |joiner: &JoinerView| {
         let uid = joiner.minicluster.uid().unwrap_or_default();
         let claimed = claimed_ranks(lender, joiner, records);
         claimed.checked_sub(active_ranks(&uid, records)).filter(|missing| *missing > 0)
     };
-    let mut waiting =
-        observed.joiners.iter().filter_map(|joiner| Some((joiner, missing(joiner)?))).peekable();
+    let of_joiners = observed.joiners.iter();
+    let of_joiners = of_joiners.filter_map(|it| Some((choice(&it.minicluster.spec), missing(it)?)));
+    let job = observed.job.as_deref();
+    let of_invitations = invitation::claims(lender, observed.now).into_iter().filter_map(|it| {
+        let missing = it.count.checked_sub(active_ranks(&it.holder.uid, records));
+        let missing = missing.filter(|missing| *missing > 0)?;
+        Some((it, missing))
+    });
+    let of_invitations: Vec<_> = of_invitations.collect();
+    if of_invitations.iter().any(|(claim, _)| is_noted(claim, job)) {
+        return true;
+    }
+    let of_invitations = of_invitations.into_iter().map(|(claim, missing)| (claim.choice, missing));
+    let mut waiting = of_joiners.chain(of_invitations).peekable();
     if waiting.peek().is_none() {
         return false;
     }
-    let Some(cluster) = booted_cluster(lender, observed.job.as_deref()) else { return false };
-    let in_use = ranks_in_use(lender, observed.job.as_deref());
+    let Some(cluster) = booted_cluster(lender, job) else { return false };
+    let in_use = ranks_in_use(lender, job);
     let lendable = lendable_now(&cluster, in_use, observed.report.as_ref(), records);
     let free = FreeRanks::new(&cluster.ranks, lendable, records);
-    waiting.any(|(joiner, missing)| free.available(&choice(&joiner.minicluster.spec)) >= missing)
+    waiting.any(|(choice, missing)| free.available(&choice) >= missing)
 }
 
 pub(super) fn joiner_pods(lender: &MiniCluster) -> Subject {

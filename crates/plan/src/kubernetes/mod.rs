@@ -7,6 +7,7 @@ mod cluster_service;
 mod config_map;
 mod container;
 mod delivery;
+mod exposed_service;
 mod job;
 mod labels;
 mod pod_template;
@@ -29,6 +30,9 @@ pub use cluster_service::cluster_service;
 pub use config_map::config_map;
 pub(crate) use config_map::config_map_with_ranks;
 pub use delivery::{DeliveryMethod, NodeVersions, decide as decide_delivery};
+pub(crate) use exposed_service::{
+    BROKER_PORT_NAME, exposed_endpoints, exposed_name, exposed_service,
+};
 pub use job::job;
 pub use labels::{
     CLUSTER_LABEL, HOLDER_LABEL, LENDER_LABEL, TABLE_LABEL, belongs_to_kueue, has_kueue_label,
@@ -36,7 +40,7 @@ pub use labels::{
 };
 pub(crate) use secret::mounted_secret;
 pub use secret::{
-    CertificateCopy, Keys, NewCertificate, NewKeys, owns_secret, secret_name, with_keys_only,
+    CertificateCopy, Keys, NewCertificate, NewKeys, secret_name, user_secret, with_keys_only,
 };
 pub use services_pod::services_pod;
 pub use sidecar_service::sidecar_services;
@@ -79,6 +83,13 @@ fn headless_name(minicluster: &MiniCluster) -> &str {
         .unwrap_or_default()
 }
 
+/// Whether an object is one of a MiniCluster's own, and of no other.
+pub(crate) fn is_owned_by(metadata: &ObjectMeta, minicluster: &MiniCluster) -> bool {
+    let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.uid == uid && owner.controller == Some(true))
+}
+
 /// Domain of the names of a MiniCluster's pods.
 pub(crate) fn domain(minicluster: &MiniCluster, cluster_domain: &str) -> String {
     let namespace = minicluster.metadata.namespace.as_deref().unwrap_or("default");
@@ -96,9 +107,11 @@ impl Rendering<'_> {
         secret_name(self.minicluster, None)
     }
 
-    /// Whether the operator creates the Secret.
-    pub fn owns_secret(&self) -> bool {
-        owns_secret(self.minicluster)
+    /// Whether the certificate is in another Secret than the other keys: the user's, or a copy of
+    /// the lender's.
+    fn has_certificate_elsewhere(&self) -> bool {
+        let copies = self.cluster.joining.as_ref().is_some_and(|it| it.remote.is_none());
+        copies || user_secret(self.minicluster).is_some()
     }
 
     /// Name of the ConfigMap with the boot plan.
@@ -126,9 +139,8 @@ impl Rendering<'_> {
     pub fn boot_plan(&self) -> BootPlan {
         let domain = domain(self.minicluster, &self.settings.cluster_domain);
         let uid = self.minicluster.metadata.uid.clone().unwrap_or_default();
-        // A Secret of the user has no key to seal reports with.
-        let url = self.settings.report_url.clone().filter(|_| self.owns_secret());
-        let report = url.map(|url| ReportTarget { url, uid: uid.clone() });
+        let report =
+            self.settings.report_url.clone().map(|url| ReportTarget { url, uid: uid.clone() });
         boot_plan(self.cluster, &RunLocation::Pods { uid, domain, flux: self.flux_home(), report })
     }
 

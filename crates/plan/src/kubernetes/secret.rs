@@ -23,8 +23,7 @@ const MAX_NAME: usize = 253;
 /// The keys of a cluster. `Debug` shows no secret.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// The certificate by which brokers authenticate each other; none if they join a cluster that
-    /// has one.
+    /// The certificate by which brokers authenticate each other; none if it is in another Secret.
     pub certificate: Option<Certificate>,
     /// The key that reports are sealed with; none if agents do not report.
     pub report: Option<SealKey>,
@@ -36,9 +35,6 @@ pub struct Keys {
 /// pod uses it. Pods of a MiniCluster that is created again with the same name would get the keys
 /// of the former one, while its pods terminate.
 pub fn secret_name(minicluster: &MiniCluster, job: Option<&Job>) -> String {
-    if let Some(name) = user_secret(minicluster) {
-        return name.to_owned();
-    }
     let uid = minicluster.uid().unwrap_or_default();
     let own = job.filter(|job| job.owner_references().iter().any(|owner| owner.uid == uid));
     let name = minicluster.name_any();
@@ -77,15 +73,13 @@ fn keys_secret(template: &PodTemplateSpec) -> Option<String> {
     }
 }
 
-/// Whether the operator creates the Secret.
-pub fn owns_secret(minicluster: &MiniCluster) -> bool {
-    user_secret(minicluster).is_none()
-}
-
-/// The Secret of the user with the certificate. A joiner uses its lender's certificate.
-fn user_secret(minicluster: &MiniCluster) -> Option<&str> {
-    let name = minicluster.spec.flux.as_ref()?.curve_cert_secret.as_str();
-    (!name.is_empty() && !minicluster.spec.is_joiner()).then_some(name)
+/// The Secret of the user with the certificate. A joiner of a lender in this Kubernetes cluster uses
+/// a copy of the lender's.
+pub fn user_secret(minicluster: &MiniCluster) -> Option<&str> {
+    let spec = &minicluster.spec;
+    let name = spec.flux.as_ref()?.curve_cert_secret.as_str();
+    let copies = spec.is_joiner() && spec.remote_lead().is_none();
+    (!name.is_empty() && !copies).then_some(name)
 }
 
 /// The length of the part of a name that tells the keys of objects with the same name apart.
@@ -115,6 +109,8 @@ pub struct CertificateCopy {
     pub lender_name: String,
     /// Uid of the lender: another one of the same name may not allow the joiner.
     lender: String,
+    /// The lender's user has made the Secret, so that it has no owner.
+    is_users: bool,
 }
 
 impl CertificateCopy {
@@ -128,7 +124,9 @@ impl CertificateCopy {
         CertificateCopy {
             metadata: rendering.metadata(name),
             from_namespace: lender.namespace().unwrap_or_default(),
-            from_name: secret_name(lender, Some(job)),
+            from_name: user_secret(lender)
+                .map_or_else(|| secret_name(lender, Some(job)), ToOwned::to_owned),
+            is_users: user_secret(lender).is_some(),
             lender_name: lender.name_any(),
             lender: lender.uid().unwrap_or_default(),
         }
@@ -143,7 +141,10 @@ impl CertificateCopy {
 
     /// The Secret, from the lender's; `None` if that is another's, or has no certificate.
     pub fn secret(&self, lender: Secret) -> Option<Secret> {
-        lender.owner_references().iter().find(|owner| owner.uid == self.lender)?;
+        let is_own = lender.owner_references().iter().any(|owner| owner.uid == self.lender);
+        if !is_own && !self.is_users {
+            return None;
+        }
         let certificate = lender.data?.remove(file::CERTIFICATE)?;
         Some(Secret {
             metadata: self.metadata.clone(),
@@ -170,8 +171,8 @@ pub enum NewCertificate {
     Given(Certificate),
     /// It is generated.
     Generated,
-    /// The brokers join a cluster that has one.
-    Lenders,
+    /// It is in another Secret: the user's, or a copy of the lender's.
+    Elsewhere,
 }
 
 /// A certificate cannot be compared, so that no comparison can leak it by its timing. Plans
@@ -181,7 +182,7 @@ impl PartialEq for NewKeys {
         let text = |keys: &NewKeys| match &keys.certificate {
             NewCertificate::Given(given) => Some(given.to_secret_text().as_bytes().to_vec()),
             NewCertificate::Generated => Some(Vec::new()),
-            NewCertificate::Lenders => None,
+            NewCertificate::Elsewhere => None,
         };
         self.metadata == other.metadata && text(self) == text(other)
     }
@@ -195,7 +196,7 @@ impl NewKeys {
         NewKeys {
             metadata: rendering.metadata(rendering.secret_name()),
             certificate: match given.and_then(|text| Certificate::parse(text).ok()) {
-                _ if rendering.cluster.joining.is_some() => NewCertificate::Lenders,
+                _ if rendering.has_certificate_elsewhere() => NewCertificate::Elsewhere,
                 Some(given) => NewCertificate::Given(given),
                 // One that cannot be parsed was refused before.
                 None => NewCertificate::Generated,

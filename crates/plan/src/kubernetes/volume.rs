@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::Rendering;
 use super::config_map::BOOT_PLAN_KEY;
 use super::delivery::DeliveryMethod;
-use super::secret::certificate_name;
+use super::secret::{certificate_name, user_secret};
 use crate::cluster::non_empty_or;
 
 /// Where the boot plan is mounted, as users of the Go operator know it.
@@ -93,12 +93,12 @@ pub(super) fn volumes(rendering: &Rendering<'_>) -> Vec<Volume> {
     volumes
 }
 
-/// The keys of a cluster: its own Secret, and a joiner's copy of its lender's certificate. Readable
-/// by any user of the image; only the runner mounts it.
+/// The keys of a cluster: its own Secret, and the one with the certificate, if that is another.
+/// Readable by any user of the image; only the runner mounts it.
 fn keys(rendering: &Rendering<'_>) -> Volume {
     const MODE: i32 = 0o444;
     let named = Volume { name: KEYS_VOLUME.into(), ..Volume::default() };
-    let Some(joining) = &rendering.cluster.joining else {
+    if !rendering.has_certificate_elsewhere() {
         return Volume {
             secret: Some(SecretVolumeSource {
                 secret_name: Some(rendering.secret_name()),
@@ -107,21 +107,36 @@ fn keys(rendering: &Rendering<'_>) -> Volume {
             }),
             ..named
         };
-    };
-    let source = |name: String, key: &str| VolumeProjection {
+    }
+    let source = |name: String, keys: &[&str], optional: Option<bool>| VolumeProjection {
         secret: Some(SecretProjection {
             name,
-            items: Some(vec![item(key)]),
-            ..SecretProjection::default()
+            items: Some(keys.iter().copied().map(item).collect()),
+            optional,
         }),
         ..VolumeProjection::default()
     };
-    let certificate = certificate_name(rendering.name(), &joining.job);
+    let joining = rendering.cluster.joining.as_ref();
+    let remote = joining.and_then(|joining| joining.remote.as_ref());
+    let certificate = match user_secret(rendering.minicluster) {
+        Some(name) => name.to_owned(),
+        None => certificate_name(
+            rendering.name(),
+            joining.map(|joining| joining.job.as_str()).unwrap_or_default(),
+        ),
+    };
+    let is_invited = remote.is_some_and(|remote| remote.invitation.is_some());
+    let keys: &[&str] = match is_invited {
+        true => &[file::CERTIFICATE, file::INVITATION_KEY],
+        false => &[file::CERTIFICATE],
+    };
+    // Without an operator to report to there is no key for reports, and joiners are not started.
+    let no_reports = joining.is_none().then_some(true);
     Volume {
         projected: Some(ProjectedVolumeSource {
             sources: Some(vec![
-                source(rendering.secret_name(), file::REPORT_KEY),
-                source(certificate, file::CERTIFICATE),
+                source(rendering.secret_name(), &[file::REPORT_KEY], no_reports),
+                source(certificate, keys, None),
             ]),
             default_mode: Some(MODE),
         }),

@@ -83,7 +83,9 @@ pub(super) fn status(
 ) -> FluxJobStatus {
     let before = job.status.clone().unwrap_or_default();
     // `Ready` of a job that joins another cluster says whether it has joined.
-    let kinds = ConditionType::ALL.into_iter().filter(|kind| *kind != ConditionType::Joined);
+    let kinds = ConditionType::ALL.into_iter();
+    let kinds =
+        kinds.filter(|kind| !matches!(kind, ConditionType::Joined | ConditionType::Exposed));
     let verdicts = kinds.filter_map(|kind| {
         let verdict = match (kind, refused) {
             (ConditionType::Accepted, Some(mistake)) => no(mistake.reason, &mistake.message),
@@ -173,9 +175,10 @@ fn verdict(kind: ConditionType, stage: &JobStage<'_>, admission: Option<&Admissi
     match kind {
         ConditionType::Accepted => yes(Reason::Accepted, "the job can be run"),
         ConditionType::Admitted => admitted(stage, admission),
-        ConditionType::Joined | ConditionType::Ready | ConditionType::JobMiniClusterReady => {
-            ready(stage, admission)
-        }
+        ConditionType::Joined
+        | ConditionType::Exposed
+        | ConditionType::Ready
+        | ConditionType::JobMiniClusterReady => ready(stage, admission),
         ConditionType::Running | ConditionType::JobRunning => running(stage),
         ConditionType::Succeeded => match stage {
             JobStage::Finished(end) if end.succeeded => yes(end.reason.clone(), &end.message),

@@ -27,7 +27,11 @@ pub(super) fn conditions(
     now: Timestamp,
 ) -> Vec<Condition> {
     let kinds = ConditionType::ALL.into_iter();
-    let kinds = kinds.filter(|kind| *kind != ConditionType::Joined || facts.is_joiner);
+    let kinds = kinds.filter(|kind| match kind {
+        ConditionType::Joined => facts.is_joiner,
+        ConditionType::Exposed => facts.is_exposed,
+        _ => true,
+    });
     let verdicts = kinds.map(|kind| (kind.as_str(), verdict(kind, facts)));
     verdict::conditions(verdicts, generation, before, now)
 }
@@ -37,6 +41,7 @@ fn verdict(kind: ConditionType, facts: &StatusInput<'_>) -> Verdict {
         ConditionType::Accepted => accepted(facts),
         ConditionType::Admitted => admitted(facts),
         ConditionType::Joined => joined(facts),
+        ConditionType::Exposed => exposed(facts),
         ConditionType::Ready | ConditionType::JobMiniClusterReady => ready(facts),
         ConditionType::Running | ConditionType::JobRunning => running(facts),
         ConditionType::Succeeded => succeeded(facts),
@@ -58,6 +63,7 @@ fn accepted(facts: &StatusInput<'_>) -> Verdict {
         created: _,
         leases: _,
         join: _,
+        expose: _,
     } = facts.summary;
     if let Some(refusal) = refusal {
         return no(Reason::from(refusal.reason), &refusal.to_string());
@@ -109,6 +115,15 @@ fn joined(facts: &StatusInput<'_>) -> Verdict {
             Some(refusal) => no(Reason::from(refusal.reason), "the manifest is refused"),
             None => unknown(Reason::Joining, "nothing is known about the lender yet"),
         },
+    }
+}
+
+fn exposed(facts: &StatusInput<'_>) -> Verdict {
+    match (&facts.completion, facts.summary.expose) {
+        (Some(finished), _) => no(finished.reason.clone(), "the cluster has finished"),
+        (None, Some(state)) if state.is_exposed => yes(state.reason, &state.message),
+        (None, Some(state)) => no(state.reason, &state.message),
+        (None, None) => unknown(Reason::AddressPending, "its Job does not exist yet"),
     }
 }
 

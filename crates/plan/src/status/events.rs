@@ -267,6 +267,7 @@ mod tests {
             table: "t".into(),
             since: "2026-01-01T00:00:00Z".into(),
             state,
+            invitation: None,
         };
         let active = [lease("2-3", LeaseState::Active)];
         let leaving = [lease("2-3", LeaseState::Leaving)];

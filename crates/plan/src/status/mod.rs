@@ -11,6 +11,7 @@ mod trouble;
 
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::fluxjob::Admission;
+use flux_operator_api::minicluster::External;
 use flux_operator_api::validate::{self, Problem};
 use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use flux_operator_flux::{IdSet, JobId};
@@ -21,6 +22,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::cluster::Mode;
+use crate::exposing::{ExposeState, expose, exposed_lead};
 use crate::joining::{JoinState, LeaseDecision};
 use crate::kubernetes::selector;
 use crate::last_report::{LastReport, first_report_due, may_still_report};
@@ -60,6 +62,8 @@ pub(crate) struct ReconcileSummary<'a> {
     pub(crate) leases: Option<&'a LeaseDecision>,
     /// How it stands in the instance that it joins.
     pub(crate) join: Option<&'a JoinState>,
+    /// How others reach it; `None` if that was not decided.
+    pub(crate) expose: Option<&'a ExposeState>,
 }
 
 /// A step that failed, as it is reported.
@@ -89,6 +93,7 @@ struct StatusInput<'a> {
     completion: Option<ClusterCompletion>,
     is_interactive: bool,
     is_joiner: bool,
+    is_exposed: bool,
     last_error: &'a str,
 }
 
@@ -134,6 +139,7 @@ pub(crate) fn status(
         has_started_command: has_started_command(&pods, &before),
         is_interactive: is_interactive(spec),
         is_joiner: spec.is_joiner(),
+        is_exposed: expose(minicluster).is_some(),
         last_error: reported.last_error,
         pods,
         completion,
@@ -151,6 +157,7 @@ pub(crate) fn status(
         joined: online.joined,
         online: reported.ranks.filter(|_| facts.completion.is_none()).unwrap_or_default(),
         leases: summary.leases.map_or(before.leases.clone(), LeaseDecision::to_status),
+        external: external(minicluster, observed, summary, &before),
         lender: summary.join.map_or(before.lender.clone(), |join| join.lender.clone()),
         ranks: summary.join.map_or(before.ranks.clone(), |join| join.ranks.to_string()),
         exit_code: facts.completion.as_ref().and_then(|finished| finished.exit_code),
@@ -167,6 +174,20 @@ pub(crate) fn status(
             observed.now,
         ),
     }
+}
+
+/// Where others reach the cluster: as before if that was not decided. The lead is always the current
+/// one: the gateway must not forward to an address that another pod may have by now.
+fn external(
+    minicluster: &MiniCluster,
+    observed: &Observed,
+    summary: &ReconcileSummary<'_>,
+    before: &MiniClusterStatus,
+) -> Option<External> {
+    expose(minicluster)?;
+    let decided = summary.expose.map(|state| state.external.clone());
+    let external = decided.or_else(|| before.external.clone())?;
+    Some(External { lead: exposed_lead(minicluster, observed), ..external })
 }
 
 /// What only the lead knows, from a recent report.
@@ -287,6 +308,7 @@ pub fn undecodable(error: &str, generation: Option<i64>, now: Timestamp) -> Mini
         has_started_command: false,
         is_interactive: false,
         is_joiner: false,
+        is_exposed: false,
         last_error: "",
         pods: Pods::default(),
         trouble: None,

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod invitations;
 mod values;
 
 use std::collections::BTreeMap;
@@ -140,14 +141,8 @@ fn the_largest_time_makes_no_decision_panic() {
 
 /// Makes all decisions about a MiniCluster. Returns when to reconcile again.
 fn decide(minicluster: &MiniCluster, observed: &Observed) -> Result<Option<Timestamp>, String> {
-    let settings = Settings {
-        agent_image: "example.org/flux-operator:1".into(),
-        cluster_domain: "cluster.local".into(),
-        report_url: Some("http://10.0.0.1:8080".into()),
-        delivery: DeliveryMethod::Init,
-    };
     queries(minicluster, observed);
-    let decision = plan::decide(minicluster, observed, &settings);
+    let decision = plan::decide(minicluster, observed, &settings());
     for outcome in outcomes(&decision.steps) {
         let conclusion = decision.conclude(&outcome);
         let before = minicluster.status.clone().unwrap_or_default();
@@ -158,6 +153,15 @@ fn decide(minicluster: &MiniCluster, observed: &Observed) -> Result<Option<Times
     match decision.refusal() {
         Some(refusal) => Err(refusal),
         None => Ok(decision.conclude(&Outcome::all(&decision.steps)).requeue_at),
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        agent_image: "example.org/flux-operator:1".into(),
+        cluster_domain: "cluster.local".into(),
+        report_url: Some("http://10.0.0.1:8080".into()),
+        delivery: DeliveryMethod::Init,
     }
 }
 

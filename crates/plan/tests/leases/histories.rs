@@ -1,8 +1,9 @@
-//! Histories that generated ones have led to, minimised: in each, two joiners once had one rank, or a
+//! Histories that generated ones have led to, minimised: in each, two holders once had one rank, or a
 //! joiner could not leave. One operator is active in each of them.
 
 use super::Happening::{
-    Ask, CatchUp, Control, Joiner, Lender, LoseStatus, Report, Resize, ResizeLender, Suspend, Time,
+    Accept, Ask, AskAll, CatchUp, Control, GuestAsks, GuestConnects, Invite, Joiner, Lender,
+    LoseStatus, Report, Resize, ResizeLender, Round, Suspend, Time,
 };
 use super::world::Kind::{Jobs, MiniClusters, Pods};
 use super::world::World;
@@ -12,7 +13,10 @@ use super::{Happening, apply};
 const ALL: usize = 99;
 
 fn run(joiners: usize, history: &[Happening]) -> World {
-    let mut world = World::new(joiners);
+    continued(World::new(joiners), history)
+}
+
+fn continued(mut world: World, history: &[Happening]) -> World {
     for happening in history {
         apply(&mut world, *happening);
         world.assert_one_holder_for_each_rank(happening);
@@ -44,6 +48,33 @@ fn a_rank_is_not_lent_if_the_job_of_the_lender_will_start_its_broker() {
             Control,
             CatchUp(0, Pods),
             Ask(0, 3),
+        ],
+    );
+}
+
+/// A second operator is still active, and its watch of Jobs shows a Job of a joiner that is deleted by now.
+/// Its note is no sign of a lost status: the lender's own Job has the rank.
+#[test]
+fn a_lease_is_not_recorded_again_from_a_job_that_is_deleted() {
+    run(
+        3,
+        &[
+            Round(0),
+            Round(0),
+            ResizeLender(4),
+            Suspend(2, true),
+            Round(1),
+            Round(0),
+            Suspend(2, false),
+            Lender(0, ALL),
+            Round(0),
+            CatchUp(1, MiniClusters),
+            Control,
+            Lender(1, ALL),
+            Round(1),
+            Control,
+            Round(1),
+            Ask(1, 2),
         ],
     );
 }
@@ -202,4 +233,41 @@ fn a_job_that_was_created_late_does_not_get_the_rank_of_another_holder() {
             Ask(0, 0),
         ],
     );
+}
+
+/// A broker elsewhere connects again without asking. If its invitation had other ranks after a loss of
+/// the status, it would come back to a rank that a joiner has by then.
+#[test]
+fn a_broker_elsewhere_that_connects_again_after_a_loss_of_the_status_has_its_rank() {
+    let world = continued(
+        World::exposed(1),
+        &[
+            Suspend(0, true),
+            Invite(0, 2, 1000),
+            Round(0),
+            Accept(0, 0),
+            // The lender notes the cluster that asks, and only then may its brokers start.
+            GuestAsks(0, 0),
+            Round(0),
+            GuestAsks(0, 0),
+            GuestAsks(0, 0),
+            GuestConnects(0),
+            GuestConnects(1),
+            Report(0, false),
+            LoseStatus,
+            CatchUp(0, MiniClusters),
+            // The last report shows both ranks online.
+            Lender(0, ALL),
+            Suspend(0, false),
+            Time(1),
+            Round(0),
+            Round(0),
+            Control,
+            AskAll(0),
+            GuestConnects(0),
+            GuestConnects(1),
+        ],
+    );
+    assert_eq!(world.count_guests_online(), 2);
+    assert_eq!(world.brokers().len(), 3, "and the joiner has a rank of its own");
 }

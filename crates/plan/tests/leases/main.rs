@@ -1,7 +1,8 @@
 //! Leases over generated histories: two operators that are both active, each with watches that lag
 //! behind in their own way, crash after any write, and hand over to each other; joiners that come,
 //! grow, shrink, are suspended and deleted; a lender that grows and shrinks; pods that terminate
-//! slowly, and agents that ask at any time, for the rank in their boot plan, which may be outdated.
+//! slowly, and agents that ask at any time, for the rank in their boot plan, which may be outdated;
+//! invitations that are made, revoked and expire, and brokers elsewhere that use them.
 //! No rank ever has brokers of two holders, and once everything is quiet no rank is lost.
 //!
 //! This is harsher than reality, where one operator leads at a time. Except for the size of the
@@ -65,15 +66,29 @@ enum Happening {
     Report(usize, bool),
     /// The lender's status is lost.
     LoseStatus,
+    /// A user invites brokers for this many ranks and seconds.
+    Invite(usize, i32, i64),
+    Revoke(usize),
+    /// A cluster elsewhere creates pods with the file of an invitation.
+    Accept(usize, usize),
+    /// The agent of one of them asks an operator, through the gateway.
+    GuestAsks(usize, usize),
+    /// The broker of one of them connects, or connects again without asking.
+    GuestConnects(usize),
+    GuestStops(usize),
     Time(i64),
 }
 
 fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+    proptest::collection::vec(happening(), 20..160)
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
     let (operator, joiner, pod) = (0..2_usize, 0..JOINERS, 0..12_usize);
     let kind = proptest::sample::select(Kind::ALL.to_vec());
     let steps = prop_oneof![4 => Just(99_usize), 1 => 0..5_usize];
     let seconds = prop_oneof![3 => 1..20_i64, 1 => 20..400_i64];
-    let happening = prop_oneof![
+    prop_oneof![
         8 => operator.clone().prop_map(Happening::Round),
         4 => operator.clone().prop_map(Happening::AskAll),
         6 => (operator.clone(), kind).prop_map(|(it, kind)| Happening::CatchUp(it, kind)),
@@ -96,8 +111,27 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
         4 => (operator, any::<bool>()).prop_map(|(it, busy)| Happening::Report(it, busy)),
         1 => Just(Happening::LoseStatus),
         2 => seconds.prop_map(Happening::Time),
+    ]
+}
+
+/// Histories in which invitations are as frequent as all else.
+fn happenings_with_guests() -> impl Strategy<Value = Vec<Happening>> {
+    let (operator, invitation, guest) = (0..2_usize, 0..2_usize, 0..4_usize);
+    let seconds = prop_oneof![1 => 5..100_i64, 1 => Just(10_000_i64)];
+    let of_guests = prop_oneof![
+        3 => (invitation.clone(), 1..3_i32, seconds)
+            .prop_map(|(it, ranks, seconds)| Happening::Invite(it, ranks, seconds)),
+        2 => invitation.clone().prop_map(Happening::Revoke),
+        4 => (invitation, 0..2_usize).prop_map(|(it, cluster)| Happening::Accept(it, cluster)),
+        4 => (operator.clone(), guest.clone())
+            .prop_map(|(it, guest)| Happening::GuestAsks(it, guest)),
+        4 => guest.clone().prop_map(Happening::GuestConnects),
+        1 => guest.prop_map(Happening::GuestStops),
+        4 => operator.prop_map(Happening::Round),
+        1 => Just(Happening::LoseStatus),
+        1 => (60..90_i64).prop_map(Happening::Time),
     ];
-    proptest::collection::vec(happening, 20..160)
+    proptest::collection::vec(prop_oneof![of_guests, happening()], 20..120)
 }
 
 fn apply(world: &mut World, happening: Happening) {
@@ -124,7 +158,29 @@ fn apply(world: &mut World, happening: Happening) {
         Happening::ResizeLender(size) => world.resize_lender(size),
         Happening::Report(operator, busy) => world.report(operator, busy),
         Happening::LoseStatus => world.lose_status(),
+        Happening::Invite(invitation, ranks, seconds) => world.invite(invitation, ranks, seconds),
+        Happening::Revoke(invitation) => world.revoke(invitation),
+        Happening::Accept(invitation, cluster) => world.accept(invitation, cluster),
+        Happening::GuestAsks(operator, guest) => world.guest_asks(operator, guest),
+        Happening::GuestConnects(guest) => world.guest_connects(guest),
+        Happening::GuestStops(guest) => world.guest_stops(guest),
         Happening::Time(seconds) => world.pass_time(seconds),
+    }
+}
+
+fn run(mut world: World, is_joined: bool, happenings: Vec<Happening>) {
+    if is_joined {
+        world.settle();
+    }
+    for happening in happenings {
+        apply(&mut world, happening);
+        world.assert_one_holder_for_each_rank(&happening);
+    }
+    world.settle();
+    world.assert_nothing_is_lost();
+    if world.revoke_all() {
+        world.settle();
+        world.assert_nothing_is_lost();
     }
 }
 
@@ -136,16 +192,22 @@ proptest! {
         is_joined in any::<bool>(),
         happenings in happenings(),
     ) {
-        let mut world = World::new(JOINERS);
-        if is_joined {
-            world.settle();
-        }
-        for happening in happenings {
-            apply(&mut world, happening);
-            world.assert_one_holder_for_each_rank(&happening);
-        }
-        world.settle();
-        world.assert_nothing_is_lost();
+        run(World::new(JOINERS), is_joined, happenings);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(cases().div_ceil(5))
+    })]
+
+    #[test]
+    fn b12_no_rank_has_two_holders_with_invitations_and_none_is_lost(
+        is_joined in any::<bool>(),
+        happenings in happenings_with_guests(),
+    ) {
+        run(World::exposed(1), is_joined, happenings);
     }
 }
 
@@ -158,6 +220,20 @@ fn two_joiners_for_the_last_ranks_one_gets_them() {
     world.settle();
     // Two spare ranks, and two hosts of the lender's own that it does not use.
     assert_eq!(world.brokers().len(), 3);
+    world.assert_nothing_is_lost();
+}
+
+#[test]
+fn brokers_elsewhere_join_and_leave_when_their_invitation_is_revoked() {
+    let mut world = World::exposed(0);
+    world.invite(0, 2, 100);
+    world.settle();
+    world.accept(0, 0);
+    world.settle();
+    assert_eq!(world.count_guests_online(), 2);
+    world.revoke(0);
+    assert_eq!(world.count_guests_online(), 0, "the gateway closes their connections");
+    world.settle();
     world.assert_nothing_is_lost();
 }
 

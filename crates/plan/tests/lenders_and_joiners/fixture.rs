@@ -106,6 +106,7 @@ pub fn lease(ranks: &str, state: LeaseState, lender: &LenderView) -> Value {
         table,
         since: START.into(),
         state,
+        invitation: None,
     })
 }
 
@@ -143,8 +144,9 @@ pub fn observed_by_lender(
         watching_since: after(-100),
         ..Observed::empty(after(0))
     };
-    // The API server has two pods of the lender, and none of joiners.
-    answer(&mut observed, lender, Some(&[0, 1]), Some(&[]));
+    // The API server has two pods of the lender, and of joiners those that the Job will create.
+    let last = job.and_then(ExistingPod::last_of).map(|pod| pod.index);
+    answer(&mut observed, lender, Some(&[0, 1]), Some(last.as_slice()));
     observed
 }
 
@@ -156,7 +158,8 @@ pub fn answer(
     joiners: Option<&[u32]>,
 ) {
     let leases = lender.minicluster.status.iter().flat_map(|status| &status.leases);
-    let table = leases.map(|lease| lease.table.clone()).next().unwrap_or_default();
+    let recorded = leases.map(|lease| lease.table.clone()).next();
+    let table = recorded.or_else(|| noted_table(observed)).unwrap_or_default();
     observed.answers.clear();
     for query in queries(&lender.minicluster, observed) {
         let (holder, indexes) = match query.subject {
@@ -173,6 +176,14 @@ pub fn answer(
         let reply = indexes.map(|it| ServerReply::Pods(it.iter().map(pod).collect()));
         observed.add_answer(QueryAnswer::new(&lender.minicluster, query, reply, after(0)));
     }
+}
+
+/// The rank table that a joiner's Job notes.
+fn noted_table(observed: &Observed) -> Option<String> {
+    let job = observed.joiners.iter().find_map(|joiner| joiner.job.as_deref())?;
+    let note = job.metadata.annotations.as_ref()?.get("flux-framework.org/lease")?;
+    let note: Value = serde_json::from_str(note).unwrap();
+    Some(note["table"].as_str()?.to_owned())
 }
 
 pub fn lead_pod() -> Pod {
@@ -193,8 +204,12 @@ pub fn lead_pod() -> Pod {
 
 /// The leases that a lender grants, as `name: ranks state`.
 pub fn leases(lender: &LenderView, joiners: &[MiniCluster], job: Option<&Job>) -> Vec<String> {
-    let observed = observed_by_lender(lender, joiners, job);
-    let decision = decide(&lender.minicluster, &observed, &settings());
+    leases_of(lender, &observed_by_lender(lender, joiners, job))
+}
+
+/// The leases that a lender grants with what it observes.
+pub fn leases_of(lender: &LenderView, observed: &Observed) -> Vec<String> {
+    let decision = decide(&lender.minicluster, observed, &settings());
     let status = decision.conclude(&Outcome::all(&decision.steps)).status.unwrap();
     let shown = |lease: Lease| format!("{}: {} {:?}", lease.name, lease.ranks, lease.state);
     status.leases.into_iter().map(shown).collect()

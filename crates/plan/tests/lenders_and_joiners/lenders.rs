@@ -203,6 +203,11 @@ fn a_lease_that_was_lost_is_found_on_the_job() {
     let job = joiner_job("3-4");
     let found = leases(&lender(&json!({})), &[joiner(&json!({}))], Some(&job));
     assert_eq!(found, ["joiner: 3-4 Active"]);
+    // A watch that lags shows a Job that is deleted, whose ranks were given back.
+    let lender_without = lender(&json!({}));
+    let mut observed = observed_by_lender(&lender_without, &[joiner(&json!({}))], Some(&job));
+    answer(&mut observed, &lender_without, Some(&[0, 1]), Some(&[]));
+    assert_eq!(leases_of(&lender_without, &observed), ["joiner: 2-3 Active"], "it is granted anew");
     let elsewhere = json!({ "metadata": { "uid": "another" } });
     let other = lender(&elsewhere);
     let found = leases(&other, &[joiner(&json!({}))], Some(&job));

@@ -188,7 +188,7 @@ fn a_joiner_that_grows_or_shrinks_stays_joined() {
 
 fn request(facts: BrokerFacts, error: &str) -> JoinRequest {
     let (table, last_error) = (String::new(), error.to_owned());
-    JoinRequest { index: 0, rank: 2, table, facts, last_error }
+    JoinRequest { index: 0, rank: 2, table, facts, last_error, refusal: None }
 }
 
 #[test]

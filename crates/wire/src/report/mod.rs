@@ -9,7 +9,7 @@ use flux_operator_flux::IdSet;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::{BrokerFacts, JoinAnswer, JoinRequest};
+use crate::{BrokerFacts, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRequest};
 
 pub use pending::{PendingJob, PendingPage};
 
@@ -23,6 +23,9 @@ pub enum Report {
     /// A worker of another cluster asks whether its broker may start. The reply is
     /// [`Work::Join`].
     JoinWanted(JoinRequest),
+    /// A worker in another Kubernetes cluster asks whether its broker may start. The reply is
+    /// [`Work::Invited`].
+    InvitedJoinWanted(InvitedRequest),
     /// The lead waits for new work. The reply is sent as soon as the work is not `known`.
     WorkWanted {
         /// The work it already knows.
@@ -129,6 +132,8 @@ pub enum Work {
     Lead(IpAddr),
     /// Whether the broker may join.
     Join(JoinAnswer),
+    /// Whether the broker of another Kubernetes cluster may join.
+    Invited(InvitedAnswer),
     /// Drain these ranks, and undrain all others that were drained by earlier work.
     Drain(Drain),
     /// List the pending jobs, as [`Report::Pending`].

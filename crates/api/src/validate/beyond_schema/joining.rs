@@ -9,6 +9,7 @@ use crate::MiniCluster;
 use crate::minicluster::LenderName;
 use crate::minicluster::parse_boot_server;
 use crate::validate::Problem;
+use crate::validate::beyond_schema::{exposure, remote};
 
 /// Properties of hosts that have no pool, so no pool can have their names.
 const RESERVED_PROPERTIES: [&str; 2] = ["home", "spare"];
@@ -24,8 +25,10 @@ const MAX_RANKS: i32 = 1 << 17;
 pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
     if minicluster.spec.is_joiner() {
         check_joiner(minicluster, problems);
+        remote::check(minicluster, problems);
     } else {
         check_lender(minicluster, problems);
+        exposure::check(minicluster, problems);
     }
 }
 
@@ -33,7 +36,7 @@ pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
 pub(super) fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
     let spec = &minicluster.spec;
     if !spec.is_joiner() {
-        return cannot_lend(minicluster).into_iter().chain(lists_no_hosts(minicluster)).collect();
+        return lists_no_hosts(minicluster).into_iter().collect();
     }
     let runner = spec.containers.iter().position(|container| container.run_flux).unwrap_or(0);
     let Some(container) = spec.containers.get(runner) else { return Vec::new() };
@@ -65,16 +68,6 @@ fn lists_no_hosts(minicluster: &MiniCluster) -> Option<Problem> {
         .then(|| Problem::new("spec.flux.brokerConfig", message))
 }
 
-/// A lender whose lead sends no reports: its own Secret has no key to seal them with.
-fn cannot_lend(minicluster: &MiniCluster) -> Option<Problem> {
-    let flux = minicluster.spec.flux.as_ref()?;
-    let lends = minicluster.spec.spare_ranks() > 0;
-    let message = "a cluster with its own Secret cannot lend ranks yet, so no broker will join it: \
-        use a generated certificate, or remove spareRanks and jobSelector";
-    (lends && !flux.curve_cert_secret.is_empty())
-        .then(|| Problem::new("spec.flux.curveCertSecret", message))
-}
-
 fn check_joiner(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
     let Some(flux) = &minicluster.spec.flux else { return };
     if !flux.boot_server.is_empty()
@@ -100,10 +93,14 @@ fn check_joiner(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
         problems.push(Problem::new("spec.flux.join.ranks", message));
     }
     let bursting = flux.bursting.clone().unwrap_or_default();
+    // A cluster elsewhere cannot be asked for its hosts.
+    let is_remote = minicluster.spec.remote_lead().is_some();
     let lends = [
-        ("clusters", !bursting.clusters.is_empty()),
-        ("hostlist", !bursting.hostlist.is_empty()),
+        ("clusters", !bursting.clusters.is_empty() && !is_remote),
+        ("hostlist", !bursting.hostlist.is_empty() && !is_remote),
         ("spareRanks", bursting.spare_ranks.is_some_and(|count| count > 0)),
+        ("expose", bursting.expose.is_some()),
+        ("invitations", !bursting.invitations.is_empty()),
     ];
     for (field, _) in lends.into_iter().filter(|(_, is_set)| *is_set) {
         let message = "has no meaning in a MiniCluster that joins another one: its brokers use \
@@ -331,18 +328,6 @@ mod tests {
         assert_eq!(check(json!({ "jobSelector": "a" })), ["metadata.name"]);
         let none = json!({ "bursting": { "spareRanks": 0 } });
         assert_eq!(check(json!({ "jobSelector": "a", "flux": none })), [""; 0]);
-    }
-
-    #[test]
-    fn a_lender_that_cannot_lend_gives_a_warning() {
-        let warned = |flux: Value| {
-            let spec = json!({ "jobSelector": "a", "flux": flux });
-            super::warnings(&read("fs", spec)).into_iter().map(|it| it.path).collect::<Vec<_>>()
-        };
-        assert_eq!(warned(json!({ "curveCertSecret": "mine" })), ["spec.flux.curveCertSecret"]);
-        let none = json!({ "curveCertSecret": "mine", "bursting": { "spareRanks": 0 } });
-        assert_eq!(warned(none), [""; 0]);
-        assert_eq!(warned(json!({})), [""; 0]);
     }
 
     #[test]

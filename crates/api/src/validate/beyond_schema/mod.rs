@@ -4,10 +4,12 @@
 //! In a cluster their problems are reported by the condition `Accepted=False`, and for a
 //! FluxSetup by `Active=False`.
 
+mod exposure;
 pub(super) mod fluxjob;
 pub(super) mod fluxsetup;
 mod joining;
 mod labels;
 pub(super) mod minicluster;
+mod remote;
 
 pub(super) use labels::is_label;

@@ -38,7 +38,7 @@ use crate::steps::{
 use crate::valid::Valid;
 
 /// The message if agents cannot ask for permission.
-const NO_REPORTS: &str = "the operator has no address that pods can report to (--report-url), and \
+pub(super) const NO_REPORTS: &str = "the operator has no address that pods can report to (--report-url), and \
     brokers join only with its permission";
 
 /// Decides about a joiner.
@@ -315,6 +315,7 @@ fn with_rendering(
             job: instance.job.uid().unwrap_or_default(),
             ranks: instance.ranks(),
             table: instance.table.clone(),
+            remote: None,
             lead: format!("tcp://{lead}.{domain}:{BROKER_PORT}"),
         },
     );

@@ -116,7 +116,7 @@ fn reason_and_message(
     }
     let mut requests = observed.join_requests.iter();
     let differs = lead.and_then(|lead| {
-        requests.find_map(|request| mismatch(joiner, &instance.cluster, lead, request))
+        requests.find_map(|request| mismatch(Some(joiner), &instance.cluster.ranks, lead, request))
     });
     // After a restart of the operator agents have to ask again. Until then the last answer is kept.
     let is_unknown = lead.is_none() || observed.join_requests.is_empty();

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use flux_operator_api::MiniCluster;
+use flux_operator_api::minicluster::LeaseState;
 use flux_operator_flux::{IdSet, RankList};
 use kube::ResourceExt;
 
-use super::{LENDER, World, wanted};
+use super::{LENDER, World, guests, wanted};
 
 impl World {
-    /// The rank and the holder of every broker of a joiner.
+    /// The rank and the holder of every broker of a joiner or a guest.
     pub fn brokers(&self) -> Vec<(u32, String)> {
         let pods = self.stored.joiner_pods.values();
-        pods.filter_map(|pod| Some((pod.broker?, pod.holder.clone()))).collect()
+        let of_joiners = pods.filter_map(|pod| Some((pod.broker?, pod.holder.clone())));
+        of_joiners.chain(self.guest_brokers()).collect()
     }
 
     pub fn assert_one_holder_for_each_rank(&self, after: &impl Debug) {
@@ -75,23 +77,31 @@ impl World {
         let specs = self.stored.miniclusters.iter().map(|(name, it)| {
             format!("{name} {} {}", it["spec"]["size"], it["metadata"]["finalizers"])
         });
+        let invitations = self.invitations();
+        let invitations = invitations.iter().filter(|it| !self.is_expired(it)).map(|it| &it.name);
         format!(
-            "{leases} {:?} {:?} {:?} {:?}",
+            "{leases} {:?} {:?} {:?} {:?} {:?}",
             pods.collect::<Vec<_>>(),
             own.collect::<Vec<_>>(),
             sizes.collect::<Vec<_>>(),
-            specs.collect::<Vec<_>>()
+            specs.collect::<Vec<_>>(),
+            invitations.collect::<Vec<_>>()
         )
     }
 
-    /// Every lease is that of a joiner that has brokers on exactly its ranks, and no joiner waits
-    /// while there are enough ranks for it.
+    /// Every lease is that of a joiner that has brokers on exactly its ranks, or of an invitation, and
+    /// none of them waits while there are enough ranks for it.
     pub fn assert_nothing_is_lost(&self) {
         let lender = self.read(&self.stored, LENDER).unwrap();
         let leases = lender.status.clone().unwrap_or_default().leases;
         let mut leased = IdSet::new();
         for lease in &leases {
             let ranks: RankList = lease.ranks.parse().unwrap();
+            if lease.invitation.is_some() {
+                assert_eq!(lease.state, LeaseState::Active, "{lease:?} in {}", self.summary());
+                leased = leased.union(&ranks.to_set());
+                continue;
+            }
             let brokers: IdSet = self
                 .brokers()
                 .into_iter()
@@ -106,6 +116,16 @@ impl World {
         let size = u32::try_from(lender.spec.size).unwrap();
         let own = self.stored.jobs.get(LENDER).map_or(0, wanted).max(size);
         let free = IdSet::first_n(6).difference(&IdSet::first_n(own)).difference(&leased);
+        let mut expected: Vec<String> = Vec::new();
+        for invitation in self.invitations().iter().filter(|it| !self.is_expired(it)) {
+            let uid = guests::holder(invitation);
+            let has_lease = leases.iter().any(|lease| lease.holder == uid);
+            let wants = u64::try_from(invitation.ranks).unwrap();
+            assert!(has_lease || wants > free.len(), "{uid} waits: {}", self.summary());
+            expected.push(uid);
+        }
+        let mut of_invitations = leases.iter().filter(|lease| lease.invitation.is_some());
+        assert!(of_invitations.all(|lease| expected.contains(&lease.holder)), "{}", self.summary());
         for name in self.joiners() {
             let joiner: MiniCluster = self.read(&self.stored, &name).unwrap();
             let uid = joiner.uid().unwrap();

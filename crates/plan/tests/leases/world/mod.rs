@@ -1,6 +1,8 @@
-//! A simulated Kubernetes with one lender, some joiners, and two operators.
+//! A simulated Kubernetes with one lender, some joiners, and two operators; and brokers elsewhere, which
+//! use invitations.
 
 mod controllers;
+mod guests;
 mod instance;
 mod invariants;
 mod operators;
@@ -17,6 +19,8 @@ use flux_operator_wire::Drain;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+
+use guests::{Guest, KnownGuests};
 
 const LENDER: &str = "lender";
 
@@ -85,12 +89,14 @@ struct LenderPod {
 struct Operator {
     view: Objects,
     report: Option<LastReport>,
+    guests: KnownGuests,
 }
 
 #[derive(Clone, Debug)]
 pub struct World {
     stored: Objects,
     operators: [Operator; 2],
+    guests: Vec<Guest>,
     /// What the lead was asked to drain.
     work: Drain,
     /// The number in the last name or version that was made.
@@ -100,15 +106,25 @@ pub struct World {
 
 impl World {
     pub fn new(joiners: usize) -> World {
+        World::with_lender(joiners, json!({ "spareRanks": 2 }))
+    }
+
+    /// The same with a lender that can invite.
+    pub fn exposed(joiners: usize) -> World {
+        World::with_lender(joiners, json!({ "spareRanks": 2, "expose": {} }))
+    }
+
+    fn with_lender(joiners: usize, bursting: Value) -> World {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let mut world = World {
             stored: Objects::default(),
             operators: Default::default(),
+            guests: Vec::new(),
             work: Drain::default(),
             last_number: 0,
             now,
         };
-        let flux = json!({ "bursting": { "spareRanks": 2 } });
+        let flux = json!({ "bursting": bursting });
         world.add(LENDER, json!({ "size": 2, "maxSize": 4, "interactive": true, "flux": flux }));
         world.start_lender();
         for joiner in 0..joiners {
@@ -206,6 +222,7 @@ impl World {
 
     pub fn pass_time(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
+        self.close_connections();
     }
 }
 

@@ -17,6 +17,7 @@ impl World {
             change(minicluster);
             minicluster["metadata"]["resourceVersion"] = version.into();
         }
+        self.close_connections();
     }
 
     pub(super) fn remove_finalized(&mut self) {

@@ -219,7 +219,9 @@ fn shown(step: &Step) -> String {
             job["metadata"]["annotations"]["flux-framework.org/version"] = json!("0.1.0+plan2");
             ("Job", it.name_any(), digest(&job))
         }
-        Object::MiniCluster(_) => panic!("a MiniCluster makes no other"),
+        Object::EndpointSlice(_) | Object::MiniCluster(_) => {
+            panic!("it is not exposed, and makes no other")
+        }
     };
     match step {
         Step::CreateKeys(_) => "create keys".into(),

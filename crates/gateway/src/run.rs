@@ -1,0 +1,138 @@
+//! Starts the watch, the proxy, the reports and the HTTP server.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::client::with_timeouts;
+use crate::connection::{Shared, TIMEOUTS};
+use crate::events::report_refusals;
+use crate::http::serve_http;
+use crate::metrics::Metrics;
+use crate::proxy::serve_routes;
+use crate::refusal::Refusals;
+use crate::table::{Lenders, keep_routes};
+use crate::tasks::Tasks;
+use crate::watch::watch_lenders;
+
+/// The options of the gateway.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The only namespace to watch; all namespaces if unset.
+    pub namespace: Option<String>,
+    /// The address on which the ports of leases are opened. `::` means all addresses, also those of
+    /// IPv4.
+    pub listen: IpAddr,
+    /// The operator's server for reports, as `host:port`, to which requests of agents are forwarded.
+    /// Without it they are refused.
+    pub report_address: Option<String>,
+}
+
+/// Why the gateway stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The address of the server for reports is malformed.
+    #[error("the report address {address:?} is not host:port")]
+    ReportAddress {
+        /// The address.
+        address: String,
+    },
+    /// A task panicked.
+    #[error("task {name:?} panicked: {message}")]
+    TaskPanicked {
+        /// The name of the task.
+        name: &'static str,
+        /// The panic message.
+        message: String,
+    },
+    /// A task that should run forever returned.
+    #[error("task {name:?} exited unexpectedly, which is a bug")]
+    TaskExited {
+        /// The name of the task.
+        name: &'static str,
+    },
+}
+
+/// Runs until SIGTERM or SIGINT, or until the future is dropped; then all ports are closed and all
+/// connections are cut. Fails if one of its tasks exits. Metrics and health are served on `metrics`.
+pub async fn run(
+    client: Client,
+    metrics: TcpListener,
+    options: Options,
+) -> Result<(), GatewayError> {
+    if let Some(address) = options.report_address.as_ref().filter(|it| !is_host_and_port(it)) {
+        return Err(GatewayError::ReportAddress { address: address.clone() });
+    }
+    raise_file_limit();
+    let mut tasks = start(with_timeouts(client), metrics, options);
+    tokio::select! {
+        () = wait_for_stop_signal() => Ok(()),
+        exited = tasks.wait_for_exit() => Err(exited),
+    }
+}
+
+fn start(client: Client, listener: TcpListener, options: Options) -> Tasks {
+    let Options { namespace, listen, report_address } = options;
+    let mut tasks = Tasks::default();
+    let (metrics, refusals) = (Metrics::new(), Refusals::default());
+    let (lenders, observed) = watch::channel(Lenders::new());
+    let (published, routes) = watch::channel(Arc::default());
+    let (listed, is_listed) = watch::channel(false);
+    let shared = Arc::new(Shared {
+        timeouts: TIMEOUTS,
+        report_address,
+        refusals: refusals.clone(),
+        metrics: metrics.clone(),
+    });
+    tasks.spawn("HTTP server", serve_http(listener, metrics.clone(), is_listed));
+    tasks.spawn(
+        "watch of MiniClusters",
+        watch_lenders(client.clone(), namespace, lenders, listed, metrics),
+    );
+    tasks.spawn("routes", keep_routes(observed, published, Timestamp::now));
+    tasks.spawn("proxy", serve_routes(routes, listen, shared));
+    tasks.spawn("reports", report_refusals(client, refusals));
+    tasks
+}
+
+/// Whether the text is a host, or an address in brackets, and a port.
+fn is_host_and_port(address: &str) -> bool {
+    let port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    match address.rsplit_once(':') {
+        Some((host, text)) if host.starts_with('[') => host.ends_with(']') && port(text),
+        Some((host, text)) => !host.is_empty() && !host.contains([':', '/']) && port(text),
+        None => false,
+    }
+}
+
+/// Raises the limit of open files to the maximum. Container runtimes start programs with a limit of
+/// 1024, for programs that cannot handle more; here every broker needs two.
+fn raise_file_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::warn!(%error, "failed to raise the limit of open files");
+    }
+}
+
+/// Waits for SIGTERM or SIGINT. If signal handlers cannot be installed, waits forever; the signals
+/// then have their default effect.
+async fn wait_for_stop_signal() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! A gateway on 127.0.0.1, whose routes the test sets.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::connection::{Shared, Timeouts};
+use crate::lender::{LenderId, Sources};
+use crate::metrics::{LeaseMetrics, Metrics};
+use crate::proxy::{lease_name, serve_routes};
+use crate::refusal::{RefusalReason, Refusals};
+use crate::route::{Route, Routes};
+
+/// Nothing times out, unless a test sets a shorter time.
+pub(crate) const PATIENT: Timeouts = Timeouts {
+    first_bytes: super::LIMIT,
+    handshake: super::LIMIT,
+    connect: super::LIMIT,
+    request: super::LIMIT,
+    linger: super::LIMIT,
+    bind_retry: Duration::from_millis(20),
+};
+
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+pub(crate) struct Gateway {
+    pub(crate) routes: watch::Sender<Arc<Routes>>,
+    pub(crate) shared: Arc<Shared>,
+    /// The port of the only route.
+    pub(crate) port: u16,
+    tasks: JoinSet<()>,
+}
+
+impl Gateway {
+    /// A gateway with one route to this lead, for this number of brokers.
+    pub(crate) fn start(lead: Option<SocketAddr>, limit: usize) -> Gateway {
+        Gateway::start_with(PATIENT, None, lead, limit)
+    }
+
+    pub(crate) fn start_with(
+        timeouts: Timeouts,
+        report_address: Option<String>,
+        lead: Option<SocketAddr>,
+        limit: usize,
+    ) -> Gateway {
+        let port = free_port();
+        let (routes, receiver) = watch::channel(Arc::default());
+        let (metrics, refusals) = (Metrics::new(), Refusals::default());
+        let shared = Arc::new(Shared { timeouts, report_address, refusals, metrics });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve_routes(receiver, LOCALHOST, Arc::clone(&shared)));
+        let gateway = Gateway { routes, shared, port, tasks };
+        gateway.set(|routes| drop(routes.by_port.insert(port, route(lead, limit))));
+        gateway
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        (LOCALHOST, self.port).into()
+    }
+
+    /// Changes the routes.
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Routes)) {
+        self.routes.send_modify(|routes| change(Arc::make_mut(routes)));
+    }
+
+    /// Changes the only route.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Route)) {
+        self.set(|routes| change(routes.by_port.get_mut(&self.port).unwrap()));
+    }
+
+    /// Removes the only route.
+    pub(crate) fn revoke(&self) {
+        self.set(|routes| routes.by_port.clear());
+    }
+
+    /// The metrics of the only route.
+    pub(crate) fn metrics(&self) -> LeaseMetrics {
+        self.shared.metrics.add(&lease_name(&route(None, 0)))
+    }
+
+    /// The number of refused connections.
+    pub(crate) fn refused(&self, reason: RefusalReason) -> u64 {
+        self.metrics().refused(reason)
+    }
+
+    /// The refused connections, by reason.
+    pub(crate) fn all_refused(&self) -> Vec<(RefusalReason, u64)> {
+        let all = RefusalReason::ALL.map(|reason| (reason, self.refused(reason)));
+        all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The number of connected brokers, as the metric has it.
+    pub(crate) fn connections(&self) -> u64 {
+        let text = self.shared.metrics.render();
+        let line = text.lines().find(|line| line.starts_with("flux_operator_gateway_connections{"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+    }
+
+    /// Stops the gateway.
+    pub(crate) async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// A route to this lead, for this number of brokers.
+pub(crate) fn route(lead: Option<SocketAddr>, limit: usize) -> Route {
+    Route {
+        lender: LenderId {
+            namespace: "default".into(),
+            name: "lender".into(),
+            uid: "uid-1".into(),
+        },
+        invitation: "cloud".into(),
+        holder: "invitation:cloud".into(),
+        limit,
+        sources: Sources::Any,
+        lead,
+        expires: Timestamp::MAX,
+    }
+}
+
+/// A port that is free, and outside of the range from which the kernel chooses: it stays free.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = 10_000 + (std::process::id() % 200) as u16 * 100;
+    loop {
+        let port = start + NEXT.fetch_add(1, Ordering::SeqCst);
+        if std::net::TcpListener::bind((LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}

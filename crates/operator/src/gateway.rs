@@ -1,0 +1,250 @@
+//! Where the gateway is, and the addresses of nodes, for MiniClusters that are exposed to other
+//! Kubernetes clusters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use flux_operator_api::MiniCluster;
+use flux_operator_plan::{GatewayEndpoint, GatewayView, PortHolder};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, ListParams};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use tokio::sync::watch;
+
+use crate::cache_sync::SyncedStore;
+use crate::lock::lock;
+use crate::stores::GuardedMiniCluster;
+use crate::watches::{ChangeSender, config};
+
+/// How often the addresses of nodes are read while a MiniCluster needs them. Four are published, so
+/// that one that was removed meanwhile does no harm.
+const NODE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How many nodes are read at most: only four are published.
+const MAX_NODES: u32 = 50;
+
+/// How long reconciliations wait for what is known about the gateway and the nodes. Without it, what
+/// is published would change with every restart of the operator.
+const START_LIMIT: Duration = Duration::from_secs(5);
+
+/// Where the gateway is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GatewayLocation {
+    /// At this address, outside of the cluster.
+    Address(IpAddr),
+    /// In the pods of this Service.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// What is known about the gateway and the nodes. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    known: Arc<Mutex<Known>>,
+    needs_nodes: watch::Sender<bool>,
+    /// Whether gateway and nodes were looked up once, successfully or not.
+    looked_up: watch::Sender<LookedUp>,
+    miniclusters: SyncedStore<GuardedMiniCluster>,
+    changed: ChangeSender,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct LookedUp {
+    gateway: bool,
+    nodes: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Known {
+    endpoints: BTreeSet<GatewayEndpoint>,
+    nodes: Option<BTreeMap<String, String>>,
+}
+
+impl Gateway {
+    /// Nothing is known yet. MiniClusters that are affected by a change are sent to `changed`.
+    pub(crate) fn new(
+        miniclusters: SyncedStore<GuardedMiniCluster>,
+        changed: ChangeSender,
+    ) -> Gateway {
+        let needs_nodes = watch::channel(false).0;
+        let looked_up = watch::channel(LookedUp::default()).0;
+        Gateway { known: Arc::default(), needs_nodes, looked_up, miniclusters, changed }
+    }
+
+    /// Waits until gateway and nodes were looked up once, but not for long: most MiniClusters do not
+    /// need them.
+    pub(crate) async fn wait_until_looked_up(&self) {
+        let mut looked_up = self.looked_up.subscribe();
+        let all = LookedUp { gateway: true, nodes: true };
+        // Both a timeout and a closed channel end the wait.
+        let _ = tokio::time::timeout(START_LIMIT, looked_up.wait_for(|it| *it == all)).await;
+    }
+
+    /// What a MiniCluster that is exposed needs to know; nothing for others.
+    pub(crate) fn view(&self, minicluster: &MiniCluster) -> GatewayView {
+        if !is_exposed(minicluster) {
+            return GatewayView::default();
+        }
+        self.needs_nodes.send_if_modified(|needs| !std::mem::replace(needs, true));
+        let Known { endpoints, nodes } = lock(&self.known).clone();
+        GatewayView { endpoints, taken_ports: self.taken_ports(minicluster), nodes }
+    }
+
+    /// The ports that other MiniClusters use on the gateway.
+    fn taken_ports(&self, minicluster: &MiniCluster) -> BTreeMap<u16, PortHolder> {
+        let mut taken: BTreeMap<u16, PortHolder> = BTreeMap::new();
+        for other in self.miniclusters.state() {
+            let Ok(other) = &other.0 else { continue };
+            let Some(uid) = other.uid().filter(|uid| Some(uid) != minicluster.uid().as_ref())
+            else {
+                continue;
+            };
+            for lease in other.status.iter().flat_map(|status| &status.leases) {
+                let port = lease.invitation.as_ref().map(|it| it.gateway_port);
+                let Some(port) = port.and_then(|it| u16::try_from(it).ok()) else { continue };
+                let holder = PortHolder { since: lease.since.clone(), uid: uid.clone() };
+                let first = taken.entry(port).or_insert_with(|| holder.clone());
+                if holder < *first {
+                    *first = holder;
+                }
+            }
+        }
+        taken
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Known)) {
+        let mut known = lock(&self.known);
+        let before = known.clone();
+        change(&mut known);
+        if *known == before {
+            return;
+        }
+        drop(known);
+        for object in self.miniclusters.state() {
+            if object.0.as_ref().is_ok_and(is_exposed) {
+                // The receiver is dropped only while the operator stops.
+                let _ = self.changed.send(ObjectRef::from_obj(&*object));
+            }
+        }
+    }
+
+    /// Follows the gateway's address, if it can change.
+    pub(crate) async fn follow(self, client: Client, location: Option<GatewayLocation>) {
+        let is_watched = matches!(location, Some(GatewayLocation::Service { .. }));
+        self.looked_up.send_modify(|it| it.gateway = !is_watched);
+        match location {
+            None => {}
+            Some(GatewayLocation::Address(address)) => {
+                let endpoint = GatewayEndpoint { address, node: String::new() };
+                self.update(|known| known.endpoints = BTreeSet::from([endpoint]));
+            }
+            Some(GatewayLocation::Service { namespace, name }) => {
+                self.watch_service(client, &namespace, &name).await;
+            }
+        }
+        // A task that returns would stop the operator.
+        std::future::pending::<()>().await;
+    }
+
+    async fn watch_service(&self, client: Client, namespace: &str, name: &str) {
+        let slices: Api<EndpointSlice> = Api::namespaced(client, namespace);
+        let of_service = config().labels(&format!("kubernetes.io/service-name={name}"));
+        let (store, writer) = SyncedStore::new();
+        let mut events = watcher(slices, of_service).default_backoff().reflect(writer).boxed();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
+                Ok(_) => {
+                    let found = store.state().iter().flat_map(|it| ready_endpoints(it)).collect();
+                    self.update(|known| known.endpoints = found);
+                    self.looked_up.send_modify(|it| it.gateway = true);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the watch of the gateway failed");
+                    self.looked_up.send_modify(|it| it.gateway = true);
+                }
+            }
+        }
+    }
+
+    /// Reads the addresses of nodes, and keeps them up to date while a MiniCluster needs them.
+    pub(crate) async fn follow_nodes(self, client: Client) {
+        let nodes: Api<Node> = Api::all(client);
+        let mut needed = self.needs_nodes.subscribe();
+        loop {
+            match nodes.list(&ListParams::default().limit(MAX_NODES)).await {
+                Ok(found) => {
+                    let addresses = found.items.iter().filter_map(node_address).collect();
+                    self.update(|known| known.nodes = Some(addresses));
+                }
+                // An operator for one namespace has no permission for it.
+                Err(error) => tracing::info!(%error, "the addresses of nodes cannot be read"),
+            }
+            self.looked_up.send_modify(|it| it.nodes = true);
+            tokio::time::sleep(NODE_INTERVAL).await;
+            // The sender is in `self`, so the channel is open.
+            let _ = needed.wait_for(|needed| *needed).await;
+        }
+    }
+}
+
+fn is_exposed(minicluster: &MiniCluster) -> bool {
+    let bursting = minicluster.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
+    bursting.is_some_and(|bursting| bursting.expose.is_some())
+}
+
+/// The endpoints of a slice that accept connections.
+fn ready_endpoints(slice: &EndpointSlice) -> Vec<GatewayEndpoint> {
+    let is_ready = |it: &&k8s_openapi::api::discovery::v1::Endpoint| {
+        it.conditions.as_ref().is_none_or(|conditions| conditions.ready != Some(false))
+    };
+    let endpoints = slice.endpoints.iter().flatten().filter(is_ready);
+    endpoints
+        .filter_map(|it| {
+            let address = it.addresses.first()?.parse().ok()?;
+            Some(GatewayEndpoint { address, node: it.node_name.clone().unwrap_or_default() })
+        })
+        .collect()
+}
+
+/// The name of a node that is ready, and the address to publish: the external one if it has one.
+fn node_address(node: &Node) -> Option<(String, String)> {
+    let NodeStatus { addresses, conditions, .. } = node.status.as_ref()?;
+    let mut conditions = conditions.iter().flatten();
+    conditions.find(|it| it.type_ == "Ready" && it.status == "True")?;
+    let of = |kind: &str| addresses.iter().flatten().find(|it| it.type_ == kind);
+    let address = of("ExternalIP").or_else(|| of("InternalIP"))?;
+    Some((node.name_any(), address.address.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_publishes_its_external_address() {
+        let node = |ready: &str, addresses: serde_json::Value| -> Option<String> {
+            let conditions = json!([{ "type": "Ready", "status": ready }]);
+            let status = json!({ "conditions": conditions, "addresses": addresses });
+            let node = json!({ "metadata": { "name": "n" }, "status": status });
+            node_address(&serde_json::from_value(node).unwrap()).map(|(_, address)| address)
+        };
+        let internal = json!({ "type": "InternalIP", "address": "10.0.0.1" });
+        let external = json!({ "type": "ExternalIP", "address": "203.0.113.1" });
+        let both = json!([internal, external]);
+        assert_eq!(node("True", both.clone()).as_deref(), Some("203.0.113.1"));
+        assert_eq!(node("True", json!([internal])).as_deref(), Some("10.0.0.1"));
+        assert_eq!(node("False", both), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! Invitations: ranks for brokers of other Kubernetes clusters.
+//!
+//! An invitation is a claim like that of a joiner, and its lease follows the same rules. But nothing
+//! is known about the pods that use it: its agents ask for permission through the gateway, and the
+//! gateway closes their connections when the lease ends.
+
+use flux_operator_api::minicluster::{Bursting, Invitation, InvitationLease, InvitationUser};
+use flux_operator_api::{MiniCluster, Reason};
+use flux_operator_wire::InvitedRequest;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::grant::{Claim, RankChoice};
+use super::lease::{Holder, LeaseRecord, recorded};
+use super::lender::LenderView;
+use super::permission::{Permission, booted_cluster, mismatch};
+use crate::observed::Observed;
+use crate::time::seconds_after;
+
+/// How long an invitation stays with the cluster that uses it after the last sign of it, in seconds:
+/// as long as a broker may take to start.
+const USER_SECONDS: i64 = 60;
+
+/// A cluster elsewhere has asked for permission with an invitation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvitedCluster {
+    /// Name of the invitation.
+    pub invitation: String,
+    /// Uid of the cluster.
+    pub uid: String,
+    /// Its namespace and name.
+    pub name: String,
+    /// When it last asked.
+    pub asked: Timestamp,
+}
+
+/// What is known about the broker that asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownBroker {
+    /// This very pod had permission for this rank before.
+    pub had_permission: bool,
+}
+
+/// The invitations of a lender.
+pub(super) fn invitations(lender: &MiniCluster) -> &[Invitation] {
+    bursting(lender).map(|it| it.invitations.as_slice()).unwrap_or_default()
+}
+
+/// The same lender after all of its invitations were revoked.
+pub(super) fn without_invitations(lender: &MiniCluster) -> MiniCluster {
+    let mut lender = lender.clone();
+    let bursting = lender.spec.flux.as_mut().and_then(|flux| flux.bursting.as_mut());
+    bursting.into_iter().for_each(|bursting| bursting.invitations.clear());
+    lender
+}
+
+pub(crate) fn bursting(minicluster: &MiniCluster) -> Option<&Bursting> {
+    minicluster.spec.flux.as_ref()?.bursting.as_ref()
+}
+
+/// What the invitations of a lender ask for: nothing any more once they have expired, or if the
+/// lender is not exposed.
+pub(super) fn claims(lender: &MiniCluster, now: Timestamp) -> Vec<Claim> {
+    let is_exposed = bursting(lender).is_some_and(|it| it.expose.is_some());
+    let claim = |invitation: &Invitation| Claim {
+        holder: holder(lender, invitation),
+        count: match is_exposed && !is_expired(&invitation.expires, now) {
+            true => usize::try_from(invitation.ranks).unwrap_or_default(),
+            false => 0,
+        },
+        choice: RankChoice::Any,
+        created: None,
+        invitation: Some(InvitationLease {
+            expires: invitation.expires.clone(),
+            ..InvitationLease::default()
+        }),
+    };
+    invitations(lender).iter().map(claim).collect()
+}
+
+/// An invitation as holder of a lease. One of the same name with another end is another holder, so
+/// that the brokers of the first cannot use the ranks of the second.
+pub(super) fn holder(lender: &MiniCluster, invitation: &Invitation) -> Holder {
+    let Invitation { name, ranks: _, expires } = invitation;
+    Holder {
+        uid: format!("invitation:{name}:{expires}"),
+        namespace: lender.namespace().unwrap_or_default(),
+        name: name.clone(),
+    }
+}
+
+/// Whether an invitation has ended. One whose end cannot be read has.
+pub(crate) fn is_expired(expires: &str, now: Timestamp) -> bool {
+    expires.parse::<Timestamp>().ok().is_none_or(|expires| now >= expires)
+}
+
+/// When the next of a lender's invitations ends.
+pub(super) fn next_expiry(lender: &MiniCluster, now: Timestamp) -> Option<Timestamp> {
+    let ends = invitations(lender).iter().filter_map(|it| it.expires.parse().ok());
+    ends.filter(|end| *end > now).min()
+}
+
+/// Notes which cluster uses each invitation: the first that asks. It stays with that one while one
+/// of its brokers is online or may be starting.
+pub(super) fn with_users(records: &mut [LeaseRecord], observed: &Observed) {
+    let report = observed.report.as_ref().filter(|report| !report.is_stale(observed.now));
+    let online = report.and_then(|report| report.state.online.as_ref());
+    for record in records.iter_mut().filter(|record| record.is_active()) {
+        let (ranks, since) = (record.ranks.to_set(), record.since);
+        let Some(invitation) = &mut record.invitation else { continue };
+        // One that asked before may have had a former invitation of this name.
+        let asked = observed.invited.iter();
+        let asked = asked.filter(|it| it.invitation == record.holder.name && it.asked >= since);
+        let is_recent = |time: Timestamp| observed.now < seconds_after(time, USER_SECONDS);
+        // One that asks no more may not exist any more.
+        let mut others = asked.clone().filter(|it| {
+            Some(&it.uid) != invitation.user.as_ref().map(|it| &it.uid) && is_recent(it.asked)
+        });
+        let is_used = invitation.user.as_ref().is_some_and(|user| {
+            let last = asked.clone().filter(|it| it.uid == user.uid).map(|it| it.asked);
+            let last = last.chain(user.since.parse().ok()).max();
+            last.is_some_and(is_recent)
+                || online.is_none_or(|it| !it.intersection(&ranks).is_empty())
+        });
+        if !is_used && let Some(other) = others.next() {
+            invitation.user = Some(InvitationUser {
+                uid: other.uid.clone(),
+                name: other.name.clone(),
+                since: observed.now.to_string(),
+            });
+        }
+    }
+}
+
+/// Decides whether a broker in another Kubernetes cluster may start. As with
+/// [`permission`](super::permission()), only a denial may be decided from a cache.
+pub fn invited_permission(
+    lender: &LenderView,
+    invitation: &str,
+    asked: &InvitedRequest,
+    broker: KnownBroker,
+    now: Timestamp,
+) -> Permission {
+    let InvitedRequest { holder: uid, holder_name: _, request } = asked;
+    let denied = |reason: Reason, message: &str| Permission::Denied(reason, message.to_owned());
+    let minicluster = &lender.minicluster;
+    let Some(cluster) = booted_cluster(minicluster, lender.job.as_deref()) else {
+        return denied(Reason::LenderNotReady, "the lender's manifest is refused");
+    };
+    let Some(found) = invitations(minicluster).iter().find(|it| it.name == invitation) else {
+        return denied(Reason::InvitationRevoked, "the invitation was revoked");
+    };
+    if is_expired(&found.expires, now) {
+        let message = format!("the invitation has expired at {}: ask for another", found.expires);
+        return denied(Reason::InvitationExpired, &message);
+    }
+    let holder = holder(minicluster, found);
+    let leases = recorded(minicluster);
+    let lease = leases.iter().find(|it| it.holder.uid == holder.uid && it.is_active());
+    let Some(lease) = lease else {
+        return denied(Reason::NoFreeRanks, "the invitation has no ranks: too few were free");
+    };
+    let table = cluster.ranks.hash();
+    let index = usize::try_from(request.index).unwrap_or(usize::MAX);
+    if request.table != table
+        || lease.table != table
+        || lease.ranks.nth(index) != Some(request.rank)
+    {
+        let message =
+            "the lender was started with other ranks since it was written: ask for another";
+        return denied(Reason::InvitationOutdated, message);
+    }
+    let user = lease.invitation.as_ref().and_then(|it| it.user.as_ref());
+    match user {
+        Some(user) if user.uid == *uid => {}
+        Some(user) => {
+            let message = format!(
+                "MiniCluster {:?} uses the invitation: delete one of the two, or ask for another \
+                 invitation",
+                user.name
+            );
+            return denied(Reason::InvitationUsed, &message);
+        }
+        None => return denied(Reason::Joining, "the lender notes which cluster uses it"),
+    }
+    let report = lender.report.as_ref().filter(|report| !report.is_stale(now));
+    let state = report.map(|report| &report.state);
+    let known = state.and_then(|state| Some((state.lead.as_ref()?, state.online.as_ref()?)));
+    let Some((lead, online)) = known else {
+        let message = "the lender's lead has not reported its version, its user and its ranks yet";
+        return denied(Reason::LenderNotReady, message);
+    };
+    if let Some((reason, message)) = mismatch(None, &cluster.ranks, lead, request) {
+        return Permission::Denied(reason, message);
+    }
+    if online.contains(request.rank) && !broker.had_permission {
+        // Flux would replace it.
+        let message = format!("the former broker of rank {} is still online", request.rank);
+        return denied(Reason::Joining, &message);
+    }
+    Permission::Granted
+}

@@ -1,0 +1,172 @@
+//! Whether a broker in another Kubernetes cluster may start.
+
+use flux_operator_plan::{KnownBroker, Permission, invited_permission};
+use flux_operator_wire::{BrokerFacts, InvitedRequest, JoinRequest};
+use serde_json::{Value, json};
+
+use crate::fixture::*;
+
+/// A lender whose invitation `a` has ranks 9 and 8, and is used by cluster `one`.
+fn used() -> Lender {
+    let mut lender = Lender::settled(&one_invitation());
+    lender.asked_by("one");
+    lender.settle();
+    lender
+}
+
+/// What the first broker of cluster `one` asks.
+fn request(lender: &Lender) -> InvitedRequest {
+    InvitedRequest {
+        holder: "one".into(),
+        holder_name: "theirs/one".into(),
+        request: JoinRequest {
+            index: 0,
+            rank: 9,
+            table: lender.lease("a").table.clone(),
+            facts: facts(),
+            last_error: String::new(),
+            refusal: None,
+        },
+    }
+}
+
+fn ask(lender: &Lender, request: &InvitedRequest) -> Permission {
+    let now = lender.observed.now;
+    invited_permission(&lender.view(), "a", request, KnownBroker::default(), now)
+}
+
+/// The reason of the refusal, and its message.
+fn refusal(permission: Permission) -> (String, String) {
+    match permission {
+        Permission::Denied(reason, message) => (reason.as_str().to_owned(), message),
+        other => panic!("not denied: {other:?}"),
+    }
+}
+
+fn assert_denied(lender: &Lender, request: &InvitedRequest, reason: &str, says: &str) {
+    let (found, message) = refusal(ask(lender, request));
+    assert_eq!(found, reason, "{message}");
+    assert!(message.contains(says), "{message}");
+}
+
+#[test]
+fn b12_the_brokers_of_the_user_may_start_at_their_ranks() {
+    let lender = used();
+    let mut request = request(&lender);
+    assert_eq!(ask(&lender, &request), Permission::Granted);
+    (request.request.index, request.request.rank) = (1, 8);
+    assert_eq!(ask(&lender, &request), Permission::Granted);
+}
+
+#[test]
+fn b12_every_refusal_has_its_reason() {
+    type Change = fn(&mut Lender, &mut InvitedRequest);
+    let table: [(&str, &str, Change); 15] = [
+        ("InvitationRevoked", "was revoked", |lender, _| {
+            lender.edit(&json!({ "invitations": [] }));
+        }),
+        ("InvitationExpired", "expired at 2026-01-01T01:00:00Z: ask for another", |lender, _| {
+            lender.at(HOUR);
+        }),
+        ("InvitationExpired", "expired", |lender, _| {
+            lender.minicluster.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap().invitations
+                [0]
+            .expires = "2026-01-01T00:00:00Z".into();
+        }),
+        ("NoFreeRanks", "too few were free", |lender, _| {
+            lender.change_status(&json!({ "leases": [] }));
+        }),
+        ("NoFreeRanks", "no ranks", |lender, _| {
+            set_lease(lender, json!({ "state": "Leaving" }));
+        }),
+        ("InvitationOutdated", "ask for another", |_, asked| asked.request.table = "x".into()),
+        ("InvitationOutdated", "other ranks", |lender, _| {
+            set_lease(lender, json!({ "table": "x" }));
+        }),
+        ("InvitationOutdated", "other ranks", |_, asked| asked.request.rank = 8),
+        ("InvitationOutdated", "other ranks", |_, asked| asked.request.index = 2),
+        ("InvitationUsed", "\"theirs/one\" uses the invitation", |_, asked| {
+            asked.holder = "two".into();
+        }),
+        ("Joining", "notes which cluster", |lender, _| {
+            set_lease(lender, json!({ "invitation": { "user": null } }));
+        }),
+        ("LenderNotReady", "has not reported", |lender, _| lender.observed.report = None),
+        ("LenderNotReady", "has not reported", |lender, _| {
+            lender.observed.now = after(HOUR - 1);
+        }),
+        ("LenderNotReady", "manifest is refused", |lender, _| {
+            lender.minicluster.spec.containers.clear();
+        }),
+        ("Joining", "rank 9 is still online", |lender, _| lender.online("0-1,9")),
+    ];
+    for (reason, says, change) in table {
+        let mut lender = used();
+        let mut asked = request(&lender);
+        change(&mut lender, &mut asked);
+        assert_denied(&lender, &asked, reason, says);
+    }
+}
+
+fn set_lease(lender: &mut Lender, patch: Value) {
+    let lease = merged(lender.lease("a"), &patch);
+    lender.change_status(&json!({ "leases": [lease] }));
+}
+
+#[test]
+fn b14_a_broker_that_differs_from_the_lead_may_not_start() {
+    let lender = used();
+    let with = |facts: BrokerFacts| {
+        let mut asked = request(&lender);
+        asked.request.facts = facts;
+        asked
+    };
+    let version = |version: &str| with(BrokerFacts { version: version.into(), ..facts() });
+    assert_denied(&lender, &version("0.87.0"), "VersionMismatch", "0.87.0");
+    assert_denied(&lender, &version(""), "VersionMismatch", "cannot be compared");
+    assert_eq!(ask(&lender, &version("0.88.3")), Permission::Granted, "the same release");
+    let user = with(BrokerFacts { uid: 0, ..facts() });
+    assert_denied(&lender, &user, "UidMismatch", "user 0");
+    let cores = |cores| with(BrokerFacts { cores, ..facts() });
+    assert_denied(&lender, &cores(3), "FewerCores", "pod 0 has 3 cores");
+    assert_eq!(ask(&lender, &cores(5)), Permission::Granted);
+}
+
+/// Flux would replace the broker that is online. The one whose pod had permission is that very broker:
+/// it was restarted in its pod.
+#[test]
+fn f14_a_rank_that_is_online_is_only_for_the_pod_that_has_it() {
+    let mut lender = used();
+    lender.online("0-1,8");
+    let mut asked = request(&lender);
+    assert_eq!(ask(&lender, &asked), Permission::Granted, "the other rank is online");
+    (asked.request.index, asked.request.rank) = (1, 8);
+    assert_denied(&lender, &asked, "Joining", "rank 8 is still online");
+    let known = KnownBroker { had_permission: true };
+    let permission = invited_permission(&lender.view(), "a", &asked, known, lender.observed.now);
+    assert_eq!(permission, Permission::Granted);
+}
+
+/// Without it nothing says whether the rank has a broker.
+#[test]
+fn f14_a_report_without_the_ranks_that_are_online_gives_no_permission() {
+    let mut lender = used();
+    lender.observed.report.as_mut().unwrap().state.online = None;
+    assert_denied(&lender, &request(&lender), "LenderNotReady", "has not reported");
+}
+
+#[test]
+fn an_invitation_is_asked_for_by_its_name() {
+    let lender = used();
+    let now = lender.observed.now;
+    for name in ["b", "", "invitation:a"] {
+        let asked = invited_permission(
+            &lender.view(),
+            name,
+            &request(&lender),
+            KnownBroker { had_permission: true },
+            now,
+        );
+        assert_eq!(refusal(asked).0, "InvitationRevoked", "{name}");
+    }
+}

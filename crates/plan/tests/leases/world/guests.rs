@@ -1,0 +1,222 @@
+//! Brokers in another Kubernetes cluster, which use invitations, and the gateway that they connect
+//! through.
+
+use std::sync::Arc;
+
+use flux_operator_api::minicluster::{Invitation, LeaseState};
+use flux_operator_flux::RankList;
+use flux_operator_plan::{InvitedCluster, KnownBroker, LenderView, Permission, invited_permission};
+use flux_operator_wire::{InvitedRequest, JoinRequest};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use super::instance::facts;
+use super::{LENDER, World};
+
+/// A pod elsewhere, whose agent has the file of an invitation.
+#[derive(Clone, Debug)]
+pub(super) struct Guest {
+    /// Its cluster.
+    cluster: String,
+    /// The invitation, as it was when the file was written.
+    invitation: Invitation,
+    index: u32,
+    rank: u32,
+    table: String,
+    /// Its broker runs. It connects by itself, and again after its connection was closed.
+    is_running: bool,
+    /// The lead knows the broker.
+    is_online: bool,
+}
+
+/// What an operator remembers of guests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownGuests {
+    pub(super) invited: Vec<InvitedCluster>,
+    /// The last that had permission for a rank: cluster and index.
+    permitted: Vec<(u32, String, u32)>,
+}
+
+impl World {
+    /// A user invites, unless an invitation has that name.
+    pub fn invite(&mut self, number: usize, ranks: i32, seconds: i64) {
+        let expires = (self.now + SignedDuration::from_secs(seconds)).to_string();
+        let invitation = Invitation { name: format!("i{number}"), ranks, expires };
+        let mut invitations = self.invitations();
+        if !invitations.iter().any(|it| it.name == invitation.name) {
+            invitations.push(invitation);
+            self.set_invitations(&invitations);
+        }
+    }
+
+    pub fn revoke(&mut self, number: usize) {
+        let mut invitations = self.invitations();
+        let before = invitations.len();
+        invitations.retain(|it| it.name != format!("i{number}"));
+        if invitations.len() < before {
+            self.set_invitations(&invitations);
+        }
+    }
+
+    /// Every invitation is revoked; whether there was one.
+    pub fn revoke_all(&mut self) -> bool {
+        let had_some = !self.invitations().is_empty();
+        self.set_invitations(&[]);
+        had_some
+    }
+
+    fn set_invitations(&mut self, invitations: &[Invitation]) {
+        let value = json!(invitations);
+        self.edit(LENDER, |it| it["spec"]["flux"]["bursting"]["invitations"] = value);
+    }
+
+    pub(super) fn invitations(&self) -> Vec<Invitation> {
+        let bursting = &self.stored.miniclusters[LENDER]["spec"]["flux"]["bursting"];
+        serde_json::from_value(bursting["invitations"].clone()).unwrap_or_default()
+    }
+
+    /// A cluster elsewhere creates the pods of an invitation, with the file as it is written now.
+    pub fn accept(&mut self, number: usize, cluster: usize) {
+        let name = format!("i{number}");
+        let invitations = self.invitations();
+        let Some(invitation) = invitations.into_iter().find(|it| it.name == name) else { return };
+        let lender = self.read(&self.stored, LENDER).unwrap();
+        let leases = lender.status.unwrap_or_default().leases;
+        let uid = holder(&invitation);
+        let active = |state| state == LeaseState::Active;
+        let lease = leases.into_iter().find(|it| it.holder == uid && active(it.state));
+        let Some(lease) = lease else { return };
+        let cluster = format!("theirs-{cluster}");
+        self.guests.retain(|it| it.cluster != cluster || it.invitation.name != name);
+        let ranks: RankList = lease.ranks.parse().unwrap();
+        let guest = |(index, rank): (usize, u32)| Guest {
+            cluster: cluster.clone(),
+            invitation: invitation.clone(),
+            index: u32::try_from(index).unwrap(),
+            rank,
+            table: lease.table.clone(),
+            is_running: false,
+            is_online: false,
+        };
+        self.guests.extend(ranks.iter().enumerate().map(guest));
+    }
+
+    /// The agent of a guest asks an operator, which reads the lender from the API server.
+    pub fn guest_asks(&mut self, operator: usize, number: usize) {
+        let waiting = (0..self.guests.len()).filter(|it| !self.guests[*it].is_running);
+        let waiting: Vec<usize> = waiting.collect();
+        if let Some(index) = number.checked_rem(waiting.len()) {
+            self.ask_for_guest(operator, waiting[index]);
+        }
+    }
+
+    pub(super) fn guests_ask(&mut self, operator: usize) {
+        (0..self.guests.len()).for_each(|index| self.ask_for_guest(operator, index));
+    }
+
+    fn ask_for_guest(&mut self, operator: usize, index: usize) {
+        let guest = self.guests[index].clone();
+        // The key of an invitation with another end is another one, and its port is closed without a
+        // lease.
+        if guest.is_running || !self.gateway_allows(&guest) {
+            return;
+        }
+        let known = &mut self.operators[operator].guests;
+        known
+            .invited
+            .retain(|it| (&it.uid, &it.invitation) != (&guest.cluster, &guest.invitation.name));
+        known.invited.push(InvitedCluster {
+            invitation: guest.invitation.name.clone(),
+            uid: guest.cluster.clone(),
+            name: guest.cluster.clone(),
+            asked: self.now,
+        });
+        let itself = (guest.rank, guest.cluster.clone(), guest.index);
+        let had_permission = known.permitted.contains(&itself);
+        let Some(cached) = self.lender(operator) else { return };
+        let lender = self.read(&self.stored, LENDER).unwrap();
+        let fresh = LenderView { minicluster: Arc::new(lender), ..cached };
+        let asked = InvitedRequest {
+            holder: guest.cluster.clone(),
+            holder_name: guest.cluster.clone(),
+            request: JoinRequest {
+                index: guest.index,
+                rank: guest.rank,
+                table: guest.table,
+                facts: facts(),
+                last_error: String::new(),
+                refusal: None,
+            },
+        };
+        let (name, broker) = (&guest.invitation.name, KnownBroker { had_permission });
+        if invited_permission(&fresh, name, &asked, broker, self.now) == Permission::Granted {
+            let known = &mut self.operators[operator].guests;
+            known.permitted.retain(|it| it.0 != guest.rank);
+            known.permitted.push(itself);
+            self.guests[index].is_running = true;
+        }
+    }
+
+    /// The broker of a guest connects, for the first time or again.
+    pub fn guest_connects(&mut self, number: usize) {
+        let running = (0..self.guests.len()).filter(|it| self.guests[*it].is_running);
+        let running: Vec<usize> = running.collect();
+        if let Some(index) = number.checked_rem(running.len()).map(|index| running[index]) {
+            self.guests[index].is_online = self.gateway_allows(&self.guests[index]);
+        }
+    }
+
+    pub(super) fn guests_connect(&mut self) {
+        (0..self.guests.len()).for_each(|index| self.guest_connects(index));
+    }
+
+    /// A guest's pod is deleted.
+    pub fn guest_stops(&mut self, number: usize) {
+        if let Some(index) = number.checked_rem(self.guests.len()) {
+            self.guests.remove(index);
+        }
+    }
+
+    /// The gateway closes connections as soon as the stored object does not allow them.
+    pub(super) fn close_connections(&mut self) {
+        for index in 0..self.guests.len() {
+            self.guests[index].is_online &= self.gateway_allows(&self.guests[index]);
+        }
+    }
+
+    /// Whether the gateway accepts a guest's connection: its invitation is there, and has a lease.
+    fn gateway_allows(&self, guest: &Guest) -> bool {
+        let uid = holder(&guest.invitation);
+        let leases = &self.stored.miniclusters[LENDER]["status"]["leases"];
+        let mut leases = leases.as_array().into_iter().flatten();
+        let has_lease = leases.any(|it| it["holder"] == *uid && it["state"] == "Active");
+        has_lease
+            && self.invitations().contains(&guest.invitation)
+            && !self.is_expired(&guest.invitation)
+    }
+
+    pub(super) fn is_expired(&self, invitation: &Invitation) -> bool {
+        self.now >= invitation.expires.parse::<Timestamp>().unwrap()
+    }
+
+    /// The ranks of guests that are online.
+    pub(super) fn guests_online(&self) -> impl Iterator<Item = u32> + '_ {
+        self.guests.iter().filter(|guest| guest.is_online).map(|guest| guest.rank)
+    }
+
+    /// The rank and the holder of every broker of a guest that is connected, or may connect at any time.
+    pub(super) fn guest_brokers(&self) -> impl Iterator<Item = (u32, String)> + '_ {
+        let connects = |guest: &&Guest| guest.is_running && self.gateway_allows(guest);
+        let guests = self.guests.iter().filter(connects);
+        guests.map(|guest| (guest.rank, holder(&guest.invitation)))
+    }
+
+    pub fn count_guests_online(&self) -> usize {
+        self.guests_online().count()
+    }
+}
+
+/// The holder of the lease of an invitation.
+pub(super) fn holder(invitation: &Invitation) -> String {
+    format!("invitation:{}:{}", invitation.name, invitation.expires)
+}

@@ -1,0 +1,9 @@
+//! Brokers of another Kubernetes cluster: invited here, started there, and jobs over both. Two
+//! testbeds are linked for it, as two clusters of a user may be.
+
+mod crashes;
+mod go_way;
+mod guest;
+mod life;
+mod refusals;
+mod secrets;
