@@ -1,14 +1,12 @@
 //! `flux-operator gateway`: run the gateway for brokers of other Kubernetes clusters.
 
-use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use flux_operator_gateway::Options;
 
-use crate::connection;
-use crate::run::listen;
+use crate::service::{client, listen, run_to_end, start_log};
 
 /// Run the gateway until SIGTERM or SIGINT: a TCP proxy with one port for each invitation, by which
 /// brokers of other Kubernetes clusters reach the leads of MiniClusters.
@@ -33,31 +31,16 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).init();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("failed to start the runtime")?;
-    let result = runtime.block_on(async {
-        let no_cluster = |error| {
-            anyhow!("failed to find a cluster: {error}\nhint: set KUBECONFIG to a kubeconfig file")
-        };
-        let config = connection::load_config(None, None).await.map_err(no_cluster)?;
-        let client = kube::Client::try_from(config).context("failed to create a client")?;
-        let address = arguments.bind;
-        let metrics =
-            listen(address).await.with_context(|| format!("failed to listen on {address}"))?;
+    start_log();
+    run_to_end(async {
+        let client = client().await?;
+        let metrics = listen(arguments.bind).await?;
         let options = Options {
             namespace: arguments.namespace.clone(),
             listen: arguments.listen,
             report_address: arguments.report_address.clone(),
         };
         let finished = flux_operator_gateway::run(client, metrics, options).await;
-        finished.context("the gateway stopped")?;
-        tracing::info!("stopped");
-        anyhow::Ok(())
-    });
-    runtime.shutdown_background();
-    result.map(|()| ExitCode::SUCCESS)
+        finished.context("the gateway stopped")
+    })
 }

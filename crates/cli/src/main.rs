@@ -14,9 +14,11 @@ mod input;
 mod kubectl;
 mod local;
 mod manifests;
+mod named_secrets;
 mod print;
 mod render;
 mod run;
+mod service;
 mod validate;
 
 use std::ffi::OsStr;

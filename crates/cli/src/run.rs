@@ -1,17 +1,15 @@
 //! `flux-operator run`: run the controllers.
 
-use std::io::IsTerminal;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use flux_operator_install::LEASE;
 use flux_operator_operator::queue::WriteRate;
 use flux_operator_operator::{Election, GatewayLocation, Identity, Options};
-use tokio::net::TcpListener;
 
-use crate::connection;
 use crate::render::RenderSettings;
+use crate::service::{client, listen, run_to_end, start_log};
 
 /// Run the controllers until SIGTERM or SIGINT.
 #[derive(clap::Args)]
@@ -60,22 +58,12 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).init();
+    start_log();
     flux_operator_operator::report_panics_where_caught();
     // Checked before connecting to a cluster.
     let settings = arguments.settings.with_reports(arguments.report_url.clone())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("failed to start the runtime")?;
-    let result = runtime.block_on(async {
-        // The message already contains all causes.
-        let no_cluster = |error| {
-            anyhow!("failed to find a cluster: {error}\nhint: set KUBECONFIG to a kubeconfig file")
-        };
-        let config = connection::load_config(None, None).await.map_err(no_cluster)?;
-        let client = kube::Client::try_from(config).context("failed to create a client")?;
+    run_to_end(async {
+        let client = client().await?;
         let mut options = Options {
             namespace: arguments.namespace.clone(),
             settings,
@@ -87,26 +75,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         };
         options.settings.delivery = flux_operator_operator::detect_delivery(&client).await;
         let address = arguments.bind;
-        let listener =
-            listen(address).await.with_context(|| format!("failed to listen on {address}"))?;
+        let listener = listen(address).await?;
         tracing::info!(%address, "serving reports");
         let finished = flux_operator_operator::run(client, listener, options).await;
-        finished.context("the operator stopped")?;
-        tracing::info!("stopped");
-        anyhow::Ok(())
-    });
-    // A hanging thread must not keep the process from exiting.
-    runtime.shutdown_background();
-    result.map(|()| ExitCode::SUCCESS)
-}
-
-/// Listens on an address. `[::]` falls back to IPv4 on machines without IPv6.
-pub(crate) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let listener = TcpListener::bind(address).await;
-    if listener.is_err() && address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
-        return TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
-    }
-    listener
+        finished.context("the operator stopped")
+    })
 }
 
 impl Arguments {

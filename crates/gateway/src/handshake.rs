@@ -6,19 +6,22 @@
 //! ```text
 //!            ZMTP with CURVE (ZeroMQ RFC 26)       fluxlet
 //! client ──► greeting, HELLO                       message
-//! lead   ──► greeting, WELCOME
+//! lead   ──► greeting, WELCOME                     message, or it disconnects
 //! client ──► INITIATE
-//! lead   ──► READY, or ERROR, or it disconnects    message, or it disconnects
+//! lead   ──► READY, or ERROR, or it disconnects
 //! ```
 //!
-//! READY, or fluxlet's message, proves that the client has the certificate. It is withheld until the
-//! client has a place. What the client sends after INITIATE is withheld too, because a client with
-//! the certificate could send its first message without waiting for READY. So a lead never receives
-//! the hello of a broker for which there is no rank; Flux would let it replace the broker that has
-//! the rank.
+//! The client's first line is its [`opening`](crate::opening), and complete when the lead is
+//! connected. The lead's greeting is not forwarded: the gateway has greeted the client itself.
+//!
+//! WELCOME proves that the client knows the certificate's public key, and READY or fluxlet's message
+//! that it has the whole certificate. That last message is withheld until the client has a place.
+//! What the client sends after INITIATE is withheld too, because a client with the certificate could
+//! send its first message without waiting for READY. So a lead never receives the hello of a broker
+//! for which there is no rank; Flux would let it replace the broker that has the rank.
 
-use crate::greeting::{
-    FLUXLET_MESSAGE, GREETING, GREETING_PIECES, Protocol, is_valid_greeting, recognize,
+use crate::opening::{
+    FLUXLET_LENGTH, FLUXLET_MESSAGE, GREETING_LENGTH, Protocol, is_valid_greeting, starts_like,
 };
 
 /// The maximum size of a command. The longest, INITIATE, has 257 bytes and some properties of a
@@ -31,7 +34,9 @@ const LONGEST_NAME: usize = "INITIATE".len();
 /// What follows from the bytes of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The number of bytes, from the start, to forward to the other side.
+    /// The number of bytes, from the start, that are not for the other side.
+    pub(crate) skip: usize,
+    /// The number of bytes, after those, to forward to the other side.
     pub(crate) forward: usize,
     /// What is known then.
     pub(crate) outcome: Outcome,
@@ -52,34 +57,34 @@ pub(crate) enum Outcome {
 
 /// The part of one side in a handshake.
 #[derive(Debug)]
-pub(crate) struct HandshakeSide {
-    protocol: Protocol,
-    role: Role,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    Client,
-    Lead,
-}
+pub(crate) struct HandshakeSide(Stage);
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The greeting, of which this many bytes were forwarded.
-    Greeting(usize),
-    /// The head of the command with this number.
-    Command(usize),
+    /// The lead's greeting.
+    Greeting,
+    /// The message of a lead of fluxlet.
+    Message,
+    /// This command.
+    Command(Awaited),
     /// The rest of a command, and then this stage.
     Body { left: u64, next: AfterBody },
     /// Nothing more is forwarded.
     Finished(Outcome),
 }
 
+/// A command, or ERROR in place of the lead's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Welcome,
+    Initiate,
+    Ready,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterBody {
-    Command(usize),
+    Command(Awaited),
     Finished(Outcome),
 }
 
@@ -90,122 +95,109 @@ enum Verdict {
 }
 
 impl HandshakeSide {
-    /// The client's side.
+    /// The side of a client whose opening has been forwarded.
     pub(crate) fn of_client(protocol: Protocol) -> HandshakeSide {
-        HandshakeSide { protocol, role: Role::Client, stage: Stage::Greeting(0) }
+        HandshakeSide(match protocol {
+            Protocol::Zmtp => Stage::Command(Awaited::Initiate),
+            Protocol::Fluxlet => Stage::Finished(Outcome::Done),
+            Protocol::Request => Stage::Finished(Outcome::Malformed),
+        })
     }
 
     /// The lead's side.
     pub(crate) fn of_lead(protocol: Protocol) -> HandshakeSide {
-        HandshakeSide { protocol, role: Role::Lead, stage: Stage::Greeting(0) }
+        HandshakeSide(match protocol {
+            Protocol::Zmtp => Stage::Greeting,
+            Protocol::Fluxlet => Stage::Message,
+            Protocol::Request => Stage::Finished(Outcome::Malformed),
+        })
     }
 
-    /// Whether its greeting has been forwarded.
+    /// Whether the lead has greeted.
     pub(crate) fn has_greeted(&self) -> bool {
-        !matches!(self.stage, Stage::Greeting(_))
+        self.0 != Stage::Greeting
+    }
+
+    /// Whether WELCOME of the lead has been forwarded.
+    pub(crate) fn has_welcomed(&self) -> bool {
+        self.0 == Stage::Command(Awaited::Ready)
     }
 
     /// Examines the bytes of this side that have not been forwarded, and returns how many of them to
     /// forward. The caller forwards them, and calls again with the others and those that have arrived
     /// meanwhile.
     pub(crate) fn advance(&mut self, bytes: &[u8]) -> Progress {
-        let mut forward = 0;
+        let (mut skip, mut forward) = (0, 0);
         loop {
-            let rest = &bytes[forward..];
-            let before = self.stage;
-            forward += match before {
-                Stage::Greeting(forwarded) => self.advance_greeting(forwarded, rest),
-                Stage::Command(number) => self.advance_command(number, rest),
-                Stage::Body { left, next } => self.advance_body(left, next, rest),
-                Stage::Finished(outcome) => return Progress { forward, outcome },
-            };
-            if self.stage == before {
-                return Progress { forward, outcome: Outcome::Pending };
+            let rest = &bytes[skip + forward..];
+            let before = self.0;
+            match before {
+                Stage::Greeting => skip = self.advance_greeting(rest),
+                Stage::Message => self.advance_message(rest),
+                Stage::Command(awaited) => self.advance_command(awaited, rest),
+                Stage::Body { left, next } => forward += self.advance_body(left, next, rest),
+                Stage::Finished(outcome) => return Progress { skip, forward, outcome },
+            }
+            if self.0 == before {
+                return Progress { skip, forward, outcome: Outcome::Pending };
             }
         }
     }
 
-    fn advance_greeting(&mut self, forwarded: usize, bytes: &[u8]) -> usize {
-        match (self.protocol, self.role) {
-            (Protocol::Zmtp, _) => {
-                if !is_valid_greeting(forwarded, bytes) {
-                    self.stage = Stage::Finished(Outcome::Malformed);
-                    return 0;
-                }
-                let arrived = forwarded + bytes.len();
-                let pieces = GREETING_PIECES.iter().rev();
-                let piece = pieces.copied().find(|piece| *piece <= arrived).unwrap_or(forwarded);
-                self.stage = match piece {
-                    GREETING => Stage::Command(0),
-                    _ => Stage::Greeting(piece),
-                };
-                piece - forwarded
-            }
-            (Protocol::Fluxlet, Role::Client) if bytes.len() >= FLUXLET_MESSAGE => {
-                self.stage = Stage::Finished(Outcome::Done);
-                FLUXLET_MESSAGE
-            }
-            (Protocol::Fluxlet, Role::Lead) => {
-                use crate::greeting::Recognition::{Garbage, Incomplete, Recognized};
-                match recognize(bytes) {
-                    Incomplete => {}
-                    // Withheld: the client may have it once there is a place.
-                    Recognized(Protocol::Fluxlet) => self.stage = Stage::Finished(Outcome::Done),
-                    Recognized(_) | Garbage => self.stage = Stage::Finished(Outcome::Malformed),
-                }
-                0
-            }
-            (Protocol::Fluxlet, Role::Client) => 0,
-            (Protocol::Request, _) => {
-                self.stage = Stage::Finished(Outcome::Malformed);
-                0
-            }
+    fn advance_greeting(&mut self, bytes: &[u8]) -> usize {
+        if !is_valid_greeting(bytes) {
+            self.0 = Stage::Finished(Outcome::Malformed);
+            return 0;
+        }
+        if bytes.len() < GREETING_LENGTH {
+            return 0;
+        }
+        self.0 = Stage::Command(Awaited::Welcome);
+        GREETING_LENGTH
+    }
+
+    fn advance_message(&mut self, bytes: &[u8]) {
+        if !starts_like(bytes, FLUXLET_LENGTH) {
+            self.0 = Stage::Finished(Outcome::Malformed);
+        } else if bytes.len() >= FLUXLET_MESSAGE {
+            // Withheld: the client may have it once there is a place.
+            self.0 = Stage::Finished(Outcome::Done);
         }
     }
 
-    fn advance_command(&mut self, number: usize, bytes: &[u8]) -> usize {
-        let command = match Command::read(bytes) {
-            Ok(Some(command)) => command,
-            Ok(None) => return 0,
-            Err(NotACommand) => {
-                self.stage = Stage::Finished(Outcome::Malformed);
-                return 0;
-            }
-        };
-        match self.judge(number, command.name) {
-            Verdict::Forward(next) => {
-                self.stage = Stage::Body { left: command.length, next };
+    fn advance_command(&mut self, awaited: Awaited, bytes: &[u8]) {
+        self.0 = match Command::read(bytes) {
+            Ok(None) => return,
+            Err(NotACommand) => Stage::Finished(Outcome::Malformed),
+            Ok(Some(command)) => match judge(awaited, command.name) {
                 // The head is forwarded with the body.
-                0
-            }
-            Verdict::Withhold(outcome) => {
-                self.stage = Stage::Finished(outcome);
-                0
-            }
-        }
-    }
-
-    fn judge(&self, number: usize, name: &[u8]) -> Verdict {
-        match (self.role, number, name) {
-            (Role::Client, 0, b"HELLO") | (Role::Lead, 0, b"WELCOME") => {
-                Verdict::Forward(AfterBody::Command(1))
-            }
-            (Role::Client, 1, b"INITIATE") => Verdict::Forward(AfterBody::Finished(Outcome::Done)),
-            (Role::Lead, 1, b"READY") => Verdict::Withhold(Outcome::Done),
-            // The client may know why: its log has the reason then.
-            (Role::Lead, _, b"ERROR") => Verdict::Forward(AfterBody::Finished(Outcome::Refused)),
-            _ => Verdict::Withhold(Outcome::Malformed),
-        }
+                Verdict::Forward(next) => Stage::Body { left: command.length, next },
+                Verdict::Withhold(outcome) => Stage::Finished(outcome),
+            },
+        };
     }
 
     fn advance_body(&mut self, left: u64, next: AfterBody, bytes: &[u8]) -> usize {
         let forward = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-        self.stage = match (left - forward as u64, next) {
-            (0, AfterBody::Command(number)) => Stage::Command(number),
+        self.0 = match (left - forward as u64, next) {
+            (0, AfterBody::Command(awaited)) => Stage::Command(awaited),
             (0, AfterBody::Finished(outcome)) => Stage::Finished(outcome),
             (left, next) => Stage::Body { left, next },
         };
         forward
+    }
+}
+
+fn judge(awaited: Awaited, name: &[u8]) -> Verdict {
+    match (awaited, name) {
+        (Awaited::Welcome, b"WELCOME") => Verdict::Forward(AfterBody::Command(Awaited::Ready)),
+        (Awaited::Initiate, b"INITIATE") => Verdict::Forward(AfterBody::Finished(Outcome::Done)),
+        (Awaited::Ready, b"READY") => Verdict::Withhold(Outcome::Done),
+        // The client may know why: its log has the reason then.
+        (Awaited::Welcome | Awaited::Ready, b"ERROR") => {
+            Verdict::Forward(AfterBody::Finished(Outcome::Refused))
+        }
+        _ => Verdict::Withhold(Outcome::Malformed),
     }
 }
 

@@ -135,11 +135,12 @@ impl Lender {
         }
         let mut malformed = Vec::new();
         let sources = read_sources(&expose.source_ranges, &mut malformed);
-        let lead = status.external.as_ref().map(|external| external.lead.as_str());
+        let lead = status.external.as_ref().map(|external| external.lead_address.as_str());
         let lead = lead.filter(|lead| !lead.is_empty()).and_then(|lead| {
             let address = lead.parse().ok();
             if address.is_none() {
-                malformed.push(Malformed { field: "status.external.lead", value: lead.into() });
+                malformed
+                    .push(Malformed { field: "status.external.leadAddress", value: lead.into() });
             }
             address
         });
@@ -277,6 +278,20 @@ mod tests {
     }
 
     #[test]
+    fn the_digits_after_the_second_of_an_expiry_count() {
+        let expires = |invited: &str, leased: &str| {
+            let lender = read(|object| {
+                object["spec"]["flux"]["bursting"]["invitations"][0]["expires"] = invited.into();
+                object["status"]["leases"][0]["invitation"]["expires"] = leased.into();
+            });
+            lender.map(|lender| lender.leases[0].expires.to_string())
+        };
+        let (one, other) = ("2026-08-02T00:00:00.123456Z", "2026-08-02T00:00:00.123457Z");
+        assert_eq!(expires(one, one).as_deref(), Some(one));
+        assert_eq!(expires(other, one), None, "invited again until another time");
+    }
+
+    #[test]
     fn a_malformed_network_means_that_no_connection_is_accepted() {
         let sources = |ranges: Value| {
             let lender = read(|o| o["spec"]["flux"]["bursting"]["expose"]["sourceRanges"] = ranges);
@@ -303,7 +318,7 @@ mod tests {
     #[test]
     fn an_empty_or_malformed_address_means_that_there_is_no_lead() {
         let lead = |lead: &str| {
-            let lender = read(|o| o["status"]["external"]["lead"] = lead.into()).unwrap();
+            let lender = read(|o| o["status"]["external"]["leadAddress"] = lead.into()).unwrap();
             (lender.lead, lender.malformed.len())
         };
         assert_eq!(lead(""), (None, 0));

@@ -24,36 +24,39 @@
 //! | file | what it does | |
 //! |---|---|---|
 //! | [`lender`], [`route`], `changes` | which ports there are, and what changed | pure |
-//! | `greeting`, `handshake` | which protocol a client speaks, whether the lead accepts it | pure |
-//! | `places`, `refusal` | limits, counts | pure, except for locks |
-//! | `connection`, `relay`, `listener`, `proxy` | sockets | |
+//! | `opening`, `handshake` | which protocol a client speaks, whether the lead accepts it | pure |
+//! | `places`, `untrusted`, `refusal` | limits, counts | pure, except for locks |
+//! | `connection`, `broker`, `request`, `relay`, `listener`, `proxy` | sockets | |
 //! | `watch`, `table`, `events`, `metrics`, `http`, `run` | API server, clock, reports | |
 //!
 //! The gateway must never know a key: connections are encrypted from broker to lead, and it reads
 //! only names of commands, which are sent in the clear. It never writes a MiniCluster, and never
 //! logs bytes of a connection.
 
+mod broker;
 mod changes;
 mod client;
 mod connection;
 mod events;
-mod greeting;
 mod handshake;
 mod http;
 pub mod lender;
 mod listener;
-mod lock;
 mod metrics;
+mod opening;
 mod places;
 mod proxy;
 mod refusal;
 mod relay;
+mod request;
 pub mod route;
 mod run;
 mod socket;
 mod table;
-mod tasks;
+mod untrusted;
 mod watch;
+
+use flux_operator_service::lock;
 
 #[cfg(test)]
 mod testing;

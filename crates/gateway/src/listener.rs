@@ -24,11 +24,12 @@ pub(crate) async fn serve_port(port: Arc<Port>, listen: IpAddr) {
             accepted = listener.accept() => match accepted {
                 Ok((client, address)) => {
                     let peer = address.ip().to_canonical();
-                    if port.route.borrow().allows(peer) {
-                        let place = port.places.admit(peer);
+                    if !port.route.borrow().allows(peer) {
+                        port.refuse(RefusalReason::Source, peer);
+                    } else if let Ok(place) = port.places.admit(peer) {
                         connections.spawn(serve(client, peer, place, Arc::clone(&port)));
                     } else {
-                        port.refuse(RefusalReason::Source, peer);
+                        port.refuse(RefusalReason::TooMany, peer);
                     }
                 }
                 Err(error) if is_client_error(error.kind()) => {}

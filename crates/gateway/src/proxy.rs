@@ -76,7 +76,7 @@ impl OpenPorts {
         log(port, &route, "opened a port");
         let lease = lease_name(&route);
         let metrics = self.shared.metrics.add(&lease);
-        let places = Places::new(route.limit);
+        let places = Places::new(port, route.limit, Arc::clone(&self.shared.untrusted));
         let (sender, route) = watch::channel(route);
         let context = Port {
             number: port,

@@ -42,7 +42,7 @@ pub(crate) async fn relay(
 }
 
 /// Copies bytes until the end of the stream, and signals that end.
-async fn copy(from: &TcpStream, to: &Side<'_>) -> io::Result<()> {
+pub(crate) async fn copy(from: &TcpStream, to: &Side<'_>) -> io::Result<()> {
     loop {
         from.readable().await?;
         let mut buffer = Vec::with_capacity(BUFFER);

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use flux_operator_service::file_limit::raise_file_limit;
+use flux_operator_service::stop_signal::wait_for_stop_signal;
+use flux_operator_service::tasks::{TaskExited, Tasks};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::client::with_timeouts;
 use crate::connection::{Shared, TIMEOUTS};
@@ -17,8 +18,9 @@ use crate::http::serve_http;
 use crate::metrics::Metrics;
 use crate::proxy::serve_routes;
 use crate::refusal::Refusals;
+use crate::request::MAX_FORWARDED;
 use crate::table::{Lenders, keep_routes};
-use crate::tasks::Tasks;
+use crate::untrusted::{MAX_UNTRUSTED, Untrusted};
 use crate::watch::watch_lenders;
 
 /// The options of the gateway.
@@ -43,20 +45,9 @@ pub enum GatewayError {
         /// The address.
         address: String,
     },
-    /// A task panicked.
-    #[error("task {name:?} panicked: {message}")]
-    TaskPanicked {
-        /// The name of the task.
-        name: &'static str,
-        /// The panic message.
-        message: String,
-    },
-    /// A task that should run forever returned.
-    #[error("task {name:?} exited unexpectedly, which is a bug")]
-    TaskExited {
-        /// The name of the task.
-        name: &'static str,
-    },
+    /// One of its tasks has exited.
+    #[error(transparent)]
+    TaskExited(TaskExited),
 }
 
 /// Runs until SIGTERM or SIGINT, or until the future is dropped; then all ports are closed and all
@@ -69,15 +60,16 @@ pub async fn run(
     if let Some(address) = options.report_address.as_ref().filter(|it| !is_host_and_port(it)) {
         return Err(GatewayError::ReportAddress { address: address.clone() });
     }
-    raise_file_limit();
-    let mut tasks = start(with_timeouts(client), metrics, options);
+    // Each needs two files. Half of all files are left for brokers.
+    let max_untrusted = (raise_file_limit() / 4).min(MAX_UNTRUSTED);
+    let mut tasks = start(with_timeouts(client), metrics, options, max_untrusted);
     tokio::select! {
         () = wait_for_stop_signal() => Ok(()),
-        exited = tasks.wait_for_exit() => Err(exited),
+        exited = tasks.wait_for_exit() => Err(GatewayError::TaskExited(exited)),
     }
 }
 
-fn start(client: Client, listener: TcpListener, options: Options) -> Tasks {
+fn start(client: Client, listener: TcpListener, options: Options, max_untrusted: usize) -> Tasks {
     let Options { namespace, listen, report_address } = options;
     let mut tasks = Tasks::default();
     let (metrics, refusals) = (Metrics::new(), Refusals::default());
@@ -87,6 +79,8 @@ fn start(client: Client, listener: TcpListener, options: Options) -> Tasks {
     let shared = Arc::new(Shared {
         timeouts: TIMEOUTS,
         report_address,
+        untrusted: Untrusted::new(max_untrusted),
+        requests: Semaphore::new(MAX_FORWARDED),
         refusals: refusals.clone(),
         metrics: metrics.clone(),
     });
@@ -108,29 +102,6 @@ fn is_host_and_port(address: &str) -> bool {
         Some((host, text)) if host.starts_with('[') => host.ends_with(']') && port(text),
         Some((host, text)) => !host.is_empty() && !host.contains([':', '/']) && port(text),
         None => false,
-    }
-}
-
-/// Raises the limit of open files to the maximum. Container runtimes start programs with a limit of
-/// 1024, for programs that cannot handle more; here every broker needs two.
-fn raise_file_limit() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        tracing::warn!(%error, "failed to raise the limit of open files");
-    }
-}
-
-/// Waits for SIGTERM or SIGINT. If signal handlers cannot be installed, waits forever; the signals
-/// then have their default effect.
-async fn wait_for_stop_signal() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
     }
 }
 

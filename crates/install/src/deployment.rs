@@ -1,8 +1,8 @@
-//! The operator's pods.
+//! The pods of a program: the operator, or the gateway.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
     ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
@@ -21,58 +21,30 @@ const USER: i64 = 65532;
 /// release of the Lease take at most 9 s (see `hand_over` in the operator).
 const GRACE_SECONDS: i64 = 10;
 
-/// The Deployment.
-pub(crate) fn deployment(settings: &InstallSettings) -> Deployment {
-    Deployment {
-        metadata: settings.metadata(OPERATOR),
-        spec: Some(DeploymentSpec {
-            replicas: Some(i32::from(settings.replicas)),
-            selector: LabelSelector { match_labels: Some(selector()), ..LabelSelector::default() },
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(labels().into_iter().chain(selector()).collect()),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(pod(settings)),
-            },
-            ..DeploymentSpec::default()
-        }),
-        ..Deployment::default()
-    }
+/// What the Deployments of our programs differ in.
+pub(crate) struct Program {
+    /// The name of the Deployment and of its ServiceAccount.
+    pub(crate) name: &'static str,
+    pub(crate) container: &'static str,
+    pub(crate) selector: BTreeMap<String, String>,
+    pub(crate) replicas: u16,
+    pub(crate) strategy: Option<DeploymentStrategy>,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Option<Vec<EnvVar>>,
+    pub(crate) memory_request: &'static str,
+    pub(crate) grace_seconds: i64,
 }
 
-fn pod(settings: &InstallSettings) -> PodSpec {
-    PodSpec {
-        service_account_name: Some(OPERATOR.into()),
-        automount_service_account_token: Some(true),
-        node_selector: Some(BTreeMap::from([("kubernetes.io/os".into(), "linux".into())])),
-        security_context: Some(pod_security()),
-        containers: vec![container(settings)],
-        termination_grace_period_seconds: Some(GRACE_SECONDS),
-        // The loss of one node should not stop all replicas.
-        topology_spread_constraints: (settings.replicas > 1).then(|| {
-            vec![TopologySpreadConstraint {
-                max_skew: 1,
-                topology_key: "kubernetes.io/hostname".into(),
-                when_unsatisfiable: "ScheduleAnyway".into(),
-                label_selector: Some(LabelSelector {
-                    match_labels: Some(selector()),
-                    ..LabelSelector::default()
-                }),
-                ..TopologySpreadConstraint::default()
-            }]
-        }),
-        ..PodSpec::default()
-    }
-}
-
-fn container(settings: &InstallSettings) -> Container {
-    Container {
-        name: "manager".into(),
-        image: Some(settings.image.clone()),
-        command: Some(vec!["/flux-operator".into()]),
-        args: Some(arguments(settings)),
-        env: Some(vec![EnvVar {
+/// The operator's Deployment.
+pub(crate) fn operator_deployment(settings: &InstallSettings) -> Deployment {
+    let operator = Program {
+        name: OPERATOR,
+        container: "manager",
+        selector: selector(),
+        replicas: settings.replicas,
+        strategy: None,
+        arguments: arguments(settings),
+        environment: Some(vec![EnvVar {
             name: "POD_IP".into(),
             value_from: Some(EnvVarSource {
                 field_ref: Some(ObjectFieldSelector {
@@ -83,6 +55,64 @@ fn container(settings: &InstallSettings) -> Container {
             }),
             ..EnvVar::default()
         }]),
+        memory_request: "32Mi",
+        grace_seconds: GRACE_SECONDS,
+    };
+    deployment(settings, operator)
+}
+
+/// The Deployment of a program.
+pub(crate) fn deployment(settings: &InstallSettings, program: Program) -> Deployment {
+    let labels = labels().into_iter().chain(program.selector.clone()).collect();
+    Deployment {
+        metadata: settings.metadata(program.name),
+        spec: Some(DeploymentSpec {
+            replicas: Some(i32::from(program.replicas)),
+            strategy: program.strategy.clone(),
+            selector: label_selector(&program),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
+                spec: Some(pod(settings, program)),
+            },
+            ..DeploymentSpec::default()
+        }),
+        ..Deployment::default()
+    }
+}
+
+fn label_selector(program: &Program) -> LabelSelector {
+    LabelSelector { match_labels: Some(program.selector.clone()), ..LabelSelector::default() }
+}
+
+fn pod(settings: &InstallSettings, program: Program) -> PodSpec {
+    PodSpec {
+        service_account_name: Some(program.name.into()),
+        automount_service_account_token: Some(true),
+        node_selector: Some(BTreeMap::from([("kubernetes.io/os".into(), "linux".into())])),
+        security_context: Some(pod_security()),
+        termination_grace_period_seconds: Some(program.grace_seconds),
+        // The loss of one node should not stop all replicas.
+        topology_spread_constraints: (program.replicas > 1).then(|| {
+            vec![TopologySpreadConstraint {
+                max_skew: 1,
+                topology_key: "kubernetes.io/hostname".into(),
+                when_unsatisfiable: "ScheduleAnyway".into(),
+                label_selector: Some(label_selector(&program)),
+                ..TopologySpreadConstraint::default()
+            }]
+        }),
+        containers: vec![container(settings, program)],
+        ..PodSpec::default()
+    }
+}
+
+fn container(settings: &InstallSettings, program: Program) -> Container {
+    Container {
+        name: program.container.into(),
+        image: Some(settings.image.clone()),
+        command: Some(vec!["/flux-operator".into()]),
+        args: Some(program.arguments),
+        env: program.environment,
         ports: Some(vec![ContainerPort {
             name: Some("http".into()),
             container_port: i32::from(PORT),
@@ -90,10 +120,10 @@ fn container(settings: &InstallSettings) -> Container {
             ..ContainerPort::default()
         }]),
         liveness_probe: Some(Probe { period_seconds: Some(20), ..probe("/healthz") }),
-        // It is ready milliseconds after its start, so the probe is frequent.
+        // Both are ready milliseconds after their start, so the probe is frequent.
         readiness_probe: Some(Probe { period_seconds: Some(2), ..probe("/readyz") }),
         resources: Some(ResourceRequirements {
-            requests: Some(quantities(&[("cpu", "10m"), ("memory", "32Mi")])),
+            requests: Some(quantities(&[("cpu", "10m"), ("memory", program.memory_request)])),
             limits: Some(quantities(&[("memory", "128Mi")])),
             ..ResourceRequirements::default()
         }),
@@ -103,7 +133,7 @@ fn container(settings: &InstallSettings) -> Container {
 }
 
 /// What the Pod Security Standard `restricted` requires of a pod.
-pub(crate) fn pod_security() -> PodSecurityContext {
+fn pod_security() -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
         run_as_user: Some(USER),
@@ -117,7 +147,7 @@ pub(crate) fn pod_security() -> PodSecurityContext {
 }
 
 /// What it requires of a container.
-pub(crate) fn container_security() -> SecurityContext {
+fn container_security() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         read_only_root_filesystem: Some(true),
@@ -149,7 +179,7 @@ fn arguments(settings: &InstallSettings) -> Vec<String> {
     arguments
 }
 
-pub(crate) fn probe(path: &str) -> Probe {
+fn probe(path: &str) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
             path: Some(path.to_owned()),
@@ -160,7 +190,7 @@ pub(crate) fn probe(path: &str) -> Probe {
     }
 }
 
-pub(crate) fn quantities(pairs: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+fn quantities(pairs: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
     pairs
         .iter()
         .map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())))

@@ -2,20 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
-use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, Service,
-    ServiceAccount, ServicePort, ServiceSpec,
-};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStrategy};
+use k8s_openapi::api::core::v1::{Service, ServiceAccount, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPort, NetworkPolicySpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use crate::deployment::{container_security, pod_security, probe, quantities};
-use crate::{GATEWAY, InstallSettings, PORT, REPORTS, labels, roles, value};
+use crate::deployment::{Program, deployment};
+use crate::network::http_port;
+use crate::{GATEWAY, InstallSettings, PORT, REPORTS, roles, value};
 
 /// The ports of leases. The operator chooses among them.
 const LEASE_PORTS: (i32, i32) = (24_000, 31_999);
@@ -28,7 +26,7 @@ pub fn gateway_objects(settings: &InstallSettings) -> Vec<Value> {
     let mut objects = vec![value(&service_account(settings))];
     objects.extend(roles::gateway_roles(settings));
     objects.push(value(&service(settings)));
-    objects.push(value(&deployment(settings)));
+    objects.push(value(&gateway_deployment(settings)));
     if settings.network_policy {
         objects.push(value(&network_policy(settings)));
     }
@@ -50,55 +48,14 @@ fn service(settings: &InstallSettings) -> Service {
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".into()),
             selector: Some(selector()),
-            ports: Some(vec![ServicePort {
-                name: Some("http".into()),
-                port: i32::from(PORT),
-                target_port: Some(IntOrString::String("http".into())),
-                protocol: Some("TCP".into()),
-                ..ServicePort::default()
-            }]),
+            ports: Some(vec![http_port()]),
             ..ServiceSpec::default()
         }),
         ..Service::default()
     }
 }
 
-fn deployment(settings: &InstallSettings) -> Deployment {
-    Deployment {
-        metadata: settings.metadata(GATEWAY),
-        spec: Some(DeploymentSpec {
-            // Two would allow twice the connections.
-            replicas: Some(1),
-            strategy: Some(DeploymentStrategy {
-                type_: Some("Recreate".into()),
-                ..DeploymentStrategy::default()
-            }),
-            selector: LabelSelector { match_labels: Some(selector()), ..LabelSelector::default() },
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(labels().into_iter().chain(selector()).collect()),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(PodSpec {
-                    service_account_name: Some(GATEWAY.into()),
-                    automount_service_account_token: Some(true),
-                    node_selector: Some(BTreeMap::from([(
-                        "kubernetes.io/os".into(),
-                        "linux".into(),
-                    )])),
-                    security_context: Some(pod_security()),
-                    containers: vec![container(settings)],
-                    termination_grace_period_seconds: Some(GRACE_SECONDS),
-                    ..PodSpec::default()
-                }),
-            },
-            ..DeploymentSpec::default()
-        }),
-        ..Deployment::default()
-    }
-}
-
-fn container(settings: &InstallSettings) -> Container {
+fn gateway_deployment(settings: &InstallSettings) -> Deployment {
     let mut arguments = vec![
         "gateway".to_owned(),
         format!("--bind=[::]:{PORT}"),
@@ -110,27 +67,22 @@ fn container(settings: &InstallSettings) -> Container {
     if let Some(watched) = &settings.watched_namespace {
         arguments.push(format!("--namespace={watched}"));
     }
-    Container {
-        name: "gateway".into(),
-        image: Some(settings.image.clone()),
-        command: Some(vec!["/flux-operator".into()]),
-        args: Some(arguments),
-        ports: Some(vec![ContainerPort {
-            name: Some("http".into()),
-            container_port: i32::from(PORT),
-            protocol: Some("TCP".into()),
-            ..ContainerPort::default()
-        }]),
-        liveness_probe: Some(Probe { period_seconds: Some(20), ..probe("/healthz") }),
-        readiness_probe: Some(Probe { period_seconds: Some(2), ..probe("/readyz") }),
-        resources: Some(ResourceRequirements {
-            requests: Some(quantities(&[("cpu", "10m"), ("memory", "16Mi")])),
-            limits: Some(quantities(&[("memory", "128Mi")])),
-            ..ResourceRequirements::default()
+    let gateway = Program {
+        name: GATEWAY,
+        container: "gateway",
+        selector: selector(),
+        // Two would allow twice the connections.
+        replicas: 1,
+        strategy: Some(DeploymentStrategy {
+            type_: Some("Recreate".into()),
+            ..DeploymentStrategy::default()
         }),
-        security_context: Some(container_security()),
-        ..Container::default()
-    }
+        arguments,
+        environment: None,
+        memory_request: "16Mi",
+        grace_seconds: GRACE_SECONDS,
+    };
+    deployment(settings, gateway)
 }
 
 /// Closes all ports except those of leases, whose sources the gateway checks itself, and its own.

@@ -82,7 +82,7 @@ pub fn operator_objects(settings: &InstallSettings) -> Vec<Value> {
     let mut objects = vec![value(&namespace::namespace(settings))];
     objects.extend(access_objects(settings));
     objects.push(value(&network::reports_service(settings)));
-    objects.push(value(&deployment::deployment(settings)));
+    objects.push(value(&deployment::operator_deployment(settings)));
     if settings.network_policy {
         objects.push(value(&network::network_policy(settings)));
     }

@@ -17,16 +17,21 @@ pub(crate) fn reports_service(settings: &InstallSettings) -> Service {
         metadata: settings.metadata(REPORTS),
         spec: Some(ServiceSpec {
             selector: Some(selector()),
-            ports: Some(vec![ServicePort {
-                name: Some("http".into()),
-                port: i32::from(PORT),
-                target_port: Some(IntOrString::String("http".into())),
-                protocol: Some("TCP".into()),
-                ..ServicePort::default()
-            }]),
+            ports: Some(vec![http_port()]),
             ..ServiceSpec::default()
         }),
         ..Service::default()
+    }
+}
+
+/// The port of a program's own server, in its Service.
+pub(crate) fn http_port() -> ServicePort {
+    ServicePort {
+        name: Some("http".into()),
+        port: i32::from(PORT),
+        target_port: Some(IntOrString::String("http".into())),
+        protocol: Some("TCP".into()),
+        ..ServicePort::default()
     }
 }
 

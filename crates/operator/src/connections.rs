@@ -28,7 +28,8 @@ const MAX_UNVERIFIED: usize = 256;
 
 /// The maximum number of unverified connections from one address. A pod has an address of its own
 /// and needs two. It is also enough if the agents of a whole network share one address: long polls
-/// do not count, and an agent whose connection was closed reconnects within a second.
+/// do not count, and an agent whose connection was closed reconnects within a second. The gateway
+/// forwards fewer requests than that at the same time (`MAX_FORWARDED` there).
 pub(crate) const MAX_UNVERIFIED_PER_PEER: usize = 128;
 
 /// The maximum number of long polls: one for each lead, and one for each worker that waits for its

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flux_operator_plan::kubernetes::Settings;
+use flux_operator_service::stop_signal::wait_for_stop_signal;
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -18,7 +19,6 @@ use crate::queue::{self, WriteRate};
 use crate::reconciler::{Memory, Reconciler, RunLimits, forget_deleted};
 use crate::replica::{ReplicaContext, RunError, run_replica};
 use crate::reports::Reports;
-use crate::stop_signal::wait_for_stop_signal;
 use crate::tasks::Tasks;
 use crate::watches::{self, ReconcileSelector};
 

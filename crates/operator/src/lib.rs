@@ -25,7 +25,6 @@ mod joins;
 mod keys;
 mod lease;
 mod listener;
-mod lock;
 mod metrics;
 mod minicluster;
 mod partner_relay;
@@ -33,10 +32,10 @@ pub mod queue;
 pub mod reconciler;
 mod replica;
 mod reports;
-mod stop_signal;
 mod stores;
-mod tasks;
 mod watches;
+
+use flux_operator_service::{lock, tasks};
 
 pub use controller::{Options, run};
 pub use delivery::detect_delivery;

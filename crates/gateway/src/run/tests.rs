@@ -16,7 +16,7 @@ fn lending(port: u16, lead: SocketAddr) -> Value {
     object["spec"]["flux"]["bursting"]["invitations"][0]["expires"] = expires.into();
     object["status"]["leases"][0]["invitation"] =
         json!({ "expires": expires, "gatewayPort": port });
-    object["status"]["external"]["lead"] = lead.to_string().into();
+    object["status"]["external"]["leadAddress"] = lead.to_string().into();
     object
 }
 

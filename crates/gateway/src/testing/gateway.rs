@@ -6,19 +6,22 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::connection::{Shared, Timeouts};
+use crate::connection::{Port, Shared, Timeouts};
 use crate::lender::{LenderId, Sources};
 use crate::metrics::{LeaseMetrics, Metrics};
+use crate::places::Places;
 use crate::proxy::{lease_name, serve_routes};
 use crate::refusal::{RefusalReason, Refusals};
+use crate::request::MAX_FORWARDED;
 use crate::route::{Route, Routes};
+use crate::untrusted::{MAX_UNTRUSTED, Untrusted};
 
 /// Nothing times out, unless a test sets a shorter time.
 pub(crate) const PATIENT: Timeouts = Timeouts {
-    first_bytes: super::LIMIT,
+    opening: super::LIMIT,
     handshake: super::LIMIT,
     connect: super::LIMIT,
     request: super::LIMIT,
@@ -27,6 +30,13 @@ pub(crate) const PATIENT: Timeouts = Timeouts {
 };
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// The limits of the whole gateway.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) untrusted: usize,
+    pub(crate) forwarded: usize,
+}
 
 pub(crate) struct Gateway {
     pub(crate) routes: watch::Sender<Arc<Routes>>,
@@ -48,10 +58,27 @@ impl Gateway {
         lead: Option<SocketAddr>,
         limit: usize,
     ) -> Gateway {
+        let limits = Limits { untrusted: MAX_UNTRUSTED, forwarded: MAX_FORWARDED };
+        Gateway::start_within(limits, timeouts, report_address, lead, limit)
+    }
+
+    pub(crate) fn start_within(
+        limits: Limits,
+        timeouts: Timeouts,
+        report_address: Option<String>,
+        lead: Option<SocketAddr>,
+        limit: usize,
+    ) -> Gateway {
         let port = free_port();
         let (routes, receiver) = watch::channel(Arc::default());
-        let (metrics, refusals) = (Metrics::new(), Refusals::default());
-        let shared = Arc::new(Shared { timeouts, report_address, refusals, metrics });
+        let shared = Arc::new(Shared {
+            timeouts,
+            report_address,
+            untrusted: Untrusted::new(limits.untrusted),
+            requests: Semaphore::new(limits.forwarded),
+            refusals: Refusals::default(),
+            metrics: Metrics::new(),
+        });
         let mut tasks = JoinSet::new();
         tasks.spawn(serve_routes(receiver, LOCALHOST, Arc::clone(&shared)));
         let gateway = Gateway { routes, shared, port, tasks };
@@ -99,6 +126,19 @@ impl Gateway {
         let text = self.shared.metrics.render();
         let line = text.lines().find(|line| line.starts_with("flux_operator_gateway_connections{"));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+    }
+
+    /// The only port, as its connections see it, with places of its own.
+    pub(crate) fn context(&self) -> Port {
+        let route = self.routes.borrow().by_port[&self.port].clone();
+        Port {
+            number: self.port,
+            lease: lease_name(&route),
+            places: Places::new(self.port, route.limit, Arc::clone(&self.shared.untrusted)),
+            route: watch::channel(route).1,
+            metrics: self.metrics(),
+            shared: Arc::clone(&self.shared),
+        }
     }
 
     /// Stops the gateway.

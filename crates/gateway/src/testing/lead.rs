@@ -124,11 +124,14 @@ impl Client {
     }
 
     async fn shake_as_flux(&mut self, conduct: Conduct) -> io::Result<bool> {
-        zmtp::greet(&mut self.stream, b"CURVE").await?;
-        let hello = self.receive(zmtp::hello(0).len()).await?;
-        if zmtp::key_in(&hello) != KEY {
+        // All arrives at once. Like libzmq, it sends the rest of its greeting after it has read that.
+        let greeting = zmtp::greeting(b"CURVE");
+        self.stream.write_all(&greeting[..10]).await?;
+        let opening = self.receive(greeting.len() + zmtp::hello(0).len()).await?;
+        if zmtp::key_in(&opening[greeting.len()..]) != KEY {
             return Ok(false);
         }
+        self.stream.write_all(&greeting[10..]).await?;
         self.stream.write_all(&zmtp::welcome()).await?;
         self.receive(zmtp::initiate().len()).await?;
         if conduct == Conduct::Error {

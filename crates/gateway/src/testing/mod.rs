@@ -26,7 +26,7 @@ pub(crate) fn minicluster() -> Value {
             ]
         } } },
         "status": {
-            "external": { "addresses": ["198.51.100.1"], "lead": "10.0.0.7:8050" },
+            "external": { "addresses": ["198.51.100.1"], "leadAddress": "10.0.0.7:8050" },
             "leases": [{
                 "ranks": "4-5,2",
                 "holder": "invitation:cloud",

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::future::join_all;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::connection::serve;
 use crate::refusal::RefusalReason;
-use crate::testing::broker::{connect, exchange, reach, send, wait_for_end};
-use crate::testing::gateway::Gateway;
+use crate::testing::broker::{begin, connect, exchange, reach, send, wait_for_end};
+use crate::testing::gateway::{Gateway, Limits, PATIENT};
 use crate::testing::lead::{Conduct, KEY, Lead};
 use crate::testing::{soon, zmtp};
 
@@ -69,7 +70,7 @@ async fn random_commands_never_reach_the_lead() {
         send(gateway.address(), &[zmtp::greeting(b"CURVE"), command].concat()).await;
     }
     assert_eq!(gateway.all_refused(), [(RefusalReason::Garbage, rounds)]);
-    assert_eq!(lead.bytes.load(Ordering::SeqCst), 0);
+    assert_eq!(lead.connections.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
@@ -101,17 +102,72 @@ async fn clients_with_a_wrong_key_do_not_keep_a_broker_out() {
     assert_eq!(gateway.all_refused(), [(RefusalReason::WrongKey, wrong)]);
 }
 
+/// A gateway for one broker, with few untrusted connections.
+fn start_small(lead: &Lead, untrusted: usize) -> Gateway {
+    let limits = Limits { untrusted, forwarded: 1 };
+    Gateway::start_within(limits, PATIENT, None, Some(lead.address), 1)
+}
+
 #[tokio::test]
 async fn many_silent_clients_are_bounded_and_do_not_keep_a_broker_out() {
     let lead = Lead::start(Conduct::Normal).await;
-    let gateway = Gateway::start(Some(lead.address), 1);
+    let gateway = start_small(&lead, 17);
     let _silent = join_all((0..200).map(|_| reach(gateway.address()))).await;
     let mut broker = connect(gateway.address(), KEY).await.unwrap();
     exchange(&mut broker, b"hello").await;
-    // One rank and 16 more, of which the broker's was one.
+    // Of 17 places the broker had one.
     crate::testing::until(|| gateway.refused(RefusalReason::TooMany) == 184).await;
     assert_eq!(gateway.all_refused(), [(RefusalReason::TooMany, 184)]);
     exchange(&mut broker, b"still").await;
+}
+
+#[tokio::test]
+async fn clients_that_stop_after_the_greeting_cost_the_lead_nothing_and_keep_no_broker_out() {
+    let lead = Lead::start(Conduct::Normal).await;
+    let gateway = start_small(&lead, 10);
+    let mut greeted = Vec::new();
+    for _ in 0..50 {
+        let mut stream = reach(gateway.address()).await;
+        zmtp::greet(&mut stream, b"CURVE").await.unwrap();
+        greeted.push(stream);
+    }
+    assert_eq!(lead.connections.load(Ordering::SeqCst), 0);
+    let mut broker = connect(gateway.address(), KEY).await.unwrap();
+    exchange(&mut broker, b"hello").await;
+    assert_eq!(lead.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_flood_from_the_address_of_a_broker_does_not_end_its_handshake() {
+    let lead = Lead::start(Conduct::Normal).await;
+    let gateway = start_small(&lead, 10);
+    let mut broker = begin(gateway.address(), KEY).await.unwrap();
+    for round in 1..=100 {
+        let mut stream = reach(gateway.address()).await;
+        zmtp::greet(&mut stream, b"CURVE").await.unwrap();
+        if round > 9 {
+            crate::testing::until(|| gateway.refused(RefusalReason::TooMany) == round - 9).await;
+        }
+        // Each waits until the next ones take its place.
+        tokio::spawn(async move { wait_for_end(&mut stream).await });
+    }
+    broker.write_all(&zmtp::initiate()).await.unwrap();
+    let mut ready = vec![0; zmtp::ready().len()];
+    soon(broker.read_exact(&mut ready)).await.unwrap();
+    assert_eq!(ready, zmtp::ready());
+    exchange(&mut broker, b"hello").await;
+}
+
+/// What the limit of untrusted connections is computed from.
+#[tokio::test]
+async fn an_untrusted_connection_takes_little_memory() {
+    let lead = Lead::start(Conduct::Normal).await;
+    let gateway = Gateway::start(Some(lead.address), 1);
+    let (client, port) = (reach(gateway.address()).await, gateway.context());
+    let peer = [127, 0, 0, 1].into();
+    let place = port.places.admit(peer).unwrap();
+    let size = size_of_val(&serve(client, peer, place, Arc::new(port)));
+    assert!(size <= 4096, "{size}");
 }
 
 #[tokio::test]

@@ -15,6 +15,8 @@ use crate::testing::gateway::{Gateway, PATIENT};
 use crate::testing::lead::{Conduct, KEY, Lead};
 use crate::testing::zmtp;
 
+const REQUEST: &[u8] = b"POST /v1/report HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody";
+
 const SHORT: Duration = Duration::from_millis(50);
 
 #[tokio::test]
@@ -33,30 +35,32 @@ async fn a_greeting_of_another_mechanism_is_garbage() {
     let lead = Lead::start(Conduct::Normal).await;
     let gateway = Gateway::start(Some(lead.address), 1);
     for mechanism in [&b"NULL"[..], b"PLAIN"] {
-        // Its first pieces look like any other, so the lead's greeting is relayed.
+        // Its first pieces look like any other, so it is greeted.
         let mut stream = reach(gateway.address()).await;
         let _ = zmtp::greet(&mut stream, mechanism).await;
         wait_for_end(&mut stream).await;
     }
     assert_eq!(gateway.all_refused(), [(RefusalReason::Garbage, 2)]);
-    assert_eq!(lead.bytes.load(Ordering::SeqCst), 0, "it received no command");
+    assert_eq!(lead.connections.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
 async fn a_request_is_garbage_if_there_is_no_operator() {
     let gateway = Gateway::start(None, 1);
-    assert_eq!(send(gateway.address(), b"POST /v1/report").await, b"");
+    assert_eq!(send(gateway.address(), REQUEST).await, b"");
     assert_eq!(gateway.all_refused(), [(RefusalReason::Garbage, 1)]);
 }
 
 #[tokio::test]
-async fn silent_before_the_first_bytes_are_complete() {
-    let timeouts = Timeouts { first_bytes: SHORT, ..PATIENT };
+async fn silent_before_the_opening_is_complete() {
+    let timeouts = Timeouts { opening: SHORT, ..PATIENT };
     let gateway = Gateway::start_with(timeouts, None, None, 1);
-    for bytes in [&b""[..], b"\xFF", b"\x00\x30", b"POST"] {
+    for bytes in [&b""[..], b"\xFF", b"\x00\x30", b"POST", &REQUEST[..REQUEST.len() - 1]] {
         assert_eq!(send(gateway.address(), bytes).await, b"");
     }
-    assert_eq!(gateway.all_refused(), [(RefusalReason::Silent, 4)]);
+    let greeted = send(gateway.address(), &zmtp::greeting(b"CURVE")).await;
+    assert_eq!(greeted, zmtp::greeting(b"CURVE"));
+    assert_eq!(gateway.all_refused(), [(RefusalReason::Silent, 6)]);
 }
 
 #[tokio::test]
@@ -64,10 +68,22 @@ async fn silent_during_the_handshake() {
     let lead = Lead::start(Conduct::Normal).await;
     let timeouts = Timeouts { handshake: Duration::from_millis(500), ..PATIENT };
     let gateway = Gateway::start_with(timeouts, None, Some(lead.address), 1);
-    let mut stream = reach(gateway.address()).await;
-    stream.write_all(&zmtp::greeting(b"CURVE")[..10]).await.unwrap();
+    let mut stream = begin(gateway.address(), KEY).await.unwrap();
     wait_for_end(&mut stream).await;
     assert_eq!(gateway.all_refused(), [(RefusalReason::Silent, 1)]);
+}
+
+#[tokio::test]
+async fn what_a_client_sends_before_it_is_answered_is_garbage() {
+    let lead = Lead::start(Conduct::Silent).await;
+    let gateway = Gateway::start(Some(lead.address), 1);
+    let mut stream = reach(gateway.address()).await;
+    zmtp::greet(&mut stream, b"CURVE").await.unwrap();
+    stream.write_all(&zmtp::hello(KEY)).await.unwrap();
+    crate::testing::until(|| lead.bytes.load(Ordering::SeqCst) > 0).await;
+    stream.write_all(&zmtp::initiate()).await.unwrap();
+    assert_eq!(wait_for_end(&mut stream).await, b"");
+    assert_eq!(gateway.all_refused(), [(RefusalReason::Garbage, 1)]);
 }
 
 #[tokio::test]
@@ -151,7 +167,7 @@ async fn an_unreachable_lead() {
 async fn an_unreachable_operator() {
     let operator = unused_address().await.to_string();
     let gateway = Gateway::start_with(PATIENT, Some(operator), None, 1);
-    assert_eq!(send(gateway.address(), b"POST /v1/report").await, b"");
+    assert_eq!(send(gateway.address(), REQUEST).await, b"");
     assert_eq!(gateway.all_refused(), [(RefusalReason::OperatorUnreachable, 1)]);
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex, even if it is poisoned. A panic in one reconciliation must not affect others, and
-/// no code here leaves a locked value inconsistent across a statement that can panic.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex, even if it is poisoned. A panic in one reconciliation or connection must not affect
+/// others. For values that no code leaves inconsistent across a statement that can panic.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,5 +1,5 @@
-//! The tasks of the operator. None of them may exit; if one does, the operator exits: without its
-//! scheduler or a watch it would look healthy but do only half of its work.
+//! The tasks of a program. None of them may exit; if one does, the program exits: without one of its
+//! watches it would look healthy but do only half of its work.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use tokio::task::{Id, JoinSet};
 
 /// Named tasks. They are cancelled when this is dropped.
 #[derive(Default)]
-pub(crate) struct Tasks {
+pub struct Tasks {
     set: JoinSet<()>,
     names: HashMap<Id, &'static str>,
 }
@@ -35,17 +35,13 @@ pub enum TaskExited {
 
 impl Tasks {
     /// Starts a task.
-    pub(crate) fn spawn(
-        &mut self,
-        name: &'static str,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) {
+    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let id = self.set.spawn(task).id();
         self.names.insert(id, name);
     }
 
     /// Waits until a task exits, and returns which.
-    pub(crate) async fn wait_for_exit(&mut self) -> TaskExited {
+    pub async fn wait_for_exit(&mut self) -> TaskExited {
         let name = |id| self.names.get(&id).copied().unwrap_or_default();
         match self.set.join_next_with_id().await {
             None => std::future::pending().await,
@@ -61,7 +57,7 @@ impl Tasks {
     }
 
     /// Cancels all tasks at their next `await`.
-    pub(crate) fn cancel(&mut self) {
+    pub fn cancel(&mut self) {
         self.set.abort_all();
     }
 }
@@ -81,7 +77,7 @@ pub fn report_panics_where_caught() {
 }
 
 /// The message and location of a panic that was caught on this thread.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => *text,
         (_, Some(text)) => text,
