@@ -37,6 +37,9 @@ const STARTED_AFTER: Duration = Duration::from_secs(30);
 /// How long a worker waits before it restarts its broker.
 const RESTART_BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
+/// How long to wait if the two operators contradict each other about a broker's permission.
+const CONTRADICTION_DELAY: Duration = Duration::from_secs(5);
+
 /// How long a broker has to exit after SIGTERM.
 const EXIT_GRACE: Duration = Duration::from_millis(1500);
 
@@ -253,11 +256,14 @@ impl<'a> BrokerStage<'a> {
             let found = remote.as_mut().map(|remote| remote.find(permission.request())).transpose();
             permission.set_refusal(found.as_ref().err().cloned());
             match permission.ask() {
-                // The operator here does not give permission if the lender elsewhere does not.
                 NextStep::Start => {
                     if let Ok(lead) = found {
                         lead.into_iter().for_each(|lead| self.configure_lead(lead));
                         return Ok(lead);
+                    }
+                    // The operator here must not give permission if the lender elsewhere does not.
+                    if self.is_stopped_within(CONTRADICTION_DELAY) {
+                        return Err(EXIT_SIGTERM);
                     }
                 }
                 NextStep::Replace(message) => {

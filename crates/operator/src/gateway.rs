@@ -26,7 +26,7 @@ use crate::watches::{ChangeSender, config};
 /// that one that was removed meanwhile does no harm.
 const NODE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How many nodes are read at most: only four are published.
+/// How many nodes are read at most, besides those with a pod of the gateway: only four are published.
 const MAX_NODES: u32 = 50;
 
 /// How long reconciliations wait for what is known about the gateway and the nodes. Without it, what
@@ -52,6 +52,8 @@ pub enum GatewayLocation {
 pub(crate) struct Gateway {
     known: Arc<Mutex<Known>>,
     needs_nodes: watch::Sender<bool>,
+    /// The nodes with a pod of the gateway.
+    gateway_nodes: watch::Sender<BTreeSet<String>>,
     /// Whether gateway and nodes were looked up once, successfully or not.
     looked_up: watch::Sender<LookedUp>,
     miniclusters: SyncedStore<GuardedMiniCluster>,
@@ -76,9 +78,14 @@ impl Gateway {
         miniclusters: SyncedStore<GuardedMiniCluster>,
         changed: ChangeSender,
     ) -> Gateway {
-        let needs_nodes = watch::channel(false).0;
-        let looked_up = watch::channel(LookedUp::default()).0;
-        Gateway { known: Arc::default(), needs_nodes, looked_up, miniclusters, changed }
+        Gateway {
+            known: Arc::default(),
+            needs_nodes: watch::channel(false).0,
+            gateway_nodes: watch::channel(BTreeSet::new()).0,
+            looked_up: watch::channel(LookedUp::default()).0,
+            miniclusters,
+            changed,
+        }
     }
 
     /// Waits until gateway and nodes were looked up once, but not for long: most MiniClusters do not
@@ -129,7 +136,10 @@ impl Gateway {
         if *known == before {
             return;
         }
+        let on = known.endpoints.iter().map(|it| it.node.clone()).filter(|node| !node.is_empty());
+        let on: BTreeSet<String> = on.collect();
         drop(known);
+        self.gateway_nodes.send_if_modified(|nodes| on != std::mem::replace(nodes, on.clone()));
         for object in self.miniclusters.state() {
             if object.0.as_ref().is_ok_and(is_exposed) {
                 // The receiver is dropped only while the operator stops.
@@ -181,18 +191,19 @@ impl Gateway {
     pub(crate) async fn follow_nodes(self, client: Client) {
         let nodes: Api<Node> = Api::all(client);
         let mut needed = self.needs_nodes.subscribe();
+        let mut gateway_nodes = self.gateway_nodes.subscribe();
+        // The sender is in `self`, as those below, so the channel is open.
+        let _ = self.looked_up.subscribe().wait_for(|it| it.gateway).await;
         loop {
-            match nodes.list(&ListParams::default().limit(MAX_NODES)).await {
-                Ok(found) => {
-                    let addresses = found.items.iter().filter_map(node_address).collect();
-                    self.update(|known| known.nodes = Some(addresses));
-                }
+            let on = gateway_nodes.borrow_and_update().clone();
+            match read_nodes(&nodes, &on).await {
+                Ok(addresses) => self.update(|known| known.nodes = Some(addresses)),
                 // An operator for one namespace has no permission for it.
                 Err(error) => tracing::info!(%error, "the addresses of nodes cannot be read"),
             }
             self.looked_up.send_modify(|it| it.nodes = true);
-            tokio::time::sleep(NODE_INTERVAL).await;
-            // The sender is in `self`, so the channel is open.
+            // A gateway that was moved is published at once.
+            let _ = tokio::time::timeout(NODE_INTERVAL, gateway_nodes.changed()).await;
             let _ = needed.wait_for(|needed| *needed).await;
         }
     }
@@ -201,6 +212,23 @@ impl Gateway {
 fn is_exposed(minicluster: &MiniCluster) -> bool {
     let bursting = minicluster.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
     bursting.is_some_and(|bursting| bursting.expose.is_some())
+}
+
+/// Reads the addresses of some nodes, and of those with these names: if the source of connections is
+/// checked, only nodes with a pod of the gateway accept any. The operator may list nodes, but not get one,
+/// so these are lists too.
+async fn read_nodes(
+    nodes: &Api<Node>,
+    names: &BTreeSet<String>,
+) -> Result<BTreeMap<String, String>, kube::Error> {
+    let mut found = nodes.list(&ListParams::default().limit(MAX_NODES)).await?.items;
+    let is_found = |name: &&String| found.iter().any(|node| node.name_any() == **name);
+    let missing: Vec<&String> = names.iter().filter(|name| !is_found(name)).collect();
+    for name in missing {
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        found.extend(nodes.list(&named).await?.items);
+    }
+    Ok(found.iter().filter_map(node_address).collect())
 }
 
 /// The endpoints of a slice that accept connections.
@@ -230,7 +258,61 @@ fn node_address(node: &Node) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    fn node(name: &str, address: &str) -> Value {
+        let addresses = json!([{ "type": "InternalIP", "address": address }]);
+        let conditions = json!([{ "type": "Ready", "status": "True" }]);
+        json!({ "metadata": { "name": name },
+            "status": { "conditions": conditions, "addresses": addresses } })
+    }
+
+    /// An API server with more nodes than are listed. The gateway can be on `z1` or `z2`.
+    fn many_nodes() -> Client {
+        let api = tower::service_fn(async |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let items = match query.split_once("metadata.name%3D") {
+                None => vec![node("a", "10.0.0.1"), node("b", "10.0.0.2")],
+                Some((_, name)) => vec![node(name, &format!("10.0.9.{}", &name[1..]))],
+            };
+            let list = json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": {},
+                "items": items });
+            let body = Body::from(list.to_string().into_bytes());
+            Response::builder().status(200).body(body)
+        });
+        Client::new(api, "default")
+    }
+
+    /// Where sources are checked, only the node with the gateway's pod accepts connections.
+    #[tokio::test(start_paused = true)]
+    async fn the_node_of_the_gateway_is_known_even_if_there_are_many() {
+        let (miniclusters, _writer) = SyncedStore::new();
+        let gateway = Gateway::new(miniclusters, tokio::sync::mpsc::unbounded_channel().0);
+        // As once a MiniCluster is exposed.
+        gateway.needs_nodes.send_replace(true);
+        let move_to = |node: &str| {
+            let endpoint = GatewayEndpoint { address: [10, 2, 0, 9].into(), node: node.into() };
+            gateway.update(|known| known.endpoints = BTreeSet::from([endpoint]));
+        };
+        let known = || {
+            let nodes = lock(&gateway.known).nodes.clone().unwrap_or_default();
+            nodes.into_iter().map(|(name, address)| format!("{name} {address}")).collect::<Vec<_>>()
+        };
+        let follows = tokio::spawn(gateway.clone().follow_nodes(many_nodes()));
+        move_to("z1");
+        gateway.looked_up.send_modify(|it| it.gateway = true);
+        gateway.wait_until_looked_up().await;
+        assert_eq!(known(), ["a 10.0.0.1", "b 10.0.0.2", "z1 10.0.9.1"]);
+        let begun = tokio::time::Instant::now();
+        move_to("z2");
+        while known().last().is_none_or(|it| it != "z2 10.0.9.2") {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(begun.elapsed() < NODE_INTERVAL, "it was not noticed that the gateway was moved");
+        follows.abort();
+    }
 
     #[test]
     fn a_node_publishes_its_external_address() {

@@ -14,12 +14,12 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
+use flux_operator_service::file_limit::raise_file_limit;
 use futures::FutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 
@@ -101,16 +101,6 @@ async fn serve_within(
             }
         });
     }
-}
-
-/// Raises the limit of open files to the maximum, and returns it. Container runtimes start programs
-/// with a limit of 1024, for programs that cannot handle more.
-fn raise_file_limit() -> usize {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    let files = if raised.is_ok() { maximum } else { current };
-    // None means that there is no limit.
-    files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
 /// Whether the client disconnected before its connection was accepted.

@@ -6,9 +6,10 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::Cluster;
 use crate::decision::{
-    Conclude, Conclusion, Decision, FailureKind, Outcome, earliest_requeue, reportable_failure,
+    Conclude, Conclusion, Decision, Failure, FailureKind, Outcome, earliest_requeue,
+    reportable_failure,
 };
-use crate::exposing::ExposeState;
+use crate::exposing::{ExposeState, is_expose_step};
 use crate::joining::{self, JoinState, LeaseDecision, has_finalizer};
 use crate::kubernetes::{Rendering, Settings};
 use crate::observed::Observed;
@@ -128,6 +129,29 @@ impl Decision<MiniClusterFacts<'_>> {
     }
 }
 
+impl MiniClusterFacts<'_> {
+    /// How a MiniCluster is exposed after a step for that has failed; `None` if none has.
+    fn unexposed(
+        &self,
+        steps: &[Step],
+        outcome: &Outcome,
+        failure: Option<&Failure>,
+    ) -> Option<ExposeState> {
+        let (failure, step) = (failure?, steps.get(outcome.done)?);
+        let expose = self.evaluation.as_ref().ok()?.expose.as_ref()?;
+        let reason = match failure.kind {
+            FailureKind::NotOurs => Reason::NotOurs,
+            FailureKind::Invalid
+            | FailureKind::Transient
+            | FailureKind::Conflict
+            | FailureKind::Refused
+            | FailureKind::Unknown => Reason::ApplyFailed,
+        };
+        is_expose_step(step, self.minicluster)
+            .then(|| expose.with_failure(reason, &failure.message))
+    }
+}
+
 impl Conclude for MiniClusterFacts<'_> {
     type Status = MiniClusterStatus;
 
@@ -135,8 +159,10 @@ impl Conclude for MiniClusterFacts<'_> {
         let MiniClusterFacts { minicluster, observed, evaluation } = self;
         let done = steps.iter().take(outcome.done);
         let failure = reportable_failure(outcome);
+        // It is reported in `Exposed`.
+        let unexposed = self.unexposed(steps, outcome, failure);
         let mut summary = status::ReconcileSummary {
-            failure: failure.map(|failure| ReportedFailure {
+            failure: failure.filter(|_| unexposed.is_none()).map(|failure| ReportedFailure {
                 reason: match failure.kind {
                     FailureKind::NotOurs => Reason::NotOurs,
                     FailureKind::Invalid => Reason::Invalid,
@@ -170,7 +196,7 @@ impl Conclude for MiniClusterFacts<'_> {
                 summary.refusal = refusal.as_ref();
                 (summary.blocker, summary.shrinking) = (blocker.as_ref(), shrinking.as_ref());
                 (summary.leases, summary.join) = (leases.as_ref(), join.as_ref());
-                summary.expose = expose.as_ref();
+                summary.expose = unexposed.as_ref().or(expose.as_ref());
                 requeue_at = *planned;
             }
         }

@@ -8,6 +8,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use crate::kubernetes::OWN_ANNOTATIONS;
 use crate::queueing::merge_patch;
 
 /// Whether a ConfigMap has the wanted content and owner.
@@ -34,6 +35,11 @@ pub(crate) fn service_matches(found: &Service, wanted: &Service) -> bool {
 pub(crate) fn exposed_service_change(found: &Service, wanted: &Service) -> Option<Value> {
     let mut after = found.clone();
     let metadata = &mut after.metadata;
+    if let Some(annotations) = &mut metadata.annotations {
+        // Those that were in the spec before. Those of others stay.
+        let own = annotations.remove(OWN_ANNOTATIONS).unwrap_or_default();
+        own.split(',').for_each(|name| _ = annotations.remove(name));
+    }
     for (theirs, ours) in [
         (&mut metadata.labels, &wanted.metadata.labels),
         (&mut metadata.annotations, &wanted.metadata.annotations),

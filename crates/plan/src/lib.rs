@@ -58,12 +58,13 @@ pub use boot::{RunLocation, boot_plan};
 pub use cluster::{Cluster, Joining, Mode};
 pub use decide::{MiniClusterFacts, decide};
 pub use decision::{Conclude, Conclusion, Decision, Failure, FailureKind, Outcome};
-pub use exposing::{GatewayEndpoint, GatewayView, PortHolder};
+pub use exposing::{GatewayEndpoint, GatewayView, PortHolder, new_exposed_service};
 pub use joining::{
     FINALIZER, InvitationFile, InvitationFileError, InvitationSecrets, InvitedCluster, JoinerView,
     KnownBroker, LenderView, OfflineJoinError, OfflineLease, OfflineLender, Permission,
-    invitation_file, invited_permission, joined_after, lender_of, may_join, must_consider,
-    permission, remote_permission,
+    invitation_file, invitation_holder, invited_permission, is_expired, joined_after,
+    lendable_ranks, lender_of, may_join, must_consider, permission, remote_permission,
+    shown_expiry,
 };
 pub use last_report::{LastReport, needs_reconciliation};
 pub use observed::{Observed, completion_index, lead_address};

@@ -12,7 +12,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use crate::cluster::Cluster;
-use crate::exposing::{ExposeState, expose_state, exposed_objects};
+use crate::exposing::{ExposeState, expose_state, expose_steps};
 use crate::job_change::job_change;
 use crate::joining::{
     JoinState, LeaseDecision, SizeLimit, decide_leases, drain_request, highest_free_size,
@@ -282,8 +282,9 @@ fn maintain(
     steps.extend(
         change.map(|patch| Step::Patch { target: Target::of(TargetKind::Job, job), patch }),
     );
-    steps.extend(exposed_objects(requested, rendering, observed, &leases));
     steps.extend(label_lead(observed));
+    // Last, so that the cluster does not depend on it.
+    steps.extend(expose_steps(requested, rendering, observed, &leases));
     let requeue_at = match timeout {
         ReadyTimeout::Until(until) | ReadyTimeout::BackingOff(until) => Some(until),
         ReadyTimeout::NotApplicable | ReadyTimeout::Release | ReadyTimeout::Retry => {

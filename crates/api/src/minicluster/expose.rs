@@ -121,11 +121,11 @@ pub struct External {
 
     /// What the lead has, for brokers that join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub broker: Option<LentLead>,
+    pub lead: Option<LentLead>,
 
     /// Address and port of the lead's pod, to which the gateway forwards. Empty while there is none.
     #[serde(default, skip_serializing_if = "is_unset")]
-    pub lead: String,
+    pub lead_address: String,
 }
 
 /// What is special about the lease of an invitation.

@@ -24,7 +24,9 @@ mod volume;
 
 pub use bursting::{Bursting, BurstingCluster, LeadBroker};
 pub use container::{Commands, Container, ContainerSecurity, Lifecycle, PullPolicy, SecretKey};
-pub use expose::{Expose, ExposeType, External, Invitation, InvitationLease, InvitationUser};
+pub use expose::{
+    Expose, ExposeType, External, GATEWAY_PORTS, Invitation, InvitationLease, InvitationUser,
+};
 pub use flux::{Delivery, Flux, FluxContainer, FluxResources, Join, QueuePolicy, Scheduler};
 pub(crate) use joining::parse_boot_server;
 pub use joining::{BootServerError, LenderName};

@@ -72,7 +72,7 @@ reasons! {
     NameTaken: NeedsUser, [Manifest, Admission],
         "A MiniCluster with the name of the FluxJob exists and has another owner.",
         "Create the FluxJob under another name, or delete that MiniCluster.";
-    NotOurs: NeedsUser, [Manifest],
+    NotOurs: NeedsUser, [Manifest, Exposure],
         "An object with a name that the MiniCluster needs exists and has another owner.",
         "Delete the object that the message names, or create the MiniCluster under another name.";
     Immutable: NeedsUser, [Manifest],
@@ -84,7 +84,7 @@ reasons! {
     NoRoom: NeedsUser, [Manifest, Admission],
         "The MiniCluster asks for more nodes than its queue has granted, and keeps those it has. Or a FluxJob has finished without quota.",
         "Suspend the MiniCluster and resume it, so that it waits for quota for all of its nodes.";
-    ApplyFailed: Retried, [Manifest],
+    ApplyFailed: Retried, [Manifest, Exposure],
         "The API server did not accept a change to an object of the MiniCluster.",
         "Wait: the operator tries again, at growing intervals. If it stays, correct what the message names.";
     OperatorError: Retried, [Manifest, Queue],

@@ -127,7 +127,7 @@ impl Reports {
             &speaker.nonce_scope(),
             &speaker.pod_uid,
             &nonce,
-            nonces::max_concurrent_requests(minicluster),
+            nonces::max_concurrent_requests(minicluster, speaker.invitation.as_deref()),
         );
         Some(nonce)
     }

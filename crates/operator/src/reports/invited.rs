@@ -30,8 +30,8 @@ const RECONCILE_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct InvitedClusters {
     /// By invitation and uid of the cluster.
     clusters: HashMap<(String, String), InvitedCluster>,
-    /// The pod that had permission last, by invitation and rank.
-    permitted: HashMap<(String, u32), String>,
+    /// The pod that had permission last, and when, by invitation and rank.
+    permitted: HashMap<(String, u32), (String, Timestamp)>,
     /// When the lender was last reconciled because of a question.
     reconciled: Option<Instant>,
 }
@@ -81,9 +81,7 @@ impl ServerState {
         let now = Timestamp::now();
         self.reports.store_invited(lender, invitation, asked, now);
         let rank = asked.request.rank;
-        let broker = KnownBroker {
-            had_permission: self.reports.had_permission(lender, invitation, rank, &agent.pod_uid),
-        };
+        let broker = self.reports.known_broker(lender, invitation, rank, &agent.pod_uid);
         let view = self.stores.as_lender(lender, &self.reports);
         let decide = |view: &LenderView| invited_permission(view, invitation, asked, broker, now);
         let decided = decide(&view);
@@ -97,17 +95,18 @@ impl ServerState {
                 return Permission::Denied(Reason::LenderMissing, message);
             }
             Err(error) => {
-                let (cluster, error) = (lender.name_any(), chain(&error));
+                let (cluster, error) = (lender.name_any(), chain(&*error));
                 tracing::warn!(cluster, invitation, rank, error, "failed to read a lender");
                 let message = "the lender could not be read from the API server";
                 return Permission::Denied(Reason::LenderNotReady, message.into());
             }
         };
-        let decided = decide(&fresh);
-        if decided == Permission::Granted {
-            self.reports.store_permission(lender, invitation, rank, &agent.pod_uid);
+        match decide(&fresh) {
+            Permission::Granted => {
+                self.reports.claim_permission(lender, invitation, rank, &agent.pod_uid, now)
+            }
+            denied => denied,
         }
-        decided
     }
 }
 
@@ -158,20 +157,50 @@ impl Reports {
         }
     }
 
-    fn had_permission(&self, lender: &MiniCluster, invitation: &str, rank: u32, pod: &str) -> bool {
+    fn known_broker(
+        &self,
+        lender: &MiniCluster,
+        invitation: &str,
+        rank: u32,
+        pod: &str,
+    ) -> KnownBroker {
         let clusters = self.lock();
         let invited = clusters.get(&lender.uid().unwrap_or_default()).map(|it| &it.invited);
-        let last = invited.and_then(|it| it.permitted.get(&(invitation.to_owned(), rank)));
-        last.is_some_and(|last| last == pod)
+        invited.map(|it| it.known_broker(invitation, rank, pod)).unwrap_or_default()
     }
 
-    fn store_permission(&self, lender: &MiniCluster, invitation: &str, rank: u32, pod: &str) {
+    /// Stores that a pod has permission, unless another one got it while the lender was read.
+    fn claim_permission(
+        &self,
+        lender: &MiniCluster,
+        invitation: &str,
+        rank: u32,
+        pod: &str,
+        now: Timestamp,
+    ) -> Permission {
         let bursting = lender.spec.flux.as_ref().and_then(|flux| flux.bursting.clone());
         let invitations = bursting.unwrap_or_default().invitations;
         let mut clusters = self.lock();
         let invited = &mut clusters.entry(lender.uid().unwrap_or_default()).or_default().invited;
+        if let Some(denied) = invited.known_broker(invitation, rank, pod).denial(rank, now) {
+            return denied;
+        }
         invited.permitted.retain(|(name, _), _| invitations.iter().any(|it| it.name == *name));
-        invited.permitted.insert((invitation.to_owned(), rank), pod.to_owned());
+        invited.permitted.insert((invitation.to_owned(), rank), (pod.to_owned(), now));
+        Permission::Granted
+    }
+}
+
+impl InvitedClusters {
+    /// What is known about the broker of this pod.
+    fn known_broker(&self, invitation: &str, rank: u32, pod: &str) -> KnownBroker {
+        match self.permitted.get(&(invitation.to_owned(), rank)) {
+            None => KnownBroker::default(),
+            Some((last, _)) if last == pod => {
+                KnownBroker { had_permission: true, other_permitted: None }
+            }
+            Some((_, at)) => KnownBroker { had_permission: false, other_permitted: Some(*at) },
+        }
     }
 }
 
@@ -182,5 +211,34 @@ fn bounded_asked(asked: InvitedRequest) -> InvitedRequest {
         holder: bounded_text(holder),
         holder_name: bounded_text(holder_name),
         request: bounded_request(request),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::Leadership;
+    use crate::reports::fixture::minicluster;
+    use k8s_openapi::jiff::SignedDuration;
+
+    /// Two pods of one index ask at the same time, and both are allowed by what was read.
+    #[test]
+    fn one_of_two_pods_gets_permission_for_a_rank() {
+        let reports = Reports::new(tokio::sync::mpsc::unbounded_channel().0, Leadership::always());
+        let mut lender = minicluster();
+        let invitation = serde_json::json!({ "name": "a", "ranks": 2, "expires": "" });
+        let flux = serde_json::json!({ "bursting": { "invitations": [invitation] } });
+        lender.spec.flux = Some(serde_json::from_value(flux).unwrap());
+        let start = Timestamp::now();
+        let claim = |pod: &str, rank, seconds| {
+            let now = start + SignedDuration::from_secs(seconds);
+            reports.claim_permission(&lender, "a", rank, pod, now) == Permission::Granted
+        };
+        assert!(claim("one", 2, 0));
+        assert!(!claim("two", 2, 1), "the broker of the first may be starting");
+        assert!(claim("two", 3, 1), "another rank");
+        assert!(claim("one", 2, 2), "its broker was restarted");
+        assert!(claim("two", 2, 40), "the first pod was replaced");
+        assert!(!claim("one", 2, 41));
     }
 }

@@ -1,13 +1,12 @@
 //! The answer to an agent that asks whether its broker may join another cluster.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use flux_operator_api::{MiniCluster, Reason};
-use flux_operator_plan::{LenderView, Permission, permission, remote_permission};
+use flux_operator_plan::{Permission, permission, remote_permission};
 use flux_operator_wire::{JoinAnswer, JoinRequest};
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
 use super::Reports;
 use super::bounded::bounded_request;
@@ -54,7 +53,7 @@ impl ServerState {
                     Ok(fresh) => permission(joiner, fresh.as_ref(), request),
                     Err(error) => {
                         let (cluster, namespace) = (joiner.name_any(), joiner.namespace());
-                        let (rank, error) = (request.rank, chain(&error));
+                        let (rank, error) = (request.rank, chain(&*error));
                         tracing::warn!(cluster, namespace, rank, error, "failed to read a lender");
                         let message = "the lender could not be read from the API server";
                         Permission::Denied(Reason::LenderNotReady, message.into())
@@ -63,19 +62,6 @@ impl ServerState {
             }
             _ => decided,
         }
-    }
-
-    /// A lender as the API server has it; `None` if it does not exist any more, or is another one
-    /// of that name.
-    pub(super) async fn read_lender(
-        &self,
-        cached: LenderView,
-    ) -> Result<Option<LenderView>, kube::Error> {
-        let namespace = cached.minicluster.namespace().unwrap_or_default();
-        let lenders: Api<MiniCluster> = Api::namespaced(self.client.clone(), &namespace);
-        let stored = lenders.get_opt(&cached.minicluster.name_any()).await?;
-        let fresh = stored.filter(|stored| stored.uid() == cached.minicluster.uid());
-        Ok(fresh.map(|fresh| LenderView { minicluster: Arc::new(fresh), ..cached }))
     }
 }
 
@@ -131,7 +117,7 @@ mod tests {
     use kube::client::Body;
     use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     const START: &str = "2026-01-01T00:00:00Z";
 

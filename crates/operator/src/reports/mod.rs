@@ -8,9 +8,11 @@ mod bounded;
 mod exchange;
 #[cfg(test)]
 mod fixture;
+mod forward;
 mod invited;
 mod join;
 mod key_lookup;
+mod lender_read;
 mod nonces;
 mod pending;
 mod server;
@@ -33,6 +35,7 @@ use crate::lock::lock;
 use crate::stores::GuardedMiniCluster;
 use crate::watches::ChangeSender;
 use invited::InvitedClusters;
+use lender_read::LenderRead;
 use nonces::Nonces;
 use pending::PendingList;
 use work::DesiredWork;
@@ -73,6 +76,8 @@ struct ClusterReports {
     join_requests: HashMap<String, JoinRequest>,
     /// Clusters elsewhere that have asked with an invitation.
     invited: InvitedClusters,
+    /// The last read of it as a lender.
+    lender_read: LenderRead,
     /// The desired state that the lead maintains.
     desired: watch::Sender<DesiredWork>,
     /// The pending jobs of the instance, while a client asks for them.

@@ -65,11 +65,20 @@ impl Nonces {
     }
 }
 
-/// The number of requests that the agents of a cluster can make at the same time: one per pod, two
-/// for the lead, and about as many again for pods that are being replaced.
-pub(super) fn max_concurrent_requests(minicluster: &MiniCluster) -> usize {
+/// The number of requests that agents with the same key can make at the same time: one per pod, two for
+/// the lead, and about as many again for pods that are being replaced. The key is that of the cluster, or
+/// of an invitation to it.
+pub(super) fn max_concurrent_requests(
+    minicluster: &MiniCluster,
+    invitation: Option<&str>,
+) -> usize {
     let spec = &minicluster.spec;
-    let size = spec.max_size.unwrap_or_default().max(spec.size);
+    let bursting = spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
+    let invitations = bursting.map(|it| it.invitations.as_slice()).unwrap_or_default();
+    let size = match invitation {
+        None => spec.max_size.unwrap_or_default().max(spec.size),
+        Some(name) => invitations.iter().find(|it| it.name == name).map_or(0, |it| it.ranks),
+    };
     let size = usize::try_from(size).unwrap_or_default();
     size.saturating_mul(2).saturating_add(16).min(MAX_PER_CLUSTER)
 }
@@ -126,11 +135,27 @@ mod tests {
         let most = |size, max_size| {
             let mut minicluster = MiniCluster::new("a", Default::default());
             (minicluster.spec.size, minicluster.spec.max_size) = (size, max_size);
-            max_concurrent_requests(&minicluster)
+            max_concurrent_requests(&minicluster, None)
         };
         assert_eq!(most(1, None), 18);
         assert_eq!(most(1, Some(10)), 36);
         assert_eq!(most(i32::MAX, Some(i32::MAX)), MAX_PER_CLUSTER);
         assert_eq!(most(i32::MIN, Some(-1)), 16);
+    }
+
+    #[test]
+    fn the_limit_of_an_invitation_follows_its_ranks() {
+        let mut lender = MiniCluster::new("a", Default::default());
+        (lender.spec.size, lender.spec.max_size) = (1, Some(1));
+        let expires = "2099-01-01T00:00:00Z";
+        let invitations = [("many", 1000), ("few", 1)];
+        let invitations = invitations.map(
+            |(name, ranks)| serde_json::json!({ "name": name, "ranks": ranks, "expires": expires }),
+        );
+        let flux = serde_json::json!({ "bursting": { "invitations": invitations } });
+        lender.spec.flux = Some(serde_json::from_value(flux).unwrap());
+        assert_eq!(max_concurrent_requests(&lender, Some("many")), 2016);
+        assert_eq!(max_concurrent_requests(&lender, Some("few")), 18);
+        assert_eq!(max_concurrent_requests(&lender, Some("none")), 16);
     }
 }

@@ -67,7 +67,10 @@ pub(crate) async fn report(
         // Only an agent with the key learns the address of the leader.
         SealCheck::StaleNonce | SealCheck::Valid if !server.leadership.is_leader() => {
             metrics.count_report("sent-on");
-            server.redirect(minicluster, &key, &speaker)
+            match server.forward(&speaker, &headers, body).await {
+                Some(answer) => answer,
+                None => server.redirect(minicluster, &key, &speaker),
+            }
         }
         SealCheck::StaleNonce => {
             metrics.count_report("stale");
@@ -85,8 +88,10 @@ pub(crate) async fn report(
             drop((headers, body));
             let hold = || {
                 is_small
-                    && connection
-                        .start_long_poll(&speaker.cluster_uid, max_concurrent_requests(minicluster))
+                    && connection.start_long_poll(
+                        &speaker.cluster_uid,
+                        max_concurrent_requests(minicluster, None),
+                    )
             };
             let work = server.work(minicluster, &speaker, report, hold).await;
             let reply = Reply { work, ..Reply::default() };
@@ -294,17 +299,20 @@ mod tests {
         assert!(!reply.nonce.is_empty());
     }
 
-    /// A replica whose cluster has an invitation, and the invitation's key.
+    /// A replica that leads and whose cluster has an invitation, and the invitation's key.
     fn server_with_invitation() -> (ServerState, SealKey) {
+        replica_with_invitation(Leadership::always())
+    }
+
+    fn replica_with_invitation(leadership: Leadership) -> (ServerState, SealKey) {
         let mut minicluster = crate::reports::fixture::minicluster();
         let expires = "2099-01-01T00:00:00Z";
         let invitation = json!({ "name": "cloud", "ranks": 1, "expires": expires });
         let bursting = json!({ "expose": {}, "invitations": [invitation] });
         let flux = serde_json::from_value(json!({ "bursting": bursting })).unwrap();
         minicluster.spec.flux = Some(flux);
-        let server = server_with_key(Leadership::always());
-        let ServerState { client, .. } = server;
-        let server = server_with(Leadership::always(), client, [minicluster]);
+        let ServerState { client, .. } = server_with_key(Leadership::always());
+        let server = server_with(leadership, client, [minicluster]);
         server.reports.cache_key("uid", key(), &std::iter::once("uid".to_owned()).collect());
         (server, key().for_invitation("uid", "cloud", expires))
     }
@@ -356,6 +364,60 @@ mod tests {
             let (status, work) = exchange(&server, request(key, invitation)).await;
             assert_eq!((status, work), (expected, Vec::new()), "{invitation:?}");
         }
+    }
+
+    /// The gateway connects to any replica, and agents elsewhere cannot reach another one.
+    #[tokio::test]
+    async fn a_replica_that_is_not_leader_forwards_requests_of_invited_agents() {
+        let (leader, invited) = server_with_invitation();
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serves = tokio::spawn(crate::http::serve(listener, leader.clone()));
+        let (follower, _) = replica_with_invitation(Leadership::elsewhere(address));
+        let request = |key: SealKey| TestRequest {
+            key,
+            invitation: Some("cloud"),
+            report: asks(),
+            ..TestRequest::default()
+        };
+        let (status, work) = exchange(&follower, request(invited.clone())).await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(matches!(work.as_slice(), [Work::Invited(InvitedAnswer::Wait(_))]), "{work:?}");
+        assert_eq!(leader.reports.invited("uid").len(), 1);
+        assert!(follower.reports.invited("uid").is_empty());
+        // A request that is not sealed with the invitation's key is not sent on.
+        let (status, _) = exchange(&follower, request(key())).await;
+        assert_eq!(status, StatusCode::FORBIDDEN);
+        serves.abort();
+        assert!(serves.await.unwrap_err().is_cancelled());
+        let (status, reply) = request(invited).send(&follower, new_connection()).await;
+        assert_eq!(status, StatusCode::MISDIRECTED_REQUEST, "the leader does not answer");
+        assert_eq!(reply.unwrap().leader, Some(address.to_string()));
+    }
+
+    /// Each of two replicas may take the other one for the leader.
+    #[tokio::test]
+    async fn a_request_is_forwarded_once() {
+        let listeners = [
+            tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap(),
+            tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap(),
+        ];
+        let addresses = listeners.each_ref().map(|it| it.local_addr().unwrap());
+        let (first, invited) = replica_with_invitation(Leadership::elsewhere(addresses[1]));
+        let (second, _) = replica_with_invitation(Leadership::elsewhere(addresses[0]));
+        let [to_first, to_second] = listeners;
+        tokio::spawn(crate::http::serve(to_first, first.clone()));
+        tokio::spawn(crate::http::serve(to_second, second));
+        let report = asks();
+        let request = TestRequest {
+            key: invited,
+            invitation: Some("cloud"),
+            report,
+            ..TestRequest::default()
+        };
+        let (status, reply) = request.send(&first, new_connection()).await;
+        assert_eq!(status, StatusCode::MISDIRECTED_REQUEST);
+        assert_eq!(reply.unwrap().leader, Some(addresses[0].to_string()), "of the second");
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@
 //! the Service has no selector: its endpoints are written here. With `direct` there is no gateway,
 //! and the Service selects the lead's pod.
 
+mod offline;
 mod ports;
 mod state;
 
@@ -18,10 +19,12 @@ use std::net::IpAddr;
 
 use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::Expose;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 
-pub(crate) use ports::{first_port, is_gateway_port, is_port, with_ports};
-pub(crate) use state::{ExposeState, expose_state, exposed_lead};
+pub use offline::new_exposed_service;
+pub(crate) use ports::{assign_ports, first_port, is_gateway_port, is_port};
+pub(crate) use state::{ExposeState, expose_state, exposed_lead_address};
 
 use crate::drift;
 use crate::joining::{LeaseDecision, awaits_grant, bursting, note_change};
@@ -63,64 +66,104 @@ pub(crate) fn expose(minicluster: &MiniCluster) -> Option<&Expose> {
     bursting(minicluster)?.expose.as_ref()
 }
 
-/// The steps for the Service by which others reach a MiniCluster, for its endpoints, and for the note of
-/// what its invitations have.
-pub(crate) fn exposed_objects(
+/// The steps by which others reach a MiniCluster: the note of what its invitations have, the endpoints,
+/// and the Service last. The API server refuses a Service whose node port is taken, and endpoints of
+/// invitations that are in use have to follow the gateway all the same.
+pub(crate) fn expose_steps(
     requested: &MiniCluster,
     rendering: &Rendering<'_>,
     observed: &Observed,
     leases: &LeaseDecision,
 ) -> Vec<Step> {
-    let apply = |object| Step::Apply { object, manager: FIELD_MANAGER.into() };
-    let service = expose(requested)
-        .and_then(|expose| kubernetes::exposed_service(rendering, expose, &leases.leases));
-    let slice = expose(requested).and_then(|expose| {
-        kubernetes::exposed_endpoints(rendering, expose, &leases.leases, &observed.gateway)
-    });
-    let job = observed.job.as_deref();
+    let (job, now) = (observed.job.as_deref(), observed.now);
     let note = job.and_then(|job| {
-        let patch = note_change(requested, job, &leases.leases, observed.now)?;
+        let patch = note_change(requested, job, &leases.leases, now)?;
         Some(Step::Patch { target: Target::of(TargetKind::Job, job), patch })
     });
     let mut steps: Vec<Step> = note.into_iter().collect();
-    let now = observed.now;
     let awaits = |job| awaits_grant(requested, job, &leases.leases, now);
     if expose(requested).is_some() && job.is_some_and(awaits) {
         return steps;
     }
+    steps.extend(endpoint_steps(requested, rendering, observed, leases));
+    steps.extend(service_step(requested, rendering, observed, leases));
+    steps
+}
+
+/// Whether a step is for the Service by which others reach a MiniCluster, or for its endpoints. The
+/// cluster itself needs neither.
+pub(crate) fn is_expose_step(step: &Step, minicluster: &MiniCluster) -> bool {
+    let name = kubernetes::exposed_name(&minicluster.name_any());
+    match step {
+        Step::Create(object) | Step::CreateOrApply(object) | Step::Apply { object, .. } => {
+            match object {
+                Object::EndpointSlice(_) => true,
+                Object::Service(service) => service.name_any() == name,
+                Object::ConfigMap(_) | Object::Pod(_) | Object::Job(_) | Object::MiniCluster(_) => {
+                    false
+                }
+            }
+        }
+        Step::Patch { target, .. } | Step::Delete(target) => match target.kind {
+            TargetKind::EndpointSlice => true,
+            TargetKind::Service => target.name == name,
+            TargetKind::Job | TargetKind::Pod | TargetKind::MiniCluster => false,
+        },
+        Step::CreateKeys(_) | Step::CopyCertificate(_) | Step::PatchSelf(_) | Step::DeleteSelf => {
+            false
+        }
+    }
+}
+
+fn service_step(
+    requested: &MiniCluster,
+    rendering: &Rendering<'_>,
+    observed: &Observed,
+    leases: &LeaseDecision,
+) -> Option<Step> {
+    let wanted = expose(requested)
+        .and_then(|expose| kubernetes::exposed_service(rendering, expose, &leases.leases));
     let name = kubernetes::exposed_name(rendering.name());
     let found = observed.services.iter().find(|it| it.name_any() == name);
-    match (service, found) {
+    match (wanted, found) {
         (Some(wanted), Some(found)) => {
-            let target = || Target::of(TargetKind::Service, &**found);
-            let change = drift::exposed_service_change(found, &wanted);
-            steps.extend(change.map(|patch| Step::Patch { target: target(), patch }));
+            let patch = drift::exposed_service_change(found, &wanted)?;
+            Some(Step::Patch { target: Target::of(TargetKind::Service, &**found), patch })
         }
+        (Some(wanted), None) => Some(Step::CreateOrApply(Object::Service(Box::new(wanted)))),
         // One of another owner is left alone.
-        (Some(wanted), None) => {
-            steps.push(Step::CreateOrApply(Object::Service(Box::new(wanted))));
-        }
         (None, Some(found)) if kubernetes::is_owned_by(&found.metadata, requested) => {
-            steps.push(Step::Delete(Target::of(TargetKind::Service, &**found)));
+            Some(Step::Delete(Target::of(TargetKind::Service, &**found)))
         }
-        (None, _) => {}
+        (None, _) => None,
     }
+}
+
+fn endpoint_steps(
+    requested: &MiniCluster,
+    rendering: &Rendering<'_>,
+    observed: &Observed,
+    leases: &LeaseDecision,
+) -> Vec<Step> {
+    let wanted = expose(requested).and_then(|expose| {
+        kubernetes::exposed_endpoints(rendering, expose, &leases.leases, &observed.gateway)
+    });
+    let is_wanted = |it: &EndpointSlice| {
+        wanted.as_ref().is_some_and(|wanted| wanted.name_any() == it.name_any())
+    };
     // A gateway that is not known, as while it is restarted, is no reason to remove its address.
     let is_known = expose(requested).is_none() || !observed.gateway.endpoints.is_empty();
-    let unwanted = observed.endpoint_slices.iter().filter(|_| is_known).filter(|it| {
-        slice.as_ref().is_none_or(|wanted| wanted.name_any() != it.name_any())
-            && kubernetes::is_owned_by(&it.metadata, requested)
+    let unwanted = observed.endpoint_slices.iter().filter(|it| {
+        is_known && !is_wanted(it) && kubernetes::is_owned_by(&it.metadata, requested)
     });
     let targets = unwanted.map(|it| Target::of(TargetKind::EndpointSlice, &**it));
-    steps.extend(targets.map(Step::Delete));
-    if let Some(wanted) = slice {
-        let name = wanted.name_any();
-        let found = observed.endpoint_slices.iter().find(|found| found.name_any() == name);
-        let object = || Object::EndpointSlice(Box::new(wanted.clone()));
-        match found {
-            Some(found) if drift::endpoint_slice_matches(found, &wanted) => {}
-            Some(_) => steps.push(apply(object())),
-            None => steps.push(Step::CreateOrApply(object())),
+    let mut steps: Vec<Step> = targets.map(Step::Delete).collect();
+    if let Some(wanted) = &wanted {
+        let object = Object::EndpointSlice(Box::new(wanted.clone()));
+        match observed.endpoint_slices.iter().find(|it| is_wanted(it)) {
+            Some(found) if drift::endpoint_slice_matches(found, wanted) => {}
+            Some(_) => steps.push(Step::Apply { object, manager: FIELD_MANAGER.into() }),
+            None => steps.push(Step::CreateOrApply(object)),
         }
     }
     steps

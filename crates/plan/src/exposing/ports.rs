@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use flux_operator_api::MiniCluster;
-use flux_operator_api::minicluster::{ExposeType, InvitationLease};
+use flux_operator_api::minicluster::{ExposeType, GATEWAY_PORTS, InvitationLease};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
@@ -14,17 +14,13 @@ use crate::joining::LeaseRecord;
 use crate::kubernetes::exposed_name;
 use crate::observed::Observed;
 
-/// The ports that the gateway listens on: above those of usual programs, and below those that the
-/// kernel uses for outgoing connections (from 32768).
-pub(crate) const GATEWAY_PORTS: std::ops::RangeInclusive<u16> = 24_000..=31_999;
-
 /// The highest port.
 const MAX_PORT: i32 = 65_535;
 
 /// Gives a port to every lease of an invitation, and notes where others reach it. A lease keeps its
 /// ports, unless a number is not a valid port or an older lease has it: the gateway serves the older
 /// one. Any user may choose the ports of a Service, so those of the gateway are checked here.
-pub(crate) fn with_ports(records: &mut [LeaseRecord], lender: &MiniCluster, observed: &Observed) {
+pub(crate) fn assign_ports(records: &mut [LeaseRecord], lender: &MiniCluster, observed: &Observed) {
     let Some(expose) = expose(lender).filter(|expose| !expose.direct) else { return };
     let uid = lender.uid().unwrap_or_default();
     let taken = &observed.gateway.taken_ports;

@@ -38,23 +38,32 @@ pub(crate) fn expose_state(lender: &MiniCluster, observed: &Observed) -> Option<
     let external = External {
         addresses: addresses(expose, service, observed),
         port: if expose.direct { direct_port(lender, expose, observed) } else { 0 },
-        broker: broker(lender, observed),
-        lead: exposed_lead(lender, observed),
+        lead: lead(lender, observed),
+        lead_address: exposed_lead_address(lender, observed),
     };
     let (is_exposed, reason, message) = verdict(expose, &external, observed);
     Some(ExposeState { external, is_exposed, reason, message })
 }
 
+impl ExposeState {
+    /// The same, after a step by which others would reach it has failed.
+    pub(crate) fn with_failure(&self, reason: Reason, message: &str) -> ExposeState {
+        let ExposeState { external, is_exposed: _, reason: _, message: _ } = self;
+        let message = message.to_owned();
+        ExposeState { external: external.clone(), is_exposed: false, reason, message }
+    }
+}
+
 /// Address and port of the lead's pod; empty if there is none.
-pub(crate) fn exposed_lead(lender: &MiniCluster, observed: &Observed) -> String {
+pub(crate) fn exposed_lead_address(lender: &MiniCluster, observed: &Observed) -> String {
     let lead = observed.job.as_deref().and_then(|job| lead_address(lender, job, &observed.pods));
     lead.map(|address| SocketAddr::new(address, BROKER_PORT).to_string()).unwrap_or_default()
 }
 
 /// What the lead has: as it was before, if it has not reported yet.
-fn broker(lender: &MiniCluster, observed: &Observed) -> Option<LentLead> {
+fn lead(lender: &MiniCluster, observed: &Observed) -> Option<LentLead> {
     let reported = observed.report.as_ref().and_then(|report| report.state.lead.as_ref());
-    let before = || lender.status.as_ref()?.external.as_ref()?.broker.clone();
+    let before = || lender.status.as_ref()?.external.as_ref()?.lead.clone();
     let reported = reported.map(|lead| LentLead {
         version: lead.version.clone(),
         user: i64::from(lead.uid),

@@ -2,7 +2,7 @@
 //!
 //! An invitation is a claim like that of a joiner, and its lease follows the same rules. But nothing
 //! is known about the pods that use it: its agents ask for permission through the gateway, and the
-//! gateway closes their connections when the lease ends.
+//! gateway closes their connections when the lease is given back.
 
 use flux_operator_api::minicluster::{Bursting, Invitation, InvitationLease, InvitationUser};
 use flux_operator_api::{MiniCluster, Reason};
@@ -20,6 +20,11 @@ use crate::time::seconds_after;
 /// How long an invitation stays with the cluster that uses it after the last sign of it, in seconds:
 /// as long as a broker may take to start.
 const USER_SECONDS: i64 = 60;
+
+/// How long a rank is kept for the pod that has permission, in seconds: a broker is usually online within
+/// a few, and is then reported. A pod that replaces one with permission has to wait that long at most, and
+/// only if the other one had it just before.
+const STARTING_SECONDS: i64 = 30;
 
 /// A cluster elsewhere has asked for permission with an invitation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +44,20 @@ pub struct InvitedCluster {
 pub struct KnownBroker {
     /// This very pod had permission for this rank before.
     pub had_permission: bool,
+    /// When another pod had permission for this rank, if that was the last one.
+    pub other_permitted: Option<Timestamp>,
+}
+
+impl KnownBroker {
+    /// Why the broker may not start at a rank yet: that of another pod may be starting there, and the
+    /// lead does not report it online before it has connected.
+    pub fn denial(&self, rank: u32, now: Timestamp) -> Option<Permission> {
+        let is_recent = |at: Timestamp| now < seconds_after(at, STARTING_SECONDS);
+        self.other_permitted.is_some_and(is_recent).then(|| {
+            let message = format!("another pod was permitted to start the broker of rank {rank}");
+            Permission::Denied(Reason::Joining, message)
+        })
+    }
 }
 
 /// The invitations of a lender.
@@ -78,31 +97,44 @@ pub(super) fn claims(lender: &MiniCluster, now: Timestamp) -> Vec<Claim> {
     invitations(lender).iter().map(claim).collect()
 }
 
-/// An invitation as holder of a lease. One of the same name with another end is another holder, so
-/// that the brokers of the first cannot use the ranks of the second.
+/// An invitation as holder of a lease.
 pub(super) fn holder(lender: &MiniCluster, invitation: &Invitation) -> Holder {
-    let Invitation { name, ranks: _, expires } = invitation;
     Holder {
-        uid: format!("invitation:{name}:{expires}"),
+        uid: invitation_holder(invitation),
         namespace: lender.namespace().unwrap_or_default(),
-        name: name.clone(),
+        name: invitation.name.clone(),
     }
 }
 
-/// Whether an invitation has ended. One whose end cannot be read has.
-pub(crate) fn is_expired(expires: &str, now: Timestamp) -> bool {
+/// The holder of an invitation's lease, as in `status.leases`. One of the same name that expires at
+/// another time is another holder, so that the brokers of the first cannot use the ranks of the second.
+pub fn invitation_holder(invitation: &Invitation) -> String {
+    let Invitation { name, ranks: _, expires } = invitation;
+    format!("invitation:{name}:{expires}")
+}
+
+/// When an invitation expires, as it is shown: in whole seconds. Its other digits are random, so that no
+/// two invitations expire at the same time.
+pub fn shown_expiry(expires: &str) -> String {
+    let end = expires.parse::<Timestamp>().ok();
+    let end = end.and_then(|end| Timestamp::from_second(end.as_second()).ok());
+    end.map_or_else(|| expires.to_owned(), |end| end.to_string())
+}
+
+/// Whether an invitation has expired. One whose time cannot be read has.
+pub fn is_expired(expires: &str, now: Timestamp) -> bool {
     expires.parse::<Timestamp>().ok().is_none_or(|expires| now >= expires)
 }
 
-/// When the next of a lender's invitations ends.
+/// When the next of a lender's invitations expires.
 pub(super) fn next_expiry(lender: &MiniCluster, now: Timestamp) -> Option<Timestamp> {
-    let ends = invitations(lender).iter().filter_map(|it| it.expires.parse().ok());
-    ends.filter(|end| *end > now).min()
+    let times = invitations(lender).iter().filter_map(|it| it.expires.parse().ok());
+    times.filter(|expires| *expires > now).min()
 }
 
 /// Notes which cluster uses each invitation: the first that asks. It stays with that one while one
 /// of its brokers is online or may be starting.
-pub(super) fn with_users(records: &mut [LeaseRecord], observed: &Observed) {
+pub(super) fn note_users(records: &mut [LeaseRecord], observed: &Observed) {
     let report = observed.report.as_ref().filter(|report| !report.is_stale(observed.now));
     let online = report.and_then(|report| report.state.online.as_ref());
     for record in records.iter_mut().filter(|record| record.is_active()) {
@@ -151,7 +183,8 @@ pub fn invited_permission(
         return denied(Reason::InvitationRevoked, "the invitation was revoked");
     };
     if is_expired(&found.expires, now) {
-        let message = format!("the invitation has expired at {}: ask for another", found.expires);
+        let end = shown_expiry(&found.expires);
+        let message = format!("the invitation has expired at {end}: ask for another");
         return denied(Reason::InvitationExpired, &message);
     }
     let holder = holder(minicluster, found);
@@ -198,5 +231,5 @@ pub fn invited_permission(
         let message = format!("the former broker of rank {} is still online", request.rank);
         return denied(Reason::Joining, &message);
     }
-    Permission::Granted
+    broker.denial(request.rank, now).unwrap_or(Permission::Granted)
 }

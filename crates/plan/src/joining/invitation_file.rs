@@ -90,10 +90,11 @@ pub fn invitation_file(
         true => external.port,
         false => lease.invitation.as_ref().map(|it| it.port).unwrap_or_default(),
     };
-    let mut lead = lead_broker(lender, external, port).ok_or(InvitationFileError::NotExposed)?;
-    let broker = external.broker.clone().ok_or(InvitationFileError::NoReport)?;
+    let mut lead_broker =
+        lead_broker(lender, external, port).ok_or(InvitationFileError::NotExposed)?;
+    let lead = external.lead.clone().ok_or(InvitationFileError::NoReport)?;
     let cluster_uid = lender.uid().unwrap_or_default();
-    lead.instance = Some(LentInstance {
+    lead_broker.instance = Some(LentInstance {
         invitation: invited.name.clone(),
         cluster: cluster_uid.clone(),
         expires: invited.expires.clone(),
@@ -103,12 +104,13 @@ pub fn invitation_file(
         topology: cluster.broker.topology.clone(),
         config: cluster.config.to_toml().unwrap_or_default(),
         simple_scheduler: cluster.simple_scheduler,
-        lead: broker,
+        lead,
         direct: is_direct,
     });
     let key = secrets.report_key.for_invitation(&cluster_uid, &invited.name, &invited.expires);
     let secret_name = format!("{name}-invitation");
-    let (spec, left_out) = spec(lender, lead, &secret_name, invited.ranks, secrets.munge.is_some());
+    let (spec, left_out) =
+        spec(lender, lead_broker, &secret_name, invited.ranks, secrets.munge.is_some());
     let metadata = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let mut data = BTreeMap::from([
         (file::CERTIFICATE.to_owned(), secrets.certificate),

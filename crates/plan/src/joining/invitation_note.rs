@@ -104,8 +104,8 @@ fn without_lease(
     let asks = |note: &InvitationNote| claims.iter().any(|it| it.count > 0 && note.is_of(it));
     let has_lease = |note: &InvitationNote| {
         let of_invitation = leases.iter().filter(|it| it.holder.name == note.name);
-        let mut ends = of_invitation.filter_map(|it| Some(&it.invitation.as_ref()?.expires));
-        ends.any(|expires| *expires == note.expires)
+        let mut times = of_invitation.filter_map(|it| Some(&it.invitation.as_ref()?.expires));
+        times.any(|expires| *expires == note.expires)
     };
     noted(Some(job)).into_iter().filter(|note| asks(note) && !has_lease(note)).collect()
 }

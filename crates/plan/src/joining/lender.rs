@@ -16,7 +16,7 @@ use super::lease::{LeaseRecord, ranks, recorded};
 use super::pods::{is_of, is_stray, joiner_pods, lender_queries, ranks_with_pods};
 use super::{invitation, invitation_note};
 use crate::cluster::Cluster;
-use crate::exposing::with_ports;
+use crate::exposing::assign_ports;
 use crate::last_report::LastReport;
 use crate::observed::{Observed, completions};
 use crate::query::ExistingPod;
@@ -31,6 +31,12 @@ const RELEASE_INTERVAL: i64 = 2;
 /// A rank that was given back counts as offline after this many seconds without a report of the lead:
 /// longer than a report is fresh, and than Flux takes to notice a lost broker's connection.
 const SILENT_SECONDS: i64 = 60;
+
+/// How long the gateway may serve the port of a revoked invitation, in seconds: it notices a dead
+/// connection to the API server within 15 s, and then has to connect again. A gateway that stays cut off
+/// from the API server serves the port until the invitation expires. That cannot be waited for, because
+/// ranks that were taken back would not be free for days.
+const CLOSING_SECONDS: i64 = 20;
 
 /// A lender, as its joiners observe it.
 #[derive(Clone, Debug)]
@@ -138,8 +144,8 @@ pub(crate) fn decide_leases(
         let free = FreeRanks::new(&cluster.ranks, lendable, &leases);
         grant(&mut leases, &claims, free, observed.now);
     }
-    invitation::with_users(&mut leases, observed);
-    with_ports(&mut leases, lender, observed);
+    invitation::note_users(&mut leases, observed);
+    assign_ports(&mut leases, lender, observed);
     // No watch shows that the last pod of a joiner that is deleted itself does not exist any more.
     let mut asked = lender_queries(lender, observed).into_iter();
     let is_unanswered = asked.any(|subject| observed.existing_pods(&subject).is_none());
@@ -266,6 +272,7 @@ fn is_offline(record: &LeaseRecord, lead: LeadState<'_>, observed: &Observed) ->
     match lead {
         LeadState::Absent => true,
         LeadState::Expected(_) => false,
+        LeadState::Reports(_) if !is_port_closed(record, observed.now) => false,
         LeadState::Reports(_) => {
             let report = observed.report.as_ref().filter(|report| !report.is_stale(observed.now));
             match report.and_then(|report| Some((report.received, report.state.online.as_ref()?))) {
@@ -278,4 +285,15 @@ fn is_offline(record: &LeaseRecord, lead: LeadState<'_>, observed: &Observed) ->
             }
         }
     }
+}
+
+/// Whether the gateway has closed the port of a lease that is given back. Before that a broker that is
+/// offline may connect again, and would replace that of the next holder. The gateway itself closes what has
+/// expired.
+fn is_port_closed(record: &LeaseRecord, now: Timestamp) -> bool {
+    let invitation = record.invitation.as_ref().filter(|it| it.gateway_port > 0);
+    invitation.is_none_or(|invitation| {
+        invitation::is_expired(&invitation.expires, now)
+            || now >= seconds_after(record.since, CLOSING_SECONDS)
+    })
 }

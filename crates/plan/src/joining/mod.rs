@@ -36,7 +36,9 @@ mod remote;
 pub(crate) use draining::{busy_ranks, drain_request};
 pub use duration::joined_after;
 pub(crate) use invitation::bursting;
-pub use invitation::{InvitedCluster, KnownBroker, invited_permission};
+pub use invitation::{
+    InvitedCluster, KnownBroker, invitation_holder, invited_permission, is_expired, shown_expiry,
+};
 pub use invitation_file::{
     InvitationFile, InvitationFileError, InvitationSecrets, invitation_file,
 };
@@ -48,7 +50,7 @@ pub use lender::{JoinerView, LenderView, lender_of, may_join, must_consider};
 pub(crate) use lender::{
     LeaseDecision, SizeLimit, allows, decide_leases, has_lease, highest_free_size, take_back_leases,
 };
-pub use offline::{OfflineJoinError, OfflineLease, OfflineLender};
+pub use offline::{OfflineJoinError, OfflineLease, OfflineLender, lendable_ranks};
 pub use permission::{Permission, permission};
 pub(crate) use pods::lender_queries;
 pub use remote::remote_permission;

@@ -8,6 +8,7 @@ use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::LeaseState;
 use flux_operator_api::validate::Problem;
 use flux_operator_flux::{IdSet, RankList};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -15,6 +16,7 @@ use super::claims::choice;
 use super::grant::{Claim, FreeRanks, RankChoice, lendable};
 use super::lease::{Holder, LeaseRecord};
 use super::lender::{lender_of, may_join, wrong_size};
+use super::permission::booted_cluster;
 use crate::cluster::{Cluster, Joining};
 use crate::rank_table::{RankTableError, SlotRange};
 use crate::valid::Valid;
@@ -293,6 +295,13 @@ impl OfflineLender {
     }
 }
 
+/// How many ranks of a lender others can have at the same time: those that its own pods do not need.
+/// `None` if it is refused.
+pub fn lendable_ranks(lender: &MiniCluster, job: Option<&Job>) -> Option<usize> {
+    let cluster = booted_cluster(lender, job)?;
+    Some(lendable(&cluster.ranks, &cluster.broker.topology, cluster.ranks.size).len())
+}
+
 /// `1 rank`, `2 ranks`.
 fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
@@ -410,6 +419,25 @@ mod tests {
             let error = lender(spec).lease(&joiner).unwrap_err().to_string();
             assert!(error.contains(count), "{error}");
             assert!(error.split_once("\nhint: ").unwrap().1.contains(hint), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lender_lends_what_its_own_pods_do_not_need() {
+        let pool = json!([{ "name": "c", "size": 3 }]);
+        for (spec, expected) in [
+            (json!({ "size": 2 }), 0),
+            (json!({ "size": 2, "maxSize": 10 }), 8),
+            (
+                json!({ "size": 2, "maxSize": 4, "flux": { "bursting": { "spareRanks": 5, "clusters": pool } } }),
+                10,
+            ),
+            (json!({ "size": 2, "flux": { "bursting": { "hostlist": "a-[0-1],x-[0-3]" } } }), 4),
+            // Rank 1 has children of its own, and ranks 3 and 4 are its children.
+            (json!({ "size": 1, "maxSize": 5, "flux": { "topology": "kary:2" } }), 1),
+        ] {
+            let lender = valid("a", spec.clone());
+            assert_eq!(lendable_ranks(&lender, None), Some(expected), "{spec}");
         }
     }
 

@@ -23,6 +23,10 @@ const CLOSED_PORT_NAME: &str = "closed";
 /// What external-dns reads the name for a Service from.
 const EXTERNAL_DNS: &str = "external-dns.alpha.kubernetes.io/hostname";
 
+/// Lists the names of the annotations that the Service has from us. Others add some too, so without it
+/// those that a user has removed from the spec could not be told from theirs.
+pub(crate) const OWN_ANNOTATIONS: &str = "flux-framework.org/annotations";
+
 /// Name of the Service of a MiniCluster with this name.
 pub(crate) fn exposed_name(name: &str) -> String {
     format!("{name}-external")
@@ -45,9 +49,13 @@ pub(crate) fn exposed_service(
     let mut metadata = rendering.metadata(exposed_name(rendering.name()));
     let name = Some(expose.hostname.clone()).filter(|name| !name.is_empty());
     let name = name.map(|name| (EXTERNAL_DNS.to_owned(), name));
-    let annotations: BTreeMap<String, String> =
+    let mut annotations: BTreeMap<String, String> =
         expose.annotations.clone().into_iter().chain(name).collect();
-    metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+    if !annotations.is_empty() {
+        let names: Vec<String> = annotations.keys().cloned().collect();
+        annotations.insert(OWN_ANNOTATIONS.into(), names.join(","));
+        metadata.annotations = Some(annotations);
+    }
     let selector = [("job-name", rendering.name()), (INDEX_ANNOTATION, LEAD_INDEX)];
     Some(Service {
         metadata,

@@ -31,7 +31,7 @@ pub use config_map::config_map;
 pub(crate) use config_map::config_map_with_ranks;
 pub use delivery::{DeliveryMethod, NodeVersions, decide as decide_delivery};
 pub(crate) use exposed_service::{
-    BROKER_PORT_NAME, exposed_endpoints, exposed_name, exposed_service,
+    BROKER_PORT_NAME, OWN_ANNOTATIONS, exposed_endpoints, exposed_name, exposed_service,
 };
 pub use job::job;
 pub use labels::{

@@ -22,7 +22,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::cluster::Mode;
-use crate::exposing::{ExposeState, expose, exposed_lead};
+use crate::exposing::{ExposeState, expose, exposed_lead_address};
 use crate::joining::{JoinState, LeaseDecision};
 use crate::kubernetes::selector;
 use crate::last_report::{LastReport, first_report_due, may_still_report};
@@ -187,7 +187,7 @@ fn external(
     expose(minicluster)?;
     let decided = summary.expose.map(|state| state.external.clone());
     let external = decided.or_else(|| before.external.clone())?;
-    Some(External { lead: exposed_lead(minicluster, observed), ..external })
+    Some(External { lead_address: exposed_lead_address(minicluster, observed), ..external })
 }
 
 /// What only the lead knows, from a recent report.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flux_operator_plan::GatewayEndpoint;
+use flux_operator_plan::{FailureKind, GatewayEndpoint};
 use k8s_openapi::api::core::v1::{Service, ServiceStatus};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn b9_a_lender_that_can_be_reached_says_where() {
     assert_eq!(addresses(&lender), ["203.0.113.1", "203.0.113.2"]);
     let external = lender.minicluster.status.unwrap().external.unwrap();
     assert_eq!(external.port, 0, "each lease has its own");
-    let broker = external.broker.unwrap();
+    let broker = external.lead.unwrap();
     assert_eq!((broker.version.as_str(), broker.user, broker.cores), ("0.88.0", 1000, 4));
 }
 
@@ -61,6 +61,37 @@ fn b10_a_missing_gateway_is_reported() {
     let [status, reason, message] = state(&lender);
     assert_eq!((status, reason), ("False", "GatewayMissing"));
     assert!(message.contains("flux.bursting.expose.direct"), "{message}");
+}
+
+/// Another Service has the node port. The cluster itself runs, so its manifest is accepted.
+#[test]
+fn a_service_that_the_api_server_refuses_is_reported_as_not_exposed() {
+    let mut lender = exposed(json!({}));
+    lender.edit(&json!({ "expose": { "nodePort": 30_093 } }));
+    let message = "failed to change Service \"lender-external\": spec.ports[0].nodePort: Invalid \
+        value: 30093: provided port is already allocated";
+    for (kind, reason) in [
+        (FailureKind::Invalid, "ApplyFailed"),
+        (FailureKind::Refused, "ApplyFailed"),
+        (FailureKind::NotOurs, "NotOurs"),
+    ] {
+        let retry = lender.fail("patch Service lender-external", kind, message);
+        assert!(retry, "{kind:?}");
+        assert_eq!(state(&lender), ["False", reason, message]);
+        assert_eq!(lender.condition("Accepted").status, "True");
+        assert_eq!(lender.leases(), ["a: 9,8 Active"]);
+    }
+    lender.fail("patch Service lender-external", FailureKind::Conflict, message);
+    assert_eq!(state(&lender)[1], "Exposed", "it is corrected in a moment");
+}
+
+#[test]
+fn a_step_of_the_cluster_itself_that_fails_does_not_change_whether_it_is_exposed() {
+    let mut lender = exposed(json!({}));
+    lender.minicluster.spec.size = 3;
+    lender.fail("patch Job lender", FailureKind::Refused, "forbidden");
+    assert_eq!(state(&lender)[..2], ["True", "Exposed"]);
+    assert_eq!(lender.condition("Accepted").reason, "ApplyFailed");
 }
 
 #[test]
@@ -154,7 +185,7 @@ fn b9_the_leads_address_follows_its_pod() {
     let mut lender = exposed(json!({}));
     let lead = |lender: &Lender| {
         let external = lender.minicluster.status.as_ref().unwrap().external.clone();
-        external.unwrap().lead
+        external.unwrap().lead_address
     };
     assert_eq!(lead(&lender), "10.1.0.5:8050");
     let moved = json!({ "metadata": { "uid": "another" }, "status": { "podIP": "10.1.0.6" } });
@@ -187,7 +218,7 @@ fn without_an_instance_there_is_no_lead_to_forward_to() {
         }
         lender.reconcile();
         let external = lender.minicluster.status.clone().unwrap().external.unwrap();
-        assert_eq!((external.lead.as_str(), external.addresses.len()), (lead, 2));
+        assert_eq!((external.lead_address.as_str(), external.addresses.len()), (lead, 2));
         assert_eq!(lender.leases(), ["a: 9,8 Active"], "its brokers join the next one");
     }
 }
@@ -199,5 +230,5 @@ fn what_the_lead_has_stays_until_it_reports_again() {
     lender.observed.report = None;
     lender.reconcile();
     let external = lender.minicluster.status.unwrap().external.unwrap();
-    assert_eq!(external.broker.unwrap().version, "0.88.0");
+    assert_eq!(external.lead.unwrap().version, "0.88.0");
 }

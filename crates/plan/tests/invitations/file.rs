@@ -125,7 +125,7 @@ fn why_there_is_no_file_is_said() {
     lender.change_status(&json!({ "leases": [lease] }));
     assert_eq!(error(&lender), "it is not known yet where others reach the MiniCluster");
     lender.clone_from(&before);
-    lender.change_status(&json!({ "external": { "broker": null } }));
+    lender.change_status(&json!({ "external": { "lead": null } }));
     assert_eq!(error(&lender), "the lead has not reported its version and user yet");
     lender.clone_from(&before);
     lender.observed.job = None;

@@ -7,9 +7,9 @@ use flux_operator_api::minicluster::{InvitationLease, Lease};
 use flux_operator_flux::IdSet;
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use flux_operator_plan::{
-    Conclusion, ExistingPod, GatewayEndpoint, InvitedCluster, LastReport, LenderView, Object,
-    Observed, Outcome, QueryAnswer, ServerReply, Step, Subject, Target, TargetKind, decide,
-    queries,
+    Conclusion, ExistingPod, Failure, FailureKind, GatewayEndpoint, InvitedCluster, LastReport,
+    LenderView, Object, Observed, Outcome, QueryAnswer, ServerReply, Step, Subject, Target,
+    TargetKind, decide, queries,
 };
 use flux_operator_testkit::{merge, smallest_minicluster};
 use flux_operator_wire::{BootPlan, BrokerFacts, InstanceState};
@@ -26,6 +26,8 @@ pub const START: &str = "2026-01-01T00:00:00Z";
 /// An hour later.
 pub const END: &str = "2026-01-01T01:00:00Z";
 pub const HOUR: i64 = 3600;
+/// After this many seconds the port of a revoked invitation is closed.
+pub const CLOSING: i64 = 20;
 
 pub fn after(seconds: i64) -> Timestamp {
     START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
@@ -152,6 +154,21 @@ impl Lender {
         steps.iter().map(words).collect()
     }
 
+    /// Reconciles, but the step with these words fails: those before it are applied. Returns whether the
+    /// reconciliation is retried.
+    pub fn fail(&mut self, step: &str, kind: FailureKind, message: &str) -> bool {
+        let observed = self.answered();
+        let decision = decide(&self.minicluster, &observed, &settings());
+        let done = decision.steps.iter().position(|it| words(it) == step);
+        let done = done.unwrap_or_else(|| panic!("{step:?} is not one of {:?}", decision.steps));
+        let failure = Some(Failure { kind, message: message.into() });
+        let conclusion = decision.conclude(&Outcome { done, failure });
+        let (status, steps) = (conclusion.status, decision.steps[..done].to_vec());
+        steps.iter().for_each(|step| self.apply(step));
+        self.minicluster.status = status;
+        conclusion.retry
+    }
+
     /// Reconciles until nothing is left to do.
     pub fn settle(&mut self) {
         for _ in 0..5 {
@@ -165,6 +182,14 @@ impl Lender {
 
     /// The decision, without applying it.
     pub fn decide(&self) -> (Vec<Step>, Conclusion<flux_operator_api::MiniClusterStatus>) {
+        let observed = self.answered();
+        let decision = decide(&self.minicluster, &observed, &settings());
+        let conclusion = decision.conclude(&Outcome::all(&decision.steps));
+        (decision.steps, conclusion)
+    }
+
+    /// What is observed, with the answers to all queries.
+    fn answered(&self) -> Observed {
         let mut observed = self.observed.clone();
         for query in queries(&self.minicluster, &observed) {
             let pod = |index| ExistingPod {
@@ -184,9 +209,7 @@ impl Lender {
             let answer = QueryAnswer::new(&self.minicluster, query, Some(reply), observed.now);
             observed.add_answer(answer);
         }
-        let decision = decide(&self.minicluster, &observed, &settings());
-        let conclusion = decision.conclude(&Outcome::all(&decision.steps));
-        (decision.steps, conclusion)
+        observed
     }
 
     fn apply(&mut self, step: &Step) {

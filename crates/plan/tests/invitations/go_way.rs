@@ -79,14 +79,28 @@ fn a_guest_without_hosts_of_its_own_is_refused() {
     let message = "spec.flux.bursting.clusters: has no host guest-0 to guest-1 for the pods";
     assert_refused(&json!({}), &[message, "name it after one of the lender's"]);
     assert_refused(&pools(json!([{ "name": "a" }, { "name": "b" }])), &[message]);
-    let hostlist = json!({ "bursting": { "hostlist": "lender-[0-3],other-[0-1]" } });
-    assert_refused(&hostlist, &["has no host guest-0 to guest-1"]);
-    let padded = json!({ "bursting": { "hostlist": "lender-[0-3],guest-[00-01]" } });
-    assert_refused(&padded, &["has no host guest-0 to guest-1"]);
+    // The message names the field that the user wrote.
+    let message = "spec.flux.bursting.hostlist: has no host guest-0 to guest-1 for the pods";
+    for hosts in ["lender-[0-3],other-[0-1]", "lender-[0-3],guest-[00-01]", "lender-0"] {
+        let hostlist = json!({ "bursting": { "hostlist": hosts } });
+        assert_refused(&hostlist, &[message, "list all hosts here in the same order"]);
+    }
+    let mut configured = config("{ host = \"lender-[0-3]\" }");
+    configured["bursting"] = json!({});
+    assert_refused(&configured, &["spec.flux.brokerConfig: has no host guest-0 to guest-1"]);
+}
+
+#[test]
+fn a_guest_that_is_larger_than_its_hosts_is_refused() {
     let partly = json!({ "bursting": { "hostlist": "lender-[0-3],guest-0,guest-+1" } });
-    assert_refused(&partly, &["spec.flux.bursting"]);
-    assert_refused(&pools(json!([{ "name": "guest", "size": 1 }])), &[message]);
-    assert_refused(&pools(json!([{ "name": "other", "size": 1 }])), &[message]);
+    let message = "spec.size: is 2, and spec.flux.bursting.hostlist has 1 host for it, guest-0: \
+        lower it to 1";
+    assert_refused(&partly, &[message]);
+    let clusters = "spec.size: is 2, and spec.flux.bursting.clusters has 1 host for it, ";
+    for name in ["guest", "other"] {
+        let pool = pools(json!([{ "name": name, "size": 1 }]));
+        assert_refused(&pool, &[&format!("{clusters}{name}-0")]);
+    }
 }
 
 #[test]
@@ -256,7 +270,7 @@ fn a_guest_has_no_more_pods_than_ranks() {
     let mut large = guest(&pools(json!([{ "name": "guest", "size": 2 }])));
     large.spec.size = 3;
     let refusal = refusal(&large);
-    assert!(refusal.contains("has no host guest-0 to guest-2"), "{refusal}");
+    assert!(refusal.contains("spec.size: is 3, and spec.flux.bursting.clusters has 2 hosts for it, guest-0 to guest-1"), "{refusal}");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn b12_a_revoked_invitation_leaves_at_once_and_is_removed_once_its_ranks_are_off
     lender.reconcile();
     assert_eq!(lender.leases(), ["a: 9,8 Leaving"], "at once");
     assert_eq!(lender.lease("a").since, after(10).to_string());
-    lender.at(20);
+    lender.at(10 + CLOSING);
     lender.reconcile();
     assert_eq!(lender.leases(), ["a: 9,8 Leaving"], "its brokers are online");
     lender.online("0-1,8");
@@ -93,12 +93,47 @@ fn an_older_report_does_not_free_the_ranks_of_a_revoked_invitation() {
     lender.edit(&json!({ "invitations": [] }));
     lender.observed.now = after(3);
     lender.reconcile();
-    lender.observed.now = after(4);
+    lender.observed.now = after(3 + CLOSING);
     lender.reconcile();
     assert_eq!(lender.leases(), ["a: 9,8 Leaving"], "the report is of the start");
-    lender.at(5);
+    lender.at(4 + CLOSING);
     lender.reconcile();
     assert_eq!(lender.leases(), [""; 0]);
+}
+
+/// A gateway whose connection to the API server is dead notices a revocation later. Until then a broker
+/// that is offline may connect again, and would replace that of the next holder.
+#[test]
+fn the_ranks_of_a_revoked_invitation_are_not_free_before_the_gateway_has_closed_its_port() {
+    let revoked = |bursting: Value| {
+        let mut lender = Lender::settled(&bursting);
+        lender.edit(&json!({ "invitations": [] }));
+        lender.at(1);
+        lender.reconcile();
+        assert_eq!(lender.leases(), ["a: 9,8 Leaving"]);
+        lender
+    };
+    let mut lender = revoked(one_invitation());
+    lender.at(CLOSING);
+    lender.reconcile();
+    assert_eq!(
+        lender.leases(),
+        ["a: 9,8 Leaving"],
+        "its brokers are offline, its port may be open"
+    );
+    lender.at(1 + CLOSING);
+    lender.reconcile();
+    assert_eq!(lender.leases(), [""; 0]);
+    let mut short = revoked(json!({ "invitations": [invitation("a", 2, "2026-01-01T00:00:05Z")] }));
+    short.at(5);
+    short.reconcile();
+    assert_eq!(short.leases(), [""; 0], "the gateway closes by its own clock what has expired");
+    let mut direct = one_invitation();
+    direct["expose"] = json!({ "direct": true });
+    let mut direct = revoked(direct);
+    direct.at(2);
+    direct.reconcile();
+    assert_eq!(direct.leases(), [""; 0], "there is no gateway");
 }
 
 #[test]
@@ -110,7 +145,7 @@ fn the_ranks_of_a_revoked_invitation_are_granted_again_only_once_it_is_removed()
     lender.reconcile();
     assert_eq!(lender.leases(), ["a: 9,8,7,6,5,4,3 Leaving"]);
     lender.online("0-1");
-    lender.at(12);
+    lender.at(10 + CLOSING);
     lender.settle();
     assert_eq!(lender.leases(), ["b: 9,8,7,6,5,4,3 Active"]);
 }
@@ -180,7 +215,7 @@ fn a_lender_that_is_not_exposed_any_more_takes_its_leases_back() {
     lender.reconcile();
     assert_eq!(lender.leases(), ["a: 9,8 Leaving"]);
     lender.online("0-1");
-    lender.at(6);
+    lender.at(5 + CLOSING);
     lender.settle();
     assert_eq!(lender.leases(), [""; 0]);
 }

@@ -20,7 +20,7 @@ fn in_use() -> Lender {
     lender.edit(&json!({ "invitations": [both[1]] }));
     lender.at(1);
     lender.settle();
-    lender.at(2);
+    lender.at(1 + CLOSING);
     lender.settle();
     assert_eq!(lender.leases(), ["b: 7,6 Active"]);
     lender.online("0-1,6-7");
@@ -33,7 +33,7 @@ fn b12_an_invitation_gets_the_same_ranks_and_ports_again() {
     let mut lender = in_use();
     let before = lender.lease("b").clone();
     lender.change_status(&json!({ "leases": null }));
-    lender.at(3);
+    lender.at(30);
     lender.settle();
     assert_eq!(lender.leases(), ["b: 7,6 Active"]);
     let after = lender.lease("b");
@@ -85,7 +85,7 @@ fn the_note_follows_the_leases() {
     };
     assert!(note(&lender).unwrap().contains("\"ranks\":\"7,6\""), "{:?}", note(&lender));
     lender.edit(&json!({ "invitations": [] }));
-    lender.at(5);
+    lender.at(35);
     lender.reconcile();
     assert_eq!(note(&lender), None, "at once, although its brokers are online");
     let plain = Lender::settled(&json!({}));
@@ -99,7 +99,7 @@ fn the_ranks_of_an_invitation_that_was_revoked_meanwhile_are_not_granted_while_t
     let mut lender = in_use();
     lender.change_status(&json!({ "leases": null }));
     lender.edit(&json!({ "invitations": [invitation("c", 8, END)] }));
-    lender.at(3);
+    lender.at(30);
     lender.settle();
     assert_eq!(lender.leases(), [""; 0]);
     lender.online("0-1");
@@ -143,7 +143,7 @@ fn a_file_with_ranks_that_the_invitation_does_not_have_any_more_is_outdated() {
         &json!({ "metadata": { "annotations": { NOTE: null } } }),
     );
     lender.observed.job = Some(Arc::new(job));
-    lender.at(3);
+    lender.at(30);
     lender.settle();
     assert_eq!(lender.leases(), ["b: 9,8 Active"], "those that are online have no lease");
     lender.observed.invited.push(flux_operator_plan::InvitedCluster {
@@ -163,7 +163,7 @@ fn a_file_with_ranks_that_the_invitation_does_not_have_any_more_is_outdated() {
             refusal: None,
         };
         let asked = InvitedRequest { holder: "one".into(), holder_name: "x".into(), request };
-        let known = KnownBroker { had_permission: true };
+        let known = KnownBroker { had_permission: true, ..KnownBroker::default() };
         invited_permission(&lender.view(), "b", &asked, known, lender.observed.now)
     };
     assert_eq!(ask(7).result(), "InvitationOutdated");
@@ -190,7 +190,7 @@ fn the_file_is_the_same_after_the_status_was_lost() {
     let before = guest(&lender);
     lender.online("0-1,8-9");
     lender.change_status(&json!({ "leases": null, "external": null }));
-    lender.at(3);
+    lender.at(30);
     lender.settle();
     assert_eq!(json!(guest(&lender)), json!(before));
 }

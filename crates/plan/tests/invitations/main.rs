@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod ends;
 mod exposed;
 mod file;
 mod fixture;

@@ -2,6 +2,7 @@
 
 use flux_operator_plan::{KnownBroker, Permission, invited_permission};
 use flux_operator_wire::{BrokerFacts, InvitedRequest, JoinRequest};
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::fixture::*;
@@ -142,9 +143,27 @@ fn f14_a_rank_that_is_online_is_only_for_the_pod_that_has_it() {
     assert_eq!(ask(&lender, &asked), Permission::Granted, "the other rank is online");
     (asked.request.index, asked.request.rank) = (1, 8);
     assert_denied(&lender, &asked, "Joining", "rank 8 is still online");
-    let known = KnownBroker { had_permission: true };
+    let known = KnownBroker { had_permission: true, ..KnownBroker::default() };
     let permission = invited_permission(&lender.view(), "a", &asked, known, lender.observed.now);
     assert_eq!(permission, Permission::Granted);
+}
+
+/// Two pods of one index, of which the lead has not reported the first online yet.
+#[test]
+fn f14_a_rank_is_kept_for_the_pod_that_has_permission_while_its_broker_starts() {
+    let lender = used();
+    let (asked, now) = (request(&lender), lender.observed.now);
+    let ask = |seconds: i64| {
+        let broker = KnownBroker {
+            other_permitted: Some(now - SignedDuration::from_secs(seconds)),
+            ..KnownBroker::default()
+        };
+        invited_permission(&lender.view(), "a", &asked, broker, now)
+    };
+    let (reason, message) = refusal(ask(29));
+    assert_eq!(reason, "Joining");
+    assert!(message.contains("another pod was permitted to start the broker of rank 9"));
+    assert_eq!(ask(30), Permission::Granted, "it would be online by now");
 }
 
 /// Without it nothing says whether the rank has a broker.
@@ -164,7 +183,7 @@ fn an_invitation_is_asked_for_by_its_name() {
             &lender.view(),
             name,
             &request(&lender),
-            KnownBroker { had_permission: true },
+            KnownBroker { had_permission: true, ..KnownBroker::default() },
             now,
         );
         assert_eq!(refusal(asked).0, "InvitationRevoked", "{name}");

@@ -79,6 +79,49 @@ fn b11_a_name_and_the_users_annotations_are_those_of_the_service() {
     assert_eq!(annotations.get("example.org/balancer").map(String::as_str), Some("internal"));
 }
 
+/// Others may have added annotations, such as the controller of a load balancer.
+#[test]
+fn annotations_that_are_removed_from_the_spec_are_removed_from_the_service() {
+    let mut lender = exposed(json!({ "hostname": "lender.example.org",
+        "annotations": { "example.org/a": "1", "example.org/b": "2" } }));
+    annotate(&mut lender, "cloud.example.org/id", "7");
+    lender
+        .edit(&json!({ "expose": { "annotations": { "example.org/a": null }, "hostname": null } }));
+    assert_eq!(lender.reconcile(), ["patch Service lender-external"]);
+    let kept = [("cloud.example.org/id", "7"), ("example.org/b", "2")];
+    assert_eq!(annotations(&lender), kept);
+    lender.edit(&json!({ "expose": { "annotations": null } }));
+    lender.settle();
+    assert_eq!(annotations(&lender), kept[..1]);
+}
+
+/// One that the user removes and another program sets has that program's value.
+#[test]
+fn an_annotation_that_is_not_in_the_spec_any_more_belongs_to_others() {
+    let mut lender = exposed(json!({ "annotations": { "example.org/a": "1" } }));
+    lender.edit(&json!({ "expose": { "annotations": null } }));
+    lender.settle();
+    annotate(&mut lender, "example.org/a", "2");
+    assert_eq!(lender.reconcile(), [""; 0]);
+    assert_eq!(annotations(&lender), [("example.org/a", "2")]);
+}
+
+/// Another program annotates the Service.
+fn annotate(lender: &mut Lender, name: &str, value: &str) {
+    let service = lender.observed.services.iter_mut().find(|it| it.name_any() == "lender-external");
+    let service = service.unwrap();
+    let mut changed = (**service).clone();
+    changed.annotations_mut().insert(name.into(), value.into());
+    *service = Arc::new(changed);
+}
+
+/// The annotations of the Service, without the list of those that the operator has set.
+fn annotations(lender: &Lender) -> Vec<(&str, &str)> {
+    let all = lender.service().unwrap().annotations().iter();
+    let all = all.filter(|(name, _)| *name != "flux-framework.org/annotations");
+    all.map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
 #[test]
 fn b10_the_endpoints_are_the_pods_of_the_gateway() {
     let mut lender = exposed(json!({}));
@@ -174,9 +217,9 @@ fn the_service_is_deleted_when_the_lender_is_not_exposed_any_more() {
     let mut lender = exposed(json!({}));
     lender.edit(&json!({ "expose": null }));
     let steps = lender.reconcile();
-    let expected = ["delete Service lender-external", "delete EndpointSlice lender-external-ipv4"];
+    let expected = ["delete EndpointSlice lender-external-ipv4", "delete Service lender-external"];
     assert_eq!(steps.iter().filter(|it| it.starts_with("delete")).collect::<Vec<_>>(), expected);
-    lender.at(5);
+    lender.at(CLOSING);
     lender.settle();
     assert_eq!(lender.leases(), [""; 0]);
     assert_eq!(lender.minicluster.status.unwrap().external, None);
@@ -190,6 +233,28 @@ fn a_service_of_another_owner_is_not_deleted() {
     other.metadata.owner_references = None;
     lender.observed.services.push(Arc::new(other));
     assert_eq!(lender.reconcile(), [""; 0]);
+}
+
+/// The API server refuses a Service whose node port is taken. The cluster itself, and what invitations that
+/// are in use need, must not depend on it.
+#[test]
+fn the_service_comes_after_all_other_steps() {
+    let mut lender = exposed(json!({}));
+    lender.edit(&json!({ "expose": { "nodePort": 30_093 } }));
+    lender.minicluster.spec.size = 3;
+    let pod = GatewayEndpoint { address: [10, 2, 0, 10].into(), node: String::new() };
+    lender.observed.gateway.endpoints = [pod].into();
+    let mut unlabelled = lead_pod("lender");
+    unlabelled.metadata.labels = None;
+    lender.observed.pods[0] = Arc::new(unlabelled);
+    let expected = [
+        "apply ConfigMap lender-entrypoint",
+        "patch Job lender",
+        "patch Pod lender-0",
+        "apply EndpointSlice lender-external-ipv4",
+        "patch Service lender-external",
+    ];
+    assert_eq!(lender.reconcile(), expected);
 }
 
 /// Changes the Service, and returns the steps that correct it.
@@ -258,10 +323,10 @@ fn changes_of_the_endpoints_by_another_client_are_corrected() {
 #[test]
 fn what_others_add_to_the_service_stays() {
     let mut lender = exposed(json!({ "annotations": { "a": "b" } }));
+    annotate(&mut lender, "cloud.example.org/id", "7");
     let service = lender.observed.services.iter_mut().find(|it| it.name_any() == "lender-external");
     let service = service.unwrap();
     let mut changed = (**service).clone();
-    changed.annotations_mut().insert("cloud.example.org/id".into(), "7".into());
     let spec = changed.spec.as_mut().unwrap();
     spec.session_affinity = Some("None".into());
     spec.ip_families = Some(vec!["IPv4".into()]);

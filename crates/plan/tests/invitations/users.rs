@@ -105,7 +105,7 @@ fn the_user_of_a_former_invitation_of_the_same_name_does_not_use_the_next() {
     let next = json!([invitation("a", 2, "2026-01-01T02:00:00Z")]);
     lender.edit(&json!({ "invitations": next }));
     lender.settle();
-    lender.at(11);
+    lender.at(10 + CLOSING);
     lender.settle();
     assert_eq!(lender.leases().len(), 1);
     assert_eq!(user(&lender), None);

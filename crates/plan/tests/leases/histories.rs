@@ -2,8 +2,8 @@
 //! joiner could not leave. One operator is active in each of them.
 
 use super::Happening::{
-    Accept, Ask, AskAll, CatchUp, Control, GuestAsks, GuestConnects, Invite, Joiner, Lender,
-    LoseStatus, Report, Resize, ResizeLender, Round, Suspend, Time,
+    Accept, Ask, AskAll, CatchUp, Control, Invite, Joiner, Lender, LoseStatus, RemotePodAsks,
+    RemotePodConnects, Report, Resize, ResizeLender, Round, Suspend, Time,
 };
 use super::world::Kind::{Jobs, MiniClusters, Pods};
 use super::world::World;
@@ -247,12 +247,12 @@ fn a_broker_elsewhere_that_connects_again_after_a_loss_of_the_status_has_its_ran
             Round(0),
             Accept(0, 0),
             // The lender notes the cluster that asks, and only then may its brokers start.
-            GuestAsks(0, 0),
+            RemotePodAsks(0, 0),
             Round(0),
-            GuestAsks(0, 0),
-            GuestAsks(0, 0),
-            GuestConnects(0),
-            GuestConnects(1),
+            RemotePodAsks(0, 0),
+            RemotePodAsks(0, 0),
+            RemotePodConnects(0),
+            RemotePodConnects(1),
             Report(0, false),
             LoseStatus,
             CatchUp(0, MiniClusters),
@@ -264,10 +264,10 @@ fn a_broker_elsewhere_that_connects_again_after_a_loss_of_the_status_has_its_ran
             Round(0),
             Control,
             AskAll(0),
-            GuestConnects(0),
-            GuestConnects(1),
+            RemotePodConnects(0),
+            RemotePodConnects(1),
         ],
     );
-    assert_eq!(world.count_guests_online(), 2);
+    assert_eq!(world.count_remote_pods_online(), 2);
     assert_eq!(world.brokers().len(), 3, "and the joiner has a rank of its own");
 }

@@ -72,10 +72,10 @@ enum Happening {
     /// A cluster elsewhere creates pods with the file of an invitation.
     Accept(usize, usize),
     /// The agent of one of them asks an operator, through the gateway.
-    GuestAsks(usize, usize),
+    RemotePodAsks(usize, usize),
     /// The broker of one of them connects, or connects again without asking.
-    GuestConnects(usize),
-    GuestStops(usize),
+    RemotePodConnects(usize),
+    RemotePodStops(usize),
     Time(i64),
 }
 
@@ -115,23 +115,23 @@ fn happening() -> impl Strategy<Value = Happening> {
 }
 
 /// Histories in which invitations are as frequent as all else.
-fn happenings_with_guests() -> impl Strategy<Value = Vec<Happening>> {
-    let (operator, invitation, guest) = (0..2_usize, 0..2_usize, 0..4_usize);
+fn happenings_with_remote_joiners() -> impl Strategy<Value = Vec<Happening>> {
+    let (operator, invitation, pod) = (0..2_usize, 0..2_usize, 0..4_usize);
     let seconds = prop_oneof![1 => 5..100_i64, 1 => Just(10_000_i64)];
-    let of_guests = prop_oneof![
+    let of_remote_joiners = prop_oneof![
         3 => (invitation.clone(), 1..3_i32, seconds)
             .prop_map(|(it, ranks, seconds)| Happening::Invite(it, ranks, seconds)),
         2 => invitation.clone().prop_map(Happening::Revoke),
         4 => (invitation, 0..2_usize).prop_map(|(it, cluster)| Happening::Accept(it, cluster)),
-        4 => (operator.clone(), guest.clone())
-            .prop_map(|(it, guest)| Happening::GuestAsks(it, guest)),
-        4 => guest.clone().prop_map(Happening::GuestConnects),
-        1 => guest.prop_map(Happening::GuestStops),
+        4 => (operator.clone(), pod.clone())
+            .prop_map(|(it, pod)| Happening::RemotePodAsks(it, pod)),
+        4 => pod.clone().prop_map(Happening::RemotePodConnects),
+        1 => pod.prop_map(Happening::RemotePodStops),
         4 => operator.prop_map(Happening::Round),
         1 => Just(Happening::LoseStatus),
         1 => (60..90_i64).prop_map(Happening::Time),
     ];
-    proptest::collection::vec(prop_oneof![of_guests, happening()], 20..120)
+    proptest::collection::vec(prop_oneof![of_remote_joiners, happening()], 20..120)
 }
 
 fn apply(world: &mut World, happening: Happening) {
@@ -161,9 +161,9 @@ fn apply(world: &mut World, happening: Happening) {
         Happening::Invite(invitation, ranks, seconds) => world.invite(invitation, ranks, seconds),
         Happening::Revoke(invitation) => world.revoke(invitation),
         Happening::Accept(invitation, cluster) => world.accept(invitation, cluster),
-        Happening::GuestAsks(operator, guest) => world.guest_asks(operator, guest),
-        Happening::GuestConnects(guest) => world.guest_connects(guest),
-        Happening::GuestStops(guest) => world.guest_stops(guest),
+        Happening::RemotePodAsks(operator, pod) => world.remote_pod_asks(operator, pod),
+        Happening::RemotePodConnects(pod) => world.remote_pod_connects(pod),
+        Happening::RemotePodStops(pod) => world.remote_pod_stops(pod),
         Happening::Time(seconds) => world.pass_time(seconds),
     }
 }
@@ -205,7 +205,7 @@ proptest! {
     #[test]
     fn b12_no_rank_has_two_holders_with_invitations_and_none_is_lost(
         is_joined in any::<bool>(),
-        happenings in happenings_with_guests(),
+        happenings in happenings_with_remote_joiners(),
     ) {
         run(World::exposed(1), is_joined, happenings);
     }
@@ -230,9 +230,9 @@ fn brokers_elsewhere_join_and_leave_when_their_invitation_is_revoked() {
     world.settle();
     world.accept(0, 0);
     world.settle();
-    assert_eq!(world.count_guests_online(), 2);
+    assert_eq!(world.count_remote_pods_online(), 2);
     world.revoke(0);
-    assert_eq!(world.count_guests_online(), 0, "the gateway closes their connections");
+    assert_eq!(world.count_remote_pods_online(), 0, "the gateway closes their connections");
     world.settle();
     world.assert_nothing_is_lost();
 }

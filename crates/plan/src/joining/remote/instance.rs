@@ -14,6 +14,7 @@ use flux_operator_flux::{BrokerConfig, HostList, RankList};
 use flux_operator_wire::{BrokerFacts, RemoteLead, Resources};
 use kube::ResourceExt;
 
+use super::own_ranks::own_ranks;
 use crate::boot::BROKER_PORT;
 use crate::cluster::{Cluster, Joining};
 use crate::joining::invitation::bursting;
@@ -253,7 +254,12 @@ fn described(
         true => table.hosts.clone(),
         false => configured_hosts(&flux.broker_config, &table.hosts)?,
     };
-    let ranks = own_ranks(joiner, &hosts, &bursting.clusters)?;
+    let listed_in = match (flux.broker_config.is_empty(), bursting.hostlist.is_empty()) {
+        (false, _) => "spec.flux.brokerConfig",
+        (true, false) => "spec.flux.bursting.hostlist",
+        (true, true) => "spec.flux.bursting.clusters",
+    };
+    let ranks = own_ranks(joiner, &hosts, &bursting.clusters, listed_in)?;
     table.hosts = hosts;
     Ok(RemoteInstance {
         lender: lead.name.clone(),
@@ -312,45 +318,8 @@ fn configured_hosts(config: &str, table: &HostList) -> Result<HostList, Problem>
     Ok(hosts)
 }
 
-/// The ranks of a joiner's pods: those of the hosts with its name, or of the only pool.
-fn own_ranks(
-    joiner: &MiniCluster,
-    hosts: &HostList,
-    pools: &[BurstingCluster],
-) -> Result<RankList, Problem> {
-    let name = joiner.name_any();
-    let ranks_of = |prefix: &str| ranks_of(hosts, prefix, joiner.spec.size);
-    let only = match pools {
-        [pool] => Some(pool_of(0, pool, joiner.spec.size).0),
-        _ => None,
-    };
-    ranks_of(&name).or_else(|| ranks_of(&only?)).ok_or_else(|| {
-        let message = format!(
-            "has no host {name}-0 to {name}-{} for the pods of this MiniCluster: name it after one of \
-             the lender's flux.bursting.clusters, and list those here in the same order",
-            joiner.spec.size.saturating_sub(1)
-        );
-        Problem::new("spec.flux.bursting.clusters", message)
-    })
-}
-
-/// The ranks of hosts `prefix-0` and so on, if all are there. The hosts are read once: there may be
-/// many.
-fn ranks_of(hosts: &HostList, prefix: &str, size: i32) -> Option<RankList> {
-    let mut ranks = vec![None; usize::try_from(size).unwrap_or_default()];
-    for (rank, host) in hosts.iter().enumerate() {
-        let number = host.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-'));
-        let index = number.and_then(|number| number.parse::<usize>().ok());
-        // A host such as a-01 is another one than a-1.
-        let index = index.filter(|index| number == Some(&index.to_string()));
-        if let Some(found) = index.and_then(|index| ranks.get_mut(index)) {
-            *found = found.or(u32::try_from(rank).ok());
-        }
-    }
-    ranks.into_iter().collect()
-}
-
-fn pool_of(index: usize, pool: &BurstingCluster, default: i32) -> (String, u32) {
+/// Name and size of a pool, which both have defaults.
+pub(super) fn pool_of(index: usize, pool: &BurstingCluster, default: i32) -> (String, u32) {
     let name = if pool.name.is_empty() { format!("burst-{index}") } else { pool.name.clone() };
     let size = if pool.size == 0 { default } else { pool.size };
     (name, u32::try_from(size).unwrap_or_default())

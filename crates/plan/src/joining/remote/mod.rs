@@ -2,6 +2,7 @@
 //! its own manifest; its agents ask the lender for permission, through the lender's gateway.
 
 mod instance;
+mod own_ranks;
 mod state;
 
 use flux_operator_api::MiniCluster;
@@ -12,7 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 pub(crate) use instance::RemoteInstance;
 use state::state;
 
-use super::invitation::is_expired;
+use super::invitation::{is_expired, shown_expiry};
 use super::permission::{Permission, mismatch};
 use crate::cluster::Cluster;
 use crate::decide::Unplanned;
@@ -77,7 +78,7 @@ pub fn remote_permission(
         return Some(Permission::Outdated("the manifest has other ranks now".into()));
     }
     if let Some(expires) = instance.expires().filter(|expires| is_expired(expires, now)) {
-        let message = format!("the invitation has expired at {expires}");
+        let message = format!("the invitation has expired at {}", shown_expiry(expires));
         return Some(Permission::Denied(Reason::InvitationExpired, message));
     }
     Some(match (differs(joiner, &instance, request), &request.refusal) {

@@ -6,7 +6,7 @@ use flux_operator_flux::RankList;
 
 use super::{RemoteInstance, differs};
 use crate::joining::JoinState;
-use crate::joining::invitation::is_expired;
+use crate::joining::invitation::{is_expired, shown_expiry};
 use crate::joining::joiner::NO_REPORTS;
 use crate::joining::permission::MISMATCHES;
 use crate::kubernetes::Settings;
@@ -71,8 +71,9 @@ fn reason_and_message(
 ) -> (Reason, String) {
     if let Some(expires) = instance.expires().filter(|it| is_expired(it, observed.now)) {
         let message = format!(
-            "the invitation to {lender:?} has expired at {expires}: ask for another, and delete this \
-             MiniCluster"
+            "the invitation to {lender:?} has expired at {}: ask for another, and delete this \
+             MiniCluster",
+            shown_expiry(expires)
         );
         return (Reason::InvitationExpired, message);
     }

@@ -19,7 +19,7 @@ impl World {
         let own: IdSet = own.map(|pod| pod.index).collect();
         let pods = self.stored.joiner_pods.values().filter(|pod| pod.is_online);
         let online = own.union(&pods.filter_map(|pod| pod.broker).collect());
-        let online = online.union(&self.guests_online().collect());
+        let online = online.union(&self.remote_ranks_online().collect());
         let drained = Drained {
             asked: self.work.clone(),
             busy: if busy { self.work.ranks.intersection(&online) } else { IdSet::new() },
@@ -47,7 +47,7 @@ impl World {
         let pods = self.stored.joiner_pods.iter().filter(|(_, pod)| pod.asks());
         let names: Vec<String> = pods.map(|(name, _)| name.clone()).collect();
         names.iter().for_each(|name| self.ask_by_name(operator, name));
-        self.guests_ask(operator);
+        self.remote_pods_ask(operator);
     }
 
     /// The agent of a pod asks an operator, which reads the lender from the API server. Its broker
@@ -112,7 +112,7 @@ impl World {
             pod.is_online = pod.broker.is_some();
         }
         self.stored.lender_pods.values_mut().for_each(|pod| pod.is_online = true);
-        self.guests_connect();
+        self.remote_pods_connect();
     }
 }
 

@@ -8,14 +8,14 @@ use flux_operator_api::minicluster::LeaseState;
 use flux_operator_flux::{IdSet, RankList};
 use kube::ResourceExt;
 
-use super::{LENDER, World, guests, wanted};
+use super::{LENDER, World, remote_joiners, wanted};
 
 impl World {
-    /// The rank and the holder of every broker of a joiner or a guest.
+    /// The rank and the holder of every broker of a joiner, here or in another Kubernetes cluster.
     pub fn brokers(&self) -> Vec<(u32, String)> {
         let pods = self.stored.joiner_pods.values();
         let of_joiners = pods.filter_map(|pod| Some((pod.broker?, pod.holder.clone())));
-        of_joiners.chain(self.guest_brokers()).collect()
+        of_joiners.chain(self.remote_brokers()).collect()
     }
 
     pub fn assert_one_holder_for_each_rank(&self, after: &impl Debug) {
@@ -41,7 +41,7 @@ impl World {
     /// Everything works, and nothing happens any more. One operator is left.
     pub fn settle(&mut self) {
         let (mut before, mut unchanged) = (String::new(), 0);
-        for _ in 0..60 {
+        for _ in 0..100 {
             self.control();
             self.stored.joiner_pods.retain(|_, pod| !pod.is_terminating);
             self.stored.lender_pods.retain(|_, pod| !pod.is_terminating);
@@ -60,12 +60,20 @@ impl World {
             // What the lead is asked to do in one round it reports in the next, and what follows
             // from that is visible only in the one after that.
             unchanged = if now == before { unchanged + 1 } else { 0 };
-            if unchanged == 3 {
+            if unchanged >= 3 && !self.waits_for_gateway() {
                 return;
             }
             before = now;
         }
         panic!("it never settles: {before}");
+    }
+
+    /// Whether ranks of a revoked invitation are kept until the gateway has closed its port. Nothing
+    /// changes meanwhile.
+    fn waits_for_gateway(&self) -> bool {
+        let leases = &self.stored.miniclusters[LENDER]["status"]["leases"];
+        let mut leases = leases.as_array().into_iter().flatten();
+        leases.any(|it| it["state"] == "Leaving" && !it["invitation"].is_null())
     }
 
     /// What does not depend on time and versions.
@@ -118,7 +126,7 @@ impl World {
         let free = IdSet::first_n(6).difference(&IdSet::first_n(own)).difference(&leased);
         let mut expected: Vec<String> = Vec::new();
         for invitation in self.invitations().iter().filter(|it| !self.is_expired(it)) {
-            let uid = guests::holder(invitation);
+            let uid = remote_joiners::holder(invitation);
             let has_lease = leases.iter().any(|lease| lease.holder == uid);
             let wants = u64::try_from(invitation.ranks).unwrap();
             assert!(has_lease || wants > free.len(), "{uid} waits: {}", self.summary());

@@ -2,10 +2,10 @@
 //! use invitations.
 
 mod controllers;
-mod guests;
 mod instance;
 mod invariants;
 mod operators;
+mod remote_joiners;
 mod server;
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use guests::{Guest, KnownGuests};
+use remote_joiners::{KnownRemoteJoiners, RemotePod};
 
 const LENDER: &str = "lender";
 
@@ -89,14 +89,14 @@ struct LenderPod {
 struct Operator {
     view: Objects,
     report: Option<LastReport>,
-    guests: KnownGuests,
+    remote_joiners: KnownRemoteJoiners,
 }
 
 #[derive(Clone, Debug)]
 pub struct World {
     stored: Objects,
     operators: [Operator; 2],
-    guests: Vec<Guest>,
+    remote_pods: Vec<RemotePod>,
     /// What the lead was asked to drain.
     work: Drain,
     /// The number in the last name or version that was made.
@@ -119,7 +119,7 @@ impl World {
         let mut world = World {
             stored: Objects::default(),
             operators: Default::default(),
-            guests: Vec::new(),
+            remote_pods: Vec::new(),
             work: Drain::default(),
             last_number: 0,
             now,

@@ -58,7 +58,7 @@ impl World {
             pods: view.lender_pods.values().map(|pod| Arc::new(lender_pod(pod))).collect(),
             joiners: joiners.collect(),
             report: self.operators[operator].report.clone(),
-            invited: self.operators[operator].guests.invited.clone(),
+            invited: self.operators[operator].remote_joiners.invited.clone(),
             watching_since: "2025-01-01T00:00:00Z".parse().unwrap(),
             ..Observed::empty(self.now)
         };

@@ -13,9 +13,9 @@ use serde_json::json;
 use super::instance::facts;
 use super::{LENDER, World};
 
-/// A pod elsewhere, whose agent has the file of an invitation.
+/// A pod of a joiner in another Kubernetes cluster, whose agent has the file of an invitation.
 #[derive(Clone, Debug)]
-pub(super) struct Guest {
+pub(super) struct RemotePod {
     /// Its cluster.
     cluster: String,
     /// The invitation, as it was when the file was written.
@@ -29,9 +29,9 @@ pub(super) struct Guest {
     is_online: bool,
 }
 
-/// What an operator remembers of guests.
+/// What an operator remembers of remote joiners.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownGuests {
+pub(super) struct KnownRemoteJoiners {
     pub(super) invited: Vec<InvitedCluster>,
     /// The last that had permission for a rank: cluster and index.
     permitted: Vec<(u32, String, u32)>,
@@ -87,9 +87,9 @@ impl World {
         let lease = leases.into_iter().find(|it| it.holder == uid && active(it.state));
         let Some(lease) = lease else { return };
         let cluster = format!("theirs-{cluster}");
-        self.guests.retain(|it| it.cluster != cluster || it.invitation.name != name);
+        self.remote_pods.retain(|it| it.cluster != cluster || it.invitation.name != name);
         let ranks: RankList = lease.ranks.parse().unwrap();
-        let guest = |(index, rank): (usize, u32)| Guest {
+        let pod = |(index, rank): (usize, u32)| RemotePod {
             cluster: cluster.clone(),
             invitation: invitation.clone(),
             index: u32::try_from(index).unwrap(),
@@ -98,121 +98,122 @@ impl World {
             is_running: false,
             is_online: false,
         };
-        self.guests.extend(ranks.iter().enumerate().map(guest));
+        self.remote_pods.extend(ranks.iter().enumerate().map(pod));
     }
 
-    /// The agent of a guest asks an operator, which reads the lender from the API server.
-    pub fn guest_asks(&mut self, operator: usize, number: usize) {
-        let waiting = (0..self.guests.len()).filter(|it| !self.guests[*it].is_running);
+    /// The agent of a remote pod asks an operator, which reads the lender from the API server.
+    pub fn remote_pod_asks(&mut self, operator: usize, number: usize) {
+        let waiting = (0..self.remote_pods.len()).filter(|it| !self.remote_pods[*it].is_running);
         let waiting: Vec<usize> = waiting.collect();
         if let Some(index) = number.checked_rem(waiting.len()) {
-            self.ask_for_guest(operator, waiting[index]);
+            self.ask_for_remote_pod(operator, waiting[index]);
         }
     }
 
-    pub(super) fn guests_ask(&mut self, operator: usize) {
-        (0..self.guests.len()).for_each(|index| self.ask_for_guest(operator, index));
+    pub(super) fn remote_pods_ask(&mut self, operator: usize) {
+        (0..self.remote_pods.len()).for_each(|index| self.ask_for_remote_pod(operator, index));
     }
 
-    fn ask_for_guest(&mut self, operator: usize, index: usize) {
-        let guest = self.guests[index].clone();
+    fn ask_for_remote_pod(&mut self, operator: usize, index: usize) {
+        let pod = self.remote_pods[index].clone();
         // The key of an invitation with another end is another one, and its port is closed without a
         // lease.
-        if guest.is_running || !self.gateway_allows(&guest) {
+        if pod.is_running || !self.gateway_allows(&pod) {
             return;
         }
-        let known = &mut self.operators[operator].guests;
+        let known = &mut self.operators[operator].remote_joiners;
         known
             .invited
-            .retain(|it| (&it.uid, &it.invitation) != (&guest.cluster, &guest.invitation.name));
+            .retain(|it| (&it.uid, &it.invitation) != (&pod.cluster, &pod.invitation.name));
         known.invited.push(InvitedCluster {
-            invitation: guest.invitation.name.clone(),
-            uid: guest.cluster.clone(),
-            name: guest.cluster.clone(),
+            invitation: pod.invitation.name.clone(),
+            uid: pod.cluster.clone(),
+            name: pod.cluster.clone(),
             asked: self.now,
         });
-        let itself = (guest.rank, guest.cluster.clone(), guest.index);
+        let itself = (pod.rank, pod.cluster.clone(), pod.index);
         let had_permission = known.permitted.contains(&itself);
         let Some(cached) = self.lender(operator) else { return };
         let lender = self.read(&self.stored, LENDER).unwrap();
         let fresh = LenderView { minicluster: Arc::new(lender), ..cached };
         let asked = InvitedRequest {
-            holder: guest.cluster.clone(),
-            holder_name: guest.cluster.clone(),
+            holder: pod.cluster.clone(),
+            holder_name: pod.cluster.clone(),
             request: JoinRequest {
-                index: guest.index,
-                rank: guest.rank,
-                table: guest.table,
+                index: pod.index,
+                rank: pod.rank,
+                table: pod.table,
                 facts: facts(),
                 last_error: String::new(),
                 refusal: None,
             },
         };
-        let (name, broker) = (&guest.invitation.name, KnownBroker { had_permission });
+        let broker = KnownBroker { had_permission, ..KnownBroker::default() };
+        let name = &pod.invitation.name;
         if invited_permission(&fresh, name, &asked, broker, self.now) == Permission::Granted {
-            let known = &mut self.operators[operator].guests;
-            known.permitted.retain(|it| it.0 != guest.rank);
+            let known = &mut self.operators[operator].remote_joiners;
+            known.permitted.retain(|it| it.0 != pod.rank);
             known.permitted.push(itself);
-            self.guests[index].is_running = true;
+            self.remote_pods[index].is_running = true;
         }
     }
 
-    /// The broker of a guest connects, for the first time or again.
-    pub fn guest_connects(&mut self, number: usize) {
-        let running = (0..self.guests.len()).filter(|it| self.guests[*it].is_running);
+    /// The broker of a remote pod connects, for the first time or again.
+    pub fn remote_pod_connects(&mut self, number: usize) {
+        let running = (0..self.remote_pods.len()).filter(|it| self.remote_pods[*it].is_running);
         let running: Vec<usize> = running.collect();
         if let Some(index) = number.checked_rem(running.len()).map(|index| running[index]) {
-            self.guests[index].is_online = self.gateway_allows(&self.guests[index]);
+            self.remote_pods[index].is_online = self.gateway_allows(&self.remote_pods[index]);
         }
     }
 
-    pub(super) fn guests_connect(&mut self) {
-        (0..self.guests.len()).for_each(|index| self.guest_connects(index));
+    pub(super) fn remote_pods_connect(&mut self) {
+        (0..self.remote_pods.len()).for_each(|index| self.remote_pod_connects(index));
     }
 
-    /// A guest's pod is deleted.
-    pub fn guest_stops(&mut self, number: usize) {
-        if let Some(index) = number.checked_rem(self.guests.len()) {
-            self.guests.remove(index);
+    /// A remote pod is deleted.
+    pub fn remote_pod_stops(&mut self, number: usize) {
+        if let Some(index) = number.checked_rem(self.remote_pods.len()) {
+            self.remote_pods.remove(index);
         }
     }
 
     /// The gateway closes connections as soon as the stored object does not allow them.
     pub(super) fn close_connections(&mut self) {
-        for index in 0..self.guests.len() {
-            self.guests[index].is_online &= self.gateway_allows(&self.guests[index]);
+        for index in 0..self.remote_pods.len() {
+            self.remote_pods[index].is_online &= self.gateway_allows(&self.remote_pods[index]);
         }
     }
 
-    /// Whether the gateway accepts a guest's connection: its invitation is there, and has a lease.
-    fn gateway_allows(&self, guest: &Guest) -> bool {
-        let uid = holder(&guest.invitation);
+    /// Whether the gateway accepts a remote pod's connection: its invitation is there, and has a lease.
+    fn gateway_allows(&self, pod: &RemotePod) -> bool {
+        let uid = holder(&pod.invitation);
         let leases = &self.stored.miniclusters[LENDER]["status"]["leases"];
         let mut leases = leases.as_array().into_iter().flatten();
         let has_lease = leases.any(|it| it["holder"] == *uid && it["state"] == "Active");
         has_lease
-            && self.invitations().contains(&guest.invitation)
-            && !self.is_expired(&guest.invitation)
+            && self.invitations().contains(&pod.invitation)
+            && !self.is_expired(&pod.invitation)
     }
 
     pub(super) fn is_expired(&self, invitation: &Invitation) -> bool {
         self.now >= invitation.expires.parse::<Timestamp>().unwrap()
     }
 
-    /// The ranks of guests that are online.
-    pub(super) fn guests_online(&self) -> impl Iterator<Item = u32> + '_ {
-        self.guests.iter().filter(|guest| guest.is_online).map(|guest| guest.rank)
+    /// The ranks of remote brokers that are online.
+    pub(super) fn remote_ranks_online(&self) -> impl Iterator<Item = u32> + '_ {
+        self.remote_pods.iter().filter(|pod| pod.is_online).map(|pod| pod.rank)
     }
 
-    /// The rank and the holder of every broker of a guest that is connected, or may connect at any time.
-    pub(super) fn guest_brokers(&self) -> impl Iterator<Item = (u32, String)> + '_ {
-        let connects = |guest: &&Guest| guest.is_running && self.gateway_allows(guest);
-        let guests = self.guests.iter().filter(connects);
-        guests.map(|guest| (guest.rank, holder(&guest.invitation)))
+    /// The rank and the holder of every remote broker that is connected, or may connect at any time.
+    pub(super) fn remote_brokers(&self) -> impl Iterator<Item = (u32, String)> + '_ {
+        let connects = |pod: &&RemotePod| pod.is_running && self.gateway_allows(pod);
+        let pods = self.remote_pods.iter().filter(connects);
+        pods.map(|pod| (pod.rank, holder(&pod.invitation)))
     }
 
-    pub fn count_guests_online(&self) -> usize {
-        self.guests_online().count()
+    pub fn count_remote_pods_online(&self) -> usize {
+        self.remote_ranks_online().count()
     }
 }
 
