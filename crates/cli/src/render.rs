@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use flux_operator_api::manifest::Document;
+use flux_operator_api::minicluster::ExposeType;
 use flux_operator_api::validate::{self, Validate};
 use flux_operator_api::{FluxJob, MiniCluster};
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::kubernetes::{DeliveryMethod, Keys, NewCertificate, Settings};
-use flux_operator_plan::{Object, Observed, Step, decide, lender_of};
+use flux_operator_plan::{Object, Observed, Step, decide, lender_of, new_exposed_service};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
 
+use crate::named_secrets::NamedSecrets;
 use crate::{image, input, print};
 
 /// Print the Kubernetes objects that the operator would create for a manifest.
@@ -73,11 +76,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let manifest = input::read_manifest(&arguments.filename)?;
     let settings = arguments.settings.offline();
     let certificate = certificate(arguments.certificate.as_deref())?;
-    input::check_documents(&arguments.filename, &manifest.documents)?;
+    let secrets = NamedSecrets::of(&manifest.documents);
+    let (secrets, documents): (Vec<Document>, Vec<Document>) =
+        manifest.documents.iter().cloned().partition(|it| secrets.problems(it).is_some());
+    input::check_documents(&arguments.filename, &documents)?;
+    for secret in &secrets {
+        let label = input::document_label(&arguments.filename, secret, manifest.documents.len());
+        print::message(format_args!("note: {label}: is left out: it is applied as it is"));
+    }
     // Everything is computed before anything is printed: the reader may apply what it gets.
     let mut text = String::new();
     let mut left_out = Vec::new();
-    for document in &manifest.documents {
+    for document in &documents {
         let label = input::document_label(&arguments.filename, document, manifest.documents.len());
         if let Some(kind) = document.kind().filter(|kind| *kind != MiniCluster::KIND) {
             bail!(
@@ -99,8 +109,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             left_out.push((label, minicluster.name_any(), lender.name));
             continue;
         }
+        text.push_str(&unknown_offline(&minicluster));
         for step in &decision.steps {
             text.push_str(&render_step(step, &certificate)?);
+        }
+        // The operator creates it once the Job exists.
+        if let Some(service) = new_exposed_service(&minicluster, &settings) {
+            text.push_str(&yaml(&service)?);
         }
     }
     if let (true, Some((label, name, lender))) = (text.is_empty(), left_out.first()) {
@@ -118,6 +133,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     print::output(text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is not known before an operator runs the MiniCluster, as a comment.
+fn unknown_offline(minicluster: &MiniCluster) -> String {
+    let name = minicluster.name_any();
+    let bursting = minicluster.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
+    let expose = bursting.and_then(|bursting| bursting.expose.as_ref());
+    if minicluster.spec.remote_lead().is_some() {
+        return format!(
+            "# MiniCluster {name}: two things are left out, because only the operator knows them:\n\
+             # report.key in the Secret {name}-flux, which it generates, and in the ConfigMap its own\n\
+             # address. Agents ask it for permission, so without it no broker starts.\n"
+        );
+    }
+    match expose.filter(|expose| !expose.direct && expose.kind != ExposeType::None) {
+        Some(_) => format!(
+            "# MiniCluster {name}: left out are the ports of invitations in the Service\n\
+             # {name}-external, which are chosen when ranks are leased to them, and its EndpointSlice,\n\
+             # which has the address of the gateway.\n"
+        ),
+        None => String::new(),
+    }
 }
 
 /// What happens for this kind instead.

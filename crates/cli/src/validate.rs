@@ -1,5 +1,6 @@
 //! `flux-operator validate`: check manifests without a cluster.
 
+mod invitations;
 mod together;
 
 use std::collections::BTreeMap;
@@ -14,12 +15,16 @@ use flux_operator_plan::Valid;
 use flux_operator_plan::queueing::setup;
 use flux_operator_plan::queueing::workload::{self, JobContext};
 use flux_operator_queue::Resources;
+use jiff::Timestamp;
 
+use crate::named_secrets::NamedSecrets;
 use crate::{input, print};
+use invitations::invitation_warnings;
 use together::{LabelledDocument, join_warnings};
 
 /// Check manifests of MiniClusters, FluxJobs and FluxSetups without a cluster, with the rules of
-/// the API server and those of the operator, and with each other. Prints one line per problem.
+/// the API server and those of the operator, and with each other. Prints one line per problem. A
+/// Secret that one of the MiniClusters names, as in the file of an invitation, is checked for its keys.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Manifest to check; `-` is standard input. Can be given more than once.
@@ -38,9 +43,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     });
     let labelled: Vec<LabelledDocument<'_>> = labelled.collect();
     let (duplicates, joins) = (together::duplicates(&labelled), join_warnings(&labelled));
+    let secrets = NamedSecrets::of(labelled.iter().map(|it| it.document));
     let mut clean = files.len() == arguments.filename.len();
     for ((it, duplicate), join) in labelled.iter().zip(duplicates).zip(joins) {
-        clean &= check(it, duplicate, join)?;
+        clean &= check(it, &secrets, duplicate, join)?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -59,11 +65,12 @@ fn read(file: &Path) -> Option<Manifest> {
 /// Checks one document and prints the problems; returns whether there are none.
 fn check(
     LabelledDocument { label, document }: &LabelledDocument<'_>,
+    secrets: &NamedSecrets<'_>,
     duplicate: Option<String>,
     join_warning: Option<String>,
 ) -> Result<bool> {
-    let mut problems: Vec<String> =
-        validate::check_document(document).iter().map(ToString::to_string).collect();
+    let checked = || validate::check_document(document).iter().map(ToString::to_string).collect();
+    let mut problems: Vec<String> = secrets.problems(document).unwrap_or_else(checked);
     if problems.is_empty() {
         problems.extend(refusal(document));
     }
@@ -71,7 +78,8 @@ fn check(
     for problem in &problems {
         print::message(format_args!("{label}: {problem}"));
     }
-    let warnings = warnings(document).into_iter().map(|warning| warning.to_string());
+    let warnings = [warnings(document), invitation_warnings(document, Timestamp::now())].concat();
+    let warnings = warnings.into_iter().map(|warning| warning.to_string());
     for warning in warnings.chain(join_warning) {
         print::message(format_args!("{label}: warning: {warning}"));
     }

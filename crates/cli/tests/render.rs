@@ -76,6 +76,39 @@ fn a_joiner_is_left_out_with_a_note() {
 }
 
 #[test]
+fn an_exposed_cluster_has_its_service_and_says_what_is_not_known() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/two-clusters");
+    for (file, name, port, comment) in [
+        (
+            "lender.yaml",
+            "flux-sample-external",
+            "closed",
+            "# MiniCluster flux-sample: left out are",
+        ),
+        ("go-lender.yaml", "go-sample-external", "broker", ""),
+    ] {
+        let result = render(&["-f", &format!("{folder}/{file}")]);
+        let text = String::from_utf8(result.stdout).unwrap();
+        let objects = manifest::read(text.as_bytes()).unwrap().documents;
+        let last = objects.last().unwrap();
+        assert_eq!((last.kind(), last.name()), (Some("Service"), Some(name)));
+        assert_eq!(last.value["spec"]["ports"][0]["name"], port);
+        assert_eq!(text.starts_with("# "), !comment.is_empty(), "{text}");
+        assert!(text.starts_with(comment), "{text}");
+    }
+}
+
+#[test]
+fn a_joiner_of_another_kubernetes_cluster_says_what_is_not_known() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/two-clusters/go-child.yaml");
+    let text = String::from_utf8(render(&["-f", file]).stdout).unwrap();
+    assert!(text.starts_with("# MiniCluster burst-0: "), "{text}");
+    assert!(text.contains("report.key in the Secret burst-0-flux"), "{text}");
+    let objects = manifest::read(text.as_bytes()).unwrap().documents;
+    assert_eq!((objects[0].kind(), objects[0].name()), (Some("Secret"), Some("burst-0-flux")));
+}
+
+#[test]
 fn an_error_names_the_document() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("two.yaml");

@@ -205,6 +205,60 @@ fn a_joiner_that_does_not_fit_its_lender_gets_a_warning() {
 }
 
 #[test]
+fn a_secret_that_a_minicluster_names_is_checked_for_its_keys() {
+    let secret = |name: &str, key: &str| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\ndata: {{{key}: YQ==}}\n")
+    };
+    let minicluster = GOOD.replace("size: 4", "size: 4, flux: {curveCertSecret: mine}");
+    let label = "standard input (document 1, Secret \"mine\"): ";
+    let other =
+        "standard input (document 1, Secret \"other\"): kind: is \"Secret\", which is not checked";
+    for (secret, expected) in [
+        (secret("mine", "curve.cert"), String::new()),
+        (secret("mine", "tls.key"), format!("{label}data: has no curve.cert, and")),
+        (secret("other", "curve.cert"), other.to_owned()),
+    ] {
+        let result = validate_input(format!("{secret}---\n{minicluster}").as_bytes());
+        assert_eq!(result.status.success(), expected.is_empty(), "{}", errors(&result));
+        assert!(errors(&result).starts_with(&expected), "{}", errors(&result));
+        let good = "standard input (document 2, MiniCluster \"good\"): ok\n";
+        assert!(output(&result).ends_with(good), "{}", output(&result));
+    }
+}
+
+#[test]
+fn what_a_pattern_allows_is_said_in_words() {
+    let invitation = "{name: A_b, ranks: 1, expires: tomorrow}";
+    let bursting = format!("{{expose: {{hostname: Ä}}, invitations: [{invitation}]}}");
+    let manifest = GOOD.replace("size: 4", &format!("size: 4, flux: {{bursting: {bursting}}}"));
+    let errors = errors(&validate_input(manifest.as_bytes()));
+    for expected in [
+        "invitations[0].name: is \"A_b\": expected lowercase letters, digits and '-', starting with",
+        "invitations[0].expires: is \"tomorrow\": expected a time such as 2026-05-04T11:00:00Z",
+        "expose.hostname: is \"Ä\": expected a host name such as flux.example.org",
+    ] {
+        assert!(errors.contains(expected), "{errors}");
+    }
+}
+
+#[test]
+fn invitations_that_cannot_be_granted_give_warnings() {
+    let invitation = |name: &str, ranks: i32, year: i32| {
+        format!("{{name: {name}, ranks: {ranks}, expires: '{year}-01-01T00:00:00Z'}}")
+    };
+    let invitations =
+        [invitation("a", 5, 2099), invitation("b", 1, 2020), invitation("c", 4, 2099)].join(", ");
+    let bursting = format!("{{spareRanks: 4, invitations: [{invitations}]}}");
+    let manifest = GOOD.replace("size: 4", &format!("size: 4, flux: {{bursting: {bursting}}}"));
+    let result = validate_input(manifest.as_bytes());
+    assert_eq!(result.status.code(), Some(0), "{}", errors(&result));
+    let errors = errors(&result);
+    let paths: Vec<&str> = errors.lines().filter_map(|line| line.split(": ").nth(2)).collect();
+    let list = "spec.flux.bursting.invitations";
+    assert_eq!(paths, [list.to_owned(), format!("{list}[0].ranks"), format!("{list}[1].expires")]);
+}
+
+#[test]
 fn garbage_causes_a_short_error_and_no_panic() {
     let ten_megabytes = 10 * 1024 * 1024;
     let noise: Vec<u8> =

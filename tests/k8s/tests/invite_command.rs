@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use flux_operator_api::minicluster::Invitation;
 use flux_operator_api::{MiniCluster, manifest, validate};
 use flux_operator_plan::kubernetes::secret_name;
-use flux_operator_plan::{Cluster, Valid};
+use flux_operator_plan::{Cluster, Valid, invitation_end};
 use flux_operator_testkit::cluster::{
     client, in_namespace, install_crds, kubectl, program, refusal, with_timeout,
 };
@@ -70,8 +70,10 @@ async fn the_file_can_be_applied_and_has_the_exact_keys() -> Result<()> {
              `kubectl apply -f join.yaml`\n\
              warning: whoever can read this file has full access to the Flux instance of fs, until \
              {}\n",
-            invited.name, invited.expires
+            invited.name,
+            invitation_end(&invited.expires)
         );
+        assert_ne!(invitation_end(&invited.expires), invited.expires, "it has random digits");
         assert_eq!(ran.errors, expected);
 
         let documents = manifest::read(ran.output.as_bytes())?.documents;
@@ -129,6 +131,11 @@ async fn an_invitation_is_written_again_listed_and_revoked() -> Result<()> {
         let gone = stage.run(&["invite", "revoke", "fs", "a"]).await?;
         let expected = "error: \"fs\" has no invitation \"a\"\nhint: it has \"b\"\n";
         assert_eq!((gone.code, gone.errors.as_str()), (Some(1), expected));
+        // The file of the revoked invitation is not that of another one with the same name.
+        let another = stage.run(&words).await?;
+        assert_eq!(another.code, Some(0), "{}", another.errors);
+        assert_ne!(another.output, first.output);
+        stage.run(&["invite", "revoke", "fs", "a"]).await?;
         operator.abort();
 
         let no_wait = stage.run(&["invite", "revoke", "fs", "--all", "--no-wait"]).await?;
@@ -449,8 +456,8 @@ async fn lend(api: &Api<MiniCluster>, lender: &MiniCluster) -> Result<()> {
             "since": "2026-01-01T00:00:00Z", "invitation": invitation }));
         first += ranks;
     }
-    let broker = json!({ "version": "0.80.0", "user": 1000, "cores": 4 });
-    let external = json!({ "addresses": ["192.0.2.1", "2001:db8::1"], "broker": broker });
+    let lead = json!({ "version": "0.80.0", "user": 1000, "cores": 4 });
+    let external = json!({ "addresses": ["192.0.2.1", "2001:db8::1"], "lead": lead });
     let status = json!({ "leases": leases, "external": external });
     let patch = Patch::Merge(json!({ "status": status }));
     api.patch_status("fs", &PatchParams::default(), &patch).await?;

@@ -8,6 +8,7 @@
 
 mod beyond_schema;
 mod kind;
+mod pattern;
 mod schema;
 mod structure;
 

@@ -11,6 +11,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::Problem;
+use super::pattern::in_words;
 
 /// Fields that the schema does not have. The API server drops them, or refuses
 /// the object under strict decoding, which is the default of `kubectl`.
@@ -122,7 +123,7 @@ fn check_value(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Pro
             if let Some(pattern) = schema["pattern"].as_str()
                 && !matches(pattern, text)
             {
-                problem(format!("is {value}: must match {pattern}"));
+                problem(format!("is {value}: expected {}", in_words(pattern)));
             }
         }
         Value::Array(items) => {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use flux_operator_plan::{Cluster, Valid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -17,7 +18,8 @@ use crate::{command, errors, plugin};
 const CERTIFICATE: &str = "dGhlLWNlcnRpZmljYXRl";
 const KEY: &str =
     "MGYwZjBmMGYwZjBmMGYwZjBmMGYwZjBmMGYwZjBmMGYwZjBmMGYwZjBmMGYwZjBmMGYwZjBmMGYwZjBmMGYwZg==";
-const EXPIRES: &str = "2099-01-01T00:00:00Z";
+/// Messages and tables have it in whole seconds.
+const EXPIRES: &str = "2099-01-01T00:00:00.123456Z";
 
 #[test]
 fn the_file_of_an_invitation_has_a_secret_and_a_minicluster() {
@@ -38,6 +40,41 @@ warning: whoever can read this file has full access to the Flux instance of fs, 
     let lead = &documents[1]["spec"]["flux"]["bursting"]["leadBroker"];
     assert_eq!((&lead["address"], &lead["port"]), (&json!("192.0.2.1"), &json!(31000)));
     assert_eq!(lead["instance"]["ranks"], "2-3");
+}
+
+#[test]
+fn the_file_can_be_validated_and_rendered() {
+    let (_, output, errors) = invite(&["fs", "--ranks", "2", "--invitation", "a"], &lender());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("join.yaml");
+    let run = |command: &str, text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let program = env!("CARGO_BIN_EXE_flux-operator");
+        let ran = Command::new(program).arg(command).arg("-f").arg(&file).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (ran.status.success(), text(&ran.stdout), text(&ran.stderr))
+    };
+    let (is_valid, checked, problems) = run("validate", &output);
+    assert!(is_valid && problems.is_empty(), "{problems} {errors}");
+    assert_eq!(checked.lines().filter(|line| line.ends_with(": ok")).count(), 2, "{checked}");
+    let (is_rendered, rendered, notes) = run("render", &output);
+    assert!(is_rendered && rendered.contains("\nkind: Job\n"), "{notes}");
+    assert!(notes.contains("Secret \"fs-a-invitation\"): is left out: it is applied"), "{notes}");
+    // The rest of the file is checked as well.
+    for (from, to, problem) in [
+        ("  invitation.key:", "  other.key:", "data: has no invitation.key, and"),
+        ("  size: 2\n  ", "  size: 3\n  ", "spec.size: is 3, and there are 2 ranks for it"),
+        ("192.0.2.1", "a_b", "address: is not a host name or an address"),
+        ("2099-01-01T00:00:00.", "20x9.", "expires: is \"20x9.123456Z\": expected a time"),
+    ] {
+        let changed = output.replace(from, to);
+        assert_ne!(changed, output, "{from}: {output}");
+        let (is_valid, _, problems) = run("validate", &changed);
+        assert!(!is_valid && problems.contains(problem), "{from}: {problems}");
+    }
+    let (is_valid, _, warning) = run("validate", &output.replace("2099-", "2020-"));
+    let expired = "instance.expires: the invitation has expired at 2020-01-01T00:00:00Z: ask for";
+    assert!(is_valid && warning.contains(expired), "{warning}");
 }
 
 #[test]
@@ -146,6 +183,7 @@ fn errors_say_what_to_do() {
     let b = &["fs", "--ranks", "2"][..];
     let a = &["fs", "--ranks", "2", "--invitation", "a"][..];
     let three = &["fs", "--ranks", "3", "--invitation", "a"][..];
+    let five = &["fs", "--ranks", "5"][..];
     for (words, objects, expected) in [
         (
             &["fss", "--ranks", "2"][..],
@@ -169,6 +207,12 @@ fn errors_say_what_to_do() {
             &lender(),
             "error: invitation \"a\" of \"fs\" is for 2 ranks, not 3\nhint: choose another name, or \
              remove it with `kubectl minicluster -n near invite revoke fs a`\n",
+        ),
+        (
+            five,
+            &lender(),
+            "error: \"fs\" can lend 4 ranks at most, and 5 are asked for\nhint: ask for fewer, or \
+             create it again with more hosts to lend: spec.maxSize, or spec.flux.bursting.spareRanks\n",
         ),
         (
             a,
@@ -232,7 +276,7 @@ fn lender() -> [Value; 3] {
         "namespace": "near", "name": "a", "table": table, "since": "2026-01-01T00:00:00Z",
         "state": "Active", "invitation": { "expires": EXPIRES, "port": 31000 } });
     lender["status"] = json!({ "leases": [lease], "external": { "addresses": ["192.0.2.1"],
-        "broker": { "version": "0.80.0", "user": 1000, "cores": 4 } } });
+        "lead": { "version": "0.80.0", "user": 1000, "cores": 4 } } });
     let owner = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
         "name": "fs", "uid": "fs" });
     let job = json!({

@@ -2,21 +2,17 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::MiniCluster;
-use crate::minicluster::ExposeType;
+use crate::minicluster::{ExposeType, GATEWAY_PORTS};
 use crate::validate::Problem;
 
 /// The longest name of a MiniCluster that is exposed: its Service is called `<name>-external`.
 const MAX_NAME: usize = 63 - "-external".len();
-
-/// The ports of the gateway.
-const GATEWAY_PORTS: RangeInclusive<i32> = 24_000..=31_999;
 
 /// Everything that is wrong with how a MiniCluster is exposed.
 pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
@@ -37,8 +33,8 @@ pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
         }
     }
     let Some(expose) = &bursting.expose else { return };
-    if expose.kind == ExposeType::None && expose.port != 0 && !GATEWAY_PORTS.contains(&expose.port)
-    {
+    let is_of_gateway = |port: i32| u16::try_from(port).is_ok_and(|it| GATEWAY_PORTS.contains(&it));
+    if expose.kind == ExposeType::None && expose.port != 0 && !is_of_gateway(expose.port) {
         let (first, last) = (GATEWAY_PORTS.start(), GATEWAY_PORTS.end());
         let message = format!(
             "is {}: with type None the gateway listens on it, and its ports are {first} to {last}",
@@ -63,13 +59,24 @@ pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
     for (index, range) in expose.source_ranges.iter().enumerate() {
         if range.parse::<IpNet>().is_err() {
             let path = format!("spec.flux.bursting.expose.sourceRanges[{index}]");
-            let one = range.parse::<IpAddr>().is_ok();
-            let hint =
-                if one { format!(": for one address write {range}/32") } else { String::new() };
+            let hint = match range.parse::<IpAddr>() {
+                Ok(IpAddr::V4(_)) => format!(": for one address write {range}/32"),
+                Ok(IpAddr::V6(_)) => format!(": for one address write {range}/128"),
+                Err(_) => String::new(),
+            };
             let message = format!("{range:?} is not a network such as 203.0.113.0/24{hint}");
             problems.push(Problem::new(path, message));
         }
     }
+}
+
+/// Invitations that cannot be used.
+pub(super) fn warnings(minicluster: &MiniCluster) -> Option<Problem> {
+    let bursting = minicluster.spec.flux.as_ref()?.bursting.as_ref()?;
+    let message = "get no ranks, because brokers of other Kubernetes clusters cannot reach the lead: set \
+        spec.flux.bursting.expose";
+    (bursting.expose.is_none() && !bursting.invitations.is_empty())
+        .then(|| Problem::new("spec.flux.bursting.invitations", message))
 }
 
 #[cfg(test)]
@@ -114,8 +121,12 @@ mod tests {
             let none = json!({ "type": "None", "hostname": "a.example.org", "port": port });
             assert_eq!(!refused(json!({ "expose": none })).is_empty(), is_refused, "{port}");
         }
-        let one = refused(json!({ "expose": { "sourceRanges": ["198.51.100.7"] } }));
-        assert!(one.ends_with("for one address write 198.51.100.7/32"), "{one}");
+        for (address, network) in
+            [("198.51.100.7", "198.51.100.7/32"), ("2001:db8::1", "2001:db8::1/128")]
+        {
+            let one = refused(json!({ "expose": { "sourceRanges": [address] } }));
+            assert!(one.ends_with(&format!("for one address write {network}")), "{one}");
+        }
     }
 
     #[test]
@@ -135,6 +146,25 @@ mod tests {
             )
         };
         assert!(with("tomorrow")[0].starts_with("spec.flux.bursting.invitations[0].expires: "));
-        assert_eq!(with("2026-01-01T00:00:00Z"), [""; 0]);
+        for time in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456Z"] {
+            assert_eq!(with(time), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn invitations_of_a_cluster_that_is_not_exposed_give_a_warning() {
+        let warned = |bursting: Value| {
+            let spec = json!({ "containers": [{}], "flux": { "bursting": bursting } });
+            let minicluster = MiniCluster::new("fs", serde_json::from_value(spec).unwrap());
+            let warned = crate::validate::warnings(&minicluster);
+            warned.into_iter().map(|it| it.path).collect::<Vec<_>>()
+        };
+        let invitations = json!([{ "name": "a", "ranks": 1, "expires": "2099-01-01T00:00:00Z" }]);
+        assert_eq!(
+            warned(json!({ "invitations": invitations })),
+            ["spec.flux.bursting.invitations"]
+        );
+        assert_eq!(warned(json!({ "invitations": invitations, "expose": {} })), [""; 0]);
+        assert_eq!(warned(json!({ "spareRanks": 1 })), [""; 0]);
     }
 }

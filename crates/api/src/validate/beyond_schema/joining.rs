@@ -32,11 +32,14 @@ pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
     }
 }
 
-/// What a joiner's manifest sets although it has no effect there.
+/// What a manifest sets although it has no effect there.
 pub(super) fn warnings(minicluster: &MiniCluster) -> Vec<Problem> {
     let spec = &minicluster.spec;
     if !spec.is_joiner() {
-        return lists_no_hosts(minicluster).into_iter().collect();
+        return lists_no_hosts(minicluster)
+            .into_iter()
+            .chain(exposure::warnings(minicluster))
+            .collect();
     }
     let runner = spec.containers.iter().position(|container| container.run_flux).unwrap_or(0);
     let Some(container) = spec.containers.get(runner) else { return Vec::new() };

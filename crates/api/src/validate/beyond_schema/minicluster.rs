@@ -129,7 +129,8 @@ fn check_flux(flux: &Flux, spec: &MiniClusterSpec, problems: &mut Vec<Problem>) 
         Err(error) => problems.push(Problem::new(path, chain(&error))),
         Ok(hosts) => {
             let count = i32::try_from(hosts.len()).unwrap_or(i32::MAX);
-            if !bursting.hostlist.is_empty() && count < own {
+            // The hosts of a joiner are those of another cluster, and need not all be its own.
+            if !bursting.hostlist.is_empty() && !spec.is_joiner() && count < own {
                 let message = format!(
                     "has {count} hosts, and the cluster itself needs {own}: list its own hosts first"
                 );
@@ -223,6 +224,9 @@ mod tests {
         let hosts = |hosts: &str| json!({ "bursting": { "hostlist": hosts } });
         assert_eq!(problems(json!({ "size": 2, "flux": hosts("fs-[0-1],a") })), [""; 0]);
         assert_eq!(problems(json!({ "size": 2, "flux": hosts("") })), [""; 0]);
+        let lead = json!({ "address": "10.0.0.1", "name": "a", "size": 1 });
+        let joiner = json!({ "bursting": { "hostlist": "a-0,fs-0", "leadBroker": lead } });
+        assert_eq!(problems(json!({ "size": 4, "flux": joiner })), [""; 0], "in `plan`");
         for spec in [
             json!({ "size": 4, "flux": hosts("fs-[0-1]") }),
             json!({ "size": 1, "maxSize": 3, "flux": hosts("fs-[0-1]") }),

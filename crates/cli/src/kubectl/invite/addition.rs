@@ -3,15 +3,16 @@
 use flux_operator_api::MiniCluster;
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::minicluster::{Expose, ExposeType, Invitation, LenderName};
+use flux_operator_plan::{Valid, is_expired, shown_expiry};
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde_json::{Value, json};
 
-use super::change::replace_list;
-use super::invitation::{bursting, invitations, is_expired, leases};
+use super::change::BurstingPatch;
+use super::invitation::{bursting, count_of_ranks, invitations, leases};
+use super::refusal::InviteRefusal;
 
 /// The largest number of invitations of a MiniCluster, as in its schema.
-const MAX_INVITATIONS: usize = 64;
+pub(super) const MAX_INVITATIONS: usize = 64;
 
 /// The longest name of the MiniCluster in the other cluster: host names are made from it.
 pub(super) const MAX_JOINER_NAME: usize = 54;
@@ -29,6 +30,8 @@ pub(super) struct Wish<'a> {
     pub(super) joiner: Option<&'a str>,
     /// How to expose a MiniCluster that is not exposed yet.
     pub(super) expose: Option<ExposeType>,
+    /// How many ranks the MiniCluster can lend at most; `None` if that is not known.
+    pub(super) lendable: Option<usize>,
 }
 
 /// The invitation to write a file for.
@@ -44,77 +47,21 @@ pub(super) struct Addition {
     pub(super) expose: Option<Expose>,
 }
 
-/// Why a MiniCluster cannot invite.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum InviteRefusal {
-    #[error("{cluster:?} joins another MiniCluster itself, so it has no ranks to lend")]
-    Joiner { cluster: String, lender: Option<String> },
-    #[error("{cluster:?} has finished, so there is no Flux instance to join")]
-    Finished { cluster: String },
-    #[error("{cluster:?} is being deleted")]
-    Terminating { cluster: String },
-    #[error("{cluster:?} is not exposed, so brokers of other Kubernetes clusters cannot reach it")]
-    NotExposed { cluster: String },
-    #[error("{cluster:?} is already exposed with type {current}, not {wanted}")]
-    ExposedOtherwise { cluster: String, current: &'static str, wanted: &'static str },
-    #[error("invitation {invitation:?} of {cluster:?} is for {current}, not {wanted}")]
-    OtherRanks { cluster: String, invitation: String, current: String, wanted: i32 },
-    #[error("invitation {invitation:?} of {cluster:?} has expired at {expires}")]
-    Expired { cluster: String, invitation: String, expires: String },
-    #[error("{cluster:?} has {MAX_INVITATIONS} invitations, and cannot have more")]
-    TooMany { cluster: String },
-    #[error(
-        "the name {name:?} of the MiniCluster in the other cluster has {} characters, and may have \
-         at most {MAX_JOINER_NAME}",
-        name.len()
-    )]
-    LongName { name: String },
-}
-
-impl InviteRefusal {
-    /// What to do about it, in the form of a remedy.
-    pub(super) fn hint(&self) -> String {
-        match self {
-            InviteRefusal::Joiner { lender: Some(lender), .. } => {
-                format!("invite to {lender:?}, whose instance it joins")
-            }
-            InviteRefusal::Joiner { lender: None, .. } => {
-                "ask for an invitation where you got the one that it uses".into()
-            }
-            InviteRefusal::Finished { .. } => {
-                "create it again, and invite while it is running".into()
-            }
-            InviteRefusal::Terminating { .. } => "choose another MiniCluster".into(),
-            InviteRefusal::NotExposed { .. } => {
-                "add `--expose NodePort`, or set spec.flux.bursting.expose".into()
-            }
-            InviteRefusal::ExposedOtherwise { .. } => {
-                "omit --expose, or change spec.flux.bursting.expose.type".into()
-            }
-            InviteRefusal::OtherRanks { invitation, .. }
-            | InviteRefusal::Expired { invitation, .. } => format!(
-                "choose another name, or remove it with \
-                 `kubectl minicluster invite revoke NAME {invitation}`"
-            ),
-            InviteRefusal::TooMany { .. } => "revoke those that are not used: \
-                 `kubectl minicluster invite list NAME` lists them"
-                .into(),
-            InviteRefusal::LongName { .. } => "give a shorter one with --as".into(),
-        }
-    }
-}
-
-/// The invitation that is wished for, and the merge patch that adds it if it is new. Invitations that
+/// The invitation that is wished for, and the patch that adds it if it is new. Invitations that
 /// have expired are removed with it. `generate` returns names for new ones.
 pub(super) fn addition(
     lender: &MiniCluster,
     wish: &Wish<'_>,
     now: Timestamp,
     generate: impl FnMut() -> String,
-) -> Result<(Option<Value>, Addition), InviteRefusal> {
+) -> Result<(Option<BurstingPatch>, Addition), InviteRefusal> {
     let cluster = lender.name_any();
     check_lender(lender)?;
     let expose = new_expose(lender, wish.expose)?;
+    let lendable = wish.lendable.and_then(|lendable| i32::try_from(lendable).ok());
+    if let Some(lendable) = lendable.filter(|lendable| wish.ranks > *lendable) {
+        return Err(InviteRefusal::TooFewRanks { cluster, lendable, wanted: wish.ranks });
+    }
     let name = match wish.invitation {
         Some(name) => name.to_owned(),
         None => unused_name(lender, generate),
@@ -126,18 +73,18 @@ pub(super) fn addition(
     if let Some(found) = invitations(lender).iter().find(|it| it.name == name) {
         check_existing(&cluster, found, wish.ranks, now)?;
         // Without `expose` it cannot be used, so that is added nevertheless.
-        let patch = expose.as_ref().map(|expose| with_expose(json!({}), expose));
+        let patch = expose.as_ref().map(|expose| BurstingPatch::default().expose(expose.kind));
         let invitation = found.clone();
         return Ok((patch, Addition { invitation, joiner, is_new: false, expose }));
     }
     let new = Invitation { name, ranks: wish.ranks, expires: wish.expires.to_string() };
-    let valid = invitations(lender).iter().filter(|it| !is_expired(it, now)).cloned();
+    let valid = invitations(lender).iter().filter(|it| !is_expired(&it.expires, now)).cloned();
     let all: Vec<Invitation> = valid.chain([new.clone()]).collect();
     if all.len() > MAX_INVITATIONS {
         return Err(InviteRefusal::TooMany { cluster });
     }
-    let patch = replace_list(&all);
-    let patch = expose.iter().fold(patch, with_expose);
+    let patch = BurstingPatch::default().invitations(&all);
+    let patch = expose.iter().fold(patch, |patch, expose| patch.expose(expose.kind));
     Ok((Some(patch), Addition { invitation: new, joiner, is_new: true, expose }))
 }
 
@@ -173,7 +120,11 @@ fn new_expose(
     let current = bursting(lender).and_then(|it| it.expose.as_ref()).map(|expose| expose.kind);
     match (current, wanted) {
         (None, None) => Err(InviteRefusal::NotExposed { cluster }),
-        (None, Some(kind)) => Ok(Some(Expose { kind, ..Expose::default() })),
+        (None, Some(kind)) => {
+            let expose = Expose { kind, ..Expose::default() };
+            check_exposed(lender, &expose)?;
+            Ok(Some(expose))
+        }
         (Some(current), Some(wanted)) if current != wanted => {
             Err(InviteRefusal::ExposedOtherwise {
                 cluster,
@@ -185,6 +136,20 @@ fn new_expose(
     }
 }
 
+/// Whether the operator would refuse the MiniCluster if it were exposed, as for its name: then no
+/// invitation would ever get ranks.
+fn check_exposed(lender: &MiniCluster, expose: &Expose) -> Result<(), InviteRefusal> {
+    let mut exposed = lender.clone();
+    let flux = exposed.spec.flux.get_or_insert_default();
+    flux.bursting.get_or_insert_default().expose = Some(expose.clone());
+    match (Valid::check(exposed), Valid::check(lender.clone())) {
+        (Err(refusal), Ok(_)) => {
+            Err(InviteRefusal::Invalid { cluster: lender.name_any(), problem: refusal.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// As in the manifest.
 pub(super) fn expose_type(kind: ExposeType) -> &'static str {
     match kind {
@@ -193,13 +158,6 @@ pub(super) fn expose_type(kind: ExposeType) -> &'static str {
         ExposeType::ClusterIP => "ClusterIP",
         ExposeType::None => "None",
     }
-}
-
-fn with_expose(patch: Value, expose: &Expose) -> Value {
-    let mut patch = patch;
-    // With its type, also if that is the default: a reader of the manifest need not know it.
-    patch["spec"]["flux"]["bursting"]["expose"] = json!({ "type": expose.kind });
-    patch
 }
 
 /// A name that neither an invitation nor a lease has.
@@ -222,8 +180,8 @@ fn check_existing(
     now: Timestamp,
 ) -> Result<(), InviteRefusal> {
     let (cluster, invitation) = (cluster.to_owned(), found.name.clone());
-    if is_expired(found, now) {
-        let expires = found.expires.clone();
+    if is_expired(&found.expires, now) {
+        let expires = shown_expiry(&found.expires);
         return Err(InviteRefusal::Expired { cluster, invitation, expires });
     }
     if found.ranks != ranks {
@@ -233,32 +191,24 @@ fn check_existing(
     Ok(())
 }
 
-/// A number of ranks, as in `2 ranks`.
-pub(super) fn count_of_ranks(count: i32) -> String {
-    if count == 1 { "1 rank".to_owned() } else { format!("{count} ranks") }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{invitation, lender, now};
+    use super::super::testing::{bursting_mut, invitation, lender, now};
     use super::*;
+    use serde_json::json;
 
     const LATER: &str = "2026-01-01T02:00:00Z";
 
     fn wish(invitation: Option<&str>) -> Wish<'_> {
         let expires = LATER.parse().unwrap();
-        Wish { invitation, ranks: 2, expires, joiner: None, expose: None }
+        Wish { invitation, ranks: 2, expires, joiner: None, expose: None, lendable: Some(4) }
     }
 
     fn add(
         lender: &MiniCluster,
         wish: Wish<'_>,
-    ) -> Result<(Option<Value>, Addition), InviteRefusal> {
+    ) -> Result<(Option<BurstingPatch>, Addition), InviteRefusal> {
         addition(lender, &wish, now(), || unreachable!("a name is given"))
-    }
-
-    fn bursting_of(lender: &mut MiniCluster) -> &mut flux_operator_api::minicluster::Bursting {
-        lender.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap()
     }
 
     #[test]
@@ -266,8 +216,7 @@ mod tests {
         let (patch, added) = add(&lender(), wish(Some("b"))).unwrap();
         let new = invitation("b", 2, LATER);
         let list = json!([invitations(&lender())[0], new]);
-        let patch = patch.unwrap();
-        assert_eq!(patch["spec"]["flux"]["bursting"], json!({ "invitations": list }));
+        assert_eq!(patch.unwrap().fields(), json!({ "invitations": list }));
         let joiner = "fs-b".to_owned();
         assert_eq!(added, Addition { invitation: new, joiner, is_new: true, expose: None });
     }
@@ -275,10 +224,9 @@ mod tests {
     #[test]
     fn expired_invitations_are_removed() {
         let mut lender = lender();
-        bursting_of(&mut lender).invitations[0].expires = "2026-01-01T00:00:00Z".into();
+        bursting_mut(&mut lender).invitations[0].expires = "2026-01-01T00:00:00Z".into();
         let (patch, added) = add(&lender, wish(Some("b"))).unwrap();
-        let list = json!([added.invitation]);
-        assert_eq!(patch.unwrap()["spec"]["flux"]["bursting"]["invitations"], list);
+        assert_eq!(patch.unwrap().fields(), json!({ "invitations": [added.invitation] }));
     }
 
     #[test]
@@ -302,11 +250,11 @@ mod tests {
     #[test]
     fn a_cluster_is_exposed_on_request() {
         let mut lender = lender();
-        bursting_of(&mut lender).expose = None;
+        bursting_mut(&mut lender).expose = None;
         let exposed = |invitation: &'static str| {
             let wish = Wish { expose: Some(ExposeType::NodePort), ..wish(Some(invitation)) };
             let (patch, added) = add(&lender, wish).unwrap();
-            (patch.unwrap()["spec"]["flux"]["bursting"].clone(), added.expose)
+            (patch.unwrap().fields(), added.expose)
         };
         let (patch, added) = exposed("b");
         assert_eq!(
@@ -342,18 +290,27 @@ mod tests {
             let time = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
             lender.metadata.deletion_timestamp = Some(time);
         });
-        let closed = changed(|lender| bursting_of(lender).expose = None);
+        let closed = changed(|lender| bursting_mut(lender).expose = None);
         let full = changed(|lender| {
             let one = |number: usize| invitation(&format!("i{number}"), 1, LATER);
-            bursting_of(lender).invitations = (0..64).map(one).collect();
+            bursting_mut(lender).invitations = (0..64).map(one).collect();
         });
         let expired = changed(|lender| {
-            bursting_of(lender).invitations[0].expires = "2026-01-01T00:30:00Z".into();
+            bursting_mut(lender).invitations[0].expires = "2026-01-01T00:29:59.654321Z".into();
         });
         let long = changed(|lender| lender.metadata.name = Some("n".repeat(53)));
         let (b, a) = (wish(Some("b")), wish(Some("a")));
         let balanced = Wish { expose: Some(ExposeType::LoadBalancer), ..b.clone() };
         let three = Wish { ranks: 3, ..a.clone() };
+        let five = Wish { ranks: 5, ..b.clone() };
+        let none = Wish { lendable: Some(0), ..b.clone() };
+        let long_name = changed(|lender| {
+            lender.metadata.name = Some("n".repeat(55));
+            bursting_mut(lender).expose = None;
+            // Hosts that are spare need an even shorter name.
+            bursting_mut(lender).spare_ranks = None;
+        });
+        let expose_it = Wish { expose: Some(ExposeType::NodePort), joiner: Some("n"), ..b.clone() };
         let long_as = "n".repeat(55);
         let renamed = Wish { joiner: Some(&long_as), ..b.clone() };
         for (lender, wish, message, hint) in [
@@ -367,9 +324,17 @@ mod tests {
             (
                 &expired,
                 &a,
-                "has expired at 2026-01-01T00:30:00Z",
+                "has expired at 2026-01-01T00:29:59Z",
                 "minicluster invite revoke NAME a`",
             ),
+            (
+                &lender(),
+                &five,
+                "can lend 4 ranks at most, and 5 are asked for",
+                "ask for fewer, or",
+            ),
+            (&lender(), &none, "can lend 0 ranks at most", "create it again with hosts to lend"),
+            (&long_name, &expose_it, "would be refused: metadata.name: is too long", "validate -f"),
             (&full, &b, "has 64 invitations", "minicluster invite list NAME` lists them"),
             (&long, &b, "-b\" of the MiniCluster in the other cluster has 55", "with --as"),
             (&lender(), &renamed, "has 55 characters", "with --as"),

@@ -8,17 +8,17 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, anyhow};
 use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::ExposeType;
-use flux_operator_plan::{InvitationFile, invitation_file};
+use flux_operator_plan::{InvitationFile, invitation_file, lendable_ranks, shown_expiry};
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::addition::{Addition, InviteRefusal, MAX_JOINER_NAME, Wish, addition, count_of_ranks};
-use super::change::{change, undo};
+use super::addition::{Addition, MAX_JOINER_NAME, Wish, addition};
+use super::change::{BurstingPatch, change, undo};
 use super::duration::{parse_timeout, parse_ttl};
-use super::invitation::{is_direct, is_exposed, lease};
+use super::invitation::{count_of_ranks, is_direct, is_exposed, lease};
 use super::output::Output;
+use super::refusal::InviteRefusal;
 use super::wait::wait;
 use super::{file, secrets};
 use crate::kubectl::Connection;
@@ -31,6 +31,9 @@ const MAX_RANKS: i32 = 1024;
 /// The longest name of an invitation, as in its schema.
 const MAX_INVITATION_NAME: usize = 32;
 
+/// How many of them a second has.
+const MICROSECONDS: i32 = 1_000_000;
+
 /// The invitation to add.
 #[derive(clap::Args)]
 pub(super) struct NewInvitation {
@@ -42,7 +45,7 @@ pub(super) struct NewInvitation {
     ranks: i32,
 
     /// How long the invitation is valid, such as 90s, 30m, 1h30m or 2d; at most 30d. It cannot be
-    /// extended. Then the connections of its brokers are closed, and jobs on them fail.
+    /// extended. When it ends, the connections of its brokers are closed, and jobs on its ranks fail.
     #[arg(
         long, value_name = "DURATION", default_value = "1h",
         value_parser = parse_ttl, allow_hyphen_values = true
@@ -137,11 +140,14 @@ pub(super) async fn run(connection: &Connection, new: &NewInvitation) -> Result<
     let output = Output::open(new.output_file.as_deref(), is_terminal)?;
     let session = Session::open(connection).await?;
     let lender = session.minicluster(&new.name).await?;
-    let expires = expiry(new.ttl, Timestamp::now())?;
-    let decide = |lender: &MiniCluster| decide(&session, lender, new, expires);
+    let job = secrets::job(&session, &new.name).await?;
+    let expires = expiry(new.ttl, Timestamp::now(), fastrand::i32(1..MICROSECONDS))?;
+    let decide = |lender: &MiniCluster| {
+        decide(&session, lender, new, expires, lendable_ranks(lender, job.as_ref()))
+    };
     // What would make it fail later is checked before anything is changed.
     decide(&lender)?;
-    secrets::check_permission(&session, &lender).await?;
+    secrets::check_permission(&session, &lender, job.as_ref()).await?;
     let mut signals = Signals::listen()?;
     let (lender, added) = change(&session, lender, decide).await?;
     if !added.is_new {
@@ -167,11 +173,14 @@ pub(super) async fn run(connection: &Connection, new: &NewInvitation) -> Result<
     })
 }
 
-/// When an invitation ends that begins now, in whole seconds.
-fn expiry(ttl: Duration, now: Timestamp) -> Result<Timestamp> {
+/// When an invitation ends that begins now. Its key follows from its name and its end, so the end has
+/// random digits after the second: otherwise the file of an invitation that was revoked could be used
+/// again as soon as there is another one of its name with the same end.
+fn expiry(ttl: Duration, now: Timestamp, microsecond: i32) -> Result<Timestamp> {
     let seconds = i64::try_from(ttl.as_secs()).context("the duration is too long")?;
     let end = now.as_second().checked_add(seconds).context("the duration is too long")?;
-    Timestamp::from_second(end).context("the duration is too long")
+    let nanosecond = microsecond.saturating_mul(1000);
+    Timestamp::new(end, nanosecond).context("the duration is too long")
 }
 
 fn decide(
@@ -179,13 +188,15 @@ fn decide(
     lender: &MiniCluster,
     new: &NewInvitation,
     expires: Timestamp,
-) -> Result<(Option<Value>, Addition)> {
+    lendable: Option<usize>,
+) -> Result<(Option<BurstingPatch>, Addition)> {
     let wish = Wish {
         invitation: new.invitation.as_deref(),
         ranks: new.ranks,
         expires,
         joiner: new.joiner.as_deref(),
         expose: new.expose.map(ExposeType::from),
+        lendable,
     };
     let explain = |refusal: InviteRefusal| -> Error {
         let hint = session.remedy(&refusal.hint(), &lender.name_any());
@@ -237,7 +248,7 @@ fn report(lender: &MiniCluster, added: &Addition, made: &InvitationFile, file_na
     let end = match is_direct(lender) {
         // The gateway cannot close what does not pass through it.
         true => format!("until {cluster} is deleted: it is exposed without the gateway"),
-        false => format!("until {}", invitation.expires),
+        false => format!("until {}", shown_expiry(&invitation.expires)),
     };
     print::message(format_args!(
         "warning: whoever can read this file has full access to the Flux instance of {cluster}, \
@@ -328,10 +339,13 @@ mod tests {
     }
 
     #[test]
-    fn an_invitation_ends_at_a_whole_second() {
+    fn no_two_invitations_end_at_the_same_time() {
         let now = "2026-01-01T00:00:00.9Z".parse().unwrap();
-        let end = expiry(Duration::from_millis(90_500), now).unwrap();
-        assert_eq!(end.to_string(), "2026-01-01T00:01:30Z");
-        assert!(expiry(Duration::MAX, now).is_err());
+        let end = |digits: i32| expiry(Duration::from_millis(90_500), now, digits).unwrap();
+        assert_eq!(end(123_456).to_string(), "2026-01-01T00:01:30.123456Z");
+        assert_eq!(end(MICROSECONDS - 1).to_string(), "2026-01-01T00:01:30.999999Z");
+        assert_ne!(end(1).to_string(), end(2).to_string());
+        assert_eq!(shown_expiry(&end(123_456).to_string()), "2026-01-01T00:01:30Z");
+        assert!(expiry(Duration::MAX, now, 1).is_err());
     }
 }

@@ -3,11 +3,11 @@
 use anyhow::{Context, Result};
 use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::Invitation;
-use flux_operator_plan::InvitationFile;
+use flux_operator_plan::{InvitationFile, shown_expiry};
 use kube::ResourceExt;
 use serde::Serialize;
 
-use super::addition::count_of_ranks;
+use super::invitation::count_of_ranks;
 
 /// The file as text: a comment, and two YAML documents.
 pub(super) fn text(
@@ -28,7 +28,7 @@ fn document(object: &impl Serialize) -> Result<String> {
 fn comment(lender: &MiniCluster, invitation: &Invitation) -> String {
     let (cluster, namespace) = (lender.name_any(), lender.namespace().unwrap_or_default());
     let Invitation { name, ranks, expires } = invitation;
-    let ranks = count_of_ranks(*ranks);
+    let (ranks, expires) = (count_of_ranks(*ranks), shown_expiry(expires));
     format!(
         "# Invitation {name:?} to the Flux instance of the MiniCluster {cluster:?} in namespace \
          {namespace:?},\n\
@@ -70,14 +70,14 @@ mod tests {
 
     #[test]
     fn a_comment_says_what_it_is_and_how_to_use_it() {
-        let invitation = invitation("a", 2, "2026-01-01T01:00:00Z");
+        let invitation = invitation("a", 2, "2026-01-01T01:00:00.123456Z");
         let text = text(&lender(), &invitation, &file(Vec::new(), json!({}))).unwrap();
         let comment: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
         assert!(comment.iter().all(|line| line.len() <= 100), "{comment:?}");
         let comment = comment.join("\n");
         for expected in [
             "Invitation \"a\" to the Flux instance of the MiniCluster \"fs\" in namespace \"near\"",
-            "for 2 ranks, until 2026-01-01T01:00:00Z",
+            "for 2 ranks, until 2026-01-01T01:00:00Z.",
             "`kubectl apply -f join.yaml`",
             "owns the Flux instance",
         ] {

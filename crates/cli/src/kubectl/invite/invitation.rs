@@ -2,6 +2,7 @@
 
 use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::{Bursting, External, Invitation, Lease, LeaseState};
+use flux_operator_plan::{invitation_holder, is_expired};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
@@ -81,18 +82,12 @@ pub(super) fn external(minicluster: &MiniCluster) -> Option<&External> {
     minicluster.status.as_ref()?.external.as_ref()
 }
 
-/// The holder of the lease of an invitation, as in `status.leases`.
-pub(super) fn holder(invitation: &Invitation) -> String {
-    let Invitation { name, ranks: _, expires } = invitation;
-    format!("invitation:{name}:{expires}")
-}
-
 /// The lease of an invitation. If it has more than one, the active one.
 pub(super) fn lease<'a>(
     minicluster: &'a MiniCluster,
     invitation: &Invitation,
 ) -> Option<&'a Lease> {
-    let holder = holder(invitation);
+    let holder = invitation_holder(invitation);
     let found = || leases(minicluster).filter(|lease| lease.holder == holder);
     found().find(|lease| lease.state == LeaseState::Active).or_else(|| found().next())
 }
@@ -110,9 +105,9 @@ pub(super) fn port(minicluster: &MiniCluster, lease: &Lease) -> i32 {
     }
 }
 
-/// Whether an invitation has expired. One whose end cannot be parsed has.
-pub(super) fn is_expired(invitation: &Invitation, now: Timestamp) -> bool {
-    invitation.expires.parse::<Timestamp>().map_or(true, |expires| now >= expires)
+/// A number of ranks, as in `2 ranks`.
+pub(super) fn count_of_ranks(count: i32) -> String {
+    if count == 1 { "1 rank".to_owned() } else { format!("{count} ranks") }
 }
 
 /// All invitations of a MiniCluster, and those that were revoked and whose ranks are still being
@@ -120,7 +115,8 @@ pub(super) fn is_expired(invitation: &Invitation, now: Timestamp) -> bool {
 pub(super) fn views(minicluster: &MiniCluster, now: Timestamp) -> Vec<InvitationView> {
     let invited = invitations(minicluster);
     let known = invited.iter().map(|it| view(minicluster, it, lease(minicluster, it), now));
-    let is_revoked = |lease: &&Lease| invited.iter().all(|it| holder(it) != lease.holder);
+    let is_revoked =
+        |lease: &&Lease| invited.iter().all(|it| invitation_holder(it) != lease.holder);
     let revoked = leases(minicluster).filter(is_revoked).filter_map(|lease| {
         let invitation = Invitation {
             name: lease.name.clone(),
@@ -141,7 +137,7 @@ fn view(
 ) -> InvitationView {
     let state = match lease.map(|lease| lease.state) {
         Some(LeaseState::Leaving) => InvitationState::Leaving,
-        _ if is_expired(invitation, now) => InvitationState::Expired,
+        _ if is_expired(&invitation.expires, now) => InvitationState::Expired,
         Some(LeaseState::Active) => InvitationState::Active,
         None => InvitationState::Pending,
     };
@@ -167,7 +163,7 @@ fn host_and_port(host: &str, port: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{invitation, lender, now};
+    use super::super::testing::{bursting_mut, invitation, lender, now};
     use super::*;
     use serde_json::{Value, json};
 
@@ -191,8 +187,7 @@ mod tests {
     #[test]
     fn a_lease_of_another_end_is_that_of_a_revoked_invitation() {
         let mut lender = lender();
-        let bursting = lender.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap();
-        bursting.invitations = vec![invitation("a", 3, "2026-01-02T00:00:00Z")];
+        bursting_mut(&mut lender).invitations = vec![invitation("a", 3, "2026-01-02T00:00:00Z")];
         assert_eq!(states(&lender), ["a Pending", "a Leaving"]);
         let views = views(&lender, now());
         assert_eq!((views[0].ranks, views[1].ranks), (3, 2));
@@ -213,7 +208,7 @@ mod tests {
         let addresses = |lender: &MiniCluster| views(lender, now())[0].addresses.clone();
         assert_eq!(addresses(&lender), ["192.0.2.1:31000", "[2001:db8::1]:31000"]);
         lender.status.as_mut().unwrap().external.as_mut().unwrap().port = 8050;
-        lender.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap().expose =
+        bursting_mut(&mut lender).expose =
             serde_json::from_value(json!({ "direct": true })).unwrap();
         assert_eq!(addresses(&lender)[0], "192.0.2.1:8050");
     }

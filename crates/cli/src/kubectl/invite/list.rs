@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use flux_operator_plan::shown_expiry;
 use jiff::Timestamp;
 
 use super::invitation::{InvitationView, views};
@@ -68,7 +69,7 @@ fn rows(listed: &[InvitationView]) -> String {
             it.state.as_str().to_owned(),
             or_dash(&it.used_by),
             or_dash(it.addresses.first().map(String::as_str).unwrap_or_default()),
-            it.expires.clone(),
+            shown_expiry(&it.expires),
         ]
     };
     table(&header, &listed.iter().map(row).collect::<Vec<_>>())
@@ -76,14 +77,14 @@ fn rows(listed: &[InvitationView]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{invitation, lender, now};
+    use super::super::testing::{bursting_mut, invitation, lender, now};
     use super::*;
 
     #[test]
     fn the_table_has_a_row_for_each_invitation() {
         let mut lender = lender();
-        let bursting = lender.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap();
-        bursting.invitations.push(invitation("other", 1, "2026-01-03T00:00:00Z"));
+        let other = invitation("other", 1, "2026-01-03T00:00:00.123456Z");
+        bursting_mut(&mut lender).invitations.push(other);
         let expected = "\
 CLUSTER   INVITATION   RANKS   STATE     USED-BY   ADDRESS           EXPIRES
 fs        a            2       Active    far/b     192.0.2.1:31000   2026-01-01T01:00:00Z

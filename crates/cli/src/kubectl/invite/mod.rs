@@ -17,6 +17,7 @@ mod file;
 mod invitation;
 mod list;
 mod output;
+mod refusal;
 mod revoke;
 mod secrets;
 #[cfg(test)]

@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::Invitation;
+use flux_operator_plan::invitation_holder;
 use kube::ResourceExt;
-use serde_json::Value;
 
-use super::change::{change, replace_list};
+use super::change::{BurstingPatch, change};
 use super::duration::parse_timeout;
-use super::invitation::{holder, invitations, is_direct, leases};
+use super::invitation::{invitations, is_direct, leases};
 use crate::kubectl::session::Session;
 use crate::kubectl::table::format_age;
 use crate::kubectl::watch::{WatchedState, watch_minicluster};
@@ -121,12 +121,12 @@ fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The invitations to remove, and the merge patch that does it. Without names, all are removed. If one
+/// The invitations to remove, and the patch that does it. Without names, all are removed. If one
 /// of the names is not known, none is removed.
 fn removal(
     lender: &MiniCluster,
     names: Option<&[String]>,
-) -> Result<(Option<Value>, Vec<Invitation>), UnknownInvitation> {
+) -> Result<(Option<BurstingPatch>, Vec<Invitation>), UnknownInvitation> {
     let all = invitations(lender);
     let unknown = names.into_iter().flatten().filter(|name| all.iter().all(|it| it.name != **name));
     let missing: Vec<String> = unknown.cloned().collect();
@@ -136,7 +136,8 @@ fn removal(
     let is_named = |it: &Invitation| names.is_none_or(|names| names.contains(&it.name));
     let (removed, left): (Vec<Invitation>, Vec<Invitation>) =
         all.iter().cloned().partition(is_named);
-    Ok(((!removed.is_empty()).then(|| replace_list(&left)), removed))
+    let patch = (!removed.is_empty()).then(|| BurstingPatch::default().invitations(&left));
+    Ok((patch, removed))
 }
 
 /// Waits until no ranks are leased to these invitations. Returns whether that is so.
@@ -146,7 +147,7 @@ async fn wait_until_free(
     revoked: &[Invitation],
     timeout: Duration,
 ) -> Result<bool> {
-    let holders: BTreeSet<String> = revoked.iter().map(holder).collect();
+    let holders: BTreeSet<String> = revoked.iter().map(invitation_holder).collect();
     let watched = watch_minicluster(session.miniclusters(), lender, |observed| match observed {
         WatchedState::Deleted(_) => Some(()),
         WatchedState::Current(now) => {
@@ -161,14 +162,13 @@ async fn wait_until_free(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{invitation, lender};
+    use super::super::testing::{bursting_mut, invitation, lender};
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn with_two() -> MiniCluster {
         let mut lender = lender();
-        let bursting = lender.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap();
-        bursting.invitations.push(invitation("b", 1, "2026-01-03T00:00:00Z"));
+        bursting_mut(&mut lender).invitations.push(invitation("b", 1, "2026-01-03T00:00:00Z"));
         lender
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let names: Option<Vec<String>> =
             names.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         let (patch, removed) = removal(&with_two(), names.as_deref())?;
-        let list = patch.map(|patch| patch["spec"]["flux"]["bursting"]["invitations"].clone());
+        let list = patch.map(|patch| patch.fields()["invitations"].clone());
         Ok((list, removed.into_iter().map(|it| it.name).collect()))
     }
 

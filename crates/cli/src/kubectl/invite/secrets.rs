@@ -51,9 +51,12 @@ pub(super) async fn job(session: &Session, name: &str) -> Result<Option<Job>> {
 }
 
 /// Fails if the user may not read the keys of a MiniCluster. They need not exist yet.
-pub(super) async fn check_permission(session: &Session, lender: &MiniCluster) -> Result<()> {
-    let job = job(session, &lender.name_any()).await?;
-    read_all(session, lender, &SecretNames::of(lender, job.as_ref())).await.map(drop)
+pub(super) async fn check_permission(
+    session: &Session,
+    lender: &MiniCluster,
+    job: Option<&Job>,
+) -> Result<()> {
+    read_all(session, lender, &SecretNames::of(lender, job)).await.map(drop)
 }
 
 /// Reads the keys of a MiniCluster.

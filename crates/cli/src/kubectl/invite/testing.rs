@@ -1,7 +1,7 @@
 //! A MiniCluster that invites, for unit tests.
 
 use flux_operator_api::MiniCluster;
-use flux_operator_api::minicluster::Invitation;
+use flux_operator_api::minicluster::{Bursting, Invitation};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::json;
@@ -13,6 +13,11 @@ pub(super) fn now() -> Timestamp {
 
 pub(super) fn invitation(name: &str, ranks: i32, expires: &str) -> Invitation {
     Invitation { name: name.into(), ranks, expires: expires.into() }
+}
+
+/// `spec.flux.bursting` of [`lender`], to change it.
+pub(super) fn bursting_mut(lender: &mut MiniCluster) -> &mut Bursting {
+    lender.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap()
 }
 
 /// Two brokers, four spare ranks, and the invitation `a` for two of them, which is in use.
@@ -37,7 +42,7 @@ pub(super) fn lender() -> MiniCluster {
             "observedGeneration": 1,
             "leases": [lease],
             "external": { "addresses": ["192.0.2.1", "2001:db8::1"],
-                "broker": { "version": "0.80.0", "user": 1000, "cores": 4 } },
+                "lead": { "version": "0.80.0", "user": 1000, "cores": 4 } },
         },
     }))
     .unwrap()

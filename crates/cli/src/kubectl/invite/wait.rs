@@ -14,8 +14,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::addition::{count_of_ranks, is_finished};
-use super::invitation::{external, lease, port};
+use super::addition::is_finished;
+use super::invitation::{count_of_ranks, external, lease, port};
 use super::secrets;
 use crate::kubectl::outcome::{readiness, waiting_reason};
 use crate::kubectl::session::Session;
@@ -115,7 +115,7 @@ fn missing(lender: &MiniCluster, invitation: &Invitation) -> Option<Missing> {
     if port(lender, lease) <= 0 {
         return Some(Missing::Port);
     }
-    external.is_none_or(|external| external.broker.is_none()).then_some(Missing::Report)
+    external.is_none_or(|external| external.lead.is_none()).then_some(Missing::Report)
 }
 
 /// Why an invitation cannot be used, and what to do about it, in the form of a remedy.
@@ -198,7 +198,7 @@ fn free_ranks(lender: &MiniCluster, job: Option<&Job>) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{invitation, job, lender};
+    use super::super::testing::{bursting_mut, invitation, job, lender};
     use super::*;
     use serde_json::{Value, json};
 
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(missing_of(&with(|status| status.external = None)), Some(Missing::Address));
         let no_port = with(|status| status.leases[0].invitation.as_mut().unwrap().port = 0);
         assert_eq!(missing_of(&no_port), Some(Missing::Port));
-        assert_eq!(missing_of(&external(|it| it.broker = None)), Some(Missing::Report));
+        assert_eq!(missing_of(&external(|it| it.lead = None)), Some(Missing::Report));
         let another_end = invitation("a", 2, "2026-01-02T00:00:00Z");
         assert_eq!(missing(&lender(), &another_end), Some(Missing::Lease));
     }
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn the_port_of_an_exposed_lead_is_its_own() {
         let mut direct = with(|status| status.leases[0].invitation.as_mut().unwrap().port = 0);
-        direct.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap().expose =
+        bursting_mut(&mut direct).expose =
             serde_json::from_value(json!({ "direct": true })).unwrap();
         assert_eq!(missing(&direct, &invited(&direct)), Some(Missing::Port));
         direct.status.as_mut().unwrap().external.as_mut().unwrap().port = 30_000;
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_lease_without_an_address_or_a_report_is_explained() {
-        let no_report = with(|status| status.external.as_mut().unwrap().broker = None);
+        let no_report = with(|status| status.external.as_mut().unwrap().lead = None);
         let found = cause(&no_report, None, &invited(&no_report));
         assert_eq!(found.message, "the lead has not reported its version and user");
         let no_port = with(|status| status.leases[0].invitation.as_mut().unwrap().port = 0);
