@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use flux_operator_api::minicluster::Invitation;
 use flux_operator_api::{MiniCluster, manifest, validate};
 use flux_operator_plan::kubernetes::secret_name;
-use flux_operator_plan::{Cluster, Valid, invitation_end};
+use flux_operator_plan::{Cluster, Valid, shown_expiry};
 use flux_operator_testkit::cluster::{
     client, in_namespace, install_crds, kubectl, program, refusal, with_timeout,
 };
@@ -71,9 +71,9 @@ async fn the_file_can_be_applied_and_has_the_exact_keys() -> Result<()> {
              warning: whoever can read this file has full access to the Flux instance of fs, until \
              {}\n",
             invited.name,
-            invitation_end(&invited.expires)
+            shown_expiry(&invited.expires)
         );
-        assert_ne!(invitation_end(&invited.expires), invited.expires, "it has random digits");
+        assert_ne!(shown_expiry(&invited.expires), invited.expires, "it has random digits");
         assert_eq!(ran.errors, expected);
 
         let documents = manifest::read(ran.output.as_bytes())?.documents;
