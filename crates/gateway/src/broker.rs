@@ -2,9 +2,10 @@
 //! copied.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::connection::{Port, connect, wait_for_client};
 use crate::handshake::{HandshakeSide, Outcome};
@@ -13,7 +14,6 @@ use crate::places::Place;
 use crate::refusal::{LeaseName, RefusalReason};
 use crate::relay::{Side, relay};
 use crate::socket::{read_some, write_all};
-use crate::untrusted::Progress;
 
 /// The maximum number of bytes of a client that are read before they can be forwarded.
 const MAX_WITHHELD: usize = 4096;
@@ -35,7 +35,7 @@ pub(crate) async fn forward_broker(
         }
         has_sent = wait_for_client(client) => return Err(when_client_acts(has_sent)),
     };
-    let shaken = relay_handshake(client, &lead, protocol, opening, place);
+    let shaken = relay_handshake(client, &lead, protocol, opening, place, shared.timeouts.initiate);
     let Withheld { from_client, from_lead } =
         timeout_at(deadline, shaken).await.map_err(|_elapsed| RefusalReason::Silent)??;
     place.become_broker().map_err(|_no_place| RefusalReason::TooMany)?;
@@ -72,33 +72,38 @@ async fn relay_handshake(
     protocol: Protocol,
     opening: &[u8],
     place: &Place,
+    initiate: Duration,
 ) -> Result<Withheld, RefusalReason> {
     let (mut from_client, mut from_lead) = (Vec::new(), Vec::new());
     let mut side_of_client = HandshakeSide::of_client(protocol);
     let mut side_of_lead = HandshakeSide::of_lead(protocol);
+    // When INITIATE is due, once there is WELCOME.
+    let mut initiate_due = None;
     let sent = write_all(lead, opening).await;
     sent.map_err(|_| when_lead_disconnects(protocol, &side_of_lead, &from_lead))?;
     loop {
-        let progress = side_of_client.advance(&from_client);
-        if progress.outcome == Outcome::Malformed {
+        let relayed = side_of_client.advance(&from_client);
+        if relayed.outcome == Outcome::Malformed {
             return Err(RefusalReason::Garbage);
         }
-        let sent = write_all(lead, &from_client[..progress.forward]).await;
-        from_client.drain(..progress.forward);
+        let has_initiated = relayed.outcome == Outcome::Done;
+        let sent = write_all(lead, &from_client[..relayed.forward]).await;
+        from_client.drain(..relayed.forward);
         sent.map_err(|_| when_lead_disconnects(protocol, &side_of_lead, &from_lead))?;
 
-        let progress = side_of_lead.advance(&from_lead);
-        if progress.outcome == Outcome::Malformed {
+        let relayed = side_of_lead.advance(&from_lead);
+        if relayed.outcome == Outcome::Malformed {
             return Err(RefusalReason::LeadUnreachable);
         }
-        from_lead.drain(..progress.skip);
-        if side_of_lead.has_welcomed() {
-            place.advance(Progress::Proven);
+        from_lead.drain(..relayed.skip);
+        if side_of_lead.has_welcomed() && initiate_due.is_none() {
+            place.prove();
+            initiate_due = Some(Instant::now() + initiate);
         }
-        let sent = write_all(client, &from_lead[..progress.forward]).await;
-        from_lead.drain(..progress.forward);
+        let sent = write_all(client, &from_lead[..relayed.forward]).await;
+        from_lead.drain(..relayed.forward);
         sent.map_err(|_| RefusalReason::Silent)?;
-        match progress.outcome {
+        match relayed.outcome {
             Outcome::Pending => {}
             Outcome::Done => return Ok(Withheld { from_client, from_lead }),
             Outcome::Refused | Outcome::Malformed => return Err(RefusalReason::WrongKey),
@@ -117,7 +122,18 @@ async fn relay_handshake(
                     return Err(when_lead_disconnects(protocol, &side_of_lead, &from_lead));
                 }
             }
+            () = sleep_until_some(initiate_due), if !has_initiated => {
+                return Err(RefusalReason::Silent);
+            }
         }
+    }
+}
+
+/// Waits until this time, and forever if there is none.
+async fn sleep_until_some(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::broker::forward_broker;
+use crate::brokers::Brokers;
 use crate::metrics::{LeaseMetrics, Metrics};
 use crate::opening::{GREETING, Protocol, Recognition, recognize};
 use crate::places::{Place, Places};
@@ -26,6 +27,8 @@ pub(crate) struct Timeouts {
     pub(crate) opening: Duration,
     /// From accepting the connection until the lead has accepted the client.
     pub(crate) handshake: Duration,
+    /// From the lead's WELCOME until the client's INITIATE is complete.
+    pub(crate) initiate: Duration,
     /// To connect to the lead or to the operator.
     pub(crate) connect: Duration,
     /// A request of an agent, from when it is complete to the end of the answer.
@@ -36,11 +39,12 @@ pub(crate) struct Timeouts {
     pub(crate) bind_retry: Duration,
 }
 
-/// A client sends its first bytes at once, an opening takes two round trips and a handshake four. The
-/// rest is for lost packets and busy machines. An agent waits 4 s for the answer to its request.
+/// A client sends its first bytes at once, an opening takes two round trips, INITIATE one and a
+/// handshake four. The rest is for lost packets and busy machines. An agent waits 4 s for the answer to its request.
 pub(crate) const TIMEOUTS: Timeouts = Timeouts {
     opening: Duration::from_secs(5),
     handshake: Duration::from_secs(10),
+    initiate: Duration::from_secs(2),
     connect: Duration::from_secs(4),
     request: Duration::from_secs(5),
     linger: Duration::from_secs(2),
@@ -53,6 +57,7 @@ pub(crate) struct Shared {
     /// The operator's server for reports, as `host:port`.
     pub(crate) report_address: Option<String>,
     pub(crate) untrusted: Arc<Untrusted>,
+    pub(crate) brokers: Arc<Brokers>,
     /// One for each request that may be forwarded at the same time.
     pub(crate) requests: Semaphore,
     pub(crate) refusals: Refusals,
@@ -66,6 +71,8 @@ pub(crate) struct Port {
     /// Its sender is dropped when the port is closed.
     pub(crate) route: watch::Receiver<Route>,
     pub(crate) places: Arc<Places>,
+    /// One for each request of this port that may be forwarded at the same time.
+    pub(crate) requests: Semaphore,
     pub(crate) metrics: LeaseMetrics,
     pub(crate) shared: Arc<Shared>,
 }
@@ -101,7 +108,7 @@ impl Port {
 pub(crate) async fn serve(client: TcpStream, peer: IpAddr, place: Place, port: Arc<Port>) {
     let refused = tokio::select! {
         result = forward(&client, &place, &port) => result.err(),
-        was_untrusted = place.wait_until_cut() => was_untrusted.then_some(RefusalReason::TooMany),
+        is_too_many = place.wait_until_cut() => is_too_many.then_some(RefusalReason::TooMany),
         () = port.wait_until(|route| !route.allows(peer)) => None,
     };
     if let Some(reason) = refused {
@@ -117,14 +124,15 @@ async fn forward(client: &TcpStream, place: &Place, port: &Port) -> Result<(), R
     let deadline = Instant::now() + timeouts.handshake;
     // A failure means that the client has disconnected, which shows when it is read from.
     let _ = set_options(client);
-    let opened = timeout(timeouts.opening, read_opening(client, place)).await;
+    let opened = read_opening(client, place, &port.lease.invitation);
+    let opened = timeout(timeouts.opening, opened).await;
     let Some((protocol, opening)) = opened.map_err(|_elapsed| RefusalReason::Silent)?? else {
         return Ok(());
     };
-    place.advance(Progress::Opened);
     if protocol == Protocol::Request {
-        return forward_request(client, &opening, port).await;
+        return forward_request(client, &opening, place, port).await;
     }
+    place.advance(Progress::Opened);
     let lead = port.route.borrow().lead.ok_or(RefusalReason::NoLead)?;
     tokio::select! {
         result = forward_broker(client, protocol, &opening, lead, deadline, place, port) => result,
@@ -138,6 +146,7 @@ async fn forward(client: &TcpStream, place: &Place, port: &Port) -> Result<(), R
 async fn read_opening(
     client: &TcpStream,
     place: &Place,
+    invitation: &str,
 ) -> Result<Option<(Protocol, Vec<u8>)>, RefusalReason> {
     let mut bytes = Vec::new();
     let mut has_greeted = false;
@@ -147,7 +156,7 @@ async fn read_opening(
             Ok(0) | Err(_) if bytes.is_empty() => return Ok(None),
             Ok(0) | Err(_) => return Err(RefusalReason::Silent),
         }
-        match recognize(&bytes) {
+        match recognize(&bytes, invitation) {
             Recognition::Unknown => {}
             Recognition::Recognized(protocol) => {
                 place.advance(Progress::Recognized);

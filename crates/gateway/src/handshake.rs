@@ -14,11 +14,12 @@
 //! The client's first line is its [`opening`](crate::opening), and complete when the lead is
 //! connected. The lead's greeting is not forwarded: the gateway has greeted the client itself.
 //!
-//! WELCOME proves that the client knows the certificate's public key, and READY or fluxlet's message
-//! that it has the whole certificate. That last message is withheld until the client has a place.
-//! What the client sends after INITIATE is withheld too, because a client with the certificate could
-//! send its first message without waiting for READY. So a lead never receives the hello of a broker
-//! for which there is no rank; Flux would let it replace the broker that has the rank.
+//! WELCOME shows that the client knows the certificate's public key, or has recorded the HELLO of
+//! one that does. READY or fluxlet's message proves that it has the whole certificate. That last
+//! message is withheld until the client has a place. What the client sends after INITIATE is withheld
+//! too, because a client with the certificate could send its first message without waiting for READY.
+//! So a lead never receives the hello of a broker for which there is no rank; Flux would let it replace
+//! the broker that has the rank.
 
 use crate::opening::{
     FLUXLET_LENGTH, FLUXLET_MESSAGE, GREETING_LENGTH, Protocol, is_valid_greeting, starts_like,
@@ -33,7 +34,7 @@ const LONGEST_NAME: usize = "INITIATE".len();
 
 /// What follows from the bytes of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub(crate) struct Relayed {
     /// The number of bytes, from the start, that are not for the other side.
     pub(crate) skip: usize,
     /// The number of bytes, after those, to forward to the other side.
@@ -126,7 +127,7 @@ impl HandshakeSide {
     /// Examines the bytes of this side that have not been forwarded, and returns how many of them to
     /// forward. The caller forwards them, and calls again with the others and those that have arrived
     /// meanwhile.
-    pub(crate) fn advance(&mut self, bytes: &[u8]) -> Progress {
+    pub(crate) fn advance(&mut self, bytes: &[u8]) -> Relayed {
         let (mut skip, mut forward) = (0, 0);
         loop {
             let rest = &bytes[skip + forward..];
@@ -136,10 +137,10 @@ impl HandshakeSide {
                 Stage::Message => self.advance_message(rest),
                 Stage::Command(awaited) => self.advance_command(awaited, rest),
                 Stage::Body { left, next } => forward += self.advance_body(left, next, rest),
-                Stage::Finished(outcome) => return Progress { skip, forward, outcome },
+                Stage::Finished(outcome) => return Relayed { skip, forward, outcome },
             }
             if self.0 == before {
-                return Progress { skip, forward, outcome: Outcome::Pending };
+                return Relayed { skip, forward, outcome: Outcome::Pending };
             }
         }
     }

@@ -10,12 +10,12 @@ use kube::core::Object;
 use serde::Deserialize;
 
 /// The fields of a MiniCluster that the gateway reads. All others are skipped while it is decoded.
-pub type ObservedMiniCluster = Object<ObservedSpec, ObservedStatus>;
+pub(crate) type ObservedMiniCluster = Object<ObservedSpec, ObservedStatus>;
 
 /// The fields of `spec` that the gateway reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ObservedSpec {
+pub(crate) struct ObservedSpec {
     flux: Option<ObservedFlux>,
 }
 
@@ -35,57 +35,57 @@ struct ObservedBursting {
 /// The fields of `status` that the gateway reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ObservedStatus {
+pub(crate) struct ObservedStatus {
     leases: Vec<Lease>,
     external: Option<External>,
 }
 
 /// The identity of a MiniCluster that lends ranks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LenderId {
+pub(crate) struct LenderId {
     /// Its namespace.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its uid.
-    pub uid: String,
+    pub(crate) uid: String,
 }
 
 /// A MiniCluster with leases that the gateway may have to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lender {
+pub(crate) struct Lender {
     /// The MiniCluster.
-    pub id: LenderId,
+    pub(crate) id: LenderId,
     /// The networks from which connections are accepted.
-    pub sources: Sources,
+    pub(crate) sources: Sources,
     /// The address of the lead, if there is a lead.
-    pub lead: Option<SocketAddr>,
+    pub(crate) lead: Option<SocketAddr>,
     /// The leases of its invitations, except those that have been revoked.
-    pub leases: Vec<LentLease>,
+    pub(crate) leases: Vec<LentLease>,
     /// Values that cannot be parsed, to be logged.
-    pub malformed: Vec<Malformed>,
+    pub(crate) malformed: Vec<Malformed>,
 }
 
 /// The lease of an invitation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LentLease {
+pub(crate) struct LentLease {
     /// The name of the invitation.
-    pub invitation: String,
+    pub(crate) invitation: String,
     /// The holder, as the status has it.
-    pub holder: String,
+    pub(crate) holder: String,
     /// When the lease last changed. Of two leases with the same port, the older one keeps it.
-    pub since: Timestamp,
+    pub(crate) since: Timestamp,
     /// The port on which the gateway listens.
-    pub port: u16,
+    pub(crate) port: u16,
     /// The number of ranks.
-    pub ranks: usize,
+    pub(crate) ranks: usize,
     /// When the invitation expires.
-    pub expires: Timestamp,
+    pub(crate) expires: Timestamp,
 }
 
 /// The networks from which connections are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sources {
+pub(crate) enum Sources {
     /// All networks.
     Any,
     /// Only these; none if the list is empty.
@@ -95,7 +95,7 @@ pub enum Sources {
 impl Sources {
     /// Whether connections from this address are accepted. An IPv4 address in its IPv6 form counts
     /// as IPv4 address.
-    pub fn contain(&self, address: IpAddr) -> bool {
+    pub(crate) fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         match self {
             Sources::Any => true,
@@ -106,11 +106,11 @@ impl Sources {
 
 /// A value of a MiniCluster that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub(crate) struct Malformed {
     /// The field.
-    pub field: &'static str,
+    pub(crate) field: &'static str,
     /// The value.
-    pub value: String,
+    pub(crate) value: String,
 }
 
 impl Lender {
@@ -119,7 +119,7 @@ impl Lender {
     ///
     /// A network that cannot be parsed means that no connection is accepted, and an expiry that
     /// cannot be parsed has passed.
-    pub fn read(minicluster: &ObservedMiniCluster) -> Option<Lender> {
+    pub(crate) fn read(minicluster: &ObservedMiniCluster) -> Option<Lender> {
         let ObjectMeta { name, namespace, uid, deletion_timestamp, .. } = &minicluster.metadata;
         if deletion_timestamp.is_some() {
             return None;
@@ -221,7 +221,7 @@ mod tests {
                 lead: Some("10.0.0.7:8050".parse().unwrap()),
                 leases: vec![LentLease {
                     invitation: "cloud".into(),
-                    holder: "invitation:cloud".into(),
+                    holder: "invitation:cloud:2026-08-02T00:00:00Z".into(),
                     since: at("2026-08-01T00:00:00Z"),
                     port: 9001,
                     ranks: 3,

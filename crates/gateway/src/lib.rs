@@ -23,24 +23,26 @@
 //!
 //! | file | what it does | |
 //! |---|---|---|
-//! | [`lender`], [`route`], `changes` | which ports there are, and what changed | pure |
+//! | `lender`, `route`, `changes` | which ports there are, and what changed | pure |
 //! | `opening`, `handshake` | which protocol a client speaks, whether the lead accepts it | pure |
-//! | `places`, `untrusted`, `refusal` | limits, counts | pure, except for locks |
+//! | `places`, `untrusted`, `brokers`, `refusal` | limits, counts | pure, except for locks |
 //! | `connection`, `broker`, `request`, `relay`, `listener`, `proxy` | sockets | |
-//! | `watch`, `table`, `events`, `metrics`, `http`, `run` | API server, clock, reports | |
+//! | `watch`, `current_routes`, `events`, `metrics`, `http`, `run` | API server, clock, reports | |
 //!
 //! The gateway must never know a key: connections are encrypted from broker to lead, and it reads
-//! only names of commands, which are sent in the clear. It never writes a MiniCluster, and never
-//! logs bytes of a connection.
+//! only names of commands and the head of requests, which are sent in the clear. It never writes a
+//! MiniCluster, and never logs bytes of a connection.
 
 mod broker;
+mod brokers;
 mod changes;
 mod client;
 mod connection;
+mod current_routes;
 mod events;
 mod handshake;
 mod http;
-pub mod lender;
+mod lender;
 mod listener;
 mod metrics;
 mod opening;
@@ -49,10 +51,9 @@ mod proxy;
 mod refusal;
 mod relay;
 mod request;
-pub mod route;
+mod route;
 mod run;
 mod socket;
-mod table;
 mod untrusted;
 mod watch;
 
@@ -61,5 +62,4 @@ use flux_operator_service::lock;
 #[cfg(test)]
 mod testing;
 
-pub use refusal::RefusalReason;
 pub use run::{GatewayError, Options, run};

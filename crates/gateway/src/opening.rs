@@ -5,7 +5,7 @@
 //! |---|---|
 //! | a broker of Flux | the greeting of ZMTP 3 (ZeroMQ RFC 23 and 37) and HELLO of CURVE (RFC 26) |
 //! | a broker of fluxlet | one message |
-//! | an agent | one request of HTTP |
+//! | an agent | one request of HTTP, in the name of the port's invitation |
 //!
 //! A lead or operator is connected only to clients whose opening is complete, and answers it at once:
 //! libzmq and fluxlet check with the certificate's key that the client knows it, and disconnect
@@ -22,7 +22,7 @@
 //! libzmq sends it in pieces, each once it has the same piece of its peer. So the gateway greets a
 //! broker in the name of the lead: all leads send the same greeting, [`GREETING`].
 
-use crate::request::request_length;
+use crate::request::{REQUEST_LINE, request_length};
 
 /// A protocol that clients speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) enum Recognition {
     Recognized(Protocol),
     /// Its opening is complete.
     Complete(Protocol),
-    /// It speaks none of them, or has sent more than its opening.
+    /// It speaks none of them, has sent more than its opening, or a request that is not forwarded.
     Garbage,
 }
 
@@ -85,10 +85,8 @@ pub(crate) const FLUXLET_MESSAGE: usize = 50;
 /// Its first bytes.
 pub(crate) const FLUXLET_LENGTH: &[u8] = &[0, 48];
 
-const REQUEST: &[u8] = b"POST ";
-
-/// Recognizes a client by all bytes that it has sent.
-pub(crate) fn recognize(bytes: &[u8]) -> Recognition {
+/// Recognizes a client by all bytes that it has sent to the port of this invitation.
+pub(crate) fn recognize(bytes: &[u8], invitation: &str) -> Recognition {
     let Some(first) = bytes.first() else { return Recognition::Unknown };
     let (protocol, needed, length) = match first {
         0xFF if is_valid_greeting(bytes) => {
@@ -99,8 +97,8 @@ pub(crate) fn recognize(bytes: &[u8]) -> Recognition {
         0x00 if starts_like(bytes, FLUXLET_LENGTH) => {
             (Protocol::Fluxlet, FLUXLET_LENGTH.len(), Some(FLUXLET_MESSAGE))
         }
-        b'P' if starts_like(bytes, REQUEST) => {
-            (Protocol::Request, REQUEST.len(), request_length(bytes).ok())
+        b'P' if starts_like(bytes, REQUEST_LINE.as_bytes()) => {
+            (Protocol::Request, REQUEST_LINE.len(), request_length(bytes, invitation).ok())
         }
         _ => return Recognition::Garbage,
     };
@@ -132,6 +130,10 @@ mod tests {
     use crate::testing::zmtp::{command, greeting, hello};
     use proptest::prelude::*;
 
+    fn recognize(bytes: &[u8]) -> Recognition {
+        super::recognize(bytes, "cloud")
+    }
+
     fn zmtp() -> Vec<u8> {
         [greeting(b"CURVE"), hello(1)].concat()
     }
@@ -142,11 +144,11 @@ mod tests {
 
     #[test]
     fn a_client_is_recognized_as_soon_as_it_can_be() {
-        let request = b"POST /v1/report HTTP/1.1\r\ncontent-length: 4\r\n\r\nbody".to_vec();
+        let request = crate::testing::REQUEST.to_vec();
         let cases = [
             (zmtp(), 10, Protocol::Zmtp),
             (fluxlet(), 2, Protocol::Fluxlet),
-            (request, 5, Protocol::Request),
+            (request, 26, Protocol::Request),
         ];
         for (bytes, needed, protocol) in cases {
             for length in 0..bytes.len() {
@@ -169,9 +171,12 @@ mod tests {
         let mut unversioned = greeting(b"CURVE");
         unversioned[9] = 0x00;
         let after_greeting = |command: Vec<u8>| [greeting(b"CURVE"), command].concat();
-        let cases: [&[u8]; 17] = [
+        let cases: [&[u8]; 20] = [
             b"GET / HTTP/1.1\r\n",
             b"PUT /v1/report",
+            b"POST /v1/lead",
+            b"POST /v1/report HTTP/1.0",
+            b"POST /v1/report HTTP/1.1\r\nX-Flux-Invitation: other\r\n\r\n",
             b"PRI * HTTP/2.0",
             b"SSH-2.0-OpenSSH",
             &[0x16, 0x03, 0x01],

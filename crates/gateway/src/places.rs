@@ -1,4 +1,4 @@
-//! The connections of one port, and the limit of its brokers.
+//! The connections of one port, and the limits of its brokers.
 //!
 //! A connection starts as [`untrusted`](crate::untrusted), and becomes that of a *broker* once the
 //! lead has accepted it. A request stays untrusted until its end.
@@ -9,14 +9,24 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
+use crate::brokers::Brokers;
+use crate::lender::LenderId;
 use crate::lock::lock;
 use crate::untrusted::{Progress, Untrusted};
+
+/// How many handshakes can be [`Progress::Proven`] in addition to two for each rank: a broker that was
+/// restarted can begin another one before the end of the first.
+const SPARE_PROVEN: usize = 4;
 
 /// The connections of one port.
 #[derive(Debug)]
 pub(crate) struct Places {
     port: u16,
+    lender: LenderId,
+    /// Those of all ports.
     untrusted: Arc<Untrusted>,
+    /// Those of all ports.
+    all_brokers: Arc<Brokers>,
     table: Mutex<Table>,
 }
 
@@ -50,9 +60,15 @@ pub(crate) struct Place {
 
 impl Places {
     /// The places of a port whose lease has this number of ranks.
-    pub(crate) fn new(port: u16, ranks: usize, untrusted: Arc<Untrusted>) -> Arc<Places> {
+    pub(crate) fn new(
+        port: u16,
+        lender: LenderId,
+        ranks: usize,
+        untrusted: Arc<Untrusted>,
+        all_brokers: Arc<Brokers>,
+    ) -> Arc<Places> {
         let table = Mutex::new(Table { ranks, brokers: BTreeMap::new() });
-        Arc::new(Places { port, untrusted, table })
+        Arc::new(Places { port, lender, untrusted, all_brokers, table })
     }
 
     /// Admits an untrusted connection. If there are too many, another one is cut.
@@ -86,19 +102,29 @@ impl Place {
         self.places.untrusted.advance(self.id, progress);
     }
 
-    /// Makes the connection that of a broker, unless there are as many as the lease has ranks.
+    /// Records that the lead has answered the client's first message. If more handshakes of the port
+    /// have come this far than its brokers need, one of them is cut.
+    pub(crate) fn prove(&self) {
+        let ranks = lock(&self.places.table).ranks;
+        self.places.untrusted.prove(self.id, 2 * ranks + SPARE_PROVEN);
+    }
+
+    /// Makes the connection that of a broker, unless there are as many as the lease has ranks, or too
+    /// many of all leases.
     pub(crate) fn become_broker(&self) -> Result<(), NoPlace> {
+        let Places { lender, untrusted, all_brokers, .. } = &*self.places;
         let mut table = lock(&self.places.table);
         // A connection that was cut meanwhile has no place any more.
-        if table.brokers.len() >= table.ranks || !self.places.untrusted.remove(self.id) {
+        if table.brokers.len() >= table.ranks || !untrusted.remove(self.id) {
             return Err(NoPlace);
         }
+        all_brokers.add(lender, self.id, &self.cut)?;
         table.brokers.insert(self.id, Arc::clone(&self.cut));
         *lock(&self.phase) = Phase::Broker;
         Ok(())
     }
 
-    /// Frees the place before the connection is closed.
+    /// Frees the place before the connection is closed, for another one of the port.
     pub(crate) fn leave(&self) {
         let mut table = lock(&self.places.table);
         match std::mem::replace(&mut *lock(&self.phase), Phase::Left) {
@@ -108,16 +134,20 @@ impl Place {
         }
     }
 
-    /// Waits until the connection has to be cut. Returns whether it was untrusted.
+    /// Waits until the connection has to be cut. Returns whether it is one too many; otherwise its
+    /// lease has fewer ranks than before.
     pub(crate) async fn wait_until_cut(&self) -> bool {
         self.cut.notified().await;
-        *lock(&self.phase) == Phase::Untrusted
+        let Places { lender, all_brokers, .. } = &*self.places;
+        *lock(&self.phase) == Phase::Untrusted || !all_brokers.contains(lender, self.id)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.leave();
+        // Not before: until now the connection needed memory.
+        self.places.all_brokers.remove(&self.places.lender, self.id);
     }
 }
 
@@ -131,7 +161,12 @@ mod tests {
 
     fn places() -> (Arc<Places>, Arc<Untrusted>) {
         let untrusted = Untrusted::new(10);
-        (Places::new(9001, RANKS, Arc::clone(&untrusted)), untrusted)
+        (places_of("a", &untrusted, &Brokers::new(100)), untrusted)
+    }
+
+    fn places_of(lender: &str, untrusted: &Arc<Untrusted>, brokers: &Arc<Brokers>) -> Arc<Places> {
+        let lender = crate::testing::lender(lender, &[]).id;
+        Places::new(9001, lender, RANKS, Arc::clone(untrusted), Arc::clone(brokers))
     }
 
     fn admit(places: &Arc<Places>) -> Place {
@@ -186,6 +221,44 @@ mod tests {
         let cut: Vec<_> = brokers.iter().map(is_cut).collect();
         assert_eq!(cut, [None, Some(false), Some(false)]);
         assert_eq!(places.brokers(), 1);
+    }
+
+    #[test]
+    fn the_brokers_of_all_ports_are_limited_too() {
+        let (untrusted, brokers) = (Untrusted::new(10), Brokers::new(3));
+        let of = |lender| places_of(lender, &untrusted, &brokers);
+        let (first, second, another) = (of("a"), of("a"), of("b"));
+        let admitted = [&first, &first, &second, &second].map(admit);
+        let became: Vec<_> = admitted.iter().map(Place::become_broker).collect();
+        assert_eq!(became, [Ok(()), Ok(()), Ok(()), Err(NoPlace)]);
+        let other = admit(&another);
+        assert_eq!(other.become_broker(), Ok(()));
+        let cut: Vec<_> = admitted.iter().map(is_cut).collect();
+        assert_eq!(cut, [None, None, Some(true), None], "of the lender with the most");
+        assert_eq!(untrusted.count(Progress::Accepted), 0);
+    }
+
+    #[test]
+    fn a_broker_that_has_left_counts_until_its_connection_is_closed() {
+        let (untrusted, brokers) = (Untrusted::new(10), Brokers::new(1));
+        let places = places_of("a", &untrusted, &brokers);
+        let (first, second, third) = (admit(&places), admit(&places), admit(&places));
+        first.become_broker().unwrap();
+        first.leave();
+        assert_eq!((places.brokers(), brokers.count()), (0, 1));
+        assert_eq!(second.become_broker(), Err(NoPlace));
+        drop(first);
+        assert_eq!(third.become_broker(), Ok(()));
+    }
+
+    #[test]
+    fn a_port_has_two_handshakes_for_each_rank_and_a_few_more() {
+        let untrusted = Untrusted::new(100);
+        let places = places_of("a", &untrusted, &Brokers::new(100));
+        let admitted: Vec<Place> = (0..=2 * RANKS + SPARE_PROVEN).map(|_| admit(&places)).collect();
+        admitted.iter().for_each(Place::prove);
+        assert_eq!(is_cut(&admitted[0]), Some(true));
+        assert!(admitted[1..].iter().all(|it| is_cut(it).is_none()));
     }
 
     #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::changes::{RouteChange, changes};
@@ -12,6 +12,7 @@ use crate::connection::{Port, Shared};
 use crate::listener::serve_port;
 use crate::places::Places;
 use crate::refusal::LeaseName;
+use crate::request::MAX_FORWARDED_PER_PORT;
 use crate::route::{Route, Routes};
 
 /// The open ports. Dropping them closes the listeners and cuts all connections.
@@ -76,13 +77,21 @@ impl OpenPorts {
         log(port, &route, "opened a port");
         let lease = lease_name(&route);
         let metrics = self.shared.metrics.add(&lease);
-        let places = Places::new(port, route.limit, Arc::clone(&self.shared.untrusted));
+        let (untrusted, brokers) = (&self.shared.untrusted, &self.shared.brokers);
+        let places = Places::new(
+            port,
+            route.lender.clone(),
+            route.limit,
+            Arc::clone(untrusted),
+            Arc::clone(brokers),
+        );
         let (sender, route) = watch::channel(route);
         let context = Port {
             number: port,
             lease,
             route,
             places: Arc::clone(&places),
+            requests: Semaphore::new(MAX_FORWARDED_PER_PORT),
             metrics,
             shared: Arc::clone(&self.shared),
         };

@@ -17,15 +17,15 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RefusalReason {
-    /// The client speaks none of the protocols.
+pub(crate) enum RefusalReason {
+    /// The client speaks none of the protocols, or its request is not in the name of the invitation.
     Garbage,
     /// The client did not complete its first bytes, or its handshake, in time.
     Silent,
     /// The lead did not accept the client's key.
     WrongKey,
-    /// As many brokers are connected as the lease has ranks, or too many handshakes or requests are
-    /// under way.
+    /// As many brokers are connected as the lease has ranks, or too many of all leases, or too many
+    /// handshakes or requests are under way.
     TooMany,
     /// The client's address is not in the lender's sourceRanges.
     Source,
@@ -39,7 +39,7 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// All reasons.
-    pub const ALL: [RefusalReason; 8] = [
+    pub(crate) const ALL: [RefusalReason; 8] = [
         RefusalReason::Garbage,
         RefusalReason::Silent,
         RefusalReason::WrongKey,
@@ -51,7 +51,7 @@ impl RefusalReason {
     ];
 
     /// The reason in logs, Events and metrics.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             RefusalReason::Garbage => "Garbage",
             RefusalReason::Silent => "Silent",

@@ -10,66 +10,66 @@ use crate::lender::{Lender, LenderId, LentLease, Sources};
 
 /// One port: the lease of an invitation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
+pub(crate) struct Route {
     /// The MiniCluster that lends the ranks.
-    pub lender: LenderId,
+    pub(crate) lender: LenderId,
     /// The name of the invitation.
-    pub invitation: String,
+    pub(crate) invitation: String,
     /// The holder of the lease, as the status has it.
-    pub holder: String,
+    pub(crate) holder: String,
     /// The number of brokers that may be connected at the same time.
-    pub limit: usize,
+    pub(crate) limit: usize,
     /// The networks from which connections are accepted.
-    pub sources: Sources,
+    pub(crate) sources: Sources,
     /// The address of the lead, if there is a lead.
-    pub lead: Option<SocketAddr>,
+    pub(crate) lead: Option<SocketAddr>,
     /// When the invitation expires.
-    pub expires: Timestamp,
+    pub(crate) expires: Timestamp,
 }
 
 impl Route {
     /// Whether both are routes of the same lease. Connections of another lease must be cut, even if
     /// it has the same port.
-    pub fn is_same_lease(&self, other: &Route) -> bool {
+    pub(crate) fn is_same_lease(&self, other: &Route) -> bool {
         (&self.lender, &self.invitation, &self.holder, self.expires)
             == (&other.lender, &other.invitation, &other.holder, other.expires)
     }
 
     /// Whether a connection from this address may use it.
-    pub fn allows(&self, address: IpAddr) -> bool {
+    pub(crate) fn allows(&self, address: IpAddr) -> bool {
         self.sources.contain(address)
     }
 }
 
 /// All ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Routes {
+pub(crate) struct Routes {
     /// The routes, by port.
-    pub by_port: BTreeMap<u16, Route>,
+    pub(crate) by_port: BTreeMap<u16, Route>,
     /// Leases that are not served, because an older one has their port.
-    pub conflicts: Vec<PortConflict>,
+    pub(crate) conflicts: Vec<PortConflict>,
 }
 
 /// A lease that is not served, because an older one has its port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PortConflict {
+pub(crate) struct PortConflict {
     /// The port.
-    pub port: u16,
+    pub(crate) port: u16,
     /// The MiniCluster whose lease is not served.
-    pub lender: LenderId,
+    pub(crate) lender: LenderId,
     /// The name of the invitation.
-    pub invitation: String,
+    pub(crate) invitation: String,
 }
 
 impl Routes {
     /// When the next of these routes expires.
-    pub fn next_expiry(&self) -> Option<Timestamp> {
+    pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
         self.by_port.values().map(|route| route.expires).min()
     }
 }
 
 /// The routes at a time. The same arguments, in any order, give the same routes.
-pub fn routes<'a>(lenders: impl IntoIterator<Item = &'a Lender>, now: Timestamp) -> Routes {
+pub(crate) fn routes<'a>(lenders: impl IntoIterator<Item = &'a Lender>, now: Timestamp) -> Routes {
     let mut claims: Vec<(&Lender, &LentLease)> = (lenders.into_iter())
         .flat_map(|lender| lender.leases.iter().map(move |lease| (lender, lease)))
         .filter(|(_, lease)| lease.expires > now)

@@ -11,15 +11,16 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
+use crate::brokers::{Brokers, MAX_BROKERS};
 use crate::client::with_timeouts;
 use crate::connection::{Shared, TIMEOUTS};
+use crate::current_routes::{Lenders, keep_routes};
 use crate::events::report_refusals;
 use crate::http::serve_http;
 use crate::metrics::Metrics;
 use crate::proxy::serve_routes;
 use crate::refusal::Refusals;
 use crate::request::MAX_FORWARDED;
-use crate::table::{Lenders, keep_routes};
 use crate::untrusted::{MAX_UNTRUSTED, Untrusted};
 use crate::watch::watch_lenders;
 
@@ -60,16 +61,25 @@ pub async fn run(
     if let Some(address) = options.report_address.as_ref().filter(|it| !is_host_and_port(it)) {
         return Err(GatewayError::ReportAddress { address: address.clone() });
     }
-    // Each needs two files. Half of all files are left for brokers.
-    let max_untrusted = (raise_file_limit() / 4).min(MAX_UNTRUSTED);
-    let mut tasks = start(with_timeouts(client), metrics, options, max_untrusted);
+    // Each connection needs two files. A quarter of the files is left for the ports and the rest.
+    let files = raise_file_limit();
+    let limits = (
+        Untrusted::new((files / 8).min(MAX_UNTRUSTED)),
+        Brokers::new((files / 4).min(MAX_BROKERS)),
+    );
+    let mut tasks = start(with_timeouts(client), metrics, options, limits);
     tokio::select! {
         () = wait_for_stop_signal() => Ok(()),
         exited = tasks.wait_for_exit() => Err(GatewayError::TaskExited(exited)),
     }
 }
 
-fn start(client: Client, listener: TcpListener, options: Options, max_untrusted: usize) -> Tasks {
+fn start(
+    client: Client,
+    listener: TcpListener,
+    options: Options,
+    (untrusted, brokers): (Arc<Untrusted>, Arc<Brokers>),
+) -> Tasks {
     let Options { namespace, listen, report_address } = options;
     let mut tasks = Tasks::default();
     let (metrics, refusals) = (Metrics::new(), Refusals::default());
@@ -79,7 +89,8 @@ fn start(client: Client, listener: TcpListener, options: Options, max_untrusted:
     let shared = Arc::new(Shared {
         timeouts: TIMEOUTS,
         report_address,
-        untrusted: Untrusted::new(max_untrusted),
+        untrusted,
+        brokers,
         requests: Semaphore::new(MAX_FORWARDED),
         refusals: refusals.clone(),
         metrics: metrics.clone(),

@@ -19,8 +19,14 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// The size of one read during a handshake, whose messages have some hundred bytes.
 const READ_SIZE: usize = 1024;
 
+/// The number of bytes that a socket takes for a peer that does not read. Without this limit the kernel
+/// takes up to 4 MiB (`tcp_wmem`). What is on its way to the peer is not counted, so a long way is as
+/// fast as before.
+const MAX_UNSENT: u32 = 16 * 1024;
+
 /// Sets the options of a connection, so that small messages are sent at once and a dead peer is
-/// noticed: by keepalive if nothing is being sent, and by the timeout otherwise.
+/// noticed: by keepalive if nothing is being sent, and by the timeout otherwise; and so that a slow peer
+/// costs little memory.
 pub(crate) fn set_options(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
@@ -29,6 +35,7 @@ pub(crate) fn set_options(stream: &TcpStream) -> io::Result<()> {
         .with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_notsent_lowat(MAX_UNSENT)?;
     socket.set_tcp_user_timeout(Some(DEAD_AFTER))
 }
 
@@ -75,7 +82,21 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn a_dead_peer_is_noticed_within_20_s() {
+    async fn a_peer_that_does_not_read_costs_little_memory() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_far, _) = listener.accept().await.unwrap();
+        set_options(&near).unwrap();
+        let mut sent = 0;
+        // The peer's window closes, and then the socket takes no more.
+        while let Ok(length) = near.try_write(&[0; 16 * 1024]) {
+            sent += length;
+        }
+        assert!(sent < 1_000_000, "{sent}");
+    }
+
+    #[tokio::test]
+    async fn the_kernel_is_told_to_probe_and_to_give_up_after_20_s() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         set_options(&stream).unwrap();

@@ -9,6 +9,10 @@
 //!    apart: behind a node port all clients can have the same one.
 //! 3. One of the address that has the most of these.
 //! 4. The oldest: it has had the most time. A broker needs four round trips until it is proven.
+//!
+//! [`Progress::Proven`] can be reached without the certificate too, with the HELLO of another client.
+//! So each port can have only some of these, and when there are more, one of them is cut in the order
+//! of the steps 3 and 4.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -26,7 +30,7 @@ use crate::places::NoPlace;
 /// Memory, computed: each has a task of at most 4 KiB (checked by a test), at most 16 KiB for a
 /// request, and two sockets in the kernel, estimated as 4 KiB each. A client that sends more than its
 /// opening is refused, so its data does not collect in the kernel. Together that is 28 MiB of the
-/// 128 MiB that the shipped Deployment allows.
+/// 1 GiB that the shipped Deployment allows.
 pub(crate) const MAX_UNTRUSTED: usize = 1024;
 
 /// How far a connection has come. What can be reached without the certificate is either left at once
@@ -37,9 +41,10 @@ pub(crate) enum Progress {
     Accepted,
     /// The first bytes are those of a broker or of an agent. It owes us the rest of its opening.
     Recognized,
-    /// Its opening is complete, and the lead or the operator has to answer.
+    /// Its opening is complete and was forwarded: the lead or the operator has to answer.
     Opened,
-    /// The lead's answer proves that it has the certificate.
+    /// The lead has answered with WELCOME, which shows that it knows the certificate's public key, or
+    /// has recorded the HELLO of a client that does. READY proves the rest, and ends the handshake.
     Proven,
 }
 
@@ -98,6 +103,24 @@ impl Untrusted {
         }
     }
 
+    /// Records that a connection is [`Proven`](Progress::Proven). If its port then has more than this
+    /// number of these, one of them is cut. Together they are at most three quarters of all untrusted
+    /// connections, so that clients of the port that have to prove something still get in.
+    pub(crate) fn prove(&self, id: u64, limit: usize) {
+        let mut table = lock(&self.table);
+        let Some(connection) = table.connections.get_mut(&id) else { return };
+        connection.progress = Progress::Proven;
+        let port = connection.port;
+        let is_proven = |it: &Connection| it.port == port && it.progress == Progress::Proven;
+        let proven: Vec<_> = table.connections.iter().filter(|(_, it)| is_proven(it)).collect();
+        if proven.len() > limit.min(self.limit * 3 / 4) {
+            let oldest = oldest_of_busiest_peer(&proven);
+            if let Some(excess) = oldest.and_then(|id| table.connections.remove(&id)) {
+                excess.cut.notify_one();
+            }
+        }
+    }
+
     /// Removes a connection. Returns false if it was removed before, because it has to be cut.
     pub(crate) fn remove(&self, id: u64) -> bool {
         lock(&self.table).connections.remove(&id).is_some()
@@ -126,10 +149,14 @@ fn choose_excess(connections: &BTreeMap<u64, Connection>, new: u16) -> Option<u6
         return None;
     }
     left.retain(|(_, it)| it.progress == progress);
+    oldest_of_busiest_peer(&left)
+}
 
-    let peers = counts(left.iter().map(|(_, it)| it.peer));
+/// The oldest connection of the address that has the most of these, which are in order of age.
+fn oldest_of_busiest_peer(connections: &[(&u64, &Connection)]) -> Option<u64> {
+    let peers = counts(connections.iter().map(|(_, it)| it.peer));
     let most = peers.values().max()?;
-    left.iter().find(|(_, it)| peers[&it.peer] == *most).map(|(id, _)| **id)
+    connections.iter().find(|(_, it)| peers[&it.peer] == *most).map(|(id, _)| **id)
 }
 
 fn counts<T: Eq + Hash>(values: impl Iterator<Item = T>) -> HashMap<T, usize> {
@@ -222,6 +249,37 @@ mod tests {
         // Port 1 would have five of nine.
         all[3] = (1, 1, Recognized);
         assert_eq!(cut_for_another(all), Some(0));
+    }
+
+    /// Which of these, all proven, is cut when the last one is, of at most `limit`.
+    fn cut_by_the_last(all: &[(u16, u8)], limit: usize) -> Vec<usize> {
+        let untrusted = Untrusted::new(LIMIT);
+        let all: Vec<_> = all.iter().map(|(port, from)| (*port, *from, Opened)).collect();
+        let admitted = admit(&untrusted, &all);
+        for connection in &admitted {
+            untrusted.prove(connection.id, limit);
+        }
+        (0..all.len()).filter(|number| admitted[*number].is_cut()).collect()
+    }
+
+    #[test]
+    fn a_port_has_only_some_proven_ones_and_the_oldest_is_cut() {
+        assert_eq!(cut_by_the_last(&[(1, 1); 4], 4), [0; 0]);
+        assert_eq!(cut_by_the_last(&[(1, 1); 5], 4), [0]);
+        assert_eq!(cut_by_the_last(&[(2, 1), (1, 1), (1, 1), (2, 1)], 2), [0; 0], "of two ports");
+        assert_eq!(cut_by_the_last(&[(1, 2), (1, 1), (1, 1)], 2), [1], "of the busiest address");
+        // Of eight, whatever the port's own limit is, two are left for others.
+        assert_eq!(cut_by_the_last(&[(1, 1); LIMIT], 100), [0, 1]);
+    }
+
+    #[test]
+    fn a_connection_is_proven_once() {
+        let untrusted = Untrusted::new(LIMIT);
+        let admitted = admit(&untrusted, &[(1, 1, Opened), (1, 1, Opened)]);
+        for connection in [&admitted[0], &admitted[1], &admitted[1], &admitted[0]] {
+            untrusted.prove(connection.id, 2);
+        }
+        assert!(admitted.iter().all(|it| !it.is_cut()));
     }
 
     #[test]

@@ -12,9 +12,9 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource};
 use tokio::sync::watch;
 
+use crate::current_routes::{Key, Lenders};
 use crate::lender::{Lender, ObservedMiniCluster};
 use crate::metrics::Metrics;
-use crate::table::{Key, Lenders};
 
 /// The number of seconds after which the API server ends a watch, which then continues where it
 /// ended. A connection without data for 5 s longer is dead, and the watch continues on another one:

@@ -32,6 +32,7 @@ pub(crate) struct Program {
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Option<Vec<EnvVar>>,
     pub(crate) memory_request: &'static str,
+    pub(crate) memory_limit: &'static str,
     pub(crate) grace_seconds: i64,
 }
 
@@ -56,6 +57,7 @@ pub(crate) fn operator_deployment(settings: &InstallSettings) -> Deployment {
             ..EnvVar::default()
         }]),
         memory_request: "32Mi",
+        memory_limit: "128Mi",
         grace_seconds: GRACE_SECONDS,
     };
     deployment(settings, operator)
@@ -124,7 +126,7 @@ fn container(settings: &InstallSettings, program: Program) -> Container {
         readiness_probe: Some(Probe { period_seconds: Some(2), ..probe("/readyz") }),
         resources: Some(ResourceRequirements {
             requests: Some(quantities(&[("cpu", "10m"), ("memory", program.memory_request)])),
-            limits: Some(quantities(&[("memory", "128Mi")])),
+            limits: Some(quantities(&[("memory", program.memory_limit)])),
             ..ResourceRequirements::default()
         }),
         security_context: Some(container_security()),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flux_operator_api::minicluster::GATEWAY_PORTS;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{Service, ServiceAccount, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
@@ -14,9 +15,6 @@ use serde_json::Value;
 use crate::deployment::{Program, deployment};
 use crate::network::http_port;
 use crate::{GATEWAY, InstallSettings, PORT, REPORTS, roles, value};
-
-/// The ports of leases. The operator chooses among them.
-const LEASE_PORTS: (i32, i32) = (24_000, 31_999);
 
 /// How long the gateway may take to stop: it has nothing to finish.
 const GRACE_SECONDS: i64 = 2;
@@ -80,6 +78,8 @@ fn gateway_deployment(settings: &InstallSettings) -> Deployment {
         arguments,
         environment: None,
         memory_request: "16Mi",
+        // What its limits of connections are computed from (`MAX_BROKERS` in the gateway).
+        memory_limit: "1Gi",
         grace_seconds: GRACE_SECONDS,
     };
     deployment(settings, gateway)
@@ -92,6 +92,7 @@ fn network_policy(settings: &InstallSettings) -> NetworkPolicy {
         end_port,
         protocol: Some("TCP".into()),
     };
+    let (first, last) = (i32::from(*GATEWAY_PORTS.start()), i32::from(*GATEWAY_PORTS.end()));
     NetworkPolicy {
         metadata: settings.metadata(GATEWAY),
         spec: Some(NetworkPolicySpec {
@@ -103,7 +104,7 @@ fn network_policy(settings: &InstallSettings) -> NetworkPolicy {
             ingress: Some(vec![NetworkPolicyIngressRule {
                 ports: Some(vec![
                     port(IntOrString::String("http".into()), None),
-                    port(IntOrString::Int(LEASE_PORTS.0), Some(LEASE_PORTS.1)),
+                    port(IntOrString::Int(first), Some(last)),
                 ]),
                 ..NetworkPolicyIngressRule::default()
             }]),

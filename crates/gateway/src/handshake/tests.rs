@@ -8,10 +8,10 @@ fn feed(mut side: HandshakeSide, bytes: &[u8], piece: usize) -> (usize, Outcome)
     let mut outcome = Outcome::Pending;
     while arrived < bytes.len() {
         arrived = (arrived + piece).min(bytes.len());
-        let progress = side.advance(&bytes[taken..arrived]);
-        taken += progress.skip + progress.forward;
-        forwarded += progress.forward;
-        outcome = progress.outcome;
+        let relayed = side.advance(&bytes[taken..arrived]);
+        taken += relayed.skip + relayed.forward;
+        forwarded += relayed.forward;
+        outcome = relayed.outcome;
     }
     (forwarded, outcome)
 }

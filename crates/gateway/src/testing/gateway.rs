@@ -9,13 +9,14 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::brokers::{Brokers, MAX_BROKERS};
 use crate::connection::{Port, Shared, Timeouts};
 use crate::lender::{LenderId, Sources};
 use crate::metrics::{LeaseMetrics, Metrics};
 use crate::places::Places;
 use crate::proxy::{lease_name, serve_routes};
 use crate::refusal::{RefusalReason, Refusals};
-use crate::request::MAX_FORWARDED;
+use crate::request::{MAX_FORWARDED, MAX_FORWARDED_PER_PORT};
 use crate::route::{Route, Routes};
 use crate::untrusted::{MAX_UNTRUSTED, Untrusted};
 
@@ -23,6 +24,7 @@ use crate::untrusted::{MAX_UNTRUSTED, Untrusted};
 pub(crate) const PATIENT: Timeouts = Timeouts {
     opening: super::LIMIT,
     handshake: super::LIMIT,
+    initiate: super::LIMIT,
     connect: super::LIMIT,
     request: super::LIMIT,
     linger: super::LIMIT,
@@ -31,10 +33,15 @@ pub(crate) const PATIENT: Timeouts = Timeouts {
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// The limits of a gateway that is not limited by open files.
+pub(crate) const MAXIMUM: Limits =
+    Limits { untrusted: MAX_UNTRUSTED, brokers: MAX_BROKERS, forwarded: MAX_FORWARDED };
+
 /// The limits of the whole gateway.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) untrusted: usize,
+    pub(crate) brokers: usize,
     pub(crate) forwarded: usize,
 }
 
@@ -58,8 +65,7 @@ impl Gateway {
         lead: Option<SocketAddr>,
         limit: usize,
     ) -> Gateway {
-        let limits = Limits { untrusted: MAX_UNTRUSTED, forwarded: MAX_FORWARDED };
-        Gateway::start_within(limits, timeouts, report_address, lead, limit)
+        Gateway::start_within(MAXIMUM, timeouts, report_address, lead, limit)
     }
 
     pub(crate) fn start_within(
@@ -75,6 +81,7 @@ impl Gateway {
             timeouts,
             report_address,
             untrusted: Untrusted::new(limits.untrusted),
+            brokers: Brokers::new(limits.brokers),
             requests: Semaphore::new(limits.forwarded),
             refusals: Refusals::default(),
             metrics: Metrics::new(),
@@ -134,7 +141,14 @@ impl Gateway {
         Port {
             number: self.port,
             lease: lease_name(&route),
-            places: Places::new(self.port, route.limit, Arc::clone(&self.shared.untrusted)),
+            places: Places::new(
+                self.port,
+                route.lender.clone(),
+                route.limit,
+                Arc::clone(&self.shared.untrusted),
+                Arc::clone(&self.shared.brokers),
+            ),
+            requests: Semaphore::new(MAX_FORWARDED_PER_PORT),
             route: watch::channel(route).1,
             metrics: self.metrics(),
             shared: Arc::clone(&self.shared),
@@ -156,7 +170,7 @@ pub(crate) fn route(lead: Option<SocketAddr>, limit: usize) -> Route {
             uid: "uid-1".into(),
         },
         invitation: "cloud".into(),
-        holder: "invitation:cloud".into(),
+        holder: "invitation:cloud:2026-08-02T00:00:00Z".into(),
         limit,
         sources: Sources::Any,
         lead,

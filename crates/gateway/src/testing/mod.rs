@@ -29,7 +29,7 @@ pub(crate) fn minicluster() -> Value {
             "external": { "addresses": ["198.51.100.1"], "leadAddress": "10.0.0.7:8050" },
             "leases": [{
                 "ranks": "4-5,2",
-                "holder": "invitation:cloud",
+                "holder": "invitation:cloud:2026-08-02T00:00:00Z",
                 "namespace": "default",
                 "name": "cloud",
                 "table": "hash",
@@ -40,6 +40,10 @@ pub(crate) fn minicluster() -> Value {
         }
     })
 }
+
+/// A request of an agent of the invitation `cloud`.
+pub(crate) const REQUEST: &[u8] =
+    b"POST /v1/report HTTP/1.1\r\nX-Flux-Invitation: cloud\r\nContent-Length: 4\r\n\r\nbody";
 
 /// Decodes a MiniCluster.
 pub(crate) fn observed(object: Value) -> ObservedMiniCluster {
@@ -55,7 +59,7 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
 pub(crate) fn lender(uid: &str, leases: &[(u16, i64, i64)]) -> Lender {
     let lease = |(number, (port, since, expires)): (usize, &(u16, i64, i64))| LentLease {
         invitation: format!("invitation-{number}"),
-        holder: format!("invitation:{number}"),
+        holder: format!("invitation:invitation-{number}:{}", at(*expires)),
         since: at(*since),
         port: *port,
         ranks: 2,

@@ -9,9 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::connection::serve;
 use crate::refusal::RefusalReason;
 use crate::testing::broker::{begin, connect, exchange, reach, send, wait_for_end};
-use crate::testing::gateway::{Gateway, Limits, PATIENT};
+use crate::testing::gateway::{Gateway, Limits, MAXIMUM, PATIENT, free_port, route};
 use crate::testing::lead::{Conduct, KEY, Lead};
 use crate::testing::{soon, zmtp};
+use crate::untrusted::Progress;
 
 /// Bytes that look random, and are the same in every run.
 struct Noise(u64);
@@ -104,7 +105,7 @@ async fn clients_with_a_wrong_key_do_not_keep_a_broker_out() {
 
 /// A gateway for one broker, with few untrusted connections.
 fn start_small(lead: &Lead, untrusted: usize) -> Gateway {
-    let limits = Limits { untrusted, forwarded: 1 };
+    let limits = Limits { untrusted, forwarded: 1, ..MAXIMUM };
     Gateway::start_within(limits, PATIENT, None, Some(lead.address), 1)
 }
 
@@ -158,7 +159,46 @@ async fn a_flood_from_the_address_of_a_broker_does_not_end_its_handshake() {
     exchange(&mut broker, b"hello").await;
 }
 
-/// What the limit of untrusted connections is computed from.
+/// HELLO can be recorded and sent again by a client without the certificate.
+#[tokio::test]
+async fn clients_that_stop_after_welcome_keep_no_broker_out() {
+    let lead = Lead::start(Conduct::Normal).await;
+    let gateway = start_small(&lead, 20);
+    let mut welcomed = Vec::new();
+    for _ in 0..30 {
+        welcomed.push(begin(gateway.address(), KEY).await.unwrap());
+    }
+    // Two for the rank, and four more.
+    crate::testing::until(|| gateway.refused(RefusalReason::TooMany) == 24).await;
+    assert_eq!(gateway.shared.untrusted.count(Progress::Proven), 6);
+    let mut broker = connect(gateway.address(), KEY).await.unwrap();
+    exchange(&mut broker, b"hello").await;
+}
+
+#[tokio::test]
+async fn a_lender_with_many_brokers_leaves_places_for_others() {
+    let lead = Lead::start(Conduct::Normal).await;
+    let limits = Limits { brokers: 3, ..MAXIMUM };
+    let gateway = Gateway::start_within(limits, PATIENT, None, Some(lead.address), 10);
+    let mut other = route(Some(lead.address), 1);
+    other.lender.name = "other".into();
+    let port = free_port();
+    gateway.set(|routes| drop(routes.by_port.insert(port, other)));
+    let mut brokers = Vec::new();
+    for _ in 0..3 {
+        brokers.push(connect(gateway.address(), KEY).await.unwrap());
+    }
+    assert!(connect(gateway.address(), KEY).await.is_err());
+    assert_eq!(gateway.all_refused(), [(RefusalReason::TooMany, 1)]);
+    let address = (std::net::Ipv4Addr::LOCALHOST, port).into();
+    let mut broker = connect(address, KEY).await.unwrap();
+    exchange(&mut broker, b"hello").await;
+    wait_for_end(&mut brokers[2]).await;
+    exchange(&mut brokers[1], b"still").await;
+    crate::testing::until(|| gateway.refused(RefusalReason::TooMany) == 2).await;
+}
+
+/// What the limits of untrusted connections and of brokers are computed from.
 #[tokio::test]
 async fn an_untrusted_connection_takes_little_memory() {
     let lead = Lead::start(Conduct::Normal).await;

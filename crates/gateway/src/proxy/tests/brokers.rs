@@ -110,7 +110,7 @@ async fn a_handshake_does_not_take_a_place() {
     let timeouts = Timeouts { handshake: Duration::from_secs(600), ..PATIENT };
     let gateway = Gateway::start_with(timeouts, None, Some(lead.address), 1);
     let mut waiting = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..5 {
         waiting.push(begin(gateway.address(), KEY).await.unwrap());
     }
     let mut broker = connect(gateway.address(), KEY).await.unwrap();

@@ -8,9 +8,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use crate::current_routes::{Lenders, keep_routes};
 use crate::lender::Sources;
 use crate::refusal::RefusalReason;
-use crate::table::{Lenders, keep_routes};
 use crate::testing::broker::{begin, connect, exchange, reach, wait_for_end};
 use crate::testing::gateway::{Gateway, free_port};
 use crate::testing::lead::{Conduct, KEY, Lead, LeadEvent};

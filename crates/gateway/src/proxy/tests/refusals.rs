@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
@@ -13,9 +14,7 @@ use crate::refusal::RefusalReason;
 use crate::testing::broker::{begin, connect, connect_fluxlet, reach, send, wait_for_end};
 use crate::testing::gateway::{Gateway, PATIENT};
 use crate::testing::lead::{Conduct, KEY, Lead};
-use crate::testing::zmtp;
-
-const REQUEST: &[u8] = b"POST /v1/report HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody";
+use crate::testing::{REQUEST, zmtp};
 
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -52,6 +51,19 @@ async fn a_request_is_garbage_if_there_is_no_operator() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_not_in_the_name_of_the_invitation_is_garbage() {
+    let operator = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = operator.local_addr().unwrap().to_string();
+    let gateway = Gateway::start_with(PATIENT, Some(address), None, 1);
+    let request = b"POST /v1/report HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody";
+    assert_eq!(send(gateway.address(), request).await, b"");
+    gateway.update(|route| route.invitation = "other".into());
+    crate::testing::until(|| gateway.shared.metrics.render().contains("other")).await;
+    assert_eq!(send(gateway.address(), REQUEST).await, b"");
+    assert!(operator.accept().now_or_never().is_none(), "it reached the operator");
+}
+
+#[tokio::test]
 async fn silent_before_the_opening_is_complete() {
     let timeouts = Timeouts { opening: SHORT, ..PATIENT };
     let gateway = Gateway::start_with(timeouts, None, None, 1);
@@ -71,6 +83,19 @@ async fn silent_during_the_handshake() {
     let mut stream = begin(gateway.address(), KEY).await.unwrap();
     wait_for_end(&mut stream).await;
     assert_eq!(gateway.all_refused(), [(RefusalReason::Silent, 1)]);
+}
+
+#[tokio::test]
+async fn silent_after_welcome() {
+    let lead = Lead::start(Conduct::Normal).await;
+    let timeouts = Timeouts { initiate: SHORT, ..PATIENT };
+    let gateway = Gateway::start_with(timeouts, None, Some(lead.address), 1);
+    let mut silent = begin(gateway.address(), KEY).await.unwrap();
+    wait_for_end(&mut silent).await;
+    let mut incomplete = begin(gateway.address(), KEY).await.unwrap();
+    incomplete.write_all(&zmtp::initiate()[..100]).await.unwrap();
+    wait_for_end(&mut incomplete).await;
+    assert_eq!(gateway.all_refused(), [(RefusalReason::Silent, 2)]);
 }
 
 #[tokio::test]

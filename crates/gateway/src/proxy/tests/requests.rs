@@ -11,12 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::connection::Timeouts;
 use crate::refusal::RefusalReason;
+use crate::request::MAX_FORWARDED_PER_PORT;
 use crate::testing::broker::{reach, wait_for_end};
-use crate::testing::gateway::{Gateway, Limits, PATIENT};
-use crate::testing::{soon, until};
+use crate::testing::gateway::{Gateway, Limits, MAXIMUM, PATIENT, free_port, route};
+use crate::testing::{REQUEST, soon, until};
 use crate::untrusted::Progress;
-
-const REQUEST: &[u8] = b"POST /v1/report HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody";
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 
@@ -77,13 +76,15 @@ async fn only_some_requests_are_forwarded_at_once_and_others_wait() {
     const ALL: usize = 20;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let operator = listener.local_addr().unwrap().to_string();
-    let limits = Limits { untrusted: 100, forwarded: 2 };
+    let limits = Limits { untrusted: 100, forwarded: 2, ..MAXIMUM };
     let gateway = Gateway::start_within(limits, PATIENT, Some(operator), None, 1);
     let mut asked = Vec::new();
     for _ in 0..ALL {
         asked.push(ask(&gateway).await);
     }
-    until(|| gateway.shared.untrusted.count(Progress::Opened) == ALL).await;
+    let untrusted = &gateway.shared.untrusted;
+    until(|| untrusted.count(Progress::Recognized) == ALL).await;
+    until(|| untrusted.count(Progress::Opened) == 2).await;
     let mut forwarded = VecDeque::new();
     for number in 0..ALL {
         while forwarded.len() < 2.min(ALL - number) {
@@ -104,13 +105,36 @@ async fn only_some_requests_are_forwarded_at_once_and_others_wait() {
 }
 
 #[tokio::test]
+async fn one_port_does_not_take_the_turns_of_others() {
+    const ALL: usize = MAX_FORWARDED_PER_PORT + 5;
+    let (operator, requests) = operator(false).await;
+    let limits = Limits { forwarded: MAX_FORWARDED_PER_PORT + 1, ..MAXIMUM };
+    let gateway = Gateway::start_within(limits, PATIENT, Some(operator), None, 1);
+    let mut other = route(None, 1);
+    other.lender.name = "other".into();
+    let port = free_port();
+    gateway.set(|routes| drop(routes.by_port.insert(port, other)));
+    let mut asked = Vec::new();
+    for _ in 0..ALL {
+        asked.push(ask(&gateway).await);
+    }
+    let untrusted = &gateway.shared.untrusted;
+    until(|| untrusted.count(Progress::Recognized) == ALL).await;
+    until(|| requests.load(Ordering::SeqCst) == MAX_FORWARDED_PER_PORT).await;
+    let mut stream = reach((std::net::Ipv4Addr::LOCALHOST, port).into()).await;
+    stream.write_all(REQUEST).await.unwrap();
+    until(|| requests.load(Ordering::SeqCst) == MAX_FORWARDED_PER_PORT + 1).await;
+    assert_eq!(untrusted.count(Progress::Recognized), ALL + 1);
+}
+
+#[tokio::test]
 async fn incomplete_requests_neither_reach_the_operator_nor_keep_others_out() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let operator = listener.local_addr().unwrap().to_string();
-    let limits = Limits { untrusted: 10, forwarded: 1 };
+    let limits = Limits { untrusted: 10, forwarded: 1, ..MAXIMUM };
     let gateway = Gateway::start_within(limits, PATIENT, Some(operator), None, 1);
     let mut incomplete = Vec::new();
-    for length in (5..REQUEST.len()).cycle().take(60) {
+    for length in (26..REQUEST.len()).cycle().take(60) {
         let mut stream = reach(gateway.address()).await;
         stream.write_all(&REQUEST[..length]).await.unwrap();
         incomplete.push(stream);
@@ -129,7 +153,7 @@ async fn incomplete_requests_neither_reach_the_operator_nor_keep_others_out() {
 #[tokio::test]
 async fn an_agent_that_gives_up_frees_its_turn() {
     let (operator, requests) = operator(false).await;
-    let limits = Limits { untrusted: 10, forwarded: 1 };
+    let limits = Limits { untrusted: 10, forwarded: 1, ..MAXIMUM };
     let gateway = Gateway::start_within(limits, PATIENT, Some(operator), None, 1);
     for number in 1..=3 {
         let asked = ask(&gateway).await;
