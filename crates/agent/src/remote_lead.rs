@@ -47,8 +47,8 @@ struct Asker {
     /// UID of the lender.
     cluster: String,
     /// UID of this cluster.
-    holder: String,
-    holder_name: String,
+    joiner: String,
+    joiner_name: String,
 }
 
 /// What came of one address.
@@ -67,13 +67,13 @@ impl RemoteLeadSearch {
     /// The lead of a broker's plan; `None` if it is in this Kubernetes cluster.
     pub fn new(common: &CommonArguments, rank: &RankPlan) -> Option<RemoteLeadSearch> {
         let join = rank.plan.join.as_ref()?;
-        let RemoteLead { addresses, invitation, holder_name } = join.remote.as_ref()?;
+        let RemoteLead { addresses, invitation, joiner_name } = join.remote.as_ref()?;
         let asker = invitation.as_ref().map(|invitation| Asker {
             invitation: invitation.clone(),
             key: secrets::read_invitation_key(&common.secrets).map_err(|it| error_chain(&it)),
             cluster: join.cluster.clone(),
-            holder: rank.plan.uid.clone(),
-            holder_name: holder_name.clone(),
+            joiner: rank.plan.uid.clone(),
+            joiner_name: joiner_name.clone(),
         });
         let addresses = addresses.iter();
         let addresses =
@@ -146,8 +146,8 @@ fn ask(asker: &Asker, address: &mut RemoteAddress, request: &JoinRequest) -> Att
         client => client.insert(OperatorClient::invited(&target, &asker.invitation, key.clone())),
     };
     let asked = InvitedRequest {
-        holder: asker.holder.clone(),
-        holder_name: asker.holder_name.clone(),
+        joiner: asker.joiner.clone(),
+        joiner_name: asker.joiner_name.clone(),
         request: JoinRequest { refusal: None, ..request.clone() },
     };
     let reply = match client.exchange(&Report::InvitedJoinWanted(asked), TIMEOUT) {
@@ -188,7 +188,7 @@ mod tests {
         let remote = RemoteLead {
             addresses: addresses.to_vec(),
             invitation: None,
-            holder_name: "ns/b".into(),
+            joiner_name: "ns/b".into(),
         };
         let join = JoinPlan {
             lender: "a".into(),
@@ -240,8 +240,8 @@ mod tests {
             invitation: "i".into(),
             key: Err("failed to read the key".into()),
             cluster: "c".into(),
-            holder: "h".into(),
-            holder_name: "ns/b".into(),
+            joiner: "j".into(),
+            joiner_name: "ns/b".into(),
         });
         let refusal = search.find(&request()).unwrap_err();
         assert_eq!(refusal.reason, "WrongKey");

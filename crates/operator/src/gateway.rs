@@ -11,6 +11,7 @@ use flux_operator_plan::{GatewayEndpoint, GatewayView, PortHolder};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -119,7 +120,9 @@ impl Gateway {
             for lease in other.status.iter().flat_map(|status| &status.leases) {
                 let port = lease.invitation.as_ref().map(|it| it.gateway_port);
                 let Some(port) = port.and_then(|it| u16::try_from(it).ok()) else { continue };
-                let holder = PortHolder { since: lease.since.clone(), uid: uid.clone() };
+                // As in the gateway, which serves the older one.
+                let since = lease.since.parse().unwrap_or(Timestamp::MAX);
+                let holder = PortHolder { since, uid: uid.clone() };
                 let first = taken.entry(port).or_insert_with(|| holder.clone());
                 if holder < *first {
                     *first = holder;
@@ -204,6 +207,10 @@ impl Gateway {
             self.looked_up.send_modify(|it| it.nodes = true);
             // A gateway that was moved is published at once.
             let _ = tokio::time::timeout(NODE_INTERVAL, gateway_nodes.changed()).await;
+            let is_needed =
+                self.miniclusters.state().iter().any(|it| it.0.as_ref().is_ok_and(is_exposed));
+            self.needs_nodes
+                .send_if_modified(|needs| is_needed != std::mem::replace(needs, is_needed));
             let _ = needed.wait_for(|needed| *needed).await;
         }
     }
@@ -260,6 +267,7 @@ mod tests {
     use super::*;
     use axum::http::{Request, Response};
     use kube::client::Body;
+    use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
 
     fn node(name: &str, address: &str) -> Value {
@@ -288,10 +296,14 @@ mod tests {
     /// Where sources are checked, only the node with the gateway's pod accepts connections.
     #[tokio::test(start_paused = true)]
     async fn the_node_of_the_gateway_is_known_even_if_there_are_many() {
-        let (miniclusters, _writer) = SyncedStore::new();
+        let (miniclusters, mut writer) = SyncedStore::new();
         let gateway = Gateway::new(miniclusters, tokio::sync::mpsc::unbounded_channel().0);
-        // As once a MiniCluster is exposed.
-        gateway.needs_nodes.send_replace(true);
+        let mut exposed = MiniCluster::new("a", Default::default());
+        exposed.metadata.namespace = Some("default".into());
+        exposed.spec.flux =
+            serde_json::from_value(json!({ "bursting": { "expose": {} } })).unwrap();
+        gateway.view(&exposed);
+        writer.apply_watcher_event(&watcher::Event::Apply(DeserializeGuard(Ok(exposed.clone()))));
         let move_to = |node: &str| {
             let endpoint = GatewayEndpoint { address: [10, 2, 0, 9].into(), node: node.into() };
             gateway.update(|known| known.endpoints = BTreeSet::from([endpoint]));
@@ -311,6 +323,9 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert!(begun.elapsed() < NODE_INTERVAL, "it was not noticed that the gateway was moved");
+        writer.apply_watcher_event(&watcher::Event::Delete(DeserializeGuard(Ok(exposed))));
+        let mut needs_nodes = gateway.needs_nodes.subscribe();
+        needs_nodes.wait_for(|needs| !needs).await.unwrap();
         follows.abort();
     }
 

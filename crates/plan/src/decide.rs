@@ -10,7 +10,7 @@ use crate::decision::{
     reportable_failure,
 };
 use crate::exposing::{ExposeState, is_expose_step};
-use crate::joining::{self, JoinState, LeaseDecision, has_finalizer};
+use crate::joining::{self, JoinState, LeaseDecision, has_finalizer, is_note_step};
 use crate::kubernetes::{Rendering, Settings};
 use crate::observed::Observed;
 use crate::query::next_query;
@@ -176,6 +176,9 @@ impl Conclude for MiniClusterFacts<'_> {
             created: done.into_iter().any(Step::creates_job),
             ..status::ReconcileSummary::default()
         };
+        // The note is applied before the leases are written.
+        let is_unnoted = steps.iter().skip(outcome.done).any(is_note_step);
+        let noted_leases: Option<LeaseDecision>;
         let mut requeue_at = None;
         match evaluation {
             Err(Unplanned::Deleted) => return Conclusion::empty(),
@@ -195,7 +198,10 @@ impl Conclude for MiniClusterFacts<'_> {
                 } = facts;
                 summary.refusal = refusal.as_ref();
                 (summary.blocker, summary.shrinking) = (blocker.as_ref(), shrinking.as_ref());
-                (summary.leases, summary.join) = (leases.as_ref(), join.as_ref());
+                let unnoted = leases.as_ref().filter(|_| is_unnoted);
+                noted_leases = unnoted.map(|it| it.without_new_invitations(minicluster));
+                (summary.leases, summary.join) =
+                    (noted_leases.as_ref().or(leases.as_ref()), join.as_ref());
                 summary.expose = unexposed.as_ref().or(expose.as_ref());
                 requeue_at = *planned;
             }

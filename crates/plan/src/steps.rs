@@ -12,7 +12,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use crate::cluster::Cluster;
-use crate::exposing::{ExposeState, expose_state, expose_steps};
+use crate::exposing::{ExposeState, expose_state, expose_steps, note_step};
 use crate::job_change::job_change;
 use crate::joining::{
     JoinState, LeaseDecision, SizeLimit, decide_leases, drain_request, highest_free_size,
@@ -278,6 +278,8 @@ fn maintain(
         }
         resize => resize,
     };
+    // First, because the leases must not be written without it.
+    steps.splice(0..0, note_step(requested, job, &leases, observed.now));
     let change = job_change(job, &wanted, timeout, &resize, observed.now);
     steps.extend(
         change.map(|patch| Step::Patch { target: Target::of(TargetKind::Job, job), patch }),
@@ -291,6 +293,7 @@ fn maintain(
             resize.requeue_at(lead)
         }
     };
+    let expose = expose_state(requested, observed, &leases);
     let (unused, since) = resize.unused_ranks(job, hosts, observed.now);
     Plan {
         steps,
@@ -301,7 +304,7 @@ fn maintain(
         requeue_at: [requeue_at, leases.requeue_at].into_iter().flatten().min(),
         leases: Some(leases),
         join: None,
-        expose: expose_state(requested, observed),
+        expose,
     }
 }
 

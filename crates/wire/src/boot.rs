@@ -154,7 +154,7 @@ pub struct RemoteLead {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invitation: Option<String>,
     /// Namespace and name of this cluster, for the lender's status.
-    pub holder_name: String,
+    pub joiner_name: String,
 }
 
 /// Consecutive hosts of the rank table with one owner.

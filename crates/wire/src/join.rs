@@ -53,10 +53,10 @@ pub struct JoinRefusal {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvitedRequest {
-    /// UID of the agent's cluster there: an invitation is used by one.
-    pub holder: String,
-    /// Namespace and name of that cluster.
-    pub holder_name: String,
+    /// UID of the agent's cluster there, the joiner: an invitation is used by one.
+    pub joiner: String,
+    /// Its namespace and name.
+    pub joiner_name: String,
     /// What it asks.
     pub request: JoinRequest,
 }

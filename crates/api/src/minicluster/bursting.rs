@@ -62,7 +62,10 @@ pub struct Bursting {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("self.address == '' || (self.name != '' && self.size >= 1)")
-        .message("leadBroker needs the name and the size of the cluster at address, for its host names")
+        .message("leadBroker needs the name and the size of the cluster at address, for its host names"),
+    validation = Rule::new("!has(self.instance) || self.address != ''")
+        .message("instance needs the address of the lead broker: use the file of the invitation unchanged")
+        .field_path(".address")
 )]
 pub struct LeadBroker {
     /// Address of the lead broker. Empty: this cluster is the first one.

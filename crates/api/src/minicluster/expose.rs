@@ -15,6 +15,11 @@ use crate::unset::is_unset;
 /// kernel uses for outgoing connections (from 32768).
 pub const GATEWAY_PORTS: RangeInclusive<u16> = 24_000..=31_999;
 
+/// A host name or address with a port, as in `host:port` or `[address]:port`.
+pub fn host_and_port(host: &str, port: i32) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// How brokers of other Kubernetes clusters reach this one.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -31,7 +36,8 @@ pub struct Expose {
     #[serde(rename = "type", default, skip_serializing_if = "is_unset")]
     pub kind: ExposeType,
 
-    /// The first port of the Service; every invitation has a port of its own. Unset or 0: 8050.
+    /// The first port of the Service; every invitation has a port of its own. Unset or 0: 8050. With
+    /// type None it is the first port on which the gateway listens; unset or 0: 24000.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 65_000))]
     pub port: i32,
@@ -61,7 +67,7 @@ pub struct Expose {
     pub source_ranges: Vec<String>,
 
     /// Expose the lead itself, without the gateway. Then an invitation cannot be revoked: who has
-    /// the certificate can connect until the cluster is restarted with another one.
+    /// the certificate can connect until the MiniCluster is deleted and created again.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub direct: bool,
 }

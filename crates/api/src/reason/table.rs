@@ -156,7 +156,7 @@ reasons! {
         "Remove `flux.bursting.expose.direct` to use the gateway.";
     GatewayMissing: NeedsUser, [Exposure],
         "No gateway is running.",
-        "Install it with `flux-operator manifests`, or set `flux.bursting.expose.direct`.";
+        "Install it with `flux-operator manifests`.";
     AddressPending: Retried, [Exposure],
         "It is not known yet where others reach the MiniCluster.",
         "Wait for the address of the load balancer, or set `flux.bursting.expose.hostname`.";

@@ -3,8 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use flux_operator_api::minicluster::Invitation;
 use flux_operator_api::{MiniCluster, Reason};
-use flux_operator_plan::{InvitedCluster, KnownBroker, LenderView, Permission, invited_permission};
+use flux_operator_plan::{
+    InvitedCluster, KnownBroker, LenderView, Permission, PermittedPods, invitation_holder,
+    invited_permission,
+};
 use flux_operator_wire::seal::SealKey;
 use flux_operator_wire::{InvitedAnswer, InvitedRequest, JoinRefusal};
 use k8s_openapi::jiff::Timestamp;
@@ -17,9 +21,8 @@ use super::exchange::AgentHeaders;
 use crate::errors::chain;
 use crate::http::ServerState;
 
-/// How many clusters are remembered for one lender: each has an invitation, and a few more may try
-/// the same.
-const MAX_CLUSTERS: usize = 256;
+/// How many clusters are remembered for one invitation: one uses it, and a few more may try the same.
+const MAX_CLUSTERS: usize = 8;
 
 /// How often a lender is reconciled because of questions, at most: anyone with an invitation can ask
 /// at any rate.
@@ -28,10 +31,10 @@ const RECONCILE_INTERVAL: Duration = Duration::from_millis(500);
 /// What was asked about the invitations of one lender.
 #[derive(Default)]
 pub(super) struct InvitedClusters {
-    /// By invitation and uid of the cluster.
+    /// By holder of the invitation's lease and uid of the cluster.
     clusters: HashMap<(String, String), InvitedCluster>,
-    /// The pod that had permission last, and when, by invitation and rank.
-    permitted: HashMap<(String, u32), (String, Timestamp)>,
+    /// The pods that had permission last.
+    permitted: PermittedPods,
     /// When the lender was last reconciled because of a question.
     reconciled: Option<Instant>,
 }
@@ -45,23 +48,29 @@ impl ServerState {
         invitation: &str,
         key: &SealKey,
     ) -> Option<SealKey> {
-        let bursting = minicluster.spec.flux.as_ref()?.bursting.as_ref()?;
-        let found = bursting.invitations.iter().find(|it| it.name == invitation)?;
+        let found = invitations(minicluster).iter().find(|it| it.name == invitation)?;
         let uid = minicluster.uid().unwrap_or_default();
         Some(key.for_invitation(&uid, &found.name, &found.expires))
     }
 
-    /// Decides whether a broker in another Kubernetes cluster may start. As for joiners here, the
-    /// lender is read from the API server before one does.
+    /// Decides whether a broker in another Kubernetes cluster may start. `lender` is the one with which
+    /// the seal was checked. As for joiners here, it is read from the API server before a broker starts.
     pub(super) async fn answer_invited(
         &self,
         lender: &MiniCluster,
         agent: &AgentHeaders,
         asked: InvitedRequest,
     ) -> InvitedAnswer {
-        let invitation = agent.invitation.clone().unwrap_or_default();
         let asked = bounded_asked(asked);
-        let permission = self.invited_permission(lender, agent, &invitation, &asked).await;
+        let mut found = invitations(lender).iter();
+        // There is one of this name, as the seal was made with its key.
+        let permission = match found.find(|it| Some(&it.name) == agent.invitation.as_ref()) {
+            Some(invitation) => self.invited_permission(lender, agent, invitation, &asked).await,
+            None => {
+                let message = "the invitation was revoked".to_owned();
+                Permission::Denied(Reason::InvitationRevoked, message)
+            }
+        };
         self.metrics.joins().count(permission.result());
         let refusal = match permission {
             Permission::Granted => return InvitedAnswer::Start,
@@ -75,7 +84,7 @@ impl ServerState {
         &self,
         lender: &MiniCluster,
         agent: &AgentHeaders,
-        invitation: &str,
+        invitation: &Invitation,
         asked: &InvitedRequest,
     ) -> Permission {
         let now = Timestamp::now();
@@ -96,6 +105,7 @@ impl ServerState {
             }
             Err(error) => {
                 let (cluster, error) = (lender.name_any(), chain(&*error));
+                let invitation = &invitation.name;
                 tracing::warn!(cluster, invitation, rank, error, "failed to read a lender");
                 let message = "the lender could not be read from the API server";
                 return Permission::Denied(Reason::LenderNotReady, message.into());
@@ -103,6 +113,7 @@ impl ServerState {
         };
         match decide(&fresh) {
             Permission::Granted => {
+                let lender = &fresh.minicluster;
                 self.reports.claim_permission(lender, invitation, rank, &agent.pod_uid, now)
             }
             denied => denied,
@@ -125,31 +136,28 @@ impl Reports {
     fn store_invited(
         &self,
         lender: &MiniCluster,
-        invitation: &str,
+        invitation: &Invitation,
         asked: &InvitedRequest,
         now: Timestamp,
     ) {
+        let holder = invitation_holder(invitation);
         let leases = lender.status.iter().flat_map(|status| &status.leases);
-        let leases = leases.filter(|lease| lease.name == invitation);
+        let leases = leases.filter(|lease| lease.holder == holder);
         let mut users = leases.filter_map(|it| it.invitation.as_ref()?.user.as_ref());
-        let is_known = users.any(|user| user.uid == asked.holder);
-        let key = (invitation.to_owned(), asked.holder.clone());
+        let is_known = users.any(|user| user.uid == asked.joiner);
+        let holders: Vec<String> = invitations(lender).iter().map(invitation_holder).collect();
         let uid = lender.uid().unwrap_or_default();
         let mut clusters = self.lock();
         let invited = &mut clusters.entry(uid).or_default().invited;
-        if invited.clusters.len() >= MAX_CLUSTERS && !invited.clusters.contains_key(&key) {
-            let oldest = invited.clusters.iter().min_by_key(|(_, it)| it.asked);
-            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                invited.clusters.remove(&oldest);
-            }
-        }
+        invited.clusters.retain(|(holder, _), _| holders.contains(holder));
         let cluster = InvitedCluster {
-            invitation: invitation.to_owned(),
-            uid: asked.holder.clone(),
-            name: asked.holder_name.clone(),
+            invitation: invitation.name.clone(),
+            expires: invitation.expires.clone(),
+            uid: asked.joiner.clone(),
+            name: asked.joiner_name.clone(),
             asked: now,
         };
-        invited.clusters.insert(key, cluster);
+        invited.insert(holder, cluster);
         let is_due = invited.reconciled.is_none_or(|at| at.elapsed() >= RECONCILE_INTERVAL);
         if !is_known && is_due {
             invited.reconciled = Some(Instant::now());
@@ -160,56 +168,55 @@ impl Reports {
     fn known_broker(
         &self,
         lender: &MiniCluster,
-        invitation: &str,
+        invitation: &Invitation,
         rank: u32,
         pod: &str,
     ) -> KnownBroker {
         let clusters = self.lock();
-        let invited = clusters.get(&lender.uid().unwrap_or_default()).map(|it| &it.invited);
-        invited.map(|it| it.known_broker(invitation, rank, pod)).unwrap_or_default()
+        let cluster = clusters.get(&lender.uid().unwrap_or_default());
+        cluster.map(|it| it.invited.permitted.known(invitation, rank, pod)).unwrap_or_default()
     }
 
     /// Stores that a pod has permission, unless another one got it while the lender was read.
     fn claim_permission(
         &self,
         lender: &MiniCluster,
-        invitation: &str,
+        invitation: &Invitation,
         rank: u32,
         pod: &str,
         now: Timestamp,
     ) -> Permission {
-        let bursting = lender.spec.flux.as_ref().and_then(|flux| flux.bursting.clone());
-        let invitations = bursting.unwrap_or_default().invitations;
         let mut clusters = self.lock();
         let invited = &mut clusters.entry(lender.uid().unwrap_or_default()).or_default().invited;
-        if let Some(denied) = invited.known_broker(invitation, rank, pod).denial(rank, now) {
-            return denied;
-        }
-        invited.permitted.retain(|(name, _), _| invitations.iter().any(|it| it.name == *name));
-        invited.permitted.insert((invitation.to_owned(), rank), (pod.to_owned(), now));
-        Permission::Granted
+        invited.permitted.claim(lender, invitation, rank, pod, now)
     }
 }
 
 impl InvitedClusters {
-    /// What is known about the broker of this pod.
-    fn known_broker(&self, invitation: &str, rank: u32, pod: &str) -> KnownBroker {
-        match self.permitted.get(&(invitation.to_owned(), rank)) {
-            None => KnownBroker::default(),
-            Some((last, _)) if last == pod => {
-                KnownBroker { had_permission: true, other_permitted: None }
-            }
-            Some((_, at)) => KnownBroker { had_permission: false, other_permitted: Some(*at) },
+    /// Stores a cluster. If there are too many for its invitation, the one that has not asked for the
+    /// longest time is forgotten: those of other invitations have other owners.
+    fn insert(&mut self, holder: String, cluster: InvitedCluster) {
+        let key = (holder, cluster.uid.clone());
+        let same = || self.clusters.iter().filter(|((holder, _), _)| *holder == key.0);
+        if same().count() >= MAX_CLUSTERS && !self.clusters.contains_key(&key) {
+            let oldest = same().min_by_key(|(_, it)| it.asked).map(|(key, _)| key.clone());
+            oldest.map(|oldest| self.clusters.remove(&oldest));
         }
+        self.clusters.insert(key, cluster);
     }
+}
+
+fn invitations(lender: &MiniCluster) -> &[Invitation] {
+    let bursting = lender.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
+    bursting.map(|it| it.invitations.as_slice()).unwrap_or_default()
 }
 
 /// What agents elsewhere send is stored and shown, so it is cut to a sensible length.
 fn bounded_asked(asked: InvitedRequest) -> InvitedRequest {
-    let InvitedRequest { holder, holder_name, request } = asked;
+    let InvitedRequest { joiner, joiner_name, request } = asked;
     InvitedRequest {
-        holder: bounded_text(holder),
-        holder_name: bounded_text(holder_name),
+        joiner: bounded_text(joiner),
+        joiner_name: bounded_text(joiner_name),
         request: bounded_request(request),
     }
 }
@@ -221,24 +228,72 @@ mod tests {
     use crate::reports::fixture::minicluster;
     use k8s_openapi::jiff::SignedDuration;
 
+    fn reports() -> Reports {
+        Reports::new(tokio::sync::mpsc::unbounded_channel().0, Leadership::always())
+    }
+
+    /// A lender with invitations of these names and ends.
+    fn lender(invitations: &[(&str, &str)]) -> MiniCluster {
+        let mut lender = minicluster();
+        let invitation = |(name, expires): &(&str, &str)| serde_json::json!({ "name": name, "ranks": 2, "expires": expires });
+        let invitations: Vec<_> = invitations.iter().map(invitation).collect();
+        let flux = serde_json::json!({ "bursting": { "invitations": invitations } });
+        lender.spec.flux = Some(serde_json::from_value(flux).unwrap());
+        lender
+    }
+
+    fn asks(uid: &str) -> InvitedRequest {
+        let request = serde_json::json!({ "index": 0, "rank": 1, "table": "",
+            "facts": { "version": "0.88.0", "uid": 0, "cores": 1 } });
+        InvitedRequest {
+            joiner: uid.into(),
+            joiner_name: uid.into(),
+            request: serde_json::from_value(request).unwrap(),
+        }
+    }
+
     /// Two pods of one index ask at the same time, and both are allowed by what was read.
     #[test]
     fn one_of_two_pods_gets_permission_for_a_rank() {
-        let reports = Reports::new(tokio::sync::mpsc::unbounded_channel().0, Leadership::always());
-        let mut lender = minicluster();
-        let invitation = serde_json::json!({ "name": "a", "ranks": 2, "expires": "" });
-        let flux = serde_json::json!({ "bursting": { "invitations": [invitation] } });
-        lender.spec.flux = Some(serde_json::from_value(flux).unwrap());
-        let start = Timestamp::now();
-        let claim = |pod: &str, rank, seconds| {
-            let now = start + SignedDuration::from_secs(seconds);
-            reports.claim_permission(&lender, "a", rank, pod, now) == Permission::Granted
+        let (reports, lender, now) = (reports(), lender(&[("a", "")]), Timestamp::now());
+        let claim = |pod| {
+            reports.claim_permission(&lender, &invitations(&lender)[0], 2, pod, now)
+                == Permission::Granted
         };
-        assert!(claim("one", 2, 0));
-        assert!(!claim("two", 2, 1), "the broker of the first may be starting");
-        assert!(claim("two", 3, 1), "another rank");
-        assert!(claim("one", 2, 2), "its broker was restarted");
-        assert!(claim("two", 2, 40), "the first pod was replaced");
-        assert!(!claim("one", 2, 41));
+        assert!(claim("one"));
+        assert!(!claim("two"), "the broker of the first may be starting");
+        let known = reports.known_broker(&lender, &invitations(&lender)[0], 2, "one");
+        assert!(known.had_permission);
+    }
+
+    /// Anyone with one invitation can ask in the name of any number of clusters.
+    #[test]
+    fn many_clusters_of_one_invitation_do_not_displace_those_of_another() {
+        let (reports, lender, start) =
+            (reports(), lender(&[("a", ""), ("b", "")]), Timestamp::now());
+        let store = |invitation: usize, uid: &str, seconds| {
+            let now = start + SignedDuration::from_secs(seconds);
+            reports.store_invited(&lender, &invitations(&lender)[invitation], &asks(uid), now);
+        };
+        store(0, "honest", 0);
+        (1..=300).for_each(|number| store(1, &number.to_string(), number));
+        let invited = reports.invited(&lender.uid().unwrap());
+        let uids: Vec<&str> = invited.iter().map(|it| it.uid.as_str()).collect();
+        assert_eq!(uids, ["honest", "293", "294", "295", "296", "297", "298", "299", "300"]);
+    }
+
+    /// A former invitation of the same name had another key.
+    #[test]
+    fn a_question_counts_for_the_invitation_with_the_same_end() {
+        let (reports, now) = (reports(), Timestamp::now());
+        let (former, next) = (lender(&[("a", "1")]), lender(&[("a", "2")]));
+        reports.store_invited(&former, &invitations(&former)[0], &asks("one"), now);
+        let ends = || -> Vec<(String, String)> {
+            let invited = reports.invited(&former.uid().unwrap());
+            invited.into_iter().map(|it| (it.uid, it.expires)).collect()
+        };
+        assert_eq!(ends(), [("one".to_owned(), "1".to_owned())]);
+        reports.store_invited(&next, &invitations(&next)[0], &asks("two"), now);
+        assert_eq!(ends(), [("two".to_owned(), "2".to_owned())], "the former one does not exist");
     }
 }

@@ -329,8 +329,8 @@ mod tests {
     fn asks() -> Report {
         let facts = BrokerFacts { version: "0.88.0".into(), uid: 0, cores: 1 };
         Report::InvitedJoinWanted(InvitedRequest {
-            holder: "there".into(),
-            holder_name: "far/guest".into(),
+            joiner: "there".into(),
+            joiner_name: "far/joiner".into(),
             request: JoinRequest {
                 index: 0,
                 rank: 1,
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(status, StatusCode::OK);
         // It is noted who asks; the lender has no lease for it yet.
         assert!(matches!(work.as_slice(), [Work::Invited(InvitedAnswer::Wait(_))]), "{work:?}");
-        assert_eq!(server.reports.invited("uid")[0].name, "far/guest");
+        assert_eq!(server.reports.invited("uid")[0].name, "far/joiner");
         for (key, invitation, expected) in [
             (key(), Some("cloud"), StatusCode::FORBIDDEN),
             (invited.clone(), None, StatusCode::FORBIDDEN),

@@ -19,7 +19,9 @@ use std::net::IpAddr;
 
 use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::Expose;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 pub use offline::new_exposed_service;
@@ -47,7 +49,7 @@ pub struct GatewayView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortHolder {
     /// Since when it has the lease.
-    pub since: String,
+    pub since: Timestamp,
     /// Uid of the MiniCluster.
     pub uid: String,
 }
@@ -66,8 +68,18 @@ pub(crate) fn expose(minicluster: &MiniCluster) -> Option<&Expose> {
     bursting(minicluster)?.expose.as_ref()
 }
 
-/// The steps by which others reach a MiniCluster: the note of what its invitations have, the endpoints,
-/// and the Service last. The API server refuses a Service whose node port is taken, and endpoints of
+/// The step that notes on the Job what the invitations of a MiniCluster have, if that is not there yet.
+pub(crate) fn note_step(
+    requested: &MiniCluster,
+    job: &Job,
+    leases: &LeaseDecision,
+    now: Timestamp,
+) -> Option<Step> {
+    let patch = note_change(requested, job, leases, now)?;
+    Some(Step::Patch { target: Target::of(TargetKind::Job, job), patch })
+}
+
+/// The steps by which others reach a MiniCluster: the endpoints, and the Service last. The API server refuses a Service whose node port is taken, and endpoints of
 /// invitations that are in use have to follow the gateway all the same.
 pub(crate) fn expose_steps(
     requested: &MiniCluster,
@@ -75,17 +87,11 @@ pub(crate) fn expose_steps(
     observed: &Observed,
     leases: &LeaseDecision,
 ) -> Vec<Step> {
-    let (job, now) = (observed.job.as_deref(), observed.now);
-    let note = job.and_then(|job| {
-        let patch = note_change(requested, job, &leases.leases, now)?;
-        Some(Step::Patch { target: Target::of(TargetKind::Job, job), patch })
-    });
-    let mut steps: Vec<Step> = note.into_iter().collect();
-    let awaits = |job| awaits_grant(requested, job, &leases.leases, now);
-    if expose(requested).is_some() && job.is_some_and(awaits) {
-        return steps;
+    let awaits = |job| awaits_grant(requested, job, leases, observed.now);
+    if expose(requested).is_some() && observed.job.as_deref().is_some_and(awaits) {
+        return Vec::new();
     }
-    steps.extend(endpoint_steps(requested, rendering, observed, leases));
+    let mut steps = endpoint_steps(requested, rendering, observed, leases);
     steps.extend(service_step(requested, rendering, observed, leases));
     steps
 }

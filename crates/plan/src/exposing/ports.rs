@@ -27,7 +27,7 @@ pub(crate) fn assign_ports(records: &mut [LeaseRecord], lender: &MiniCluster, ob
     let is_taken = |port: i32| u16::try_from(port).is_ok_and(|port| taken.contains_key(&port));
     let yields = |port: i32, since: Timestamp| {
         let other = u16::try_from(port).ok().and_then(|port| taken.get(&port));
-        let own = PortHolder { since: since.to_string(), uid: uid.clone() };
+        let own = PortHolder { since, uid: uid.clone() };
         other.is_some_and(|other| *other < own)
     };
     // Without a Service the gateway has the ports that others use.
@@ -44,7 +44,7 @@ pub(crate) fn assign_ports(records: &mut [LeaseRecord], lender: &MiniCluster, ob
         let Some(invitation) = &mut record.invitation else { continue };
         let InvitationLease { service_port: service, gateway_port: gateway, .. } = invitation;
         let is_open = |port: i32| is_gateway_port(port) && !yields(port, since);
-        // One that was no port of the gateway before must be free there.
+        // A port that only the Service had before must be free at the gateway too.
         let is_new = *service != *gateway && is_taken(*service);
         let may_forward = !is_forwarded || (is_open(*service) && !is_new);
         if !is_port(*service) || !may_forward || !services.insert(*service) {

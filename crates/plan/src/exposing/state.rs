@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use super::expose;
 use super::ports::{first_port, node_port};
 use crate::boot::BROKER_PORT;
+use crate::joining::LeaseDecision;
 use crate::kubernetes::{BROKER_PORT_NAME, exposed_name};
 use crate::observed::{Observed, is_lead, is_terminating, lead_address};
 
@@ -30,7 +31,11 @@ pub(crate) struct ExposeState {
 }
 
 /// How a lender is exposed; `None` if it is not meant to be.
-pub(crate) fn expose_state(lender: &MiniCluster, observed: &Observed) -> Option<ExposeState> {
+pub(crate) fn expose_state(
+    lender: &MiniCluster,
+    observed: &Observed,
+    leases: &LeaseDecision,
+) -> Option<ExposeState> {
     let expose = expose(lender)?;
     let service = exposed_name(&lender.name_any());
     let service = observed.services.iter().find(|found| found.name_any() == service);
@@ -41,8 +46,18 @@ pub(crate) fn expose_state(lender: &MiniCluster, observed: &Observed) -> Option<
         lead: lead(lender, observed),
         lead_address: exposed_lead_address(lender, observed),
     };
-    let (is_exposed, reason, message) = verdict(expose, &external, observed);
+    let (is_exposed, reason, mut message) = verdict(expose, &external, observed);
+    if let Some(name) = without_port(leases).filter(|_| !expose.direct) {
+        message += &format!("; invitation {name:?} has no port: all of the gateway are in use");
+    }
     Some(ExposeState { external, is_exposed, reason, message })
+}
+
+/// An invitation whose lease has no port of the gateway. It was looked for in this reconciliation.
+fn without_port(leases: &LeaseDecision) -> Option<&str> {
+    let mut active = leases.leases.iter().filter(|record| record.is_active());
+    let found = active.find(|it| it.invitation.as_ref().is_some_and(|it| it.gateway_port == 0));
+    found.map(|record| record.holder.name.as_str())
 }
 
 impl ExposeState {
@@ -75,8 +90,7 @@ fn lead(lender: &MiniCluster, observed: &Observed) -> Option<LentLead> {
 fn verdict(expose: &Expose, external: &External, observed: &Observed) -> (bool, Reason, String) {
     let addresses = external.addresses.join(", ");
     if !expose.direct && observed.gateway.endpoints.is_empty() {
-        let message = "no gateway is running: install it with `flux-operator manifests`, or set \
-            flux.bursting.expose.direct";
+        let message = "no gateway is running: install it with `flux-operator manifests`";
         return (false, Reason::GatewayMissing, message.into());
     }
     if external.addresses.is_empty() || (expose.direct && external.port == 0) {

@@ -14,6 +14,7 @@ use super::grant::{Claim, RankChoice};
 use super::lease::{Holder, LeaseRecord, recorded};
 use super::lender::LenderView;
 use super::permission::{Permission, booted_cluster, mismatch};
+use super::permitted_pods::KnownBroker;
 use crate::observed::Observed;
 use crate::time::seconds_after;
 
@@ -21,43 +22,19 @@ use crate::time::seconds_after;
 /// as long as a broker may take to start.
 const USER_SECONDS: i64 = 60;
 
-/// How long a rank is kept for the pod that has permission, in seconds: a broker is usually online within
-/// a few, and is then reported. A pod that replaces one with permission has to wait that long at most, and
-/// only if the other one had it just before.
-const STARTING_SECONDS: i64 = 30;
-
 /// A cluster elsewhere has asked for permission with an invitation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvitedCluster {
     /// Name of the invitation.
     pub invitation: String,
+    /// When it expires: one of the same name that expires at another time is another one.
+    pub expires: String,
     /// Uid of the cluster.
     pub uid: String,
     /// Its namespace and name.
     pub name: String,
     /// When it last asked.
     pub asked: Timestamp,
-}
-
-/// What is known about the broker that asks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KnownBroker {
-    /// This very pod had permission for this rank before.
-    pub had_permission: bool,
-    /// When another pod had permission for this rank, if that was the last one.
-    pub other_permitted: Option<Timestamp>,
-}
-
-impl KnownBroker {
-    /// Why the broker may not start at a rank yet: that of another pod may be starting there, and the
-    /// lead does not report it online before it has connected.
-    pub fn denial(&self, rank: u32, now: Timestamp) -> Option<Permission> {
-        let is_recent = |at: Timestamp| now < seconds_after(at, STARTING_SECONDS);
-        self.other_permitted.is_some_and(is_recent).then(|| {
-            let message = format!("another pod was permitted to start the broker of rank {rank}");
-            Permission::Denied(Reason::Joining, message)
-        })
-    }
 }
 
 /// The invitations of a lender.
@@ -140,9 +117,11 @@ pub(super) fn note_users(records: &mut [LeaseRecord], observed: &Observed) {
     for record in records.iter_mut().filter(|record| record.is_active()) {
         let (ranks, since) = (record.ranks.to_set(), record.since);
         let Some(invitation) = &mut record.invitation else { continue };
-        // One that asked before may have had a former invitation of this name.
-        let asked = observed.invited.iter();
-        let asked = asked.filter(|it| it.invitation == record.holder.name && it.asked >= since);
+        let expires = invitation.expires.clone();
+        let is_of = |it: &&InvitedCluster| {
+            it.invitation == record.holder.name && it.expires == expires && it.asked >= since
+        };
+        let asked = observed.invited.iter().filter(is_of);
         let is_recent = |time: Timestamp| observed.now < seconds_after(time, USER_SECONDS);
         // One that asks no more may not exist any more.
         let mut others = asked.clone().filter(|it| {
@@ -164,22 +143,25 @@ pub(super) fn note_users(records: &mut [LeaseRecord], observed: &Observed) {
     }
 }
 
-/// Decides whether a broker in another Kubernetes cluster may start. As with
-/// [`permission`](super::permission()), only a denial may be decided from a cache.
+/// Decides whether a broker in another Kubernetes cluster may start, whose agent has proved to have the
+/// key of this invitation. As with [`permission`](super::permission()), only a denial may be decided from
+/// a cache.
 pub fn invited_permission(
     lender: &LenderView,
-    invitation: &str,
+    invitation: &Invitation,
     asked: &InvitedRequest,
     broker: KnownBroker,
     now: Timestamp,
 ) -> Permission {
-    let InvitedRequest { holder: uid, holder_name: _, request } = asked;
+    let InvitedRequest { joiner: uid, joiner_name: _, request } = asked;
     let denied = |reason: Reason, message: &str| Permission::Denied(reason, message.to_owned());
     let minicluster = &lender.minicluster;
     let Some(cluster) = booted_cluster(minicluster, lender.job.as_deref()) else {
         return denied(Reason::LenderNotReady, "the lender's manifest is refused");
     };
-    let Some(found) = invitations(minicluster).iter().find(|it| it.name == invitation) else {
+    let holder = holder(minicluster, invitation);
+    let mut found = invitations(minicluster).iter();
+    let Some(found) = found.find(|it| invitation_holder(it) == holder.uid) else {
         return denied(Reason::InvitationRevoked, "the invitation was revoked");
     };
     if is_expired(&found.expires, now) {
@@ -187,7 +169,6 @@ pub fn invited_permission(
         let message = format!("the invitation has expired at {end}: ask for another");
         return denied(Reason::InvitationExpired, &message);
     }
-    let holder = holder(minicluster, found);
     let leases = recorded(minicluster);
     let lease = leases.iter().find(|it| it.holder.uid == holder.uid && it.is_active());
     let Some(lease) = lease else {
@@ -219,7 +200,7 @@ pub fn invited_permission(
     let report = lender.report.as_ref().filter(|report| !report.is_stale(now));
     let state = report.map(|report| &report.state);
     let known = state.and_then(|state| Some((state.lead.as_ref()?, state.online.as_ref()?)));
-    let Some((lead, online)) = known else {
+    let Some(((lead, online), received)) = known.zip(report.map(|it| it.received)) else {
         let message = "the lender's lead has not reported its version, its user and its ranks yet";
         return denied(Reason::LenderNotReady, message);
     };
@@ -231,5 +212,6 @@ pub fn invited_permission(
         let message = format!("the former broker of rank {} is still online", request.rank);
         return denied(Reason::Joining, &message);
     }
-    broker.denial(request.rank, now).unwrap_or(Permission::Granted)
+    // An older report may have been sent before the broker of the other pod had connected.
+    broker.denial(request.rank, received).unwrap_or(Permission::Granted)
 }

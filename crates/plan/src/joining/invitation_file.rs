@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use flux_operator_api::minicluster::{
     Bursting, Commands, Container, External, Flux, LeadBroker, LentHosts, LentInstance,
+    host_and_port,
 };
 use flux_operator_api::{MiniCluster, MiniClusterSpec};
 use flux_operator_wire::names::file;
@@ -141,10 +142,6 @@ fn lead_broker(lender: &MiniCluster, external: &External, port: i32) -> Option<L
         addresses: addresses.map(|address| host_and_port(address, port)).collect(),
         instance: None,
     })
-}
-
-fn host_and_port(host: &str, port: i32) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 fn hosts(cluster: &Cluster) -> Vec<LentHosts> {

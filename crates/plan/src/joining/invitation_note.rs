@@ -15,9 +15,11 @@ use serde_json::{Value, json};
 
 use super::grant::{Claim, lendable};
 use super::invitation::claims;
-use super::lease::{LeaseRecord, ranks};
+use super::lease::LeaseRecord;
+use super::lender::LeaseDecision;
 use crate::cluster::Cluster;
 use crate::observed::Observed;
+use crate::step::{Step, TargetKind};
 
 /// The annotation of a lender's Job.
 const ANNOTATION: &str = "flux-framework.org/invitations";
@@ -65,16 +67,16 @@ fn noted(job: Option<&Job>) -> Vec<InvitationNote> {
 }
 
 /// A merge patch that notes the leases of invitations on the lender's Job; `None` if it has the note
-/// already. It must be applied before the leases are written. What is noted of an invitation without a
-/// lease stays as long as it asks for ranks: nothing is granted while the lead does not report.
+/// already. It must be applied before the leases are written.
 pub(crate) fn note_change(
     lender: &MiniCluster,
     job: &Job,
-    leases: &[LeaseRecord],
+    decision: &LeaseDecision,
     now: Timestamp,
 ) -> Option<Value> {
-    let mut notes: Vec<InvitationNote> = leases.iter().filter_map(InvitationNote::of).collect();
-    notes.extend(without_lease(lender, job, leases, now));
+    let leases = decision.leases.iter();
+    let mut notes: Vec<InvitationNote> = leases.filter_map(InvitationNote::of).collect();
+    notes.extend(awaited(lender, job, decision, now));
     notes.sort_by(|a, b| a.name.cmp(&b.name));
     let text = serde_json::to_string(&notes).expect("text and numbers are JSON");
     let text = Some(text).filter(|text| !notes.is_empty() && text.len() <= MAX_LENGTH);
@@ -82,24 +84,37 @@ pub(crate) fn note_change(
     (!is_same).then(|| json!({ "metadata": { "annotations": { ANNOTATION: text } } }))
 }
 
-/// Whether an invitation will be granted again what is noted of it. Nothing is granted while the lead
+/// Whether a step writes the note.
+pub(crate) fn is_note_step(step: &Step) -> bool {
+    let Step::Patch { target, patch } = step else { return false };
+    let annotations = patch.pointer("/metadata/annotations").and_then(Value::as_object);
+    target.kind == TargetKind::Job && annotations.is_some_and(|it| it.contains_key(ANNOTATION))
+}
+
+/// Whether an invitation may be granted again what is noted of it. Nothing is granted while the lead
 /// does not report, as after a restart of the operator, and until then nothing should be closed.
 pub(crate) fn awaits_grant(
     lender: &MiniCluster,
     job: &Job,
-    leases: &[LeaseRecord],
+    decision: &LeaseDecision,
     now: Timestamp,
 ) -> bool {
-    !without_lease(lender, job, leases, now).is_empty()
+    !awaited(lender, job, decision, now).is_empty()
 }
 
-/// What is noted of invitations that ask for ranks and have no lease.
-fn without_lease(
+/// What is noted of invitations that ask for ranks and have no lease, because nothing could be granted.
+/// What was not granted although it could have been is not waited for: an own pod or another holder has
+/// the ranks, or the invitation asks for another number.
+fn awaited(
     lender: &MiniCluster,
     job: &Job,
-    leases: &[LeaseRecord],
+    decision: &LeaseDecision,
     now: Timestamp,
 ) -> Vec<InvitationNote> {
+    let LeaseDecision { leases, could_grant, requeue_at: _ } = decision;
+    if *could_grant {
+        return Vec::new();
+    }
     let claims = claims(lender, now);
     let asks = |note: &InvitationNote| claims.iter().any(|it| it.count > 0 && note.is_of(it));
     let has_lease = |note: &InvitationNote| {
@@ -115,28 +130,34 @@ pub(super) fn is_noted(claim: &Claim, job: Option<&Job>) -> bool {
     claim.count > 0 && noted(job).iter().any(|note| note.is_of(claim))
 }
 
-/// Adds the leases that are only noted: those of invitations that still are, with ranks that no other
-/// holder has. Their brokers may be online. The note may have been written by a user, so it counts only
-/// where a lease could be granted.
-pub(super) fn grant_again(
-    records: &mut Vec<LeaseRecord>,
+/// The leases that are only noted: those of invitations that still ask, with ranks that no other holder
+/// has. Their brokers may be online. The note may have been written by a user, so it counts only where a
+/// lease could be granted if the lender's own Job has the first `own` ranks.
+pub(super) fn only_noted(
+    records: &[LeaseRecord],
     claims: &[Claim],
     cluster: &Cluster,
-    in_use: u32,
+    own: u32,
     observed: &Observed,
-) {
+) -> Vec<LeaseRecord> {
     let notes = noted(observed.job.as_deref());
-    let lendable = lendable(&cluster.ranks, &cluster.broker.topology, in_use).to_set();
+    if notes.is_empty() {
+        return Vec::new();
+    }
+    let lendable = lendable(&cluster.ranks, &cluster.broker.topology, own).to_set();
+    let mut found: Vec<LeaseRecord> = Vec::new();
     for note in notes {
         let Some(claim) = claims.iter().find(|claim| note.is_of(claim)) else { continue };
         let set = note.ranks.to_set();
-        let has_lease = records.iter().any(|record| record.holder.uid == claim.holder.uid);
-        let is_free = set.is_subset(&lendable) && set.intersection(&ranks(records)).is_empty();
+        let mut others = records.iter().chain(&found);
+        let has_lease = others.clone().any(|record| record.holder.uid == claim.holder.uid);
+        let is_free = set.is_subset(&lendable)
+            && others.all(|record| record.ranks.to_set().intersection(&set).is_empty());
         if has_lease || !is_free || note.ranks.len() != claim.count || claim.count == 0 {
             continue;
         }
         let InvitationNote { name: _, expires, ranks, service_port, gateway_port } = note;
-        records.push(LeaseRecord {
+        found.push(LeaseRecord {
             ranks,
             holder: claim.holder.clone(),
             table: cluster.ranks.hash(),
@@ -150,4 +171,5 @@ pub(super) fn grant_again(
             }),
         });
     }
+    found
 }

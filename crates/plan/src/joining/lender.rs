@@ -12,9 +12,10 @@ use kube::ResourceExt;
 
 use super::claims::{claims, noted_leases};
 use super::grant::{FreeRanks, grant, kept_leases, lendable, with_noted};
+use super::invitation;
+use super::invitation_note::only_noted;
 use super::lease::{LeaseRecord, ranks, recorded};
-use super::pods::{is_of, is_stray, joiner_pods, lender_queries, ranks_with_pods};
-use super::{invitation, invitation_note};
+use super::pods::{is_of, is_stray, joiner_pods, lender_queries, ranks_in_use, ranks_with_pods};
 use crate::cluster::Cluster;
 use crate::exposing::assign_ports;
 use crate::last_report::LastReport;
@@ -33,7 +34,8 @@ const RELEASE_INTERVAL: i64 = 2;
 const SILENT_SECONDS: i64 = 60;
 
 /// How long the gateway may serve the port of a revoked invitation, in seconds: it notices a dead
-/// connection to the API server within 15 s, and then has to connect again. A gateway that stays cut off
+/// connection to the API server within 15 s, and then has to connect again. The same for one that has
+/// expired: the gateway closes it by its own clock, which may be slow. A gateway that stays cut off
 /// from the API server serves the port until the invitation expires. That cannot be waited for, because
 /// ranks that were taken back would not be free for days.
 const CLOSING_SECONDS: i64 = 20;
@@ -86,6 +88,8 @@ pub(super) fn wrong_size(joiner: &MiniCluster, lender: &MiniCluster) -> Vec<Prob
 pub(crate) struct LeaseDecision {
     /// The leases.
     pub(crate) leases: Vec<LeaseRecord>,
+    /// Whether all was known that a grant needs: whoever got nothing cannot have it.
+    pub(crate) could_grant: bool,
     /// When to decide again if nothing changes.
     pub(crate) requeue_at: Option<Timestamp>,
 }
@@ -94,6 +98,22 @@ impl LeaseDecision {
     /// Whether one of these ranks is leased.
     pub(crate) fn has_any(&self, of: &IdSet) -> bool {
         !ranks(&self.leases).intersection(of).is_empty()
+    }
+
+    /// The same without what invitations have got since the leases in the lender's status: as long as it
+    /// is not noted, it could not be granted again after a loss of the status.
+    pub(crate) fn without_new_invitations(&self, lender: &MiniCluster) -> LeaseDecision {
+        let before = recorded(lender);
+        let of_holder = |it: &LeaseRecord| {
+            before.iter().find(|before| before.holder == it.holder && before.is_active())
+        };
+        let is_new = |it: &&LeaseRecord| {
+            let had = of_holder(it).map(|it| it.ranks.to_set()).unwrap_or_default();
+            it.invitation.is_some() && it.is_active() && !it.ranks.to_set().is_subset(&had)
+        };
+        let (new, others): (Vec<_>, Vec<_>) = self.leases.iter().partition(is_new);
+        let instead = new.into_iter().filter_map(of_holder);
+        LeaseDecision { leases: others.into_iter().chain(instead).cloned().collect(), ..*self }
     }
 
     /// As they are written to the status.
@@ -123,6 +143,7 @@ pub(crate) fn decide_leases(
         && observed.job.as_deref().is_some_and(can_lend)
         && pods.is_some()
         && !has_strays;
+    let own_ranks = ranks_with_pods(lender, cluster, observed);
     let is_free = |record: &LeaseRecord| {
         // The instance of another table does not exist any more.
         let is_offline = record.table != cluster.ranks.hash() || is_offline(record, lead, observed);
@@ -138,9 +159,12 @@ pub(crate) fn decide_leases(
         observed.now,
     );
     if may_grant {
-        let in_use = ranks_with_pods(lender, cluster, observed);
+        // Without an answer about its pods none of its own ranks is lent.
+        let own = own_ranks.unwrap_or_else(|| cluster.ranks.max_size());
+        // The size that is wanted does not matter here: a lease is older than a wish to grow over it.
+        leases.extend(only_noted(&leases, &claims, cluster, own, observed));
+        let in_use = own.max(ranks_in_use(lender, observed.job.as_deref()));
         let lendable = lendable_now(cluster, in_use, report, &records);
-        invitation_note::grant_again(&mut leases, &claims, cluster, in_use, observed);
         let free = FreeRanks::new(&cluster.ranks, lendable, &leases);
         grant(&mut leases, &claims, free, observed.now);
     }
@@ -154,7 +178,7 @@ pub(crate) fn decide_leases(
     let requeue_at = waits_for_pods.then(|| seconds_after(observed.now, RELEASE_INTERVAL));
     let expiry = invitation::next_expiry(lender, observed.now);
     let requeue_at = [requeue_at, expiry].into_iter().flatten().min();
-    LeaseDecision { leases, requeue_at }
+    LeaseDecision { leases, could_grant: may_grant && own_ranks.is_some(), requeue_at }
 }
 
 /// The ranks that can be lent now. A rank that the lead reports online without a lease has a broker
@@ -208,8 +232,13 @@ pub(crate) fn highest_free_size(
 ) -> (i32, Option<SizeLimit>) {
     let hash = cluster.ranks.hash();
     let records = known_leases(lender, cluster, observed);
+    let current = completions(observed.job.as_deref());
+    // What is only noted is granted again once the lead reports.
+    let claims = invitation::claims(lender, observed.now);
+    let own = u32::try_from(current).unwrap_or(u32::MAX);
+    let noted = only_noted(&records, &claims, cluster, own, observed);
     let wanted_ranks = IdSet::first_n(u32::try_from(wanted).unwrap_or_default());
-    let of_this_table = records.iter().filter(|record| record.table == hash);
+    let of_this_table = records.iter().chain(&noted).filter(|record| record.table == hash);
     let leased = of_this_table.filter_map(|record| {
         let first = record.ranks.to_set().intersection(&wanted_ranks).first()?;
         Some((i32::try_from(first).unwrap_or(i32::MAX), &record.holder))
@@ -225,7 +254,7 @@ pub(crate) fn highest_free_size(
         None if !records.is_empty() || !observed.joiners.is_empty() => Some(SizeLimit::Unanswered),
         _ => None,
     };
-    let current = i32::try_from(completions(observed.job.as_deref())).unwrap_or(i32::MAX);
+    let current = i32::try_from(current).unwrap_or(i32::MAX);
     // It only keeps the Job from growing.
     let unknown = unknown.filter(|_| wanted > current).map(|limit| (current, limit));
     let limit = leased.into_iter().chain(unknown).min_by_key(|(size, _)| *size);
@@ -288,12 +317,12 @@ fn is_offline(record: &LeaseRecord, lead: LeadState<'_>, observed: &Observed) ->
 }
 
 /// Whether the gateway has closed the port of a lease that is given back. Before that a broker that is
-/// offline may connect again, and would replace that of the next holder. The gateway itself closes what has
-/// expired.
+/// offline may connect again, and would replace that of the next holder.
 fn is_port_closed(record: &LeaseRecord, now: Timestamp) -> bool {
     let invitation = record.invitation.as_ref().filter(|it| it.gateway_port > 0);
     invitation.is_none_or(|invitation| {
-        invitation::is_expired(&invitation.expires, now)
-            || now >= seconds_after(record.since, CLOSING_SECONDS)
+        let expires = invitation.expires.parse::<Timestamp>().ok();
+        let mut since = expires.into_iter().chain([record.since]);
+        since.any(|since| now >= seconds_after(since, CLOSING_SECONDS))
     })
 }

@@ -30,6 +30,7 @@ mod lease;
 mod lender;
 mod offline;
 mod permission;
+mod permitted_pods;
 mod pods;
 mod remote;
 
@@ -37,12 +38,12 @@ pub(crate) use draining::{busy_ranks, drain_request};
 pub use duration::joined_after;
 pub(crate) use invitation::bursting;
 pub use invitation::{
-    InvitedCluster, KnownBroker, invitation_holder, invited_permission, is_expired, shown_expiry,
+    InvitedCluster, invitation_holder, invited_permission, is_expired, shown_expiry,
 };
 pub use invitation_file::{
     InvitationFile, InvitationFileError, InvitationSecrets, invitation_file,
 };
-pub(crate) use invitation_note::{awaits_grant, note_change};
+pub(crate) use invitation_note::{awaits_grant, is_note_step, note_change};
 pub use joiner::FINALIZER;
 pub(crate) use joiner::{JoinState, evaluate, has_finalizer};
 pub(crate) use lease::LeaseRecord;
@@ -52,6 +53,7 @@ pub(crate) use lender::{
 };
 pub use offline::{OfflineJoinError, OfflineLease, OfflineLender, lendable_ranks};
 pub use permission::{Permission, permission};
+pub use permitted_pods::{KnownBroker, PermittedPods};
 pub(crate) use pods::lender_queries;
 pub use remote::remote_permission;
 pub(crate) use remote::{RemoteInstance, evaluate as evaluate_remote};

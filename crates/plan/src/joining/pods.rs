@@ -85,7 +85,8 @@ pub(super) fn is_stray(pod: &ExistingPod, lender: &MiniCluster, records: &[Lease
 /// The question about the lender's own pods, if ranks of its own are not in use.
 fn own_pods(lender: &MiniCluster, observed: &Observed) -> Option<Subject> {
     let job = observed.job.as_deref()?;
-    let has_unused = BootedSizes::of(job).is_some_and(|booted| booted.own > lender.spec.size);
+    let size = i32::try_from(completions(Some(job))).unwrap_or(i32::MAX).min(lender.spec.size);
+    let has_unused = BootedSizes::of(job).is_some_and(|booted| booted.own > size);
     has_unused.then(|| Subject::OwnPods { job: job.uid().unwrap_or_default() })
 }
 
@@ -95,14 +96,18 @@ pub(super) fn ranks_in_use(lender: &MiniCluster, job: Option<&Job>) -> u32 {
     u32::try_from(lender.spec.size).unwrap_or_default().max(job)
 }
 
-/// The same, with those that it still has pods for. Its own brokers need no permission, so the API
-/// server is asked for its pods too; without an answer none of its own ranks is lent.
-pub(super) fn ranks_with_pods(lender: &MiniCluster, cluster: &Cluster, observed: &Observed) -> u32 {
-    let Some(pods) = own_pods(lender, observed).and_then(|it| observed.existing_pods(&it)) else {
-        return cluster.ranks.max_size();
-    };
+/// The number of the lender's own ranks, from 0 on, that its Job has or still has pods for. Its own
+/// brokers need no permission, so the API server is asked for its pods too; `None` without an answer.
+pub(super) fn ranks_with_pods(
+    lender: &MiniCluster,
+    cluster: &Cluster,
+    observed: &Observed,
+) -> Option<u32> {
+    let Some(subject) = own_pods(lender, observed) else { return Some(cluster.ranks.max_size()) };
+    let pods = observed.existing_pods(&subject)?;
     let known = observed.job_pods().filter(|pod| !has_finished(pod)).filter_map(completion_index);
     let pods = pods.iter().map(|pod| pod.index).chain(known);
-    let pods = pods.map(|index| index.saturating_add(1)).max();
-    ranks_in_use(lender, observed.job.as_deref()).max(pods.unwrap_or_default())
+    let pods = pods.map(|index| index.saturating_add(1)).max().unwrap_or_default();
+    let job = u32::try_from(completions(observed.job.as_deref())).unwrap_or(u32::MAX);
+    Some(job.max(pods))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
+use flux_operator_api::minicluster::Invitation;
 use flux_operator_plan::{
     self as plan, GatewayEndpoint, InvitedCluster, KnownBroker, LastReport, LenderView, Object,
     Observed, PortHolder, QueryAnswer, ServerReply, Step, Subject, invited_permission, queries,
@@ -16,6 +17,8 @@ use serde_json::{Value, json};
 
 use crate::values::{numbers, of_type, texts, times};
 use crate::{CASES, decide, now, read, settings, spec_schema};
+
+const END: &str = "2100-01-01T00:00:00Z";
 
 proptest! {
     #![proptest_config(ProptestConfig {
@@ -51,9 +54,14 @@ proptest! {
             job: observed.job.clone(),
             report: observed.report.clone(),
         };
-        let asked = InvitedRequest { holder: "u".into(), holder_name: String::new(), request: request() };
+        let asked = InvitedRequest { joiner: "u".into(), joiner_name: String::new(), request: request() };
         for name in ["a", "b", ""] {
-            invited_permission(&view, name, &asked, KnownBroker::default(), now());
+            let sealed = Invitation { name: name.into(), ranks: 1, expires: END.into() };
+            invited_permission(&view, &sealed, &asked, KnownBroker::default(), now());
+        }
+        let bursting = view.minicluster.spec.flux.as_ref().and_then(|it| it.bursting.as_ref());
+        for sealed in bursting.into_iter().flat_map(|it| &it.invitations) {
+            invited_permission(&view, sealed, &asked, KnownBroker::default(), now());
         }
     }
 
@@ -126,6 +134,7 @@ fn observed(lender: &MiniCluster, note: Value, port: u16) -> Observed {
     };
     let asked = |uid: &str| InvitedCluster {
         invitation: "a".into(),
+        expires: END.into(),
         uid: uid.into(),
         name: String::new(),
         asked: now(),

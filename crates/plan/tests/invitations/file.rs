@@ -26,14 +26,14 @@ pub fn secrets() -> InvitationSecrets {
     }
 }
 
-/// The file of invitation `a`, for a MiniCluster called `guest`.
+/// The file of invitation `a`, for a MiniCluster called `joiner`.
 pub fn file(lender: &Lender) -> Result<InvitationFile, InvitationFileError> {
-    invitation_file(&lender.minicluster, lender.observed.job.as_deref(), "a", "guest", secrets())
+    invitation_file(&lender.minicluster, lender.observed.job.as_deref(), "a", "joiner", secrets())
 }
 
 /// The MiniCluster of the file, as the other cluster stores it.
-pub fn guest(lender: &Lender) -> flux_operator_api::MiniCluster {
-    let metadata = json!({ "namespace": "theirs", "uid": "guest-uid", "generation": 1,
+pub fn joiner(lender: &Lender) -> flux_operator_api::MiniCluster {
+    let metadata = json!({ "namespace": "theirs", "uid": "joiner-uid", "generation": 1,
         "resourceVersion": "1", "creationTimestamp": START });
     merged(&file(lender).unwrap().minicluster, &json!({ "metadata": metadata }))
 }
@@ -41,9 +41,9 @@ pub fn guest(lender: &Lender) -> flux_operator_api::MiniCluster {
 #[test]
 fn b2_the_file_is_accepted_and_its_brokers_have_the_lenders_table() {
     let lender = Lender::settled(&one_invitation());
-    let guest = guest(&lender);
-    Valid::check(guest.clone()).unwrap();
-    let (home, away) = (boot_plan(&fresh(&lender)), boot_plan(&guest));
+    let joiner = joiner(&lender);
+    Valid::check(joiner.clone()).unwrap();
+    let (home, away) = (boot_plan(&fresh(&lender)), boot_plan(&joiner));
     assert_eq!(away.hosts.to_string(), home.hosts.to_string());
     assert_eq!(away.config, home.config);
     assert_eq!(away.broker.topology, home.broker.topology);
@@ -58,7 +58,7 @@ fn b2_the_file_is_accepted_and_its_brokers_have_the_lenders_table() {
     let remote = join.remote.unwrap();
     assert_eq!(remote.addresses, ["203.0.113.1:30050", "203.0.113.2:30050"]);
     assert_eq!(remote.invitation.as_deref(), Some("a"));
-    assert_eq!(remote.holder_name, "theirs/guest");
+    assert_eq!(remote.joiner_name, "theirs/joiner");
 }
 
 /// The lender as it is created, to decide what its own brokers get.
@@ -71,9 +71,9 @@ fn b4_the_secrets_are_in_the_secret_alone() {
     let lender = Lender::settled(&one_invitation());
     let munge = InvitationSecrets { munge: Some(ByteString(MUNGE.to_vec())), ..secrets() };
     let file =
-        invitation_file(&lender.minicluster, lender.observed.job.as_deref(), "a", "guest", munge);
+        invitation_file(&lender.minicluster, lender.observed.job.as_deref(), "a", "joiner", munge);
     let file = file.unwrap();
-    assert_eq!(file.secret.metadata.name.as_deref(), Some("guest-invitation"));
+    assert_eq!(file.secret.metadata.name.as_deref(), Some("joiner-invitation"));
     let data = file.secret.data.unwrap();
     assert_eq!(data.keys().collect::<Vec<_>>(), ["curve.cert", "invitation.key", "munge.key"]);
     assert_eq!(data["curve.cert"].0, certificate().into_bytes());
@@ -82,8 +82,8 @@ fn b4_the_secrets_are_in_the_secret_alone() {
     let invitations = own.for_invitation("lender-uid", "a", END).to_secret_text();
     assert_eq!(data["invitation.key"].0, invitations.as_bytes());
     let flux = file.minicluster.spec.flux.clone().unwrap();
-    assert_eq!(flux.curve_cert_secret, "guest-invitation");
-    assert_eq!(flux.munge_secret, "guest-invitation");
+    assert_eq!(flux.curve_cert_secret, "joiner-invitation");
+    assert_eq!(flux.munge_secret, "joiner-invitation");
     let shown = serde_json::to_string(&file.minicluster).unwrap();
     let lines = certificate();
     let of_certificate = lines.lines().filter_map(|line| line.split('"').nth(1)).skip(1);
@@ -170,8 +170,8 @@ fn the_file_has_what_the_brokers_need_and_names_what_is_left_out() {
     assert_eq!(json!(flux.container), json!({ "image": "example.org/view" }));
     let lent = flux.bursting.unwrap().lead_broker.unwrap().instance.unwrap();
     assert!(lent.simple_scheduler);
-    Valid::check(guest(&lender)).unwrap();
-    assert!(boot_plan(&guest(&lender)).simple_scheduler);
+    Valid::check(joiner(&lender)).unwrap();
+    assert!(boot_plan(&joiner(&lender)).simple_scheduler);
     let plain = Lender::settled(&one_invitation());
     assert_eq!(crate::file::file(&plain).unwrap().left_out, [""; 0]);
 }
@@ -181,7 +181,7 @@ fn the_file_of_a_lead_without_a_gateway_asks_no_permission() {
     let mut bursting = one_invitation();
     bursting["expose"] = json!({ "direct": true });
     let lender = Lender::settled(&bursting);
-    let plan = boot_plan(&guest(&lender));
+    let plan = boot_plan(&joiner(&lender));
     let remote = plan.join.unwrap().remote.unwrap();
     assert_eq!(remote.addresses, ["203.0.113.1:30050", "203.0.113.2:30050"]);
     assert_eq!(remote.invitation, None);
@@ -193,7 +193,7 @@ fn an_ipv6_address_is_in_brackets() {
     lender.observed.gateway.nodes =
         Some(["a", "b"].map(|it| (it.to_owned(), format!("2001:db8::{it}"))).into());
     lender.settle();
-    let plan = boot_plan(&guest(&lender));
+    let plan = boot_plan(&joiner(&lender));
     assert_eq!(plan.lead, "tcp://[2001:db8::a]:30050");
     let remote = plan.join.unwrap().remote.unwrap();
     assert_eq!(remote.addresses, ["[2001:db8::a]:30050", "[2001:db8::b]:30050"]);
@@ -207,10 +207,10 @@ fn resources_of_pools_are_in_the_file() {
     bursting["clusters"] = json!([pool]);
     let lender = Lender::settled(&bursting);
     assert_eq!(lender.leases(), ["a: 10-11 Active"]);
-    let guest = guest(&lender);
-    let (home, away) = (boot_plan(&fresh(&lender)), boot_plan(&guest));
+    let joiner = joiner(&lender);
+    let (home, away) = (boot_plan(&fresh(&lender)), boot_plan(&joiner));
     assert_eq!(away.host_groups, home.host_groups);
     assert_eq!(away.host_groups[1].cores, Some(16));
-    let smaller = merged(&guest, &json!({ "spec": { "size": 1 } }));
+    let smaller = merged(&joiner, &json!({ "spec": { "size": 1 } }));
     Valid::check(smaller).unwrap();
 }

@@ -134,11 +134,17 @@ impl Lender {
         self.minicluster = merged(&self.minicluster, &patch);
     }
 
-    /// Another cluster asks with invitation `a`.
+    /// Another cluster asks with invitation `a`, which expires after an hour.
     pub fn asked_by(&mut self, uid: &str) {
+        self.asked_until(uid, END);
+    }
+
+    /// The same with one that expires at another time.
+    pub fn asked_until(&mut self, uid: &str, expires: &str) {
         self.observed.invited.retain(|it| it.uid != uid);
         self.observed.invited.push(InvitedCluster {
             invitation: "a".into(),
+            expires: expires.into(),
             uid: uid.into(),
             name: format!("theirs/{uid}"),
             asked: self.observed.now,

@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 
-use flux_operator_plan::{JoinerView, KnownBroker, Permission, invited_permission};
+use flux_operator_api::minicluster::Invitation;
+use flux_operator_plan::{
+    FailureKind, GatewayEndpoint, JoinerView, KnownBroker, Permission, invited_permission,
+};
 use flux_operator_wire::{InvitedRequest, JoinRequest};
 use serde_json::json;
 
-use crate::file::guest;
+use crate::file::joiner;
 use crate::fixture::*;
 
 const NOTE: &str = "flux-framework.org/invitations";
@@ -53,6 +56,73 @@ fn b12_the_note_stays_until_the_ranks_can_be_granted_again() {
     lender.observed.report = report;
     lender.settle();
     assert_eq!(lender.leases(), ["b: 7,6 Active"]);
+}
+
+/// A user wants more own brokers while nothing is known but the note: two brokers of one rank would replace
+/// each other.
+#[test]
+fn b12_the_lender_does_not_grow_over_ranks_that_are_only_noted() {
+    let mut lender = in_use();
+    lender.change_status(&json!({ "leases": null }));
+    let report = lender.observed.report.take();
+    lender.minicluster.spec.size = 8;
+    lender.reconcile();
+    let size = |lender: &Lender| lender.observed.job.as_ref()?.spec.as_ref()?.completions;
+    assert_eq!(size(&lender), Some(6), "ranks 6 and 7 are noted");
+    let message = &lender.condition("Accepted").message;
+    assert!(message.contains("spec.size 8 needs host 6"), "{message}");
+    lender.observed.report = report;
+    lender.settle();
+    assert_eq!(
+        lender.leases(),
+        ["b: 7,6 Active"],
+        "a lease is older than the wish to grow over it"
+    );
+    assert_eq!(size(&lender), Some(6));
+}
+
+/// The ranks that are noted cannot be granted any more: the invitation was given another number. What
+/// others have must not wait for it.
+#[test]
+fn a_note_that_cannot_be_granted_is_not_waited_for() {
+    let both = [invitation("a", 2, END), invitation("b", 2, END)];
+    let mut lender = Lender::settled(&json!({ "invitations": both }));
+    lender.online("0-1,6-9");
+    lender.change_status(&json!({ "leases": null }));
+    lender.edit(&json!({ "invitations": [both[0], invitation("b", 7, END)] }));
+    lender.at(30);
+    let pod = GatewayEndpoint { address: [10, 2, 0, 10].into(), node: String::new() };
+    lender.observed.gateway.endpoints = [pod].into();
+    let steps = lender.reconcile();
+    assert_eq!(lender.leases(), ["a: 9,8 Active"], "seven ranks are not free");
+    assert!(steps.contains(&"apply EndpointSlice lender-external-ipv4".into()), "{steps:?}");
+    let annotations = lender.observed.job.as_ref().unwrap().metadata.annotations.clone();
+    let note = annotations.unwrap()[NOTE].clone();
+    assert!(note.contains("\"9,8\"") && !note.contains("\"b\""), "{note}");
+}
+
+/// A step that fails, such as for the ConfigMap, must not leave leases behind that are not noted.
+#[test]
+fn b12_the_note_is_written_before_all_else() {
+    let mut lender = Lender::settled(&json!({ "invitations": [] }));
+    lender.edit(&one_invitation());
+    let mut map = (**lender.observed.config_map.as_ref().unwrap()).clone();
+    map.data = None;
+    lender.observed.config_map = Some(Arc::new(map));
+    let steps: Vec<String> = lender.decide().0.iter().map(words).collect();
+    assert_eq!(steps[..2], ["patch Job lender", "apply ConfigMap lender-entrypoint"]);
+}
+
+#[test]
+fn b12_without_its_note_no_lease_of_an_invitation_is_written() {
+    let mut lender = in_use();
+    lender.edit(&json!({ "invitations": [invitation("b", 3, END), invitation("c", 1, END)] }));
+    let before = lender.clone();
+    lender.fail("patch Job lender", FailureKind::Refused, "forbidden");
+    assert_eq!(lender.leases(), ["b: 7,6 Active"], "it keeps what it has");
+    assert_eq!(lender.lease("b"), before.lease("b"));
+    lender.settle();
+    assert_eq!(lender.leases(), ["b: 7,6,9 Active", "c: 8 Active"]);
 }
 
 #[test]
@@ -148,6 +218,7 @@ fn a_file_with_ranks_that_the_invitation_does_not_have_any_more_is_outdated() {
     assert_eq!(lender.leases(), ["b: 9,8 Active"], "those that are online have no lease");
     lender.observed.invited.push(flux_operator_plan::InvitedCluster {
         invitation: "b".into(),
+        expires: END.into(),
         uid: "one".into(),
         name: "theirs/one".into(),
         asked: lender.observed.now,
@@ -162,9 +233,10 @@ fn a_file_with_ranks_that_the_invitation_does_not_have_any_more_is_outdated() {
             last_error: String::new(),
             refusal: None,
         };
-        let asked = InvitedRequest { holder: "one".into(), holder_name: "x".into(), request };
+        let asked = InvitedRequest { joiner: "one".into(), joiner_name: "x".into(), request };
         let known = KnownBroker { had_permission: true, ..KnownBroker::default() };
-        invited_permission(&lender.view(), "b", &asked, known, lender.observed.now)
+        let sealed = Invitation { name: "b".into(), ranks: 2, expires: END.into() };
+        invited_permission(&lender.view(), &sealed, &asked, known, lender.observed.now)
     };
     assert_eq!(ask(7).result(), "InvitationOutdated");
     assert_eq!(ask(9), Permission::Granted);
@@ -187,10 +259,10 @@ fn a_note_that_would_be_too_long_is_not_written() {
 #[test]
 fn the_file_is_the_same_after_the_status_was_lost() {
     let mut lender = Lender::settled(&one_invitation());
-    let before = guest(&lender);
+    let before = joiner(&lender);
     lender.online("0-1,8-9");
     lender.change_status(&json!({ "leases": null, "external": null }));
     lender.at(30);
     lender.settle();
-    assert_eq!(json!(guest(&lender)), json!(before));
+    assert_eq!(json!(joiner(&lender)), json!(before));
 }

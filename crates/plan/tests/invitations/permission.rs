@@ -1,6 +1,7 @@
 //! Whether a broker in another Kubernetes cluster may start.
 
-use flux_operator_plan::{KnownBroker, Permission, invited_permission};
+use flux_operator_api::minicluster::Invitation;
+use flux_operator_plan::{KnownBroker, Permission, PermittedPods, invited_permission};
 use flux_operator_wire::{BrokerFacts, InvitedRequest, JoinRequest};
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -18,8 +19,8 @@ fn used() -> Lender {
 /// What the first broker of cluster `one` asks.
 fn request(lender: &Lender) -> InvitedRequest {
     InvitedRequest {
-        holder: "one".into(),
-        holder_name: "theirs/one".into(),
+        joiner: "one".into(),
+        joiner_name: "theirs/one".into(),
         request: JoinRequest {
             index: 0,
             rank: 9,
@@ -33,7 +34,12 @@ fn request(lender: &Lender) -> InvitedRequest {
 
 fn ask(lender: &Lender, request: &InvitedRequest) -> Permission {
     let now = lender.observed.now;
-    invited_permission(&lender.view(), "a", request, KnownBroker::default(), now)
+    invited_permission(&lender.view(), &sealed(), request, KnownBroker::default(), now)
+}
+
+/// The invitation whose key the agent has.
+fn sealed() -> Invitation {
+    Invitation { name: "a".into(), ranks: 2, expires: END.into() }
 }
 
 /// The reason of the refusal, and its message.
@@ -66,13 +72,12 @@ fn b12_every_refusal_has_its_reason() {
         ("InvitationRevoked", "was revoked", |lender, _| {
             lender.edit(&json!({ "invitations": [] }));
         }),
+        ("InvitationRevoked", "was revoked", |lender, _| {
+            // A former one of the same name has another key, and a broker with it must not start.
+            lender.edit(&json!({ "invitations": [invitation("a", 2, "2026-01-01T02:00:00Z")] }));
+        }),
         ("InvitationExpired", "expired at 2026-01-01T01:00:00Z: ask for another", |lender, _| {
             lender.at(HOUR);
-        }),
-        ("InvitationExpired", "expired", |lender, _| {
-            lender.minicluster.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap().invitations
-                [0]
-            .expires = "2026-01-01T00:00:00Z".into();
         }),
         ("NoFreeRanks", "too few were free", |lender, _| {
             lender.change_status(&json!({ "leases": [] }));
@@ -87,7 +92,7 @@ fn b12_every_refusal_has_its_reason() {
         ("InvitationOutdated", "other ranks", |_, asked| asked.request.rank = 8),
         ("InvitationOutdated", "other ranks", |_, asked| asked.request.index = 2),
         ("InvitationUsed", "\"theirs/one\" uses the invitation", |_, asked| {
-            asked.holder = "two".into();
+            asked.joiner = "two".into();
         }),
         ("Joining", "notes which cluster", |lender, _| {
             set_lease(lender, json!({ "invitation": { "user": null } }));
@@ -144,7 +149,8 @@ fn f14_a_rank_that_is_online_is_only_for_the_pod_that_has_it() {
     (asked.request.index, asked.request.rank) = (1, 8);
     assert_denied(&lender, &asked, "Joining", "rank 8 is still online");
     let known = KnownBroker { had_permission: true, ..KnownBroker::default() };
-    let permission = invited_permission(&lender.view(), "a", &asked, known, lender.observed.now);
+    let permission =
+        invited_permission(&lender.view(), &sealed(), &asked, known, lender.observed.now);
     assert_eq!(permission, Permission::Granted);
 }
 
@@ -158,12 +164,29 @@ fn f14_a_rank_is_kept_for_the_pod_that_has_permission_while_its_broker_starts() 
             other_permitted: Some(now - SignedDuration::from_secs(seconds)),
             ..KnownBroker::default()
         };
-        invited_permission(&lender.view(), "a", &asked, broker, now)
+        invited_permission(&lender.view(), &sealed(), &asked, broker, now)
     };
-    let (reason, message) = refusal(ask(29));
+    let (reason, message) = refusal(ask(74));
     assert_eq!(reason, "Joining");
     assert!(message.contains("another pod was permitted to start the broker of rank 9"));
-    assert_eq!(ask(30), Permission::Granted, "it would be online by now");
+    assert_eq!(ask(75), Permission::Granted, "it would be online by now");
+}
+
+/// The broker of the first pod may have connected since.
+#[test]
+fn f14_a_report_from_the_time_when_the_broker_of_another_pod_was_starting_does_not_count() {
+    let mut lender = used();
+    let broker =
+        KnownBroker { other_permitted: Some(lender.observed.now), ..KnownBroker::default() };
+    let asked = request(&lender);
+    let ask = |lender: &Lender| {
+        invited_permission(&lender.view(), &sealed(), &asked, broker, lender.observed.now)
+    };
+    lender.at(74);
+    lender.observed.now = after(80);
+    assert_eq!(refusal(ask(&lender)).0, "Joining");
+    lender.at(80);
+    assert_eq!(ask(&lender), Permission::Granted);
 }
 
 /// Without it nothing says whether the rank has a broker.
@@ -181,11 +204,45 @@ fn an_invitation_is_asked_for_by_its_name() {
     for name in ["b", "", "invitation:a"] {
         let asked = invited_permission(
             &lender.view(),
-            name,
+            &Invitation { name: name.into(), ..sealed() },
             &request(&lender),
             KnownBroker { had_permission: true, ..KnownBroker::default() },
             now,
         );
         assert_eq!(refusal(asked).0, "InvitationRevoked", "{name}");
     }
+}
+
+/// Two pods of one index ask, and both are allowed by what the lender shows.
+#[test]
+fn f14_the_last_pod_with_permission_for_a_rank_keeps_it_while_its_broker_may_start() {
+    let lender = used().minicluster;
+    let mut pods = PermittedPods::default();
+    let mut claim = |pod: &str, rank, seconds| {
+        pods.claim(&lender, &sealed(), rank, pod, after(seconds)) == Permission::Granted
+    };
+    assert!(claim("one", 9, 0));
+    assert!(!claim("two", 9, 1), "the broker of the first may be starting");
+    assert!(claim("two", 8, 1), "another rank");
+    assert!(claim("one", 9, 2), "its broker was restarted");
+    assert!(!claim("two", 9, 76));
+    assert!(claim("two", 9, 77), "the first pod was replaced");
+    assert!(!claim("one", 9, 78));
+    let known = |pod: &str| pods.known(&sealed(), 9, pod);
+    assert_eq!((known("two").had_permission, known("one").had_permission), (true, false));
+}
+
+/// A pod with the file of a former invitation of the same name has no permission for the next one.
+#[test]
+fn f14_a_permission_is_for_the_invitation_with_the_same_end() {
+    let mut lender = used();
+    let mut pods = PermittedPods::default();
+    pods.claim(&lender.minicluster, &sealed(), 9, "one", after(0));
+    let end = "2026-01-01T02:00:00Z";
+    let next = Invitation { expires: end.into(), ..sealed() };
+    assert_eq!(pods.known(&next, 9, "one"), KnownBroker::default());
+    lender.edit(&json!({ "invitations": [invitation("a", 2, end)] }));
+    pods.claim(&lender.minicluster, &next, 9, "two", after(1));
+    assert_eq!(pods.known(&sealed(), 9, "one"), KnownBroker::default(), "it is forgotten");
+    assert!(pods.known(&next, 9, "two").had_permission);
 }

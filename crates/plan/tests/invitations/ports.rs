@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use flux_operator_api::minicluster::GATEWAY_PORTS;
 use flux_operator_plan::PortHolder;
 use serde_json::{Value, json};
 
@@ -100,7 +101,8 @@ fn a_port_of_a_service_becomes_one_of_the_gateway_only_if_it_is_free_there() {
         bursting["expose"] = json!({ "port": port });
         let mut lender = Lender::settled(&bursting);
         assert_eq!(ports(&lender, "a")[0], port);
-        let holder = holder.map(|since| PortHolder { since: since.into(), uid: "z".into() });
+        let holder =
+            holder.map(|since| PortHolder { since: since.parse().unwrap(), uid: "z".into() });
         let taken = holder.map(|holder| (u16::try_from(port).unwrap(), holder));
         lender.observed.gateway.taken_ports = taken.into_iter().collect();
         // The former port is not named any more.
@@ -119,7 +121,7 @@ fn the_older_lease_keeps_its_port() {
     for (since, keeps) in [("2025-01-01T00:00:00Z", false), ("2099-01-01T00:00:00Z", true)] {
         let mut lender = Lender::settled(&one_invitation());
         let before = ports(&lender, "a")[1];
-        let holder = PortHolder { since: since.into(), uid: String::new() };
+        let holder = PortHolder { since: since.parse().unwrap(), uid: String::new() };
         lender.observed.gateway.taken_ports = [(u16::try_from(before).unwrap(), holder)].into();
         lender.settle();
         assert_eq!(ports(&lender, "a")[1] == before, keeps, "{since}");
@@ -140,7 +142,7 @@ fn lender_called(name: &str, expose: &Value) -> Lender {
 fn takes_port_of(lender: &mut Lender, other: &Lender) {
     let port = u16::try_from(other.invited("a").gateway_port).unwrap();
     let uid = other.minicluster.metadata.uid.clone().unwrap();
-    let since = other.lease("a").since.clone();
+    let since = other.lease("a").since.parse().unwrap();
     lender.observed.gateway.taken_ports = [(port, PortHolder { since, uid })].into();
 }
 
@@ -149,7 +151,7 @@ fn a_port_that_another_lender_has_is_not_chosen() {
     let first = lender_called("lender", &json!({}));
     let chosen = first.invited("a").gateway_port;
     let mut again = Lender::new(&one_invitation());
-    let holder = PortHolder { since: END.into(), uid: "z".into() };
+    let holder = PortHolder { since: END.parse().unwrap(), uid: "z".into() };
     again.observed.gateway.taken_ports = [(u16::try_from(chosen).unwrap(), holder)].into();
     again.settle();
     assert_ne!(again.invited("a").gateway_port, chosen);
@@ -226,4 +228,19 @@ fn a_port_on_the_nodes_that_cannot_be_is_left_to_kubernetes() {
     lender.edit(&json!({ "expose": expose(1, 65_000) }));
     lender.settle();
     assert_eq!(node_ports(&lender), [30_100, 30_101, 30_102], "those that it has");
+}
+
+/// Otherwise the invitation would wait for ever, and nothing would say why.
+#[test]
+fn an_invitation_without_a_port_is_reported() {
+    let mut lender = Lender::new(&one_invitation());
+    let holder = PortHolder { since: after(0), uid: "other".into() };
+    lender.observed.gateway.taken_ports = GATEWAY_PORTS.map(|it| (it, holder.clone())).collect();
+    lender.settle();
+    assert_eq!(lender.invited("a").gateway_port, 0);
+    let message = lender.condition("Exposed").message.clone();
+    assert!(message.ends_with("; invitation \"a\" has no port: all of the gateway are in use"));
+    lender.observed.gateway.taken_ports.clear();
+    lender.settle();
+    assert!(!lender.condition("Exposed").message.contains("no port"));
 }

@@ -1,4 +1,4 @@
-//! The configuration that an agent of a guest writes, read by Flux's own rules: every host has the rank
+//! The configuration that an agent of a joiner writes, read by Flux's own rules: every host has the rank
 //! that it has on the lender.
 
 use flux_operator_api::MiniCluster;
@@ -84,15 +84,15 @@ fn lender(size: i32, max_size: i32, bursting: &Value) -> Lender {
     lender
 }
 
-fn guest_of(lender: &Lender, invitation: &str) -> MiniCluster {
+fn joiner_of(lender: &Lender, invitation: &str) -> MiniCluster {
     let file = flux_operator_plan::invitation_file(
         &lender.minicluster,
         lender.observed.job.as_deref(),
         invitation,
-        "guest",
+        "joiner",
         secrets(),
     );
-    let metadata = json!({ "namespace": "theirs", "uid": "guest-uid" });
+    let metadata = json!({ "namespace": "theirs", "uid": "joiner-uid" });
     merged(&file.unwrap().minicluster, &json!({ "metadata": metadata }))
 }
 
@@ -112,7 +112,7 @@ proptest! {
         let leases = lender.minicluster.status.as_ref().unwrap().leases.clone();
         let mut all = flux_operator_flux::IdSet::new();
         for lease in &leases {
-            let away = boot_plan(&guest_of(&lender, &lease.name));
+            let away = boot_plan(&joiner_of(&lender, &lease.name));
             prop_assert_eq!(away.hosts.to_string(), home.hosts.to_string());
             prop_assert_eq!(&away.config, &home.config);
             prop_assert_eq!(&away.broker.topology, &home.broker.topology);
@@ -152,8 +152,8 @@ proptest! {
         let mut theirs = if by_list { json!({ "hostlist": names }) } else { json!({ "clusters": pools }) };
         theirs["leadBroker"] = json!({ "address": "203.0.113.9", "name": "lender", "size": max_size });
         let flux = json!({ "curveCertSecret": "theirs", "bursting": theirs });
-        let guest = minicluster(name, &json!({ "spec": { "size": brokers, "flux": flux } }));
-        let away = boot_plan(&guest);
+        let joiner = minicluster(name, &json!({ "spec": { "size": brokers, "flux": flux } }));
+        let away = boot_plan(&joiner);
         prop_assert_eq!(away.hosts.to_string(), home.hosts.to_string());
         assert_same_ranks(&home, &away, "tcp://203.0.113.9:8050")?;
         let ranks = away.join.unwrap().ranks;
@@ -169,7 +169,7 @@ proptest! {
 #[test]
 fn f3_a_host_that_is_named_twice_keeps_its_first_rank_and_gets_all_keys() {
     let lender = Lender::settled(&one_invitation());
-    let plan = boot_plan(&guest_of(&lender, "a"));
+    let plan = boot_plan(&joiner_of(&lender, "a"));
     let hosts = resolved(&plan);
     assert_eq!(hosts.len(), 10);
     assert_eq!(hosts[0].name, "lender-0");
@@ -177,7 +177,7 @@ fn f3_a_host_that_is_named_twice_keeps_its_first_rank_and_gets_all_keys() {
     assert_eq!(hosts[0].bind.as_deref(), Some("tcp://*:8050"), "of the defaults");
     assert_eq!(
         hosts[1].connect.as_deref(),
-        Some("tcp://lender-1.guest.theirs.svc.cluster.local:8050")
+        Some("tcp://lender-1.joiner.theirs.svc.cluster.local:8050")
     );
     let twice = Bootstrap {
         curve_cert: Some("/c".into()),

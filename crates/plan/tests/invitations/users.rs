@@ -102,14 +102,18 @@ fn the_user_of_a_former_invitation_of_the_same_name_does_not_use_the_next() {
     lender.asked_by("one");
     lender.settle();
     lender.at(10);
-    let next = json!([invitation("a", 2, "2026-01-01T02:00:00Z")]);
+    let end = "2026-01-01T02:00:00Z";
+    let next = json!([invitation("a", 2, end)]);
     lender.edit(&json!({ "invitations": next }));
     lender.settle();
     lender.at(10 + CLOSING);
     lender.settle();
     assert_eq!(lender.leases().len(), 1);
     assert_eq!(user(&lender), None);
-    lender.asked_by("two");
+    lender.asked_by("one");
+    lender.reconcile();
+    assert_eq!(user(&lender), None, "its question was about the former one");
+    lender.asked_until("two", end);
     lender.reconcile();
     assert_eq!(user(&lender), Some("two"));
 }

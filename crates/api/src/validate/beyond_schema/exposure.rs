@@ -19,10 +19,9 @@ pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
     let bursting = minicluster.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
     let Some(bursting) = bursting else { return };
     for (index, invitation) in bursting.invitations.iter().enumerate() {
-        if let Err(error) = invitation.expires.parse::<Timestamp>() {
+        if invitation.expires.parse::<Timestamp>().is_err() {
             let path = format!("spec.flux.bursting.invitations[{index}].expires");
-            let message = format!("must be a time such as 2026-05-04T11:00:00Z: {error}");
-            problems.push(Problem::new(path, message));
+            problems.push(Problem::new(path, not_a_time(&invitation.expires)));
         }
     }
     let mut names = HashSet::new();
@@ -34,7 +33,8 @@ pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
     }
     let Some(expose) = &bursting.expose else { return };
     let is_of_gateway = |port: i32| u16::try_from(port).is_ok_and(|it| GATEWAY_PORTS.contains(&it));
-    if expose.kind == ExposeType::None && expose.port != 0 && !is_of_gateway(expose.port) {
+    let is_on_gateway = expose.kind == ExposeType::None && !expose.direct;
+    if is_on_gateway && expose.port != 0 && !is_of_gateway(expose.port) {
         let (first, last) = (GATEWAY_PORTS.start(), GATEWAY_PORTS.end());
         let message = format!(
             "is {}: with type None the gateway listens on it, and its ports are {first} to {last}",
@@ -68,6 +68,11 @@ pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
             problems.push(Problem::new(path, message));
         }
     }
+}
+
+/// What is wrong with the end of an invitation. The parser's own error is about ranges of seconds.
+pub(super) fn not_a_time(text: &str) -> String {
+    format!("is {text:?}, which is not a time: expected one such as 2026-05-04T11:00:00Z")
 }
 
 /// Invitations that cannot be used.
@@ -120,6 +125,9 @@ mod tests {
         for (port, is_refused) in [(0, false), (8080, true), (24_000, false), (32_000, true)] {
             let none = json!({ "type": "None", "hostname": "a.example.org", "port": port });
             assert_eq!(!refused(json!({ "expose": none })).is_empty(), is_refused, "{port}");
+            let mut direct = none;
+            direct["direct"] = true.into();
+            assert_eq!(refused(json!({ "expose": direct })), "", "{port}: not the gateway's");
         }
         for (address, network) in
             [("198.51.100.7", "198.51.100.7/32"), ("2001:db8::1", "2001:db8::1/128")]
@@ -146,6 +154,8 @@ mod tests {
             )
         };
         assert!(with("tomorrow")[0].starts_with("spec.flux.bursting.invitations[0].expires: "));
+        let problem = "is \"2026-13-01T00:00:00Z\", which is not a time: expected one such as";
+        assert!(with("2026-13-01T00:00:00Z")[0].contains(problem));
         for time in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456Z"] {
             assert_eq!(with(time), [""; 0]);
         }

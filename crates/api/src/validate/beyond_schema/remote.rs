@@ -3,6 +3,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::exposure::not_a_time;
 use crate::MiniCluster;
 use crate::validate::Problem;
 
@@ -21,9 +22,9 @@ pub(super) fn check(minicluster: &MiniCluster, problems: &mut Vec<Problem>) {
         problems.push(Problem::new(format!("spec.flux.{field}"), message));
     }
     let Some(instance) = &lead.instance else { return };
-    if let Err(error) = instance.expires.parse::<Timestamp>() {
+    if instance.expires.parse::<Timestamp>().is_err() {
         let path = "spec.flux.bursting.leadBroker.instance.expires";
-        problems.push(Problem::new(path, format!("is not a time: {error}")));
+        problems.push(Problem::new(path, not_a_time(&instance.expires)));
     }
     if flux.curve_cert_secret.is_empty() {
         let message = "is missing: an invitation has a Secret with its key and the certificate";

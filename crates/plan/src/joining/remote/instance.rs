@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::{
-    BurstingCluster, Flux, LeadBroker, LentHosts, LentInstance, LentLead,
+    BurstingCluster, Flux, LeadBroker, LentHosts, LentInstance, LentLead, host_and_port,
 };
 use flux_operator_api::validate::Problem;
 use flux_operator_flux::bootstrap::MAX_RANKS;
@@ -46,7 +46,7 @@ const LEAD_BROKER: &str = "spec.flux.bursting.leadBroker";
 
 impl RemoteInstance {
     /// The instance that a joiner's manifest describes; `None` if it does not join one elsewhere.
-    /// Fails with every problem of the description.
+    /// Fails with the first problem of the description.
     pub(crate) fn of(joiner: &MiniCluster) -> Option<Result<RemoteInstance, Vec<Problem>>> {
         let lead = joiner.spec.remote_lead()?;
         let flux = joiner.spec.flux.as_ref()?;
@@ -81,10 +81,31 @@ impl RemoteInstance {
         let hosts = u64::try_from(self.table.hosts.len()).unwrap_or(u64::MAX);
         let is_outside = set.iter().any(|rank| u64::from(rank) >= hosts);
         if set.contains(0) || is_outside {
-            let message = format!("has rank 0 or one that is not among the {hosts} hosts");
-            return Some(Problem::new(format!("{LEAD_BROKER}.instance.ranks"), message));
+            return Some(match &self.lent {
+                Some(_) => {
+                    let message = format!(
+                        "has rank 0 or one that is not among the {hosts} hosts: use the file of the \
+                         invitation unchanged"
+                    );
+                    Problem::new(format!("{LEAD_BROKER}.instance.ranks"), message)
+                }
+                None => self.is_lead(joiner),
+            });
         }
         None
+    }
+
+    /// The problem that, by the joiner's own list of hosts, its first host is the lead's.
+    fn is_lead(&self, joiner: &MiniCluster) -> Problem {
+        if joiner.name_any() == self.lender {
+            let message = "is the lender's, so that its hosts would be the lender's: name it after \
+                other hosts of the instance";
+            return Problem::new("metadata.name", message);
+        }
+        let flux = joiner.spec.flux.clone().unwrap_or_default();
+        let message = "this MiniCluster's host is first, and that is the lead's: list the lender's \
+            hosts first";
+        Problem::new(listed_in(&flux), message)
     }
 
     /// What the lender's lead has, if an invitation says so.
@@ -132,7 +153,7 @@ impl RemoteInstance {
                     invitation: lent
                         .filter(|lent| !lent.direct)
                         .map(|lent| lent.invitation.clone()),
-                    holder_name: format!("{namespace}/{}", joiner.name_any()),
+                    joiner_name: format!("{namespace}/{}", joiner.name_any()),
                 }),
             },
         )
@@ -143,9 +164,8 @@ impl RemoteInstance {
 fn addresses(lead: &LeadBroker) -> Result<Vec<String>, Problem> {
     let port = if lead.port == 0 { i32::from(BROKER_PORT) } else { lead.port };
     let first = match lead.address.parse::<IpAddr>() {
-        Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
-        Ok(IpAddr::V4(_)) => format!("{}:{port}", lead.address),
-        Err(_) if is_host_name(&lead.address) => format!("{}:{port}", lead.address),
+        Ok(address) => host_and_port(&address.to_string(), port),
+        Err(_) if is_host_name(&lead.address) => host_and_port(&lead.address, port),
         Err(_) => {
             let message =
                 "is not a host name or an address: a port belongs in port, or in addresses";
@@ -254,12 +274,7 @@ fn described(
         true => table.hosts.clone(),
         false => configured_hosts(&flux.broker_config, &table.hosts)?,
     };
-    let listed_in = match (flux.broker_config.is_empty(), bursting.hostlist.is_empty()) {
-        (false, _) => "spec.flux.brokerConfig",
-        (true, false) => "spec.flux.bursting.hostlist",
-        (true, true) => "spec.flux.bursting.clusters",
-    };
-    let ranks = own_ranks(joiner, &hosts, &bursting.clusters, listed_in)?;
+    let ranks = own_ranks(joiner, &hosts, &bursting.clusters, listed_in(flux))?;
     table.hosts = hosts;
     Ok(RemoteInstance {
         lender: lead.name.clone(),
@@ -270,6 +285,16 @@ fn described(
         lent: None,
         config: None,
     })
+}
+
+/// The field that has the hosts in the Go operator's way.
+fn listed_in(flux: &Flux) -> &'static str {
+    let has_hostlist = flux.bursting.as_ref().is_some_and(|it| !it.hostlist.is_empty());
+    match (flux.broker_config.is_empty(), has_hostlist) {
+        (false, _) => "spec.flux.brokerConfig",
+        (true, true) => "spec.flux.bursting.hostlist",
+        (true, false) => "spec.flux.bursting.clusters",
+    }
 }
 
 /// A user's list of hosts. Manifests for the Go operator may have the lead's address in place of its

@@ -6,12 +6,14 @@ use std::fmt::Debug;
 use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::LeaseState;
 use flux_operator_flux::{IdSet, RankList};
+use flux_operator_plan::invitation_holder;
 use kube::ResourceExt;
 
-use super::{LENDER, World, remote_joiners, wanted};
+use super::{LENDER, World, wanted};
 
 impl World {
-    /// The rank and the holder of every broker of a joiner, here or in another Kubernetes cluster.
+    /// The rank of every broker of a joiner, and who has it: the holder of a lease here, or a pod in
+    /// another Kubernetes cluster.
     pub fn brokers(&self) -> Vec<(u32, String)> {
         let pods = self.stored.joiner_pods.values();
         let of_joiners = pods.filter_map(|pod| Some((pod.broker?, pod.holder.clone())));
@@ -126,7 +128,7 @@ impl World {
         let free = IdSet::first_n(6).difference(&IdSet::first_n(own)).difference(&leased);
         let mut expected: Vec<String> = Vec::new();
         for invitation in self.invitations().iter().filter(|it| !self.is_expired(it)) {
-            let uid = remote_joiners::holder(invitation);
+            let uid = invitation_holder(invitation);
             let has_lease = leases.iter().any(|lease| lease.holder == uid);
             let wants = u64::try_from(invitation.ranks).unwrap();
             assert!(has_lease || wants > free.len(), "{uid} waits: {}", self.summary());

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use flux_operator_api::MiniCluster;
 use flux_operator_flux::RankList;
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
-use flux_operator_plan::{LastReport, Object, Observed, Step, decide};
+use flux_operator_plan::{LastReport, Object, Observed, PermittedPods, Step, decide};
 use flux_operator_testkit::{merge, smallest_minicluster};
 use flux_operator_wire::Drain;
 use k8s_openapi::api::batch::v1::Job;
@@ -97,6 +97,8 @@ pub struct World {
     stored: Objects,
     operators: [Operator; 2],
     remote_pods: Vec<RemotePod>,
+    /// What the operator that leads knows: only that one gives permission for invitations.
+    permitted: PermittedPods,
     /// What the lead was asked to drain.
     work: Drain,
     /// The number in the last name or version that was made.
@@ -120,6 +122,7 @@ impl World {
             stored: Objects::default(),
             operators: Default::default(),
             remote_pods: Vec::new(),
+            permitted: PermittedPods::default(),
             work: Drain::default(),
             last_number: 0,
             now,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use flux_operator_api::minicluster::{Invitation, LeaseState};
 use flux_operator_flux::RankList;
-use flux_operator_plan::{InvitedCluster, KnownBroker, LenderView, Permission, invited_permission};
+use flux_operator_plan::{
+    InvitedCluster, LenderView, Permission, invitation_holder, invited_permission,
+};
 use flux_operator_wire::{InvitedRequest, JoinRequest};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -16,6 +18,7 @@ use super::{LENDER, World};
 /// A pod of a joiner in another Kubernetes cluster, whose agent has the file of an invitation.
 #[derive(Clone, Debug)]
 pub(super) struct RemotePod {
+    uid: String,
     /// Its cluster.
     cluster: String,
     /// The invitation, as it was when the file was written.
@@ -27,14 +30,20 @@ pub(super) struct RemotePod {
     is_running: bool,
     /// The lead knows the broker.
     is_online: bool,
+    /// When the agent stops the broker if it is not connected.
+    patient_until: Timestamp,
 }
+
+/// How long an agent waits for the first connection of its broker.
+const FIRST_PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// How long it waits for the next one, after the connection was lost.
+const LATER_PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
 /// What an operator remembers of remote joiners.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownRemoteJoiners {
     pub(super) invited: Vec<InvitedCluster>,
-    /// The last that had permission for a rank: cluster and index.
-    permitted: Vec<(u32, String, u32)>,
 }
 
 impl World {
@@ -82,14 +91,16 @@ impl World {
         let Some(invitation) = invitations.into_iter().find(|it| it.name == name) else { return };
         let lender = self.read(&self.stored, LENDER).unwrap();
         let leases = lender.status.unwrap_or_default().leases;
-        let uid = holder(&invitation);
+        let uid = invitation_holder(&invitation);
         let active = |state| state == LeaseState::Active;
         let lease = leases.into_iter().find(|it| it.holder == uid && active(it.state));
         let Some(lease) = lease else { return };
         let cluster = format!("theirs-{cluster}");
         self.remote_pods.retain(|it| it.cluster != cluster || it.invitation.name != name);
         let ranks: RankList = lease.ranks.parse().unwrap();
+        let mut uids = ranks.iter().map(|_| self.fresh("remote")).collect::<Vec<_>>().into_iter();
         let pod = |(index, rank): (usize, u32)| RemotePod {
+            uid: uids.next().unwrap(),
             cluster: cluster.clone(),
             invitation: invitation.clone(),
             index: u32::try_from(index).unwrap(),
@@ -97,6 +108,7 @@ impl World {
             table: lease.table.clone(),
             is_running: false,
             is_online: false,
+            patient_until: Timestamp::default(),
         };
         self.remote_pods.extend(ranks.iter().enumerate().map(pod));
     }
@@ -121,24 +133,23 @@ impl World {
         if pod.is_running || !self.gateway_allows(&pod) {
             return;
         }
-        let known = &mut self.operators[operator].remote_joiners;
-        known
-            .invited
-            .retain(|it| (&it.uid, &it.invitation) != (&pod.cluster, &pod.invitation.name));
-        known.invited.push(InvitedCluster {
+        let invited = &mut self.operators[operator].remote_joiners.invited;
+        let is_of =
+            |it: &InvitedCluster| (&it.uid, &it.invitation) == (&pod.cluster, &pod.invitation.name);
+        invited.retain(|it| !is_of(it));
+        invited.push(InvitedCluster {
             invitation: pod.invitation.name.clone(),
+            expires: pod.invitation.expires.clone(),
             uid: pod.cluster.clone(),
             name: pod.cluster.clone(),
             asked: self.now,
         });
-        let itself = (pod.rank, pod.cluster.clone(), pod.index);
-        let had_permission = known.permitted.contains(&itself);
         let Some(cached) = self.lender(operator) else { return };
         let lender = self.read(&self.stored, LENDER).unwrap();
         let fresh = LenderView { minicluster: Arc::new(lender), ..cached };
         let asked = InvitedRequest {
-            holder: pod.cluster.clone(),
-            holder_name: pod.cluster.clone(),
+            joiner: pod.cluster.clone(),
+            joiner_name: pod.cluster.clone(),
             request: JoinRequest {
                 index: pod.index,
                 rank: pod.rank,
@@ -148,13 +159,20 @@ impl World {
                 refusal: None,
             },
         };
-        let broker = KnownBroker { had_permission, ..KnownBroker::default() };
-        let name = &pod.invitation.name;
-        if invited_permission(&fresh, name, &asked, broker, self.now) == Permission::Granted {
-            let known = &mut self.operators[operator].remote_joiners;
-            known.permitted.retain(|it| it.0 != pod.rank);
-            known.permitted.push(itself);
+        let broker = self.permitted.known(&pod.invitation, pod.rank, &pod.uid);
+        let sealed = &pod.invitation;
+        let granted = |it: Permission| it == Permission::Granted;
+        if granted(invited_permission(&fresh, sealed, &asked, broker, self.now))
+            && granted(self.permitted.claim(
+                &fresh.minicluster,
+                sealed,
+                pod.rank,
+                &pod.uid,
+                self.now,
+            ))
+        {
             self.remote_pods[index].is_running = true;
+            self.remote_pods[index].patient_until = self.now + FIRST_PATIENCE;
         }
     }
 
@@ -178,16 +196,23 @@ impl World {
         }
     }
 
-    /// The gateway closes connections as soon as the stored object does not allow them.
+    /// The gateway closes connections as soon as the stored object does not allow them. Agents stop
+    /// brokers that have not been connected for a while.
     pub(super) fn close_connections(&mut self) {
         for index in 0..self.remote_pods.len() {
-            self.remote_pods[index].is_online &= self.gateway_allows(&self.remote_pods[index]);
+            let is_allowed = self.gateway_allows(&self.remote_pods[index]);
+            let (pod, now) = (&mut self.remote_pods[index], self.now);
+            if pod.is_online && !is_allowed {
+                pod.is_online = false;
+                pod.patient_until = now + LATER_PATIENCE;
+            }
+            pod.is_running &= pod.is_online || now < pod.patient_until;
         }
     }
 
     /// Whether the gateway accepts a remote pod's connection: its invitation is there, and has a lease.
     fn gateway_allows(&self, pod: &RemotePod) -> bool {
-        let uid = holder(&pod.invitation);
+        let uid = invitation_holder(&pod.invitation);
         let leases = &self.stored.miniclusters[LENDER]["status"]["leases"];
         let mut leases = leases.as_array().into_iter().flatten();
         let has_lease = leases.any(|it| it["holder"] == *uid && it["state"] == "Active");
@@ -205,19 +230,15 @@ impl World {
         self.remote_pods.iter().filter(|pod| pod.is_online).map(|pod| pod.rank)
     }
 
-    /// The rank and the holder of every remote broker that is connected, or may connect at any time.
+    /// The rank of every remote broker that is connected, or may connect at any time, and its cluster
+    /// and pod.
     pub(super) fn remote_brokers(&self) -> impl Iterator<Item = (u32, String)> + '_ {
         let connects = |pod: &&RemotePod| pod.is_running && self.gateway_allows(pod);
         let pods = self.remote_pods.iter().filter(connects);
-        pods.map(|pod| (pod.rank, holder(&pod.invitation)))
+        pods.map(|pod| (pod.rank, format!("{} {}", pod.cluster, pod.uid)))
     }
 
     pub fn count_remote_pods_online(&self) -> usize {
         self.remote_ranks_online().count()
     }
-}
-
-/// The holder of the lease of an invitation.
-pub(super) fn holder(invitation: &Invitation) -> String {
-    format!("invitation:{}:{}", invitation.name, invitation.expires)
 }
