@@ -10,6 +10,7 @@ use flux_operator_api::MiniCluster;
 use flux_operator_api::manifest::{self, Document, MAX_BYTES, Manifest, ReadError};
 use flux_operator_api::validate::{self, Validate};
 
+use crate::named_secrets::{NamedSecrets, is_secret};
 use crate::print;
 
 /// Why a manifest could not be read.
@@ -51,12 +52,21 @@ pub(crate) fn parse_checked(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> 
     Ok(manifest.documents)
 }
 
+/// As [`parse_checked`], without the Secrets that MiniClusters of the manifest name.
+pub(crate) fn parse_without_secrets(file: &Path, bytes: &[u8]) -> Result<Vec<Document>> {
+    let documents = parse_checked(file, bytes)?;
+    Ok(documents.into_iter().filter(|document| !is_secret(document)).collect())
+}
+
 /// Checks every object of a manifest that was read from `file`.
 pub(crate) fn check_documents(file: &Path, documents: &[Document]) -> Result<()> {
+    let secrets = NamedSecrets::of(documents);
     let problems = |document: &Document| {
         let label = document_label(file, document, documents.len());
-        let problems = validate::check_document(document).into_iter();
-        problems.map(move |problem| format!("{label}: {problem}"))
+        let checked =
+            || validate::check_document(document).iter().map(ToString::to_string).collect();
+        let problems: Vec<String> = secrets.problems(document).unwrap_or_else(checked);
+        problems.into_iter().map(move |problem| format!("{label}: {problem}"))
     };
     let problems: Vec<String> = documents.iter().flat_map(problems).collect();
     if !problems.is_empty() {
@@ -86,7 +96,11 @@ pub(crate) fn only_minicluster(
         }
         _ => {
             let kinds: Vec<&str> = documents.iter().filter_map(Document::kind).collect();
-            bail!("{name} must have one MiniCluster, not {}", kinds.join(", "))
+            let hint = match documents.iter().any(is_secret) {
+                true => format!("\nhint: create them with `kubectl apply -f {}`", file.display()),
+                false => String::new(),
+            };
+            bail!("{name} must have one MiniCluster, not {}{hint}", kinds.join(", "))
         }
     }
 }

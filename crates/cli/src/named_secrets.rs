@@ -6,7 +6,8 @@ use flux_operator_api::MiniCluster;
 use flux_operator_api::manifest::Document;
 use flux_operator_api::validate::Validate;
 use flux_operator_wire::names::file;
-use serde_json::Value;
+use flux_operator_wire::seal::SealKey;
+use k8s_openapi::ByteString;
 
 /// The key of a Secret with munge's key.
 const MUNGE_KEY: &str = "munge.key";
@@ -39,18 +40,48 @@ impl<'a> NamedSecrets<'a> {
         NamedSecrets(named)
     }
 
-    /// What is wrong with a Secret that a MiniCluster names; `None` if the document is not one.
+    /// What is wrong with a Secret; `None` if the document is not one.
     pub(crate) fn problems(&self, document: &Document) -> Option<Vec<String>> {
-        let is_secret = document.kind() == Some("Secret") && document.api_version() == Some("v1");
-        let keys = self.0.get(&(namespace(document), document.name()?)).filter(|_| is_secret)?;
-        let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
-        let has =
-            |key: &str| ["data", "stringData"].iter().any(|it| is_text(&document.value[it][key]));
-        let missing = keys.iter().filter(|key| !has(key));
-        let problem =
-            |key: &&str| format!("data: has no {key}, and the MiniCluster that names it needs it");
-        Some(missing.map(problem).collect())
+        if !is_secret(document) {
+            return None;
+        }
+        let name = document.name().unwrap_or_default();
+        let Some(keys) = self.0.get(&(namespace(document), name)) else {
+            let message = "metadata.name: no MiniCluster that is given with this Secret names it in the \
+                same metadata.namespace: spec.flux.curveCertSecret is the name of the Secret with the \
+                certificate of a MiniCluster";
+            return Some(vec![message.to_owned()]);
+        };
+        Some(keys.iter().filter_map(|key| problem(document, key)).collect())
     }
+}
+
+/// Whether a document is a Secret.
+pub(crate) fn is_secret(document: &Document) -> bool {
+    document.kind() == Some("Secret") && document.api_version() == Some("v1")
+}
+
+/// What is wrong with a key of a Secret. The message does not contain its value.
+fn problem(secret: &Document, key: &str) -> Option<String> {
+    let (text, data) = (&secret.value["stringData"][key], &secret.value["data"][key]);
+    let value = match text.as_str() {
+        // The API server prefers it to `data`.
+        Some(text) => text.as_bytes().to_vec(),
+        None if data.is_null() => Vec::new(),
+        None => match serde_json::from_value::<ByteString>(data.clone()) {
+            Ok(value) => value.0,
+            Err(_) => return Some(format!("data: {key} is not in base64")),
+        },
+    };
+    if value.is_empty() {
+        return Some(format!("data: has no {key}, and the MiniCluster that names it needs it"));
+    }
+    let is_key = || str::from_utf8(&value).is_ok_and(|text| SealKey::parse(text).is_ok());
+    (key == file::INVITATION_KEY && !is_key()).then(|| {
+        format!(
+            "data: {key} is not 64 hexadecimal digits: use the file of the invitation unchanged"
+        )
+    })
 }
 
 fn namespace(document: &Document) -> Option<&str> {

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
 
-use crate::named_secrets::NamedSecrets;
+use crate::named_secrets::is_secret;
 use crate::{image, input, print};
 
 /// Print the Kubernetes objects that the operator would create for a manifest.
@@ -76,10 +76,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let manifest = input::read_manifest(&arguments.filename)?;
     let settings = arguments.settings.offline();
     let certificate = certificate(arguments.certificate.as_deref())?;
-    let secrets = NamedSecrets::of(&manifest.documents);
+    input::check_documents(&arguments.filename, &manifest.documents)?;
     let (secrets, documents): (Vec<Document>, Vec<Document>) =
-        manifest.documents.iter().cloned().partition(|it| secrets.problems(it).is_some());
-    input::check_documents(&arguments.filename, &documents)?;
+        manifest.documents.iter().cloned().partition(is_secret);
     for secret in &secrets {
         let label = input::document_label(&arguments.filename, secret, manifest.documents.len());
         print::message(format_args!("note: {label}: is left out: it is applied as it is"));

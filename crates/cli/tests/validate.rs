@@ -211,12 +211,19 @@ fn a_secret_that_a_minicluster_names_is_checked_for_its_keys() {
     };
     let minicluster = GOOD.replace("size: 4", "size: 4, flux: {curveCertSecret: mine}");
     let label = "standard input (document 1, Secret \"mine\"): ";
-    let other =
-        "standard input (document 1, Secret \"other\"): kind: is \"Secret\", which is not checked";
+    let other = "standard input (document 1, Secret \"other\"): metadata.name: no MiniCluster that is \
+        given with this Secret names it in the same metadata.namespace: spec.flux.curveCertSecret is";
+    let elsewhere = secret("mine, namespace: b", "curve.cert");
+    let not_named = other.replace("\"other\"", "\"mine\"");
     for (secret, expected) in [
         (secret("mine", "curve.cert"), String::new()),
         (secret("mine", "tls.key"), format!("{label}data: has no curve.cert, and")),
+        (
+            secret("mine", "curve.cert").replace("YQ==", "?"),
+            format!("{label}data: curve.cert is not"),
+        ),
         (secret("other", "curve.cert"), other.to_owned()),
+        (elsewhere, not_named),
     ] {
         let result = validate_input(format!("{secret}---\n{minicluster}").as_bytes());
         assert_eq!(result.status.success(), expected.is_empty(), "{}", errors(&result));

@@ -1,5 +1,7 @@
 //! A connection to the API server, and errors with hints for the user.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, anyhow, bail};
 use flux_operator_api::{GROUP, MiniCluster, VERSION};
 use k8s_openapi::NamespaceResourceScope;
@@ -17,6 +19,8 @@ pub(super) struct Session {
     pub(super) namespace: String,
     /// Whether the user named the namespace; otherwise it is the context's.
     is_explicit: bool,
+    /// Options of the user that select the cluster, as suggested commands need them.
+    cluster_options: String,
 }
 
 impl Session {
@@ -35,7 +39,8 @@ impl Session {
         let is_explicit = namespace.is_some();
         let namespace = namespace.clone().unwrap_or(config.default_namespace.clone());
         let client = Client::try_from(config).context("failed to create a client")?;
-        Ok(Session { client, namespace, is_explicit })
+        let cluster_options = cluster_options(context.as_deref(), kubeconfig.as_deref());
+        Ok(Session { client, namespace, is_explicit, cluster_options })
     }
 
     /// Switches to the namespace of a manifest, if it has one.
@@ -59,6 +64,7 @@ impl Session {
             client: self.client.clone(),
             namespace: namespace.to_owned(),
             is_explicit: self.is_explicit || self.namespace != namespace,
+            cluster_options: self.cluster_options.clone(),
         }
     }
 
@@ -85,24 +91,25 @@ impl Session {
         self.api()
     }
 
-    /// A command of this plugin to suggest to the user, for the same namespace.
+    /// A command of this plugin to suggest to the user, for the same cluster and namespace.
     pub(super) fn command(&self, words: &str) -> String {
-        match self.is_explicit {
-            true => format!("kubectl minicluster -n {} {words}", self.namespace),
-            false => format!("kubectl minicluster {words}"),
-        }
+        format!("kubectl minicluster{} {words}", self.options())
     }
 
-    /// The remedy of a reason, for an object in the same namespace.
+    /// The remedy of a reason, for an object in the same cluster and namespace.
     pub(super) fn remedy(&self, remedy: &str, name: &str) -> String {
-        let remedy = remedy.replace("NAME", name);
-        if !self.is_explicit {
-            return remedy;
-        }
-        let namespace = &self.namespace;
+        let (remedy, options) = (remedy.replace("NAME", name), self.options());
         remedy
-            .replace("`kubectl minicluster ", &format!("`kubectl minicluster -n {namespace} "))
-            .replace("`kubectl describe ", &format!("`kubectl describe -n {namespace} "))
+            .replace("`kubectl minicluster ", &format!("`kubectl minicluster{options} "))
+            .replace("`kubectl describe ", &format!("`kubectl describe{options} "))
+    }
+
+    /// The options of kubectl that select the same cluster and namespace, each after a space.
+    fn options(&self) -> String {
+        match self.is_explicit {
+            true => format!(" -n {}{}", self.namespace, self.cluster_options),
+            false => self.cluster_options.clone(),
+        }
     }
 
     /// Gets a MiniCluster by name. If there is none, the error suggests similar names.
@@ -168,6 +175,23 @@ impl Session {
     }
 }
 
+/// The options that select a cluster, each after a space.
+fn cluster_options(context: Option<&str>, kubeconfig: Option<&Path>) -> String {
+    let context = context.map(|it| format!(" --context {}", shell_word(it)));
+    let kubeconfig =
+        kubeconfig.map(|it| format!(" --kubeconfig {}", shell_word(&it.to_string_lossy())));
+    [context, kubeconfig].into_iter().flatten().collect()
+}
+
+/// A text as one word of a shell, so that the user can copy the command.
+fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// The API server's own message, without what kube adds.
 fn with_server_message(what: &str, error: kube::Error) -> anyhow::Error {
     match error {
@@ -204,6 +228,16 @@ fn suggest_names(name: &str, names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_that_select_the_cluster_can_be_copied_to_a_shell() {
+        assert_eq!(cluster_options(None, None), "");
+        let file = Path::new("/home/a b/it's.yaml");
+        assert_eq!(
+            cluster_options(Some("admin@home"), Some(file)),
+            r" --context admin@home --kubeconfig '/home/a b/it'\''s.yaml'"
+        );
+    }
 
     #[test]
     fn similar_names_are_suggested_best_first() {

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let progress = Progress::start(arguments.quiet);
     let file = &arguments.source.filename;
-    let documents = input::parse_checked(file, &input::read_bytes(file)?)?;
+    let documents = input::parse_without_secrets(file, &input::read_bytes(file)?)?;
     let programs = programs(arguments.source.flux_root.as_deref())?;
     let home = home()?;
     if let Some(mut request) = connected(&home, &documents)? {

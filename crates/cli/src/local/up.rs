@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let file = &arguments.source.filename;
-    let documents = input::parse_checked(file, &input::read_bytes(file)?)?;
+    let documents = input::parse_without_secrets(file, &input::read_bytes(file)?)?;
     let home = home()?;
     let connected = connected(&home, &documents)?;
     let miniclusters = match &connected {

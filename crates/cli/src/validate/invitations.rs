@@ -4,7 +4,7 @@ use flux_operator_api::MiniCluster;
 use flux_operator_api::manifest::Document;
 use flux_operator_api::minicluster::{Bursting, Invitation};
 use flux_operator_api::validate::{self, Problem, Validate};
-use flux_operator_plan::{is_expired, lendable_ranks, shown_expiry};
+use flux_operator_plan::{lendable_ranks, shown_expiry};
 use jiff::Timestamp;
 
 /// Which invitations of a MiniCluster get no ranks, and whether the one that it uses has expired.
@@ -19,7 +19,7 @@ fn warnings(minicluster: &MiniCluster, now: Timestamp) -> Vec<Problem> {
     let bursting = minicluster.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
     let Some(Bursting { lead_broker, invitations, .. }) = bursting else { return Vec::new() };
     let used = lead_broker.as_ref().and_then(|lead| lead.instance.as_ref());
-    let used = used.filter(|instance| is_expired(&instance.expires, now)).map(|instance| {
+    let used = used.filter(|instance| is_over(&instance.expires, now)).map(|instance| {
         let end = shown_expiry(&instance.expires);
         let message = format!("the invitation has expired at {end}: ask for another");
         Problem::new("spec.flux.bursting.leadBroker.instance.expires", message)
@@ -27,7 +27,7 @@ fn warnings(minicluster: &MiniCluster, now: Timestamp) -> Vec<Problem> {
     let lendable = lendable_ranks(minicluster, None);
     let of_invitation = |(index, invitation): (usize, &Invitation)| {
         let path = format!("spec.flux.bursting.invitations[{index}]");
-        if is_expired(&invitation.expires, now) {
+        if is_over(&invitation.expires, now) {
             let end = shown_expiry(&invitation.expires);
             let message = format!("the invitation has expired at {end}: remove it");
             return Some(Problem::new(format!("{path}.expires"), message));
@@ -43,6 +43,11 @@ fn warnings(minicluster: &MiniCluster, now: Timestamp) -> Vec<Problem> {
     };
     let of_invitations = invitations.iter().enumerate().filter_map(of_invitation);
     used.into_iter().chain(of_invitations).collect()
+}
+
+/// Whether a time is over. One that cannot be parsed is an error already, and not also "expired".
+fn is_over(expires: &str, now: Timestamp) -> bool {
+    expires.parse::<Timestamp>().is_ok_and(|expires| now >= expires)
 }
 
 #[cfg(test)]
@@ -81,5 +86,11 @@ mod tests {
             2025-12-31T23:59:59Z: remove it";
         assert_eq!(lender(1, "2025-12-31T23:59:59.999999Z"), [expected]);
         assert_eq!(lender(1, "2026-01-01T00:00:00.000001Z"), [""; 0]);
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_parsed_has_not_expired() {
+        assert_eq!(lender(1, "2020-13-01T00:00:00Z"), [""; 0]);
+        assert!(!is_over("tomorrow", Timestamp::MAX));
     }
 }

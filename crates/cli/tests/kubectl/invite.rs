@@ -63,6 +63,12 @@ fn the_file_can_be_validated_and_rendered() {
     // The rest of the file is checked as well.
     for (from, to, problem) in [
         ("  invitation.key:", "  other.key:", "data: has no invitation.key, and"),
+        (
+            "  invitation.key:",
+            "  invitation.key: YWFh\n  other.key:",
+            "invitation.key is not 64 hexadecimal digits",
+        ),
+        ("192.0.2.1", "", "leadBroker.address: instance needs the address"),
         ("  size: 2\n  ", "  size: 3\n  ", "spec.size: is 3, and there are 2 ranks for it"),
         ("192.0.2.1", "a_b", "address: is not a host name or an address"),
         ("2099-01-01T00:00:00.", "20x9.", "expires: is \"20x9.123456Z\": expected a time"),
@@ -209,6 +215,12 @@ fn errors_say_what_to_do() {
              remove it with `kubectl minicluster -n near invite revoke fs a`\n",
         ),
         (
+            &["fs", "--ranks", "2", "--invitation", "a", "--ttl", "8h"],
+            &lender(),
+            "error: invitation \"a\" of \"fs\" exists: it expires at 2099-01-01T00:00:00Z and cannot be \
+             extended\nhint: invite under another name, or omit --ttl to write its file again\n",
+        ),
+        (
             five,
             &lender(),
             "error: \"fs\" can lend 4 ranks at most, and 5 are asked for\nhint: ask for fewer, or \
@@ -239,6 +251,19 @@ fn errors_say_what_to_do() {
         assert!(errors.starts_with(expected), "{words:?}: {errors}");
         assert!(!errors.contains("removed again"), "{words:?}: {errors}");
     }
+}
+
+#[test]
+fn a_suggested_command_is_for_the_same_cluster() {
+    let folder = folder_for(&lender());
+    let file = folder.path().join("other");
+    std::fs::rename(folder.path().join("kubeconfig"), &file).unwrap();
+    let file = file.to_str().unwrap();
+    let options = ["-n", "near", "--context", "c", "--kubeconfig", file];
+    let words = ["invite", "fs", "--ranks", "3", "--invitation", "a"];
+    let ran = plugin(&folder, &[&options[..], &words].concat());
+    let expected = format!("`kubectl minicluster {} invite revoke fs a`", options.join(" "));
+    assert!(errors(&ran).contains(&expected), "{}", errors(&ran));
 }
 
 /// Runs the command with these objects. Returns exit code, output and errors.

@@ -23,6 +23,12 @@ fn what_cannot_be_connected_is_reported_before_anything_starts() {
     let other = minicluster("other", 1, json!({}), json!({}));
     let setup = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "FluxSetup",
         "metadata": { "name": "team" }, "spec": {} });
+    let lead = json!({ "address": "192.0.2.1", "name": "fs", "size": 1 });
+    let bursting = json!({ "leadBroker": lead, "clusters": [{ "name": "far", "size": 1 }] });
+    let flux = json!({ "curveCertSecret": "key", "bursting": bursting });
+    let invited = minicluster("far", 1, flux, json!({}));
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "key" },
+        "data": { "curve.cert": "YQ==" } });
     let cases: Vec<(Vec<Value>, &str, &str)> = vec![
         (
             vec![base.clone(), joiner("more", 5)],
@@ -78,6 +84,11 @@ fn what_cannot_be_connected_is_reported_before_anything_starts() {
             vec![base.clone(), joiner("base", 1)],
             "(document 2, MiniCluster \"base\"): spec.flux.join.name: names the MiniCluster itself",
             "",
+        ),
+        (
+            vec![secret, invited],
+            "\"far\" joins an instance of another Kubernetes cluster, which works only in Kubernetes",
+            "apply it in a cluster",
         ),
         (vec![base, joiner("more", 1), joiner("more", 1)], "two MiniClusters named", "rename one"),
     ];

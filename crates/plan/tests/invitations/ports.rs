@@ -230,7 +230,7 @@ fn a_port_on_the_nodes_that_cannot_be_is_left_to_kubernetes() {
     assert_eq!(node_ports(&lender), [30_100, 30_101, 30_102], "those that it has");
 }
 
-/// Otherwise the invitation would wait for ever, and nothing would say why.
+/// Otherwise the invitation would wait forever, and nothing would say why.
 #[test]
 fn an_invitation_without_a_port_is_reported() {
     let mut lender = Lender::new(&one_invitation());

@@ -2,8 +2,8 @@
 
 use flux_operator_api::MiniCluster;
 use flux_operator_api::condition::ConditionType;
-use flux_operator_api::minicluster::{Expose, ExposeType, Invitation, LenderName};
-use flux_operator_plan::{Valid, is_expired, shown_expiry};
+use flux_operator_api::minicluster::{Expose, ExposeType, Invitation, LeaseState, LenderName};
+use flux_operator_plan::{Valid, invitation_holder, is_expired, shown_expiry};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -26,6 +26,8 @@ pub(super) struct Wish<'a> {
     pub(super) ranks: i32,
     /// When a new invitation ends.
     pub(super) expires: Timestamp,
+    /// Whether the user chose how long it is valid.
+    pub(super) has_ttl: bool,
     /// Name of the MiniCluster in the other cluster.
     pub(super) joiner: Option<&'a str>,
     /// How to expose a MiniCluster that is not exposed yet.
@@ -71,21 +73,29 @@ pub(super) fn addition(
         return Err(InviteRefusal::LongName { name: joiner });
     }
     if let Some(found) = invitations(lender).iter().find(|it| it.name == name) {
-        check_existing(&cluster, found, wish.ranks, now)?;
+        check_existing(&cluster, found, wish, now)?;
         // Without `expose` it cannot be used, so that is added nevertheless.
         let patch = expose.as_ref().map(|expose| BurstingPatch::default().expose(expose.kind));
         let invitation = found.clone();
         return Ok((patch, Addition { invitation, joiner, is_new: false, expose }));
     }
     let new = Invitation { name, ranks: wish.ranks, expires: wish.expires.to_string() };
-    let valid = invitations(lender).iter().filter(|it| !is_expired(&it.expires, now)).cloned();
-    let all: Vec<Invitation> = valid.chain([new.clone()]).collect();
+    let kept = invitations(lender).iter().filter(|it| !is_over(lender, it, now)).cloned();
+    let all: Vec<Invitation> = kept.chain([new.clone()]).collect();
     if all.len() > MAX_INVITATIONS {
         return Err(InviteRefusal::TooMany { cluster });
     }
     let patch = BurstingPatch::default().invitations(&all);
     let patch = expose.iter().fold(patch, |patch, expose| patch.expose(expose.kind));
     Ok((Some(patch), Addition { invitation: new, joiner, is_new: true, expose }))
+}
+
+/// Whether an invitation can be removed: it has expired, and the operator has noticed that. The clock of
+/// this machine alone must not revoke one.
+fn is_over(lender: &MiniCluster, invitation: &Invitation, now: Timestamp) -> bool {
+    let holder = invitation_holder(invitation);
+    let is_active = leases(lender).any(|it| it.holder == holder && it.state == LeaseState::Active);
+    is_expired(&invitation.expires, now) && !is_active
 }
 
 fn check_lender(lender: &MiniCluster) -> Result<(), InviteRefusal> {
@@ -176,7 +186,7 @@ fn unused_name(lender: &MiniCluster, mut generate: impl FnMut() -> String) -> St
 fn check_existing(
     cluster: &str,
     found: &Invitation,
-    ranks: i32,
+    wish: &Wish<'_>,
     now: Timestamp,
 ) -> Result<(), InviteRefusal> {
     let (cluster, invitation) = (cluster.to_owned(), found.name.clone());
@@ -184,9 +194,13 @@ fn check_existing(
         let expires = shown_expiry(&found.expires);
         return Err(InviteRefusal::Expired { cluster, invitation, expires });
     }
-    if found.ranks != ranks {
-        let current = count_of_ranks(found.ranks);
-        return Err(InviteRefusal::OtherRanks { cluster, invitation, current, wanted: ranks });
+    if found.ranks != wish.ranks {
+        let (current, wanted) = (count_of_ranks(found.ranks), wish.ranks);
+        return Err(InviteRefusal::OtherRanks { cluster, invitation, current, wanted });
+    }
+    if wish.has_ttl {
+        let expires = shown_expiry(&found.expires);
+        return Err(InviteRefusal::OtherEnd { cluster, invitation, expires });
     }
     Ok(())
 }
@@ -201,7 +215,15 @@ mod tests {
 
     fn wish(invitation: Option<&str>) -> Wish<'_> {
         let expires = LATER.parse().unwrap();
-        Wish { invitation, ranks: 2, expires, joiner: None, expose: None, lendable: Some(4) }
+        Wish {
+            invitation,
+            ranks: 2,
+            expires,
+            has_ttl: false,
+            joiner: None,
+            expose: None,
+            lendable: Some(4),
+        }
     }
 
     fn add(
@@ -227,6 +249,15 @@ mod tests {
         bursting_mut(&mut lender).invitations[0].expires = "2026-01-01T00:00:00Z".into();
         let (patch, added) = add(&lender, wish(Some("b"))).unwrap();
         assert_eq!(patch.unwrap().fields(), json!({ "invitations": [added.invitation] }));
+    }
+
+    /// The clock of this machine may be ahead.
+    #[test]
+    fn an_invitation_whose_lease_is_active_is_not_removed() {
+        let late = "2026-01-01T02:00:00Z".parse().unwrap();
+        let (patch, added) = addition(&lender(), &wish(Some("b")), late, String::new).unwrap();
+        let list = json!([invitations(&lender())[0], added.invitation]);
+        assert_eq!(patch.unwrap().fields(), json!({ "invitations": list }));
     }
 
     #[test]
@@ -301,6 +332,7 @@ mod tests {
         let long = changed(|lender| lender.metadata.name = Some("n".repeat(53)));
         let (b, a) = (wish(Some("b")), wish(Some("a")));
         let balanced = Wish { expose: Some(ExposeType::LoadBalancer), ..b.clone() };
+        let longer = Wish { has_ttl: true, ..a.clone() };
         let three = Wish { ranks: 3, ..a.clone() };
         let five = Wish { ranks: 5, ..b.clone() };
         let none = Wish { lendable: Some(0), ..b.clone() };
@@ -320,6 +352,12 @@ mod tests {
             (&deleted, &b, "\"fs\" is being deleted", "choose another MiniCluster"),
             (&closed, &b, "\"fs\" is not exposed", "add `--expose NodePort`"),
             (&lender(), &balanced, "with type NodePort, not LoadBalancer", "omit --expose"),
+            (
+                &lender(),
+                &longer,
+                "expires at 2026-01-01T01:00:00Z and cannot be extended",
+                "invite under another name",
+            ),
             (&lender(), &three, "is for 2 ranks, not 3", "minicluster invite revoke NAME a`"),
             (
                 &expired,

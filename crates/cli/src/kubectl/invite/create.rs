@@ -31,6 +31,9 @@ const MAX_RANKS: i32 = 1024;
 /// The longest name of an invitation, as in its schema.
 const MAX_INVITATION_NAME: usize = 32;
 
+/// How long an invitation is valid without `--ttl`.
+const DEFAULT_TTL: Duration = Duration::from_hours(1);
+
 /// How many of them a second has.
 const MICROSECONDS: i32 = 1_000_000;
 
@@ -46,11 +49,9 @@ pub(super) struct NewInvitation {
 
     /// How long the invitation is valid, such as 90s, 30m, 1h30m or 2d; at most 30d. It cannot be
     /// extended. When it ends, the connections of its brokers are closed, and jobs on its ranks fail.
-    #[arg(
-        long, value_name = "DURATION", default_value = "1h",
-        value_parser = parse_ttl, allow_hyphen_values = true
-    )]
-    ttl: Duration,
+    /// Default: 1h.
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl, allow_hyphen_values = true)]
+    ttl: Option<Duration>,
 
     /// Name of the invitation. Default: `invite-` and five random characters.
     #[arg(long, value_name = "INVITATION", value_parser = parse_invitation)]
@@ -141,7 +142,8 @@ pub(super) async fn run(connection: &Connection, new: &NewInvitation) -> Result<
     let session = Session::open(connection).await?;
     let lender = session.minicluster(&new.name).await?;
     let job = secrets::job(&session, &new.name).await?;
-    let expires = expiry(new.ttl, Timestamp::now(), fastrand::i32(1..MICROSECONDS))?;
+    let ttl = new.ttl.unwrap_or(DEFAULT_TTL);
+    let expires = expiry(ttl, Timestamp::now(), fastrand::i32(1..MICROSECONDS))?;
     let decide = |lender: &MiniCluster| {
         decide(&session, lender, new, expires, lendable_ranks(lender, job.as_ref()))
     };
@@ -194,6 +196,7 @@ fn decide(
         invitation: new.invitation.as_deref(),
         ranks: new.ranks,
         expires,
+        has_ttl: new.ttl.is_some(),
         joiner: new.joiner.as_deref(),
         expose: new.expose.map(ExposeType::from),
         lendable,

@@ -1,7 +1,9 @@
 //! What the spec and the status of a MiniCluster say about its invitations.
 
 use flux_operator_api::MiniCluster;
-use flux_operator_api::minicluster::{Bursting, External, Invitation, Lease, LeaseState};
+use flux_operator_api::minicluster::{
+    Bursting, External, Invitation, Lease, LeaseState, host_and_port,
+};
 use flux_operator_plan::{invitation_holder, is_expired};
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -155,10 +157,6 @@ fn view(
         addresses: addresses.collect(),
         expires: invitation.expires.clone(),
     }
-}
-
-fn host_and_port(host: &str, port: i32) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ use super::session::Session;
 /// Leases ranks of the instance, and prints a file for the other cluster: `kubectl apply -f` there
 /// starts brokers that use these ranks. The file contains the keys of the instance, so it is not
 /// printed to a terminal. If the MiniCluster has an invitation of this name for as many ranks, its
-/// file is printed again. Invitations that have expired are removed.
+/// file is printed again. Invitations that have expired are removed when another one is added.
 ///
 /// If the MiniCluster itself is called `list`, `revoke` or `help`, write `--` before its name, at the
 /// end.

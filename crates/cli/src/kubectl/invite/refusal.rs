@@ -24,6 +24,11 @@ pub(super) enum InviteRefusal {
     OtherRanks { cluster: String, invitation: String, current: String, wanted: i32 },
     #[error("invitation {invitation:?} of {cluster:?} has expired at {expires}")]
     Expired { cluster: String, invitation: String, expires: String },
+    #[error(
+        "invitation {invitation:?} of {cluster:?} exists: it expires at {expires} and cannot be \
+         extended"
+    )]
+    OtherEnd { cluster: String, invitation: String, expires: String },
     #[error("{cluster:?} has {MAX_INVITATIONS} invitations, and cannot have more")]
     TooMany { cluster: String },
     #[error(
@@ -72,6 +77,9 @@ impl InviteRefusal {
                 "choose another name, or remove it with \
                  `kubectl minicluster invite revoke NAME {invitation}`"
             ),
+            InviteRefusal::OtherEnd { .. } => {
+                "invite under another name, or omit --ttl to write its file again".into()
+            }
             InviteRefusal::TooMany { .. } => "revoke those that are not used: \
                  `kubectl minicluster invite list NAME` lists them"
                 .into(),
