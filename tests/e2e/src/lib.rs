@@ -311,9 +311,18 @@ impl TestNamespace {
 
     /// Waits for an Event with this reason.
     pub async fn wait_for_event(&self, reason: &str) -> Result<()> {
+        self.wait_for_event_with(reason, "").await
+    }
+
+    /// Waits for an Event with this reason and this part of its message.
+    pub async fn wait_for_event_with(&self, reason: &str, part: &str) -> Result<()> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let written = watcher(events, watcher::Config::default()).applied_objects();
-        first_match(written, |event| (event.reason.as_deref() == Some(reason)).then_some(())).await
+        let found = first_match(written, |event| {
+            let has_part = event.message.as_deref().unwrap_or_default().contains(part);
+            (event.reason.as_deref() == Some(reason) && has_part).then_some(())
+        });
+        found.await.with_context(|| format!("no Event {reason} with {part:?}"))
     }
 
     /// The API of MiniClusters in the namespace.

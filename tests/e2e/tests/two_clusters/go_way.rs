@@ -13,7 +13,7 @@ use kube::api::{ObjectMeta, PostParams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-use super::guest::{certificate, hosts, wait_for_joined};
+use super::joiner::{certificate, hosts, wait_for_joined};
 
 /// The pool of the lender, and the name of the cluster that uses it.
 const POOL: &str = "burst-0";

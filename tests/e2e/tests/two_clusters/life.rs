@@ -14,8 +14,8 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use kube::runtime::{WatchStreamExt, watcher};
 
-use super::guest::{
-    FLUX, GUEST, apply, file, hosts, invite, lease, revoke, set_invitations, start_lender,
+use super::joiner::{
+    FLUX, JOINER, apply, file, hosts, invite, lease, revoke, set_invitations, start_lender,
     wait_for_joined, wait_for_lease, wait_until_joined,
 };
 
@@ -115,7 +115,7 @@ async fn a_revoked_invitation_ends_while_a_job_runs() -> Result<()> {
         home.exec("lender", 0, &format!("{FLUX} job wait-event -t 60 {job} finish")).await?;
         home.wait_for_object("lender", |it: &MiniCluster| lease(it, "cloud").is_none()).await?;
         ensure!(hosts(home, "lender", 2).await?.len() == 2, "home does not go on");
-        away.wait_for_status(GUEST, ConditionType::Joined, "False").await?;
+        away.wait_for_status(JOINER, ConditionType::Joined, "False").await?;
         Ok(())
     })
     .await
@@ -135,8 +135,8 @@ async fn an_invitation_that_is_not_used_expires() -> Result<()> {
         home.wait_for_object("lender", |it: &MiniCluster| lease(it, "short").is_none()).await?;
         // It is of no use any more.
         apply(away, late).await?;
-        away.wait_for_reason(GUEST, ConditionType::Joined, "InvitationExpired").await?;
-        ensure!(away.pods(GUEST).await?.is_empty(), "it has pods");
+        away.wait_for_reason(JOINER, ConditionType::Joined, "InvitationExpired").await?;
+        ensure!(away.pods(JOINER).await?.is_empty(), "it has pods");
         Ok(())
     })
     .await

@@ -15,8 +15,8 @@ use flux_operator_tests_e2e::second_cluster::with_two_clusters;
 use k8s_openapi::ByteString;
 use serde_json::json;
 
-use super::guest::{
-    FLUX, GUEST, LATE, apply, file, hosts, lender, set_invitations, start_lender, wait_for_joined,
+use super::joiner::{
+    FLUX, JOINER, LATE, apply, file, hosts, lender, set_invitations, start_lender, wait_for_joined,
     wait_for_lease, wait_until_joined,
 };
 
@@ -39,15 +39,16 @@ async fn b10_two_lenders_share_a_gateway_and_misuse_disturbs_nothing() -> Result
         apply(away, renamed(file(home, "two", "cloud").await?, "other")).await?;
         away.wait_for_reason("other", ConditionType::Joined, "Joined").await?;
         wait_for_joined(home, "two", 1).await?;
-        ensure!(hosts(home, "two", 3).await?.len() == 3, "the second lender has no guest");
+        ensure!(hosts(home, "two", 3).await?.len() == 3, "the second lender has no joiner");
 
         let job = home.exec("one", 0, &format!("{FLUX} submit -N4 sleep 3600")).await?;
         let job = job.trim();
         home.exec("one", 0, &format!("{FLUX} job wait-event -t 60 {job} start")).await?;
 
         // Unoptimized, the futures of all steps together are too large for a test's stack.
-        garbage(home, &first)?;
-        wait_for_refusal(home, "Garbage").await?;
+        let sends_garbage = async { garbage(home, &first) };
+        Box::pin(expect_refusal(home, "one", "Garbage", sends_garbage)).await?;
+        home.wait_for_event_with("GatewayRefused", "1 Garbage").await?;
         Box::pin(third_broker(home, away, &first)).await?;
         Box::pin(applied_twice(home, away)).await?;
         Box::pin(wrong_key(home, away)).await?;
@@ -92,19 +93,16 @@ async fn third_broker(home: &TestNamespace, away: &TestNamespace, lease: &Lease)
          >/tmp/third/log 2>&1; true"
     );
     let with_path = format!(". /mnt/flux/flux-view.sh; {start}");
-    // It keeps trying until it is stopped.
-    tokio::try_join!(
-        async { away.exec(GUEST, 0, &with_path).await.map(drop) },
-        wait_for_refusal(home, "TooMany"),
-    )?;
-    Ok(())
+    // It keeps trying until it is stopped, which need not be awaited.
+    let tries = async { away.exec(JOINER, 0, &with_path).await.map(drop) };
+    expect_refusal(home, "one", "TooMany", tries).await
 }
 
 /// The same file a second time: the first cluster keeps the ranks.
 async fn applied_twice(home: &TestNamespace, away: &TestNamespace) -> Result<()> {
     apply(away, renamed(file(home, "one", "cloud").await?, "twice")).await?;
     let refused = away.wait_for_reason("twice", ConditionType::Joined, "InvitationUsed").await?;
-    let user = format!("{}/guest", away.namespace);
+    let user = format!("{}/joiner", away.namespace);
     ensure!(refused.message.contains(&user), "{}", refused.message);
     away.delete_and_wait::<MiniCluster>("twice").await
 }
@@ -141,25 +139,43 @@ fn renamed(mut file: InvitationFile, name: &str) -> InvitationFile {
     file
 }
 
-/// Waits until the gateway has counted and reported a refusal.
-async fn wait_for_refusal(home: &TestNamespace, reason: &str) -> Result<()> {
-    let counted = format!("reason=\"{reason}\"");
+/// The gateway refuses a connection for this reason because of what `client` does. That is not
+/// completed if the connection is refused before.
+async fn expect_refusal(
+    home: &TestNamespace,
+    lender: &str,
+    reason: &str,
+    client: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    let before = refused(home, lender, reason).await?;
     let is_counted = async {
-        loop {
-            let metrics = home.gateway_metrics().await?;
-            let line = metrics.lines().find(|line| {
-                line.starts_with("flux_operator_gateway_refused_total")
-                    && line.contains(&counted)
-                    && !line.ends_with(" 0")
-            });
-            if line.is_some() {
-                return anyhow::Ok(());
-            }
+        while refused(home, lender, reason).await? <= before {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+        anyhow::Ok(())
     };
-    with_timeout(is_counted).await.with_context(|| format!("{reason} was never counted"))??;
-    home.wait_for_event("GatewayRefused").await
+    let is_counted = with_timeout(is_counted);
+    tokio::pin!(is_counted);
+    let counted = tokio::select! {
+        counted = &mut is_counted => counted,
+        failed = async { client.await.err() } => match failed {
+            Some(error) => return Err(error),
+            None => is_counted.await,
+        },
+    };
+    counted.with_context(|| format!("{reason} was never counted"))?
+}
+
+/// How many connections to the invitation of a lender the gateway has refused for a reason.
+async fn refused(home: &TestNamespace, lender: &str, reason: &str) -> Result<u64> {
+    let metrics = home.gateway_metrics().await?;
+    let labels = [format!("cluster=\"{lender}\""), format!("reason=\"{reason}\"")];
+    let counted = metrics.lines().find(|line| {
+        line.starts_with("flux_operator_gateway_refused_total")
+            && labels.iter().all(|label| line.contains(label))
+    });
+    let number = counted.and_then(|line| line.rsplit_once(' ')).map(|(_, number)| number);
+    Ok(number.with_context(|| format!("{reason} is not counted: {metrics}"))?.parse()?)
 }
 
 /// B38: only connections from the networks of `sourceRanges` are accepted.
@@ -173,9 +189,10 @@ async fn b38_connections_from_other_networks_are_refused() -> Result<()> {
         home.patch("lender", ranges("203.0.113.0/24")).await?;
         set_invitations(home, "lender", &[("cloud", 1, LATE)]).await?;
         wait_for_lease(home, "lender", "cloud").await?;
-        apply(away, file(home, "lender", "cloud").await?).await?;
-        away.wait_for_reason(GUEST, ConditionType::Joined, "LenderUnreachable").await?;
-        wait_for_refusal(home, "Source").await?;
+        let file = file(home, "lender", "cloud").await?;
+        expect_refusal(home, "lender", "Source", apply(away, file)).await?;
+        away.wait_for_reason(JOINER, ConditionType::Joined, "LenderUnreachable").await?;
+        home.wait_for_event_with("GatewayRefused", " Source;").await?;
         home.patch("lender", ranges(&format!("{}/32", away.testbed.slot().node_address()))).await?;
         wait_until_joined(away).await?;
         wait_for_joined(home, "lender", 1).await?;

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::api::{ListParams, LogParams};
 use serde::Serialize;
 
-use super::guest::{GUEST, file, invite, set_invitations, start_lender, wait_until_joined};
+use super::joiner::{JOINER, file, invite, set_invitations, start_lender, wait_until_joined};
 
 /// In no object, log or metric of either cluster, except in Secrets; also not after a revocation.
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn the_keys_of_an_invitation_are_only_in_secrets() -> Result<()> {
             ("the certificate's key", certificate_key.to_owned()),
             ("the invitation's key", text("invitation.key")?),
         ];
-        for (stage, cluster) in [(&*home, "lender"), (&*away, GUEST)] {
+        for (stage, cluster) in [(&*home, "lender"), (&*away, JOINER)] {
             let own = stage.keys(cluster).await?.and_then(|it| it.data).context("no keys")?;
             let report = own.get("report.key").context("no report key")?;
             keys.push(("a report key", String::from_utf8(report.0.clone())?));

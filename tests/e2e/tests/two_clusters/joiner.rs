@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 pub const FLUX: &str = ". /mnt/flux/flux-view.sh && flux proxy $fluxsocket flux";
 
 /// The name of the MiniCluster that uses an invitation.
-pub const GUEST: &str = "guest";
+pub const JOINER: &str = "joiner";
 
 /// An end that no test reaches.
 pub const LATE: &str = "2099-01-01T00:00:00Z";
@@ -63,7 +63,7 @@ pub async fn wait_for_lease(home: &TestNamespace, lender: &str, name: &str) -> R
         let is_direct = external.is_some_and(|it| it.port > 0);
         (has_port == Some(true) || is_direct)
             && lease(it, name).is_some()
-            && external.is_some_and(|it| it.broker.is_some() && !it.addresses.is_empty())
+            && external.is_some_and(|it| it.lead.is_some() && !it.addresses.is_empty())
     };
     let found = home.wait_for_object(lender, is_reachable).await?;
     lease(&found, name).cloned().context("the lease is gone")
@@ -89,7 +89,7 @@ pub async fn file(home: &TestNamespace, lender: &str, name: &str) -> Result<Invi
     };
     let report_key = SealKey::parse(std::str::from_utf8(&key.0)?)?;
     let secrets = InvitationSecrets { certificate, report_key, munge: None };
-    Ok(invitation_file(&minicluster, Some(&job), name, GUEST, secrets)?)
+    Ok(invitation_file(&minicluster, Some(&job), name, JOINER, secrets)?)
 }
 
 /// The certificate in a Secret.
@@ -107,7 +107,7 @@ pub async fn invite(
     ranks: i32,
 ) -> Result<()> {
     let ranks = ranks.to_string();
-    let words = ["invite", lender, "--ranks", &ranks, "--invitation", name, "--as", GUEST];
+    let words = ["invite", lender, "--ranks", &ranks, "--invitation", name, "--as", JOINER];
     let invited = Plugin::new(home)?.run(&words).await?;
     ensure!(invited.code == Some(0), "{}", invited.errors);
     let mut kubectl = away.testbed.kubectl();
@@ -132,9 +132,9 @@ pub async fn apply(away: &TestNamespace, file: InvitationFile) -> Result<()> {
     Ok(())
 }
 
-/// Waits until all brokers of the guest are part of the instance.
+/// Waits until all brokers of the joiner are part of the instance.
 pub async fn wait_until_joined(away: &TestNamespace) -> Result<()> {
-    away.wait_for_reason(GUEST, ConditionType::Joined, "Joined").await?;
+    away.wait_for_reason(JOINER, ConditionType::Joined, "Joined").await?;
     Ok(())
 }
 
