@@ -204,8 +204,8 @@ list: ## List queues, jobs and MiniClusters of all namespaces
 log: ## Show the operator's log
 	@$(KUBECTL) logs -n $(OPERATOR_NAMESPACE) -l control-plane=controller-manager --prefix --tail -1
 
-# Which benchmark to run (throughput, bringup, connect, queue, all), and its options. Without root
-# there is no node, so no cluster can be brought up.
+# Which benchmark to run (throughput, bringup, connect, gateway, queue, all), and its options. Without
+# root there is no node, so no cluster can be brought up.
 BENCH ?= $(if $(filter node,$(LEVEL)),all,throughput)
 BENCH_ARGS ?= --check bench/limits.yaml
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use flux_operator_testbed::{Layout, Level, Requirements, Testbed, TestbedName, down, up};
+use flux_operator_testbed::{Layout, Level, Requirements, Testbed, TestbedName, down, link, up};
 use flux_operator_testkit::images::AGENT_IMAGE;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -118,6 +118,12 @@ impl BenchTestbed {
     {
         let all: Api<K> = Api::all(self.client.clone());
         all.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        Ok(())
+    }
+
+    /// Connects its node with that of another testbed.
+    pub(crate) fn link(&self, other: &BenchTestbed) -> Result<()> {
+        link(&self.layout, &self.name, &other.name).context("failed to link the testbeds")?;
         Ok(())
     }
 

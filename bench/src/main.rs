@@ -2,8 +2,8 @@
 //! time for a single MiniCluster and for one that joins another.
 //!
 //! ```text
-//! under_test ──► bench_testbed ──► throughput │ bringup │ connect ──► summary ──► limits
-//!                                     queue ───────────────────────┘
+//! under_test ──► bench_testbed ──► throughput │ bringup │ connect │ gateway ──► summary ──► limits
+//!                                     queue ─────────────────────────────────┘
 //! ```
 //!
 //! An operator is just a shell command, so any operator can be compared with ours. Machines differ
@@ -16,6 +16,7 @@ mod bench_testbed;
 mod bringup;
 mod connect;
 mod flux_alone;
+mod gateway;
 mod limits;
 mod manifest;
 mod node_stage;
@@ -66,6 +67,13 @@ enum Command {
         #[command(flatten)]
         common: BenchArguments,
     },
+    /// Brokers of another Kubernetes cluster that join by the gateway, on two real nodes (needs root)
+    Gateway {
+        #[command(flatten)]
+        gateway: gateway::Options,
+        #[command(flatten)]
+        common: BenchArguments,
+    },
     /// Many jobs in queues, with the loads of Kueue's scalability test
     Queue {
         #[command(flatten)]
@@ -81,6 +89,8 @@ enum Command {
         bringup: bringup::Options,
         #[command(flatten)]
         connect: connect::Options,
+        #[command(flatten)]
+        gateway: gateway::Options,
         #[command(flatten)]
         queue: queue::Options,
         #[command(flatten)]
@@ -111,6 +121,7 @@ struct Selection {
     throughput: Option<throughput::Options>,
     bringup: Option<bringup::Options>,
     connect: Option<connect::Options>,
+    gateway: Option<gateway::Options>,
     queue: Option<queue::Options>,
 }
 
@@ -120,6 +131,7 @@ struct Figures {
     throughput: Option<throughput::Figures>,
     bringup: Option<bringup::Figures>,
     connect: Option<connect::Figures>,
+    gateway: Option<gateway::Figures>,
     queue: Option<queue::Figures>,
     /// The same by name, for limits.
     measures: Measures,
@@ -137,13 +149,16 @@ fn main() -> ExitCode {
         Command::Connect { connect, common } => {
             run(&Selection { connect: Some(connect), ..Selection::default() }, &common)
         }
+        Command::Gateway { gateway, common } => {
+            run(&Selection { gateway: Some(gateway), ..Selection::default() }, &common)
+        }
         Command::Queue { queue, common } => {
             run(&Selection { queue: Some(queue), ..Selection::default() }, &common)
         }
-        Command::All { throughput, bringup, connect, queue, common } => {
+        Command::All { throughput, bringup, connect, gateway, queue, common } => {
             let (throughput, bringup) = (Some(throughput), Some(bringup));
-            let (connect, queue) = (Some(connect), Some(queue));
-            run(&Selection { throughput, bringup, connect, queue }, &common)
+            let (connect, gateway, queue) = (Some(connect), Some(gateway), Some(queue));
+            run(&Selection { throughput, bringup, connect, gateway, queue }, &common)
         }
     };
     match outcome {
@@ -177,7 +192,7 @@ fn run(selection: &Selection, common: &BenchArguments) -> Result<ExitCode> {
 }
 
 async fn measure(parts: &Selection, contestants: &under_test::Options) -> Result<Figures> {
-    let Selection { throughput, bringup, connect, queue } = parts;
+    let Selection { throughput, bringup, connect, gateway, queue } = parts;
     let operators = match (throughput, bringup, connect) {
         (None, None, None) => Vec::new(),
         _ => contestants.operators()?,
@@ -200,6 +215,12 @@ async fn measure(parts: &Selection, contestants: &under_test::Options) -> Result
         print!("{}", found.table());
         figures.measures.extend(found.measures());
         figures.connect = Some(found);
+    }
+    if let Some(options) = gateway {
+        let found = gateway::measure(options).await?;
+        print!("{}", found.table());
+        figures.measures.extend(found.measures());
+        figures.gateway = Some(found);
     }
     if let Some(options) = queue {
         let found = queue::measure(options).await?;

@@ -64,7 +64,8 @@ pub(crate) fn our_program() -> Result<PathBuf> {
     static_program("flux-operator")
 }
 
-fn our_command() -> Result<String> {
+/// The command of our operator. Arguments can be added at its end.
+pub(crate) fn our_command() -> Result<String> {
     let address = "\"$BENCH_HOST_ADDRESS:$BENCH_PORT\"";
     Ok(format!(
         "exec '{}' run --bind {address} --report-url http://{address} \

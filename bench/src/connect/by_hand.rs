@@ -33,28 +33,38 @@ exit $?
 "#;
 
 /// Pods that are ready to be created.
-pub(super) struct BarePods {
+pub(crate) struct BarePods {
     client: Client,
     pods: Vec<Pod>,
 }
 
 impl BarePods {
-    /// Prepares one pod for each spare rank of the lender.
+    /// Prepares one pod for each spare rank of the lender, in the lender's Kubernetes cluster.
     pub(super) async fn prepare(client: &Client, lender: &Lender<'_>) -> Result<BarePods> {
         let setup = lender.worker_setup().await?;
         let worker = pod(client, &lender.name, 1).await?;
         let worker = serde_json::to_value(worker.spec.context("the worker has no spec")?)?;
-        let pods = (0..SIZE).map(|index| bare_pod(&lender.name, index, &worker, &setup)).collect();
+        BarePods::like(client, &lender.name, &worker, &setup)
+    }
+
+    /// Prepares one pod for each spare rank of a lender, with the spec and the setup of a worker.
+    pub(crate) fn like(
+        client: &Client,
+        lender: &str,
+        worker: &Value,
+        setup: &WorkerSetup,
+    ) -> Result<BarePods> {
+        let pods = (0..SIZE).map(|index| bare_pod(lender, index, worker, setup)).collect();
         Ok(BarePods { client: client.clone(), pods: serde_json::from_value(pods)? })
     }
 
     /// Their names.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect()
     }
 
     /// Creates them.
-    pub(super) async fn create(&self) -> Result<()> {
+    pub(crate) async fn create(&self) -> Result<()> {
         for pod in &self.pods {
             pods(&self.client).create(&PostParams::default(), pod).await?;
         }
@@ -62,7 +72,7 @@ impl BarePods {
     }
 
     /// Deletes them, and waits until they are deleted.
-    pub(super) async fn delete(&self) -> Result<()> {
+    pub(crate) async fn delete(&self) -> Result<()> {
         let selected = ListParams::default().labels(SELECTOR);
         let at_once = DeleteParams::default().grace_period(0);
         pods(&self.client).delete_collection(&at_once, &selected).await?;

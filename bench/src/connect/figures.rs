@@ -26,15 +26,16 @@ pub(super) struct OperatorFigures {
 
 /// How long the pending job took until it had finished.
 #[derive(Serialize, Default)]
-pub(super) struct JobTimes {
+pub(crate) struct JobTimes {
     /// Since the last of the missing brokers had started.
-    pub(super) since_brokers: Samples,
+    pub(crate) since_brokers: Samples,
     /// Since the joiner, or the first of the bare pods, was created.
-    pub(super) since_creation: Samples,
+    pub(crate) since_creation: Samples,
 }
 
 impl JobTimes {
-    fn merge(&mut self, other: JobTimes) {
+    /// Adds the times of another.
+    pub(crate) fn merge(&mut self, other: JobTimes) {
         let JobTimes { since_brokers, since_creation } = other;
         self.since_brokers.merge(since_brokers);
         self.since_creation.merge(since_creation);
@@ -108,7 +109,7 @@ impl Figures {
 
 /// `None` if the divisor is too short: start times are multiples of 10 ms, and with fluxlet the job
 /// has finished after two or three of them.
-fn ratio(one: &Samples, other: &Samples) -> Option<f64> {
+pub(crate) fn ratio(one: &Samples, other: &Samples) -> Option<f64> {
     const SHORTEST: f64 = 0.1;
     let other = other.median().filter(|seconds| *seconds >= SHORTEST)?;
     Some(one.median()? / other)

@@ -22,32 +22,38 @@ const JOB_NODES: u32 = 2 * SIZE;
 const VIEW: &str = ". /mnt/flux/flux-view.sh";
 
 /// A lender that is Ready.
-pub(super) struct Lender<'a> {
-    bed: &'a BenchTestbed,
+pub(crate) struct Lender<'a> {
+    /// Its testbed.
+    pub(crate) bed: &'a BenchTestbed,
     /// Its name.
-    pub(super) name: String,
+    pub(crate) name: String,
     lead: String,
 }
 
 /// A job that was submitted and waits for brokers.
-pub(super) struct PendingJob {
+pub(crate) struct PendingJob {
     output: Lines<BufReader<ChildStdout>>,
     /// Attached to the job. It is killed when this is dropped.
     _client: Child,
 }
 
 /// A MiniCluster of half the job's size.
-pub(super) fn manifest(name: &str) -> Value {
+pub(crate) fn manifest(name: &str) -> Value {
     let mut manifest = minicluster(name, NAMESPACE, SIZE, "");
     manifest["spec"]["interactive"] = true.into();
     manifest
 }
 
 impl Lender<'_> {
-    /// Creates a lender with spare ranks for the other half of the job, and waits until it is
-    /// Ready.
-    pub(super) async fn up(bed: &BenchTestbed, name: String) -> Result<Lender<'_>> {
+    /// Creates a lender with spare ranks for the other half of the job and this in
+    /// `flux.bursting`, and waits until it is Ready.
+    pub(crate) async fn up(
+        bed: &BenchTestbed,
+        name: String,
+        bursting: Value,
+    ) -> Result<Lender<'_>> {
         let mut manifest = manifest(&name);
+        manifest["spec"]["flux"]["bursting"] = bursting;
         manifest["spec"]["flux"]["bursting"]["spareRanks"] = SIZE.into();
         create(&bed.client, &manifest).await?;
         wait_for_condition(&bed.client, &name, "Ready").await?;
@@ -56,7 +62,7 @@ impl Lender<'_> {
     }
 
     /// Submits the job, and returns once a client waits for it.
-    pub(super) async fn submit(&self) -> Result<PendingJob> {
+    pub(crate) async fn submit(&self) -> Result<PendingJob> {
         let submit = format!("{VIEW} && flux proxy $fluxsocket flux submit -N{JOB_NODES} hostname");
         let id = exec(self.bed, &self.lead, &submit).await?;
         // The time is that of the pod, because the client's connection is slow. All pods and this
@@ -82,7 +88,7 @@ impl Lender<'_> {
 
 impl PendingJob {
     /// Waits until the job has finished; returns when, in seconds since the machine booted.
-    pub(super) async fn finished(mut self) -> Result<f64> {
+    pub(crate) async fn finished(mut self) -> Result<f64> {
         let mut lines = Vec::new();
         while let Some(line) = self.output.next_line().await? {
             lines.push(line);
@@ -100,7 +106,7 @@ fn parse_output(lines: &[String]) -> Result<f64> {
 }
 
 /// Now, in seconds since the machine booted.
-pub(super) fn now() -> Result<f64> {
+pub(crate) fn now() -> Result<f64> {
     seconds(&std::fs::read_to_string("/proc/uptime")?)
 }
 
@@ -111,7 +117,7 @@ fn seconds(uptime: &str) -> Result<f64> {
 }
 
 /// When the last of the brokers in some pods started, in seconds since the machine booted.
-pub(super) async fn last_broker_start(bed: &BenchTestbed, pods: &[String]) -> Result<f64> {
+pub(crate) async fn last_broker_start(bed: &BenchTestbed, pods: &[String]) -> Result<f64> {
     let mut last = f64::MIN;
     for pod in pods {
         // Processes may exit meanwhile.
@@ -132,7 +138,7 @@ fn broker_start(stats: &str) -> Option<f64> {
 }
 
 /// Runs a shell command in a pod, and returns its output.
-pub(super) async fn exec(bed: &BenchTestbed, pod: &str, line: &str) -> Result<String> {
+pub(crate) async fn exec(bed: &BenchTestbed, pod: &str, line: &str) -> Result<String> {
     let output = kubectl_exec(bed, pod, line).stdin(Stdio::null()).output().await?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{line:?} failed in pod {pod:?}: {errors}");
@@ -146,16 +152,16 @@ fn kubectl_exec(bed: &BenchTestbed, pod: &str, line: &str) -> Command {
 }
 
 /// The program `flux` and the configuration of a worker, as its agent has set them up.
-pub(super) struct WorkerSetup {
+pub(crate) struct WorkerSetup {
     /// The path of `flux`.
-    pub(super) flux: String,
+    pub(crate) flux: String,
     /// The text of broker.toml.
-    pub(super) config: String,
+    pub(crate) config: String,
 }
 
 impl Lender<'_> {
     /// Reads the setup of a worker.
-    pub(super) async fn worker_setup(&self) -> Result<WorkerSetup> {
+    pub(crate) async fn worker_setup(&self) -> Result<WorkerSetup> {
         let worker = pod(&self.bed.client, &self.name, 1).await?.name_any();
         let flux = exec(self.bed, &worker, &format!("{VIEW} && command -v flux")).await?;
         let config = "cat /mnt/flux/config/etc/flux/config/broker.toml";

@@ -16,6 +16,7 @@ mod lender;
 
 use anyhow::Result;
 use kube::ResourceExt;
+use serde_json::json;
 
 use crate::bench_testbed::{BenchTestbed, NAMESPACE};
 use crate::manifest::{create, miniclusters};
@@ -25,13 +26,13 @@ use crate::node_stage::{
 use crate::under_test::OperatorUnderTest;
 use crate::waiting::{named, time_of_first, within};
 
-use by_hand::BarePods;
-pub(crate) use figures::Figures;
-use figures::{JobTimes, OperatorFigures};
-use lender::{Lender, last_broker_start, now};
+pub(crate) use by_hand::BarePods;
+use figures::OperatorFigures;
+pub(crate) use figures::{Figures, JobTimes, ratio};
+pub(crate) use lender::{Lender, WorkerSetup, last_broker_start, now};
 
 /// The brokers of the lender, and as many that join.
-const SIZE: u32 = 2;
+pub(crate) const SIZE: u32 = 2;
 
 /// How much to measure.
 #[derive(clap::Args)]
@@ -89,13 +90,13 @@ async fn one_round(
     round: usize,
     figures: &mut OperatorFigures,
 ) -> Result<()> {
-    let lender = Lender::up(bed, format!("lend-{round}")).await?;
+    let lender = Lender::up(bed, format!("lend-{round}"), json!({})).await?;
     desynchronize(round, options.rounds).await;
     let lease_to_joined = join(bed, &lender, &format!("join-{round}"), &mut figures.joiner).await?;
     figures.lease_to_joined.add(lease_to_joined);
     delete(&bed.client, &lender.name).await?;
 
-    let lender = Lender::up(bed, format!("hand-{round}")).await?;
+    let lender = Lender::up(bed, format!("hand-{round}"), json!({})).await?;
     desynchronize(round, options.rounds).await;
     join_by_hand(bed, &lender, &mut figures.by_hand).await?;
     delete(&bed.client, &lender.name).await?;
@@ -142,8 +143,9 @@ async fn join_by_hand(bed: &BenchTestbed, lender: &Lender<'_>, times: &mut JobTi
     bare.delete().await
 }
 
-/// Adds a job that has finished. The times are in seconds since the machine booted.
-async fn add(
+/// Adds a job that has finished, with the testbed and the names of the pods that joined. The times
+/// are in seconds since the machine booted.
+pub(crate) async fn add(
     times: &mut JobTimes,
     bed: &BenchTestbed,
     created: f64,
