@@ -5,55 +5,27 @@ use std::sync::Arc;
 use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::{InvitationLease, Lease};
 use flux_operator_flux::IdSet;
-use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use flux_operator_plan::{
     Conclusion, ExistingPod, Failure, FailureKind, GatewayEndpoint, InvitedCluster, LastReport,
     LenderView, Object, Observed, Outcome, QueryAnswer, ServerReply, Step, Subject, Target,
     TargetKind, decide, queries,
 };
-use flux_operator_testkit::{merge, smallest_minicluster};
-use flux_operator_wire::{BootPlan, BrokerFacts, InstanceState};
+use flux_operator_testkit::merge;
+use flux_operator_wire::{BootPlan, InstanceState};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-pub const START: &str = "2026-01-01T00:00:00Z";
+pub use crate::clusters::{INDEX, START, after, facts, minicluster, settings};
+
 /// An hour later.
 pub const END: &str = "2026-01-01T01:00:00Z";
 pub const HOUR: i64 = 3600;
 /// After this many seconds the port of a revoked invitation is closed.
 pub const CLOSING: i64 = 20;
-
-pub fn after(seconds: i64) -> Timestamp {
-    START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
-}
-
-pub fn settings() -> Settings {
-    Settings {
-        agent_image: "example.org/flux-operator:1".into(),
-        cluster_domain: "cluster.local".into(),
-        report_url: Some("http://10.0.0.1:8080".into()),
-        delivery: DeliveryMethod::ImageVolume,
-    }
-}
-
-pub fn facts() -> BrokerFacts {
-    BrokerFacts { version: "0.88.0".into(), uid: 1000, cores: 4 }
-}
-
-pub fn minicluster(name: &str, patch: &Value) -> MiniCluster {
-    let mut manifest = smallest_minicluster(name);
-    let metadata = json!({ "namespace": "hpc", "uid": format!("{name}-uid"), "generation": 1,
-        "resourceVersion": "1", "creationTimestamp": START });
-    merge(&mut manifest, &json!({ "metadata": metadata }));
-    merge(&mut manifest, patch);
-    serde_json::from_value(manifest).unwrap()
-}
 
 pub fn invitation(name: &str, ranks: i32, expires: &str) -> Value {
     json!({ "name": name, "ranks": ranks, "expires": expires })

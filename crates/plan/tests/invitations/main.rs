@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../common/clusters.rs"]
+mod clusters;
 mod ends;
 mod exposed;
 mod file;

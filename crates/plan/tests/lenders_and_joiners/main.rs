@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../common/clusters.rs"]
+mod clusters;
 mod fixture;
 mod joiners;
 mod lenders;
