@@ -79,8 +79,9 @@ pub(crate) fn note_step(
     Some(Step::Patch { target: Target::of(TargetKind::Job, job), patch })
 }
 
-/// The steps by which others reach a MiniCluster: the endpoints, and the Service last. The API server refuses a Service whose node port is taken, and endpoints of
-/// invitations that are in use have to follow the gateway all the same.
+/// The steps by which others reach a MiniCluster: the endpoints, and the Service last. The API server
+/// refuses a Service whose node port is taken, and endpoints of invitations that are in use have to follow
+/// the gateway all the same.
 pub(crate) fn expose_steps(
     requested: &MiniCluster,
     rendering: &Rendering<'_>,

@@ -15,8 +15,9 @@ use super::permission::Permission;
 use crate::time::seconds_after;
 
 /// How long a rank is kept for the pod that has permission, in seconds. Its agent stops a broker that has
-/// not connected within 60 s; the lead notices one that has within 5 s, and its report takes up to 10. A pod that replaces one with permission has to wait that long at most, and only if
-/// the other one had it just before.
+/// not connected within 60 s; the lead notices one that has within 5 s, and its report takes up to 10. A
+/// pod that replaces one with permission has to wait that long at most, and only if the other one had it
+/// just before.
 const STARTING_SECONDS: i64 = 75;
 
 /// What is known about the broker that asks.
