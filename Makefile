@@ -104,15 +104,19 @@ on-cluster: testbed-build
 	$(ON_CLUSTER) $(MAKE) --no-print-directory $(RUN)
 # The test files of a folder, as arguments for `cargo test --workspace`. For one package alone
 # Cargo would rebuild most dependencies with only the features that this package enables.
-FILES = $(patsubst tests/$(1)/tests/%.rs,--test %,$(wildcard tests/$(1)/tests/*.rs)) \
-	$(patsubst tests/$(1)/tests/%/main.rs,--test %,$(wildcard tests/$(1)/tests/*/main.rs))
+FILES = $(patsubst tests/$(1)/tests/%.rs,--test=%,$(wildcard tests/$(1)/tests/*.rs)) \
+	$(patsubst tests/$(1)/tests/%/main.rs,--test=%,$(wildcard tests/$(1)/tests/*/main.rs))
 # Some tests run the program itself.
 test-k8s-here: build
 	$(CARGO) test --workspace --no-fail-fast $(call FILES,k8s) $(RECORD)
 # MiniClusters need images that only the testbed has.
 test-e2e-here: build
-	$(CARGO) test --workspace --no-fail-fast $(if $(filter off,$(TESTBED)),--test smoke,$(call FILES,e2e)) \
-		$(if $(FLUX_ROOT),-- --include-ignored) $(RECORD)
+	$(CARGO) test --workspace --no-fail-fast $(E2E_FILES) $(if $(FLUX_ROOT),-- --include-ignored) $(RECORD)
+ifneq ($(TESTBED),off)
+# With two clusters, tests mostly wait for each other's brokers: run more of them than there are cores.
+	RUST_TEST_THREADS=4 $(CARGO) test --workspace --test=two_clusters $(RECORD)
+endif
+E2E_FILES = $(if $(filter off,$(TESTBED)),--test=smoke,$(filter-out --test=two_clusters,$(call FILES,e2e)))
 
 ifeq ($(TESTBED),off)
 testbed-build:
