@@ -111,12 +111,10 @@ test-k8s-here: build
 	$(CARGO) test --workspace --no-fail-fast $(call FILES,k8s) $(RECORD)
 # MiniClusters need images that only the testbed has.
 test-e2e-here: build
-	$(CARGO) test --workspace --no-fail-fast $(E2E_FILES) $(if $(FLUX_ROOT),-- --include-ignored) $(RECORD)
-ifneq ($(TESTBED),off)
-# With two clusters, tests mostly wait for each other's brokers: run more of them than there are cores.
-	RUST_TEST_THREADS=4 $(CARGO) test --workspace --test=two_clusters $(RECORD)
-endif
-E2E_FILES = $(if $(filter off,$(TESTBED)),--test=smoke,$(filter-out --test=two_clusters,$(call FILES,e2e)))
+	$(E2E_THREADS) $(CARGO) test --workspace --no-fail-fast $(E2E_FILES) $(if $(FLUX_ROOT),-- --include-ignored) $(RECORD)
+E2E_FILES = $(if $(filter off,$(TESTBED)),--test=smoke,$(call FILES,e2e))
+# These tests mostly wait for brokers: run more of them than there are cores.
+E2E_THREADS = RUST_TEST_THREADS=4
 
 ifeq ($(TESTBED),off)
 testbed-build:
