@@ -27,7 +27,7 @@
 //! | `opening`, `handshake` | which protocol a client speaks, whether the lead accepts it | pure |
 //! | `places`, `untrusted`, `brokers`, `refusal` | limits, counts | pure, except for locks |
 //! | `connection`, `broker`, `request`, `relay`, `listener`, `proxy` | sockets | |
-//! | `watch`, `current_routes`, `events`, `metrics`, `http`, `run` | API server, clock, reports | |
+//! | `watch`, `current_routes`, `events`, `metrics`, `run` | API server, clock, reports | |
 //!
 //! The gateway must never know a key: connections are encrypted from broker to lead, and it reads
 //! only names of commands and the head of requests, which are sent in the clear. It never writes a
@@ -36,12 +36,10 @@
 mod broker;
 mod brokers;
 mod changes;
-mod client;
 mod connection;
 mod current_routes;
 mod events;
 mod handshake;
-mod http;
 mod lender;
 mod listener;
 mod metrics;

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use flux_operator_service::api_client::with_timeouts;
 use flux_operator_service::file_limit::raise_file_limit;
+use flux_operator_service::probe_server::serve_probes;
 use flux_operator_service::stop_signal::wait_for_stop_signal;
 use flux_operator_service::tasks::{TaskExited, Tasks};
 use k8s_openapi::jiff::Timestamp;
@@ -12,11 +14,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::brokers::{Brokers, MAX_BROKERS};
-use crate::client::with_timeouts;
 use crate::connection::{Shared, TIMEOUTS};
 use crate::current_routes::{Lenders, keep_routes};
 use crate::events::report_refusals;
-use crate::http::serve_http;
 use crate::metrics::Metrics;
 use crate::proxy::serve_routes;
 use crate::refusal::Refusals;
@@ -95,7 +95,9 @@ fn start(
         refusals: refusals.clone(),
         metrics: metrics.clone(),
     });
-    tasks.spawn("HTTP server", serve_http(listener, metrics.clone(), is_listed));
+    let shown = metrics.clone();
+    let show = Arc::new(move || shown.render());
+    tasks.spawn("HTTP server", serve_probes(listener, show, is_listed));
     tasks.spawn(
         "watch of MiniClusters",
         watch_lenders(client.clone(), namespace, lenders, listed, metrics),

@@ -1,8 +1,9 @@
-//! The gateway's HTTP endpoints: `/metrics` for Prometheus, and for the kubelet `/healthz` (the
-//! process answers; it exits when one of its tasks does) and `/readyz` (the MiniClusters have been
-//! listed once).
+//! The HTTP endpoints of a program that serves nothing else: `/metrics` for Prometheus, and for the
+//! kubelet `/healthz` (the process answers; it exits when one of its tasks does) and `/readyz` (what it
+//! watches has been listed once).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -17,8 +18,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::metrics::Metrics;
-
 /// The content type of the text that prometheus-client writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -32,10 +31,13 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The delay after a failed accept, for example when there are too many open files.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// Writes all metrics as text.
+pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// Serves until the future is dropped.
-pub(crate) async fn serve_http(
+pub async fn serve_probes(
     listener: TcpListener,
-    metrics: Metrics,
+    metrics: MetricsText,
     listed: watch::Receiver<bool>,
 ) {
     let router = Router::new()
@@ -73,16 +75,15 @@ async fn serve_connection(stream: TcpStream, router: Router) {
     let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
 }
 
-async fn show_metrics(State(metrics): State<Metrics>) -> Response {
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.render()).into_response()
+async fn show_metrics(State(metrics): State<MetricsText>) -> Response {
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics()).into_response()
 }
 
 async fn readyz(State(listed): State<watch::Receiver<bool>>) -> Response {
     if *listed.borrow() {
         "ok".into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the MiniClusters have not been listed yet")
-            .into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, "the objects have not been listed yet").into_response()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The gateway's Kubernetes client: every request has a timeout.
+//! A Kubernetes client whose requests do not hang: every request has a timeout.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ struct RequestTimedOut {
 }
 
 /// A client whose requests do not hang.
-pub(crate) fn with_timeouts(client: Client) -> Client {
+pub fn with_timeouts(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| send(client.clone(), request));
     Client::new(service, namespace)
