@@ -4,11 +4,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use crate::{FluxJob, FluxSetup, MiniCluster};
+use crate::{Burst, BurstPolicy, FluxJob, FluxSetup, MiniCluster};
 
 /// Every CRD of this project.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![minicluster(), fluxjob(), fluxsetup()]
+    vec![minicluster(), fluxjob(), fluxsetup(), burst_policy(), burst()]
 }
 
 /// The CRD of MiniCluster.
@@ -24,6 +24,16 @@ pub fn fluxjob() -> CustomResourceDefinition {
 /// The CRD of FluxSetup.
 pub fn fluxsetup() -> CustomResourceDefinition {
     tidy(FluxSetup::crd())
+}
+
+/// The CRD of BurstPolicy.
+pub fn burst_policy() -> CustomResourceDefinition {
+    tidy(BurstPolicy::crd())
+}
+
+/// The CRD of Burst.
+pub fn burst() -> CustomResourceDefinition {
+    tidy(Burst::crd())
 }
 
 /// The schema of a CRD's only version, as JSON.
@@ -128,7 +138,8 @@ mod tests {
     }
 
     /// Paths of fields whose type is Kubernetes' own; all other types are ours.
-    const KUBERNETES_TYPES: [&str; 10] = [
+    const KUBERNETES_TYPES: [&str; 11] = [
+        "spec.selector",
         ".namespaceSelector",
         ".resources",
         ".securityContext",

@@ -8,6 +8,7 @@
 //! This crate contains data and the rules about that data. It must never know a client,
 //! a clock, or what a field makes Kubernetes do: `plan` decides that.
 
+pub mod burst;
 pub mod condition;
 pub mod crd;
 mod embedded;
@@ -21,6 +22,7 @@ mod unset;
 pub mod validate;
 pub mod view;
 
+pub use burst::{Burst, BurstPolicy, BurstPolicySpec, BurstPolicyStatus, BurstSpec, BurstStatus};
 pub use fluxjob::{FluxJob, FluxJobSpec, FluxJobStatus};
 pub use fluxsetup::{FluxSetup, FluxSetupSpec, FluxSetupStatus};
 pub use minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};

@@ -49,11 +49,14 @@ pub enum Topic {
     Finish,
     /// Whether a FluxSetup admits jobs: its `Active`, and `Admitted` of the jobs that wait.
     Queue,
+    /// How far a Burst is: its `TargetReady`, `CredentialsAccepted`, `Prepared`, `Joined`, `Ready` and
+    /// `GivingBack`.
+    Bursting,
 }
 
 impl Topic {
     /// Every topic, in the order in which a job reaches them.
-    pub const ALL: [Topic; 8] = [
+    pub const ALL: [Topic; 9] = [
         Topic::Manifest,
         Topic::Admission,
         Topic::Joining,
@@ -62,6 +65,7 @@ impl Topic {
         Topic::Command,
         Topic::Finish,
         Topic::Queue,
+        Topic::Bursting,
     ];
 }
 

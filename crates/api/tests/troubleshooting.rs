@@ -132,5 +132,9 @@ fn heading(topic: Topic) -> (&'static str, &'static str) {
             "The queue: `Active`",
             "Whether a FluxSetup admits jobs. `needs you` means the owner of the FluxSetup; its jobs wait.",
         ),
+        Topic::Bursting => (
+            "Bursts: `TargetReady`, `CredentialsAccepted`, `Prepared`, `Joined`, `Ready`, `GivingBack`",
+            "How far a Burst is. Those of `Joined` above apply here too.",
+        ),
     }
 }

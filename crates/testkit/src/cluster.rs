@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_api::{Burst, BurstPolicy, FluxJob, FluxSetup, MiniCluster};
 use flux_operator_testbed::{BUSYBOX_IMAGE, Testbed};
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Namespace;
@@ -95,6 +95,8 @@ pub async fn refusal(client: &Client, manifest: &Value) -> Result<Option<String>
     let path = match manifest["kind"].as_str() {
         Some("FluxJob") => FluxJob::url_path(&(), Some("default")),
         Some("FluxSetup") => FluxSetup::url_path(&(), Some("default")),
+        Some("BurstPolicy") => BurstPolicy::url_path(&(), Some("default")),
+        Some("Burst") => Burst::url_path(&(), Some("default")),
         _ => MiniCluster::url_path(&(), Some("default")),
     };
     let request = http::Request::post(format!("{path}?dryRun=All&fieldValidation=Strict"))

@@ -44,10 +44,15 @@ pub fn fluxsetup(name: &str, nodes: u32) -> Value {
 /// The smallest object of one of our kinds; for a MiniCluster see [`smallest_minicluster`].
 pub fn smallest_of(kind: &str, name: &str) -> Value {
     let mut object = smallest_minicluster(name);
-    if kind != "MiniCluster" {
-        object["kind"] = kind.into();
-        object["spec"] = json!({});
-    }
+    let target = json!({ "name": "away", "maxNodes": 4, "kubeconfig": { "secret": "away" } });
+    let spec = match kind {
+        "MiniCluster" => return object,
+        "BurstPolicy" => json!({ "selector": {}, "limits": { "nodes": 4 }, "targets": [target] }),
+        "Burst" => json!({ "cluster": "fs", "nodes": 2, "target": target }),
+        _ => json!({}),
+    };
+    object["kind"] = kind.into();
+    object["spec"] = spec;
     object
 }
 

@@ -1,8 +1,10 @@
 //! The offline check of all available manifests, without a cluster.
 
-use flux_operator_api::{manifest, validate};
+use flux_operator_api::{crd, manifest, validate};
 use flux_operator_testkit::bad::{self, InvalidManifest};
 use flux_operator_testkit::corpus;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use serde_json::Value;
 
 #[test]
 fn invalid_manifests_are_refused_with_their_field() {
@@ -21,7 +23,8 @@ fn invalid_manifests_are_refused_with_their_field() {
 fn q35_our_own_examples_are_valid() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let mut count = 0;
-    let inner = ["", "queue", "connected", "two-clusters"].map(|it| format!("{folder}/{it}"));
+    let inner = ["", "queue", "connected", "two-clusters", "burst"];
+    let inner = inner.map(|it| format!("{folder}/{it}"));
     let files = inner.map(|folder| std::fs::read_dir(folder).unwrap());
     for file in files.into_iter().flatten() {
         let file = file.unwrap().path();
@@ -30,12 +33,109 @@ fn q35_our_own_examples_are_valid() {
         }
         let manifest = manifest::read(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(manifest.warnings, Vec::<String>::new(), "{}", file.display());
-        for document in &manifest.documents {
+        let is_ours = |it: &&manifest::Document| is_of_group(it, "flux-framework.org/");
+        for document in manifest.documents.iter().filter(is_ours) {
             assert_eq!(validate::check_document(document), Vec::new(), "{}", file.display());
         }
         count += 1;
     }
     assert!(count > 0, "no examples in {folder}");
+}
+
+fn is_of_group(document: &manifest::Document, group: &str) -> bool {
+    document.value["apiVersion"].as_str().is_some_and(|version| version.starts_with(group))
+}
+
+/// The API server ignores misspelled fields of a Role, or stores a rule without effect.
+#[test]
+fn the_account_of_a_burst_target_has_exactly_the_rights_that_are_used() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/burst/target-account.yaml");
+    let documents = manifest::read(&std::fs::read(file).unwrap()).unwrap().documents;
+    let kinds: Vec<&str> = documents.iter().filter_map(|it| it.value["kind"].as_str()).collect();
+    assert_eq!(kinds, ["ServiceAccount", "Role", "RoleBinding"]);
+    let role: Role = serde_json::from_value(documents[1].value.clone()).unwrap();
+    let mut rights = Vec::new();
+    for rule in role.rules.unwrap() {
+        let groups = rule.api_groups.unwrap();
+        for resource in rule.resources.unwrap() {
+            rights.push(format!("{}/{resource}: {}", groups.join(","), rule.verbs.join(",")));
+        }
+    }
+    let used = [
+        "batch/jobs: get,create,patch,delete",
+        "/configmaps: create,delete",
+        "/secrets: create,delete",
+        "/pods: list",
+    ];
+    assert_eq!(rights, used);
+    let binding: RoleBinding = serde_json::from_value(documents[2].value.clone()).unwrap();
+    assert_eq!(Some(binding.role_ref.name), role.metadata.name);
+    let subject = binding.subjects.unwrap().remove(0);
+    assert_eq!(Some(subject.name.as_str()), documents[0].value["metadata"]["name"].as_str());
+}
+
+/// A kubeconfig that the controller would refuse must not be recommended.
+#[test]
+fn the_kubeconfig_of_a_burst_target_has_one_account_with_a_token() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/burst/target.kubeconfig");
+    let documents = manifest::read(&std::fs::read(file).unwrap()).unwrap().documents;
+    let value = &documents[0].value;
+    let keys =
+        |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+    assert_eq!(keys(&value["users"][0]["user"]), ["token"]);
+    let cluster = &value["clusters"][0]["cluster"];
+    assert_eq!(keys(cluster), ["certificate-authority-data", "server"]);
+    assert_eq!(value["contexts"][0]["name"], value["current-context"]);
+    assert_eq!(value["contexts"][0]["context"]["user"], value["users"][0]["name"]);
+    assert_eq!(value["contexts"][0]["context"]["cluster"], value["clusters"][0]["name"]);
+}
+
+#[test]
+fn the_examples_of_bursts_have_every_field() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/burst");
+    // A Burst has one target, which is of one kind.
+    let cases = [
+        ("policy-every-field", crd::burst_policy(), Vec::new()),
+        ("burst", crd::burst(), vec!["target.cluster", "target.mock"]),
+    ];
+    for (name, crd, expected) in cases {
+        let file = std::fs::read(format!("{folder}/{name}.yaml")).unwrap();
+        let document = manifest::read(&file).unwrap().documents.remove(0);
+        let schema = &crd::schema(&crd)["properties"]["spec"];
+        let mut missing = Vec::new();
+        add_missing("", schema, &[&document.value["spec"]], &mut missing);
+        assert_eq!(missing, expected, "{name}");
+    }
+}
+
+/// Adds the fields of a schema that none of the values has. Kubernetes' own types, and `anyOf`, whose
+/// fields are those beside it, count as one field.
+fn add_missing(path: &str, schema: &Value, values: &[&Value], missing: &mut Vec<String>) {
+    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let found: Vec<&Value> = values.iter().filter_map(|value| value.get(name)).collect();
+        if found.is_empty() {
+            missing.push(path);
+        } else if !["selector", "tolerations", "resources", "anyOf"].contains(&name.as_str()) {
+            let entries = found.iter().filter_map(|it| it.as_array()).flatten();
+            let found: Vec<&Value> = found.iter().copied().chain(entries).collect();
+            let entry = if schema["type"] == "array" { &schema["items"] } else { schema };
+            add_missing(&path, entry, &found, missing);
+        }
+    }
+}
+
+/// The guide shows the examples as they are, so that the two do not differ.
+#[test]
+fn the_guide_to_bursts_shows_every_field_as_the_examples_do() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let guide = std::fs::read_to_string(format!("{root}/docs/guide/burst.md")).unwrap();
+    for name in ["policy", "minicluster", "same-cluster", "policy-every-field", "burst"] {
+        let text = std::fs::read_to_string(format!("{root}/examples/burst/{name}.yaml")).unwrap();
+        // Without the comment at its head.
+        let manifest = &text[text.find("apiVersion").unwrap()..];
+        assert!(guide.contains(manifest), "the guide does not show {name}.yaml as it is");
+    }
 }
 
 #[test]

@@ -90,8 +90,11 @@ pub enum ExposeType {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("self == oldSelf")
-        .message("an invitation cannot be changed: revoke it, and invite again under another name")
+    validation = Rule::new("self.ranks == oldSelf.ranks && self.expires == oldSelf.expires && has(self.property) == has(oldSelf.property) && (!has(self.property) || self.property == oldSelf.property)")
+        .message("an invitation cannot be changed, except for keep: revoke it, and invite again under another name"),
+    validation = Rule::new("!has(self.keep) || self.keep <= self.ranks")
+        .message("keep must be at most ranks")
+        .field_path(".keep")
 )]
 pub struct Invitation {
     /// Its name.
@@ -110,6 +113,18 @@ pub struct Invitation {
         )
     )]
     pub expires: String,
+
+    /// Which ranks it gets: those of hosts with this property, `spare` or the name of a pool in
+    /// flux.bursting.clusters. Unset: any.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
+    pub property: String,
+
+    /// How many of its ranks to keep. The others, the last ones of its lease, are drained: they stay
+    /// leased, but no new job starts there, and no broker. Unset: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1024))]
+    pub keep: Option<i32>,
 }
 
 /// Where brokers of other Kubernetes clusters reach this one.
@@ -156,6 +171,34 @@ pub struct InvitationLease {
     /// The MiniCluster whose brokers use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<InvitationUser>,
+
+    /// How many of its ranks are kept, if not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<i32>,
+
+    /// Since when this number is kept.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub kept_since: String,
+
+    /// Ranks that are not kept and on which no job runs any more, as the lead reports them. Their
+    /// brokers can be deleted.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub drained: String,
+
+    /// Why its brokers are refused, if only a user can change that, such as a wrong version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<InvitationRefusal>,
+}
+
+/// Why brokers of an invitation are refused.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct InvitationRefusal {
+    /// In one word.
+    pub reason: String,
+
+    /// In a sentence.
+    pub message: String,
 }
 
 /// A MiniCluster of another Kubernetes cluster whose brokers use an invitation.

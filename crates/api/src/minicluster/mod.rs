@@ -25,8 +25,8 @@ mod volume;
 pub use bursting::{Bursting, BurstingCluster, LeadBroker};
 pub use container::{Commands, Container, ContainerSecurity, Lifecycle, PullPolicy, SecretKey};
 pub use expose::{
-    Expose, ExposeType, External, GATEWAY_PORTS, Invitation, InvitationLease, InvitationUser,
-    host_and_port,
+    Expose, ExposeType, External, GATEWAY_PORTS, Invitation, InvitationLease, InvitationRefusal,
+    InvitationUser, host_and_port,
 };
 pub use flux::{Delivery, Flux, FluxContainer, FluxResources, Join, QueuePolicy, Scheduler};
 pub(crate) use joining::parse_boot_server;

@@ -230,7 +230,7 @@ reasons! {
     Quorum: Progress, [Readiness],
         "Enough brokers are online to run jobs.",
         "Nothing.";
-    Draining: Progress, [Readiness],
+    Draining: Progress, [Readiness, Bursting],
         "The cluster is to shrink and waits for the jobs on the ranks that leave.",
         "Nothing: it shrinks when they have finished, after 300 seconds at the latest.";
     DrainTimeout: Retried, [Readiness],
@@ -407,8 +407,8 @@ reasons! {
     BadQuota: NeedsUser, [Queue],
         "An amount in `spec.quota` is not valid.",
         "Write a resource with a number, such as `nodes: 4` or `memory: 16Gi`.";
-    BadSelector: NeedsUser, [Queue],
-        "`spec.namespaceSelector` is not valid.",
+    BadSelector: NeedsUser, [Queue, Bursting],
+        "`spec.namespaceSelector` of a FluxSetup, or `spec.selector` of a BurstPolicy, is not valid.",
         "Correct the selector.";
     SelectorNotHere: NeedsUser, [Queue],
         "`spec.namespaceSelector` is set outside the operator's namespace, where it has no effect.",
@@ -416,4 +416,54 @@ reasons! {
     NodesUnknown: Retried, [Queue],
         "The quota is taken from the nodes, and the operator does not know them.",
         "Allow the operator to list nodes and pods, or set `spec.quota` instead of `spec.quotaFromNodes`.";
+
+    // Bursts.
+    TargetReachable: Progress, [Bursting],
+        "The target responds.",
+        "Nothing.";
+    TargetUnreachable: Retried, [Bursting],
+        "The target does not respond. It is tried again, less and less often.",
+        "Check the address in the kubeconfig, and the network between the two clusters.";
+    CredentialsAccepted: Progress, [Bursting],
+        "The target accepts the credentials.",
+        "Nothing.";
+    CredentialsMissing: NeedsUser, [Bursting],
+        "There is no Secret with the credentials, or it lacks the key.",
+        "Create the Secret that the message names, in the namespace of the policy.";
+    CredentialsRefused: NeedsUser, [Bursting],
+        "The target does not accept the credentials, or they do not allow what is needed there.",
+        "Replace the kubeconfig in the Secret, or give its account the rights that the message names.";
+    KubeconfigRefused: NeedsUser, [Bursting],
+        "The kubeconfig would run a program or read a file of the controller.",
+        "Write a kubeconfig with a token, or with certificate and key as data.";
+    NamespaceNotListed: NeedsUser, [Bursting],
+        "The administrator has not allowed the burst controller to serve this namespace.",
+        "Ask the administrator to add it to `--burst-namespace` of `flux-operator manifests`.";
+    NotExposed: NeedsUser, [Bursting],
+        "Brokers of other Kubernetes clusters cannot reach the MiniCluster.",
+        "Set `flux.bursting.expose` of the MiniCluster.";
+    NotAsked: Progress, [Bursting],
+        "The target has not been asked yet.",
+        "Nothing.";
+    Preparing: Progress, [Bursting],
+        "Ranks are leased, and objects are created at the target.",
+        "Wait.";
+    Prepared: Progress, [Bursting],
+        "Everything that brokers need exists at the target.",
+        "Nothing.";
+    TargetRefused: Retried, [Bursting],
+        "The target has refused an object, for example because of a quota.",
+        "Read the message; the controller tries again.";
+    OutOfCapacity: WaitsForCapacity, [Bursting],
+        "The target has no nodes for the pods.",
+        "Wait for nodes, or choose another target.";
+    JobsUnknown: Retried, [Bursting],
+        "The operator does not list the jobs of a MiniCluster that the policy serves.",
+        "Check that the MiniCluster is ready, and that the burst controller can reach the operator.";
+    InUse: Progress, [Bursting],
+        "The burst is not being given back.",
+        "Nothing.";
+    GivingBack: Progress, [Bursting],
+        "The nodes are drained and given back.",
+        "Wait.";
 }

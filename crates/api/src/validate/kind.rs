@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::schema::Schema;
 use super::{Problem, beyond_schema, structure};
-use crate::{FluxJob, FluxSetup, GROUP, MiniCluster, VERSION, crd};
+use crate::{Burst, BurstPolicy, FluxJob, FluxSetup, GROUP, MiniCluster, VERSION, crd};
 
 /// A kind that can be validated without a cluster.
 pub trait Validate: DeserializeOwned {
@@ -60,6 +60,32 @@ impl Validate for FluxSetup {
     }
 }
 
+impl Validate for BurstPolicy {
+    const KIND: &'static str = "BurstPolicy";
+
+    fn check_beyond_schema(&self) -> Vec<Problem> {
+        beyond_schema::burst::check_policy(self)
+    }
+
+    fn schema() -> &'static Schema {
+        static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::of(&crd::burst_policy()));
+        &SCHEMA
+    }
+}
+
+impl Validate for Burst {
+    const KIND: &'static str = "Burst";
+
+    fn check_beyond_schema(&self) -> Vec<Problem> {
+        beyond_schema::burst::check_burst(self)
+    }
+
+    fn schema() -> &'static Schema {
+        static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::of(&crd::burst()));
+        &SCHEMA
+    }
+}
+
 /// A kind whose type is not known at compile time.
 pub(super) struct Kind {
     name: &'static str,
@@ -67,7 +93,13 @@ pub(super) struct Kind {
     pub(super) check_beyond_schema: fn(&Value) -> Result<Vec<Problem>, serde_json::Error>,
 }
 
-const KINDS: [Kind; 3] = [row::<MiniCluster>(), row::<FluxJob>(), row::<FluxSetup>()];
+const KINDS: [Kind; 5] = [
+    row::<MiniCluster>(),
+    row::<FluxJob>(),
+    row::<FluxSetup>(),
+    row::<BurstPolicy>(),
+    row::<Burst>(),
+];
 
 const fn row<K: Validate>() -> Kind {
     Kind {

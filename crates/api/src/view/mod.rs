@@ -8,7 +8,7 @@ pub mod openapi;
 mod queue;
 mod ranks;
 
-pub use cluster::{Cluster, InstanceJob, InstanceJobs, JobCounts, SlotRange};
+pub use cluster::{Cluster, InstanceJob, InstanceJobs, JobCounts, RunningInstanceJob, SlotRange};
 pub use queue::{
     AdmissionState, JobExplanation, Queue, QueueList, QueueOverview, QueuePosition, ResourceUse,
     WaitingJob, WaitingJobs,

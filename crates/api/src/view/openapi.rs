@@ -63,8 +63,17 @@ pub const CLUSTER: Endpoint = Endpoint {
 pub const CLUSTER_JOBS: Endpoint = Endpoint {
     path: "/v1/namespaces/{namespace}/miniclusters/{name}/jobs",
     operation_id: "listInstanceJobs",
-    summary: "The jobs that wait in the Flux instance of a MiniCluster",
-    query: &[],
+    summary: "The jobs that wait in the Flux instance of a MiniCluster, and what runs meanwhile",
+    query: &[
+        (
+            "version",
+            "The version that the client knows. The response is delayed until there is another one.",
+        ),
+        (
+            "wait",
+            "Maximum delay of the response, in seconds; at most 25. If too many clients wait, it is not delayed.",
+        ),
+    ],
     response: schema::<InstanceJobs>,
 };
 

@@ -4,6 +4,7 @@
 //! In a cluster their problems are reported by the condition `Accepted=False`, and for a
 //! FluxSetup by `Active=False`.
 
+pub(super) mod burst;
 mod exposure;
 pub(super) mod fluxjob;
 pub(super) mod fluxsetup;

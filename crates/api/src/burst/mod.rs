@@ -1,0 +1,20 @@
+//! BurstPolicy and Burst: brokers elsewhere for jobs that wait.
+
+#[expect(clippy::duplicated_attributes, reason = "each column has a type of its own")]
+mod policy;
+mod policy_status;
+#[expect(clippy::duplicated_attributes, reason = "each column has a type of its own")]
+mod pool;
+mod pool_status;
+mod target;
+
+pub use policy::{
+    BurstLimits, BurstPolicy, BurstPolicySpec, BurstWhen, GiveBack, JobMatch, JobSelection,
+};
+pub use policy_status::{BurstPolicyStatus, DayUsage, FinishedBurst, JobAnswer};
+pub use pool::{Burst, BurstSpec};
+pub use pool_status::BurstStatus;
+pub use target::{
+    BurstTarget, ClusterTarget, KubeconfigTarget, MockFailure, MockTarget, Scaling, TargetKind,
+    TargetPods,
+};

@@ -1,0 +1,138 @@
+//! `spec` of a Burst.
+
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use super::{BurstStatus, BurstTarget};
+use crate::unset::is_unset;
+
+/// Brokers at one target that have joined the Flux instance of a MiniCluster.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "flux-framework.org",
+    version = "v1alpha2",
+    kind = "Burst",
+    plural = "bursts",
+    singular = "burst",
+    shortname = "bu",
+    category = "flux",
+    namespaced,
+    status = "BurstStatus",
+    derive = "PartialEq",
+    doc = "Brokers at one target that join the Flux instance of a MiniCluster.",
+    printcolumn(
+        name = "Cluster",
+        type_ = "string",
+        json_path = ".spec.cluster",
+        description = "The MiniCluster"
+    ),
+    printcolumn(
+        name = "Target",
+        type_ = "string",
+        json_path = ".spec.target.name",
+        description = "Where its nodes are"
+    ),
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "What it is doing, or why it waits"
+    ),
+    printcolumn(
+        name = "Nodes",
+        type_ = "string",
+        json_path = ".status.ready",
+        description = "Nodes that have joined, and those that are requested"
+    ),
+    printcolumn(
+        name = "Jobs",
+        type_ = "integer",
+        json_path = ".status.jobs",
+        description = "Jobs that run on its nodes"
+    ),
+    printcolumn(
+        name = "Node-Hours",
+        type_ = "string",
+        json_path = ".status.nodeHours",
+        description = "What it has used"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.cluster == oldSelf.cluster && self.target == oldSelf.target && has(self.policy) == has(oldSelf.policy) && (!has(self.policy) || self.policy == oldSelf.policy)")
+        .message("cluster, target and policy of a burst cannot be changed: delete it, and create another"),
+    validation = Rule::new("has(self.lifetimeSeconds) == has(oldSelf.lifetimeSeconds) && (!has(self.lifetimeSeconds) || self.lifetimeSeconds == oldSelf.lifetimeSeconds) && has(self.graceSeconds) == has(oldSelf.graceSeconds) && (!has(self.graceSeconds) || self.graceSeconds == oldSelf.graceSeconds)")
+        .message("lifetimeSeconds and graceSeconds of a burst cannot be changed: its lease ends with them"),
+    validation = Rule::new("has(self.target.scaling) ? self.nodes >= self.target.scaling.minNodes && self.nodes <= self.target.scaling.maxNodes : self.nodes <= self.target.maxNodes")
+        .message("nodes must be within target.scaling, or at most target.maxNodes")
+        .field_path(".nodes"),
+    validation = Rule::new("self.nodes == oldSelf.nodes || has(self.target.scaling)")
+        .message("nodes of a burst without target.scaling cannot be changed")
+        .field_path(".nodes")
+)]
+pub struct BurstSpec {
+    /// The MiniCluster of the same namespace whose instance its brokers join.
+    #[schemars(length(min = 1, max = 63))]
+    pub cluster: String,
+
+    /// The policy that has created it. Empty: a user has, and it is not given back before its
+    /// lifetime ends unless idleSeconds is set.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 253))]
+    pub policy: String,
+
+    /// Where its brokers run.
+    pub target: BurstTarget,
+
+    /// How many nodes it should have.
+    #[schemars(range(min = 1, max = 1024))]
+    pub nodes: i32,
+
+    /// How long it may exist. Then it is given back. Unset: 86400, one day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 2_592_000))]
+    pub lifetime_seconds: Option<i32>,
+
+    /// Give it back when no job has run on its nodes for this long. Unset: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2_592_000))]
+    pub idle_seconds: Option<i32>,
+
+    /// How long to wait for jobs on its nodes when it is given back. Unset: 300.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 86_400))]
+    pub grace_seconds: Option<i32>,
+
+    /// The jobs for which it was created, at most 50, for display.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 50))]
+    pub jobs: Vec<String>,
+}
+
+impl Burst {
+    /// The policy that has created it; `None` if a user has, even if that one names a policy.
+    pub fn policy(&self) -> Option<&str> {
+        let mut owners = self.metadata.owner_references.iter().flatten();
+        let is_owned =
+            owners.any(|owner| owner.kind == "BurstPolicy" && owner.name == self.spec.policy);
+        (is_owned && !self.spec.policy.is_empty()).then_some(&self.spec.policy)
+    }
+}
+
+impl BurstSpec {
+    /// How many ranks are leased for it: those for its largest size.
+    pub fn max_nodes(&self) -> i32 {
+        self.target.scaling.as_ref().map_or(self.nodes, |scaling| scaling.max_nodes)
+    }
+
+    /// How long it may exist.
+    pub fn lifetime_seconds(&self) -> i32 {
+        self.lifetime_seconds.unwrap_or(86_400)
+    }
+
+    /// How long to wait for jobs.
+    pub fn grace_seconds(&self) -> i32 {
+        self.grace_seconds.unwrap_or(300)
+    }
+}
